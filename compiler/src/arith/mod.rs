@@ -1,0 +1,1 @@
+//! Canonical integer expressions over named symbols, and what is known about them.

@@ -1,0 +1,3 @@
+//! The `niello` command.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Code generators: loop IR in, object code out.
+
+pub mod c;

@@ -1,0 +1,64 @@
+//! What a compilation leaves behind, independent of how it is linked or called.
+
+use crate::ir::DType;
+
+/// One input or output of a compiled model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorInfo {
+    /// The name in the model, unchanged: any string.
+    pub name: String,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// The extents, outermost first; dense row-major.
+    pub shape: Vec<u64>,
+    /// For each dimension the symbol it had before it was pinned, if any.
+    pub dim_names: Vec<Option<String>>,
+}
+
+/// One relocatable object file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ObjectFile {
+    /// Name of the archive member; does not depend on folders.
+    pub name: String,
+    /// The file's contents.
+    pub bytes: Vec<u8>,
+}
+
+/// A model compiled to native code.
+///
+/// The code exports one function, with hidden visibility:
+///
+/// ```c
+/// void <symbol>_run(const struct niello_context *context, const void *const *inputs, void *const *outputs);
+/// ```
+///
+/// `inputs` and `outputs` are in the order of [`inputs`](Self::inputs) and
+/// [`outputs`](Self::outputs); each points at a dense row-major tensor aligned to its element. An
+/// empty tensor's pointer is never read. `niello_context` is `niello_runtime::abi::Context`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompiledModel {
+    /// The model's name: what `include_model!` takes.
+    pub name: String,
+    /// Prefix of every symbol: `niello_<package>_<version>_<model>_<hash>`.
+    pub symbol: String,
+    /// Inputs in the model's order.
+    pub inputs: Vec<TensorInfo>,
+    /// Outputs in the model's order.
+    pub outputs: Vec<TensorInfo>,
+    /// Bytes of the workspace, aligned to 64: arena, then scratch.
+    pub workspace_bytes: u64,
+    /// Offset of the scratch area in the workspace.
+    pub scratch_offset: u64,
+    /// Scratch bytes of one worker, a multiple of 64.
+    pub scratch_stride: u64,
+    /// The constants as the kernels read them, to be placed at an address aligned to 64.
+    pub weights: Vec<u8>,
+    /// Multiply-accumulate operations of one inference.
+    pub macs: u64,
+    /// BLAKE3 digest of the model as imported.
+    pub digest: [u8; 32],
+    /// Name and value of the model's own metadata (producer, domain, description …), in order.
+    pub metadata: Vec<(String, String)>,
+    /// The code: kernels and the function that calls them in order.
+    pub objects: Vec<ObjectFile>,
+}

@@ -1,0 +1,1 @@
+//! The graph IR: functions over one arena of expressions.

@@ -1,0 +1,18 @@
+//! niello: an ahead-of-time compiler that inlays machine-learning models into Rust binaries.
+//!
+//! The way of the data, stage by stage, is one function: `compile::compile`.
+
+pub mod arith;
+pub mod codegen;
+pub mod executor;
+pub mod graph;
+pub mod ir;
+pub mod memory;
+pub mod onnx;
+pub mod ops;
+pub mod pass;
+pub mod schedule;
+pub mod strategy;
+pub mod te;
+pub mod tir;
+pub mod transform;

@@ -1,0 +1,1 @@
+//! Memory planning: which value lives where in the workspace.

@@ -1,0 +1,1 @@
+//! ONNX import: the only place that knows ONNX.

@@ -1,0 +1,1 @@
+//! The operators of the graph IR: a closed table.

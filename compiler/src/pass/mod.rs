@@ -1,0 +1,1 @@
+//! The pass infrastructure: no pass lives here.

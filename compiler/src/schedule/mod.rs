@@ -1,0 +1,1 @@
+//! Schedules: checked rewrites of loop nests.

@@ -1,0 +1,1 @@
+//! How each kind of computation is scheduled on each family of targets.

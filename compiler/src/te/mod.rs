@@ -1,0 +1,1 @@
+//! Tensor expressions: what an operator computes, element by element.

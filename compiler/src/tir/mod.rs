@@ -1,0 +1,1 @@
+//! The loop IR: statements and scalar or vector expressions over buffers.

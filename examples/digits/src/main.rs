@@ -1,0 +1,3 @@
+//! Classifies handwritten digits.
+
+fn main() {}

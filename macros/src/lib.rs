@@ -1,0 +1,1 @@
+//! Attribute macros with which compiler passes are written for niello.
