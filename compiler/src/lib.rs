@@ -4,15 +4,18 @@
 
 pub mod arith;
 pub mod codegen;
+pub mod diagnostics;
 pub mod executor;
 pub mod graph;
 pub mod ir;
 pub mod memory;
 pub mod onnx;
 pub mod ops;
+pub mod options;
 pub mod pass;
 pub mod schedule;
 pub mod strategy;
+pub mod target;
 pub mod te;
 pub mod tir;
 pub mod transform;

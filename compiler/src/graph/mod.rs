@@ -1,1 +1,21 @@
 //! The graph IR: functions over one arena of expressions.
+//!
+//! Operands come before their users, so the order of the ids is a topological order: every analysis
+//! is one loop and a dense side table, and nothing recurses. Types are computed when an expression
+//! is pushed. Edits go through [`Rewriter`], one forward sweep from an old function to a new one.
+
+mod builder;
+mod expr;
+mod function;
+pub mod interp;
+mod rewriter;
+mod typing;
+
+pub use builder::FunctionBuilder;
+pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
+pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
+pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
+pub use typing::TypeError;
+
+#[cfg(test)]
+mod tests;

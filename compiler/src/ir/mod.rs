@@ -1,5 +1,15 @@
 //! What both IRs share: modules, types, dimensions, attributes, constants.
 
+mod attrs;
+mod constant;
 mod dtype;
+mod module;
+mod span;
+mod types;
 
+pub use attrs::{AttrError, AttrValue, Attrs};
+pub use constant::{Constant, ConstantData, ConstantError, Digest, SharedBytes};
 pub use dtype::{DType, UnknownDType};
+pub use module::{Definition, ExternFunction, GlobalVar, IRModule};
+pub use span::{OnnxSpan, Span};
+pub use types::{Dim, FuncType, Shape, TensorType, Type, normalize_axis};

@@ -1,1 +1,174 @@
 //! The operators of the graph IR: a closed table.
+//!
+//! Each operator is one file with its attributes, type relation and reference evaluation, and one
+//! line in `table.rs`.
+
+mod context;
+mod elementwise;
+mod table;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+pub use context::{EvalError, InferArg, InferCx};
+pub use table::all;
+
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Dim, Type};
+
+/// Whether an operator does more than compute its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// The result depends on arguments and attributes alone.
+    Pure,
+    /// Draws from a counter-based generator; equal calls may differ.
+    Random,
+    /// Reads or writes state.
+    Stateful,
+}
+
+/// How an operator's result elements depend on its arguments' elements: what fusion goes by.
+/// The order is TVM's: a later pattern is harder to fuse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum OpPattern {
+    /// Element by element, equal shapes.
+    ElemWise,
+    /// Element by element with broadcasting.
+    Broadcast,
+    /// Each result element reads one place of an argument: reshape, transpose, concat.
+    Injective,
+    /// Each result element reads many places: sum, max.
+    CommReduce,
+    /// A heavy operator into which elementwise ones can be fused: convolution, matrix product.
+    OutElemWiseFusable,
+    /// Makes a tuple.
+    Tuple,
+    /// Cannot be fused.
+    Opaque,
+}
+
+/// One input of an operator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// The name in messages.
+    pub name: &'static str,
+    /// How often it occurs.
+    pub kind: InputKind,
+}
+
+/// How often an input occurs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InputKind {
+    /// Exactly once.
+    Required,
+    /// At most once.
+    Optional,
+    /// Any number of times, at least once; only the last input.
+    Variadic,
+}
+
+impl Input {
+    /// An input that must be given.
+    pub const fn required(name: &'static str) -> Input {
+        Input { name, kind: InputKind::Required }
+    }
+
+    /// An input that may be absent.
+    pub const fn optional(name: &'static str) -> Input {
+        Input { name, kind: InputKind::Optional }
+    }
+
+    /// One or more inputs.
+    pub const fn variadic(name: &'static str) -> Input {
+        Input { name, kind: InputKind::Variadic }
+    }
+}
+
+/// The definition of an operator.
+pub struct OpDef {
+    /// Name in the text format: `nn.conv2d`.
+    pub name: &'static str,
+    /// One sentence.
+    pub summary: &'static str,
+    /// The inputs, in order.
+    pub inputs: &'static [Input],
+    /// Effect.
+    pub effect: Effect,
+    /// Pattern for fusion.
+    pub pattern: OpPattern,
+    /// The type relation: the result type from argument types and attributes.
+    pub infer: fn(&InferCx<'_>) -> Result<Type, TypeError>,
+    /// The elements of a small integer result as dimensions, where the arguments allow it.
+    pub shape_value: Option<fn(&InferCx<'_>) -> Option<Vec<Dim>>>,
+    /// Reference evaluation: plain, exact where it can be, never fast. The result has as many
+    /// tensors as the result type has fields.
+    pub eval: fn(&Attrs, &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError>,
+}
+
+/// An operator: a reference to its definition. Equal if the names are.
+#[derive(Clone, Copy)]
+pub struct Op(&'static OpDef);
+
+impl Op {
+    /// The operator of that name.
+    pub fn get(name: &str) -> Option<Op> {
+        all().iter().find(|def| def.name == name).map(|def| Op(def))
+    }
+
+    /// The definition.
+    pub fn definition(self) -> &'static OpDef {
+        self.0
+    }
+
+    /// The operator of a definition.
+    pub const fn new(def: &'static OpDef) -> Op {
+        Op(def)
+    }
+}
+
+impl std::ops::Deref for Op {
+    type Target = OpDef;
+
+    fn deref(&self) -> &OpDef {
+        self.0
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Op) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Op {}
+
+impl Hash for Op {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.name.hash(state);
+    }
+}
+
+impl PartialOrd for Op {
+    fn partial_cmp(&self, other: &Op) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Op {
+    fn cmp(&self, other: &Op) -> std::cmp::Ordering {
+        self.0.name.cmp(other.0.name)
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name)
+    }
+}

@@ -1,0 +1,187 @@
+//! Problems of a model, collected and told in one go.
+
+use std::fmt;
+
+/// The node of a model that a problem is about.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProblemNode {
+    /// The node's name in the model; may be empty.
+    pub name: String,
+    /// The operator, with its domain unless that is the default one.
+    pub op: String,
+    /// Version of the operator set that the model imports for this operator.
+    pub opset: Option<i64>,
+    /// The line of the user's program that the exporter recorded.
+    pub source: Option<String>,
+}
+
+impl fmt::Display for ProblemNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "" => write!(f, "an unnamed node ({}", self.op)?,
+            name => write!(f, "node `{name}` ({}", self.op)?,
+        }
+        if let Some(opset) = self.opset {
+            write!(f, ", opset {opset}")?;
+        }
+        f.write_str(")")?;
+        if let Some(source) = &self.source {
+            write!(f, " from {source}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One thing that is wrong, where, and what to do about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// What is wrong: names the thing and the values; lower case, no final full stop.
+    pub message: String,
+    /// The node it is about, if it is about one.
+    pub node: Option<ProblemNode>,
+    /// What would fix it.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// A problem of the model as a whole.
+    pub fn new(message: impl Into<String>) -> Self {
+        Problem { message: message.into(), node: None, help: None }
+    }
+
+    /// Says which node it is about.
+    #[must_use]
+    pub fn at(mut self, node: ProblemNode) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Says what would fix it.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    /// Always one line: names in a model are any strings, and a line break in one of them would
+    /// start what looks like a new message (or a new Cargo directive).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = String::new();
+        if let Some(node) = &self.node {
+            line = format!("{node}: ");
+        }
+        line += self.message.trim_end();
+        if let Some(help) = &self.help {
+            line += "; help: ";
+            line += help;
+        }
+        write_on_one_line(f, &line)
+    }
+}
+
+/// Writes `text` with line breaks as `; ` and other control characters escaped.
+fn write_on_one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let mut first = true;
+    for piece in text.split(['\n', '\r']).map(str::trim).filter(|piece| !piece.is_empty()) {
+        if !first {
+            f.write_str("; ")?;
+        }
+        first = false;
+        for c in piece.chars() {
+            match c {
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => fmt::Write::write_char(f, c)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every problem that a compilation met, in the order of the model.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The problems; a report that is an error has at least one.
+    pub problems: Vec<Problem>,
+}
+
+impl Report {
+    /// A report without problems.
+    pub fn new() -> Self {
+        Report::default()
+    }
+
+    /// Adds a problem.
+    pub fn push(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    /// Whether there is no problem.
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// `value` if there is no problem, else the problems.
+    pub fn into_result<T>(self, value: T) -> Result<T, Report> {
+        if self.is_empty() { Ok(value) } else { Err(self) }
+    }
+}
+
+impl From<Problem> for Report {
+    fn from(problem: Problem) -> Self {
+        Report { problems: vec![problem] }
+    }
+}
+
+impl Extend<Problem> for Report {
+    fn extend<I: IntoIterator<Item = Problem>>(&mut self, problems: I) {
+        self.problems.extend(problems);
+    }
+}
+
+impl fmt::Display for Report {
+    /// One line a problem, without a line break after the last.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Report {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line_whatever_the_names_hold() {
+        let problem = Problem::new("weights are [3]\n\n  but [4] was expected\r\n")
+            .at(ProblemNode {
+                name: "a\ncargo::rustc-env=X=1\u{1b}".to_owned(),
+                op: "Conv".to_owned(),
+                opset: Some(13),
+                source: None,
+            })
+            .help("export it again");
+        assert_eq!(
+            problem.to_string(),
+            "node `a; cargo::rustc-env=X=1\\u{1b}` (Conv, opset 13): weights are [3]; but [4] was expected; help: export it again"
+        );
+    }
+
+    #[test]
+    fn a_report_has_one_line_a_problem() {
+        let mut report = Report::new();
+        assert_eq!(report.clone().into_result(7), Ok(7));
+        report.push(Problem::new("one"));
+        report.extend([Problem::new("two").at(ProblemNode::default())]);
+        assert_eq!(report.to_string(), "one\nan unnamed node (): two");
+        assert!(report.into_result(7).is_err());
+    }
+}

@@ -1,0 +1,311 @@
+//! Building functions.
+
+use std::sync::Arc;
+
+use cranelift_entity::packed_option::ReservedValue;
+use cranelift_entity::{EntityRef, PrimaryMap};
+
+use super::function::FunctionData;
+use super::typing::{self, Typed};
+use super::{
+    Binding, Call, Callee, Closure, Expr, ExprData, ExprId, Function, If, Scope, ScopeId,
+    ScopeKind, TypeError, While,
+};
+use crate::arith::Facts;
+use crate::ir::{Attrs, Constant, FuncType, GlobalVar, Span, Type};
+use crate::ops::Op;
+
+/// Builds a function, one expression after the other, each typed as it is pushed.
+///
+/// ```
+/// use niello::graph::FunctionBuilder;
+/// use niello::ir::{Attrs, DType, Type};
+/// use niello::ops::Op;
+///
+/// let mut b = FunctionBuilder::new();
+/// let x = b.param("x", Type::tensor(&[1, 8], DType::F32));
+/// let relu = Op::get("nn.relu").expect("an operator of the table");
+/// let y = b.call(relu, &[x], Attrs::new())?;
+/// let function = b.finish(y);
+/// assert_eq!(function.func_type().ret, Type::tensor(&[1, 8], DType::F32));
+/// # Ok::<(), niello::graph::TypeError>(())
+/// ```
+pub struct FunctionBuilder {
+    pub(super) data: FunctionData,
+    stack: Vec<ScopeId>,
+    span: Span,
+}
+
+impl Default for FunctionBuilder {
+    fn default() -> FunctionBuilder {
+        FunctionBuilder::new()
+    }
+}
+
+impl FunctionBuilder {
+    /// An empty function; what is pushed goes to its body.
+    pub fn new() -> FunctionBuilder {
+        let mut builder = FunctionBuilder {
+            data: FunctionData {
+                exprs: PrimaryMap::new(),
+                scopes: PrimaryMap::new(),
+                attrs: Attrs::new(),
+                facts: Facts::default(),
+            },
+            stack: Vec::new(),
+            span: Span::Unknown,
+        };
+        builder.open_scope(ScopeKind::Body);
+        builder
+    }
+
+    /// A builder whose scopes are those of `function`, with nothing in them; for rewriting.
+    pub(super) fn with_scopes_of(function: &Function) -> FunctionBuilder {
+        let mut data = FunctionData {
+            exprs: PrimaryMap::with_capacity(function.len()),
+            scopes: PrimaryMap::new(),
+            attrs: function.attrs().clone(),
+            facts: function.facts().clone(),
+        };
+        for (_, scope) in function.scopes() {
+            data.scopes.push(Scope {
+                kind: scope.kind,
+                parent: scope.parent,
+                params: Vec::new(),
+                bindings: Vec::new(),
+                result: ExprId::reserved_value(),
+            });
+        }
+        FunctionBuilder { data, stack: vec![function.body()], span: Span::Unknown }
+    }
+
+    /// Makes the scope current, for rewriting.
+    pub(super) fn enter(&mut self, scope: ScopeId, span: Span) {
+        self.stack.clear();
+        self.stack.push(scope);
+        self.span = span;
+    }
+
+    /// The span that what is pushed from now on gets.
+    pub fn set_span(&mut self, span: Span) {
+        self.span = span;
+    }
+
+    /// The scope that what is pushed goes to.
+    pub fn current_scope(&self) -> ScopeId {
+        *self.stack.last().expect("the body stays open until the function is finished")
+    }
+
+    /// An expression that was pushed.
+    pub fn expr(&self, id: ExprId) -> &Expr {
+        &self.data.exprs[id].expr
+    }
+
+    /// The type of an expression that was pushed.
+    pub fn ty(&self, id: ExprId) -> &Type {
+        &self.data.exprs[id].ty
+    }
+
+    /// An expression that was pushed, with its data.
+    pub fn data_of(&self, id: ExprId) -> &ExprData {
+        &self.data.exprs[id]
+    }
+
+    /// Number of expressions so far.
+    pub fn len(&self) -> usize {
+        self.data.exprs.len()
+    }
+
+    /// Whether nothing was pushed yet.
+    pub fn is_empty(&self) -> bool {
+        self.data.exprs.is_empty()
+    }
+
+    /// A new last parameter of the current scope.
+    pub fn param(&mut self, name: &str, ty: impl Into<Type>) -> ExprId {
+        let id = self.push_typed(Expr::Var(name.into()), (ty.into(), None));
+        let scope = self.current_scope();
+        self.data.scopes[scope].params.push(id);
+        id
+    }
+
+    /// A variable that is no parameter: what a recursive closure calls itself.
+    pub fn recursive_var(&mut self, name: &str, ty: FuncType) -> ExprId {
+        self.push_typed(Expr::Var(name.into()), (Type::Func(Arc::new(ty)), None))
+    }
+
+    /// A reference to a definition of the module, which has that type.
+    pub fn global(&mut self, global: GlobalVar, ty: FuncType) -> ExprId {
+        self.push_typed(Expr::GlobalVar(global), (Type::Func(Arc::new(ty)), None))
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, constant: Constant) -> ExprId {
+        self.push(Expr::Constant(constant)).expect("a constant always has a type")
+    }
+
+    /// A call of an operator.
+    ///
+    /// # Errors
+    ///
+    /// If the operator's type relation does not hold.
+    pub fn call(&mut self, op: Op, args: &[ExprId], attrs: Attrs) -> Result<ExprId, TypeError> {
+        self.call_optional(op, args.iter().copied().map(Some).collect(), attrs)
+    }
+
+    /// A call of an operator, some of whose arguments are absent.
+    ///
+    /// # Errors
+    ///
+    /// If the operator's type relation does not hold.
+    pub fn call_optional(
+        &mut self,
+        op: Op,
+        args: Vec<Option<ExprId>>,
+        attrs: Attrs,
+    ) -> Result<ExprId, TypeError> {
+        self.push(Expr::Call(Call { callee: Callee::Op(op), args, attrs }))
+    }
+
+    /// A call of an expression of function type.
+    ///
+    /// # Errors
+    ///
+    /// If the arguments are not what the function takes.
+    pub fn call_function(&mut self, callee: ExprId, args: &[ExprId]) -> Result<ExprId, TypeError> {
+        self.push(Expr::Call(Call {
+            callee: Callee::Expr(callee),
+            args: args.iter().copied().map(Some).collect(),
+            attrs: Attrs::new(),
+        }))
+    }
+
+    /// A tuple.
+    pub fn tuple(&mut self, fields: &[ExprId]) -> ExprId {
+        self.push(Expr::Tuple(fields.to_vec())).expect("a tuple always has a type")
+    }
+
+    /// A field of a tuple.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such field.
+    pub fn tuple_get(&mut self, tuple: ExprId, index: u32) -> Result<ExprId, TypeError> {
+        self.push(Expr::TupleGet { tuple, index })
+    }
+
+    /// A choice between two closed scopes.
+    ///
+    /// # Errors
+    ///
+    /// If the condition is no boolean scalar, or the scopes yield different types.
+    pub fn if_else(
+        &mut self,
+        cond: ExprId,
+        then_scope: ScopeId,
+        else_scope: ScopeId,
+    ) -> Result<ExprId, TypeError> {
+        self.push(Expr::If(If { cond, then_scope, else_scope }))
+    }
+
+    /// A loop of two closed scopes; see [`While`].
+    ///
+    /// # Errors
+    ///
+    /// If the scopes' parameters and results do not fit the state.
+    pub fn while_loop(
+        &mut self,
+        init: &[ExprId],
+        cond: ScopeId,
+        body: ScopeId,
+    ) -> Result<ExprId, TypeError> {
+        self.push(Expr::While(While { init: init.to_vec(), cond, body }))
+    }
+
+    /// A closure of a closed scope.
+    ///
+    /// # Errors
+    ///
+    /// If `recursive` was declared with another type than the closure has.
+    pub fn closure(
+        &mut self,
+        scope: ScopeId,
+        recursive: Option<ExprId>,
+        attrs: Attrs,
+    ) -> Result<ExprId, TypeError> {
+        self.push(Expr::Func(Closure { scope, recursive, attrs }))
+    }
+
+    /// Binds a value in the current scope, after what is bound already.
+    pub fn bind(&mut self, name: &str, value: ExprId) {
+        let scope = self.current_scope();
+        self.data.scopes[scope].bindings.push(Binding { name: name.into(), value });
+    }
+
+    /// Opens a scope within the current one and makes it current.
+    pub fn open_scope(&mut self, kind: ScopeKind) -> ScopeId {
+        let scope = self.data.scopes.push(Scope {
+            kind,
+            parent: self.stack.last().copied(),
+            params: Vec::new(),
+            bindings: Vec::new(),
+            result: ExprId::reserved_value(),
+        });
+        self.stack.push(scope);
+        scope
+    }
+
+    /// Closes the current scope with its result.
+    ///
+    /// # Panics
+    ///
+    /// If the current scope is the function's body, which [`finish`](Self::finish) closes.
+    pub fn close_scope(&mut self, result: ExprId) -> ScopeId {
+        assert!(self.stack.len() > 1, "the function's body is closed by finishing it");
+        let scope = self.stack.pop().expect("just checked");
+        self.data.scopes[scope].result = result;
+        scope
+    }
+
+    /// Pushes any expression but a variable or a global, whose types must be declared.
+    ///
+    /// # Errors
+    ///
+    /// If what it uses has no fitting types.
+    pub fn push(&mut self, expr: Expr) -> Result<ExprId, TypeError> {
+        let typed = typing::infer(&self.data, &expr)?;
+        Ok(self.push_typed(expr, typed))
+    }
+
+    pub(super) fn push_typed(&mut self, expr: Expr, (ty, shape_value): Typed) -> ExprId {
+        debug_assert!(
+            expr.operands().all(|operand| operand.index() < self.data.exprs.len()),
+            "operands come before their users"
+        );
+        let scope = self.current_scope();
+        let span = self.span.clone();
+        self.data.exprs.push(ExprData { expr, ty, shape_value, scope, span })
+    }
+
+    /// Replaces the function's attributes.
+    pub fn set_attrs(&mut self, attrs: Attrs) {
+        self.data.attrs = attrs;
+    }
+
+    /// What is known about the symbols in the function's types.
+    pub fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.data.facts
+    }
+
+    /// The function with that result.
+    ///
+    /// # Panics
+    ///
+    /// If a scope was opened and not closed.
+    pub fn finish(mut self, result: ExprId) -> Function {
+        assert_eq!(self.stack.len(), 1, "every scope must be closed before the function is");
+        let body = self.stack[0];
+        self.data.scopes[body].result = result;
+        Function::from_data(self.data)
+    }
+}

@@ -1,0 +1,370 @@
+//! Tensors of the reference interpreter.
+
+use std::fmt;
+
+use crate::ir::{Constant, ConstantError, DType, SharedBytes, TensorType};
+
+/// The elements of a tensor, widened so that one piece of code serves every data type.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Elements {
+    /// Floating-point types; every value is one that the data type can represent.
+    Float(Vec<f64>),
+    /// Integers and booleans; every value is within the data type's range.
+    Int(Vec<i128>),
+}
+
+/// A dense row-major tensor.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    elements: Elements,
+}
+
+/// Why a tensor could not be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TensorError {
+    /// The number of elements is not the product of the extents.
+    WrongLength {
+        /// The extents.
+        shape: Vec<usize>,
+        /// Number of elements that were given.
+        found: usize,
+    },
+    /// The interpreter does not compute in this data type.
+    DType(DType),
+    /// The constant's elements are not known.
+    Opaque(TensorType),
+}
+
+impl fmt::Display for TensorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TensorError::WrongLength { shape, found } => {
+                write!(f, "a tensor of shape {shape:?} cannot have {found} elements")
+            }
+            TensorError::DType(dtype) => {
+                write!(f, "the interpreter does not support the data type {dtype}")
+            }
+            TensorError::Opaque(ty) => {
+                write!(f, "the elements of a constant of type {ty} are not known, only its digest")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TensorError {}
+
+/// Rounds to the nearest value of a floating-point type.
+fn round_float(value: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => f64::from(half::f16::from_f64(value)),
+        DType::BF16 => f64::from(half::bf16::from_f64(value)),
+        _ => value,
+    }
+}
+
+/// Wraps into the range of an integer type, as its arithmetic does.
+fn wrap_int(value: i128, dtype: DType) -> i128 {
+    match dtype.int_range() {
+        None => i128::from(value != 0),
+        Some((low, high)) => {
+            let span = high - low + 1;
+            (value.wrapping_sub(low)).rem_euclid(span) + low
+        }
+    }
+}
+
+fn is_computed(dtype: DType) -> bool {
+    !dtype.is_storage_only()
+}
+
+impl Tensor {
+    /// A floating-point tensor; each value is rounded to the data type.
+    ///
+    /// # Errors
+    ///
+    /// If the length is not the product of the extents, or `dtype` is not a float of 16 bits or
+    /// more.
+    pub fn from_floats(
+        dtype: DType,
+        shape: &[usize],
+        mut values: Vec<f64>,
+    ) -> Result<Tensor, TensorError> {
+        if !dtype.is_float() || !is_computed(dtype) {
+            return Err(TensorError::DType(dtype));
+        }
+        if dtype != DType::F64 {
+            for value in &mut values {
+                *value = round_float(*value, dtype);
+            }
+        }
+        Tensor::checked(dtype, shape, Elements::Float(values))
+    }
+
+    /// An integer or boolean tensor; each value wraps into the data type's range, and becomes 0 or
+    /// 1 in a boolean.
+    ///
+    /// # Errors
+    ///
+    /// If the length is not the product of the extents, or `dtype` is not an integer of 8 bits or
+    /// more, nor a boolean.
+    pub fn from_ints(
+        dtype: DType,
+        shape: &[usize],
+        mut values: Vec<i128>,
+    ) -> Result<Tensor, TensorError> {
+        if dtype.is_float() || !is_computed(dtype) {
+            return Err(TensorError::DType(dtype));
+        }
+        for value in &mut values {
+            *value = wrap_int(*value, dtype);
+        }
+        Tensor::checked(dtype, shape, Elements::Int(values))
+    }
+
+    /// A tensor of any data type the interpreter computes in, from either kind of elements: floats
+    /// become integers by truncation, as in ONNX `Cast`; out-of-range floats saturate.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_floats`](Self::from_floats) and [`from_ints`](Self::from_ints).
+    pub fn from_elements(
+        dtype: DType,
+        shape: &[usize],
+        elements: Elements,
+    ) -> Result<Tensor, TensorError> {
+        match (dtype.is_float(), elements) {
+            (true, Elements::Float(values)) => Tensor::from_floats(dtype, shape, values),
+            (true, Elements::Int(values)) => {
+                Tensor::from_floats(dtype, shape, values.into_iter().map(|v| v as f64).collect())
+            }
+            (false, Elements::Int(values)) => Tensor::from_ints(dtype, shape, values),
+            (false, Elements::Float(values)) => {
+                let to_int = |v: f64| match dtype.int_range() {
+                    None => i128::from(v != 0.0),
+                    Some((low, high)) => (v as i128).clamp(low, high),
+                };
+                Tensor::from_ints(dtype, shape, values.into_iter().map(to_int).collect())
+            }
+        }
+    }
+
+    fn checked(dtype: DType, shape: &[usize], elements: Elements) -> Result<Tensor, TensorError> {
+        let found = match &elements {
+            Elements::Float(values) => values.len(),
+            Elements::Int(values) => values.len(),
+        };
+        let expected = shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+        let expected = if shape.contains(&0) { Some(0) } else { expected };
+        if expected != Some(found) {
+            return Err(TensorError::WrongLength { shape: shape.to_vec(), found });
+        }
+        Ok(Tensor { dtype, shape: shape.to_vec(), elements })
+    }
+
+    /// The tensor of a constant.
+    ///
+    /// # Errors
+    ///
+    /// If the constant is opaque, or of a data type the interpreter does not compute in.
+    pub fn from_constant(constant: &Constant) -> Result<Tensor, TensorError> {
+        let ty = constant.ty();
+        let bytes = constant.to_bytes().ok_or_else(|| TensorError::Opaque(ty.clone()))?;
+        let shape: Vec<usize> = ty
+            .shape
+            .as_consts()
+            .and_then(|dims| dims.into_iter().map(|d| usize::try_from(d).ok()).collect())
+            .ok_or_else(|| TensorError::Opaque(ty.clone()))?;
+        Tensor::from_bytes(ty.dtype, &shape, &bytes)
+    }
+
+    /// A tensor from dense row-major little-endian bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the length is not the shape's, or the interpreter does not compute in `dtype`.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor, TensorError> {
+        macro_rules! read {
+            ($t:ty, $variant:ident, $wide:ty) => {
+                Elements::$variant(
+                    bytes
+                        .chunks_exact(size_of::<$t>())
+                        .map(|c| {
+                            let c = c.try_into().expect("chunks are of the element's size");
+                            <$wide>::from(<$t>::from_le_bytes(c))
+                        })
+                        .collect(),
+                )
+            };
+        }
+        let elements = match dtype {
+            DType::Bool => Elements::Int(bytes.iter().map(|&b| i128::from(b != 0)).collect()),
+            DType::I8 => read!(i8, Int, i128),
+            DType::I16 => read!(i16, Int, i128),
+            DType::I32 => read!(i32, Int, i128),
+            DType::I64 => read!(i64, Int, i128),
+            DType::U8 => read!(u8, Int, i128),
+            DType::U16 => read!(u16, Int, i128),
+            DType::U32 => read!(u32, Int, i128),
+            DType::U64 => read!(u64, Int, i128),
+            DType::F16 => read!(half::f16, Float, f64),
+            DType::BF16 => read!(half::bf16, Float, f64),
+            DType::F32 => read!(f32, Float, f64),
+            DType::F64 => read!(f64, Float, f64),
+            DType::I4
+            | DType::U4
+            | DType::I2
+            | DType::U2
+            | DType::F8E4M3FN
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2
+            | DType::F8E5M2FNUZ
+            | DType::F8E8M0
+            | DType::F4E2M1 => return Err(TensorError::DType(dtype)),
+        };
+        Tensor::checked(dtype, shape, elements)
+    }
+
+    /// Dense row-major little-endian bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        macro_rules! write {
+            ($values:expr, $t:ty) => {
+                $values.iter().flat_map(|&v| (v as $t).to_le_bytes()).collect()
+            };
+        }
+        match &self.elements {
+            Elements::Float(values) => match self.dtype {
+                DType::F16 => {
+                    values.iter().flat_map(|&v| half::f16::from_f64(v).to_le_bytes()).collect()
+                }
+                DType::BF16 => {
+                    values.iter().flat_map(|&v| half::bf16::from_f64(v).to_le_bytes()).collect()
+                }
+                DType::F32 => write!(values, f32),
+                _ => write!(values, f64),
+            },
+            Elements::Int(values) => match self.dtype.bits() {
+                8 => write!(values, u8),
+                16 => write!(values, u16),
+                32 => write!(values, u32),
+                _ => write!(values, u64),
+            },
+        }
+    }
+
+    /// The tensor as a constant.
+    ///
+    /// # Errors
+    ///
+    /// If an extent is beyond `i64`.
+    pub fn to_constant(&self) -> Result<Constant, ConstantError> {
+        Constant::new(self.ty(), SharedBytes::new(self.to_bytes()))
+    }
+
+    /// The data type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The tensor type.
+    pub fn ty(&self) -> TensorType {
+        let dims: Vec<i64> = self.shape.iter().map(|&d| d as i64).collect();
+        TensorType::from_consts(&dims, self.dtype)
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match &self.elements {
+            Elements::Float(values) => values.len(),
+            Elements::Int(values) => values.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements.
+    pub fn elements(&self) -> &Elements {
+        &self.elements
+    }
+
+    /// The elements as floats, if the data type is one.
+    pub fn floats(&self) -> Option<&[f64]> {
+        if let Elements::Float(values) = &self.elements { Some(values) } else { None }
+    }
+
+    /// The elements as integers, if the data type is an integer or boolean.
+    pub fn ints(&self) -> Option<&[i128]> {
+        if let Elements::Int(values) = &self.elements { Some(values) } else { None }
+    }
+
+    /// A tensor of the same type with `float` or `int` applied to each element, then rounded or
+    /// wrapped.
+    #[must_use]
+    pub fn map(&self, float: impl Fn(f64) -> f64, int: impl Fn(i128) -> i128) -> Tensor {
+        let elements = match &self.elements {
+            Elements::Float(values) => {
+                Elements::Float(values.iter().map(|&v| round_float(float(v), self.dtype)).collect())
+            }
+            Elements::Int(values) => {
+                Elements::Int(values.iter().map(|&v| wrap_int(int(v), self.dtype)).collect())
+            }
+        };
+        Tensor { dtype: self.dtype, shape: self.shape.clone(), elements }
+    }
+
+    /// The same elements under another shape.
+    ///
+    /// # Errors
+    ///
+    /// If the shape has another number of elements.
+    pub fn reshape(self, shape: &[usize]) -> Result<Tensor, TensorError> {
+        Tensor::checked(self.dtype, shape, self.elements)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_rounded_to_their_type() {
+        let t = Tensor::from_floats(DType::F32, &[1], vec![0.1]).unwrap();
+        assert_eq!(t.floats().unwrap()[0], f64::from(0.1f32));
+        let t = Tensor::from_ints(DType::I8, &[2], vec![130, -129]).unwrap();
+        assert_eq!(t.ints().unwrap(), [-126, 127]);
+        let t = Tensor::from_ints(DType::U64, &[1], vec![-1]).unwrap();
+        assert_eq!(t.ints().unwrap(), [i128::from(u64::MAX)]);
+    }
+
+    #[test]
+    fn bytes_go_there_and_back_in_every_type() {
+        for dtype in DType::all().filter(|d| !d.is_storage_only()) {
+            let elements = Elements::Int(vec![0, 1, 1, 0]);
+            let t = Tensor::from_elements(dtype, &[2, 2], elements).unwrap();
+            assert_eq!(Tensor::from_bytes(dtype, &[2, 2], &t.to_bytes()).unwrap(), t);
+            assert_eq!(Tensor::from_constant(&t.to_constant().unwrap()).unwrap(), t);
+        }
+    }
+
+    #[test]
+    fn casts_from_floats_truncate_and_saturate() {
+        let t = Tensor::from_elements(DType::U8, &[3], Elements::Float(vec![1.9, -3.0, 999.0]));
+        assert_eq!(t.unwrap().ints().unwrap(), [1, 0, 255]);
+    }
+
+    #[test]
+    fn lengths_are_checked_without_overflow() {
+        assert!(Tensor::from_ints(DType::I8, &[usize::MAX, 2], vec![]).is_err());
+        assert!(Tensor::from_ints(DType::I8, &[usize::MAX, 0], vec![]).is_ok());
+    }
+}

@@ -1,0 +1,266 @@
+//! Rewriting: one forward sweep from an old function to a new one.
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+
+use super::function::{FunctionData, live};
+use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
+use crate::ir::{Attrs, Constant};
+
+/// Where each expression of an old function went, if it is in the new one.
+pub type IdMap = SecondaryMap<ExprId, PackedOption<ExprId>>;
+
+/// Rewrites a function in one forward sweep.
+///
+/// [`next_expr`](Self::next_expr) and [`next_call`](Self::next_call) go through the live
+/// expressions in order; what they pass is copied, with its operands mapped to their new places.
+/// The current one may be replaced by any expression pushed through
+/// [`builder`](Self::builder). [`finish`](Self::finish) drops what became dead, and returns the
+/// old handle if nothing was replaced.
+pub struct Rewriter {
+    old: Function,
+    builder: FunctionBuilder,
+    map: IdMap,
+    live: SecondaryMap<ExprId, bool>,
+    next: u32,
+    current: Option<ExprId>,
+    changed: bool,
+}
+
+impl Rewriter {
+    /// A rewriter before the first expression.
+    pub fn new(function: Function) -> Rewriter {
+        Rewriter {
+            builder: FunctionBuilder::with_scopes_of(&function),
+            map: SecondaryMap::with_capacity(function.len()),
+            live: function.live(),
+            old: function,
+            next: 0,
+            current: None,
+            changed: false,
+        }
+    }
+
+    /// The function as it was.
+    pub fn old(&self) -> &Function {
+        &self.old
+    }
+
+    /// Goes on to the next live expression of the old function; its operands have their new
+    /// places, and what is pushed goes to its scope.
+    ///
+    /// # Errors
+    ///
+    /// If the former expression does not type with its new operands.
+    pub fn next_expr(&mut self) -> Result<Option<ExprId>, TypeError> {
+        self.copy_current()?;
+        while (self.next as usize) < self.old.len() {
+            let id = ExprId::from_u32(self.next);
+            self.next += 1;
+            if self.live[id] {
+                let old = self.old.clone();
+                let data = old.data_of(id);
+                for scope in data.expr.scopes() {
+                    self.map_scope(scope);
+                }
+                self.builder.enter(data.scope, data.span.clone());
+                self.current = Some(id);
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the next live call of an operator.
+    ///
+    /// # Errors
+    ///
+    /// If an expression on the way does not type with its new operands.
+    pub fn next_call(&mut self) -> Result<Option<ExprId>, TypeError> {
+        while let Some(id) = self.next_expr()? {
+            if self.old.expr(id).as_call().is_some() {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The new place of an expression of the old function that the sweep has passed.
+    ///
+    /// # Panics
+    ///
+    /// If the sweep has not passed it, or it is dead.
+    pub fn mapped(&self, old: ExprId) -> ExprId {
+        self.map[old].expect("operands of a live expression were passed by the sweep")
+    }
+
+    /// The arguments of a call of the old function in their new places.
+    pub fn args(&self, call: &Call) -> Vec<Option<ExprId>> {
+        call.args.iter().map(|arg| arg.map(|id| self.mapped(id))).collect()
+    }
+
+    /// The arguments of a call, if every one that is there is a constant by now.
+    pub fn constant_args(&self, call: &Call) -> Option<Vec<Option<Constant>>> {
+        let constant = |id| self.builder.expr(self.mapped(id)).as_constant().cloned();
+        call.args
+            .iter()
+            .map(|arg| match arg {
+                None => Some(None),
+                Some(id) => constant(*id).map(Some),
+            })
+            .collect()
+    }
+
+    /// Pushes expressions to the current expression's scope, with its span.
+    pub fn builder(&mut self) -> &mut FunctionBuilder {
+        &mut self.builder
+    }
+
+    /// Puts a new expression in the place of the current one.
+    ///
+    /// # Panics
+    ///
+    /// If there is no current expression, or it was replaced already.
+    pub fn replace(&mut self, new: ExprId) {
+        let current = self.current.take().expect("only the current expression can be replaced");
+        self.map[current] = new.into();
+        self.changed = true;
+    }
+
+    /// Puts a constant in the place of the current expression.
+    ///
+    /// # Panics
+    ///
+    /// As [`replace`](Self::replace).
+    pub fn replace_with_constant(&mut self, constant: Constant) {
+        let new = self.builder.constant(constant);
+        self.replace(new);
+    }
+
+    /// Gives the function other attributes.
+    pub fn set_attrs(&mut self, attrs: Attrs) {
+        if self.old.attrs() != &attrs {
+            self.builder.set_attrs(attrs);
+            self.changed = true;
+        }
+    }
+
+    /// Copies the rest and returns the new function, without what became dead; the old handle if
+    /// nothing was replaced.
+    ///
+    /// # Errors
+    ///
+    /// If an expression does not type with its new operands.
+    pub fn finish(mut self) -> Result<Function, TypeError> {
+        while self.next_expr()?.is_some() {}
+        if !self.changed {
+            return Ok(self.old);
+        }
+        self.map_scope(self.old.body());
+        let result = self.mapped(self.old.result());
+        self.builder.enter(self.old.body(), crate::ir::Span::Unknown);
+        Ok(compact(self.builder.finish(result)))
+    }
+
+    fn copy_current(&mut self) -> Result<(), TypeError> {
+        let Some(id) = self.current.take() else { return Ok(()) };
+        let old = self.old.clone();
+        let data = old.data_of(id);
+        let expr = data.expr.map(|operand| self.mapped(operand), |scope| scope);
+        // The old type holds as long as what it came from has the types it had.
+        let unchanged = data.expr.scopes().next().is_none()
+            && data.expr.operands().all(|operand| {
+                let (old, new) = (old.data_of(operand), self.builder.data_of(self.mapped(operand)));
+                old.ty == new.ty
+                    && old.shape_value == new.shape_value
+                    && old.expr.as_constant() == new.expr.as_constant()
+            });
+        let new = if unchanged {
+            self.builder.push_typed(expr, (data.ty.clone(), data.shape_value.clone()))
+        } else {
+            self.builder.push(expr)?
+        };
+        self.map[id] = new.into();
+        Ok(())
+    }
+
+    fn map_scope(&mut self, scope: ScopeId) {
+        let old = self.old.clone();
+        let old = old.scope(scope);
+        let new = Scope {
+            kind: old.kind,
+            parent: old.parent,
+            params: old.params.iter().map(|&param| self.mapped(param)).collect(),
+            bindings: old
+                .bindings
+                .iter()
+                .map(|Binding { name, value }| Binding {
+                    name: name.clone(),
+                    value: self.mapped(*value),
+                })
+                .collect(),
+            result: self.mapped(old.result),
+        };
+        self.builder.data.scopes[scope] = new;
+    }
+}
+
+/// The function without what nothing needs; the same handle if everything is needed.
+pub fn compact(function: Function) -> Function {
+    let data = function.data();
+    let live = live(data);
+    if data.exprs.keys().all(|id| live[id]) {
+        return function;
+    }
+    let mut kept_scopes: SecondaryMap<ScopeId, bool> = SecondaryMap::new();
+    kept_scopes[function.body()] = true;
+    for (_, expr) in data.exprs.iter().filter(|(id, _)| live[*id]) {
+        for scope in expr.expr.scopes() {
+            kept_scopes[scope] = true;
+        }
+    }
+    // Ids are handed out in order, so both maps are known before anything is copied.
+    let mut ids = IdMap::with_capacity(data.exprs.len());
+    for (new, old) in data.exprs.keys().filter(|&id| live[id]).enumerate() {
+        ids[old] = ExprId::from_u32(new as u32).into();
+    }
+    let mut scope_ids: SecondaryMap<ScopeId, PackedOption<ScopeId>> = SecondaryMap::new();
+    for (new, old) in data.scopes.keys().filter(|&scope| kept_scopes[scope]).enumerate() {
+        scope_ids[old] = ScopeId::from_u32(new as u32).into();
+    }
+    let id = |old: ExprId| ids[old].expect("what a live expression needs is live");
+    let scope_id = |old: ScopeId| scope_ids[old].expect("a live expression's scopes are kept");
+
+    let mut exprs = PrimaryMap::with_capacity(data.exprs.len());
+    for (_, old) in data.exprs.iter().filter(|(id, _)| live[*id]) {
+        let mut new = old.clone();
+        new.expr = old.expr.map(id, scope_id);
+        new.scope = scope_id(old.scope);
+        exprs.push(new);
+    }
+    let mut scopes = PrimaryMap::new();
+    for (_, old) in data.scopes.iter().filter(|(scope, _)| kept_scopes[*scope]) {
+        let Scope { kind, parent, params, bindings, result } = old;
+        scopes.push(Scope {
+            kind: *kind,
+            parent: parent.map(scope_id),
+            params: params.iter().map(|&param| id(param)).collect(),
+            bindings: bindings
+                .iter()
+                .map(|Binding { name, value }| Binding { name: name.clone(), value: id(*value) })
+                .collect(),
+            result: id(*result),
+        });
+    }
+    Function::from_data(FunctionData {
+        exprs,
+        scopes,
+        attrs: data.attrs.clone(),
+        facts: data.facts.clone(),
+    })
+}
+
+/// Whether an expression is a call of an operator of that name.
+pub fn is_call_of(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Call(Call { callee: super::Callee::Op(op), .. }) if op.name == name)
+}

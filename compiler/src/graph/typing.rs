@@ -1,0 +1,200 @@
+//! The type of an expression, from the types of what it uses.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::function::FunctionData;
+use super::{Call, Callee, Closure, Expr, If, ScopeId, While};
+use crate::ir::{DType, Dim, FuncType, Type};
+use crate::ops::{InferArg, InferCx, InputKind, Op};
+
+/// Elements above which an integer constant no longer carries its value as dimensions.
+///
+/// Shapes, axes, pads and slice bounds stay far below it; a weight that happens to be integer must
+/// not be turned into expressions one by one.
+pub(super) const MAX_SHAPE_VALUE: u64 = 64;
+
+/// Why an expression has no type.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TypeError {
+    message: String,
+}
+
+impl TypeError {
+    /// An error of that message.
+    pub fn new(message: impl Into<String>) -> TypeError {
+        TypeError { message: message.into() }
+    }
+}
+
+impl fmt::Display for TypeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for TypeError {}
+
+/// A type, and the value of a small integer tensor as dimensions where it is known.
+pub(super) type Typed = (Type, Option<Arc<[Dim]>>);
+
+/// Computes the type of an expression from what it uses. Variables and globals have declared types
+/// and do not come here.
+pub(super) fn infer(data: &FunctionData, expr: &Expr) -> Result<Typed, TypeError> {
+    let ty = match expr {
+        Expr::Var(_) | Expr::GlobalVar(_) => {
+            return Err(TypeError::new("the type of a variable or a global must be declared"));
+        }
+        Expr::Constant(constant) => {
+            let small = constant.ty().num_elements().is_some_and(|n| n <= MAX_SHAPE_VALUE)
+                && constant.ty().dtype.is_int();
+            let value = small.then(|| constant.to_i64_vec()).flatten();
+            let value = value.map(|dims| dims.into_iter().map(Dim::from).collect());
+            return Ok((constant.ty().clone().into(), value));
+        }
+        Expr::Tuple(fields) => Type::tuple(fields.iter().map(|&id| data.exprs[id].ty.clone())),
+        Expr::TupleGet { tuple, index } => {
+            let ty = &data.exprs[*tuple].ty;
+            let fields =
+                ty.as_tuple().ok_or_else(|| TypeError::new(format!("{ty} has no fields")))?;
+            fields.get(*index as usize).cloned().ok_or_else(|| {
+                TypeError::new(format!("field {index} of a tuple of {} fields", fields.len()))
+            })?
+        }
+        Expr::Call(call) => return infer_call(data, call),
+        Expr::If(If { cond, then_scope, else_scope }) => {
+            expect_condition(&data.exprs[*cond].ty)?;
+            let (yes, no) = (result_type(data, *then_scope), result_type(data, *else_scope));
+            if yes != no {
+                return Err(TypeError::new(format!(
+                    "the branches have different types: {yes} and {no}"
+                )));
+            }
+            yes.clone()
+        }
+        Expr::While(While { init, cond, body }) => {
+            let state: Vec<Type> = init.iter().map(|&id| data.exprs[id].ty.clone()).collect();
+            for (scope, what) in [(*cond, "condition"), (*body, "body")] {
+                let params = param_types(data, scope);
+                if params != state {
+                    return Err(TypeError::new(format!(
+                        "the loop's state is {:?}, but its {what} takes {params:?}",
+                        Type::tuple(state)
+                    )));
+                }
+            }
+            expect_condition(result_type(data, *cond))?;
+            let (next, state) = (result_type(data, *body), Type::tuple(state));
+            if *next != state {
+                return Err(TypeError::new(format!(
+                    "the loop's state is {state}, but its body yields {next}"
+                )));
+            }
+            state
+        }
+        Expr::Func(Closure { scope, recursive, attrs: _ }) => {
+            let ty = Type::Func(Arc::new(FuncType {
+                params: param_types(data, *scope),
+                ret: result_type(data, *scope).clone(),
+            }));
+            if let Some(recursive) = recursive
+                && data.exprs[*recursive].ty != ty
+            {
+                return Err(TypeError::new(format!(
+                    "a recursive closure is declared as {}, but it is {ty}",
+                    data.exprs[*recursive].ty
+                )));
+            }
+            ty
+        }
+    };
+    Ok((ty, None))
+}
+
+fn result_type(data: &FunctionData, scope: ScopeId) -> &Type {
+    &data.exprs[data.scopes[scope].result].ty
+}
+
+fn param_types(data: &FunctionData, scope: ScopeId) -> Vec<Type> {
+    data.scopes[scope].params.iter().map(|&id| data.exprs[id].ty.clone()).collect()
+}
+
+fn expect_condition(ty: &Type) -> Result<(), TypeError> {
+    if *ty == Type::tensor(&[], DType::Bool) {
+        return Ok(());
+    }
+    Err(TypeError::new(format!("a condition must be a boolean scalar, but it is {ty}")))
+}
+
+fn infer_call(data: &FunctionData, call: &Call) -> Result<Typed, TypeError> {
+    match &call.callee {
+        Callee::Op(op) => infer_op(data, *op, call),
+        Callee::Expr(callee) => {
+            let ty = &data.exprs[*callee].ty;
+            let func =
+                ty.as_func().ok_or_else(|| TypeError::new(format!("{ty} cannot be called")))?;
+            if func.params.len() != call.args.len() {
+                return Err(TypeError::new(format!(
+                    "the function takes {} arguments, but {} are given",
+                    func.params.len(),
+                    call.args.len()
+                )));
+            }
+            for (index, (param, arg)) in func.params.iter().zip(&call.args).enumerate() {
+                let Some(arg) = arg else {
+                    return Err(TypeError::new(format!("argument {index} is missing")));
+                };
+                let arg = &data.exprs[*arg].ty;
+                if param != arg {
+                    return Err(TypeError::new(format!(
+                        "argument {index} must be {param}, but it is {arg}"
+                    )));
+                }
+            }
+            Ok((func.ret.clone(), None))
+        }
+    }
+}
+
+fn infer_op(data: &FunctionData, op: Op, call: &Call) -> Result<Typed, TypeError> {
+    check_arity(op, &call.args)?;
+    let args: Vec<Option<InferArg<'_>>> = call
+        .args
+        .iter()
+        .map(|arg| {
+            arg.map(|id| {
+                let arg = &data.exprs[id];
+                InferArg {
+                    ty: &arg.ty,
+                    shape_value: arg.shape_value.as_deref(),
+                    constant: arg.expr.as_constant(),
+                }
+            })
+        })
+        .collect();
+    let cx = InferCx { op: op.definition(), args: &args, attrs: &call.attrs };
+    let ty = (op.infer)(&cx)?;
+    let value = op.shape_value.and_then(|shape_value| shape_value(&cx));
+    Ok((ty, value.filter(|v| v.len() as u64 <= MAX_SHAPE_VALUE).map(Into::into)))
+}
+
+fn check_arity<T>(op: Op, args: &[Option<T>]) -> Result<(), TypeError> {
+    let variadic = op.inputs.last().is_some_and(|input| input.kind == InputKind::Variadic);
+    if args.len() > op.inputs.len() && !variadic {
+        return Err(TypeError::new(format!(
+            "`{op}` takes at most {} inputs, but {} are given",
+            op.inputs.len(),
+            args.len()
+        )));
+    }
+    for (index, input) in op.inputs.iter().enumerate() {
+        let given = args.get(index).is_some_and(Option::is_some);
+        if !given && input.kind != InputKind::Optional {
+            return Err(TypeError::new(format!("input `{}` of `{op}` is missing", input.name)));
+        }
+    }
+    if variadic && args.iter().skip(op.inputs.len()).any(Option::is_none) {
+        return Err(TypeError::new(format!("an input of `{op}` is missing")));
+    }
+    Ok(())
+}

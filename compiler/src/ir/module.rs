@@ -1,0 +1,180 @@
+//! Modules: named definitions in order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::{Attrs, FuncType};
+use crate::graph::Function;
+
+/// The name of a definition in a module; prints as `@main`. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GlobalVar(Arc<str>);
+
+impl GlobalVar {
+    /// The global of that name, without the `@`.
+    pub fn new(name: &str) -> GlobalVar {
+        GlobalVar(name.into())
+    }
+
+    /// The name, without the `@`.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GlobalVar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.0)
+    }
+}
+
+/// A function that is defined elsewhere: a custom operator, or one for another code generator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExternFunction {
+    /// Parameter and result types.
+    pub ty: FuncType,
+    /// `global_symbol`, `Compiler` and whatever its code generator reads.
+    pub attrs: Attrs,
+}
+
+/// What a global stands for.
+#[derive(Clone, Debug)]
+pub enum Definition {
+    /// A function of the graph IR.
+    Graph(Function),
+    /// A function that is defined elsewhere.
+    Extern(Arc<ExternFunction>),
+}
+
+impl Definition {
+    /// The graph function, if this is one.
+    pub fn as_graph(&self) -> Option<&Function> {
+        if let Definition::Graph(function) = self { Some(function) } else { None }
+    }
+
+    /// Whether both are the same handle, and so certainly equal.
+    pub fn same(&self, other: &Definition) -> bool {
+        match (self, other) {
+            (Definition::Graph(a), Definition::Graph(b)) => a.same(b),
+            (Definition::Extern(a), Definition::Extern(b)) => Arc::ptr_eq(a, b),
+            (Definition::Graph(_) | Definition::Extern(_), _) => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct ModuleData {
+    definitions: IndexMap<GlobalVar, Definition>,
+    attrs: Attrs,
+}
+
+/// An ordered map from globals to definitions, with attributes.
+///
+/// A cheap handle with copy-on-write: a clone keeps what it had when it was made. Two handles that
+/// are the [`same`](IRModule::same) are equal; others may be.
+#[derive(Clone, Debug, Default)]
+pub struct IRModule(Arc<ModuleData>);
+
+impl IRModule {
+    /// An empty module.
+    pub fn new() -> IRModule {
+        IRModule::default()
+    }
+
+    /// A module of one function, named `main`.
+    pub fn from_function(main: Function) -> IRModule {
+        let mut module = IRModule::new();
+        module.insert(GlobalVar::new("main"), Definition::Graph(main));
+        module
+    }
+
+    /// Whether both are the same handle.
+    pub fn same(&self, other: &IRModule) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Number of definitions.
+    pub fn len(&self) -> usize {
+        self.0.definitions.len()
+    }
+
+    /// Whether there are no definitions.
+    pub fn is_empty(&self) -> bool {
+        self.0.definitions.is_empty()
+    }
+
+    /// The definition of a global.
+    pub fn get(&self, global: &GlobalVar) -> Option<&Definition> {
+        self.0.definitions.get(global)
+    }
+
+    /// The graph function of that name, without the `@`.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.get(&GlobalVar::new(name))?.as_graph()
+    }
+
+    /// Definitions in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&GlobalVar, &Definition)> {
+        self.0.definitions.iter()
+    }
+
+    /// Graph functions in order.
+    pub fn functions(&self) -> impl Iterator<Item = (&GlobalVar, &Function)> {
+        self.iter().filter_map(|(global, definition)| Some((global, definition.as_graph()?)))
+    }
+
+    /// Defines a global. A former definition keeps its place and is returned; a new one goes to
+    /// the end. Storing the handle that is there already changes nothing.
+    pub fn insert(&mut self, global: GlobalVar, definition: Definition) -> Option<Definition> {
+        if let Some(old) = self.get(&global)
+            && old.same(&definition)
+        {
+            return Some(definition);
+        }
+        Arc::make_mut(&mut self.0).definitions.insert(global, definition)
+    }
+
+    /// Removes a definition; the others keep their order.
+    pub fn remove(&mut self, global: &GlobalVar) -> Option<Definition> {
+        self.get(global)?;
+        Arc::make_mut(&mut self.0).definitions.shift_remove(global)
+    }
+
+    /// Keeps the definitions for which `keep` holds, in order. If it holds for all, the handle
+    /// stays the same.
+    pub fn retain(&mut self, mut keep: impl FnMut(&GlobalVar, &Definition) -> bool) {
+        let dropped: Vec<GlobalVar> = self
+            .iter()
+            .filter(|(global, definition)| !keep(global, definition))
+            .map(|(global, _)| global.clone())
+            .collect();
+        if !dropped.is_empty() {
+            Arc::make_mut(&mut self.0).definitions.retain(|global, _| !dropped.contains(global));
+        }
+    }
+
+    /// A global that is not defined here: `stem`, else `stem_1`, `stem_2` and so on.
+    pub fn fresh_global(&self, stem: &str) -> GlobalVar {
+        let mut global = GlobalVar::new(stem);
+        let mut suffix = 0usize;
+        while self.get(&global).is_some() {
+            suffix += 1;
+            global = GlobalVar::new(&format!("{stem}_{suffix}"));
+        }
+        global
+    }
+
+    /// The module's attributes.
+    pub fn attrs(&self) -> &Attrs {
+        &self.0.attrs
+    }
+
+    /// Replaces the module's attributes.
+    pub fn set_attrs(&mut self, attrs: Attrs) {
+        if self.0.attrs != attrs {
+            Arc::make_mut(&mut self.0).attrs = attrs;
+        }
+    }
+}

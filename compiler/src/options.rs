@@ -1,0 +1,128 @@
+//! What a caller may ask of one compilation.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::target::Target;
+
+/// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
+pub const DEFAULT_OPT_LEVEL: u8 = 3;
+
+/// Highest optimisation level there is.
+pub const MAX_OPT_LEVEL: u8 = 4;
+
+/// The code generator that turns loop IR into objects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Backend {
+    /// C, through the C compiler that is installed for the target.
+    #[default]
+    C,
+}
+
+impl Backend {
+    /// Every backend of this build of niello.
+    pub const ALL: [Backend; 1] = [Backend::C];
+
+    /// The name in options and environment variables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::C => "c",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text that was meant to name a backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnknownBackend(pub String);
+
+impl fmt::Display for UnknownBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<_> = Backend::ALL.iter().map(|backend| backend.name()).collect();
+        write!(f, "`{}` is not a backend of this build; it has {}", self.0, known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownBackend {}
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(s: &str) -> Result<Self, UnknownBackend> {
+        Backend::ALL
+            .into_iter()
+            .find(|backend| backend.name() == s)
+            .ok_or_else(|| UnknownBackend(s.to_owned()))
+    }
+}
+
+/// Everything that decides, beside the model itself, what a compilation leaves behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompileOptions {
+    /// The model's name; `None` takes the file's stem.
+    pub name: Option<String>,
+    /// The package that the model is linked into: part of every symbol.
+    pub package: String,
+    /// That package's version: part of every symbol.
+    pub version: String,
+    /// Sizes of symbolic dimensions, by their name in the model.
+    pub dims: BTreeMap<String, u64>,
+    /// Whole shapes of inputs, by the input's name in the model.
+    pub input_shapes: BTreeMap<String, Vec<u64>>,
+    /// Optimisation level, at most [`MAX_OPT_LEVEL`].
+    pub opt_level: u8,
+    /// Names of passes that must not run.
+    pub disabled_passes: Vec<String>,
+    /// The code generator.
+    pub backend: Backend,
+    /// The machine to compile for.
+    pub target: Target,
+    /// Worker threads of one inference; 1 is serial.
+    pub threads: usize,
+    /// Threads that the compilation itself may use.
+    pub jobs: usize,
+    /// Whether to stop before code is generated: the result has the model's interface, no weights
+    /// and no objects.
+    pub stub: bool,
+}
+
+impl CompileOptions {
+    /// The options that `niello-build` and the command begin with, for `target`.
+    pub fn new(target: Target) -> Self {
+        CompileOptions {
+            name: None,
+            package: String::new(),
+            version: String::new(),
+            dims: BTreeMap::new(),
+            input_shapes: BTreeMap::new(),
+            opt_level: DEFAULT_OPT_LEVEL,
+            disabled_passes: Vec::new(),
+            backend: Backend::default(),
+            target,
+            threads: 1,
+            jobs: 1,
+            stub: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_parse_back_and_an_unknown_one_lists_the_others() {
+        for backend in Backend::ALL {
+            assert_eq!(backend.to_string().parse(), Ok(backend));
+        }
+        let error = "cuda".parse::<Backend>().unwrap_err().to_string();
+        assert_eq!(error, "`cuda` is not a backend of this build; it has c");
+    }
+}

@@ -1,0 +1,318 @@
+//! The machine that code is generated for.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Order of the bytes of a number in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Endian {
+    /// Lowest byte first.
+    Little,
+    /// Highest byte first.
+    Big,
+}
+
+/// The machine that code is generated for, in rustc's words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The triple: `x86_64-unknown-linux-gnu`.
+    pub triple: String,
+    /// The architecture as in `cfg(target_arch)`: `x86_64`, `aarch64` …
+    pub arch: String,
+    /// The operating system as in `cfg(target_os)`: `linux`, `macos`, `windows`, `none` …
+    pub os: String,
+    /// Features that code may use without asking, as in `cfg(target_feature)`: `avx2`, `fma`,
+    /// `neon` …
+    pub features: BTreeSet<String>,
+    /// The CPU that was asked for by name, if any; its features are in `features`.
+    pub cpu: Option<String>,
+    /// Width of a pointer in bits.
+    pub pointer_width: u32,
+    /// Order of bytes.
+    pub endian: Endian,
+}
+
+/// Why a target cannot be described.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TargetError {
+    /// A variable that Cargo sets for build scripts is missing or not Unicode.
+    MissingVariable(&'static str),
+    /// A variable has a value of the wrong form: its name and its value.
+    BadVariable(&'static str, String),
+    /// The CPU is not one that is known for the architecture: CPU and architecture.
+    UnknownCpu(String, String),
+    /// `native` was asked for, but the code is not for this machine's architecture, which is named.
+    NotNative(String),
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TargetError::MissingVariable(name) => {
+                write!(
+                    f,
+                    "the environment variable {name} is not set; Cargo sets it for build scripts"
+                )
+            }
+            TargetError::BadVariable(name, value) => {
+                write!(
+                    f,
+                    "the environment variable {name} has the value `{value}`, which cannot be understood"
+                )
+            }
+            TargetError::UnknownCpu(cpu, arch) => {
+                let known: Vec<_> = known_cpus(arch).collect();
+                write!(f, "`{cpu}` is not a CPU that is known for {arch}; known are native")?;
+                for name in known {
+                    write!(f, ", {name}")?;
+                }
+                Ok(())
+            }
+            TargetError::NotNative(arch) => {
+                write!(
+                    f,
+                    "the CPU `native` cannot be used, as the code is for {arch} and this machine is {}",
+                    std::env::consts::ARCH
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for TargetError {}
+
+/// Features that each level adds to the one before it.
+const X86_64_V1: &[&str] = &["fxsr", "sse", "sse2"];
+const X86_64_V2: &[&str] = &["cmpxchg16b", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"];
+const X86_64_V3: &[&str] =
+    &["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"];
+const X86_64_V4: &[&str] = &["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"];
+const AVX512_VNNI: &[&str] = &["avx512vnni"];
+const NEON: &[&str] = &["neon"];
+const DOTPROD: &[&str] = &["dotprod", "fp16"];
+const I8MM: &[&str] = &["bf16", "i8mm"];
+
+/// Architecture, CPU in the words of C compilers and of rustc, groups of features.
+///
+/// Only features that decide which kernels can be used are listed.
+const CPUS: &[(&str, &str, &[&[&str]])] = &[
+    ("x86_64", "x86-64", &[X86_64_V1]),
+    ("x86_64", "x86-64-v2", &[X86_64_V1, X86_64_V2]),
+    ("x86_64", "x86-64-v3", &[X86_64_V1, X86_64_V2, X86_64_V3]),
+    ("x86_64", "x86-64-v4", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
+    ("x86_64", "haswell", &[X86_64_V1, X86_64_V2, X86_64_V3]),
+    ("x86_64", "skylake", &[X86_64_V1, X86_64_V2, X86_64_V3]),
+    ("x86_64", "skylake-avx512", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
+    ("x86_64", "cascadelake", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
+    ("x86_64", "icelake-server", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
+    ("x86_64", "znver2", &[X86_64_V1, X86_64_V2, X86_64_V3]),
+    ("x86_64", "znver3", &[X86_64_V1, X86_64_V2, X86_64_V3]),
+    ("x86_64", "znver4", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
+    ("aarch64", "generic", &[NEON]),
+    ("aarch64", "cortex-a53", &[NEON]),
+    ("aarch64", "cortex-a72", &[NEON]),
+    ("aarch64", "cortex-a76", &[NEON, DOTPROD]),
+    ("aarch64", "neoverse-n1", &[NEON, DOTPROD]),
+    ("aarch64", "neoverse-v1", &[NEON, DOTPROD, I8MM]),
+    ("aarch64", "apple-m1", &[NEON, DOTPROD]),
+    ("aarch64", "apple-m2", &[NEON, DOTPROD, I8MM]),
+];
+
+/// Names of the CPUs of an architecture, in the table's order.
+fn known_cpus(arch: &str) -> impl Iterator<Item = &'static str> {
+    CPUS.iter().filter(move |row| row.0 == arch).map(|row| row.1)
+}
+
+impl Target {
+    /// This machine's kind, with the features that this build of niello itself may use: what code
+    /// that runs on every machine of the kind may use.
+    pub fn host() -> Self {
+        let arch = std::env::consts::ARCH;
+        let os = std::env::consts::OS;
+        let vendor_and_system = match os {
+            "macos" => "apple-darwin",
+            "ios" => "apple-ios",
+            "windows" if cfg!(target_env = "msvc") => "pc-windows-msvc",
+            "windows" => "pc-windows-gnu",
+            "linux" if cfg!(target_env = "musl") => "unknown-linux-musl",
+            "linux" => "unknown-linux-gnu",
+            other => other,
+        };
+        Target {
+            triple: match vendor_and_system == os {
+                true => format!("{arch}-unknown-{os}"),
+                false => format!("{arch}-{vendor_and_system}"),
+            },
+            arch: arch.to_owned(),
+            os: os.to_owned(),
+            features: baseline_features(arch),
+            cpu: None,
+            pointer_width: usize::BITS,
+            endian: if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little },
+        }
+    }
+
+    /// The machine that Cargo builds for, from the variables it sets for build scripts.
+    ///
+    /// `read` returns a variable's value; a caller that must report what it has read does so there.
+    ///
+    /// # Errors
+    ///
+    /// A variable that Cargo always sets is missing or malformed: this is not a build script.
+    pub fn from_cargo_env(
+        mut read: impl FnMut(&'static str) -> Option<String>,
+    ) -> Result<Self, TargetError> {
+        let mut required = |name| read(name).ok_or(TargetError::MissingVariable(name));
+        let triple = required("TARGET")?;
+        let arch = required("CARGO_CFG_TARGET_ARCH")?;
+        let os = required("CARGO_CFG_TARGET_OS")?;
+        let width = required("CARGO_CFG_TARGET_POINTER_WIDTH")?;
+        let endian = required("CARGO_CFG_TARGET_ENDIAN")?;
+        // Cargo leaves the variable out where a target has no features at all.
+        let features = read("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+        Ok(Target {
+            triple,
+            arch,
+            os,
+            features: features.split(',').filter(|f| !f.is_empty()).map(str::to_owned).collect(),
+            // The features of a `-C target-cpu` are in CARGO_CFG_TARGET_FEATURE already.
+            cpu: None,
+            pointer_width: width.parse().map_err(|_| {
+                TargetError::BadVariable("CARGO_CFG_TARGET_POINTER_WIDTH", width.clone())
+            })?,
+            endian: match endian.as_str() {
+                "little" => Endian::Little,
+                "big" => Endian::Big,
+                _ => return Err(TargetError::BadVariable("CARGO_CFG_TARGET_ENDIAN", endian)),
+            },
+        })
+    }
+
+    /// The same machine with the CPU `cpu`, whose features replace the ones so far; `native` is the
+    /// CPU that this program runs on.
+    ///
+    /// # Errors
+    ///
+    /// The CPU is not known for the architecture, or `native` is asked for another architecture.
+    pub fn with_cpu(mut self, cpu: &str) -> Result<Self, TargetError> {
+        self.features = if cpu == "native" {
+            if self.arch != std::env::consts::ARCH {
+                return Err(TargetError::NotNative(self.arch));
+            }
+            native_features()
+        } else {
+            let row = CPUS.iter().find(|row| row.0 == self.arch && row.1 == cpu);
+            let (_, _, groups) =
+                row.ok_or_else(|| TargetError::UnknownCpu(cpu.to_owned(), self.arch.clone()))?;
+            groups.iter().flat_map(|group| group.iter()).map(|f| (*f).to_owned()).collect()
+        };
+        self.cpu = Some(cpu.to_owned());
+        Ok(self)
+    }
+
+    /// Whether code may use `feature` without asking.
+    pub fn has_feature(&self, feature: &str) -> bool {
+        self.features.contains(feature)
+    }
+
+    /// Whether code for this target can run on this machine, as far as kind and system go.
+    pub fn is_host_kind(&self) -> bool {
+        self.arch == std::env::consts::ARCH && self.os == std::env::consts::OS
+    }
+}
+
+/// The least features of an architecture's hosted targets.
+fn baseline_features(arch: &str) -> BTreeSet<String> {
+    let features = match arch {
+        "x86_64" => X86_64_V1,
+        "aarch64" => NEON,
+        _ => &[],
+    };
+    features.iter().map(|f| (*f).to_owned()).collect()
+}
+
+/// Detects each feature by its name with one of std's macros.
+#[allow(unused_macros, reason = "only the architectures below have something to detect")]
+macro_rules! detected {
+    ($detect:ident: $($feature:tt)*) => {
+        [$(($feature, std::arch::$detect!($feature))),*]
+    };
+}
+
+/// Features of the CPU that this program runs on.
+#[cfg(target_arch = "x86_64")]
+fn native_features() -> BTreeSet<String> {
+    let found = detected!(is_x86_feature_detected:
+        "avx" "avx2" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512vl" "avx512vnni" "bmi1"
+        "bmi2" "cmpxchg16b" "f16c" "fma" "fxsr" "lzcnt" "movbe" "popcnt" "sse" "sse2" "sse3"
+        "sse4.1" "sse4.2" "ssse3" "xsave");
+    found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Features of the CPU that this program runs on.
+#[cfg(target_arch = "aarch64")]
+fn native_features() -> BTreeSet<String> {
+    let found = detected!(is_aarch64_feature_detected: "bf16" "dotprod" "fp16" "i8mm" "neon");
+    found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Features of the CPU that this program runs on.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn native_features() -> BTreeSet<String> {
+    baseline_features(std::env::consts::ARCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(name: &'static str) -> Option<String> {
+        let value = match name {
+            "TARGET" => "aarch64-unknown-linux-gnu",
+            "CARGO_CFG_TARGET_ARCH" => "aarch64",
+            "CARGO_CFG_TARGET_OS" => "linux",
+            "CARGO_CFG_TARGET_POINTER_WIDTH" => "64",
+            "CARGO_CFG_TARGET_ENDIAN" => "little",
+            "CARGO_CFG_TARGET_FEATURE" => "neon,dotprod",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    }
+
+    #[test]
+    fn cargos_variables_describe_the_target() {
+        let target = Target::from_cargo_env(variables).unwrap();
+        assert_eq!((target.arch.as_str(), target.pointer_width), ("aarch64", 64));
+        assert!(target.has_feature("dotprod") && !target.has_feature("i8mm"));
+
+        let without = |name| variables(name).filter(|_| name != "CARGO_CFG_TARGET_FEATURE");
+        assert!(Target::from_cargo_env(without).unwrap().features.is_empty());
+
+        let error = Target::from_cargo_env(|name| variables(name).filter(|_| name != "TARGET"));
+        assert_eq!(error, Err(TargetError::MissingVariable("TARGET")));
+        let bad = |name| variables(name).map(|v| if v == "64" { "wide".to_owned() } else { v });
+        assert!(
+            matches!(Target::from_cargo_env(bad), Err(TargetError::BadVariable(_, v)) if v == "wide")
+        );
+    }
+
+    #[test]
+    fn a_cpu_replaces_the_features() {
+        let mut target = Target::host();
+        target.arch = "x86_64".to_owned();
+        target.features = ["sse2".to_owned()].into();
+        let v3 = target.clone().with_cpu("x86-64-v3").unwrap();
+        assert!(v3.has_feature("fma") && v3.has_feature("sse2") && !v3.has_feature("avx512f"));
+        let error = v3.with_cpu("pentium").unwrap_err().to_string();
+        assert!(error.contains("`pentium`") && error.contains("x86-64-v4"), "{error}");
+    }
+
+    #[test]
+    fn native_has_at_least_the_baseline_and_only_of_this_architecture() {
+        let host = Target::host();
+        let native = host.clone().with_cpu("native").unwrap();
+        assert!(native.features.is_superset(&baseline_features(&host.arch)));
+        let foreign = Target { arch: "riscv64".to_owned(), ..host };
+        assert_eq!(foreign.with_cpu("native"), Err(TargetError::NotNative("riscv64".to_owned())));
+    }
+}
