@@ -17,6 +17,7 @@ use plan::{Step, plan};
 use crate::{Result, process};
 
 #[derive(clap::Args)]
+#[group(id = "setup")]
 pub(crate) struct Options {
     /// Install nothing; if something is missing, print the commands to run by hand and fail
     #[arg(long)]
