@@ -1,3 +1,5 @@
+//! Tests of buffer specs: layouts, refusals, packing and the text form.
+
 use proptest::prelude::*;
 
 use super::*;
