@@ -1,6 +1,6 @@
 //! `cargo xtask setup`: what the tests need beyond Rust and a C compiler.
 //!
-//! First the machine is looked at ([`Machine`]), then a plan is made from what was seen ([`plan`]), and only then is
+//! First the machine is looked at ([`Machine`]), then a plan is made from what was seen ([`plan()`]), and only then is
 //! anything run. The plan holds the very commands, so what `--no-install` tells a person to type is what would have
 //! been run.
 
