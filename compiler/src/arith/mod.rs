@@ -1,1 +1,27 @@
 //! Canonical integer expressions over named symbols, and what is known about them.
+//!
+//! Tensor dimensions and loop indices are both [`IntExpr`]. An expression is canonical by
+//! construction: there is no way to hold one that is not simplified, so `==` answers most questions.
+//! What needs more than the expression itself (a symbol's bounds, an equality between two symbols)
+//! is in [`Facts`].
+
+mod canonical;
+mod division;
+mod expr;
+mod facts;
+mod interval;
+mod serial;
+mod symbol;
+mod text;
+
+pub use expr::{
+    Atom, EvalError, Factor, IntExpr, MAX_DEPTH, MAX_SIZE, Poison, Polynomial, Term, View,
+};
+pub use facts::Facts;
+pub use interval::Interval;
+pub use serial::INT_EXPR;
+pub use symbol::Symbol;
+pub use text::ParseError;
+
+#[cfg(test)]
+mod tests;
