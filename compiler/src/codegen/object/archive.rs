@@ -250,7 +250,7 @@ fn darwin_members<'a>(objects: &'a [ObjectFile], index: &[(Vec<u8>, usize)]) -> 
         let start = (offset + HEADER_BYTES + name.len()).next_multiple_of(8);
         name.resize(start - offset - HEADER_BYTES, 0);
         let mut contents = contents;
-        if contents.len() % 8 != 0 {
+        if !contents.len().is_multiple_of(8) {
             let padded = contents.len().next_multiple_of(8);
             contents.to_mut().resize(padded, fill);
         }
