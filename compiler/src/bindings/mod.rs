@@ -11,7 +11,7 @@ pub use names::{identifiers, symbol_name};
 pub use rust::rust;
 
 use crate::diagnostics::Problem;
-use crate::executor::{CompiledModel, TensorInfo};
+use crate::executor::TensorInfo;
 use crate::ir::DType;
 
 /// Where a model's weights are at run time.
