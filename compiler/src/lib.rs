@@ -3,6 +3,7 @@
 //! The way of the data, stage by stage, is one function: `compile::compile`.
 
 pub mod arith;
+pub mod bindings;
 pub mod codegen;
 pub mod diagnostics;
 pub mod executor;
