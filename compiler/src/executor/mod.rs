@@ -2,6 +2,9 @@
 
 mod artifact;
 mod program;
+#[cfg(test)]
+pub(crate) mod testing;
+mod verify;
 
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
 pub use program::{Kernel, KernelId, Program, Step, Value, ValueId, ValueKind};
