@@ -3,6 +3,9 @@
 mod artifact;
 mod package;
 mod program;
+#[cfg(test)]
+pub(crate) mod testing;
+mod verify;
 
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
