@@ -1,6 +1,7 @@
-//! What both IRs share: modules, types, dimensions, attributes, constants.
+//! What both IRs share: modules, types, dimensions, attributes, constants, physical layouts.
 
 mod attrs;
+mod buffer_spec;
 mod constant;
 mod dtype;
 mod module;
@@ -8,6 +9,7 @@ mod span;
 mod types;
 
 pub use attrs::{AttrError, AttrValue, Attrs};
+pub use buffer_spec::{BUFFER_ALIGNMENT, BufferSpec, BufferSpecError, Halo, PhysicalDim};
 pub use constant::{Constant, ConstantData, ConstantError, Digest, SharedBytes};
 pub use dtype::{DType, UnknownDType};
 pub use module::{Definition, ExternFunction, GlobalVar, IRModule};

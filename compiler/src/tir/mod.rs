@@ -1,1 +1,32 @@
 //! The loop IR: statements and scalar or vector expressions over buffers.
+//!
+//! A [`PrimFunc`] is one kernel. Its body is an owned tree of [`Stmt`] and [`PrimExpr`]; buffers
+//! and variables are declared in arenas of the function and named by [`BufferId`] and [`VarId`].
+//! Indices are logical, one for each axis of the buffer, until `FlattenBuffer` makes them one
+//! physical position.
+//!
+//! Numerics are decided here: what an operator means is in [`scalar`], which constant folding and
+//! the interpreter share; code generators neither contract nor reassociate.
+
+mod address;
+mod build;
+mod entities;
+mod expr;
+mod func;
+pub mod scalar;
+mod stmt;
+mod ty;
+mod visit;
+
+pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
+pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
+pub use func::{PrimFunc, PrimFuncData};
+pub use stmt::{Annotations, ForKind, Stmt};
+pub use ty::PrimType;
+
+/// Deepest nesting of statements and expressions together.
+///
+/// Owned trees are walked by recursion. An unoptimised frame takes up to a few KiB and build
+/// scripts run on threads of 2 MiB. A fused chain of operators that would nest deeper (a `Let` is a
+/// level, too) is cut by a store.
+pub const MAX_DEPTH: usize = 200;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{Impossible, SerializeSeq, SerializeStruct, SerializeTuple, Serializer};
 
 use super::{AttrError, AttrValue, Attrs};
-use crate::arith::IntExpr;
+use crate::arith::INT_EXPR;
 
 fn unsupported<T>(what: &str) -> Result<T, AttrError> {
     Err(AttrError(format!("attributes cannot hold {what}")))
@@ -289,7 +289,7 @@ impl Serializer for ValueSerializer {
         let inner = value.serialize(self)?;
         // A dimension that is not a constant comes as its text under this name.
         match inner {
-            Some(AttrValue::Str(text)) if name == IntExpr::SERDE_NAME => {
+            Some(AttrValue::Str(text)) if name == INT_EXPR => {
                 let dim = text.parse().map_err(|error| AttrError(format!("{error}")))?;
                 Ok(Some(AttrValue::Dim(dim)))
             }

@@ -1,0 +1,343 @@
+//! Sums, products, minima and maxima in canonical form.
+
+use std::collections::BTreeMap;
+
+use super::expr::{Atom, Factor, IntExpr, Poison, Product, Term};
+use super::facts::Facts;
+use super::symbol::Symbol;
+
+/// Most products that one multiplication of sums may form.
+///
+/// A product of sums with `n` and `m` terms rarely has fewer than `n + m - 1`, so what is refused
+/// here would seldom have been held.
+const MAX_PRODUCTS: usize = 2048;
+
+/// Most operands of one minimum or maximum: each is compared with each.
+const MAX_OPERANDS: usize = 32;
+
+/// The construction of canonical expressions, given what is known.
+///
+/// Every operation takes canonical operands and yields a canonical expression. With facts, more
+/// rules apply; what they leave is a fixed point of the plain rules too.
+#[derive(Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) facts: &'a Facts,
+}
+
+static NOTHING: Facts = Facts::new();
+
+impl Rules<'_> {
+    /// The rules that need no facts: those of every [`IntExpr`].
+    pub(super) const PLAIN: Rules<'static> = Rules { facts: &NOTHING };
+
+    pub(super) fn add(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
+            return a.checked_add(b).map_or(IntExpr::overflow(), IntExpr::constant);
+        }
+        self.recombine(add_scaled(a, b, 1))
+    }
+
+    pub(super) fn sub(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
+        if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
+            return a.checked_sub(b).map_or(IntExpr::overflow(), IntExpr::constant);
+        }
+        self.recombine(add_scaled(a, b, -1))
+    }
+
+    pub(super) fn scale(&self, a: &IntExpr, factor: i64) -> IntExpr {
+        match a.as_const() {
+            Some(a) => a.checked_mul(factor).map_or(IntExpr::overflow(), IntExpr::constant),
+            None if factor == 1 => a.clone(),
+            None => add_scaled(&IntExpr::ZERO, a, factor),
+        }
+    }
+
+    pub(super) fn mul(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
+        if let Some(factor) = b.as_const() {
+            return self.scale(a, factor);
+        }
+        if let Some(factor) = a.as_const() {
+            return self.scale(b, factor);
+        }
+        self.recombine(mul_parts(a, b))
+    }
+
+    pub(super) fn min_of(&self, operands: &[IntExpr]) -> IntExpr {
+        self.extremum(operands, Extremum::Min)
+    }
+
+    pub(super) fn max_of(&self, operands: &[IntExpr]) -> IntExpr {
+        self.extremum(operands, Extremum::Max)
+    }
+
+    fn extremum(&self, operands: &[IntExpr], kind: Extremum) -> IntExpr {
+        if let Some(poison) = joined_poison(operands) {
+            return IntExpr::poisoned(poison);
+        }
+        let mut constant = None;
+        let mut flat = Vec::with_capacity(operands.len());
+        for operand in operands {
+            match (operand.as_const(), operand.as_atom(), kind) {
+                (Some(value), _, _) => flat.push(IntExpr::constant(value)),
+                (None, Some(Atom::Min(inner)), Extremum::Min)
+                | (None, Some(Atom::Max(inner)), Extremum::Max) => flat.extend_from_slice(inner),
+                _ => flat.push(operand.clone()),
+            }
+        }
+        flat.retain(|operand| match operand.as_const() {
+            Some(value) => {
+                constant = Some(constant.map_or(value, |best| kind.pick(best, value)));
+                false
+            }
+            None => true,
+        });
+        flat.extend(constant.map(IntExpr::constant));
+        flat.sort();
+        flat.dedup();
+        if flat.len() > MAX_OPERANDS {
+            return IntExpr::poisoned(Poison::TooComplex);
+        }
+        // An operand goes if some other one that stays is always at least as good.
+        let mut index = 0;
+        while index < flat.len() {
+            let dominated = (0..flat.len()).any(|other| {
+                let difference = match kind {
+                    Extremum::Min => add_scaled(&flat[index], &flat[other], -1),
+                    Extremum::Max => add_scaled(&flat[other], &flat[index], -1),
+                };
+                other != index && self.facts.range(&difference).is_non_negative()
+            });
+            if dominated {
+                flat.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        match (flat.len(), kind) {
+            (0, _) => IntExpr::undefined(),
+            (1, _) => flat.remove(0),
+            (_, Extremum::Min) => IntExpr::atom(Atom::Min(flat.into())),
+            (_, Extremum::Max) => IntExpr::atom(Atom::Max(flat.into())),
+        }
+    }
+
+    /// Rebuilds the expression from its symbols upwards under these rules, with symbols replaced.
+    pub(super) fn rebuild(
+        &self,
+        expr: &IntExpr,
+        replacement: &dyn Fn(&Symbol) -> Option<IntExpr>,
+    ) -> IntExpr {
+        if expr.as_poly().is_none() {
+            return expr.clone();
+        }
+        let (terms, constant) = expr.parts();
+        let mut sum = IntExpr::constant(constant);
+        for term in terms {
+            let mut product = IntExpr::constant(term.coefficient);
+            for factor in term.factors() {
+                let atom = self.rebuild_atom(&factor.atom, replacement);
+                for _ in 0..factor.power {
+                    product = self.mul(&product, &atom);
+                }
+            }
+            sum = self.add(&sum, &product);
+        }
+        sum
+    }
+
+    fn rebuild_atom(
+        &self,
+        atom: &Atom,
+        replacement: &dyn Fn(&Symbol) -> Option<IntExpr>,
+    ) -> IntExpr {
+        let rebuild = |expr: &IntExpr| self.rebuild(expr, replacement);
+        match atom {
+            Atom::Symbol(symbol) => {
+                replacement(symbol).unwrap_or_else(|| IntExpr::atom(atom.clone()))
+            }
+            Atom::FloorDiv(a, b) => self.floor_div(&rebuild(a), &rebuild(b)),
+            Atom::Mod(a, b) => self.modulo(&rebuild(a), &rebuild(b)),
+            Atom::Min(operands) => self.min_of(&operands.iter().map(rebuild).collect::<Vec<_>>()),
+            Atom::Max(operands) => self.max_of(&operands.iter().map(rebuild).collect::<Vec<_>>()),
+        }
+    }
+
+    /// Puts `k * floordiv(a, k) + mod(a, k)` together again, as long as the sum becomes smaller.
+    ///
+    /// A step that shrinks part of a sum shrinks all of it, so the result does not depend on how
+    /// the sum was put together.
+    fn recombine(&self, sum: IntExpr) -> IntExpr {
+        let mut sum = sum;
+        loop {
+            let (terms, _) = sum.parts();
+            let divides = |factor: &Factor| matches!(factor.atom, Atom::FloorDiv(..));
+            if !terms.iter().any(|term| term.factors().iter().any(divides)) {
+                return sum;
+            }
+            let smaller = terms.iter().find_map(|term| {
+                let (index, a, b) = term.factors().iter().enumerate().find_map(|(i, factor)| {
+                    match &factor.atom {
+                        Atom::Mod(a, b) if factor.power == 1 => Some((i, a, b)),
+                        _ => None,
+                    }
+                })?;
+                let mut others = term.factors().to_vec();
+                others.remove(index);
+                let others = if others.is_empty() {
+                    IntExpr::ONE
+                } else {
+                    let product = Product::new(others);
+                    IntExpr::from_terms(vec![Term { product, coefficient: 1 }], 0)
+                };
+                // mod(a, b) = a - b * floordiv(a, b), times what it is multiplied with.
+                let expanded = add_scaled(a, &mul_parts(b, &self.floor_div(a, b)), -1);
+                let expanded = mul_parts(&others, &expanded);
+                let without = add_scaled(&sum, &single(term), -1);
+                let candidate = add_scaled(&without, &expanded, term.coefficient);
+                (!candidate.is_poison() && candidate.size() < sum.size()).then_some(candidate)
+            });
+            match smaller {
+                Some(smaller) => sum = smaller,
+                None => return sum,
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Extremum {
+    Min,
+    Max,
+}
+
+impl Extremum {
+    fn pick(self, a: i64, b: i64) -> i64 {
+        match self {
+            Extremum::Min => a.min(b),
+            Extremum::Max => a.max(b),
+        }
+    }
+}
+
+/// The poison of the result of an operation on these, if any is poisoned.
+pub(super) fn joined_poison<'a>(operands: impl IntoIterator<Item = &'a IntExpr>) -> Option<Poison> {
+    operands.into_iter().filter_map(IntExpr::poison).max()
+}
+
+/// The expression of one term.
+pub(super) fn single(term: &Term) -> IntExpr {
+    IntExpr::from_terms(vec![term.clone()], 0)
+}
+
+/// `a + factor * b`, term by term.
+pub(super) fn add_scaled(a: &IntExpr, b: &IntExpr, factor: i64) -> IntExpr {
+    if let Some(poison) = joined_poison([a, b]) {
+        return IntExpr::poisoned(poison);
+    }
+    if factor == 0 || b.is(0) {
+        return a.clone();
+    }
+    match merge(a.parts(), b.parts(), factor) {
+        Some((terms, constant)) => IntExpr::from_terms(terms, constant),
+        None => IntExpr::overflow(),
+    }
+}
+
+fn merge(a: (&[Term], i64), b: (&[Term], i64), factor: i64) -> Option<(Vec<Term>, i64)> {
+    let fused = |a: i64, b: i64| {
+        let sum = i128::from(b).checked_mul(factor.into())?.checked_add(a.into())?;
+        i64::try_from(sum).ok()
+    };
+    let constant = fused(a.1, b.1)?;
+    let mut terms = Vec::with_capacity(a.0.len() + b.0.len());
+    let (mut left, mut right) = (a.0.iter().peekable(), b.0.iter().peekable());
+    loop {
+        let order = match (left.peek(), right.peek()) {
+            (Some(x), Some(y)) => x.product.cmp(&y.product),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => return Some((terms, constant)),
+        };
+        let x = if order.is_le() { left.next() } else { None };
+        let y = if order.is_ge() { right.next() } else { None };
+        let coefficient =
+            fused(x.map_or(0, |term| term.coefficient), y.map_or(0, |term| term.coefficient))?;
+        if let Some(term) = x.or(y)
+            && coefficient != 0
+        {
+            terms.push(Term { product: term.product.clone(), coefficient });
+        }
+    }
+}
+
+/// The product of two sums, before anything is put together again.
+fn mul_parts(a: &IntExpr, b: &IntExpr) -> IntExpr {
+    if let Some(poison) = joined_poison([a, b]) {
+        return IntExpr::poisoned(poison);
+    }
+    let ((a_terms, a_constant), (b_terms, b_constant)) = (a.parts(), b.parts());
+    if a_terms.len().saturating_mul(b_terms.len()) > MAX_PRODUCTS {
+        return IntExpr::poisoned(Poison::TooComplex);
+    }
+    let mut products: BTreeMap<Product, i128> = BTreeMap::new();
+    let mut collect = |product: Product, a: i64, b: i64| {
+        // At most `MAX_PRODUCTS` summands of 126 bits: the sum fits.
+        let coefficient = i128::from(a) * i128::from(b);
+        let sum = products.entry(product).or_insert(0);
+        *sum = sum.saturating_add(coefficient);
+    };
+    for x in a_terms {
+        for y in b_terms {
+            let product = multiply(&x.product, &y.product);
+            collect(product, x.coefficient, y.coefficient);
+        }
+        if b_constant != 0 {
+            collect(x.product.clone(), x.coefficient, b_constant);
+        }
+    }
+    for y in b_terms.iter().filter(|_| a_constant != 0) {
+        collect(y.product.clone(), a_constant, y.coefficient);
+    }
+    let mut terms = Vec::with_capacity(products.len());
+    for (product, coefficient) in products {
+        match i64::try_from(coefficient) {
+            Ok(0) => {}
+            Ok(coefficient) => terms.push(Term { product, coefficient }),
+            Err(_) => return IntExpr::overflow(),
+        }
+    }
+    match a_constant.checked_mul(b_constant) {
+        Some(constant) => IntExpr::from_terms(terms, constant),
+        None => IntExpr::overflow(),
+    }
+}
+
+fn multiply(a: &Product, b: &Product) -> Product {
+    let mut factors: Vec<Factor> = Vec::with_capacity(a.factors().len() + b.factors().len());
+    let (mut left, mut right) = (a.factors().iter().peekable(), b.factors().iter().peekable());
+    loop {
+        let order = match (left.peek(), right.peek()) {
+            (Some(x), Some(y)) => x.atom.cmp(&y.atom),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (None, None) => return Product::new(factors),
+        };
+        let x = if order.is_le() { left.next() } else { None };
+        let y = if order.is_ge() { right.next() } else { None };
+        let power = x.map_or(0, |it| it.power).saturating_add(y.map_or(0, |it| it.power));
+        if let Some(factor) = x.or(y) {
+            factors.push(Factor { atom: factor.atom.clone(), power });
+        }
+    }
+}
+
+/// `a / b`, if `b` divides `a`.
+pub(super) fn divide_product(a: &Product, b: &Product) -> Option<Vec<Factor>> {
+    let mut quotient = a.factors().to_vec();
+    for factor in b.factors() {
+        let own = quotient.iter_mut().find(|own| own.atom == factor.atom)?;
+        own.power = own.power.checked_sub(factor.power)?;
+    }
+    quotient.retain(|factor| factor.power > 0);
+    Some(quotient)
+}

@@ -1,0 +1,78 @@
+//! A model as a static sequence of kernel calls over buffers: what every executor starts from.
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+
+use crate::ir::{BufferSpec, Constant, DType};
+use crate::tir::PrimFunc;
+
+/// A value of a program; prints as `value3`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(u32);
+entity_impl!(ValueId, "value");
+
+/// A kernel of a program; prints as `kernel3`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelId(u32);
+entity_impl!(KernelId, "kernel");
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ValueKind {
+    /// The model's input of that position: dense memory of the caller.
+    Input(usize),
+    /// A constant; it is stored packed as [`Value::spec`] says.
+    Constant(Constant),
+    /// Computed by a step.
+    Computed,
+    /// The elements of another value under another shape: the same memory. Both are dense.
+    View(ValueId),
+}
+
+/// A tensor that passes between kernels.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// For people: the name in the model or of the operator.
+    pub name: String,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Logical extents and physical layout.
+    pub spec: BufferSpec,
+    /// Where it comes from.
+    pub kind: ValueKind,
+}
+
+/// A call of a kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Step {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// One value for each parameter of the kernel, in order: inputs and constants, then outputs.
+    pub args: Vec<ValueId>,
+}
+
+/// A kernel: a loop function, and what executors and reports need to know of it.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The function as its strategy made it; `tir::lower` has not run yet.
+    pub func: PrimFunc,
+    /// Multiply-accumulate operations of one call.
+    pub macs: u64,
+}
+
+/// A model as a static sequence of kernel calls.
+///
+/// Steps are in an order in which every value is computed before it is read. A value is computed by
+/// at most one step.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Values.
+    pub values: PrimaryMap<ValueId, Value>,
+    /// Kernels, each used by at least one step.
+    pub kernels: PrimaryMap<KernelId, Kernel>,
+    /// The calls, in order.
+    pub steps: Vec<Step>,
+    /// The model's inputs, in its order; their kind is [`ValueKind::Input`].
+    pub inputs: Vec<ValueId>,
+    /// The model's outputs, in its order: dense values of any kind; one value may occur twice.
+    pub outputs: Vec<ValueId>,
+}

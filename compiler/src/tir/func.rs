@@ -1,0 +1,263 @@
+//! Loop functions: a handle that is cheap to clone and its data.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use cranelift_entity::PrimaryMap;
+
+use super::{
+    Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
+    VarId,
+};
+use crate::ir::{BufferSpec, DType};
+
+/// A loop function: one kernel. Clones share the data until one of them is changed.
+#[derive(Clone, Debug)]
+pub struct PrimFunc(Arc<PrimFuncData>);
+
+/// What a [`PrimFunc`] consists of.
+///
+/// Also its builder: the methods that take `&mut self` declare buffers and variables, and the
+/// results of those that return statements are put into [`body`](Self::body) at the end.
+#[derive(Clone, Debug)]
+pub struct PrimFuncData {
+    /// Symbol in the generated code, without the model's prefix.
+    pub name: String,
+    /// Tensors the caller hands over, in order.
+    pub params: Vec<Param>,
+    /// Dimensions the caller hands over after the tensors: scalar `int64` variables.
+    pub dims: Vec<VarId>,
+    /// Parameters that may be the same memory, as positions (output, input) in
+    /// [`params`](Self::params). Each element of the output is written after the element of the
+    /// input at the same position was last read.
+    pub inplace: Vec<(usize, usize)>,
+    /// All buffers, also those no longer used.
+    pub buffers: PrimaryMap<BufferId, Buffer>,
+    /// All variables, also those no longer used.
+    pub vars: PrimaryMap<VarId, VarDecl>,
+    /// What the function does.
+    pub body: Stmt,
+    /// Notes by key.
+    pub attrs: BTreeMap<String, String>,
+    /// What this was made from, one line each, for comments in generated code.
+    pub origin: Vec<String>,
+}
+
+impl PrimFunc {
+    /// Wraps finished data.
+    pub fn new(data: PrimFuncData) -> Self {
+        PrimFunc(Arc::new(data))
+    }
+
+    /// The data, copied first if another handle shares it.
+    pub fn make_mut(&mut self) -> &mut PrimFuncData {
+        Arc::make_mut(&mut self.0)
+    }
+
+    /// The data, copied only if another handle shares it.
+    pub fn into_data(self) -> PrimFuncData {
+        Arc::unwrap_or_clone(self.0)
+    }
+
+    /// Whether both are the same handle.
+    pub fn same(&self, other: &PrimFunc) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Deref for PrimFunc {
+    type Target = PrimFuncData;
+
+    fn deref(&self) -> &PrimFuncData {
+        &self.0
+    }
+}
+
+impl PrimFuncData {
+    /// A function without parameters that does nothing.
+    pub fn new(name: impl Into<String>) -> Self {
+        PrimFuncData {
+            name: name.into(),
+            params: Vec::new(),
+            dims: Vec::new(),
+            inplace: Vec::new(),
+            buffers: PrimaryMap::new(),
+            vars: PrimaryMap::new(),
+            body: Stmt::nop(),
+            attrs: BTreeMap::new(),
+            origin: Vec::new(),
+        }
+    }
+
+    /// Declares a parameter.
+    pub fn param(
+        &mut self,
+        kind: ParamKind,
+        name: impl Into<String>,
+        dtype: DType,
+        spec: BufferSpec,
+    ) -> BufferId {
+        let buffer = self.buffer(name, dtype, spec, BufferScope::Param);
+        self.params.push(Param { buffer, kind });
+        buffer
+    }
+
+    /// Declares an input.
+    pub fn input(&mut self, name: impl Into<String>, dtype: DType, spec: BufferSpec) -> BufferId {
+        self.param(ParamKind::Input, name, dtype, spec)
+    }
+
+    /// Declares a constant input.
+    pub fn constant(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        spec: BufferSpec,
+    ) -> BufferId {
+        self.param(ParamKind::Constant, name, dtype, spec)
+    }
+
+    /// Declares an output.
+    pub fn output(&mut self, name: impl Into<String>, dtype: DType, spec: BufferSpec) -> BufferId {
+        self.param(ParamKind::Output, name, dtype, spec)
+    }
+
+    /// Declares scratch memory; an `Allocate` must surround its uses.
+    pub fn local(&mut self, name: impl Into<String>, dtype: DType, spec: BufferSpec) -> BufferId {
+        self.buffer(name, dtype, spec, BufferScope::Local)
+    }
+
+    /// Declares registers; an `Allocate` must surround their uses.
+    pub fn register(&mut self, name: impl Into<String>, dtype: DType, shape: &[i64]) -> BufferId {
+        self.buffer(name, dtype, BufferSpec::dense(shape), BufferScope::Register)
+    }
+
+    /// Declares a buffer of any scope; parameters are declared by [`param`](Self::param).
+    pub fn buffer(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        spec: BufferSpec,
+        scope: BufferScope,
+    ) -> BufferId {
+        self.buffers.push(Buffer { name: name.into(), dtype, spec, scope })
+    }
+
+    /// Declares a dimension that the caller hands over.
+    pub fn dim(&mut self, name: impl Into<String>) -> PrimExpr {
+        let var = self.var(name, PrimType::INDEX);
+        self.dims.push(var);
+        self.var_expr(var)
+    }
+
+    /// Declares a variable.
+    pub fn var(&mut self, name: impl Into<String>, ty: impl Into<PrimType>) -> VarId {
+        self.vars.push(VarDecl { name: name.into(), ty: ty.into() })
+    }
+
+    /// Declares a loop variable.
+    pub fn index_var(&mut self, name: impl Into<String>) -> VarId {
+        self.var(name, PrimType::INDEX)
+    }
+
+    /// A use of a variable.
+    pub fn var_expr(&self, var: VarId) -> PrimExpr {
+        PrimExpr::Var { var, ty: self.vars[var].ty }
+    }
+
+    /// A load; the indices are logical before `FlattenBuffer`.
+    pub fn load(
+        &self,
+        buffer: BufferId,
+        indices: impl IntoIterator<Item = impl Into<PrimExpr>>,
+    ) -> PrimExpr {
+        PrimExpr::Load {
+            buffer,
+            dtype: self.buffers[buffer].dtype,
+            indices: indices.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    /// A store; a scalar value at a vector of positions is broadcast.
+    pub fn store(
+        &self,
+        buffer: BufferId,
+        indices: impl IntoIterator<Item = impl Into<PrimExpr>>,
+        value: PrimExpr,
+    ) -> Stmt {
+        let indices: Vec<PrimExpr> = indices.into_iter().map(Into::into).collect();
+        let lanes = indices.iter().map(|index| index.ty().lanes).max().unwrap_or(1);
+        Stmt::Store { buffer, indices, value: value.broadcast_to(lanes) }
+    }
+
+    /// A prefetch for reading; see [`Stmt::Prefetch`] for `locality`.
+    pub fn prefetch(
+        &self,
+        buffer: BufferId,
+        indices: impl IntoIterator<Item = impl Into<PrimExpr>>,
+        locality: u8,
+    ) -> Stmt {
+        let indices = indices.into_iter().map(Into::into).collect();
+        Stmt::Prefetch { buffer, indices, locality, write: false }
+    }
+
+    /// A loop from 0 with a new variable; `body` is handed a use of it.
+    pub fn for_(
+        &mut self,
+        name: impl Into<String>,
+        extent: impl Into<PrimExpr>,
+        kind: ForKind,
+        body: impl FnOnce(&mut Self, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let var = self.index_var(name);
+        let index = self.var_expr(var);
+        let body = body(self, index);
+        Stmt::for_loop(var, PrimExpr::index(0), extent.into(), kind, body)
+    }
+
+    /// A serial loop from 0.
+    pub fn serial(
+        &mut self,
+        name: impl Into<String>,
+        extent: impl Into<PrimExpr>,
+        body: impl FnOnce(&mut Self, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        self.for_(name, extent, ForKind::Serial, body)
+    }
+
+    /// A value with a name; `body` is handed a use of it.
+    pub fn let_stmt(
+        &mut self,
+        name: impl Into<String>,
+        value: PrimExpr,
+        body: impl FnOnce(&mut Self, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let var = self.var(name, value.ty());
+        let using = self.var_expr(var);
+        let body = body(self, using);
+        Stmt::let_(var, value, body)
+    }
+
+    /// A value used several times in an expression; `body` is handed a use of it. Leaves are used
+    /// as they are.
+    pub fn let_expr(
+        &mut self,
+        name: impl Into<String>,
+        value: PrimExpr,
+        body: impl FnOnce(&mut Self, PrimExpr) -> PrimExpr,
+    ) -> PrimExpr {
+        if value.is_leaf() {
+            return body(self, value);
+        }
+        let var = self.var(name, value.ty());
+        let using = self.var_expr(var);
+        let body = body(self, using);
+        PrimExpr::Let { var, value: Box::new(value), body: Box::new(body) }
+    }
+
+    /// The parameter that a buffer is, if it is one.
+    pub fn param_of(&self, buffer: BufferId) -> Option<Param> {
+        self.params.iter().copied().find(|param| param.buffer == buffer)
+    }
+}
