@@ -68,7 +68,7 @@ def main():
         sys.exit(f"onnx {onnx.__version__} has {len(cases)} cases ({len(names)} names), not {CASES}")
     for case in cases:
         write(case, out / case.name)
-    print(f"{len(cases)} cases in {out}")
+    print(f"{len(cases)} cases")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,66 @@
-//! Project automation.
+//! Project automation: `cargo xtask setup | test | conformance | tidy`.
+//!
+//! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
-fn main() {}
+#![allow(clippy::print_stdout, reason = "what a command has to say goes to standard output")]
+
+mod conformance;
+mod process;
+mod setup;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What can go wrong in a task: a sentence for the person who ran it.
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project automation for niello")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Installs what the tests need: LLVM 19 and a Python environment under `target/`
+    Setup(setup::Options),
+    /// Sets up, then runs every test and the digits example
+    Test(setup::Options),
+    /// Runs the ONNX node tests and compares the passing cases with the committed lists
+    Conformance(conformance::Options),
+    /// Checks the source tree: module lines, file lengths, paths named in documents, layering
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Setup(options) => setup::run(&options),
+        Task::Test(options) => test::run(&options),
+        Task::Conformance(options) => conformance::run(&options),
+        Task::Tidy => tidy::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

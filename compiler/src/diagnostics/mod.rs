@@ -38,7 +38,7 @@ pub struct Problem {
     /// What is wrong: names the thing and the values; lower case, no final full stop.
     pub message: String,
     /// The node it is about, if it is about one.
-    pub node: Option<ProblemNode>,
+    pub node: Option<Box<ProblemNode>>,
     /// What would fix it.
     pub help: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Problem {
     /// Says which node it is about.
     #[must_use]
     pub fn at(mut self, node: ProblemNode) -> Self {
-        self.node = Some(node);
+        self.node = Some(Box::new(node));
         self
     }
 

@@ -1,3 +1,5 @@
+//! Tests of buffer specs: layouts, refusals, packing and the text form.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -45,7 +47,7 @@ fn convolution_weights_are_packed_in_panels() {
 #[test]
 fn scalars_empty_tensors_and_views_have_layouts() {
     assert_eq!(BufferSpec::dense(&[]).pack(&[7], DType::U8).unwrap(), [7]);
-    assert_eq!(BufferSpec::dense(&[3, 0]).pack(&[], DType::F32).unwrap(), []);
+    assert!(BufferSpec::dense(&[3, 0]).pack(&[], DType::F32).unwrap().is_empty());
     let view = BufferSpec::dense(&[2, 2]).with_strides(&[3, 1]).with_offset(1);
     assert_eq!(view.physical_len(), Ok(1 + 3 + 1 + 1));
     assert_eq!(view.pack(&[1, 2, 3, 4], DType::I8).unwrap(), [0, 1, 2, 0, 3, 4]);

@@ -1,0 +1,109 @@
+//! What an object asks of the linker, and how much code it holds.
+
+use std::collections::BTreeSet;
+
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+
+use super::{parse, source_name};
+use crate::diagnostics::{Problem, Report};
+use crate::executor::ObjectFile;
+
+/// Functions that a C compiler calls even in freestanding code; every Rust program has them.
+pub const MEMORY_FUNCTIONS: [&str; 3] = ["memcpy", "memmove", "memset"];
+
+/// Names that the linker itself defines.
+const LINKER_DEFINED: [&str; 1] = ["_GLOBAL_OFFSET_TABLE_"];
+
+/// Checks that objects linked together need nothing but [`MEMORY_FUNCTIONS`] and `allowed`.
+///
+/// This is what makes a model stand alone: a symbol that is missing here would otherwise be missing
+/// at the end of the user's own build, or be found in a library that the user never chose.
+///
+/// # Errors
+///
+/// One problem for each other undefined symbol of each object, naming both; or an object cannot be
+/// read.
+pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), Report> {
+    let mut defined = BTreeSet::new();
+    let mut undefined = Vec::new();
+    for object in objects {
+        let file = parse(object)?;
+        for symbol in file.symbols() {
+            let name = symbol.name().map_err(|error| {
+                Problem::new(format!("the symbols of `{}` cannot be read: {error}", object.name))
+            })?;
+            let name = source_name(&file, name).to_owned();
+            if symbol.is_undefined() && !name.is_empty() {
+                undefined.push((name, object));
+            } else if symbol.is_global() && !symbol.is_undefined() {
+                defined.insert(name);
+            }
+        }
+    }
+    let mut report = Report::new();
+    for (name, object) in undefined {
+        let known = defined.contains(&name)
+            || [&MEMORY_FUNCTIONS[..], &LINKER_DEFINED, allowed].concat().contains(&name.as_str());
+        if !known {
+            report.push(
+                Problem::new(format!(
+                    "the object `{}` needs the symbol `{name}`, which generated code must not need",
+                    object.name
+                ))
+                .help("this is a defect of niello or of a C compiler option such as -pg or -fsanitize"),
+            );
+        }
+    }
+    report.into_result(())
+}
+
+/// Bytes of machine code in an object.
+///
+/// # Errors
+///
+/// The object cannot be read.
+pub fn text_bytes(object: &ObjectFile) -> Result<u64, Problem> {
+    let file = parse(object)?;
+    let code = file.sections().filter(|section| section.kind() == SectionKind::Text);
+    Ok(code.map(|section| section.size()).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use object::BinaryFormat::{Coff, Elf, MachO};
+
+    use super::super::testing::object;
+    use super::*;
+
+    #[test]
+    fn only_memory_functions_siblings_and_listed_symbols_may_be_missing() {
+        for format in [Elf, MachO, Coff] {
+            let main =
+                object(format, "main.o", &["run"], &["kernel", "memcpy", "_GLOBAL_OFFSET_TABLE_"]);
+            let kernel = object(format, "kernel.o", &["kernel"], &["memset", "expf"]);
+            let both = [main.clone(), kernel];
+            assert_eq!(check_undefined(&both, &["expf"]), Ok(()), "{format:?}");
+
+            let report = check_undefined(&both, &[]).unwrap_err();
+            let lines: Vec<_> = report.problems.iter().map(|problem| &problem.message).collect();
+            assert_eq!(
+                lines,
+                [
+                    "the object `kernel.o` needs the symbol `expf`, which generated code must not need"
+                ]
+            );
+            let report = check_undefined(&[main], &["expf"]).unwrap_err();
+            assert!(report.to_string().contains("`main.o` needs the symbol `kernel`"), "{report}");
+        }
+    }
+
+    #[test]
+    fn text_is_counted_and_other_files_are_refused() {
+        assert_eq!(text_bytes(&object(Elf, "a.o", &["one", "two"], &["three"])), Ok(8));
+        let text = ObjectFile { name: "a.o".to_owned(), bytes: b"int main;".to_vec() };
+        assert!(
+            text_bytes(&text).unwrap_err().message.starts_with("the object `a.o` cannot be read")
+        );
+        assert!(check_undefined(&[text], &[]).is_err());
+    }
+}

@@ -1,0 +1,119 @@
+//! What the generated bindings of every model share: the call.
+
+use core::ffi::c_void;
+
+use crate::abi::Context;
+
+/// The function that a compiled model exports.
+pub type Entry = unsafe extern "C" fn(
+    context: *const Context,
+    inputs: *const *const c_void,
+    outputs: *const *mut c_void,
+);
+
+/// How a model divides its workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Where the scratch area begins.
+    pub scratch_offset: usize,
+    /// Bytes of one worker's scratch area.
+    pub scratch_stride: usize,
+}
+
+/// Runs a compiled model once, on the calling thread.
+///
+/// # Safety
+///
+/// `entry`, `weights`, `memory` and the size of `workspace` belong to one model; `weights` and
+/// `workspace` are aligned to 64. `inputs` and `outputs` have a pointer for each of its tensors, in
+/// its order, aligned to the element and valid for the tensor's bytes for reading or writing; no
+/// two outputs overlap, and no output overlaps an input.
+pub unsafe fn invoke(
+    entry: Entry,
+    weights: *const u8,
+    memory: Memory,
+    workspace: &mut [u8],
+    inputs: &[*const c_void],
+    outputs: &[*mut c_void],
+) {
+    debug_assert!(memory.scratch_offset <= workspace.len());
+    let workspace = workspace.as_mut_ptr();
+    let context = Context {
+        weights,
+        workspace,
+        scratch: workspace.wrapping_add(memory.scratch_offset),
+        scratch_stride: memory.scratch_stride,
+        parallel_for: None,
+        pool: core::ptr::null_mut(),
+        workers: 1,
+    };
+    // SAFETY: the caller's promise is what the entry asks for.
+    unsafe { entry(&raw const context, inputs.as_ptr(), outputs.as_ptr()) }
+}
+
+/// Ends a run of a model that was built as a stub.
+///
+/// # Panics
+///
+/// Always.
+#[cold]
+#[track_caller]
+pub fn stub(model: &str) -> ! {
+    panic!(
+        "the model `{model}` was built as a stub, which has no code to run: DOCS_RS or NIELLO_STUB \
+         was set when the build script ran"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Aligned, Workspace};
+
+    /// `out[i] = in[i] + weights[i] + scratch[0]`, for two elements; counts calls in scratch.
+    unsafe extern "C" fn entry(
+        context: *const Context,
+        inputs: *const *const c_void,
+        outputs: *const *mut c_void,
+    ) {
+        // SAFETY: the test hands over a context, one input and one output of two elements.
+        unsafe {
+            let context = &*context;
+            assert_eq!(context.scratch as usize - context.workspace as usize, 64);
+            assert_eq!((context.workers, context.scratch_stride), (1, 64));
+            assert!(context.parallel_for.is_none() && context.pool.is_null());
+            *context.scratch += 1;
+            let (input, output) = ((*inputs).cast::<i32>(), (*outputs).cast::<i32>());
+            for index in 0..2 {
+                let weight = i32::from(*context.weights.add(index));
+                let calls = i32::from(*context.scratch);
+                *output.add(index) = *input.add(index) + weight + calls;
+            }
+        }
+    }
+
+    #[test]
+    fn the_entry_sees_weights_workspace_and_tensors() {
+        let weights = Aligned([10u8, 20]);
+        let mut workspace = Workspace::<128>::new();
+        let (input, mut output) = ([1i32, 2], [0i32; 2]);
+        for calls in 1..=2 {
+            let memory = Memory { scratch_offset: 64, scratch_stride: 64 };
+            let inputs = [input.as_ptr().cast()];
+            let outputs = [output.as_mut_ptr().cast()];
+            // SAFETY: this is what `entry` asks for.
+            unsafe {
+                let (workspace, ()) = workspace.split();
+                invoke(entry, weights.0.as_ptr(), memory, workspace, &inputs, &outputs);
+            }
+            assert_eq!(output, [11 + calls, 22 + calls]);
+        }
+    }
+
+    #[test]
+    fn a_stub_says_that_it_is_one() {
+        let caught = std::panic::catch_unwind(|| stub("digits")).unwrap_err();
+        let message = caught.downcast_ref::<std::string::String>().unwrap();
+        assert!(message.starts_with("the model `digits` was built as a stub"), "{message}");
+    }
+}

@@ -1,0 +1,70 @@
+//! What can be wrong with what a caller hands over at run time.
+
+use core::fmt;
+
+/// A tensor does not have the number of elements that the model was compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShapeError {
+    /// The tensor's name in the model.
+    pub tensor: &'static str,
+    /// Elements it has in the compiled model.
+    pub expected: usize,
+    /// Elements that were given.
+    pub found: usize,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ShapeError { tensor, expected, found } = self;
+        write!(f, "tensor `{tensor}` has {expected} elements, but {found} were given")
+    }
+}
+
+impl core::error::Error for ShapeError {}
+
+/// Bytes that were handed over as a model's weights are not the ones it was compiled with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// They are too few or too many.
+    Length {
+        /// Bytes that the model's weights have.
+        expected: usize,
+        /// Bytes that were given.
+        found: usize,
+    },
+    /// They do not begin at a multiple of 64.
+    Alignment {
+        /// The address modulo 64.
+        offset: usize,
+    },
+    /// Their checksum is another one: the file is of another model or damaged.
+    Checksum {
+        /// Checksum of the model's weights.
+        expected: u64,
+        /// Checksum of the bytes that were given.
+        found: u64,
+    },
+}
+
+impl fmt::Display for WeightsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WeightsError::Length { expected, found } => {
+                write!(f, "the model has {expected} bytes of weights, but {found} were given")
+            }
+            WeightsError::Alignment { offset } => write!(
+                f,
+                "weights must begin at a multiple of 64, but these begin {offset} bytes after one; \
+                 map the file, or wrap the bytes in `niello_runtime::Aligned`"
+            ),
+            WeightsError::Checksum { expected, found } => write!(
+                f,
+                "the weights have the checksum {found:016x}, but the model was compiled with \
+                 {expected:016x}; the file is of another build or damaged"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for WeightsError {}

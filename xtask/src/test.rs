@@ -1,0 +1,162 @@
+//! `cargo xtask test`: every test of the workspace, then the digits example.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::ops::AddAssign;
+
+use crate::process::Source;
+use crate::{Result, process, setup};
+
+/// Accuracy in percent under which the digits example is broken; the committed model reaches 98.61.
+const LEAST_ACCURACY: f64 = 98.0;
+
+/// Sets up as far as possible, runs all tests, and ends with the sum over all test programs on a line of its own.
+pub(crate) fn run(options: &setup::Options) -> Result {
+    let environment = setup::prepare(options)?;
+
+    let mut command = process::cargo();
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    if std::io::stderr().is_terminal() {
+        command.args(["--color", "always"]);
+    }
+    if let Some(python) = &environment.python {
+        command.env("NIELLO_TEST_PYTHON", python);
+    }
+    let mut total = Counts::default();
+    let mut skipped = Vec::new();
+    let status = process::stream(&mut command, |source, line| {
+        match source {
+            Source::Stdout => println!("{line}"),
+            Source::Stderr => eprintln!("{line}"),
+        }
+        if let Some(counts) = Counts::of(line) {
+            total += counts;
+        } else if line.starts_with("skipped: ") {
+            skipped.push(line.to_owned());
+        }
+    })?;
+    // A build that fails runs no test, and no test says so.
+    let tests = if status.success() { Ok(()) } else { Err(format!("cargo test: {status}")) };
+
+    let digits = digits();
+    match &digits {
+        Ok(line) => {
+            println!("digits: {line}");
+            total.passed += 1;
+        }
+        Err(error) => {
+            eprintln!("digits: {error}");
+            total.failed += 1;
+        }
+    }
+
+    for line in environment.missing.iter().chain(&skipped) {
+        println!("WARNING: {line}");
+    }
+    // To the test runner a test that skipped itself has passed.
+    total.passed = total.passed.saturating_sub(skipped.len());
+    total.skipped += skipped.len();
+    println!("{total}");
+    tests?;
+    digits.map(drop)
+}
+
+/// Runs the digits example and returns its line on accuracy.
+fn digits() -> Result<String> {
+    let mut command = process::cargo();
+    command.args(["run", "--quiet", "--release", "--package", "digits"]);
+    let mut accuracies = Vec::new();
+    let status = process::stream(&mut command, |source, line| match source {
+        Source::Stdout if line.starts_with("accuracy: ") => accuracies.push(line.to_owned()),
+        Source::Stdout => println!("{line}"),
+        Source::Stderr => eprintln!("{line}"),
+    })?;
+    if !status.success() {
+        return Err(format!("{}: {status}", process::shown(&command)).into());
+    }
+    let [line] = accuracies.as_slice() else {
+        return Err(format!("expected one line `accuracy: …`, found {}", accuracies.len()).into());
+    };
+    match percent(line) {
+        Some(value) if value >= LEAST_ACCURACY => Ok(line.clone()),
+        Some(_) => Err(format!("{line}, expected at least {LEAST_ACCURACY}%").into()),
+        None => Err(format!("`{line}` is not of the form `accuracy: 12.34%`").into()),
+    }
+}
+
+fn percent(line: &str) -> Option<f64> {
+    line.strip_prefix("accuracy: ")?.strip_suffix('%')?.parse().ok()
+}
+
+/// How many tests went which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Counts {
+    /// The counts in a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn of(line: &str) -> Option<Self> {
+        let (_, counts) = line.split_once("test result: ")?.1.split_once(". ")?;
+        let mut result = Self::default();
+        for part in counts.split("; ") {
+            let Some((number, what)) = part.split_once(' ') else { continue };
+            match what {
+                "passed" => result.passed = number.parse().ok()?,
+                "failed" => result.failed = number.parse().ok()?,
+                "ignored" => result.skipped = number.parse().ok()?,
+                _ => {}
+            }
+        }
+        Some(result)
+    }
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        if self.skipped > 0 {
+            write!(f, ", {} skipped", self.skipped)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_added_up() {
+        let lines = [
+            "running 5 tests",
+            "test a ... ok",
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.00s",
+            "test result: FAILED. 2 passed; 1 failed; 3 ignored; 0 measured; 0 filtered out; finished in 1.20s",
+        ];
+        let mut total = Counts::default();
+        for counts in lines.into_iter().filter_map(Counts::of) {
+            total += counts;
+        }
+        assert_eq!(total, Counts { passed: 7, failed: 1, skipped: 3 });
+        assert_eq!(total.to_string(), "7 passed, 1 failed, 3 skipped");
+        assert_eq!(Counts { passed: 2, ..Counts::default() }.to_string(), "2 passed, 0 failed");
+    }
+
+    #[test]
+    fn accuracy_is_read_as_printed() {
+        assert_eq!(percent("accuracy: 98.61%"), Some(98.61));
+        assert_eq!(percent("accuracy: 98.61"), None);
+        assert_eq!(percent("accuracy: high%"), None);
+    }
+}
