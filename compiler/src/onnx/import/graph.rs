@@ -6,8 +6,8 @@ use indexmap::IndexMap;
 
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
-    Attributes, ImportOptions, ModelPort, Node, NodeError,
-    Opsets, Outputs, inputs, node_name, normal_domain, op_name, problem_node,
+    Attributes, ImportOptions, ModelPort, Node, NodeError, Opsets, Outputs, inputs, node_name,
+    normal_domain, op_name, problem_node,
 };
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{ExprId, Function, FunctionBuilder};
@@ -85,7 +85,8 @@ impl<'a> GraphImporter<'a> {
             );
         }
         if self.graph.output.is_empty() {
-            self.report.push(Problem::new("the graph has no outputs, so there is nothing to compute"));
+            self.report
+                .push(Problem::new("the graph has no outputs, so there is nothing to compute"));
         }
     }
 
@@ -155,11 +156,8 @@ impl<'a> GraphImporter<'a> {
     }
 
     fn node(&mut self, proto: &'a NodeProto) {
-        let inputs: Vec<Option<Value>> = proto
-            .input
-            .iter()
-            .map(|name| (!name.is_empty()).then(|| self.value(name)))
-            .collect();
+        let inputs: Vec<Option<Value>> =
+            proto.input.iter().map(|name| (!name.is_empty()).then(|| self.value(name))).collect();
         let outputs = match self.operator(proto) {
             Err(error) => {
                 let problem = error.into_problem(&self.describe_inputs(proto, &inputs));
@@ -185,8 +183,10 @@ impl<'a> GraphImporter<'a> {
                 && function.overload() == proto.overload()
         });
         if is_function {
-            return Err(NodeError::new("calls of functions that the model defines are not supported")
-                .help("inline them: onnx.inliner.inline_local_functions(model)"));
+            return Err(NodeError::new(
+                "calls of functions that the model defines are not supported",
+            )
+            .help("inline them: onnx.inliner.inline_local_functions(model)"));
         }
         let Some(opset) = self.opsets.version(domain) else {
             return Err(NodeError::new(match domain {
@@ -336,10 +336,7 @@ fn check_output(output: &ValueInfoProto, ty: &crate::ir::TensorType) -> Option<P
     let declared = inputs::tensor_type(output.r#type.as_ref()).ok()?;
     let dtype = dtype_from_onnx(declared.elem_type()).ok()?;
     (dtype != ty.dtype).then(|| {
-        Problem::new(format!(
-            "output `{}` is declared as {dtype}, but it is {ty}",
-            output.name()
-        ))
+        Problem::new(format!("output `{}` is declared as {dtype}, but it is {ty}", output.name()))
     })
 }
 

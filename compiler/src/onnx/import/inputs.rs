@@ -113,7 +113,9 @@ pub(super) fn tensor_type(ty: Option<&TypeProto>) -> Result<&TensorTypeProto, &'
         Some(TypeValue::Tensor(tensor)) => Ok(tensor),
         Some(TypeValue::Sequence(_)) => Err("is a sequence; only tensors are supported"),
         Some(TypeValue::Map(_)) => Err("is a map; only tensors are supported"),
-        Some(TypeValue::SparseTensor(_)) => Err("is a sparse tensor; only dense ones are supported"),
+        Some(TypeValue::SparseTensor(_)) => {
+            Err("is a sparse tensor; only dense ones are supported")
+        }
         Some(TypeValue::Optional(_)) => Err("is an optional value; only tensors are supported"),
         None => Err("has no declared type"),
     }
@@ -139,7 +141,10 @@ fn pinned_sizes(
         let Some(shape) = options.input_shapes.get(input.name()) else { continue };
         let Some((dims, _)) = declared else { continue };
         let mismatch = |why: String| {
-            Problem::new(format!("the shape {shape:?} was given for input `{}`, but {why}", input.name()))
+            Problem::new(format!(
+                "the shape {shape:?} was given for input `{}`, but {why}",
+                input.name()
+            ))
         };
         if shape.len() != dims.len() {
             report.push(mismatch(format!("it has {} dimensions", dims.len())));

@@ -228,10 +228,7 @@ fn source_line(node: &NodeProto) -> Option<String> {
     // Each place is a line `File "model.py", line 12, in forward`.
     let last = trace.lines().rev().find_map(|line| line.trim().strip_prefix("File \""))?;
     let (file, rest) = last.split_once('"')?;
-    let line: String = rest
-        .trim_start_matches(", line ")
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let line: String =
+        rest.trim_start_matches(", line ").chars().take_while(char::is_ascii_digit).collect();
     Some(format!("{file}:{line}"))
 }

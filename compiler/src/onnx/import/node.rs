@@ -180,7 +180,10 @@ impl Node<'_, '_> {
     }
 
     /// The elements of a floating-point input, if it is there; they must be constant.
-    pub(in crate::onnx) fn floats_input(&self, index: usize) -> Result<Option<Vec<f64>>, NodeError> {
+    pub(in crate::onnx) fn floats_input(
+        &self,
+        index: usize,
+    ) -> Result<Option<Vec<f64>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
         let constant = self.builder.expr(value).as_constant().and_then(Constant::to_f64_vec);
         constant.map(Some).ok_or_else(|| self.not_constant(index))
@@ -224,7 +227,11 @@ impl Node<'_, '_> {
     }
 
     /// Pushes a scalar constant.
-    pub(in crate::onnx) fn scalar(&mut self, value: f64, dtype: DType) -> Result<ExprId, NodeError> {
+    pub(in crate::onnx) fn scalar(
+        &mut self,
+        value: f64,
+        dtype: DType,
+    ) -> Result<ExprId, NodeError> {
         let constant = Constant::scalar(value, dtype)
             .ok_or_else(|| NodeError::new(format!("arithmetic on {dtype} is not supported")))?;
         Ok(self.builder.constant(constant))
@@ -262,12 +269,20 @@ impl Node<'_, '_> {
     }
 
     /// A field of a tuple.
-    pub(in crate::onnx) fn field(&mut self, tuple: ExprId, index: u32) -> Result<ExprId, NodeError> {
+    pub(in crate::onnx) fn field(
+        &mut self,
+        tuple: ExprId,
+        index: u32,
+    ) -> Result<ExprId, NodeError> {
         Ok(self.builder.tuple_get(tuple, index)?)
     }
 
     /// Converts a value, unless it is of that type already.
-    pub(in crate::onnx) fn cast(&mut self, value: ExprId, dtype: DType) -> Result<ExprId, NodeError> {
+    pub(in crate::onnx) fn cast(
+        &mut self,
+        value: ExprId,
+        dtype: DType,
+    ) -> Result<ExprId, NodeError> {
         if self.tensor(value)?.dtype == dtype {
             return Ok(value);
         }

@@ -99,10 +99,8 @@ pub(super) fn live_order(
             }
         }
     }
-    let mut ready: BinaryHeap<Reverse<usize>> = (0..nodes.len())
-        .filter(|&index| live[index] && missing[index] == 0)
-        .map(Reverse)
-        .collect();
+    let mut ready: BinaryHeap<Reverse<usize>> =
+        (0..nodes.len()).filter(|&index| live[index] && missing[index] == 0).map(Reverse).collect();
     let mut order = Vec::with_capacity(nodes.len());
     while let Some(Reverse(index)) = ready.pop() {
         order.push(index);
@@ -121,11 +119,7 @@ pub(super) fn live_order(
     order
 }
 
-fn live_nodes(
-    graph: &GraphProto,
-    nodes: &[NodeProto],
-    definitions: &Definitions<'_>,
-) -> Vec<bool> {
+fn live_nodes(graph: &GraphProto, nodes: &[NodeProto], definitions: &Definitions<'_>) -> Vec<bool> {
     let mut live = vec![false; nodes.len()];
     let mut work: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();
     while let Some(name) = work.pop() {
@@ -169,8 +163,11 @@ fn cycle(
     }
     let mut cycle = path.split_off(step_of[at].unwrap_or(0));
     cycle.reverse();
-    let mut names: Vec<String> =
-        cycle.iter().take(SHOWN).map(|&index| format!("`{}`", super::node_name(&nodes[index]))).collect();
+    let mut names: Vec<String> = cycle
+        .iter()
+        .take(SHOWN)
+        .map(|&index| format!("`{}`", super::node_name(&nodes[index])))
+        .collect();
     if cycle.len() > SHOWN {
         names.push(format!("{} more", cycle.len() - SHOWN));
     }

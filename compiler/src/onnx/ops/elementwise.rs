@@ -6,11 +6,10 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::OpDef;
 use crate::ops::elementwise::{
-    ADD, CELU, CLIP, CeluAttrs, ClipAttrs,
-    DIVIDE, ELU, EluAttrs, FLOOR_MOD, GELU, GREATER, GeluApproximation, GeluAttrs,
-    HARDSIGMOID, HardsigmoidAttrs, ISINF, LEAKY_RELU, LEFT_SHIFT, LESS, LOGICAL_AND, LeakyReluAttrs,
-    MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, PRELU, RIGHT_SHIFT, SELU, SIGMOID, SeluAttrs,
-    THRESHOLDED_RELU, ThresholdedReluAttrs, WHERE,
+    ADD, CELU, CLIP, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR_MOD, GELU, GREATER,
+    GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF, LEAKY_RELU, LEFT_SHIFT,
+    LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, PRELU, RIGHT_SHIFT,
+    SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs, WHERE,
 };
 
 /// A function of one argument without attributes.
@@ -293,7 +292,9 @@ pub(super) fn constant(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     } else {
         let kind = ["sparse_value", "value_string", "value_strings"];
         return Err(match kind.into_iter().find(|kind| node.attrs.has(kind)) {
-            Some(kind) => NodeError::new(format!("constants of attribute `{kind}` are not supported")),
+            Some(kind) => {
+                NodeError::new(format!("constants of attribute `{kind}` are not supported"))
+            }
             None => NodeError::new("no attribute gives the constant's value"),
         });
     };

@@ -83,8 +83,9 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     }
     let training = node.version >= 14 && node.attrs.flag("training_mode", false)?;
     if training || (1..node.output_count()).any(|index| node.wants_output(index)) {
-        return Err(NodeError::new("batch normalisation in training mode is not supported")
-            .help("export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL"));
+        return Err(NodeError::new("batch normalisation in training mode is not supported").help(
+            "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
+        ));
     }
     let inputs = node.all_inputs()?;
     let dtype = node.tensor(inputs[0])?.dtype;
@@ -262,7 +263,9 @@ fn per_channel(
     let column = |node: &mut Node<'_, '_>, vector: ExprId| {
         let shape = node.shape(vector)?;
         let [channels] = &shape[..] else {
-            return Err(NodeError::new(format!("scale and bias must be vectors, but one is {shape}")));
+            return Err(NodeError::new(format!(
+                "scale and bias must be vectors, but one is {shape}"
+            )));
         };
         let mut dims = vec![Dim::from(1i64); rank.saturating_sub(1)];
         if let Some(first) = dims.first_mut() {
@@ -292,7 +295,9 @@ pub(super) fn group_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     let shape = node.shape(x)?;
     let channels = shape.get(1).and_then(Dim::as_const);
     let Some(channels) = channels.filter(|channels| channels % groups == 0) else {
-        return Err(NodeError::new(format!("{groups} groups do not divide the channels of {shape}")));
+        return Err(NodeError::new(format!(
+            "{groups} groups do not divide the channels of {shape}"
+        )));
     };
     // (N, groups, C / groups, spatial…): statistics over all axes from 2 on.
     let mut dims = vec![shape[0].clone(), Dim::from(groups), Dim::from(channels / groups)];

@@ -136,7 +136,8 @@ fn upsample_attrs(method: ResizeMethod) -> Resize2dAttrs {
 
 /// Extents times factors, rounded down.
 fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
-    if scales.len() != shape.rank() || scales.iter().any(|scale| !(scale.is_finite() && *scale > 0.0))
+    if scales.len() != shape.rank()
+        || scales.iter().any(|scale| !(scale.is_finite() && *scale > 0.0))
     {
         return Err(NodeError::new(format!(
             "one positive scale for each of {} dimensions is expected, but they are {scales:?}",

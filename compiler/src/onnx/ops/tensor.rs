@@ -75,9 +75,7 @@ fn rest_of(from: &Shape, dims: &[Dim]) -> Result<Dim, NodeError> {
     }
     let total: Dim = have.iter().product();
     match (total.as_const(), taken.as_const()) {
-        (_, Some(0)) => {
-            Err(NodeError::new("-1 cannot be told in a shape that has an extent of 0"))
-        }
+        (_, Some(0)) => Err(NodeError::new("-1 cannot be told in a shape that has an extent of 0")),
         (Some(total), Some(taken)) if total % taken != 0 => Err(NodeError::new(format!(
             "the shape does not divide the input's elements: {total} are left for extents of {taken}"
         ))),
@@ -91,11 +89,8 @@ pub(super) fn flatten(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let axis = node.attrs.int("axis")?.unwrap_or(1);
     let shape = node.shape(x)?;
-    let split = if axis == shape.rank() as i64 {
-        shape.rank()
-    } else {
-        node.axis(axis, shape.rank())?
-    };
+    let split =
+        if axis == shape.rank() as i64 { shape.rank() } else { node.axis(axis, shape.rank())? };
     let dims = vec![shape[..split].iter().product(), shape[split..].iter().product()];
     Ok(vec![node.reshape(x, dims)?])
 }
@@ -136,7 +131,11 @@ pub(super) fn squeeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
                 ))
                 .help(format!("pin it, for example .dim(\"{dim}\", 1)")));
             }
-            (0..).zip(shape.iter()).filter(|(_, dim)| dim.as_const() == Some(1)).map(|(i, _)| i).collect()
+            (0..)
+                .zip(shape.iter())
+                .filter(|(_, dim)| dim.as_const() == Some(1))
+                .map(|(i, _)| i)
+                .collect()
         }
     };
     if axis.is_empty() {
@@ -153,14 +152,17 @@ pub(super) fn unsqueeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         return Ok(vec![x]);
     }
     if node.shape(x)?.rank().saturating_add(axis.len()) > MAX_RANK {
-        return Err(NodeError::new(format!("the result would have more than {MAX_RANK} dimensions")));
+        return Err(NodeError::new(format!(
+            "the result would have more than {MAX_RANK} dimensions"
+        )));
     }
     Ok(vec![node.call_with(&EXPAND_DIMS, &[x], &ExpandDimsAttrs { axis })?])
 }
 
 /// `Concat`-4, -11 (negative axes), -13 (more types).
 pub(super) fn concat(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let axis = node.attrs.int("axis")?.ok_or_else(|| NodeError::new("attribute `axis` is missing"))?;
+    let axis =
+        node.attrs.int("axis")?.ok_or_else(|| NodeError::new("attribute `axis` is missing"))?;
     let inputs = node.all_inputs()?;
     if let &[single] = inputs.as_slice() {
         node.axis(axis, node.shape(single)?.rank())?;
@@ -348,7 +350,9 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     }
     let dims = node.dims_input(0)?.ok_or_else(|| missing("input"))?;
     if dims.len() > MAX_RANK {
-        return Err(NodeError::new(format!("the result would have more than {MAX_RANK} dimensions")));
+        return Err(NodeError::new(format!(
+            "the result would have more than {MAX_RANK} dimensions"
+        )));
     }
     let dtype = value.ty().dtype;
     let ty = TensorType::new(Shape::new(dims), dtype);
@@ -490,9 +494,15 @@ pub(super) fn depth_to_space(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     let b = Dim::from(block);
     let depth = c.floor_div(&(&b * &b));
     let (apart, axes) = if columns_first {
-        (vec![n.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()], [0, 1, 4, 2, 5, 3])
+        (
+            vec![n.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()],
+            [0, 1, 4, 2, 5, 3],
+        )
     } else {
-        (vec![n.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()], [0, 3, 4, 1, 5, 2])
+        (
+            vec![n.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()],
+            [0, 3, 4, 1, 5, 2],
+        )
     };
     let apart = node.reshape(x, apart)?;
     let moved = node.call_with(&TRANSPOSE, &[apart], &TransposeAttrs { axes: axes.to_vec() })?;
