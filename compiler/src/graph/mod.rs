@@ -8,13 +8,20 @@ mod builder;
 mod expr;
 mod function;
 pub mod interp;
+mod parse;
+mod print;
 mod rewriter;
+mod sidecar;
 mod typing;
+pub mod visit;
 
 pub use builder::FunctionBuilder;
 pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
 pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
+pub use parse::{ParseError, ParseErrors, parse_function, parse_module, parse_module_with};
+pub use print::{INLINE_ELEMENTS, PrintOptions, print_function, print_module, print_with_sidecar};
 pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
+pub use sidecar::{Sidecar, SidecarError};
 pub use typing::TypeError;
 
 #[cfg(test)]
