@@ -13,6 +13,7 @@ mod print;
 mod rewriter;
 mod sidecar;
 mod typing;
+mod verify;
 pub mod visit;
 
 pub use builder::FunctionBuilder;
@@ -23,6 +24,9 @@ pub use print::{INLINE_ELEMENTS, PrintOptions, print_function, print_module, pri
 pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
 pub use sidecar::{Sidecar, SidecarError};
 pub use typing::TypeError;
+pub use verify::{
+    FunctionErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function, verify_module,
+};
 
 #[cfg(test)]
 mod tests;

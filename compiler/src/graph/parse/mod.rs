@@ -77,7 +77,7 @@ fn anonymous(parser: &mut Parser<'_>) -> Result<Option<Function>> {
 
 /// A definition whose body is not read yet.
 enum Pending<'a> {
-    Graph { header: Header, body: Lexer<'a> },
+    Graph { header: Box<Header>, body: Lexer<'a> },
     Extern(ExternFunction),
 }
 
@@ -95,7 +95,7 @@ fn module(mut parser: Parser<'_>) -> std::result::Result<IRModule, ParseErrors> 
             Pending::Extern(function) => Definition::Extern(Arc::new(function)),
             Pending::Graph { header, body } => {
                 parser.set_lexer(body);
-                match body::function(&mut parser, &globals, header) {
+                match body::function(&mut parser, &globals, *header) {
                     Some(function) => Definition::Graph(function),
                     None => continue,
                 }
@@ -153,7 +153,7 @@ fn definition<'a>(
             ret: header.ret.clone(),
         };
         let body = start.until(parser.lexer().pos().offset);
-        (ty, Pending::Graph { header, body })
+        (ty, Pending::Graph { header: Box::new(header), body })
     };
     if globals.insert(global.clone(), ty).is_some() {
         return Err(parser.error(pos, format!("`{global}` is defined already")));
