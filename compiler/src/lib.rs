@@ -6,6 +6,7 @@
 extern crate self as niello;
 
 pub mod arith;
+pub mod bindings;
 pub mod codegen;
 pub mod diagnostics;
 pub mod executor;

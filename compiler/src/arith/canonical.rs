@@ -74,8 +74,13 @@ impl Rules<'_> {
     }
 
     fn extremum(&self, operands: &[IntExpr], kind: Extremum) -> IntExpr {
-        if let Some(poison) = joined_poison(operands) {
-            return IntExpr::poisoned(poison);
+        if let [a, b] = operands
+            && let (Some(a), Some(b)) = (a.as_const(), b.as_const())
+        {
+            return IntExpr::constant(kind.pick(a, b));
+        }
+        if operands.iter().any(IntExpr::is_poison) {
+            return poisoned(operands);
         }
         let mut constant = None;
         let mut flat = Vec::with_capacity(operands.len());
@@ -136,8 +141,8 @@ impl Rules<'_> {
         let first = &operands[0];
         let mut distances: Vec<IntExpr> =
             operands.iter().map(|it| self.scale(&add_scaled(it, first, -1), sign)).collect();
-        if let Some(poison) = joined_poison(&distances) {
-            return IntExpr::poisoned(poison);
+        if distances.iter().any(IntExpr::is_poison) {
+            return poisoned(&distances);
         }
         // Of min(0, d) = d + min(0, -d), take the side that starts with a positive coefficient.
         let mut outer = first.clone();
@@ -272,9 +277,10 @@ impl Extremum {
     }
 }
 
-/// The poison of the result of an operation on these, if any is poisoned.
-pub(super) fn joined_poison<'a>(operands: impl IntoIterator<Item = &'a IntExpr>) -> Option<Poison> {
-    operands.into_iter().filter_map(IntExpr::poison).max()
+/// The result of an operation on these, at least one of which is poisoned.
+pub(super) fn poisoned<'a>(operands: impl IntoIterator<Item = &'a IntExpr>) -> IntExpr {
+    let poison = operands.into_iter().filter_map(IntExpr::poison).max();
+    IntExpr::poisoned(poison.unwrap_or(Poison::Undefined))
 }
 
 /// A number times a product of factors, of which there may be none.
@@ -292,8 +298,8 @@ pub(super) fn single(term: &Term) -> IntExpr {
 
 /// `a + factor * b`, term by term.
 pub(super) fn add_scaled(a: &IntExpr, b: &IntExpr, factor: i64) -> IntExpr {
-    if let Some(poison) = joined_poison([a, b]) {
-        return IntExpr::poisoned(poison);
+    if a.is_poison() || b.is_poison() {
+        return poisoned([a, b]);
     }
     if factor == 0 || b.is(0) {
         return a.clone();
@@ -333,8 +339,8 @@ fn merge(a: (&[Term], i64), b: (&[Term], i64), factor: i64) -> Option<(Vec<Term>
 
 /// The product of two sums, before anything is put together again.
 pub(super) fn mul_parts(a: &IntExpr, b: &IntExpr) -> IntExpr {
-    if let Some(poison) = joined_poison([a, b]) {
-        return IntExpr::poisoned(poison);
+    if a.is_poison() || b.is_poison() {
+        return poisoned([a, b]);
     }
     let ((a_terms, a_constant), (b_terms, b_constant)) = (a.parts(), b.parts());
     if a_terms.len().saturating_mul(b_terms.len()) > MAX_PRODUCTS {

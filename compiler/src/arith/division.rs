@@ -1,6 +1,6 @@
 //! Floor division and remainder in canonical form.
 
-use super::canonical::{Rules, add_scaled, divide_product, joined_poison, monomial, single};
+use super::canonical::{Rules, add_scaled, divide_product, monomial, poisoned, single};
 use super::expr::{Atom, IntExpr, Product, Term};
 use super::interval::Range;
 
@@ -10,28 +10,23 @@ const MAX_STEPS: usize = 1024;
 
 impl Rules<'_> {
     pub(super) fn ceil_div(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        match b.as_const() {
+        match (a.as_const(), b.as_const()) {
+            (Some(_), Some(0)) => IntExpr::undefined(),
+            (Some(a), Some(b)) => narrow(-floor_div(-i128::from(a), b.into())),
             // Without a negation, so that it prints as it was written.
-            Some(divisor) if divisor > 0 && !a.is_const() => {
+            (None, Some(divisor)) if divisor > 0 => {
                 self.floor_div(&self.add(a, &IntExpr::constant(divisor - 1)), b)
             }
-            _ => match (a.as_const(), b.as_const()) {
-                (Some(a), Some(b)) if b != 0 => {
-                    let (a, b) = (i128::from(a), i128::from(b));
-                    narrow(-floor_div(-a, b))
-                }
-                _ => self.scale(&self.floor_div(&self.scale(a, -1), b), -1),
-            },
+            _ => self.scale(&self.floor_div(&self.scale(a, -1), b), -1),
         }
     }
 
     pub(super) fn floor_div(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        if let Some(poison) = joined_poison([a, b]) {
-            return IntExpr::poisoned(poison);
-        }
         match (a.as_const(), b.as_const()) {
-            (_, Some(0)) => IntExpr::undefined(),
+            (Some(_), Some(0)) => IntExpr::undefined(),
             (Some(a), Some(b)) => narrow(floor_div(a.into(), b.into())),
+            _ if a.is_poison() || b.is_poison() => poisoned([a, b]),
+            (_, Some(0)) => IntExpr::undefined(),
             (Some(0), None) => IntExpr::ZERO,
             (None, Some(1)) => a.clone(),
             (None, Some(divisor)) if divisor > 0 => self.floor_div_const(a, divisor),
@@ -44,12 +39,11 @@ impl Rules<'_> {
     }
 
     pub(super) fn modulo(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        if let Some(poison) = joined_poison([a, b]) {
-            return IntExpr::poisoned(poison);
-        }
         match (a.as_const(), b.as_const()) {
-            (_, Some(0)) => IntExpr::undefined(),
+            (Some(_), Some(0)) => IntExpr::undefined(),
             (Some(a), Some(b)) => narrow(modulo(a.into(), b.into())),
+            _ if a.is_poison() || b.is_poison() => poisoned([a, b]),
+            (_, Some(0)) => IntExpr::undefined(),
             _ if self.expand => self.sub(a, &self.mul(b, &self.floor_div(a, b))),
             (Some(0), None) | (None, Some(1)) => IntExpr::ZERO,
             (None, Some(divisor)) if divisor > 0 => self.modulo_const(a, divisor),

@@ -12,7 +12,7 @@ use super::symbol::Symbol;
 ///
 /// A hundred symbolic sizes concatenated are a hundred nodes. Products of sums grow exponentially
 /// with their depth, so a model can ask for any number in a few lines.
-pub const MAX_SIZE: u32 = 512;
+pub const MAX_SIZE: u32 = 256;
 
 /// Largest nesting of divisions, remainders, minima and maxima. It bounds every recursion here.
 pub const MAX_DEPTH: u32 = 32;
@@ -285,6 +285,11 @@ impl IntExpr {
             Repr::Const(value) => Some(value),
             Repr::Poison(_) | Repr::Poly(_) => None,
         }
+    }
+
+    /// The value, if it is a number that counts something.
+    pub fn as_usize(&self) -> Option<usize> {
+        self.as_const().and_then(|value| usize::try_from(value).ok())
     }
 
     /// Whether this is a number.

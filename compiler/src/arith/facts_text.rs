@@ -74,75 +74,101 @@ impl FromStr for Facts {
     /// first.
     fn from_str(text: &str) -> Result<Facts, ParseError> {
         let mut facts = Facts::new();
-        let mut rest = text;
-        if text.trim().is_empty() {
+        let mut reader = Reader { text, rest: text.trim_start() };
+        if reader.rest.is_empty() {
             return Ok(facts);
         }
         loop {
-            rest = rest.trim_start();
-            let start = text.len() - rest.len();
-            let error =
-                |at: &str, message: String| ParseError { offset: text.len() - at.len(), message };
-            let expr = |at: &mut &str| -> Result<IntExpr, ParseError> {
-                let (expr, length) = IntExpr::parse_prefix(at).map_err(|inner| ParseError {
-                    offset: text.len() - at.len() + inner.offset,
-                    ..inner
-                })?;
-                *at = at[length..].trim_start();
-                Ok(expr)
-            };
-            let default = rest.strip_prefix('*').map(str::trim_start);
-            let left = match default {
-                Some(behind) => {
-                    rest = behind;
-                    None
+            let start = reader.offset();
+            let refused = |message: String| ParseError { offset: start, message };
+            if let Some(behind) = reader.rest.strip_prefix('*') {
+                reader.rest = behind.trim_start();
+                let (relation, bound) = (reader.relation()?, reader.expr()?);
+                facts.narrow_default(relation, &bound).map_err(refused)?;
+            } else {
+                let (left, relation, right) = (reader.expr()?, reader.relation()?, reader.expr()?);
+                match relation {
+                    Relation::Equal => facts.assume_eq(&left, &right),
+                    Relation::AtMost => facts.assume_le(&left, &right),
+                    Relation::AtLeast => facts.assume_le(&right, &left),
+                    Relation::Less => facts.assume_le(&(left + 1), &right),
+                    Relation::Greater => facts.assume_le(&(right + 1), &left),
                 }
-                None => Some(expr(&mut rest)?),
-            };
-            let relation = ["==", "<=", ">=", "<", ">"]
-                .into_iter()
-                .find(|relation| rest.starts_with(relation))
-                .ok_or_else(|| error(rest, "expected `==`, `<=`, `>=`, `<` or `>`".to_owned()))?;
-            rest = &rest[relation.len()..];
-            let right = expr(&mut rest)?;
-            let Some(left) = left else {
-                let bounds = match (relation, right.as_const()) {
-                    (">=", Some(lower)) => Interval::at_least(lower),
-                    ("<=", Some(upper)) => Interval::at_most(upper),
-                    _ => {
-                        let message = "the bounds of `*` are numbers after `>=` or `<=`";
-                        return Err(ParseError { offset: start, message: message.to_owned() });
-                    }
-                };
-                match facts.default.intersect(&bounds) {
-                    Some(default) if facts.is_empty() => facts.default = default,
-                    Some(_) | None => {
-                        let message = "the bounds of `*` come first and leave at least one value";
-                        return Err(ParseError { offset: start, message: message.to_owned() });
-                    }
-                }
-                match rest.strip_prefix(',') {
-                    Some(behind) => rest = behind,
-                    None if rest.is_empty() => return Ok(facts),
-                    None => return Err(error(rest, "expected `,` or the end".to_owned())),
-                }
-                continue;
-            };
-            let assumed = match relation {
-                "==" => facts.assume_eq(&left, &right),
-                "<=" => facts.assume_le(&left, &right),
-                ">=" => facts.assume_le(&right, &left),
-                "<" => facts.assume_le(&(left + 1), &right),
-                _ => facts.assume_le(&(right + 1), &left),
-            };
-            if let Err(mismatch) = assumed {
-                return Err(ParseError { offset: start, message: mismatch.to_string() });
+                .map_err(|mismatch| refused(mismatch.to_string()))?;
             }
-            match rest.strip_prefix(',') {
-                Some(behind) => rest = behind,
-                None if rest.is_empty() => return Ok(facts),
-                None => return Err(error(rest, "expected `,` or the end".to_owned())),
+            match reader.rest.strip_prefix(',') {
+                Some(behind) => reader.rest = behind.trim_start(),
+                None if reader.rest.is_empty() => return Ok(facts),
+                None => return Err(reader.error("expected `,` or the end")),
             }
         }
+    }
+}
+
+impl Facts {
+    fn narrow_default(&mut self, relation: Relation, bound: &IntExpr) -> Result<(), String> {
+        let bounds = match (relation, bound.as_const()) {
+            (Relation::AtLeast, Some(lower)) => Interval::at_least(lower),
+            (Relation::AtMost, Some(upper)) => Interval::at_most(upper),
+            _ => return Err("the bounds of `*` are numbers after `>=` or `<=`".to_owned()),
+        };
+        match self.default.intersect(&bounds) {
+            Some(default) if self.is_empty() => {
+                self.default = default;
+                Ok(())
+            }
+            _ => Err("the bounds of `*` come first and leave at least one value".to_owned()),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Relation {
+    Equal,
+    AtMost,
+    AtLeast,
+    Less,
+    Greater,
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    /// What is not read yet, without white space before it.
+    rest: &'a str,
+}
+
+impl Reader<'_> {
+    fn offset(&self) -> usize {
+        self.text.len() - self.rest.len()
+    }
+
+    fn error(&self, message: &str) -> ParseError {
+        ParseError { offset: self.offset(), message: message.to_owned() }
+    }
+
+    fn expr(&mut self) -> Result<IntExpr, ParseError> {
+        let (expr, length) = IntExpr::parse_prefix(self.rest).map_err(|inner| ParseError {
+            offset: self.offset() + inner.offset,
+            message: inner.message,
+        })?;
+        self.rest = self.rest[length..].trim_start();
+        Ok(expr)
+    }
+
+    fn relation(&mut self) -> Result<Relation, ParseError> {
+        let known = [
+            ("==", Relation::Equal),
+            ("<=", Relation::AtMost),
+            (">=", Relation::AtLeast),
+            ("<", Relation::Less),
+            (">", Relation::Greater),
+        ];
+        for (token, relation) in known {
+            if let Some(behind) = self.rest.strip_prefix(token) {
+                self.rest = behind.trim_start();
+                return Ok(relation);
+            }
+        }
+        Err(self.error("expected `==`, `<=`, `>=`, `<` or `>`"))
     }
 }

@@ -12,6 +12,9 @@ use super::symbol::Symbol;
 /// Sizes that models ask about need one to four; the limit keeps a hopeless search short.
 const MAX_RELAXATIONS: u32 = 32;
 
+/// Largest expression that is relaxed at all. Sizes of real models have a dozen nodes.
+const MAX_RELAXED_SIZE: u32 = 64;
+
 /// Most relaxations applied one after the other.
 const MAX_RELAXED: u32 = 4;
 
@@ -176,7 +179,7 @@ impl Search<'_> {
         }
         let mut best = self.facts.range(expr).lower;
         let Some(poly) = expr.as_poly() else { return best };
-        if depth == 0 || self.reached(best) {
+        if depth == 0 || self.reached(best) || expr.size() > MAX_RELAXED_SIZE {
             return best;
         }
         if poly.terms().iter().any(|term| term.degree() > 1) {

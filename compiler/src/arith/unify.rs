@@ -13,6 +13,10 @@ use super::symbol::Symbol;
 /// Most equations that one new fact may lead to. What is left beyond it is recorded unsolved.
 const MAX_EQUATIONS: usize = 256;
 
+/// Most unsolved equations that are kept, and most inequalities. What is beyond it is forgotten,
+/// which only means that less can be proved.
+const MAX_KEPT: usize = 64;
+
 /// Most rounds in which facts simplify each other. One is enough but for facts made up to need
 /// more.
 const MAX_ROUNDS: usize = 8;
@@ -134,6 +138,9 @@ impl Facts {
         let mut before = before.clone();
         for _ in 0..MAX_ROUNDS {
             self.solve_zeros()?;
+            while self.zeros.len() > MAX_KEPT {
+                self.zeros.pop_last();
+            }
             let unchanged = self.bounds == before.bounds
                 && self.congruences == before.congruences
                 && self.zeros == before.zeros
@@ -302,7 +309,8 @@ impl Facts {
             let Some(bound) = bound else { continue };
             let constant = Rules::PLAIN.scale(&IntExpr::constant(bound), -sign);
             let expr = self.tighten(&add_scaled(&constant, &expr, sign));
-            if !expr.is_poison() && !self.range(&expr).is_non_negative() {
+            let known = expr.is_poison() || self.range(&expr).is_non_negative();
+            if !known && self.non_negative.len() < MAX_KEPT {
                 self.non_negative.insert(expr);
             }
         }

@@ -196,3 +196,19 @@ fn chains_of_equalities_are_followed() {
     assert_eq!(known.simplify(&expr("s199")).to_string(), "s000 + 199");
     assert_eq!(known.prove_lt(&expr("s000"), &expr("s100")), Some(true));
 }
+
+#[test]
+fn errors_in_facts_say_where() {
+    for (text, offset, message) in [
+        ("n >= 1, m", 9, "expected `==`, `<=`, `>=`, `<` or `>`"),
+        ("n >= 1; m", 6, "expected `,` or the end"),
+        ("n == 1, m + == 2", 12, "found `=`, expected an integer expression"),
+        ("n == 1, * >= 0", 8, "the bounds of `*` come first and leave at least one value"),
+        ("* >= n", 0, "the bounds of `*` are numbers after `>=` or `<=`"),
+        ("n == 1, n == 2", 8, "`1` is never equal to `2`"),
+    ] {
+        let error = text.parse::<Facts>().expect_err(text);
+        assert_eq!((error.offset, error.message.as_str()), (offset, message), "{text}");
+    }
+    assert_eq!("  ".parse(), Ok(Facts::new()));
+}
