@@ -24,6 +24,9 @@ pub(super) struct Work<'a, T> {
     pub(super) size: usize,
 }
 
+/// What a definition became, and the context that heard what was said meanwhile.
+type Outcome<R> = (PassContext, Result<R>);
+
 /// Runs `body` on each definition, and hands the results to `finish` in order.
 ///
 /// What `body` says is collected per definition and put together in order, up to the first failure
@@ -44,7 +47,7 @@ pub(super) fn fan_out<T: Sync, R: Send>(
         let result = result.unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
         (inner, result.map_err(|error| error.about(work.global)))
     };
-    let mut finish = |work: &Work<'_, T>, (inner, result): (PassContext, Result<R>)| {
+    let mut finish = |work: &Work<'_, T>, (inner, result): Outcome<R>| {
         inner.drain_into(cx);
         result.map(|result| finish(work.global, result))
     };
@@ -56,8 +59,7 @@ pub(super) fn fan_out<T: Sync, R: Send>(
     }
     let next = AtomicUsize::new(0);
     let first_failed = AtomicUsize::new(usize::MAX);
-    let done: Vec<Mutex<Option<(PassContext, Result<R>)>>> =
-        work.iter().map(|_| Mutex::new(None)).collect();
+    let done: Vec<Mutex<Option<Outcome<R>>>> = work.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

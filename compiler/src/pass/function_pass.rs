@@ -72,10 +72,13 @@ pub fn transform_functions(
     Ok(module)
 }
 
+/// The work of a function pass that owns what it needs.
+type SharedBody = dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + Send + Sync;
+
 /// A function pass made from a closure.
 pub struct FunctionPass {
     info: PassInfo,
-    body: Box<dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + Send + Sync>,
+    body: Box<SharedBody>,
 }
 
 impl FunctionPass {

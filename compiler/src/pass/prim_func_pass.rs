@@ -70,10 +70,14 @@ pub fn transform_prim_funcs(
     Ok(module)
 }
 
+/// The work of a prim func pass that owns what it needs.
+type SharedBody =
+    dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Send + Sync;
+
 /// A prim func pass made from a closure.
 pub struct PrimFuncPass {
     info: PassInfo,
-    body: Box<dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Send + Sync>,
+    body: Box<SharedBody>,
 }
 
 impl PrimFuncPass {
