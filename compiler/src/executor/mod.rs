@@ -1,5 +1,6 @@
 //! Executors: how the kernels of a model are called in order.
 
+pub mod aot;
 mod artifact;
 mod program;
 #[cfg(test)]
