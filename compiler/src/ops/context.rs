@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::OpDef;
 use crate::graph::TypeError;
+use crate::graph::interp::TensorError;
 use crate::ir::{Attrs, Constant, Dim, TensorType, Type};
 
 /// One argument of a call whose type is being inferred.
@@ -102,3 +103,15 @@ impl fmt::Display for EvalError {
 }
 
 impl std::error::Error for EvalError {}
+
+impl From<TypeError> for EvalError {
+    fn from(error: TypeError) -> EvalError {
+        EvalError(error.to_string())
+    }
+}
+
+impl From<TensorError> for EvalError {
+    fn from(error: TensorError) -> EvalError {
+        EvalError(error.to_string())
+    }
+}

@@ -1,0 +1,1 @@
+//! The tensor expressions of the graph operators, one function for each family.
