@@ -10,12 +10,15 @@ mod inline;
 mod machine;
 mod matmul;
 mod nest;
+mod primitive;
+mod program;
 mod tile;
 
 #[cfg(test)]
 mod tests;
 
 pub use conv2d::{CHANNEL_BLOCK, MIN_BLOCKED_CHANNELS, halo_needed};
+pub use program::program;
 
 use crate::executor::Kernel;
 use crate::ir::BufferSpec;
