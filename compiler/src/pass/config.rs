@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::registry::Origin;
 use crate::diagnostics::{Problem, Report, suggest};
