@@ -42,7 +42,8 @@ pub(super) fn c_text(
     } else {
         for (number, steps) in chunks.iter().enumerate() {
             let name = format!("{symbol}_run_{number}");
-            let _ = writeln!(text, "\nstatic __attribute__((noinline)) void {name}({PARAMETERS}) {{");
+            let _ =
+                writeln!(text, "\nstatic __attribute__((noinline)) void {name}({PARAMETERS}) {{");
             entry.calls(steps, &mut text);
             text.push_str("}\n");
             let _ = writeln!(body, "    {name}(ctx, inputs, outputs);");
@@ -74,7 +75,9 @@ struct Entry<'a> {
 impl Entry<'_> {
     /// The bases that pointers are relative to.
     fn locals(&self, text: &mut String) {
-        text.push_str("    const void *const w = ctx->weights;\n    void *const a = ctx->workspace;\n");
+        text.push_str(
+            "    const void *const w = ctx->weights;\n    void *const a = ctx->workspace;\n",
+        );
         text.push_str("    (void)w, (void)a, (void)inputs, (void)outputs;\n");
     }
 

@@ -196,7 +196,9 @@ mod tests {
         let calls: Vec<_> = program
             .steps
             .iter()
-            .map(|step| (program.kernels[step.kernel].func.name.as_str(), step.args.last().copied()))
+            .map(|step| {
+                (program.kernels[step.kernel].func.name.as_str(), step.args.last().copied())
+            })
             .collect();
         assert_eq!(
             calls,

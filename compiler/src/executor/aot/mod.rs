@@ -46,9 +46,8 @@ pub fn c_sources(
 ) -> Result<CSources, Report> {
     let names = kernels::symbols(program, symbol);
     let work: Vec<_> = program.kernels.values().zip(&names).collect();
-    let results = parallel::map(&work, jobs, |(kernel, name)| {
-        c::generate(&kernel.func, name, target)
-    });
+    let results =
+        parallel::map(&work, jobs, |(kernel, name)| c::generate(&kernel.func, name, target));
     let mut report = Report::new();
     let mut kernels = Vec::with_capacity(results.len());
     for result in results {

@@ -47,6 +47,6 @@ mod tests {
         for jobs in [0, 1, 3, 200] {
             assert_eq!(map(&items, jobs, |item| item * item), expected);
         }
-        assert_eq!(map(&[] as &[u64], 4, |item| *item), []);
+        assert_eq!(map(&[] as &[u64], 4, |item| *item), Vec::<u64>::new());
     }
 }

@@ -87,10 +87,8 @@ mod tests {
         let dense = b.constant("dense", Constant::from_f32(&[2, 3], &values).unwrap());
         let packed = b.constant("packed", Constant::from_f32(&[2, 3], &values).unwrap());
         b.program.values[packed].spec = BufferSpec::packed(&[2, 3], &[(1, 1), (0, 1)]);
-        let splat = Constant::splat(
-            TensorType::from_consts(&[2, 3], DType::F32),
-            &7f32.to_le_bytes(),
-        );
+        let splat =
+            Constant::splat(TensorType::from_consts(&[2, 3], DType::F32), &7f32.to_le_bytes());
         let splat = b.constant("splat", splat.unwrap());
         let spec = BufferSpec::dense(&[2, 3]);
         let sum = |x: &[crate::tir::PrimExpr]| x[0].clone() + x[1].clone();
