@@ -35,6 +35,13 @@ pub struct KernelSource {
     pub(super) preamble: Preamble,
 }
 
+impl KernelSource {
+    /// Length of the function's text: what compiling it costs, roughly.
+    pub fn text_bytes(&self) -> usize {
+        self.definition.len()
+    }
+}
+
 /// Writes one kernel, to be called `symbol`, for a target. The function must have been lowered for
 /// the same target.
 pub fn generate(

@@ -16,6 +16,7 @@
 mod expr;
 mod helpers;
 mod kernel;
+mod link;
 mod names;
 mod preamble;
 mod stmt;
@@ -23,6 +24,7 @@ mod text;
 mod toolchain;
 
 pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
+pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
 pub use toolchain::{CompileError, SourceFile, compile_c};
 

@@ -50,7 +50,7 @@ impl fmt::Display for CompileError {
             }
             CompileError::Io(what, error) => write!(f, "{what}: {error}"),
             CompileError::Failed { file, command, stderr } => {
-                write!(f, "the C compiler failed on `{file}.c`\ncommand: {command}\n{stderr}")
+                write!(f, "the C compiler failed on `{file}`\ncommand: {command}\n{stderr}")
             }
         }
     }
@@ -231,11 +231,12 @@ impl Compiler {
         Ok(Compiler { program, leading: words, env, flags })
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.program.to_string_lossy().into_owned()
     }
 
-    fn command(&self) -> Command {
+    /// The program with what belongs to it, without flags.
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.leading).envs(self.env.iter().map(|(key, value)| (key, value)));
         command
@@ -302,6 +303,11 @@ impl Compiler {
             .args([OsStr::new("-o"), OsStr::new(output), OsStr::new(&source_name)])
             .current_dir(folder)
             .stdin(Stdio::null());
+        self.finish(command, &format!("{}.c", file.name))
+    }
+
+    /// Runs a command to its end; `file` is what it works on.
+    pub(super) fn finish(&self, mut command: Command, file: &str) -> Result<(), CompileError> {
         let result = command.output().map_err(|error| {
             CompileError::Io(format!("cannot run the C compiler {}", self.name()), error)
         })?;
@@ -313,7 +319,7 @@ impl Compiler {
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
         Err(CompileError::Failed {
-            file: file.name.clone(),
+            file: file.to_owned(),
             command: words.join(" "),
             stderr: format!("{}({})", String::from_utf8_lossy(&result.stderr), result.status),
         })
