@@ -113,10 +113,8 @@ fn without_dead_bindings(
     let mut rewriter = Rewriter::new(function);
     for (scope, value) in bindings {
         let dead = !needed[value];
-        let inline = inline_once
-            && !effects[value]
-            && count[value] == 1
-            && only_user[value] == Some(scope);
+        let inline =
+            inline_once && !effects[value] && count[value] == 1 && only_user[value] == Some(scope);
         if dead || inline {
             rewriter.unbind(value);
         }

@@ -77,7 +77,10 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
         bytes > given.max(MAX_GROWN_BYTES)
     });
     if grown {
-        cx.missed(id, format!("the result is larger than {MAX_GROWN_BYTES} bytes and than the arguments"));
+        cx.missed(
+            id,
+            format!("the result is larger than {MAX_GROWN_BYTES} bytes and than the arguments"),
+        );
         return Ok(());
     }
     match cx.evaluator().eval_call(op, &call.attrs, &args) {
@@ -100,8 +103,11 @@ fn replace_with(rewriter: &mut Rewriter, ty: &Type, op: Op, values: Vec<Constant
     match (ty, fields.next()) {
         (Type::Tensor(_), Some(value)) if found == 1 => rewriter.replace_with_constant(value),
         (Type::Tuple(types), first) if types.len() == found => {
-            let fields: Vec<ExprId> =
-                first.into_iter().chain(fields).map(|field| rewriter.builder().constant(field)).collect();
+            let fields: Vec<ExprId> = first
+                .into_iter()
+                .chain(fields)
+                .map(|field| rewriter.builder().constant(field))
+                .collect();
             let tuple = rewriter.builder().tuple(&fields);
             rewriter.replace(tuple);
         }
@@ -114,9 +120,9 @@ fn replace_with(rewriter: &mut Rewriter, ty: &Type, op: Op, values: Vec<Constant
 fn result_bytes(ty: &Type) -> Option<u64> {
     match ty {
         Type::Tensor(tensor) => tensor.bytes(),
-        Type::Tuple(fields) => fields
-            .iter()
-            .try_fold(0u64, |sum, field| sum.checked_add(field.as_tensor()?.bytes()?)),
+        Type::Tuple(fields) => {
+            fields.iter().try_fold(0u64, |sum, field| sum.checked_add(field.as_tensor()?.bytes()?))
+        }
         Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => None,
     }
 }

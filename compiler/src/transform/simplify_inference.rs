@@ -55,9 +55,8 @@ fn batch_norm(
             .ok_or_else(|| PassError::new(format!("batch_norm cannot be of {}", ty.dtype)))
     };
     let (one, epsilon) = (b.constant(scalar(1.0)?), b.constant(scalar(*epsilon)?));
-    let mut call = |op: &'static crate::ops::OpDef, args: &[ExprId]| {
-        b.call(Op::new(op), args, Attrs::new())
-    };
+    let mut call =
+        |op: &'static crate::ops::OpDef, args: &[ExprId]| b.call(Op::new(op), args, Attrs::new());
     let shifted = call(&elementwise::ADD, &[var, epsilon])?;
     let deviation = call(&elementwise::SQRT, &[shifted])?;
     let inverse = call(&elementwise::DIVIDE, &[one, deviation])?;
@@ -65,8 +64,10 @@ fn batch_norm(
     let negative = call(&elementwise::NEGATIVE, &[mean])?;
     let offset = call(&elementwise::MULTIPLY, &[negative, scale])?;
     let shift = call(&elementwise::ADD, &[offset, beta])?;
-    let (scale, shift) =
-        (along_axis(b, scale, axis, ty.shape.rank())?, along_axis(b, shift, axis, ty.shape.rank())?);
+    let (scale, shift) = (
+        along_axis(b, scale, axis, ty.shape.rank())?,
+        along_axis(b, shift, axis, ty.shape.rank())?,
+    );
     let scaled = b.call(Op::new(&elementwise::MULTIPLY), &[x, scale], Attrs::new())?;
     Ok(b.call(Op::new(&elementwise::ADD), &[scaled, shift], Attrs::new())?)
 }
