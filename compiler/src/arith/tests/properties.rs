@@ -370,3 +370,30 @@ fn the_deepest_expression_fits_a_small_stack() {
     });
     thread.expect("thread starts").join().expect("no overflow of the stack");
 }
+
+/// Every chain of three operations with small numbers, at many values: what index arithmetic is.
+#[test]
+fn chains_of_divisions_keep_their_value() {
+    let ops: Vec<(Op, i64)> = [(Op::Add, 1), (Op::Add, -5), (Op::Mul, 2), (Op::Mul, -3)]
+        .into_iter()
+        .chain([2, 3, 4, 6, -3].map(|divisor| (Op::FloorDiv, divisor)))
+        .chain([2, 3, 4, 6, 8, -4].map(|divisor| (Op::Mod, divisor)))
+        .chain([(Op::CeilDiv, 4), (Op::Min, 3), (Op::Max, -1)])
+        .collect();
+    let apply = |tree: &Tree, (op, operand): (Op, i64)| {
+        Tree::Binary(op, tree.clone().into(), Tree::Const(operand).into())
+    };
+    let mut chains = vec![Tree::Symbol(0)];
+    for _ in 0..3 {
+        chains = chains.iter().flat_map(|it| ops.iter().map(|op| apply(it, *op))).collect();
+    }
+    for tree in &chains {
+        let canonical = tree.expr();
+        for value in -13..=25 {
+            let values = [value, 0, 0, 0];
+            let only = |it: &Symbol| (it.name() == NAMES[0]).then_some(value);
+            let found = canonical.eval(&only).map(i128::from).ok();
+            assert_eq!(found, tree.eval(&values), "{tree:?} -> {canonical} at {value}");
+        }
+    }
+}
