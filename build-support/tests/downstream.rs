@@ -163,6 +163,14 @@ fn odd_names_work_in_every_edition_under_strict_lints() {
 }
 
 #[test]
+fn a_runtime_of_another_version_is_named_in_the_error() {
+    let output = cargo(&["check", "-p", "outdated"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(stderr.contains("niello_build_0_1_needs_niello_runtime_0_1"), "{stderr}");
+}
+
+#[test]
 fn a_failed_build_tells_every_problem_and_a_build_repeats_only_what_changed() {
     let model = workspace().join("broken/late.onnx");
     let fails = || {
