@@ -34,6 +34,7 @@ fn digits() -> CompiledModel {
         macs: 1_234_567,
         digest: [0x5a; 32],
         metadata: vec![("producer_name".to_owned(), "pytorch \"2\"".to_owned())],
+        external_data: Vec::new(),
         objects: Vec::new(),
     }
 }

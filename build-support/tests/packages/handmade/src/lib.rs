@@ -100,6 +100,7 @@ pub fn compile(
         macs: 1234,
         digest,
         metadata: model.metadata.iter().map(own).collect(),
+        external_data: Vec::new(),
         objects,
     })
 }
