@@ -323,9 +323,11 @@ impl Config {
                 "`{level_text}` is not an optimisation level; they are 0 to {MAX_OPT_LEVEL}"
             ))),
         }
+        let on_docs_rs = environment.user("DOCS_RS").is_some();
         options.stub = match environment.user("NIELLO_STUB").as_deref() {
             Some("1" | "true") => true,
-            None | Some("" | "0" | "false") => environment.user("DOCS_RS").is_some(),
+            Some("0" | "false") => false,
+            None | Some("") => on_docs_rs,
             Some(other) => {
                 report.push(Problem::new(format!("NIELLO_STUB is `{other}`; it can be 0 or 1")));
                 false
