@@ -2,6 +2,9 @@
 //!
 //! The way of the data, stage by stage, is one function: `compile::compile`.
 
+// The macros' expansions name the crate from outside, here as everywhere.
+extern crate self as niello;
+
 pub mod arith;
 pub mod bindings;
 pub mod codegen;

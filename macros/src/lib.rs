@@ -1,1 +1,69 @@
-//! Attribute macros with which compiler passes are written for niello.
+//! Attribute macros with which compiler passes are written for niello; use them through
+//! `niello::pass`.
+//!
+//! ```ignore
+//! use niello::graph::{Function, Rewriter};
+//! use niello::ir::IRModule;
+//! use niello::pass::{PassContext, Result, function_pass};
+//! use niello::transform::InferType;
+//!
+//! /// Replaces what I know better.
+//! #[function_pass(opt_level = 2, required = [InferType])]
+//! pub fn know_better(function: Function, module: &IRModule, cx: &PassContext) -> Result<Function> {
+//!     let mut rewriter = Rewriter::new(function);
+//!     // …
+//!     Ok(rewriter.finish()?)
+//! }
+//! ```
+//!
+//! An attribute on a function keeps the function as it is and adds a unit struct named like it in
+//! `UpperCamelCase`, here `KnowBetter`: the pass, to be run, listed in pipelines and named in other
+//! passes' `required`. It is registered under that name (or `name = ".."`), and the first line of
+//! the documentation is what `niello passes` prints.
+//!
+//! An attribute on an inherent `impl` block makes a pass of the block's type, so that a pass can
+//! have configuration: the block has a method `transform_module`, `transform_function` or
+//! `transform_prim_func`, which takes `&self` first. It is registered if the type is `Default`.
+//!
+//! Arguments, of which only `opt_level` is needed:
+//!
+//! - `opt_level = 2`: the least level of the context at which the pass is enabled;
+//! - `name = "tir.MyPass"`: the registered name;
+//! - `required = [InferType, "OtherPass"]`: what must have run before, by path or by name;
+//! - `preserves = [InferType]` or `preserves = all`: whose results still hold afterwards, even if
+//!   the pass changed the module;
+//! - `holds = path::to::function`: a `fn(&IRModule) -> bool` that says that there is nothing to do;
+//! - `crate = path`: where niello is, if it is not `::niello`.
+
+mod args;
+mod check;
+mod expand;
+mod kind;
+
+use proc_macro::TokenStream;
+
+use kind::Kind;
+
+/// Makes a pass of `fn(IRModule, &PassContext) -> IRModule`, or a `Result` of it, or of an `impl`
+/// block with such a method `transform_module`. See the crate's documentation for the arguments.
+#[proc_macro_attribute]
+pub fn module_pass(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::pass(Kind::Module, args.into(), item.into()).into()
+}
+
+/// Makes a pass of `fn(Function, &IRModule, &PassContext) -> Function`, or a `Result` of it, or of
+/// an `impl` block with such a method `transform_function`. The function is called for every graph
+/// function of the module that may be optimised; several calls may run side by side. See the
+/// crate's documentation for the arguments.
+#[proc_macro_attribute]
+pub fn function_pass(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::pass(Kind::Function, args.into(), item.into()).into()
+}
+
+/// Makes a pass of `fn(PrimFunc, &IRModule, &PassContext) -> PrimFunc`, or an `Option` or `Result`
+/// of it, or of an `impl` block with such a method `transform_prim_func`. Returning none deletes
+/// the function. See the crate's documentation for the arguments.
+#[proc_macro_attribute]
+pub fn prim_func_pass(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::pass(Kind::PrimFunc, args.into(), item.into()).into()
+}

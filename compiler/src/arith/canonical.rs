@@ -22,13 +22,16 @@ const MAX_OPERANDS: usize = 32;
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) facts: &'a Facts,
+    /// Whether remainders are written as what a division leaves and maxima as minima. The results
+    /// are not canonical, but more of them are zero that are equal to zero.
+    pub(super) expand: bool,
 }
 
 static NOTHING: Facts = Facts::new();
 
 impl Rules<'_> {
     /// The rules that need no facts: those of every [`IntExpr`].
-    pub(super) const PLAIN: Rules<'static> = Rules { facts: &NOTHING };
+    pub(super) const PLAIN: Rules<'static> = Rules { facts: &NOTHING, expand: false };
 
     pub(super) fn add(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
         if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
@@ -71,8 +74,13 @@ impl Rules<'_> {
     }
 
     fn extremum(&self, operands: &[IntExpr], kind: Extremum) -> IntExpr {
-        if let Some(poison) = joined_poison(operands) {
-            return IntExpr::poisoned(poison);
+        if let [a, b] = operands
+            && let (Some(a), Some(b)) = (a.as_const(), b.as_const())
+        {
+            return IntExpr::constant(kind.pick(a, b));
+        }
+        if operands.iter().any(IntExpr::is_poison) {
+            return poisoned(operands);
         }
         let mut constant = None;
         let mut flat = Vec::with_capacity(operands.len());
@@ -105,7 +113,7 @@ impl Rules<'_> {
                     Extremum::Min => add_scaled(&flat[index], &flat[other], -1),
                     Extremum::Max => add_scaled(&flat[other], &flat[index], -1),
                 };
-                other != index && self.facts.range(&difference).is_non_negative()
+                other != index && self.facts.proves_non_negative(&difference)
             });
             if dominated {
                 flat.remove(index);
@@ -113,12 +121,42 @@ impl Rules<'_> {
                 index += 1;
             }
         }
+        if self.expand && flat.len() > 1 {
+            return self.expanded_extremum(&flat, kind);
+        }
         match (flat.len(), kind) {
             (0, _) => IntExpr::undefined(),
             (1, _) => flat.remove(0),
             (_, Extremum::Min) => IntExpr::atom(Atom::Min(flat.into())),
             (_, Extremum::Max) => IntExpr::atom(Atom::Max(flat.into())),
         }
+    }
+
+    /// The extremum as what one operand is missing to it: `min(a, b) = a + min(0, b - a)`.
+    fn expanded_extremum(&self, operands: &[IntExpr], kind: Extremum) -> IntExpr {
+        let sign = match kind {
+            Extremum::Min => 1,
+            Extremum::Max => -1,
+        };
+        let first = &operands[0];
+        let mut distances: Vec<IntExpr> =
+            operands.iter().map(|it| self.scale(&add_scaled(it, first, -1), sign)).collect();
+        if distances.iter().any(IntExpr::is_poison) {
+            return poisoned(&distances);
+        }
+        // Of min(0, d) = d + min(0, -d), take the side that starts with a positive coefficient.
+        let mut outer = first.clone();
+        if let [_, distance] = &mut distances[..]
+            && distance.parts().0.first().is_some_and(|term| term.coefficient < 0)
+        {
+            let negated = self.scale(distance, -1);
+            if !negated.is_poison() {
+                outer = self.add(&outer, &self.scale(distance, sign));
+                *distance = negated;
+            }
+        }
+        distances.sort();
+        self.add(&outer, &self.scale(&IntExpr::atom(Atom::Min(distances.into())), sign))
     }
 
     /// Rebuilds the expression from its symbols upwards under these rules, with symbols replaced.
@@ -168,6 +206,9 @@ impl Rules<'_> {
     /// the sum was put together.
     fn recombine(&self, sum: IntExpr) -> IntExpr {
         let mut sum = sum;
+        if self.expand {
+            return sum;
+        }
         loop {
             let (terms, _) = sum.parts();
             let divides = |factor: &Factor| matches!(factor.atom, Atom::FloorDiv(..));
@@ -181,14 +222,7 @@ impl Rules<'_> {
                         _ => None,
                     }
                 })?;
-                let mut others = term.factors().to_vec();
-                others.remove(index);
-                let others = if others.is_empty() {
-                    IntExpr::ONE
-                } else {
-                    let product = Product::new(others);
-                    IntExpr::from_terms(vec![Term { product, coefficient: 1 }], 0)
-                };
+                let others = term.without_factor(index);
                 // mod(a, b) = a - b * floordiv(a, b), times what it is multiplied with.
                 let expanded = add_scaled(a, &mul_parts(b, &self.floor_div(a, b)), -1);
                 let expanded = mul_parts(&others, &expanded);
@@ -201,6 +235,30 @@ impl Rules<'_> {
                 None => return sum,
             }
         }
+    }
+}
+
+impl Term {
+    /// The sum of the exponents.
+    pub(super) fn degree(&self) -> u32 {
+        self.factors().iter().fold(0, |sum, factor| sum.saturating_add(factor.power))
+    }
+
+    /// The product without its coefficient and the factor at this place.
+    pub(super) fn without_factor(&self, index: usize) -> IntExpr {
+        let mut others = self.factors().to_vec();
+        others.remove(index);
+        monomial(others, 1)
+    }
+
+    /// What times the leading term of `divisor` is this term.
+    pub(super) fn quotient_by_lead(&self, divisor: &IntExpr) -> Option<IntExpr> {
+        let lead = divisor.parts().0.first()?;
+        let coefficient = self.coefficient.checked_div(lead.coefficient)?;
+        if coefficient.checked_mul(lead.coefficient)? != self.coefficient {
+            return None;
+        }
+        Some(monomial(divide_product(&self.product, &lead.product)?, coefficient))
     }
 }
 
@@ -219,9 +277,18 @@ impl Extremum {
     }
 }
 
-/// The poison of the result of an operation on these, if any is poisoned.
-pub(super) fn joined_poison<'a>(operands: impl IntoIterator<Item = &'a IntExpr>) -> Option<Poison> {
-    operands.into_iter().filter_map(IntExpr::poison).max()
+/// The result of an operation on these, at least one of which is poisoned.
+pub(super) fn poisoned<'a>(operands: impl IntoIterator<Item = &'a IntExpr>) -> IntExpr {
+    let poison = operands.into_iter().filter_map(IntExpr::poison).max();
+    IntExpr::poisoned(poison.unwrap_or(Poison::Undefined))
+}
+
+/// A number times a product of factors, of which there may be none.
+pub(super) fn monomial(factors: Vec<Factor>, coefficient: i64) -> IntExpr {
+    if factors.is_empty() {
+        return IntExpr::constant(coefficient);
+    }
+    IntExpr::from_terms(vec![Term { product: Product::new(factors), coefficient }], 0)
 }
 
 /// The expression of one term.
@@ -231,8 +298,8 @@ pub(super) fn single(term: &Term) -> IntExpr {
 
 /// `a + factor * b`, term by term.
 pub(super) fn add_scaled(a: &IntExpr, b: &IntExpr, factor: i64) -> IntExpr {
-    if let Some(poison) = joined_poison([a, b]) {
-        return IntExpr::poisoned(poison);
+    if a.is_poison() || b.is_poison() {
+        return poisoned([a, b]);
     }
     if factor == 0 || b.is(0) {
         return a.clone();
@@ -271,9 +338,9 @@ fn merge(a: (&[Term], i64), b: (&[Term], i64), factor: i64) -> Option<(Vec<Term>
 }
 
 /// The product of two sums, before anything is put together again.
-fn mul_parts(a: &IntExpr, b: &IntExpr) -> IntExpr {
-    if let Some(poison) = joined_poison([a, b]) {
-        return IntExpr::poisoned(poison);
+pub(super) fn mul_parts(a: &IntExpr, b: &IntExpr) -> IntExpr {
+    if a.is_poison() || b.is_poison() {
+        return poisoned([a, b]);
     }
     let ((a_terms, a_constant), (b_terms, b_constant)) = (a.parts(), b.parts());
     if a_terms.len().saturating_mul(b_terms.len()) > MAX_PRODUCTS {

@@ -1,6 +1,6 @@
 //! Floor division and remainder in canonical form.
 
-use super::canonical::{Rules, add_scaled, divide_product, joined_poison, single};
+use super::canonical::{Rules, add_scaled, divide_product, monomial, poisoned, single};
 use super::expr::{Atom, IntExpr, Product, Term};
 use super::interval::Range;
 
@@ -10,28 +10,23 @@ const MAX_STEPS: usize = 1024;
 
 impl Rules<'_> {
     pub(super) fn ceil_div(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        match b.as_const() {
+        match (a.as_const(), b.as_const()) {
+            (Some(_), Some(0)) => IntExpr::undefined(),
+            (Some(a), Some(b)) => narrow(-floor_div(-i128::from(a), b.into())),
             // Without a negation, so that it prints as it was written.
-            Some(divisor) if divisor > 0 && !a.is_const() => {
+            (None, Some(divisor)) if divisor > 0 => {
                 self.floor_div(&self.add(a, &IntExpr::constant(divisor - 1)), b)
             }
-            _ => match (a.as_const(), b.as_const()) {
-                (Some(a), Some(b)) if b != 0 => {
-                    let (a, b) = (i128::from(a), i128::from(b));
-                    narrow(-floor_div(-a, b))
-                }
-                _ => self.scale(&self.floor_div(&self.scale(a, -1), b), -1),
-            },
+            _ => self.scale(&self.floor_div(&self.scale(a, -1), b), -1),
         }
     }
 
     pub(super) fn floor_div(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        if let Some(poison) = joined_poison([a, b]) {
-            return IntExpr::poisoned(poison);
-        }
         match (a.as_const(), b.as_const()) {
-            (_, Some(0)) => IntExpr::undefined(),
+            (Some(_), Some(0)) => IntExpr::undefined(),
             (Some(a), Some(b)) => narrow(floor_div(a.into(), b.into())),
+            _ if a.is_poison() || b.is_poison() => poisoned([a, b]),
+            (_, Some(0)) => IntExpr::undefined(),
             (Some(0), None) => IntExpr::ZERO,
             (None, Some(1)) => a.clone(),
             (None, Some(divisor)) if divisor > 0 => self.floor_div_const(a, divisor),
@@ -44,12 +39,12 @@ impl Rules<'_> {
     }
 
     pub(super) fn modulo(&self, a: &IntExpr, b: &IntExpr) -> IntExpr {
-        if let Some(poison) = joined_poison([a, b]) {
-            return IntExpr::poisoned(poison);
-        }
         match (a.as_const(), b.as_const()) {
-            (_, Some(0)) => IntExpr::undefined(),
+            (Some(_), Some(0)) => IntExpr::undefined(),
             (Some(a), Some(b)) => narrow(modulo(a.into(), b.into())),
+            _ if a.is_poison() || b.is_poison() => poisoned([a, b]),
+            (_, Some(0)) => IntExpr::undefined(),
+            _ if self.expand => self.sub(a, &self.mul(b, &self.floor_div(a, b))),
             (Some(0), None) | (None, Some(1)) => IntExpr::ZERO,
             (None, Some(divisor)) if divisor > 0 => self.modulo_const(a, divisor),
             (None, Some(divisor)) => match divisor.checked_neg() {
@@ -69,7 +64,7 @@ impl Rules<'_> {
             if x.is_poison() {
                 return x;
             }
-            let (quotient, rest) = split_multiples(&x, divisor);
+            let (quotient, rest) = split_multiples(&x, divisor, self.expand);
             outer = self.add(&outer, &self.scale(&quotient, sign));
             x = rest;
             if x.is_const() {
@@ -81,13 +76,9 @@ impl Rules<'_> {
                 x = divide_coefficients(&x, common);
                 divisor /= common;
             }
-            // floor(x / c) = -floor((c - 1 - x) / c): of the two, keep the one that starts with
-            // a positive coefficient, so that both ways to write a ceiling come out the same.
-            if x.parts().0[0].coefficient() < 0 {
-                let reflected = add_scaled(&IntExpr::constant(divisor - 1), &x, -1);
-                if !reflected.is_poison() {
-                    (x, sign) = (reflected, -sign);
-                }
+            if let Some((quotient, reflected)) = self.reflect(&x, divisor) {
+                outer = self.add(&outer, &self.scale(&quotient, sign));
+                (x, sign) = (reflected, -sign);
             }
             if let Some(quotient) = quotient_in(self.facts.range(&x), divisor) {
                 return self.add(&outer, &self.scale(&quotient, sign));
@@ -112,6 +103,29 @@ impl Rules<'_> {
         self.add(&outer, &self.scale(&atom, sign))
     }
 
+    /// The better way to write `floordiv(x, divisor)`, if there is one, as `quotient -
+    /// floordiv(reflected, divisor)`.
+    ///
+    /// Since `floor(x / c) = -floor((c - 1 - x) / c)`, each quotient has two forms. Plain rules
+    /// keep the one that starts with a positive coefficient, so that both ways to write a ceiling
+    /// come out the same. Expanding rules have made all coefficients positive, and keep the form
+    /// that is less.
+    fn reflect(&self, x: &IntExpr, divisor: i64) -> Option<(IntExpr, IntExpr)> {
+        let is_negative = x.parts().0.first().is_some_and(|term| term.coefficient() < 0);
+        if !self.expand && !is_negative {
+            return None;
+        }
+        let reflected = add_scaled(&IntExpr::constant(divisor - 1), x, -1);
+        if reflected.is_poison() {
+            return None;
+        }
+        if !self.expand {
+            return Some((IntExpr::ZERO, reflected));
+        }
+        let (quotient, rest) = split_multiples(&reflected, divisor, true);
+        (rest < *x).then(|| (self.scale(&quotient, -1), rest))
+    }
+
     /// `mod(x, divisor)` for a positive number as divisor.
     fn modulo_const(&self, x: &IntExpr, divisor: i64) -> IntExpr {
         // The result is `offset + scale * mod(x, divisor)` all along.
@@ -127,6 +141,9 @@ impl Rules<'_> {
             if let Some(x) = x.as_const() {
                 let remainder = IntExpr::constant(x.rem_euclid(divisor));
                 return finish(&remainder, offset, scale);
+            }
+            if let Some(remainder) = self.facts.modular(&x).remainder(divisor) {
+                return finish(&IntExpr::constant(remainder), offset, scale);
             }
             if let Some(quotient) = quotient_in(self.facts.range(&x), divisor) {
                 let remainder = add_scaled(&x, &quotient, -divisor);
@@ -166,8 +183,8 @@ impl Rules<'_> {
             return quotient;
         }
         let (dividend, divisor) = (self.facts.range(&rest), self.facts.range(&b));
-        let below = self.facts.range(&add_scaled(&b, &rest, -1)).is_positive();
-        let value = if dividend.is_non_negative() && below {
+        let below = self.is_below(&rest, &b);
+        let value = if below {
             Some(0)
         } else {
             let range = dividend.floor_div(divisor);
@@ -187,14 +204,16 @@ impl Rules<'_> {
             self.modulo(&a, &b)
         } else {
             let (_, rest) = self.divide(&a, &b);
-            let below = self.facts.range(&add_scaled(&b, &rest, -1)).is_positive();
-            if rest.is(0) || self.facts.range(&rest).is_non_negative() && below {
-                rest
-            } else {
-                IntExpr::atom(Atom::Mod(rest, b))
-            }
+            let below = self.is_below(&rest, &b);
+            if rest.is(0) || below { rest } else { IntExpr::atom(Atom::Mod(rest, b)) }
         };
         self.mul(&scale, &remainder)
+    }
+
+    /// Whether `0 <= a < b` is known.
+    fn is_below(&self, a: &IntExpr, b: &IntExpr) -> bool {
+        let distance = add_scaled(&add_scaled(b, a, -1), &IntExpr::ONE, -1);
+        self.facts.range(a).is_non_negative() && self.facts.proves_non_negative(&distance)
     }
 
     /// `a` and `b` without a sign or factor that they share, and that factor.
@@ -219,7 +238,7 @@ impl Rules<'_> {
             let product = Product::new(vec![factor]);
             let it =
                 IntExpr::from_terms(vec![Term { product: product.clone(), coefficient: 1 }], 0);
-            if self.facts.range(&it).contains(0) {
+            if !self.facts.proves_nonzero(&it) {
                 continue;
             }
             for _ in 0..power {
@@ -238,27 +257,15 @@ impl Rules<'_> {
     fn divide(&self, a: &IntExpr, b: &IntExpr) -> (IntExpr, IntExpr) {
         let unchanged = (IntExpr::ZERO, a.clone());
         let (b_terms, b_constant) = b.parts();
-        let Some(lead) = b_terms.first() else { return unchanged };
-        if a.is_const() || self.facts.range(b).contains(0) {
+        if a.is_const() || !self.facts.proves_nonzero(b) {
             return unchanged;
         }
-        let monomial = b_terms.len() == 1 && b_constant == 0;
+        let is_monomial = b_terms.len() == 1 && b_constant == 0;
         let (mut quotient, mut rest) = (IntExpr::ZERO, a.clone());
         for _ in 0..MAX_STEPS {
-            let step = rest.parts().0.iter().take(if monomial { usize::MAX } else { 1 }).find_map(
-                |term| {
-                    let factors = divide_product(&term.product, &lead.product)?;
-                    let coefficient = term.coefficient().checked_div(lead.coefficient())?;
-                    if coefficient * lead.coefficient() != term.coefficient() {
-                        return None;
-                    }
-                    Some(if factors.is_empty() {
-                        IntExpr::constant(coefficient)
-                    } else {
-                        single(&Term { product: Product::new(factors), coefficient })
-                    })
-                },
-            );
+            let candidates = if is_monomial { usize::MAX } else { 1 };
+            let step =
+                rest.parts().0.iter().take(candidates).find_map(|term| term.quotient_by_lead(b));
             let Some(step) = step else { break };
             quotient = self.add(&quotient, &step);
             rest = self.sub(&rest, &self.mul(&step, b));
@@ -266,7 +273,7 @@ impl Rules<'_> {
                 return unchanged;
             }
         }
-        if rest.is(0) || monomial { (quotient, rest) } else { unchanged }
+        if rest.is(0) || is_monomial { (quotient, rest) } else { unchanged }
     }
 }
 
@@ -285,17 +292,21 @@ fn quotient_in(range: Range, divisor: i64) -> Option<IntExpr> {
     i64::try_from(quotient).ok().filter(|_| same).map(IntExpr::constant)
 }
 
-/// `x = quotient * divisor + rest`, where the quotient takes whole terms and the rest's constant
-/// is a remainder.
-fn split_multiples(x: &IntExpr, divisor: i64) -> (IntExpr, IntExpr) {
+/// `x = quotient * divisor + rest`, where the rest's constant is a remainder. The quotient takes
+/// only terms that are multiples, unless all are to be split.
+fn split_multiples(x: &IntExpr, divisor: i64, all: bool) -> (IntExpr, IntExpr) {
     let (terms, constant) = x.parts();
     let (mut multiples, mut rest) = (Vec::new(), Vec::new());
     for term in terms {
-        if term.coefficient() % divisor == 0 {
-            let coefficient = term.coefficient() / divisor;
-            multiples.push(Term { product: term.product.clone(), coefficient });
-        } else {
-            rest.push(term.clone());
+        let coefficient = term.coefficient();
+        let (quotient, remainder) =
+            (coefficient.div_euclid(divisor), coefficient.rem_euclid(divisor));
+        let (quotient, remainder) =
+            if all || remainder == 0 { (quotient, remainder) } else { (0, coefficient) };
+        for (part, coefficient) in [(&mut multiples, quotient), (&mut rest, remainder)] {
+            if coefficient != 0 {
+                part.push(Term { product: term.product.clone(), coefficient });
+            }
         }
     }
     (
@@ -359,7 +370,7 @@ fn reduce_residues(x: &IntExpr, divisor: i64) -> IntExpr {
 
 /// Divides all coefficients by a positive number that divides them, and the constant rounding
 /// down.
-fn divide_coefficients(x: &IntExpr, divisor: i64) -> IntExpr {
+pub(super) fn divide_coefficients(x: &IntExpr, divisor: i64) -> IntExpr {
     let (terms, constant) = x.parts();
     let terms = terms
         .iter()
@@ -372,7 +383,7 @@ fn divide_coefficients(x: &IntExpr, divisor: i64) -> IntExpr {
 }
 
 /// `x / product`, if it divides every term.
-fn cancel(x: &IntExpr, product: &Product) -> Option<IntExpr> {
+pub(super) fn cancel(x: &IntExpr, product: &Product) -> Option<IntExpr> {
     let (terms, constant) = x.parts();
     if constant != 0 {
         return None;
@@ -380,12 +391,7 @@ fn cancel(x: &IntExpr, product: &Product) -> Option<IntExpr> {
     let mut sum = IntExpr::ZERO;
     for term in terms {
         let factors = divide_product(&term.product, product)?;
-        let quotient = if factors.is_empty() {
-            IntExpr::constant(term.coefficient())
-        } else {
-            single(&Term { product: Product::new(factors), coefficient: term.coefficient() })
-        };
-        sum = add_scaled(&sum, &quotient, 1);
+        sum = add_scaled(&sum, &monomial(factors, term.coefficient()), 1);
     }
     Some(sum)
 }

@@ -1,9 +1,7 @@
 //! The expression type: its parts, how to look at them, and how to give symbols a value.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::iter;
-use std::ops::{Add, AddAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 use std::sync::Arc;
 
 use super::canonical::Rules;
@@ -14,7 +12,7 @@ use super::symbol::Symbol;
 ///
 /// A hundred symbolic sizes concatenated are a hundred nodes. Products of sums grow exponentially
 /// with their depth, so a model can ask for any number in a few lines.
-pub const MAX_SIZE: u32 = 512;
+pub const MAX_SIZE: u32 = 256;
 
 /// Largest nesting of divisions, remainders, minima and maxima. It bounds every recursion here.
 pub const MAX_DEPTH: u32 = 32;
@@ -155,7 +153,7 @@ impl Atom {
 }
 
 /// A product of atoms in ascending order, with a power each.
-#[derive(Clone, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Product(Arc<ProductData>);
 
 #[derive(PartialEq, Eq, Hash, Debug)]
@@ -191,14 +189,6 @@ impl Product {
         self.0.size
     }
 }
-
-impl PartialEq for Product {
-    fn eq(&self, other: &Product) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Eq for Product {}
 
 impl PartialOrd for Product {
     fn partial_cmp(&self, other: &Product) -> Option<std::cmp::Ordering> {
@@ -295,6 +285,11 @@ impl IntExpr {
             Repr::Const(value) => Some(value),
             Repr::Poison(_) | Repr::Poly(_) => None,
         }
+    }
+
+    /// The value, if it is a number that counts something.
+    pub fn as_usize(&self) -> Option<usize> {
+        self.as_const().and_then(|value| usize::try_from(value).ok())
     }
 
     /// Whether this is a number.
@@ -437,221 +432,5 @@ impl IntExpr {
     /// The expression with symbols replaced, all at once; those without a replacement stay.
     pub fn substitute(&self, replacement: &dyn Fn(&Symbol) -> Option<IntExpr>) -> IntExpr {
         Rules::PLAIN.rebuild(self, replacement)
-    }
-
-    /// The value where the symbols have these values.
-    ///
-    /// Intermediate results may exceed `i64`, the value may not.
-    pub fn eval(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i64, EvalError> {
-        i64::try_from(self.eval_wide(value)?).map_err(|_| EvalError::Overflow)
-    }
-
-    fn eval_wide(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i128, EvalError> {
-        let poly = match self.view() {
-            View::Const(constant) => return Ok(constant.into()),
-            View::Poison(poison) => return Err(poison.into()),
-            View::Poly(poly) => poly,
-        };
-        let mut sum = i128::from(poly.constant);
-        for term in &poly.terms {
-            let mut product = i128::from(term.coefficient);
-            for factor in term.factors() {
-                let atom = factor.atom.eval(value)?;
-                for _ in 0..factor.power {
-                    product = product.checked_mul(atom).ok_or(EvalError::Overflow)?;
-                }
-            }
-            sum = sum.checked_add(product).ok_or(EvalError::Overflow)?;
-        }
-        Ok(sum)
-    }
-}
-
-impl Atom {
-    fn eval(&self, value: &dyn Fn(&Symbol) -> Option<i64>) -> Result<i128, EvalError> {
-        let extremum = |operands: &[IntExpr], pick: fn(i128, i128) -> i128| {
-            let mut best = None;
-            for operand in operands {
-                let it = operand.eval_wide(value)?;
-                best = Some(best.map_or(it, |best| pick(best, it)));
-            }
-            best.ok_or(EvalError::DivisionByZero)
-        };
-        match self {
-            Atom::Symbol(symbol) => value(symbol)
-                .map(i128::from)
-                .ok_or_else(|| EvalError::UnknownSymbol(symbol.clone())),
-            Atom::FloorDiv(a, b) => floor_div(a.eval_wide(value)?, b.eval_wide(value)?),
-            Atom::Mod(a, b) => {
-                let (a, b) = (a.eval_wide(value)?, b.eval_wide(value)?);
-                let quotient = floor_div(a, b)?;
-                quotient
-                    .checked_mul(b)
-                    .and_then(|multiple| a.checked_sub(multiple))
-                    .ok_or(EvalError::Overflow)
-            }
-            Atom::Min(operands) => extremum(operands, Ord::min),
-            Atom::Max(operands) => extremum(operands, Ord::max),
-        }
-    }
-}
-
-fn floor_div(a: i128, b: i128) -> Result<i128, EvalError> {
-    if b == 0 {
-        return Err(EvalError::DivisionByZero);
-    }
-    let quotient = a.checked_div(b).ok_or(EvalError::Overflow)?;
-    let inexact = quotient * b != a;
-    Ok(if inexact && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
-}
-
-/// Why an expression could not be evaluated.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EvalError {
-    /// The symbol was given no value.
-    UnknownSymbol(Symbol),
-    /// The value, or an intermediate one of more than 128 bits, leaves its range.
-    Overflow,
-    /// A divisor was zero.
-    DivisionByZero,
-    /// The expression outgrew [`MAX_SIZE`] or [`MAX_DEPTH`] when it was made.
-    TooComplex,
-}
-
-impl From<Poison> for EvalError {
-    fn from(poison: Poison) -> EvalError {
-        match poison {
-            Poison::Overflow => EvalError::Overflow,
-            Poison::TooComplex => EvalError::TooComplex,
-            Poison::Undefined => EvalError::DivisionByZero,
-        }
-    }
-}
-
-impl fmt::Display for EvalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EvalError::UnknownSymbol(symbol) => write!(f, "symbol `{symbol}` has no value"),
-            EvalError::Overflow => f.write_str("the value leaves the range of 64-bit integers"),
-            EvalError::DivisionByZero => f.write_str("division by zero"),
-            EvalError::TooComplex => f.write_str("the expression is too complex to be held"),
-        }
-    }
-}
-
-impl std::error::Error for EvalError {}
-
-impl From<i64> for IntExpr {
-    fn from(value: i64) -> IntExpr {
-        IntExpr::constant(value)
-    }
-}
-
-impl From<i32> for IntExpr {
-    fn from(value: i32) -> IntExpr {
-        IntExpr::constant(value.into())
-    }
-}
-
-impl From<u64> for IntExpr {
-    /// The number, or [`IntExpr::overflow`] beyond `i64`.
-    fn from(value: u64) -> IntExpr {
-        i64::try_from(value).map_or(IntExpr::overflow(), IntExpr::constant)
-    }
-}
-
-impl From<usize> for IntExpr {
-    /// The number, or [`IntExpr::overflow`] beyond `i64`.
-    fn from(value: usize) -> IntExpr {
-        i64::try_from(value).map_or(IntExpr::overflow(), IntExpr::constant)
-    }
-}
-
-impl From<Symbol> for IntExpr {
-    fn from(symbol: Symbol) -> IntExpr {
-        IntExpr::symbol(symbol)
-    }
-}
-
-impl From<&Symbol> for IntExpr {
-    fn from(symbol: &Symbol) -> IntExpr {
-        IntExpr::symbol(symbol)
-    }
-}
-
-impl From<&IntExpr> for IntExpr {
-    fn from(expr: &IntExpr) -> IntExpr {
-        expr.clone()
-    }
-}
-
-macro_rules! binary_operator {
-    ($trait:ident, $method:ident, $assign:ident, $assign_method:ident, $rule:ident) => {
-        binary_operator!(@ $trait, $method, $rule, IntExpr, IntExpr, |it| it);
-        binary_operator!(@ $trait, $method, $rule, IntExpr, &IntExpr, |it| it);
-        binary_operator!(@ $trait, $method, $rule, &IntExpr, IntExpr, |it| it);
-        binary_operator!(@ $trait, $method, $rule, &IntExpr, &IntExpr, |it| it);
-        binary_operator!(@ $trait, $method, $rule, IntExpr, i64, |it| &IntExpr::constant(*it));
-        binary_operator!(@ $trait, $method, $rule, &IntExpr, i64, |it| &IntExpr::constant(*it));
-
-        impl<R> $assign<R> for IntExpr
-        where
-            for<'a> &'a IntExpr: $trait<R, Output = IntExpr>,
-        {
-            fn $assign_method(&mut self, other: R) {
-                *self = (&*self).$method(other);
-            }
-        }
-    };
-    (@ $trait:ident, $method:ident, $rule:ident, $left:ty, $right:ty, |$it:ident| $borrow:expr) => {
-        impl $trait<$right> for $left {
-            type Output = IntExpr;
-            fn $method(self, other: $right) -> IntExpr {
-                let $it = &other;
-                Rules::PLAIN.$rule(&self, $borrow)
-            }
-        }
-    };
-}
-
-binary_operator!(Add, add, AddAssign, add_assign, add);
-binary_operator!(Sub, sub, SubAssign, sub_assign, sub);
-binary_operator!(Mul, mul, MulAssign, mul_assign, mul);
-
-impl Neg for &IntExpr {
-    type Output = IntExpr;
-    fn neg(self) -> IntExpr {
-        Rules::PLAIN.scale(self, -1)
-    }
-}
-
-impl Neg for IntExpr {
-    type Output = IntExpr;
-    fn neg(self) -> IntExpr {
-        -&self
-    }
-}
-
-impl iter::Sum for IntExpr {
-    fn sum<I: Iterator<Item = IntExpr>>(exprs: I) -> IntExpr {
-        exprs.fold(IntExpr::ZERO, |sum, expr| sum + expr)
-    }
-}
-
-impl iter::Product for IntExpr {
-    fn product<I: Iterator<Item = IntExpr>>(exprs: I) -> IntExpr {
-        exprs.fold(IntExpr::ONE, |product, expr| product * expr)
-    }
-}
-
-impl<'a> iter::Sum<&'a IntExpr> for IntExpr {
-    fn sum<I: Iterator<Item = &'a IntExpr>>(exprs: I) -> IntExpr {
-        exprs.fold(IntExpr::ZERO, |sum, expr| sum + expr)
-    }
-}
-
-impl<'a> iter::Product<&'a IntExpr> for IntExpr {
-    fn product<I: Iterator<Item = &'a IntExpr>>(exprs: I) -> IntExpr {
-        exprs.fold(IntExpr::ONE, |product, expr| product * expr)
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::expr::{Atom, IntExpr, Term, View};
-use super::facts::Facts;
 use super::symbol::Symbol;
 
 /// The integers from `lower` to `upper`, both included; an absent bound is unknown.
@@ -217,7 +216,7 @@ impl Range {
             range = range.mul(self);
         }
         // An even power is never negative, which corners alone do not see.
-        if exponent % 2 == 0 && !range.is_non_negative() {
+        if exponent.is_multiple_of(2) && !range.is_non_negative() {
             range.lower = Some(0);
         }
         range
@@ -230,10 +229,8 @@ impl Range {
         }
         if !divisor.is_positive() {
             // No divisor makes a quotient greater in magnitude than the dividend.
-            let bound = match (self.lower, self.upper) {
-                (Some(lower), Some(upper)) => lower.checked_abs().max(upper.checked_abs()),
-                _ => None,
-            };
+            let magnitude = |bound: Option<i128>| bound?.checked_abs();
+            let bound = magnitude(self.lower).zip(magnitude(self.upper)).map(|(a, b)| a.max(b));
             return Range { lower: bound.map(|it| -it), upper: bound };
         }
         let ((a, b), (c, d)) = (self.ends(), divisor.ends());
@@ -256,6 +253,21 @@ impl Range {
         }
         let smallest = divisor.lower.and_then(|lower| lower.checked_add(1)).map(|it| it.min(0));
         Range { lower: smallest, upper: largest }
+    }
+
+    /// The integers `x` for which `factor * x` is in the range; the factor is not zero.
+    pub(super) fn divide_inwards(self, factor: i64) -> Range {
+        let factor = i128::from(factor);
+        if factor < 0 {
+            return self.neg().divide(-factor);
+        }
+        self.divide(factor)
+    }
+
+    fn divide(self, factor: i128) -> Range {
+        let factor = factor.max(1);
+        let up = |bound: i128| bound.div_euclid(factor) + i128::from(bound.rem_euclid(factor) != 0);
+        Range { lower: self.lower.map(up), upper: self.upper.map(|upper| upper.div_euclid(factor)) }
     }
 
     fn extremum(self, other: Range, pick: fn(End, End) -> End) -> Range {
@@ -299,12 +311,5 @@ fn range_of_atom(atom: &Atom, bounds: &dyn Fn(&Symbol) -> Range) -> Range {
         Atom::Mod(a, b) => range_of(a, bounds).modulo(range_of(b, bounds)),
         Atom::Min(operands) => extremum(operands, Ord::min),
         Atom::Max(operands) => extremum(operands, Ord::max),
-    }
-}
-
-impl Facts {
-    /// What `expr` can be; [`Range::ALL`] where the rules know no symbol.
-    pub(super) fn range(&self, expr: &IntExpr) -> Range {
-        range_of(expr, &|symbol| self.symbol_bounds(symbol).into())
     }
 }

@@ -7,21 +7,28 @@
 
 mod canonical;
 mod division;
+mod eval;
 mod expr;
 mod facts;
+mod facts_text;
 mod interval;
+mod modular;
+mod operators;
+mod prove;
 mod serial;
 mod symbol;
 mod text;
+mod unify;
 
-pub use expr::{
-    Atom, EvalError, Factor, IntExpr, MAX_DEPTH, MAX_SIZE, Poison, Polynomial, Term, View,
-};
+pub use eval::EvalError;
+pub use expr::{Atom, Factor, IntExpr, MAX_DEPTH, MAX_SIZE, Poison, Polynomial, Term, View};
 pub use facts::Facts;
 pub use interval::Interval;
+pub use modular::Modular;
 pub use serial::INT_EXPR;
 pub use symbol::Symbol;
 pub use text::ParseError;
+pub use unify::{Mismatch, unify};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,9 @@
 //! Behaviour of expressions, against hand-computed forms and direct evaluation.
 
-use super::*;
+use super::IntExpr;
+
+mod known;
+mod properties;
 
 fn expr(text: &str) -> IntExpr {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))

@@ -1,6 +1,12 @@
 //! Problems of a model, collected and told in one go.
 
+mod diagnostic;
+mod suggest;
+
 use std::fmt;
+
+pub use diagnostic::{Diagnostic, Level};
+pub use suggest::suggest;
 
 /// The node of a model that a problem is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

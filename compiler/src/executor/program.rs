@@ -2,6 +2,7 @@
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
+use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::PrimFunc;
 
@@ -16,7 +17,7 @@ pub struct KernelId(u32);
 entity_impl!(KernelId, "kernel");
 
 /// Where a value comes from.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum ValueKind {
     /// The model's input of that position: dense memory of the caller.
     Input(usize),
@@ -24,7 +25,7 @@ pub enum ValueKind {
     Constant(Constant),
     /// Computed by a step.
     Computed,
-    /// The elements of another value under another shape: the same memory. Both are dense.
+    /// The elements of an earlier value under another shape: the same memory. Both are dense.
     View(ValueId),
 }
 
@@ -41,6 +42,25 @@ pub struct Value {
     pub kind: ValueKind,
 }
 
+impl Value {
+    /// Bytes from the start of the value's memory to its end, with halo and padding lanes.
+    ///
+    /// # Errors
+    ///
+    /// The layout is malformed or exceeds 2^63 bytes.
+    pub fn physical_bytes(&self) -> Result<u64, Problem> {
+        let problem = |what: &dyn std::fmt::Display| {
+            Problem::new(format!("value `{}` of {}: {what}", self.name, self.dtype))
+        };
+        let elements = self.spec.physical_len().map_err(|error| problem(&error))?;
+        u64::try_from(elements)
+            .ok()
+            .and_then(|elements| self.dtype.bytes_for(elements))
+            .filter(|&bytes| bytes < 1 << 63)
+            .ok_or_else(|| problem(&"it takes more than 2^63 bytes"))
+    }
+}
+
 /// A call of a kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
@@ -53,7 +73,7 @@ pub struct Step {
 /// A kernel: a loop function, and what executors and reports need to know of it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The function as its strategy made it; `tir::lower` has not run yet.
+    /// The function as its strategy made it, or lowered: see [`Program::lower_kernels`].
     pub func: PrimFunc,
     /// Multiply-accumulate operations of one call.
     pub macs: u64,

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// The type of one element.
 ///
 /// The order of the variants is part of the structural order of the IR; new ones go to the end of
@@ -194,6 +197,19 @@ impl FromStr for DType {
             .find(|row| row.1 == s || row.2 == s)
             .map(|row| row.0)
             .ok_or_else(|| UnknownDType(s.to_owned()))
+    }
+}
+
+impl Serialize for DType {
+    /// As its name.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 
 use super::OpDef;
+use crate::arith::Facts;
 use crate::graph::TypeError;
+use crate::graph::interp::TensorError;
 use crate::ir::{Attrs, Constant, Dim, TensorType, Type};
 
 /// One argument of a call whose type is being inferred.
@@ -28,6 +30,8 @@ pub struct InferCx<'a> {
     pub args: &'a [Option<InferArg<'a>>],
     /// The attributes.
     pub attrs: &'a Attrs,
+    /// What is known about the symbols in the types.
+    pub facts: &'a Facts,
 }
 
 impl<'a> InferCx<'a> {
@@ -102,3 +106,15 @@ impl fmt::Display for EvalError {
 }
 
 impl std::error::Error for EvalError {}
+
+impl From<TypeError> for EvalError {
+    fn from(error: TypeError) -> EvalError {
+        EvalError(error.to_string())
+    }
+}
+
+impl From<TensorError> for EvalError {
+    fn from(error: TensorError) -> EvalError {
+        EvalError(error.to_string())
+    }
+}

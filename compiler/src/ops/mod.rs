@@ -1,11 +1,20 @@
 //! The operators of the graph IR: a closed table.
 //!
-//! Each operator is one file with its attributes, type relation and reference evaluation, and one
-//! line in `table.rs`.
+//! Each operator (or tight family) is one file with its attributes, type relation and reference
+//! evaluation, and one line in `table.rs`. The type relation is the only place that checks a call:
+//! evaluation runs it on the concrete types first, and takes the shape of its result from there.
 
+#[macro_use]
+mod check;
 mod context;
-mod elementwise;
+pub mod elementwise;
+mod eval;
+pub mod nn;
+pub mod reduce;
+mod relation;
 mod table;
+pub mod tensor;
+mod values;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -85,6 +94,15 @@ impl Input {
     }
 }
 
+/// A type relation: the result type from argument types and attributes.
+pub type InferFn = fn(&InferCx<'_>) -> Result<Type, TypeError>;
+
+/// The elements of a small integer result as dimensions, where the arguments allow it.
+pub type ShapeValueFn = fn(&InferCx<'_>) -> Option<Vec<Dim>>;
+
+/// A reference evaluation: one tensor, or as many as the result type has fields.
+pub type EvalFn = fn(&Attrs, &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError>;
+
 /// The definition of an operator.
 pub struct OpDef {
     /// Name in the text format: `nn.conv2d`.
@@ -98,12 +116,50 @@ pub struct OpDef {
     /// Pattern for fusion.
     pub pattern: OpPattern,
     /// The type relation: the result type from argument types and attributes.
-    pub infer: fn(&InferCx<'_>) -> Result<Type, TypeError>,
+    pub infer: InferFn,
     /// The elements of a small integer result as dimensions, where the arguments allow it.
-    pub shape_value: Option<fn(&InferCx<'_>) -> Option<Vec<Dim>>>,
+    pub shape_value: Option<ShapeValueFn>,
     /// Reference evaluation: plain, exact where it can be, never fast. The result has as many
     /// tensors as the result type has fields.
-    pub eval: fn(&Attrs, &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError>,
+    pub eval: EvalFn,
+}
+
+impl OpDef {
+    /// A pure, opaque operator, to be refined by the methods below.
+    const fn new(
+        name: &'static str,
+        summary: &'static str,
+        inputs: &'static [Input],
+        infer: InferFn,
+        eval: EvalFn,
+    ) -> OpDef {
+        OpDef {
+            name,
+            summary,
+            inputs,
+            effect: Effect::Pure,
+            pattern: OpPattern::Opaque,
+            infer,
+            shape_value: None,
+            eval,
+        }
+    }
+
+    const fn pattern(mut self, pattern: OpPattern) -> OpDef {
+        self.pattern = pattern;
+        self
+    }
+
+    const fn shape_value(mut self, f: ShapeValueFn) -> OpDef {
+        self.shape_value = Some(f);
+        self
+    }
+}
+
+impl fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 /// An operator: a reference to its definition. Equal if the names are.
@@ -113,7 +169,8 @@ pub struct Op(&'static OpDef);
 impl Op {
     /// The operator of that name.
     pub fn get(name: &str) -> Option<Op> {
-        all().iter().find(|def| def.name == name).map(|def| Op(def))
+        let index = all().binary_search_by(|def| def.name.cmp(name)).ok()?;
+        Some(Op(all()[index]))
     }
 
     /// The definition.
@@ -123,6 +180,17 @@ impl Op {
 
     /// The operator of a definition.
     pub const fn new(def: &'static OpDef) -> Op {
+        Op(def)
+    }
+
+    /// Whether this is the operator of that definition: `op.is(&nn::CONV2D)`.
+    pub fn is(self, def: &OpDef) -> bool {
+        self.0.name == def.name
+    }
+}
+
+impl From<&'static OpDef> for Op {
+    fn from(def: &'static OpDef) -> Op {
         Op(def)
     }
 }

@@ -1,1 +1,72 @@
 //! The pass infrastructure: no pass lives here.
+//!
+//! A pass is a function from a module to a module, with an attribute:
+//!
+//! ```
+//! use niello::ir::IRModule;
+//! use niello::pass::{Pass, PassContext, module_pass};
+//!
+//! /// Does nothing, well.
+//! #[module_pass(opt_level = 1)]
+//! fn leave_alone(module: IRModule, _cx: &PassContext) -> IRModule {
+//!     module
+//! }
+//!
+//! # fn main() -> niello::pass::Result<()> {
+//! let cx = PassContext::builder().opt_level(3).build()?;
+//! let module = IRModule::new();
+//! assert!(LeaveAlone.run(module.clone(), &cx)?.same(&module));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything a pass needs is handed to it with its [`PassContext`]. All passes run through one
+//! funnel ([`Pass::run`]), which tells the context's instruments; a [`Sequential`] decides which of
+//! its passes run, and in what order what they require.
+
+mod config;
+mod context;
+mod error;
+mod evaluator;
+mod fan_out;
+mod function_pass;
+mod info;
+mod instrument;
+mod module_pass;
+mod names;
+mod plan;
+mod prim_func_pass;
+mod registry;
+mod run;
+mod scope;
+mod sequential;
+mod sink;
+mod timing;
+
+pub use config::{ConfigEntry, ConfigKey, ConfigValue, list_configs};
+pub use context::{DEFAULT_CONTEXT_OPT_LEVEL, PassContext, PassContextBuilder, Verifier};
+pub use error::{BoxError, Hook, PassError, PassErrorKind, Result};
+pub use evaluator::{Evaluator, ReferenceEvaluator};
+pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};
+pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requirement};
+pub use instrument::{HookResult, InstrumentRef, PassInstrument};
+pub use module_pass::{IntoModule, ModulePass};
+pub use niello_macros::{function_pass, module_pass, prim_func_pass};
+pub use prim_func_pass::{IntoPrimFunc, PrimFuncPass, transform_prim_funcs};
+pub use registry::{Origin, PassEntry, Registry};
+pub use run::{Pass, PassBody, PassRef, RunToken};
+pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
+pub use sequential::{Plan, Sequential};
+pub use sink::{Remark, Statistics};
+pub use timing::PassTiming;
+
+/// What the macros' expansions name; no one else should.
+#[doc(hidden)]
+pub mod __private {
+    pub use super::config::ConfigOption;
+    pub use super::info::{ByDefault, MakePass, NoDefault, StaticPassInfo};
+    pub use inventory;
+}
+
+#[cfg(test)]
+mod tests;

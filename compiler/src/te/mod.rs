@@ -1,1 +1,10 @@
 //! Tensor expressions: what an operator computes, element by element.
+//!
+//! A [`ComputeDag`] has stages in topological order. A stage is a tensor and the expression of its
+//! element at an index; the expression reads elements of earlier stages. How the stages become
+//! loops is for a strategy to say, not for them.
+
+mod dag;
+pub mod topi;
+
+pub use dag::{Anchor, ComputeDag, ConcatPart, ReduceAxis, Stage, StageId, StageKind, identity};

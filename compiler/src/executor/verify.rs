@@ -1,0 +1,294 @@
+//! What must hold of a program before memory is planned and code is made.
+
+use cranelift_entity::SecondaryMap;
+
+use super::{Program, Step, Value, ValueId, ValueKind};
+use crate::diagnostics::{Problem, Report};
+use crate::tir::ParamKind;
+
+impl Program {
+    /// Checks that values, kernels and steps fit together.
+    ///
+    /// # Errors
+    ///
+    /// One problem for each thing that is wrong: a defect of the compiler or of a pass, not of the
+    /// model.
+    pub fn verify(&self) -> Result<(), Report> {
+        let mut verifier = Verifier { program: self, report: Report::new() };
+        verifier.values();
+        verifier.steps();
+        verifier.interface();
+        verifier.report.into_result(())
+    }
+}
+
+struct Verifier<'a> {
+    program: &'a Program,
+    report: Report,
+}
+
+impl Verifier<'_> {
+    fn problem(&mut self, message: String) {
+        self.report.push(Problem::new(format!("malformed program: {message}")));
+    }
+
+    fn values(&mut self) {
+        for (id, value) in &self.program.values {
+            if let Err(problem) = value.physical_bytes() {
+                self.problem(problem.message);
+                continue;
+            }
+            match &value.kind {
+                ValueKind::Input(position) => {
+                    if self.program.inputs.get(*position) != Some(&id) || !value.spec.is_dense() {
+                        self.problem(format!(
+                            "{id} is to be input {position} in layout {}; an input is dense and in \
+                             the list of inputs",
+                            value.spec
+                        ));
+                    }
+                }
+                ValueKind::Constant(constant) => {
+                    if constant.is_opaque() {
+                        self.report.push(
+                            Problem::new(format!(
+                                "the elements of the constant `{}` are not known, only their digest",
+                                value.name
+                            ))
+                            .help("read the text with the sidecar file that was written beside it"),
+                        );
+                    }
+                    let shape = constant.ty().shape.as_consts().unwrap_or_default();
+                    let is_same =
+                        |(&of_type, &of_spec): (&u64, &i64)| i64::try_from(of_type) == Ok(of_spec);
+                    if shape.len() != value.spec.shape().len()
+                        || !shape.iter().zip(value.spec.shape()).all(is_same)
+                        || constant.ty().dtype != value.dtype
+                    {
+                        self.problem(format!(
+                            "{id} is {} of {}, but its constant is {}",
+                            value.spec,
+                            value.dtype,
+                            constant.ty()
+                        ));
+                    }
+                }
+                ValueKind::Computed => {}
+                ValueKind::View(of) => self.view(id, value, *of),
+            }
+        }
+    }
+
+    fn view(&mut self, id: ValueId, value: &Value, of: ValueId) {
+        if of >= id {
+            return self.problem(format!("{id} views {of}, which does not come before it"));
+        }
+        let viewed = &self.program.values[of];
+        let same_elements = viewed.spec.num_elements() == value.spec.num_elements()
+            && viewed.dtype.bits() == value.dtype.bits();
+        if !same_elements || !viewed.spec.is_dense() || !value.spec.is_dense() {
+            self.problem(format!(
+                "{id}, {} of {}, cannot view {of}, {} of {}",
+                value.spec, value.dtype, viewed.spec, viewed.dtype
+            ));
+        }
+    }
+
+    fn steps(&mut self) {
+        // A view refers back, but a view of what does not exist was reported above.
+        if self
+            .program
+            .values
+            .iter()
+            .any(|(id, v)| matches!(v.kind, ValueKind::View(of) if of >= id))
+        {
+            return;
+        }
+        let roots = self.program.roots();
+        let mut is_computed: SecondaryMap<ValueId, bool> = SecondaryMap::new();
+        for (id, value) in &self.program.values {
+            is_computed[id] = matches!(value.kind, ValueKind::Input(_) | ValueKind::Constant(_));
+        }
+        for (number, step) in self.program.steps.iter().enumerate() {
+            if self.step(number, step) {
+                self.arguments(number, step, &roots, &mut is_computed);
+            }
+        }
+        for &output in &self.program.outputs {
+            if self.program.values.is_valid(output) && !is_computed[roots[output]] {
+                self.problem(format!("no step computes the output {output}"));
+            }
+        }
+    }
+
+    /// Whether kernel and values exist and their numbers agree.
+    fn step(&mut self, number: usize, step: &Step) -> bool {
+        let Some(kernel) = self.program.kernels.get(step.kernel) else {
+            self.problem(format!("step {number} calls {}, which does not exist", step.kernel));
+            return false;
+        };
+        if let Some(arg) = step.args.iter().find(|arg| !self.program.values.is_valid(**arg)) {
+            self.problem(format!("step {number} uses {arg}, which does not exist"));
+            return false;
+        }
+        if kernel.func.params.len() != step.args.len() {
+            self.problem(format!(
+                "step {number} calls `{}` with {} values; it has {} parameters",
+                kernel.func.name,
+                step.args.len(),
+                kernel.func.params.len()
+            ));
+            return false;
+        }
+        if !kernel.func.dims.is_empty() {
+            self.problem(format!(
+                "step {number} calls `{}`, which needs dimensions at run time",
+                kernel.func.name
+            ));
+        }
+        true
+    }
+
+    fn arguments(
+        &mut self,
+        number: usize,
+        step: &Step,
+        roots: &SecondaryMap<ValueId, ValueId>,
+        is_computed: &mut SecondaryMap<ValueId, bool>,
+    ) {
+        let program = self.program;
+        let func = &program.kernels[step.kernel].func;
+        for (position, (&arg, param)) in step.args.iter().zip(&func.params).enumerate() {
+            let (value, root) = (&program.values[arg], roots[arg]);
+            let place = format!("step {number}, parameter {position} of `{}`", func.name);
+            let buffer = &func.buffers[param.buffer];
+            if buffer.dtype != value.dtype || buffer.spec != value.spec {
+                self.problem(format!(
+                    "{place} is {} of {}, but {arg} is {} of {}",
+                    buffer.spec, buffer.dtype, value.spec, value.dtype
+                ));
+            }
+            match param.kind {
+                ParamKind::Input if !is_computed[root] => {
+                    self.problem(format!("{place}: {arg} is read before it is computed"));
+                }
+                ParamKind::Constant
+                    if !matches!(program.values[root].kind, ValueKind::Constant(_)) =>
+                {
+                    self.problem(format!("{place} is a constant, but {arg} is none"));
+                }
+                ParamKind::Output if value.kind != ValueKind::Computed => {
+                    self.problem(format!("{place} is an output, but {arg} is not computed"));
+                }
+                ParamKind::Input | ParamKind::Constant | ParamKind::Output => {}
+            }
+        }
+        for (&arg, param) in step.args.iter().zip(&func.params) {
+            if param.kind == ParamKind::Output {
+                if is_computed[arg] {
+                    self.problem(format!(
+                        "step {number} computes {arg}, which is computed already"
+                    ));
+                }
+                is_computed[arg] = true;
+            }
+        }
+    }
+
+    fn interface(&mut self) {
+        for (position, &input) in self.program.inputs.iter().enumerate() {
+            let kind = self.program.values.get(input).map(|value| &value.kind);
+            if kind != Some(&ValueKind::Input(position)) {
+                self.problem(format!("input {position} is {input}, which is no such input"));
+            }
+        }
+        for (position, &output) in self.program.outputs.iter().enumerate() {
+            match self.program.values.get(output) {
+                None => {
+                    self.problem(format!("output {position} is {output}, which does not exist"))
+                }
+                Some(value) if !value.spec.is_dense() => self.problem(format!(
+                    "output {position} is {output} in layout {}; an output is dense",
+                    value.spec
+                )),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::ProgramBuilder;
+    use super::*;
+    use crate::ir::{BufferSpec, Constant, DType, TensorType};
+
+    fn errors(program: &Program) -> String {
+        program.verify().unwrap_err().to_string()
+    }
+
+    fn two_steps() -> (ProgramBuilder, [ValueId; 3]) {
+        let mut builder = ProgramBuilder::default();
+        let x = builder.input("x", &[4]);
+        let y = builder.add(x, x);
+        let z = builder.add(y, x);
+        builder.output(z);
+        (builder, [x, y, z])
+    }
+
+    #[test]
+    fn a_chain_is_well_formed() {
+        assert_eq!(two_steps().0.program.verify(), Ok(()));
+    }
+
+    #[test]
+    fn values_are_computed_once_and_before_they_are_read() {
+        let (builder, [_, y, z]) = two_steps();
+        let mut program = builder.program.clone();
+        program.steps.swap(0, 1);
+        assert!(errors(&program).contains(&format!("{y} is read before it is computed")));
+
+        let mut program = builder.program.clone();
+        let last = program.steps[1].args.len() - 1;
+        program.steps[1].args[last] = y;
+        let report = errors(&program);
+        assert!(report.contains(&format!("computes {y}, which is computed already")), "{report}");
+        assert!(report.contains(&format!("no step computes the output {z}")), "{report}");
+
+        let mut program = builder.program;
+        let x = program.inputs[0];
+        program.steps[1].args[last] = x;
+        assert!(errors(&program).contains("is an output, but"));
+    }
+
+    #[test]
+    fn arguments_have_the_layout_of_the_parameter() {
+        let (mut builder, [_, y, _]) = two_steps();
+        builder.program.values[y].spec = BufferSpec::dense(&[2, 2]);
+        assert!(errors(&builder.program).contains("is [4] of float32, but value1 is [2, 2]"));
+        builder.program.steps[0].args.pop();
+        assert!(errors(&builder.program).contains("with 2 values; it has 3 parameters"));
+    }
+
+    #[test]
+    fn views_are_dense_and_as_large_as_what_they_view() {
+        let (mut builder, [x, y, z]) = two_steps();
+        let view = builder.view(y, &[2, 2]);
+        builder.output(view);
+        assert_eq!(builder.program.verify(), Ok(()));
+        builder.program.values[view].spec = BufferSpec::dense(&[5]);
+        assert!(errors(&builder.program).contains("cannot view"));
+        builder.program.values[view].kind = ValueKind::View(view);
+        assert!(errors(&builder.program).contains("does not come before it"));
+        let _ = (x, z);
+    }
+
+    #[test]
+    fn a_constant_without_elements_is_refused() {
+        let mut builder = ProgramBuilder::default();
+        let constant = Constant::opaque(TensorType::from_consts(&[4], DType::F32), [7; 32]);
+        let weight = builder.constant("w", constant);
+        builder.output(weight);
+        assert!(errors(&builder.program).contains("only their digest"));
+    }
+}

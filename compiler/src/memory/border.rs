@@ -1,0 +1,171 @@
+//! The kernel that zeroes what surrounds the elements of a tensor: its halo and padding lanes.
+
+use std::ops::Range;
+
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+
+/// One axis, in indices counted from the start of its halo.
+struct Axis {
+    before: i64,
+    /// The elements.
+    inside: Range<i64>,
+    /// Elements, halo and padding lanes.
+    all: Range<i64>,
+}
+
+/// A function with one output, of which it zeroes everything but the elements.
+///
+/// The layout must be well formed.
+pub fn zero_border(name: impl Into<String>, dtype: DType, spec: &BufferSpec) -> PrimFunc {
+    let axes: Vec<Axis> = spec.shape().iter().enumerate().map(|(a, &n)| axis(spec, a, n)).collect();
+    let mut func = PrimFuncData::new(name);
+    let buffer = func.output("border", dtype, spec.clone());
+    func.origin.push(format!("zeroes halo and padding lanes of {spec}"));
+    // What is outside along one axis, inside along those before it and anywhere along the others:
+    // disjoint, and together everything outside.
+    let mut stmts = Vec::new();
+    for (outside, axis) in axes.iter().enumerate() {
+        for part in [axis.all.start..axis.inside.start, axis.inside.end..axis.all.end] {
+            let ranges: Vec<Range<i64>> = axes
+                .iter()
+                .enumerate()
+                .map(|(other, axis)| match other.cmp(&outside) {
+                    std::cmp::Ordering::Less => axis.inside.clone(),
+                    std::cmp::Ordering::Equal => part.clone(),
+                    std::cmp::Ordering::Greater => axis.all.clone(),
+                })
+                .collect();
+            if ranges.iter().all(|range| range.start < range.end) {
+                stmts.push(zero_region(&mut func, spec, &axes, &ranges, |func, index| {
+                    func.store(buffer, index, PrimExpr::int(0, dtype))
+                }));
+            }
+        }
+    }
+    func.body = Stmt::seq(stmts);
+    PrimFunc::new(func)
+}
+
+fn axis(spec: &BufferSpec, axis: usize, extent: i64) -> Axis {
+    let halo = spec.halo()[axis];
+    let outer = spec.dims().iter().find(|dim| dim.axis == axis).map_or(1, |dim| dim.step.max(1));
+    let range = extent.saturating_add(halo.before).saturating_add(halo.after);
+    Axis {
+        before: halo.before,
+        inside: halo.before..halo.before + extent,
+        all: 0..range.saturating_add(outer - 1) / outer * outer,
+    }
+}
+
+/// Loops over a box of indices in the order of memory, as far as whole axes are concerned.
+fn zero_region(
+    func: &mut PrimFuncData,
+    spec: &BufferSpec,
+    axes: &[Axis],
+    ranges: &[Range<i64>],
+    store: impl FnOnce(&PrimFuncData, Vec<PrimExpr>) -> Stmt,
+) -> Stmt {
+    let mut index: Vec<PrimExpr> = axes
+        .iter()
+        .zip(ranges)
+        .map(|(axis, range)| PrimExpr::index(range.start - axis.before))
+        .collect();
+    let mut loops = Vec::new();
+    // How far the index along an axis runs inside the digits already looped over.
+    let mut rest: Vec<i64> = ranges.iter().map(|range| range.end - range.start).collect();
+    for dim in spec.dims() {
+        let range = &ranges[dim.axis];
+        let is_whole = *range == axes[dim.axis].all;
+        // Part of an axis is one loop, where its innermost digit is.
+        if !is_whole && dim.step != 1 {
+            continue;
+        }
+        let extent = rest[dim.axis] / dim.step;
+        rest[dim.axis] = dim.step;
+        if extent == 1 {
+            continue;
+        }
+        let var = func.index_var(format!("i{}", loops.len()));
+        let offset = func.var_expr(var) * dim.step;
+        index[dim.axis] = index[dim.axis].clone() + offset;
+        loops.push((var, extent));
+    }
+    let body = store(func, index);
+    loops.into_iter().rev().fold(body, |body, (var, extent)| {
+        let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+        Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tir::VarId;
+    use std::collections::BTreeMap;
+
+    /// Value of an index: sums of constants and multiples of loop variables.
+    fn value(expr: &PrimExpr, vars: &BTreeMap<VarId, i64>) -> i64 {
+        match expr {
+            PrimExpr::Int { value, .. } => *value,
+            PrimExpr::Var { var, .. } => vars[var],
+            PrimExpr::Binary { op, lhs, rhs } => {
+                let (lhs, rhs) = (value(lhs, vars), value(rhs, vars));
+                match op {
+                    crate::tir::BinaryOp::Add => lhs + rhs,
+                    crate::tir::BinaryOp::Mul => lhs * rhs,
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    fn run(stmt: &Stmt, vars: &mut BTreeMap<VarId, i64>, stored: &mut Vec<Vec<i64>>) {
+        match stmt {
+            Stmt::Seq(stmts) => stmts.iter().for_each(|stmt| run(stmt, vars, stored)),
+            Stmt::For { var, extent, body, .. } => {
+                for i in 0..value(extent, vars) {
+                    vars.insert(*var, i);
+                    run(body, vars, stored);
+                }
+            }
+            Stmt::Store { indices, .. } => {
+                stored.push(indices.iter().map(|index| value(index, vars)).collect());
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    /// Every physical position is zeroed once if and only if it is not that of an element.
+    fn check(spec: &BufferSpec) {
+        let func = zero_border("zero", DType::F32, spec);
+        let mut stored = Vec::new();
+        run(&func.body, &mut BTreeMap::new(), &mut stored);
+        let mut found: Vec<i64> = Vec::new();
+        for index in stored {
+            assert!(spec.is_addressable(&index), "{spec} at {index:?}");
+            found.push(spec.element_offset(&index));
+        }
+        found.sort_unstable();
+        // Packing a tensor of ones leaves zeros exactly where no element is.
+        let elements = usize::try_from(spec.num_elements().unwrap()).unwrap();
+        let packed = spec.pack(&vec![1; elements], DType::U8).unwrap();
+        let zeros = packed.iter().enumerate().filter(|(_, byte)| **byte == 0);
+        let expected: Vec<i64> = zeros.map(|(position, _)| position as i64).collect();
+        assert_eq!(found, expected, "{spec}");
+    }
+
+    #[test]
+    fn everything_but_the_elements_is_zeroed_once() {
+        check(&BufferSpec::dense(&[2, 3]));
+        check(&BufferSpec::dense(&[]));
+        check(&BufferSpec::dense(&[2, 3, 4]).with_halo(1, 1, 2).with_halo(2, 0, 1));
+        check(&BufferSpec::nchwc(&[2, 32, 5, 4], 16, &[(1, 1), (1, 1)]));
+        check(&BufferSpec::nchwc(&[1, 20, 3, 3], 8, &[(1, 1), (2, 0)]));
+        check(&BufferSpec::nchwc(&[1, 3, 2, 2], 16, &[]));
+        check(&BufferSpec::packed(&[5, 7], &[(0, 4), (1, 4), (1, 2), (0, 1), (1, 1)]));
+        check(&BufferSpec::packed(&[5], &[(0, 4), (0, 1)]).with_halo(0, 2, 3));
+        check(&BufferSpec::nchwc(&[1, 0, 3, 3], 8, &[(1, 1), (1, 1)]));
+    }
+}

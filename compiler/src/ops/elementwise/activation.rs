@@ -1,0 +1,237 @@
+//! Activation functions: ONNX's operators of the same names under Relay's `nn.`.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::erf::erf;
+use super::{X, map, same_type};
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Type};
+use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+
+/// The type relation of a function from floats to floats with attributes.
+fn same_float<A: DeserializeOwned>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    cx.attrs::<A>()?;
+    Ok(cx.tensor_of(0, DTypes::Float)?.clone().into())
+}
+
+/// Evaluates a function of one float with attributes.
+fn map_with<A: DeserializeOwned>(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    f: fn(&A, f64) -> f64,
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let attrs: A = cx.attrs()?;
+    Ok(vec![cx.arg(0)?.map(|v| f(&attrs, v), |i| i)])
+}
+
+/// Defines functions of one float, with or without attributes.
+macro_rules! activations {
+    ($(
+        $(#[$doc:meta])*
+        $op:ident $(($attrs:ty))? = $name:literal, $summary:literal, |$($p:ident),+| $f:expr;
+    )*) => {$(
+        $(#[$doc])*
+        pub static $op: OpDef = OpDef::new(
+            $name,
+            $summary,
+            X,
+            activations!(@infer $($attrs)?),
+            activations!(@eval $op $(($attrs))?, |$($p),+| $f),
+        )
+        .pattern(OpPattern::ElemWise);
+    )*};
+    (@infer) => { |cx| same_type(cx, DTypes::Float) };
+    (@infer $attrs:ty) => { same_float::<$attrs> };
+    (@eval $op:ident, |$v:ident| $f:expr) => {
+        |attrs, args| map(&$op, attrs, args, |$v| $f, |i| i)
+    };
+    (@eval $op:ident ($attrs:ty), |$a:ident, $v:ident| $f:expr) => {
+        |attrs, args| map_with::<$attrs>(&$op, attrs, args, |$a, $v| $f)
+    };
+}
+
+/// Attributes of `nn.leaky_relu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeakyReluAttrs {
+    /// Slope where the element is negative.
+    pub alpha: f64,
+}
+
+/// Attributes of `nn.elu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EluAttrs {
+    /// The function tends to `-alpha` where the element is very negative.
+    pub alpha: f64,
+}
+
+/// Attributes of `nn.celu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CeluAttrs {
+    /// The function tends to `-alpha` where the element is very negative.
+    pub alpha: f64,
+}
+
+/// Attributes of `nn.selu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeluAttrs {
+    /// As in `nn.elu`.
+    pub alpha: f64,
+    /// Factor of the whole.
+    pub gamma: f64,
+}
+
+/// Attributes of `nn.hardsigmoid`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HardsigmoidAttrs {
+    /// Slope of the middle part.
+    pub alpha: f64,
+    /// Value at zero.
+    pub beta: f64,
+}
+
+/// Attributes of `nn.thresholded_relu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThresholdedReluAttrs {
+    /// Elements up to here become zero.
+    pub alpha: f64,
+}
+
+/// How `nn.gelu` computes the normal distribution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GeluApproximation {
+    /// By the error function.
+    None,
+    /// By `tanh(√(2/π)·(x + 0.044715·x³))`.
+    Tanh,
+}
+
+/// Attributes of `nn.gelu`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GeluAttrs {
+    /// How the normal distribution is computed.
+    pub approximate: GeluApproximation,
+}
+
+/// The function between `-1` and `x` that [`ELU`] and [`CELU`] scale: `x` where it is not negative.
+fn elu(alpha: f64, scale: f64, v: f64) -> f64 {
+    if v < 0.0 { alpha * (v / scale).exp_m1() } else { v }
+}
+
+/// `log(1 + eˣ)` without overflow.
+fn softplus(v: f64) -> f64 {
+    v.max(0.0) + (-v.abs()).exp().ln_1p() + if v.is_nan() { v } else { 0.0 }
+}
+
+fn hardsigmoid(alpha: f64, beta: f64, v: f64) -> f64 {
+    (alpha * v + beta).clamp(0.0, 1.0)
+}
+
+fn gelu(approximation: GeluApproximation, v: f64) -> f64 {
+    match approximation {
+        GeluApproximation::None => 0.5 * v * (1.0 + erf(v * std::f64::consts::FRAC_1_SQRT_2)),
+        GeluApproximation::Tanh => {
+            let root = (2.0 / std::f64::consts::PI).sqrt();
+            0.5 * v * (1.0 + (root * (v + 0.044715 * v * v * v)).tanh())
+        }
+    }
+}
+
+activations! {
+    /// `x`, but `alpha·(exp(x/alpha) - 1)` where `x` is negative.
+    CELU(CeluAttrs) = "nn.celu", "continuously differentiable exponential linear unit",
+        |a, v| elu(a.alpha, a.alpha, v);
+    /// `x`, but `alpha·(exp(x) - 1)` where `x` is negative.
+    ELU(EluAttrs) = "nn.elu", "exponential linear unit", |a, v| elu(a.alpha, 1.0, v);
+    /// `x·Φ(x)` with the normal distribution's `Φ`.
+    GELU(GeluAttrs) = "nn.gelu", "Gaussian error linear unit", |a, v| gelu(a.approximate, v);
+    /// `alpha·x + beta`, held between 0 and 1.
+    HARDSIGMOID(HardsigmoidAttrs) = "nn.hardsigmoid", "piecewise linear sigmoid",
+        |a, v| hardsigmoid(a.alpha, a.beta, v);
+    /// `x·hardsigmoid(x)` with `alpha` 1/6 and `beta` 0.5.
+    HARDSWISH = "nn.hardswish", "the element times its hard sigmoid",
+        |v| v * hardsigmoid(1.0 / 6.0, 0.5, v);
+    /// `x`, but `alpha·x` where `x` is negative.
+    LEAKY_RELU(LeakyReluAttrs) = "nn.leaky_relu", "rectifier with a slope below zero",
+        |a, v| if v < 0.0 { a.alpha * v } else { v };
+    /// `x·tanh(log(1 + eˣ))`.
+    MISH = "nn.mish", "the element times the tangent of its soft plus",
+        |v| v * softplus(v).tanh();
+    /// `gamma·x`, but `gamma·alpha·(exp(x) - 1)` where `x` is not positive.
+    SELU(SeluAttrs) = "nn.selu", "scaled exponential linear unit",
+        |a, v| a.gamma * elu(a.alpha, 1.0, v);
+    /// `log(1 + eˣ)`.
+    SOFTPLUS = "nn.softplus", "smooth rectifier", |v| softplus(v);
+    /// `x / (1 + |x|)`.
+    SOFTSIGN = "nn.softsign", "the element divided by one plus its magnitude",
+        |v| v / (1.0 + v.abs());
+    /// `x` where it is greater than `alpha`, else zero.
+    THRESHOLDED_RELU(ThresholdedReluAttrs) = "nn.thresholded_relu",
+        "the element where it is over a threshold, else zero",
+        |a, v| if v > a.alpha { v } else { 0.0 };
+}
+
+/// `max(x, 0)`; a NaN stays one. Integers are allowed, as in ONNX since opset 14.
+pub static RELU: OpDef = OpDef::new(
+    "nn.relu",
+    "the greater of the element and zero",
+    X,
+    |cx| same_type(cx, DTypes::Numeric),
+    |attrs, args| map(&RELU, attrs, args, |v| if v < 0.0 { 0.0 } else { v }, |i| i.max(0)),
+)
+.pattern(OpPattern::ElemWise);
+
+/// `x`, but `slope·x` where `x` is negative.
+///
+/// The slope broadcasts to `x` as in numpy and ONNX: one per channel of `(N, C, H, W)` has the shape
+/// `(C, 1, 1)`.
+pub static PRELU: OpDef = OpDef::new(
+    "nn.prelu",
+    "rectifier with a given slope below zero",
+    &[Input::required("x"), Input::required("slope")],
+    infer_prelu,
+    eval_prelu,
+)
+.pattern(OpPattern::Broadcast);
+
+fn infer_prelu(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    cx.attrs::<()>()?;
+    let (x, slope) = (cx.tensor_of(0, DTypes::Numeric)?, cx.tensor_of(1, DTypes::Numeric)?);
+    cx.same_dtype(0, 1)?;
+    ensure!(
+        cx.broadcasts_to(&slope.shape, &x.shape),
+        "input `slope` is {slope}, which does not broadcast to input `x`, {x}; \
+         a slope per channel has the shape (C, 1, 1)"
+    );
+    Ok(x.clone().into())
+}
+
+fn eval_prelu(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&PRELU, attrs, args)?;
+    let (x, slope) = (cx.arg(0)?, cx.arg(1)?);
+    let strides = broadcast_strides(slope.shape(), x.shape());
+    let at = offsets(x.shape(), &strides, 0);
+    cx.result(match (x.elements(), slope.elements()) {
+        (Elements::Float(x), Elements::Float(slope)) => Elements::Float(
+            x.iter().zip(at).map(|(&v, at)| if v < 0.0 { slope[at] * v } else { v }).collect(),
+        ),
+        _ => Elements::Int(
+            (cx.ints(0)?.iter().zip(at).zip(std::iter::repeat(cx.ints(1)?)))
+                .map(|((&v, at), slope)| if v < 0 { slope[at].wrapping_mul(v) } else { v })
+                .collect(),
+        ),
+    })
+}

@@ -1,0 +1,101 @@
+//! Comparisons, with numpy's broadcasting; the results are boolean. A comparison with NaN is false,
+//! `not_equal` excepted.
+
+use super::X;
+use super::binary::{LHS_RHS, zip_broadcast};
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, DType, Type};
+use crate::ops::eval::EvalCx;
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
+    cx.attrs::<()>()?;
+    let (lhs, rhs) = (cx.tensor_of(0, dtypes)?, cx.tensor_of(1, dtypes)?);
+    cx.same_dtype(0, 1)?;
+    cx.result(cx.broadcast(&lhs.shape, &rhs.shape)?, DType::Bool)
+}
+
+fn eval(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    float: impl Fn(f64, f64) -> bool,
+    int: impl Fn(i128, i128) -> bool,
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let (a, b) = (cx.arg(0)?, cx.arg(1)?);
+    let (a_shape, b_shape) = (a.shape(), b.shape());
+    let values = match (a.elements(), b.elements()) {
+        (Elements::Float(a), Elements::Float(b)) => {
+            let f = |a, b| i128::from(float(a, b));
+            zip_broadcast(cx.shape(), (a_shape, a), (b_shape, b), f)
+        }
+        _ => {
+            let (a, b) = (cx.ints(0)?, cx.ints(1)?);
+            let f = |a, b| i128::from(int(a, b));
+            zip_broadcast(cx.shape(), (a_shape, a), (b_shape, b), f)
+        }
+    };
+    cx.result(Elements::Int(values))
+}
+
+macro_rules! comparisons {
+    ($($(#[$doc:meta])* $op:ident = $name:literal, $summary:literal, $dtypes:ident, $operator:tt;)*) => {$(
+        $(#[$doc])*
+        pub static $op: OpDef = OpDef::new(
+            $name,
+            $summary,
+            LHS_RHS,
+            |cx| infer(cx, DTypes::$dtypes),
+            |attrs, args| eval(&$op, attrs, args, |a, b| a $operator b, |a, b| a $operator b),
+        )
+        .pattern(OpPattern::Broadcast);
+    )*};
+}
+
+comparisons! {
+    /// `lhs == rhs`, also of booleans.
+    EQUAL = "equal", "whether both are equal", NumericOrBool, ==;
+    /// `lhs > rhs`.
+    GREATER = "greater", "whether the first is greater", Numeric, >;
+    /// `lhs >= rhs`.
+    GREATER_EQUAL = "greater_equal", "whether the first is not smaller", Numeric, >=;
+    /// `lhs < rhs`.
+    LESS = "less", "whether the first is smaller", Numeric, <;
+    /// `lhs <= rhs`.
+    LESS_EQUAL = "less_equal", "whether the first is not greater", Numeric, <=;
+    /// `lhs != rhs`, also of booleans.
+    NOT_EQUAL = "not_equal", "whether the two differ", NumericOrBool, !=;
+}
+
+macro_rules! classifications {
+    ($($(#[$doc:meta])* $op:ident = $name:literal, $summary:literal, $f:expr;)*) => {$(
+        $(#[$doc])*
+        pub static $op: OpDef = OpDef::new(
+            $name,
+            $summary,
+            X,
+            infer_class,
+            |attrs, args| {
+                let cx = EvalCx::new(&$op, attrs, args)?;
+                let is: fn(f64) -> bool = $f;
+                cx.result(Elements::Int(cx.floats(0)?.iter().map(|&v| is(v).into()).collect()))
+            },
+        )
+        .pattern(OpPattern::ElemWise);
+    )*};
+}
+
+fn infer_class(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    cx.attrs::<()>()?;
+    cx.result(cx.tensor_of(0, DTypes::Float)?.shape.iter().cloned(), DType::Bool)
+}
+
+classifications! {
+    /// Whether the element is an infinity of either sign.
+    ISINF = "isinf", "whether the element is infinite", f64::is_infinite;
+    /// Whether the element is NaN.
+    ISNAN = "isnan", "whether the element is not a number", f64::is_nan;
+}

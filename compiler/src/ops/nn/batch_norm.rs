@@ -1,0 +1,66 @@
+//! `nn.batch_norm`: normalisation by given statistics (ONNX `BatchNormalization` at inference).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+
+/// Attributes of `nn.batch_norm`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNormAttrs {
+    /// The axis of the channels, counted from either end; 1 in ONNX.
+    pub axis: i64,
+    /// Added to the variance.
+    pub epsilon: f64,
+}
+
+/// `(gamma · (x - moving_mean) / √(moving_var + epsilon) + beta, moving_mean, moving_var)`, a tuple
+/// as in Relay. All inputs but `x` have one element for each channel.
+pub static BATCH_NORM: OpDef = OpDef::new(
+    "nn.batch_norm",
+    "normalisation by given statistics",
+    &[
+        Input::required("x"),
+        Input::required("gamma"),
+        Input::required("beta"),
+        Input::required("moving_mean"),
+        Input::required("moving_var"),
+    ],
+    infer,
+    eval,
+)
+.pattern(OpPattern::Broadcast);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: BatchNormAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, DTypes::Float)?;
+    let axis = cx.axis(0, attrs.axis)?;
+    let channels = TensorType::new(Shape::new([x.shape[axis].clone()]), x.dtype);
+    for index in 1..5 {
+        cx.expect_type(index, &channels, "the channels of input `x`")?;
+    }
+    let statistics = Type::from(channels);
+    Ok(Type::tuple([x.clone().into(), statistics.clone(), statistics]))
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&BATCH_NORM, attrs, args)?;
+    let attrs: BatchNormAttrs = cx.attrs()?;
+    let (gamma, beta, mean, var) = (cx.floats(1)?, cx.floats(2)?, cx.floats(3)?, cx.floats(4)?);
+    let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
+    let normalised = cx.floats(0)?.iter().enumerate().map(|(index, &x)| {
+        let channel = index / split.inner % split.extent;
+        let scale = gamma[channel] / (var[channel] + attrs.epsilon).sqrt();
+        (x - mean[channel]) * scale + beta[channel]
+    });
+    cx.results([
+        Elements::Float(normalised.collect()),
+        Elements::Float(mean.to_vec()),
+        Elements::Float(var.to_vec()),
+    ])
+}

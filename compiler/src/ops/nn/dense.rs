@@ -1,0 +1,62 @@
+//! `nn.dense`: a fully connected layer (the core of ONNX `Gemm` with `transB`).
+
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Type};
+use crate::ops::eval::EvalCx;
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+
+/// `x (…, K)` times the transpose of `weight (N, K)`, which is `(…, N)`.
+pub static DENSE: OpDef = OpDef::new(
+    "nn.dense",
+    "product with a transposed matrix of weights",
+    &[Input::required("x"), Input::required("weight")],
+    infer,
+    eval,
+)
+.pattern(OpPattern::OutElemWiseFusable);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    cx.attrs::<()>()?;
+    let x = cx.tensor_of(0, DTypes::Numeric)?;
+    let weight = cx.tensor_of_rank(1, DTypes::Numeric, 2, "(N, K)")?;
+    cx.same_dtype(0, 1)?;
+    let Some((inner, outer)) = x.shape.split_last() else {
+        bail!("input `x` must have dimensions (…, K), but it is {x}");
+    };
+    ensure!(
+        cx.same(inner, &weight.shape[1]),
+        "input `weight`, which is {weight}, takes vectors of {}, \
+         but the innermost extent of input `x`, which is {x}, is {inner}",
+        weight.shape[1]
+    );
+    cx.result(outer.iter().chain([&weight.shape[0]]).cloned(), x.dtype)
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&DENSE, attrs, args)?;
+    let k = cx.arg(1)?.shape()[1];
+    if cx.len() == 0 || k == 0 {
+        return cx.result(match cx.arg(0)?.elements() {
+            Elements::Float(_) => Elements::Float(vec![0.0; cx.len()]),
+            Elements::Int(_) => Elements::Int(vec![0; cx.len()]),
+        });
+    }
+
+    /// The product of each row of `x` with each row of `weight`.
+    fn products<T>(x: &[T], weight: &[T], k: usize, dot: impl Fn(&[T], &[T]) -> T) -> Vec<T> {
+        let row = |x| weight.chunks_exact(k).map(|weight| dot(x, weight)).collect::<Vec<_>>();
+        x.chunks_exact(k).flat_map(row).collect()
+    }
+    cx.result(match cx.arg(0)?.elements() {
+        Elements::Float(x) => Elements::Float(products(x, cx.floats(1)?, k, |x, weight| {
+            x.iter().zip(weight).map(|(&x, &weight)| x * weight).sum()
+        })),
+        Elements::Int(x) => Elements::Int(products(x, cx.ints(1)?, k, |x, weight| {
+            let step =
+                |sum: i128, (&x, &weight): (&i128, &i128)| sum.wrapping_add(x.wrapping_mul(weight));
+            x.iter().zip(weight).fold(0, step)
+        })),
+    })
+}

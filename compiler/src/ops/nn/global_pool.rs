@@ -1,0 +1,56 @@
+//! Pools over whole images: `nn.global_avg_pool2d` and `nn.global_max_pool2d` (ONNX
+//! `GlobalAveragePool` and `GlobalMaxPool`).
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Dim, Type};
+use crate::ops::eval::{EvalCx, num_elements};
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+/// The mean of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
+pub static GLOBAL_AVG_POOL2D: OpDef =
+    OpDef::new("nn.global_avg_pool2d", "the mean of each channel", X, infer, |attrs, args| {
+        eval(&GLOBAL_AVG_POOL2D, attrs, args, |plane| {
+            plane.iter().sum::<f64>() / plane.len() as f64
+        })
+    })
+    .pattern(OpPattern::OutElemWiseFusable);
+
+/// The greatest element of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
+pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
+    "nn.global_max_pool2d",
+    "the greatest element of each channel",
+    X,
+    infer,
+    |attrs, args| {
+        eval(&GLOBAL_MAX_POOL2D, attrs, args, |plane| {
+            let step = |a: f64, &b: &f64| if a.is_nan() || a > b { a } else { b };
+            plane.iter().fold(f64::NEG_INFINITY, step)
+        })
+    },
+)
+.pattern(OpPattern::OutElemWiseFusable);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    cx.attrs::<()>()?;
+    let x = cx.tensor_of_rank(0, DTypes::Float, 4, "(N, C, H, W)")?;
+    ensure!(
+        x.shape[2..].iter().all(|dim| dim.as_const() != Some(0)),
+        "input `x`, which is {x}, has no elements to pool"
+    );
+    let one = Dim::from(1i64);
+    cx.result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
+}
+
+fn eval(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    pool: fn(&[f64]) -> f64,
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let plane = num_elements(&cx.arg(0)?.shape()[2..]);
+    cx.result(Elements::Float(cx.floats(0)?.chunks_exact(plane).map(pool).collect()))
+}

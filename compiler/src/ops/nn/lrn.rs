@@ -1,0 +1,59 @@
+//! `nn.lrn`: local response normalisation over neighbouring channels (ONNX `LRN`).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Type};
+use crate::ops::eval::{AxisSplit, EvalCx};
+use crate::ops::relation::{DTypes, at_least};
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+/// Attributes of `nn.lrn`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LrnAttrs {
+    /// Number of channels in a sum: `(size - 1) / 2` before, the rest after.
+    pub size: i64,
+    /// Factor of the mean of squares.
+    pub alpha: f64,
+    /// Exponent.
+    pub beta: f64,
+    /// Summand.
+    pub bias: f64,
+}
+
+/// `x / (bias + alpha / size · Σ x²)^beta`, the sum over `size` channels of `(N, C, …)` around each.
+pub static LRN: OpDef =
+    OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval)
+        .pattern(OpPattern::Opaque);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: LrnAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, DTypes::Float)?;
+    ensure!(x.shape.rank() >= 2, "input `x` must have dimensions (N, C, …), but it is {x}");
+    at_least("size", attrs.size, 1)?;
+    Ok(x.clone().into())
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&LRN, attrs, args)?;
+    let attrs: LrnAttrs = cx.attrs()?;
+    let x = cx.floats(0)?;
+    let split = AxisSplit::new(cx.shape(), 1);
+    let size = usize::try_from(attrs.size).unwrap_or(usize::MAX);
+    let (before, after) = ((size - 1) / 2, size / 2);
+    let mut values = vec![0.0; x.len()];
+    for start in split.starts() {
+        for channel in 0..split.extent {
+            let window = channel.saturating_sub(before)
+                ..=channel.saturating_add(after).min(split.extent - 1);
+            let sum: f64 = window.map(|c| x[start + c * split.inner].powi(2)).sum();
+            let at = start + channel * split.inner;
+            values[at] =
+                x[at] / (attrs.bias + attrs.alpha / attrs.size as f64 * sum).powf(attrs.beta);
+        }
+    }
+    cx.result(Elements::Float(values))
+}

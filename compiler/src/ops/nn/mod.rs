@@ -1,0 +1,36 @@
+//! Operators of neural networks, under Relay's `nn.`.
+
+mod batch_norm;
+mod bias_add;
+mod conv;
+mod dense;
+mod dropout;
+mod global_pool;
+mod layer_norm;
+mod lrn;
+mod matmul;
+mod pad;
+mod pool;
+mod softmax;
+mod window;
+
+pub use batch_norm::{BATCH_NORM, BatchNormAttrs};
+pub use bias_add::{BIAS_ADD, BiasAddAttrs};
+pub use conv::{CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs};
+pub use dense::DENSE;
+pub use dropout::{DROPOUT, DropoutAttrs};
+pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
+pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
+pub use lrn::{LRN, LrnAttrs};
+pub use matmul::{MATMUL, MatmulAttrs};
+pub use pad::{PAD, PadAttrs, PadMode};
+pub use pool::{
+    AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, MAX_POOL1D,
+    MAX_POOL2D, MAX_POOL3D, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
+};
+pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
+
+use super::Input;
+
+/// The inputs of an operator of one argument.
+const X: &[Input] = &[Input::required("x")];

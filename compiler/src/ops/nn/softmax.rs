@@ -1,0 +1,68 @@
+//! `nn.softmax` and `nn.log_softmax` along one axis (ONNX `Softmax` and `LogSoftmax` since
+//! opset 13).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Type};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+/// Attributes of `nn.softmax` and `nn.log_softmax`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SoftmaxAttrs {
+    /// The axis along which the results add up to one, counted from either end.
+    pub axis: i64,
+}
+
+/// `exp(x) / Σ exp(x)` along an axis.
+pub static SOFTMAX: OpDef = OpDef::new(
+    "nn.softmax",
+    "exponentials that add up to one along an axis",
+    X,
+    infer,
+    |attrs, args| eval(&SOFTMAX, attrs, args, |shifted, sum| shifted.exp() / sum),
+)
+.pattern(OpPattern::OutElemWiseFusable);
+
+/// `x - log(Σ exp(x))` along an axis: the logarithm of the softmax.
+pub static LOG_SOFTMAX: OpDef = OpDef::new(
+    "nn.log_softmax",
+    "the logarithm of the softmax along an axis",
+    X,
+    infer,
+    |attrs, args| eval(&LOG_SOFTMAX, attrs, args, |shifted, sum| shifted - sum.ln()),
+)
+.pattern(OpPattern::OutElemWiseFusable);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: SoftmaxAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, DTypes::Float)?;
+    cx.axis(0, attrs.axis)?;
+    Ok(x.clone().into())
+}
+
+/// `finish` is given each element less the greatest of its line, and the line's sum of exponentials.
+fn eval(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    finish: fn(f64, f64) -> f64,
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let attrs: SoftmaxAttrs = cx.attrs()?;
+    let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
+    let mut values = cx.floats(0)?.to_vec();
+    for start in split.starts() {
+        let greatest = split.line(start).map(|at| values[at]).fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = split.line(start).map(|at| (values[at] - greatest).exp()).sum();
+        for at in split.line(start) {
+            values[at] = finish(values[at] - greatest, sum);
+        }
+    }
+    cx.result(Elements::Float(values))
+}

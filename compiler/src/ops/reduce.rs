@@ -1,0 +1,292 @@
+//! Reductions over axes: ONNX's `ReduceSum` and its kin, `ArgMax` and `ArgMin`.
+//!
+//! Floats are accumulated in double precision and rounded once.
+
+use serde::{Deserialize, Serialize};
+
+use super::eval::{AxisSplit, EvalCx, axis_of, num_elements, offsets};
+use super::relation::{DTypes, is_one};
+use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, DType, Dim, Type};
+
+const X: &[Input] = &[Input::required("x")];
+
+/// Attributes of `sum`, `mean`, `max`, `min` and `prod`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReduceAttrs {
+    /// The axes that are reduced, counted from either end; all if there are none.
+    pub axis: Vec<i64>,
+    /// Whether reduced axes stay, with extent one.
+    pub keepdims: bool,
+}
+
+/// Attributes of `argmax` and `argmin`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArgReduceAttrs {
+    /// The axis that is searched, counted from either end.
+    pub axis: i64,
+    /// Whether the axis stays, with extent one.
+    pub keepdims: bool,
+    /// Of equal elements, take the last instead of the first.
+    pub select_last_index: bool,
+}
+
+/// What is left of a shape of which the axes in `reduced` are reduced.
+fn reduced_shape<D: Clone>(shape: &[D], reduced: &[bool], keepdims: bool, one: D) -> Vec<D> {
+    (shape.iter().zip(reduced))
+        .filter(|(_, reduced)| keepdims || !**reduced)
+        .map(|(dim, &reduced)| if reduced { one.clone() } else { dim.clone() })
+        .collect()
+}
+
+impl ReduceAttrs {
+    fn mask(&self, cx: &InferCx<'_>) -> Result<Vec<bool>, TypeError> {
+        let mask = cx.axis_mask(0, &self.axis)?;
+        Ok(if self.axis.is_empty() { vec![true; mask.len()] } else { mask })
+    }
+}
+
+fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
+    let attrs: ReduceAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, dtypes)?;
+    let mask = attrs.mask(cx)?;
+    cx.result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), x.dtype)
+}
+
+/// How elements of one type are reduced: the value of no elements, and the step.
+struct Fold<T> {
+    init: T,
+    step: fn(T, T) -> T,
+}
+
+impl<T: Copy> Fold<T> {
+    /// Reduces `values` of `shape` to `len` results, which lie at `strides`.
+    fn run(&self, shape: &[usize], strides: &[isize], len: usize, values: &[T]) -> Vec<T> {
+        let mut results = vec![self.init; len];
+        for (at, &value) in offsets(shape, strides, 0).zip(values) {
+            results[at] = (self.step)(results[at], value);
+        }
+        results
+    }
+}
+
+/// The strides in the result along each axis of the argument: none along reduced ones.
+fn result_strides(shape: &[usize], reduced: &[bool]) -> Vec<isize> {
+    let mut stride = 1usize;
+    let mut strides = vec![0; shape.len()];
+    for axis in (0..shape.len()).rev() {
+        if !reduced[axis] {
+            strides[axis] = stride as isize;
+            stride = stride.saturating_mul(shape[axis]);
+        }
+    }
+    strides
+}
+
+fn eval(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    float: Fold<f64>,
+    int: Fold<i128>,
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let attrs: ReduceAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let mut reduced = vec![attrs.axis.is_empty(); x.shape().len()];
+    for &axis in &attrs.axis {
+        reduced[axis_of(x, axis)?] = true;
+    }
+    let strides = result_strides(x.shape(), &reduced);
+    // Only `mean` of no elements at all has nothing to divide by; floats yield NaN.
+    let count = x.shape().iter().zip(&reduced).filter(|(_, reduced)| **reduced);
+    let count = num_elements(&count.map(|(&extent, _)| extent).collect::<Vec<_>>());
+    let mean = def.name == MEAN.name;
+    cx.result(match x.elements() {
+        Elements::Float(values) => {
+            let mut results = float.run(x.shape(), &strides, cx.len(), values);
+            if mean {
+                results.iter_mut().for_each(|value| *value /= count as f64);
+            }
+            Elements::Float(results)
+        }
+        Elements::Int(values) => {
+            let mut results = int.run(x.shape(), &strides, cx.len(), values);
+            if mean {
+                for value in &mut results {
+                    *value = value
+                        .checked_div(count as i128)
+                        .ok_or_else(|| EvalError::new("the mean of no integers is not defined"))?;
+                }
+            }
+            Elements::Int(results)
+        }
+    })
+}
+
+/// The least and greatest value of integers and booleans: what `max` and `min` of nothing are.
+fn int_limits(args: &[Option<&Tensor>]) -> (i128, i128) {
+    let dtype = args.first().copied().flatten().map(Tensor::dtype);
+    dtype.and_then(DType::int_range).unwrap_or((0, 1))
+}
+
+/// The value of a reduction of a whole small integer tensor.
+fn shape_value(cx: &InferCx<'_>, f: fn(&Dim, &Dim) -> Dim) -> Option<Vec<Dim>> {
+    let attrs: ReduceAttrs = cx.attrs().ok()?;
+    let (dims, ty) = values::value(cx, 0)?;
+    let mask = attrs.mask(cx).ok()?;
+    if (mask.iter().zip(ty.shape.iter())).any(|(&reduced, dim)| !reduced && !is_one(dim)) {
+        return None;
+    }
+    let (first, rest) = dims.split_first()?;
+    values::checked(vec![rest.iter().fold(first.clone(), |a, b| f(&a, b))], ty.dtype)
+}
+
+/// The sum. Of no elements zero.
+pub static SUM: OpDef = OpDef::new(
+    "sum",
+    "sum over axes",
+    X,
+    |cx| infer(cx, DTypes::Numeric),
+    |attrs, args| {
+        let int = Fold { init: 0, step: i128::wrapping_add };
+        eval(&SUM, attrs, args, Fold { init: 0.0, step: |a, b| a + b }, int)
+    },
+)
+.pattern(OpPattern::CommReduce)
+.shape_value(|cx| shape_value(cx, |a, b| a + b));
+
+/// The arithmetic mean; of integers truncated.
+pub static MEAN: OpDef = OpDef::new(
+    "mean",
+    "mean over axes",
+    X,
+    |cx| infer(cx, DTypes::Numeric),
+    |attrs, args| {
+        let int = Fold { init: 0, step: i128::wrapping_add };
+        eval(&MEAN, attrs, args, Fold { init: 0.0, step: |a, b| a + b }, int)
+    },
+)
+.pattern(OpPattern::CommReduce);
+
+/// The product. Of no elements one.
+pub static PROD: OpDef = OpDef::new(
+    "prod",
+    "product over axes",
+    X,
+    |cx| infer(cx, DTypes::Numeric),
+    |attrs, args| {
+        let int = Fold { init: 1, step: i128::wrapping_mul };
+        eval(&PROD, attrs, args, Fold { init: 1.0, step: |a, b| a * b }, int)
+    },
+)
+.pattern(OpPattern::CommReduce)
+.shape_value(|cx| shape_value(cx, |a, b| a * b));
+
+/// The greatest element; NaN if one is. Of no elements the data type's least value.
+pub static MAX: OpDef = OpDef::new(
+    "max",
+    "greatest over axes",
+    X,
+    |cx| infer(cx, DTypes::NumericOrBool),
+    |attrs, args| {
+        let step = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+        let int = Fold { init: int_limits(args).0, step: Ord::max };
+        eval(&MAX, attrs, args, Fold { init: f64::NEG_INFINITY, step }, int)
+    },
+)
+.pattern(OpPattern::CommReduce)
+.shape_value(|cx| shape_value(cx, |a, b| a.maximum(b)));
+
+/// The smallest element; NaN if one is. Of no elements the data type's greatest value.
+pub static MIN: OpDef = OpDef::new(
+    "min",
+    "smallest over axes",
+    X,
+    |cx| infer(cx, DTypes::NumericOrBool),
+    |attrs, args| {
+        let step = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
+        let int = Fold { init: int_limits(args).1, step: Ord::min };
+        eval(&MIN, attrs, args, Fold { init: f64::INFINITY, step }, int)
+    },
+)
+.pattern(OpPattern::CommReduce)
+.shape_value(|cx| shape_value(cx, |a, b| a.minimum(b)));
+
+fn infer_arg(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: ArgReduceAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, DTypes::Numeric)?;
+    let axis = cx.axis(0, attrs.axis)?;
+    ensure!(
+        x.shape[axis].as_const() != Some(0),
+        "axis {} of input `x`, which is {x}, is empty and so has no greatest or smallest element",
+        attrs.axis
+    );
+    let mut mask = vec![false; x.shape.rank()];
+    mask[axis] = true;
+    cx.result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), DType::I64)
+}
+
+/// Evaluates a search along an axis; `better(a, b)` is whether `a` is to be preferred to `b`.
+fn eval_arg(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+    float: fn(f64, f64) -> bool,
+    int: fn(&i128, &i128) -> bool,
+) -> Result<Vec<Tensor>, EvalError> {
+    fn search<T: Copy>(
+        split: AxisSplit,
+        values: &[T],
+        last: bool,
+        better: impl Fn(T, T) -> bool,
+    ) -> Vec<i128> {
+        let line = |start| {
+            let mut best = 0;
+            for index in 1..split.extent {
+                let (new, old) =
+                    (values[start + index * split.inner], values[start + best * split.inner]);
+                if better(new, old) || (last && !better(old, new)) {
+                    best = index;
+                }
+            }
+            best as i128
+        };
+        split.starts().map(line).collect()
+    }
+    let cx = EvalCx::new(def, attrs, args)?;
+    let attrs: ArgReduceAttrs = cx.attrs()?;
+    let (x, last) = (cx.arg(0)?, attrs.select_last_index);
+    let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
+    cx.result(Elements::Int(match x.elements() {
+        // As in numpy, a NaN is the greatest and the smallest of all.
+        Elements::Float(values) => {
+            search(split, values, last, |a, b| !b.is_nan() && (a.is_nan() || float(a, b)))
+        }
+        Elements::Int(values) => search(split, values, last, |a, b| int(&a, &b)),
+    }))
+}
+
+/// The index of the greatest element along an axis, as `int64`; that of a NaN if there is one.
+pub static ARGMAX: OpDef = OpDef::new(
+    "argmax",
+    "index of the greatest element along an axis",
+    X,
+    infer_arg,
+    |attrs, args| eval_arg(&ARGMAX, attrs, args, |a, b| a > b, PartialOrd::gt),
+)
+.pattern(OpPattern::CommReduce);
+
+/// The index of the smallest element along an axis, as `int64`; that of a NaN if there is one.
+pub static ARGMIN: OpDef = OpDef::new(
+    "argmin",
+    "index of the smallest element along an axis",
+    X,
+    infer_arg,
+    |attrs, args| eval_arg(&ARGMIN, attrs, args, |a, b| a < b, PartialOrd::lt),
+)
+.pattern(OpPattern::CommReduce);

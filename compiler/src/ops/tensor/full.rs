@@ -1,0 +1,42 @@
+//! `full`: one value in every place of a shape (ONNX `ConstantOfShape`, once its shape is known).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Dim, Type};
+use crate::ops::eval::{EvalCx, pick};
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+
+/// Attributes of `full`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FullAttrs {
+    /// The extents of the result.
+    pub shape: Vec<Dim>,
+}
+
+/// A scalar in every place.
+pub static FULL: OpDef =
+    OpDef::new("full", "a scalar in every place", &[Input::required("fill_value")], infer, eval)
+        .pattern(OpPattern::Broadcast)
+        .shape_value(shape_value);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: FullAttrs = cx.attrs()?;
+    let fill = cx.tensor(0)?;
+    ensure!(fill.shape.rank() == 0, "input `fill_value` must be a scalar, but it is {fill}");
+    cx.result(attrs.shape, fill.dtype)
+}
+
+fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
+    let (dims, _) = values::value(cx, 0)?;
+    let Type::Tensor(ty) = infer(cx).ok()? else { return None };
+    let len = usize::try_from(ty.num_elements()?).ok()?;
+    values::picked(dims, std::iter::repeat_n(0, len))
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&FULL, attrs, args)?;
+    cx.result(pick(cx.arg(0)?.elements(), std::iter::repeat_n(0, cx.len())))
+}

@@ -1,0 +1,32 @@
+//! Operators that move elements, or tell about a tensor, without arithmetic on its elements.
+
+mod broadcast_to;
+mod concatenate;
+mod full;
+mod one_hot;
+mod reshape;
+mod resize2d;
+mod shape_of;
+mod split;
+mod strided_slice;
+mod take;
+mod transpose;
+
+pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
+pub use concatenate::{CONCATENATE, ConcatenateAttrs};
+pub use full::{FULL, FullAttrs};
+pub use one_hot::{ONE_HOT, OneHotAttrs};
+pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, SqueezeAttrs};
+pub use resize2d::{
+    CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
+};
+pub use shape_of::{NDARRAY_SIZE, SHAPE_OF, ShapeOfAttrs};
+pub use split::{SPLIT, SplitAttrs};
+pub use strided_slice::{STRIDED_SLICE, StridedSliceAttrs};
+pub use take::{TAKE, TakeAttrs, TakeMode};
+pub use transpose::{TRANSPOSE, TransposeAttrs};
+
+use super::Input;
+
+/// The inputs of an operator of one argument.
+const X: &[Input] = &[Input::required("x")];

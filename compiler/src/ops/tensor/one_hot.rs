@@ -1,0 +1,82 @@
+//! `one_hot`: indices as vectors with one place marked (ONNX `OneHot`, with a constant depth).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, Dim, Type, normalize_axis};
+use crate::ops::eval::{EvalCx, num_elements, pick};
+use crate::ops::relation::{DTypes, at_least};
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+
+/// Attributes of `one_hot`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OneHotAttrs {
+    /// The extent of the new axis.
+    pub depth: i64,
+    /// Where in the result the new axis is, counted from either of its ends.
+    pub axis: i64,
+}
+
+/// `on_value` where the position along the new axis is the index, else `off_value`; both are
+/// scalars, whose data type is the result's. A negative index counts from the end; one that is out
+/// of range marks nothing.
+pub static ONE_HOT: OpDef = OpDef::new(
+    "one_hot",
+    "indices as vectors with one place marked",
+    &[Input::required("indices"), Input::required("on_value"), Input::required("off_value")],
+    infer,
+    eval,
+)
+.pattern(OpPattern::Injective);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: OneHotAttrs = cx.attrs()?;
+    let indices = cx.tensor_of(0, DTypes::Int)?;
+    let on = cx.tensor(1)?;
+    cx.same_dtype(1, 2)?;
+    for index in [1, 2] {
+        let ty = cx.tensor(index)?;
+        ensure!(
+            ty.shape.rank() == 0,
+            "input `{}` must be a scalar, but it is {ty}",
+            cx.input_name(index)
+        );
+    }
+    at_least("depth", attrs.depth, 0)?;
+    let rank = indices.shape.rank() + 1;
+    let Some(axis) = normalize_axis(attrs.axis, rank) else {
+        bail!("axis {} is out of range for a result of {rank} dimensions", attrs.axis);
+    };
+    let mut dims = indices.shape.to_vec();
+    dims.insert(axis, Dim::from(attrs.depth));
+    cx.result(dims, on.dtype)
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&ONE_HOT, attrs, args)?;
+    let attrs: OneHotAttrs = cx.attrs()?;
+    let axis = normalize_axis(attrs.axis, cx.shape().len())
+        .ok_or_else(|| EvalError::new(format!("axis {} is out of range", attrs.axis)))?;
+    let (indices, depth) = (cx.ints(0)?, i128::from(attrs.depth));
+    let inner = num_elements(&cx.shape()[axis + 1..]);
+    let places = if cx.len() == 0 { 0 } else { indices.len() / inner };
+    // Of the pair (off, on), the place of each element.
+    let marks = (0..places).flat_map(|outer| {
+        (0..depth).flat_map(move |position| {
+            (0..inner).map(move |inner_index| {
+                let index = indices[outer * inner + inner_index];
+                let index = if index < 0 { index + depth } else { index };
+                usize::from(index == position)
+            })
+        })
+    });
+    let pair = match (cx.arg(2)?.elements(), cx.arg(1)?.elements()) {
+        (Elements::Float(off), Elements::Float(on)) => {
+            Elements::Float([off.as_slice(), on.as_slice()].concat())
+        }
+        _ => Elements::Int([cx.ints(2)?, cx.ints(1)?].concat()),
+    };
+    cx.result(pick(&pair, marks))
+}

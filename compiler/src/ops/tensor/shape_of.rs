@@ -1,0 +1,61 @@
+//! `shape_of` and `ndarray_size`: the extents of a tensor as data (ONNX `Shape` and `Size`).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{DType, Dim, Type};
+use crate::ops::eval::EvalCx;
+use crate::ops::{InferCx, OpDef, values};
+
+/// Attributes of `shape_of` and `ndarray_size`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShapeOfAttrs {
+    /// The integer type of the result; `int64` in ONNX.
+    pub dtype: DType,
+}
+
+/// The extents, as a vector.
+pub static SHAPE_OF: OpDef = OpDef::new(
+    "shape_of",
+    "the extents as a vector",
+    X,
+    |cx| infer(cx, |x| vec![Dim::from(x.len())]),
+    |attrs, args| {
+        let cx = EvalCx::new(&SHAPE_OF, attrs, args)?;
+        cx.result(Elements::Int(cx.arg(0)?.shape().iter().map(|&d| d as i128).collect()))
+    },
+)
+.shape_value(|cx| extents(cx, |shape| shape.to_vec()));
+
+/// The number of elements, as a scalar.
+pub static NDARRAY_SIZE: OpDef = OpDef::new(
+    "ndarray_size",
+    "the number of elements",
+    X,
+    |cx| infer(cx, |_| Vec::new()),
+    |attrs, args| {
+        let cx = EvalCx::new(&NDARRAY_SIZE, attrs, args)?;
+        cx.result(Elements::Int(vec![cx.arg(0).map(Tensor::len)? as i128]))
+    },
+)
+.shape_value(|cx| {
+    extents(cx, |shape| vec![shape.iter().fold(Dim::from(1i64), |product, d| product * d)])
+});
+
+fn infer(cx: &InferCx<'_>, shape: fn(&[Dim]) -> Vec<Dim>) -> Result<Type, TypeError> {
+    let attrs: ShapeOfAttrs = cx.attrs()?;
+    ensure!(
+        attrs.dtype.is_int() && !attrs.dtype.is_storage_only(),
+        "attribute `dtype` must be an integer type of at least 8 bits, but it is {}",
+        attrs.dtype
+    );
+    cx.result(shape(&cx.tensor(0)?.shape), attrs.dtype)
+}
+
+fn extents(cx: &InferCx<'_>, f: fn(&[Dim]) -> Vec<Dim>) -> Option<Vec<Dim>> {
+    let attrs: ShapeOfAttrs = cx.attrs().ok()?;
+    values::checked(f(&cx.arg(0)?.ty.as_tensor()?.shape), attrs.dtype)
+}

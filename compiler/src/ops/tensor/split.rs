@@ -1,0 +1,66 @@
+//! `split`: a tensor cut into pieces along an axis (ONNX `Split`).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Dim, Type};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+/// Attributes of `split`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitAttrs {
+    /// The axis that is cut, counted from either end.
+    pub axis: i64,
+    /// The extent of each piece along the axis; together the whole.
+    pub sections: Vec<i64>,
+}
+
+/// The pieces as a tuple, in order.
+pub static SPLIT: OpDef =
+    OpDef::new("split", "pieces along an axis", X, infer, eval).pattern(OpPattern::Injective);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: SplitAttrs = cx.attrs()?;
+    let x = cx.tensor(0)?;
+    let axis = cx.axis(0, attrs.axis)?;
+    ensure!(!attrs.sections.is_empty(), "attribute `sections` must list at least one piece");
+    let total = attrs.sections.iter().try_fold(0i64, |total, &section| total.checked_add(section));
+    ensure!(
+        attrs.sections.iter().all(|&section| section >= 0)
+            && total.is_some_and(|total| cx.same(&x.shape[axis], &Dim::from(total))),
+        "attribute `sections` {:?} must add up to {}, the extent of axis {} of input `x`, \
+         which is {x}",
+        attrs.sections,
+        x.shape[axis],
+        attrs.axis
+    );
+    let mut pieces = Vec::with_capacity(attrs.sections.len());
+    for &section in &attrs.sections {
+        let mut dims = x.shape.to_vec();
+        dims[axis] = Dim::from(section);
+        pieces.push(cx.result(dims, x.dtype)?);
+    }
+    Ok(Type::tuple(pieces))
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&SPLIT, attrs, args)?;
+    let attrs: SplitAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let axis = axis_of(x, attrs.axis)?;
+    let strides = dense_strides(x.shape());
+    let mut start = 0;
+    let pieces: Vec<_> = cx
+        .shapes()
+        .map(|shape| {
+            let piece = pick(x.elements(), offsets(shape, &strides, start));
+            start += shape[axis] * strides[axis] as usize;
+            piece
+        })
+        .collect();
+    cx.results(pieces)
+}

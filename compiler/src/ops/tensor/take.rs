@@ -1,0 +1,105 @@
+//! `take`: elements or slices by their index along an axis (ONNX `Gather`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Dim, Type};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
+use crate::ops::relation::DTypes;
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+
+/// What `take` does with an index that is not within the axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TakeMode {
+    /// A negative index counts from the end, as in ONNX. One outside of `-extent..extent` is a fault
+    /// of the model: evaluation fails, and compiled code may read any element.
+    Fast,
+    /// The nearest index that is within the axis.
+    Clip,
+    /// The index modulo the extent.
+    Wrap,
+}
+
+impl TakeMode {
+    /// The position along an axis of that extent, or `None` if there is none.
+    fn position(self, index: i128, extent: usize) -> Option<usize> {
+        let extent = extent as i128;
+        let position = match self {
+            _ if extent == 0 => return None,
+            TakeMode::Fast if index < 0 => index + extent,
+            TakeMode::Fast => index,
+            TakeMode::Clip => index.clamp(0, extent - 1),
+            TakeMode::Wrap => index.rem_euclid(extent),
+        };
+        (0..extent).contains(&position).then_some(position as usize)
+    }
+}
+
+/// Attributes of `take`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakeAttrs {
+    /// The axis that is indexed, counted from either end.
+    pub axis: i64,
+    /// What is done with an index that is not within the axis.
+    pub mode: TakeMode,
+}
+
+/// The result's shape is that of `x` with the axis replaced by the shape of `indices`.
+pub static TAKE: OpDef = OpDef::new(
+    "take",
+    "slices by their index along an axis",
+    &[Input::required("x"), Input::required("indices")],
+    infer,
+    eval,
+)
+.pattern(OpPattern::Injective)
+.shape_value(shape_value);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: TakeAttrs = cx.attrs()?;
+    let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
+    let axis = cx.axis(0, attrs.axis)?;
+    let (before, after) = (&x.shape[..axis], &x.shape[axis + 1..]);
+    cx.result(before.iter().chain(indices.shape.iter()).chain(after).cloned(), x.dtype)
+}
+
+/// Only of vectors, as shapes are; the indices must be numbers.
+fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
+    let attrs: TakeAttrs = cx.attrs().ok()?;
+    let ((dims, ty), (indices, _)) = (values::value(cx, 0)?, values::value(cx, 1)?);
+    if ty.shape.rank() != 1 {
+        return None;
+    }
+    let position = |index: &Dim| attrs.mode.position(index.as_const()?.into(), dims.len());
+    let positions: Option<Vec<usize>> = indices.iter().map(position).collect();
+    values::picked(dims, positions?.into_iter())
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&TAKE, attrs, args)?;
+    let attrs: TakeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
+    let mut positions = Vec::with_capacity(cx.ints(1)?.len());
+    for &index in cx.ints(1)? {
+        positions.push(attrs.mode.position(index, split.extent).ok_or_else(|| {
+            EvalError::new(format!(
+                "index {index} is out of range for axis {} of input `x`, which is {}",
+                attrs.axis,
+                x.ty()
+            ))
+        })?);
+    }
+    let outer = if cx.len() == 0 { 0 } else { split.outer };
+    let positions = &positions;
+    let places = (0..outer).flat_map(|outer| {
+        positions.iter().flat_map(move |position| {
+            let start = (outer * split.extent + position) * split.inner;
+            start..start + split.inner
+        })
+    });
+    cx.result(pick(x.elements(), places))
+}

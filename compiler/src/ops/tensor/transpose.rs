@@ -1,0 +1,52 @@
+//! `transpose`: axes in another order (ONNX `Transpose`).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Type};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+
+/// Attributes of `transpose`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransposeAttrs {
+    /// For each axis of the result the axis of the argument that it is: every axis once.
+    pub axes: Vec<i64>,
+}
+
+/// The result's axis `i` is the argument's axis `axes[i]`.
+pub static TRANSPOSE: OpDef = OpDef::new("transpose", "the axes in another order", X, infer, eval)
+    .pattern(OpPattern::Injective);
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: TransposeAttrs = cx.attrs()?;
+    let x = cx.tensor(0)?;
+    let listed = cx.axis_mask(0, &attrs.axes)?;
+    ensure!(
+        listed.iter().all(|&listed| listed),
+        "axes {:?} must list each of the {} axes of input `x`, which is {x}",
+        attrs.axes,
+        listed.len()
+    );
+    let mut dims = Vec::with_capacity(listed.len());
+    for &axis in &attrs.axes {
+        dims.push(x.shape[cx.axis(0, axis)?].clone());
+    }
+    cx.result(dims, x.dtype)
+}
+
+fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&TRANSPOSE, attrs, args)?;
+    let attrs: TransposeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let dense = dense_strides(x.shape());
+    let strides: Vec<isize> = attrs
+        .axes
+        .iter()
+        .map(|&axis| Ok(dense[axis_of(x, axis)?]))
+        .collect::<Result<_, EvalError>>()?;
+    cx.result(pick(x.elements(), offsets(cx.shape(), &strides, 0)))
+}

@@ -1,0 +1,240 @@
+//! Options of passes: typed keys, registered where they are read, checked when a context is built.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::registry::Origin;
+use crate::diagnostics::{Problem, Report, suggest};
+
+/// A value of any type, as contexts hold it.
+pub(super) type AnyValue = Arc<dyn Any + Send + Sync>;
+
+/// What an option may hold: anything that serde can read, such as `bool`, `i64`, `String`, or a
+/// struct with `#[serde(default, deny_unknown_fields)]` for partial maps.
+pub trait ConfigValue: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Clone + Send + Sync + 'static> ConfigValue for T {}
+
+/// An option that passes read from the context: the only way to it, so that its type is known.
+///
+/// Made by [`register_pass_config_option!`](crate::register_pass_config_option).
+pub struct ConfigKey<T> {
+    name: &'static str,
+    default: fn() -> T,
+}
+
+impl<T: ConfigValue> ConfigKey<T> {
+    /// The key of a registered option.
+    #[doc(hidden)]
+    pub const fn new(name: &'static str, default: fn() -> T) -> ConfigKey<T> {
+        ConfigKey { name, default }
+    }
+
+    /// The option's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The value in contexts that do not set the option.
+    pub fn default_value(&self) -> T {
+        (self.default)()
+    }
+}
+
+impl<T> fmt::Debug for ConfigKey<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfigKey({})", self.name)
+    }
+}
+
+/// A registered option.
+pub struct ConfigEntry {
+    /// The option's name.
+    pub name: &'static str,
+    /// What it is for.
+    pub doc: &'static str,
+    /// Where it is defined.
+    pub origin: Origin,
+    type_name: fn() -> &'static str,
+    default: fn() -> String,
+    parse: fn(&serde_json::Value) -> Result<AnyValue, String>,
+}
+
+inventory::collect!(ConfigEntry);
+
+/// A type that can give a [`ConfigEntry`] its functions; keeps the macro's expansion short.
+#[doc(hidden)]
+pub trait ConfigOption {
+    /// The type of the option's value.
+    type Value: ConfigValue;
+    /// The value if the option is not set.
+    fn default_value() -> Self::Value;
+}
+
+impl ConfigEntry {
+    /// The entry of an option.
+    #[doc(hidden)]
+    pub const fn of<O: ConfigOption>(
+        name: &'static str,
+        doc: &'static str,
+        origin: Origin,
+    ) -> ConfigEntry {
+        ConfigEntry {
+            name,
+            doc,
+            origin,
+            type_name: short_type_name::<O::Value>,
+            default: || serde_json::to_string(&O::default_value()).unwrap_or_default(),
+            parse: |value| {
+                O::Value::deserialize(value)
+                    .map(|value| Arc::new(value) as AnyValue)
+                    .map_err(|error| error.to_string())
+            },
+        }
+    }
+
+    /// The type of the option's value.
+    pub fn type_name(&self) -> &'static str {
+        (self.type_name)()
+    }
+
+    /// The value if the option is not set, as JSON.
+    pub fn default_json(&self) -> String {
+        (self.default)()
+    }
+}
+
+impl fmt::Debug for ConfigEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfigEntry({}: {})", self.name, self.type_name())
+    }
+}
+
+fn short_type_name<T>() -> &'static str {
+    let name = std::any::type_name::<T>();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Every registered option of every linked crate, in the order of their names.
+pub fn list_configs() -> Vec<&'static ConfigEntry> {
+    let mut entries: Vec<&ConfigEntry> = inventory::iter::<ConfigEntry>().collect();
+    entries.sort_by_key(|entry| (entry.name, entry.origin));
+    entries
+}
+
+/// Options that were registered under one name in several places.
+pub(super) fn duplicates() -> Report {
+    let mut report = Report::new();
+    for pair in list_configs().windows(2).filter(|pair| pair[0].name == pair[1].name) {
+        report.push(Problem::new(format!(
+            "the option `{}` is registered in two places: {} and {}",
+            pair[0].name, pair[0].origin, pair[1].origin
+        )));
+    }
+    report
+}
+
+/// Checks values against the registered options; reports every problem in the order of the names.
+pub(super) fn check(
+    values: &IndexMap<String, serde_json::Value>,
+    report: &mut Report,
+) -> IndexMap<&'static str, AnyValue> {
+    let entries = list_configs();
+    let mut checked = IndexMap::new();
+    let mut names: Vec<&String> = values.keys().collect();
+    names.sort();
+    for name in names {
+        let known = || entries.iter().map(|entry| entry.name);
+        let Some(entry) = entries.iter().find(|entry| entry.name == name.as_str()) else {
+            let mut problem = Problem::new(format!("there is no option `{name}`"));
+            let all: Vec<&str> = known().collect();
+            problem = problem.help(match suggest(name, known()) {
+                Some(near) => format!("did you mean `{near}`? the options are {}", all.join(", ")),
+                None => format!("the options are {}", all.join(", ")),
+            });
+            report.push(problem);
+            continue;
+        };
+        match (entry.parse)(&values[name]) {
+            Ok(value) => {
+                checked.insert(entry.name, value);
+            }
+            Err(error) => {
+                let message = format!("option `{name}` takes {}: {error}", entry.type_name());
+                let problem = Problem::new(message);
+                report.push(match suggest_field(&error) {
+                    Some(field) => problem.help(format!("did you mean `{field}`?")),
+                    None => problem,
+                });
+            }
+        }
+    }
+    checked
+}
+
+/// The field that was meant in serde's ``unknown field `x`, expected one of `a`, `b` ``.
+fn suggest_field(error: &str) -> Option<&str> {
+    let mut quoted = error.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    suggest(unknown, quoted)
+}
+
+/// Registers an option of passes and defines the key that reads it.
+///
+/// ```
+/// niello::register_pass_config_option! {
+///     /// Whether to fuse my own operator.
+///     pub FUSE_MINE: bool = "example.fuse_mine";
+///     /// How many of them in a row.
+///     pub MINE_IN_A_ROW: u32 = "example.mine_in_a_row", default = 4;
+/// }
+/// # fn main() -> Result<(), niello::pass::PassError> {
+/// let cx = niello::pass::PassContext::builder().config(&FUSE_MINE, true).build()?;
+/// assert_eq!((cx.get(&FUSE_MINE), cx.get(&MINE_IN_A_ROW)), (true, 4));
+/// # Ok(())
+/// # }
+/// ```
+#[macro_export]
+macro_rules! register_pass_config_option {
+    ($(
+        $(#[doc = $doc:literal])*
+        $vis:vis $key:ident: $ty:ty = $name:literal $(, default = $default:expr)?;
+    )+) => {
+        $(
+            $(#[doc = $doc])*
+            $vis static $key: $crate::pass::ConfigKey<$ty> = {
+                struct Option_;
+                impl $crate::pass::__private::ConfigOption for Option_ {
+                    type Value = $ty;
+                    fn default_value() -> $ty {
+                        $crate::register_pass_config_option!(@default $($default)?)
+                    }
+                }
+                $crate::pass::__private::inventory::submit! {
+                    $crate::pass::ConfigEntry::of::<Option_>(
+                        $name,
+                        concat!($($doc, "\n",)* ""),
+                        $crate::pass::Origin::new(env!("CARGO_PKG_NAME"), file!(), line!()),
+                    )
+                }
+                $crate::pass::ConfigKey::new(
+                    $name,
+                    <Option_ as $crate::pass::__private::ConfigOption>::default_value,
+                )
+            };
+        )+
+    };
+    (@default $default:expr) => { $default };
+    (@default) => { ::core::default::Default::default() };
+    // One option, without the final semicolon.
+    ($(#[doc = $doc:literal])* $vis:vis $key:ident: $ty:ty = $name:literal $(, default = $default:expr)?) => {
+        $crate::register_pass_config_option! {
+            $(#[doc = $doc])* $vis $key: $ty = $name $(, default = $default)?;
+        }
+    };
+}

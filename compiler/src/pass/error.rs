@@ -1,0 +1,292 @@
+//! Why a pass, a context or a pipeline failed.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::diagnostics::{Diagnostic, Problem, Report};
+use crate::graph::TypeError;
+use crate::ir::{AttrError, ConstantError, GlobalVar};
+use crate::ops::EvalError;
+
+/// Any error that can be sent to another thread.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// The result of a pass.
+pub type Result<T, E = PassError> = std::result::Result<T, E>;
+
+/// A moment at which an instrument is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hook {
+    /// A context is entered.
+    EnterPassCtx,
+    /// A context is left.
+    ExitPassCtx,
+    /// Whether a pass is to run.
+    ShouldRun,
+    /// A pass is about to run.
+    RunBeforePass,
+    /// A pass has run.
+    RunAfterPass,
+    /// A pass has failed.
+    AfterPassFailed,
+    /// A pass was skipped.
+    BeforeSkippedPass,
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Hook::EnterPassCtx => "enter_pass_ctx",
+            Hook::ExitPassCtx => "exit_pass_ctx",
+            Hook::ShouldRun => "should_run",
+            Hook::RunBeforePass => "run_before_pass",
+            Hook::RunAfterPass => "run_after_pass",
+            Hook::AfterPassFailed => "after_pass_failed",
+            Hook::BeforeSkippedPass => "before_skipped_pass",
+        })
+    }
+}
+
+/// What went wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PassErrorKind {
+    /// The pass returned an error.
+    Failed(BoxError),
+    /// The pass panicked with that message.
+    Panicked(String),
+    /// The pass emitted diagnostics, at least one of which is an error or a bug.
+    Diagnostics(Vec<Diagnostic>),
+    /// An instrument failed or panicked in a hook.
+    Instrument {
+        /// The instrument's name.
+        instrument: String,
+        /// The hook.
+        hook: Hook,
+        /// What the instrument returned.
+        source: BoxError,
+    },
+    /// No registered pass has that name.
+    UnknownPass {
+        /// The name.
+        name: String,
+        /// The pass that requires it.
+        required_by: Option<String>,
+        /// The registered name that is nearest.
+        suggestion: Option<String>,
+    },
+    /// Two registered passes have the same name.
+    DuplicatePass {
+        /// The name.
+        name: String,
+        /// Where they are defined.
+        origins: Vec<String>,
+    },
+    /// Passes require each other; the first and the last are the same.
+    RequirementCycle(Vec<String>),
+    /// A context, a configuration or a pipeline has these problems.
+    Invalid(Report),
+    /// The module that the pass returned is malformed.
+    Verify(Report),
+    /// A context was left while one that was entered later is still active.
+    NotInnermost,
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: PassErrorKind,
+    /// Names of the passes it happened in, outermost first.
+    passes: Vec<String>,
+    function: Option<GlobalVar>,
+    secondary: Vec<PassError>,
+}
+
+/// Why a pass, a context or a pipeline failed, and where.
+#[derive(Debug)]
+pub struct PassError(Box<Inner>);
+
+impl PassError {
+    /// A failure of a pass, from any error or message.
+    pub fn new(error: impl Into<BoxError>) -> PassError {
+        // A pass that returns a boxed `PassError` of a pass it ran itself keeps its details.
+        match error.into().downcast::<PassError>() {
+            Ok(error) => *error,
+            Err(error) => PassErrorKind::Failed(error).into(),
+        }
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> &PassErrorKind {
+        &self.0.kind
+    }
+
+    /// Names of the passes it happened in, outermost first.
+    pub fn passes(&self) -> &[String] {
+        &self.0.passes
+    }
+
+    /// The function it is about, if it happened in a pass of functions.
+    pub fn function(&self) -> Option<&GlobalVar> {
+        self.0.function.as_ref()
+    }
+
+    /// What else went wrong while the first error was being handled.
+    pub fn secondary(&self) -> &[PassError] {
+        &self.0.secondary
+    }
+
+    /// Says that it happened in the pass of that name.
+    #[must_use]
+    pub(super) fn within(mut self, pass: &str) -> PassError {
+        self.0.passes.insert(0, pass.to_owned());
+        self
+    }
+
+    /// Says which function it is about, unless that is known.
+    #[must_use]
+    pub(super) fn about(mut self, function: &GlobalVar) -> PassError {
+        self.0.function.get_or_insert_with(|| function.clone());
+        self
+    }
+
+    /// Attaches an error that followed from handling this one.
+    #[must_use]
+    pub(super) fn followed_by(
+        mut self,
+        secondary: impl IntoIterator<Item = PassError>,
+    ) -> PassError {
+        self.0.secondary.extend(secondary);
+        self
+    }
+
+    /// An error from the payload of a panic.
+    pub(super) fn from_panic(payload: &(dyn std::any::Any + Send)) -> PassError {
+        PassErrorKind::Panicked(panic_message(payload)).into()
+    }
+}
+
+/// The message of a panic, if it has one.
+pub(super) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let message = payload
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned());
+    message.unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+impl fmt::Display for PassErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PassErrorKind::Failed(error) => write!(f, "{error}"),
+            PassErrorKind::Panicked(message) => write!(f, "panicked: {message}"),
+            PassErrorKind::Diagnostics(diagnostics) => {
+                for (index, diagnostic) in diagnostics.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str("; ")?;
+                    }
+                    write!(f, "{diagnostic}")?;
+                }
+                Ok(())
+            }
+            PassErrorKind::Instrument { instrument, hook, source } => {
+                write!(f, "instrument `{instrument}` failed in {hook}: {source}")
+            }
+            PassErrorKind::UnknownPass { name, required_by, suggestion } => {
+                write!(f, "there is no pass `{name}`")?;
+                if let Some(requirer) = required_by {
+                    write!(f, ", which `{requirer}` requires")?;
+                }
+                if let Some(suggestion) = suggestion {
+                    write!(f, "; did you mean `{suggestion}`?")?;
+                }
+                f.write_str(
+                    "; a crate of passes must be named once, as in `use my_passes as _;`, to be linked",
+                )
+            }
+            PassErrorKind::DuplicatePass { name, origins } => {
+                write!(f, "several passes are named `{name}`: {}", origins.join(" and "))
+            }
+            PassErrorKind::RequirementCycle(cycle) => {
+                write!(f, "passes require each other: {}", cycle.join(" → "))
+            }
+            PassErrorKind::Invalid(report) => write!(f, "{report}"),
+            PassErrorKind::Verify(report) => {
+                write!(f, "the pass returned a malformed module: {report}")
+            }
+            PassErrorKind::NotInnermost => f.write_str(
+                "a pass context was left while one that was entered later is still active",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for PassError {
+    /// `pass sequential > FoldConstant, function @main: message; then: what followed`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, passes, function, secondary } = &*self.0;
+        if !passes.is_empty() {
+            write!(f, "pass {}", passes.join(" > "))?;
+            if let Some(function) = function {
+                write!(f, ", function {function}")?;
+            }
+            f.write_str(": ")?;
+        }
+        write!(f, "{kind}")?;
+        for error in secondary {
+            write!(f, "; then: {error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for PassError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0.kind {
+            PassErrorKind::Failed(source) | PassErrorKind::Instrument { source, .. } => {
+                Some(&**source)
+            }
+            PassErrorKind::Invalid(report) | PassErrorKind::Verify(report) => Some(report),
+            PassErrorKind::Panicked(_)
+            | PassErrorKind::Diagnostics(_)
+            | PassErrorKind::UnknownPass { .. }
+            | PassErrorKind::DuplicatePass { .. }
+            | PassErrorKind::RequirementCycle(_)
+            | PassErrorKind::NotInnermost => None,
+        }
+    }
+}
+
+impl From<PassErrorKind> for PassError {
+    fn from(kind: PassErrorKind) -> PassError {
+        PassError(Box::new(Inner {
+            kind,
+            passes: Vec::new(),
+            function: None,
+            secondary: Vec::new(),
+        }))
+    }
+}
+
+macro_rules! from_errors {
+    ($($error:ty),*) => {
+        $(impl From<$error> for PassError {
+            fn from(error: $error) -> PassError {
+                PassError::new(error)
+            }
+        })*
+    };
+}
+
+from_errors!(TypeError, EvalError, AttrError, ConstantError, BoxError, String, &str);
+
+impl From<Report> for PassError {
+    fn from(report: Report) -> PassError {
+        PassErrorKind::Invalid(report).into()
+    }
+}
+
+impl From<Problem> for PassError {
+    fn from(problem: Problem) -> PassError {
+        Report::from(problem).into()
+    }
+}

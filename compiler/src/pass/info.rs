@@ -1,0 +1,344 @@
+//! What is known about a pass before it runs.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::{Pass, PassBody, PassRef, names};
+use crate::ir::IRModule;
+
+/// What a pass works on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum PassKind {
+    /// A whole module.
+    Module,
+    /// One graph function after the other.
+    Function,
+    /// One loop function after the other.
+    PrimFunc,
+    /// Other passes, in order.
+    Sequential,
+}
+
+impl fmt::Display for PassKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PassKind::Module => "module",
+            PassKind::Function => "function",
+            PassKind::PrimFunc => "prim_func",
+            PassKind::Sequential => "sequential",
+        })
+    }
+}
+
+/// A pass of which a program has one type: what the attribute macros make.
+pub trait NamedPass: PassBody + Sized {
+    /// The registered name.
+    const NAME: &'static str;
+
+    /// The pass, unless it needs configuration.
+    fn make_default() -> Option<PassRef>;
+}
+
+/// Makes a pass of type `P`, if that is `Default`.
+#[doc(hidden)]
+pub struct MakePass<P>(PhantomData<P>);
+
+impl<P> MakePass<P> {
+    /// Of this type there is one value.
+    pub const NEW: MakePass<P> = MakePass(PhantomData);
+}
+
+/// Found first by method resolution, for types that are `Default`.
+#[doc(hidden)]
+pub trait ByDefault {
+    /// The pass.
+    fn make_pass(&self) -> Option<PassRef>;
+}
+
+impl<P: PassBody + Default> ByDefault for MakePass<P> {
+    fn make_pass(&self) -> Option<PassRef> {
+        Some(PassRef::new(P::default()))
+    }
+}
+
+/// Found through one more reference, for the others.
+#[doc(hidden)]
+pub trait NoDefault {
+    /// No pass.
+    fn make_pass(&self) -> Option<PassRef>;
+}
+
+impl<P> NoDefault for &MakePass<P> {
+    fn make_pass(&self) -> Option<PassRef> {
+        None
+    }
+}
+
+/// A pass that another one needs to have run before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Requirement {
+    name: &'static str,
+    make: fn() -> Option<PassRef>,
+}
+
+impl Requirement {
+    /// Requires the pass of that type; needs no registry.
+    pub const fn of<P: NamedPass>() -> Requirement {
+        Requirement { name: P::NAME, make: P::make_default }
+    }
+
+    /// Requires the registered pass of that name.
+    pub const fn named(name: &'static str) -> Requirement {
+        Requirement { name, make: || None }
+    }
+
+    /// The name of what is required.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The required pass, unless only the registry knows it.
+    pub(super) fn make(&self) -> Option<PassRef> {
+        (self.make)()
+    }
+}
+
+/// Which results of earlier passes still hold after a pass that changed the module.
+#[derive(Clone, Debug)]
+pub enum Preserves {
+    /// Only those of the listed passes.
+    Only(Cow<'static, [Requirement]>),
+    /// All.
+    All,
+}
+
+impl Preserves {
+    /// None of them.
+    pub const NONE: Preserves = Preserves::Only(Cow::Borrowed(&[]));
+
+    /// Whether the result of the pass of that name still holds.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            Preserves::All => true,
+            Preserves::Only(list) => list.iter().any(|kept| names::same(kept.name(), name)),
+        }
+    }
+}
+
+/// What is known about a pass before it runs: its name, the least level at which it is enabled,
+/// and the passes it needs.
+#[derive(Clone, Debug)]
+pub struct PassInfo {
+    name: Cow<'static, str>,
+    kind: PassKind,
+    opt_level: u8,
+    required: Cow<'static, [Requirement]>,
+    preserves: Preserves,
+    summary: Cow<'static, str>,
+    holds: Option<fn(&IRModule) -> bool>,
+}
+
+/// The fields of a [`PassInfo`] that is made when the program is compiled; the attribute macros
+/// fill it in.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct StaticPassInfo {
+    /// The name; must be valid.
+    pub name: &'static str,
+    /// What the pass works on.
+    pub kind: PassKind,
+    /// The least level at which it is enabled.
+    pub opt_level: u8,
+    /// What it needs.
+    pub required: &'static [Requirement],
+    /// What it keeps, or `None` for everything.
+    pub preserves: Option<&'static [Requirement]>,
+    /// The first line of its documentation.
+    pub summary: &'static str,
+    /// Whether what it establishes holds already.
+    pub holds: Option<fn(&IRModule) -> bool>,
+}
+
+impl PassInfo {
+    /// The description of a pass of a whole module that needs nothing; refine it with
+    /// [`requiring`](Self::requiring) and the like.
+    ///
+    /// # Errors
+    ///
+    /// If the name is empty or has blanks or any of `,(){}=`, which textual pipelines need.
+    pub fn new(name: impl Into<String>, opt_level: u8) -> Result<PassInfo, InvalidPassName> {
+        let name = name.into();
+        if !names::is_valid(&name) {
+            return Err(InvalidPassName(name));
+        }
+        Ok(PassInfo {
+            name: Cow::Owned(name),
+            kind: PassKind::Module,
+            opt_level,
+            required: Cow::Borrowed(&[]),
+            preserves: Preserves::NONE,
+            summary: Cow::Borrowed(""),
+            holds: None,
+        })
+    }
+
+    /// The description of a pass that is known when the program is compiled.
+    #[doc(hidden)]
+    pub const fn from_static(info: StaticPassInfo) -> PassInfo {
+        PassInfo {
+            name: Cow::Borrowed(info.name),
+            kind: info.kind,
+            opt_level: info.opt_level,
+            required: Cow::Borrowed(info.required),
+            preserves: match info.preserves {
+                Some(kept) => Preserves::Only(Cow::Borrowed(kept)),
+                None => Preserves::All,
+            },
+            summary: Cow::Borrowed(info.summary),
+            holds: info.holds,
+        }
+    }
+
+    /// Adds passes that must have run before this one.
+    #[must_use]
+    pub fn requiring(mut self, required: impl IntoIterator<Item = Requirement>) -> PassInfo {
+        self.required.to_mut().extend(required);
+        self
+    }
+
+    /// Says which earlier results still hold after this pass, even if it changes the module.
+    #[must_use]
+    pub fn preserving(mut self, preserves: Preserves) -> PassInfo {
+        self.preserves = preserves;
+        self
+    }
+
+    /// Says in one line what the pass does.
+    #[must_use]
+    pub fn describing(mut self, summary: impl Into<String>) -> PassInfo {
+        self.summary = Cow::Owned(summary.into());
+        self
+    }
+
+    pub(super) fn with_kind(mut self, kind: PassKind) -> PassInfo {
+        self.kind = kind;
+        self
+    }
+
+    /// The name: what contexts, instruments and textual pipelines call the pass.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the pass works on.
+    pub fn kind(&self) -> PassKind {
+        self.kind
+    }
+
+    /// The least level of the context at which a [`Sequential`](super::Sequential) runs the pass.
+    pub fn opt_level(&self) -> u8 {
+        self.opt_level
+    }
+
+    /// The passes that must have run before this one.
+    pub fn required(&self) -> &[Requirement] {
+        &self.required
+    }
+
+    /// Which earlier results still hold after this pass.
+    pub fn preserves(&self) -> &Preserves {
+        &self.preserves
+    }
+
+    /// One line about what the pass does; may be empty.
+    pub fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// Whether what the pass establishes is known to hold, so that it need not run.
+    pub fn holds(&self, module: &IRModule) -> bool {
+        self.holds.is_some_and(|holds| holds(module))
+    }
+}
+
+impl fmt::Display for PassInfo {
+    /// `The meta data of the pass - pass name: N, opt_level: L, required passes: [A, B]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let required: Vec<&str> = self.required.iter().map(Requirement::name).collect();
+        write!(
+            f,
+            "The meta data of the pass - pass name: {}, opt_level: {}, required passes: [{}]",
+            self.name,
+            self.opt_level,
+            required.join(", ")
+        )
+    }
+}
+
+/// A name that no pass can have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InvalidPassName(pub String);
+
+impl fmt::Display for InvalidPassName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` cannot be the name of a pass: a name has at least one letter, and neither blanks nor any of , ( ) {{ }} =",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for InvalidPassName {}
+
+impl fmt::Display for dyn Pass {
+    /// `Run Function pass: FoldConstant at the optimization level 2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.info();
+        let (name, level) = (info.name(), info.opt_level());
+        match info.kind() {
+            PassKind::Module => {
+                write!(f, "Run Module pass: {name} at the optimization level {level}")
+            }
+            PassKind::Function => {
+                write!(f, "Run Function pass: {name} at the optimization level {level}")
+            }
+            PassKind::PrimFunc => write!(f, "PrimFuncPass({name}, opt_level={level})"),
+            PassKind::Sequential => {
+                let names: Vec<&str> =
+                    self.members().iter().map(|pass| pass.info().name()).collect();
+                write!(
+                    f,
+                    "Run Sequential pass: {name} at the optimization level {level}. The passes will be executed are: [{}]",
+                    names.join(" ")
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn info_has_what_it_was_given() {
+        // Case 8.
+        let info = PassInfo::new("xyz", 1).unwrap().requiring([Requirement::named("InferType")]);
+        assert_eq!((info.name(), info.opt_level(), info.kind()), ("xyz", 1, PassKind::Module));
+        assert_eq!(info.required()[0].name(), "InferType");
+        assert_eq!(
+            info.to_string(),
+            "The meta data of the pass - pass name: xyz, opt_level: 1, required passes: [InferType]"
+        );
+    }
+
+    #[test]
+    fn names_that_a_textual_pipeline_could_not_spell_are_refused() {
+        for name in ["", " FoldExplicitPadding", "a b", "a,b", "f(x)", "p{", "k=v"] {
+            assert_eq!(PassInfo::new(name, 0).unwrap_err(), InvalidPassName(name.to_owned()));
+        }
+        assert!(PassInfo::new("tir.UnrollLoop", 0).is_ok());
+    }
+}

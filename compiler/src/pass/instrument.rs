@@ -1,0 +1,189 @@
+//! Instruments: what watches passes, and may keep one from running.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::error::panic_message;
+use super::{BoxError, Hook, PassError, PassErrorKind, PassInfo, Result};
+use crate::ir::IRModule;
+
+/// What a hook returns.
+pub type HookResult<T = ()> = std::result::Result<T, BoxError>;
+
+/// Watches the passes of a context.
+///
+/// Every hook may be left out, and is called in the order in which instruments were registered,
+/// before and after alike. Instruments are shared by contexts and threads: hooks take `&self`, and
+/// state is behind a mutex or atomic. A hook may run passes itself, or change the context's
+/// instruments; that takes effect with the next pass.
+pub trait PassInstrument: Send + Sync {
+    /// The name in messages; the type's own by default.
+    fn name(&self) -> &str {
+        let name = std::any::type_name::<Self>();
+        name.rsplit("::").next().unwrap_or(name)
+    }
+
+    /// A context with this instrument is about to become the current one.
+    ///
+    /// # Errors
+    ///
+    /// The context is not entered, and loses its instruments.
+    fn enter_pass_ctx(&self) -> HookResult {
+        Ok(())
+    }
+
+    /// A context with this instrument is no longer the current one.
+    ///
+    /// # Errors
+    ///
+    /// Later instruments are not told, and the context loses its instruments.
+    fn exit_pass_ctx(&self) -> HookResult {
+        Ok(())
+    }
+
+    /// Whether a pass is to run. All instruments are asked, and all must agree; for passes that the
+    /// context or another pass requires none is.
+    ///
+    /// # Errors
+    ///
+    /// The pass does not run, and the error is returned in its place.
+    fn should_run(&self, module: &IRModule, info: &PassInfo) -> HookResult<bool> {
+        let _ = (module, info);
+        Ok(true)
+    }
+
+    /// A pass is about to run on `module`.
+    ///
+    /// # Errors
+    ///
+    /// The pass does not run, and the error is returned in its place.
+    fn run_before_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        let _ = (module, info);
+        Ok(())
+    }
+
+    /// A pass has run and returned `module`.
+    ///
+    /// # Errors
+    ///
+    /// The pass's result is lost, and the error is returned in its place.
+    fn run_after_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        let _ = (module, info);
+        Ok(())
+    }
+
+    /// A pass that was about to run did not return a module; in place of
+    /// [`run_after_pass`](Self::run_after_pass).
+    ///
+    /// # Errors
+    ///
+    /// The error is attached to the pass's.
+    fn after_pass_failed(&self, info: &PassInfo, error: &PassError) -> HookResult {
+        let _ = (info, error);
+        Ok(())
+    }
+
+    /// An instrument kept a pass from running.
+    ///
+    /// # Errors
+    ///
+    /// The error is returned in place of the unchanged module.
+    fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        let _ = (module, info);
+        Ok(())
+    }
+}
+
+/// A shared instrument.
+pub type InstrumentRef = Arc<dyn PassInstrument>;
+
+/// A list of instruments that does not change while it is gone through.
+pub(super) type Instruments = Arc<[InstrumentRef]>;
+
+/// Calls one hook of one instrument; a panic is an error.
+pub(super) fn call<T>(
+    instrument: &InstrumentRef,
+    hook: Hook,
+    body: impl FnOnce(&dyn PassInstrument) -> HookResult<T>,
+) -> Result<T> {
+    let source = match catch_unwind(AssertUnwindSafe(|| body(&**instrument))) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(error)) => error,
+        Err(payload) => format!("panicked: {}", panic_message(&*payload)).into(),
+    };
+    let instrument = instrument.name().to_owned();
+    Err(PassErrorKind::Instrument { instrument, hook, source }.into())
+}
+
+/// Enters all; if one fails, those before it are left again, last first.
+pub(super) fn enter_all(list: &Instruments) -> Result<()> {
+    for (index, instrument) in list.iter().enumerate() {
+        if let Err(error) = call(instrument, Hook::EnterPassCtx, |i| i.enter_pass_ctx()) {
+            let secondary = list[..index].iter().rev().filter_map(|entered| {
+                call(entered, Hook::ExitPassCtx, |i| i.exit_pass_ctx()).err()
+            });
+            return Err(error.followed_by(secondary.collect::<Vec<_>>()));
+        }
+    }
+    Ok(())
+}
+
+/// Leaves all, up to the first that fails.
+pub(super) fn exit_all(list: &Instruments) -> Result<()> {
+    list.iter()
+        .try_for_each(|instrument| call(instrument, Hook::ExitPassCtx, |i| i.exit_pass_ctx()))
+}
+
+/// Asks whether a pass is to run, unless it must, and announces it if so.
+pub(super) fn before_pass(
+    list: &Instruments,
+    module: &IRModule,
+    info: &PassInfo,
+    must_run: bool,
+) -> Result<bool> {
+    let mut run = true;
+    if !must_run {
+        for instrument in list.iter() {
+            run &= call(instrument, Hook::ShouldRun, |i| i.should_run(module, info))?;
+        }
+    }
+    for (index, instrument) in list.iter().enumerate() {
+        if !run {
+            call(instrument, Hook::BeforeSkippedPass, |i| i.before_skipped_pass(module, info))?;
+            continue;
+        }
+        if let Err(error) =
+            call(instrument, Hook::RunBeforePass, |i| i.run_before_pass(module, info))
+        {
+            // Those that were told that it runs are told that it does not.
+            return Err(after_failure(&list[..index], info, error));
+        }
+    }
+    Ok(run)
+}
+
+/// Says that a pass has returned `module`.
+pub(super) fn after_pass(list: &Instruments, module: &IRModule, info: &PassInfo) -> Result<()> {
+    for (index, instrument) in list.iter().enumerate() {
+        if let Err(error) = call(instrument, Hook::RunAfterPass, |i| i.run_after_pass(module, info))
+        {
+            return Err(after_failure(&list[index + 1..], info, error));
+        }
+    }
+    Ok(())
+}
+
+/// Says that a pass has failed, to all, and returns the error with what failed meanwhile.
+pub(super) fn after_failure(
+    list: &[InstrumentRef],
+    info: &PassInfo,
+    error: PassError,
+) -> PassError {
+    let secondary: Vec<PassError> = list
+        .iter()
+        .filter_map(|instrument| {
+            call(instrument, Hook::AfterPassFailed, |i| i.after_pass_failed(info, &error)).err()
+        })
+        .collect();
+    error.followed_by(secondary)
+}

@@ -1,0 +1,207 @@
+//! Which context is current: a stack per thread.
+//!
+//! Hooks of instruments run while nothing of the stack is borrowed, so they may enter and leave
+//! contexts themselves.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+
+use super::instrument::{Instruments, enter_all, exit_all};
+use super::{PassContext, PassError, PassErrorKind, Result};
+
+struct Entry {
+    cx: PassContext,
+    token: u64,
+    hooks: Hooks,
+    /// Left out of order: goes as soon as it is the innermost.
+    closed: bool,
+}
+
+/// Whether instruments are told when an entry is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hooks {
+    Run,
+    None,
+}
+
+thread_local! {
+    static STACK: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static NEXT_TOKEN: Cell<u64> = const { Cell::new(0) };
+    static DEFAULT: PassContext = PassContext::default();
+    static DEFERRED: RefCell<Vec<PassError>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `f` on this thread's stack; `None` if the thread is ending.
+fn with_stack<T>(f: impl FnOnce(&mut Vec<Entry>) -> T) -> Option<T> {
+    STACK.try_with(|stack| f(&mut stack.borrow_mut())).ok()
+}
+
+fn push(cx: PassContext, hooks: Hooks) -> u64 {
+    let token = NEXT_TOKEN.with(|next| next.replace(next.get() + 1));
+    with_stack(|stack| stack.push(Entry { cx, token, hooks, closed: false }));
+    token
+}
+
+/// Takes the entry of that token off the stack, with the ones above it if `deeper`, and those left
+/// earlier that it covered. Innermost first.
+fn pop(token: u64, deeper: bool) -> Result<Vec<Entry>> {
+    with_stack(|stack| {
+        let Some(position) = stack.iter().rposition(|entry| entry.token == token) else {
+            // A scope around it has ended already.
+            return Ok(Vec::new());
+        };
+        if position + 1 < stack.len() && !deeper {
+            stack[position].closed = true;
+            return Err(PassErrorKind::NotInnermost.into());
+        }
+        let mut popped: Vec<Entry> = stack.drain(position..).rev().collect();
+        while stack.last().is_some_and(|entry| entry.closed) {
+            popped.extend(stack.pop());
+        }
+        Ok(popped)
+    })
+    .unwrap_or_else(|| Ok(Vec::new()))
+}
+
+fn leave(token: u64, deeper: bool) -> Result<()> {
+    let mut errors = Vec::new();
+    for entry in pop(token, deeper)?.into_iter().filter(|entry| entry.hooks == Hooks::Run) {
+        if let Err(error) = exit_all(&entry.cx.instruments()) {
+            entry.cx.set_instruments(Instruments::default());
+            errors.push(error);
+        }
+    }
+    let mut errors = errors.into_iter();
+    match errors.next() {
+        None => Ok(()),
+        Some(first) => Err(first.followed_by(errors)),
+    }
+}
+
+/// Errors of contexts that were left by dropping their guard, which cannot return them; on this
+/// thread, oldest first.
+pub fn take_deferred_errors() -> Vec<PassError> {
+    DEFERRED.try_with(|errors| std::mem::take(&mut *errors.borrow_mut())).unwrap_or_default()
+}
+
+/// Keeps a context current; leaves it when dropped. Stays on its thread.
+#[must_use = "the context is left as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct ScopeGuard {
+    token: u64,
+    deeper: bool,
+    left: bool,
+    not_send: PhantomData<*const ()>,
+}
+
+impl ScopeGuard {
+    /// Leaves the context and says what went wrong, which dropping the guard cannot.
+    ///
+    /// # Errors
+    ///
+    /// If an instrument's exit hook fails: the context loses its instruments. Or if a context that
+    /// was entered later is still active: nothing happens until that one is left.
+    pub fn exit(mut self) -> Result<()> {
+        self.left = true;
+        leave(self.token, self.deeper)
+    }
+}
+
+impl Drop for ScopeGuard {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        if let Err(error) = leave(self.token, self.deeper) {
+            // If the thread is ending there is nobody left to tell.
+            let _ = DEFERRED.try_with(|errors| errors.borrow_mut().push(error));
+        }
+    }
+}
+
+/// Keeps a context current without telling instruments.
+#[must_use = "the context is no longer current as soon as the guard is dropped"]
+#[derive(Debug)]
+pub struct AttachGuard {
+    token: Option<u64>,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for AttachGuard {
+    fn drop(&mut self) {
+        // An attached entry has no hooks; whatever was entered and not left above it goes with it.
+        if let Some(token) = self.token
+            && let Err(error) = leave(token, true)
+        {
+            let _ = DEFERRED.try_with(|errors| errors.borrow_mut().push(error));
+        }
+    }
+}
+
+impl PassContext {
+    /// The innermost context that this thread has entered, else the thread's own default one.
+    pub fn current() -> PassContext {
+        with_stack(|stack| stack.last().map(|entry| entry.cx.clone()))
+            .flatten()
+            .or_else(|| DEFAULT.try_with(PassContext::clone).ok())
+            .unwrap_or_default()
+    }
+
+    /// How many contexts this thread has entered and not left.
+    pub fn depth() -> usize {
+        with_stack(|stack| stack.len()).unwrap_or(0)
+    }
+
+    /// Makes this the current context of the thread until the guard goes. Instruments' enter hooks
+    /// run before, and exit hooks after, so both see the outer context as the current one.
+    ///
+    /// # Errors
+    ///
+    /// If an enter hook fails: those before it are left again, the context loses its instruments
+    /// and does not become current.
+    pub fn enter(&self) -> Result<ScopeGuard> {
+        let list = self.instruments();
+        if let Err(error) = enter_all(&list) {
+            self.set_instruments(Instruments::default());
+            return Err(error);
+        }
+        let token = push(self.clone(), Hooks::Run);
+        Ok(ScopeGuard { token, deeper: false, left: false, not_send: PhantomData })
+    }
+
+    /// Runs `body` with this as the current context. However it ends, the stack is afterwards as it
+    /// was before.
+    ///
+    /// # Errors
+    ///
+    /// Those of `body`, then of entering and leaving; what fails after the body has failed is
+    /// [secondary](PassError::secondary).
+    pub fn scope<T>(&self, body: impl FnOnce(&PassContext) -> Result<T>) -> Result<T> {
+        let mut guard = self.enter()?;
+        // Guards that the body forgot do not outlive the scope.
+        guard.deeper = true;
+        let result = body(self);
+        match (result, guard.exit()) {
+            (Ok(value), Ok(())) => Ok(value),
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), exit) => Err(error.followed_by(exit.err())),
+        }
+    }
+
+    /// Makes this the current context of a worker thread, without telling instruments: they were
+    /// told on the thread that entered it.
+    pub fn attach(&self) -> AttachGuard {
+        let token = push(self.clone(), Hooks::None);
+        AttachGuard { token: Some(token), not_send: PhantomData }
+    }
+
+    /// Makes this what [`current`](Self::current) returns if the current context is the same one,
+    /// so that what is said there goes to this one's sink.
+    pub(super) fn install(&self) -> AttachGuard {
+        if PassContext::current().same(self) {
+            self.attach()
+        } else {
+            AttachGuard { token: None, not_send: PhantomData }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Direct convolution in register tiles.
+//!
+//! Pixels of a tile are broadcast from the image and multiplied by vectors of output channels from
+//! weights that are packed in the order in which they are read; depthwise convolution has vectors
+//! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
+
+use super::emit::Emitter;
+use super::machine::split_even;
+use super::nest::{block, zero_halo};
+use super::tile::{Columns, Rows, Tile};
+use crate::ir::{BufferSpec, DType};
+use crate::te::{Anchor, StageId};
+use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
+
+/// Channels of one block of the image's layout.
+pub const CHANNEL_BLOCK: i64 = 16;
+
+/// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
+/// would be mostly padding.
+pub const MIN_BLOCKED_CHANNELS: i64 = 8;
+
+/// Bytes of weights up to which they are swept once for each tile of pixels; beyond, they would not
+/// stay in the second cache level, and the pixels are swept once for each panel of weights.
+const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
+
+/// Most taps of a depthwise convolution that are written out.
+const MAX_UNROLLED_TAPS: i64 = 25;
+
+/// Geometry of a convolution.
+struct Conv {
+    root: StageId,
+    inner: StageId,
+    data: BufferId,
+    weight: BufferId,
+    batch: i64,
+    /// Input and output channels of one group.
+    in_channels: i64,
+    out_channels: i64,
+    groups: i64,
+    kernel: [i64; 2],
+    output: [i64; 2],
+    strides: [i64; 2],
+    padding: [i64; 2],
+    dilation: [i64; 2],
+}
+
+/// The zero border a convolution needs along an axis: before and after.
+pub fn halo_needed(
+    input: i64,
+    output: i64,
+    kernel: i64,
+    stride: i64,
+    padding: i64,
+    dilation: i64,
+) -> (i64, i64) {
+    let last = (output - 1) * stride + (kernel - 1) * dilation - padding;
+    (padding.max(0), (last + 1 - input).max(0))
+}
+
+impl Emitter {
+    /// The loops of a convolution of floats with constant weights; `None` if its groups fit no
+    /// vector.
+    pub(super) fn emit_conv2d(
+        &mut self,
+        root: StageId,
+        inner: StageId,
+        anchor: &Anchor,
+    ) -> Option<Stmt> {
+        let Anchor::Conv2d { data, weight, strides, padding, dilation, groups } = anchor else {
+            return None;
+        };
+        let (data, weight) = (*data, *weight);
+        if self.dag.dtype(inner) != DType::F32 || self.dag.dtype(data) != DType::F32 {
+            return None;
+        }
+        let weight_buffer = *self.materialised.get(&weight)?;
+        let constant = self.func.param_of(weight_buffer)?.kind == ParamKind::Constant;
+        let fresh = self.func.buffers[weight_buffer].spec.is_dense();
+        if !constant || !fresh {
+            return None;
+        }
+        let (d, w, o) = (self.dag.shape(data), self.dag.shape(weight), self.dag.shape(inner));
+        let conv = Conv {
+            root,
+            inner,
+            data: *self.materialised.get(&data)?,
+            weight: weight_buffer,
+            batch: o[0],
+            in_channels: w[1],
+            out_channels: o[1] / groups,
+            groups: *groups,
+            kernel: [w[2], w[3]],
+            output: [o[2], o[3]],
+            strides: *strides,
+            padding: *padding,
+            dilation: *dilation,
+        };
+        if o.contains(&0) || d.contains(&0) || w.contains(&0) {
+            return None;
+        }
+        let lanes = self.machine.lanes(DType::F32);
+        let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
+        if depthwise {
+            return Some(self.depthwise(conv, lanes));
+        }
+        let blocks_fit = conv.in_channels % CHANNEL_BLOCK == 0 && conv.out_channels % lanes == 0;
+        if conv.groups > 1 && !blocks_fit {
+            return None;
+        }
+        Some(self.direct(conv, lanes))
+    }
+
+    /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
+    fn image(&mut self, conv: &mut Conv, blocked: bool) -> Stmt {
+        let spec = &self.func.buffers[conv.data].spec;
+        let shape = spec.shape().to_vec();
+        let needed: Vec<(i64, i64)> = (0..2)
+            .map(|axis| {
+                halo_needed(
+                    shape[axis + 2],
+                    conv.output[axis],
+                    conv.kernel[axis],
+                    conv.strides[axis],
+                    conv.padding[axis],
+                    conv.dilation[axis],
+                )
+            })
+            .collect();
+        let halo_fits = needed
+            .iter()
+            .zip(&spec.halo()[2..])
+            .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after);
+        let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
+        let planar = spec.blocking().is_empty();
+        if halo_fits && (is_blocked || (planar && !blocked)) {
+            return Stmt::nop();
+        }
+        let spec = if blocked {
+            BufferSpec::nchwc(&shape, CHANNEL_BLOCK, &needed)
+        } else {
+            BufferSpec::dense(&shape).with_halo(2, needed[0].0, needed[0].1).with_halo(
+                3,
+                needed[1].0,
+                needed[1].1,
+            )
+        };
+        let from = conv.data;
+        let copy = self.func.local("image", DType::F32, spec.clone());
+        self.scratch.push(copy);
+        conv.data = copy;
+        let border = zero_halo(&mut self.func, copy);
+        let fill = self.copy(from, copy);
+        Stmt::seq([border, Stmt::block("image", fill)])
+    }
+
+    fn direct(&mut self, mut conv: Conv, lanes: i64) -> Stmt {
+        let in_total = conv.in_channels * conv.groups;
+        let image = self.image(&mut conv, in_total >= MIN_BLOCKED_CHANNELS);
+        let blocked = block(&self.func.buffers[conv.data].spec, 1).is_some();
+
+        // Columns of a panel: as many vectors as waste the fewest channels.
+        let vectors = panel_vectors(conv.out_channels, lanes, self.machine.registers);
+        let panel = if conv.groups > 1 && conv.out_channels % (vectors * lanes) != 0 {
+            lanes
+        } else {
+            vectors * lanes
+        };
+        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        let dims: &[(usize, i64)] = if blocked {
+            &[(0, panel), (1, CHANNEL_BLOCK), (2, 1), (3, 1), (1, 1), (0, 1)]
+        } else {
+            &[(0, panel), (1, 1), (2, 1), (3, 1), (0, 1)]
+        };
+        self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, dims);
+
+        let weight_bytes = shape.iter().product::<i64>() * 4;
+        let panels_inside = weight_bytes <= MAX_RESIDENT_WEIGHTS;
+        let (full, rest) = (conv.out_channels / panel, conv.out_channels % panel);
+        let mut runs = Vec::new();
+        for (first, count, columns) in [
+            (0, full, Columns::new(panel, lanes)),
+            (full * panel, i64::from(rest > 0), Columns::new(rest.max(1), lanes)),
+        ] {
+            if count > 0 {
+                runs.push((first, count, columns));
+            }
+        }
+        let rows = self.tiles(&conv, Columns::new(panel, lanes).vectors);
+        let body = if panels_inside {
+            let tiles: Vec<Stmt> = rows
+                .into_iter()
+                .map(|tile| {
+                    self.over_tiles(tile, &mut |emitter, y, x| {
+                        let panels: Vec<Stmt> = runs
+                            .iter()
+                            .map(|&run| {
+                                emitter.over_panels(&conv, run, panel, &mut |emitter, n, g, o| {
+                                    emitter.tile(&conv, blocked, tile, run.2, [n, g, o, y, x])
+                                })
+                            })
+                            .collect();
+                        Stmt::seq(panels)
+                    })
+                })
+                .collect();
+            Stmt::seq(tiles)
+        } else {
+            let panels: Vec<Stmt> = runs
+                .iter()
+                .map(|&run| {
+                    self.over_panels(&conv, run, panel, &mut |emitter, n, g, o| {
+                        let tiles: Vec<Stmt> = rows
+                            .iter()
+                            .map(|&tile| {
+                                emitter.over_tiles(tile, &mut |emitter, y, x| {
+                                    emitter.tile(&conv, blocked, tile, run.2, [n, g, o, y, x])
+                                })
+                            })
+                            .collect();
+                        Stmt::seq(tiles)
+                    })
+                })
+                .collect();
+            Stmt::seq(panels)
+        };
+        Stmt::seq([image, body])
+    }
+
+    /// Tiles that cover the output: rows and columns are each split evenly.
+    fn tiles(&self, conv: &Conv, vectors: i64) -> Vec<TileRun> {
+        let most = self.machine.tile_rows(vectors);
+        let mut tiles = Vec::new();
+        let mut x0 = 0;
+        for (x_count, x_size) in split_even(conv.output[1], most) {
+            let mut y0 = 0;
+            for (y_count, y_size) in split_even(conv.output[0], (most / x_size).max(1)) {
+                tiles.push(TileRun { y: (y0, y_count, y_size), x: (x0, x_count, x_size) });
+                y0 += y_count * y_size;
+            }
+            x0 += x_count * x_size;
+        }
+        tiles
+    }
+
+    /// Loops over the tiles of one size; `body` is handed the first pixel.
+    fn over_tiles(
+        &mut self,
+        tile: TileRun,
+        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let (y, y_var) = self.counter("y", tile.y.1);
+        let (x, x_var) = self.counter("x", tile.x.1);
+        let stmt = body(self, &(y * tile.y.2 + tile.y.0), &(x * tile.x.2 + tile.x.0));
+        around(y_var, tile.y.1, around(x_var, tile.x.1, stmt))
+    }
+
+    /// Loops over batch, groups and the panels of a run; `body` is handed those, the panel as its
+    /// first output channel in the group.
+    fn over_panels(
+        &mut self,
+        conv: &Conv,
+        (first, count, _): (i64, i64, Columns),
+        panel: i64,
+        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let (n, n_var) = self.counter("n", conv.batch);
+        let (g, g_var) = self.counter("g", conv.groups);
+        let (o, o_var) = self.counter("o", count);
+        let stmt = body(self, &n, &g, &(o * panel + first));
+        around(n_var, conv.batch, around(g_var, conv.groups, around(o_var, count, stmt)))
+    }
+
+    /// One register tile: batch, group, first output channel in the group, first pixel.
+    fn tile(
+        &mut self,
+        conv: &Conv,
+        blocked: bool,
+        run: TileRun,
+        columns: Columns,
+        [n, g, o, y, x]: [&PrimExpr; 5],
+    ) -> Stmt {
+        let rows = Rows { outer: run.y.2, inner: run.x.2 };
+        let tile = Tile::new(self, rows, columns, DType::F32);
+        let first = g.clone() * conv.out_channels + o.clone();
+        let clear = tile.clear(self);
+        let [sy, sx] = conv.strides;
+        let [dy, dx] = conv.dilation;
+        let [py, px] = conv.padding;
+        let (data, weight) = (conv.data, conv.weight);
+        let step = |emitter: &mut Emitter, c: PrimExpr, ky: PrimExpr, kx: PrimExpr| {
+            let channel = g.clone() * conv.in_channels + c.clone();
+            let weights = |emitter: &Emitter, column: PrimExpr| {
+                let o = first.clone() + column;
+                emitter.func.load(weight, [o, c.clone(), ky.clone(), kx.clone()])
+            };
+            let pixel = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, _: PrimExpr| {
+                let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
+                let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
+                emitter.func.load(data, [n.clone(), channel.clone(), y, x])
+            };
+            tile.multiply_add(emitter, &weights, &pixel)
+        };
+        let mut sums = Vec::new();
+        if blocked {
+            let (blocks, rest) =
+                (conv.in_channels / CHANNEL_BLOCK, conv.in_channels % CHANNEL_BLOCK);
+            for (first, blocks, size) in
+                [(0, blocks, CHANNEL_BLOCK), (blocks * CHANNEL_BLOCK, i64::from(rest > 0), rest)]
+            {
+                if blocks > 0 {
+                    sums.push(self.taps(conv, first, blocks, size, &step));
+                }
+            }
+        } else {
+            sums.push(self.taps(conv, 0, conv.in_channels, 1, &step));
+        }
+        let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
+            vec![
+                n.clone(),
+                first.clone() + column,
+                y.clone() + dy_.clone(),
+                x.clone() + dx_.clone(),
+            ]
+        };
+        let store = tile.store(self, conv.root, conv.inner, &index);
+        tile.wrap(Stmt::seq([clear, Stmt::seq(sums), store]))
+    }
+
+    /// Loops over blocks of input channels, taps, and the channels of a block.
+    fn taps(
+        &mut self,
+        conv: &Conv,
+        first: i64,
+        blocks: i64,
+        size: i64,
+        step: &dyn Fn(&mut Emitter, PrimExpr, PrimExpr, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let (b, b_var) = self.counter("cb", blocks);
+        let (ky, ky_var) = self.counter("ky", conv.kernel[0]);
+        let (kx, kx_var) = self.counter("kx", conv.kernel[1]);
+        let (c, c_var) = self.counter("c", size);
+        let stmt = step(self, b * size + first + c, ky, kx);
+        let stmt = around(kx_var, conv.kernel[1], around(c_var, size, stmt));
+        around(b_var, blocks, around(ky_var, conv.kernel[0], stmt))
+    }
+
+    fn depthwise(&mut self, mut conv: Conv, lanes: i64) -> Stmt {
+        let image = self.image(&mut conv, true);
+        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        self.func.buffers[conv.weight].spec =
+            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
+        let channels = conv.groups;
+        let (full, rest) = (channels / lanes, channels % lanes);
+        let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
+        let mut stmts = vec![image];
+        for (first, count, columns) in [
+            (0, full, Columns::new(lanes, lanes)),
+            (full * lanes, i64::from(rest > 0), Columns::new(rest.max(1), lanes)),
+        ] {
+            if count == 0 {
+                continue;
+            }
+            let (n, n_var) = self.counter("n", conv.batch);
+            let (c, c_var) = self.counter("c", count);
+            let channel = c * lanes + first;
+            let tiles: Vec<Stmt> = self
+                .tiles(&conv, 1)
+                .into_iter()
+                .map(|run| {
+                    self.over_tiles(run, &mut |emitter, y, x| {
+                        emitter.depthwise_tile(&conv, run, columns, unroll, [&n, &channel, y, x])
+                    })
+                })
+                .collect();
+            stmts.push(around(n_var, conv.batch, around(c_var, count, Stmt::seq(tiles))));
+        }
+        Stmt::seq(stmts)
+    }
+
+    fn depthwise_tile(
+        &mut self,
+        conv: &Conv,
+        run: TileRun,
+        columns: Columns,
+        unroll: bool,
+        [n, channel, y, x]: [&PrimExpr; 4],
+    ) -> Stmt {
+        let rows = Rows { outer: run.y.2, inner: run.x.2 };
+        let tile = Tile::new(self, rows, columns, DType::F32);
+        let clear = tile.clear(self);
+        let [sy, sx] = conv.strides;
+        let [dy, dx] = conv.dilation;
+        let [py, px] = conv.padding;
+        let (ky_var, kx_var) = (self.func.index_var("ky"), self.func.index_var("kx"));
+        let (ky, kx) = (self.func.var_expr(ky_var), self.func.var_expr(kx_var));
+        let weights = |emitter: &Emitter, column: PrimExpr| {
+            let c = channel.clone() + column;
+            emitter.func.load(conv.weight, [c, PrimExpr::index(0), ky.clone(), kx.clone()])
+        };
+        let pixels = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
+            let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
+            let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
+            emitter.func.load(conv.data, [n.clone(), channel.clone() + column, y, x])
+        };
+        let step = tile.multiply_add(self, &weights, &pixels);
+        let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };
+        let taps = |var, extent: i64, body| {
+            Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
+        };
+        let sum = taps(ky_var, conv.kernel[0], taps(kx_var, conv.kernel[1], step));
+        let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
+            vec![
+                n.clone(),
+                channel.clone() + column,
+                y.clone() + dy_.clone(),
+                x.clone() + dx_.clone(),
+            ]
+        };
+        let store = tile.store(self, conv.root, conv.inner, &index);
+        tile.wrap(Stmt::seq([clear, sum, store]))
+    }
+}
+
+/// Tiles of one size: for rows and columns the first pixel, the number of tiles and their size.
+#[derive(Clone, Copy, Debug)]
+struct TileRun {
+    y: (i64, i64, i64),
+    x: (i64, i64, i64),
+}
+
+/// A serial loop, unless there is one iteration.
+pub(super) fn around(var: crate::tir::VarId, extent: i64, body: Stmt) -> Stmt {
+    if extent == 1 {
+        return body;
+    }
+    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+    Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+}
+
+/// Vectors of one panel of weights. One vector a row means one broadcast for each multiply-add, so
+/// two or more are better even if some channels are padding.
+fn panel_vectors(channels: i64, lanes: i64, registers: u32) -> i64 {
+    let vectors = (channels + lanes - 1) / lanes;
+    let choices: &[i64] = if registers >= 32 { &[2, 3] } else { &[2, 3, 4] };
+    choices
+        .iter()
+        .copied()
+        .filter(|&choice| vectors % choice == 0)
+        .min_by_key(|&choice| (choice != 2, choice))
+        .unwrap_or(2)
+        .min(vectors)
+}

@@ -1,0 +1,591 @@
+//! The loops of a kernel: which stages are materialised, and the nests that compute them.
+
+use std::collections::BTreeMap;
+
+use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
+use super::machine::Machine;
+use super::nest::{Nest, can_vectorize, zero_halo};
+use crate::ir::{BufferSpec, DType};
+use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
+use crate::tir::{
+    BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
+};
+
+/// Makes the loops of one kernel.
+pub(super) struct Emitter {
+    pub(super) dag: ComputeDag,
+    pub(super) func: PrimFuncData,
+    pub(super) machine: Machine,
+    pub(super) materialised: BTreeMap<StageId, BufferId>,
+    uses: BTreeMap<StageId, usize>,
+    /// Scratch buffers that live as long as the kernel runs.
+    pub(super) scratch: Vec<BufferId>,
+    pub(super) macs: u64,
+}
+
+/// A stage that is stored to a buffer, and what is computed in the same loops.
+struct Root {
+    stage: StageId,
+    /// A reduction or concatenation whose element is at hand when the root's is computed.
+    fused: Option<StageId>,
+}
+
+impl Emitter {
+    /// An emitter for a dag whose placeholders and outputs have the given layouts.
+    ///
+    /// An output that is a placeholder, or occurs twice, becomes a stage of its own.
+    pub(super) fn new(
+        mut dag: ComputeDag,
+        params: &[(StageId, ParamKind, BufferSpec)],
+        outputs: &[(StageId, BufferSpec)],
+        machine: Machine,
+    ) -> (Emitter, Vec<StageId>) {
+        let mut stages: Vec<StageId> = Vec::with_capacity(outputs.len());
+        for &(stage, _) in outputs {
+            let is_param = dag.stages[stage].kind == StageKind::Placeholder;
+            let stage = if is_param || stages.contains(&stage) {
+                let (shape, dtype) = (dag.shape(stage).to_vec(), dag.dtype(stage));
+                dag.compute("copy", &shape, dtype, |dag, index| dag.at(stage, index))
+            } else {
+                stage
+            };
+            stages.push(stage);
+        }
+        let mut func = dag.func.clone();
+        let mut materialised = BTreeMap::new();
+        let inputs = params.iter().map(|(stage, kind, spec)| (*stage, *kind, spec));
+        let results =
+            stages.iter().zip(outputs).map(|(&stage, (_, spec))| (stage, ParamKind::Output, spec));
+        for (stage, kind, spec) in inputs.chain(results) {
+            let buffer = dag.stages[stage].buffer;
+            func.buffers[buffer].scope = BufferScope::Param;
+            func.buffers[buffer].spec = spec.clone();
+            func.params.push(Param { buffer, kind });
+            materialised.insert(stage, buffer);
+        }
+        let uses = use_counts(&dag, &stages);
+        let emitter =
+            Emitter { dag, func, machine, materialised, uses, scratch: Vec::new(), macs: 0 };
+        (emitter, stages)
+    }
+
+    /// The kernel's body.
+    pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
+        let roots = self.plan(outputs);
+        let single = roots.len() == 1;
+        let mut stmts = Vec::new();
+        for root in &roots {
+            let buffer = self.materialised[&root.stage];
+            if self.func.buffers[buffer].spec.has_halo() {
+                stmts.push(zero_halo(&mut self.func, buffer));
+            }
+            let body = self.emit_root(root, single);
+            stmts.push(Stmt::block(self.dag.stages[root.stage].op.clone(), body));
+        }
+        self.func.inplace = self.inplace_pairs(&roots);
+        let mut body = Stmt::seq(stmts);
+        for buffer in std::mem::take(&mut self.scratch) {
+            body = Stmt::allocate(buffer, body);
+        }
+        body
+    }
+
+    /// Which stages are stored, in order. The rest is inlined where it is used.
+    fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
+        let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
+        let mut stored: Vec<StageId> = Vec::new();
+        for stage in self.dag.ids() {
+            if !self.uses.contains_key(&stage) {
+                continue;
+            }
+            let inputs = self.dag.reads(stage);
+            let below = inputs.iter().map(|read| depth[read]).max().unwrap_or(0);
+            let (own, must) = match &self.dag.stages[stage].kind {
+                StageKind::Placeholder => (0, false),
+                StageKind::Compute(body) => {
+                    let own = below + body.depth();
+                    (own, own > MAX_INLINE_DEPTH)
+                }
+                StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
+            };
+            let must = must || outputs.contains(&stage);
+            depth.insert(stage, if must { 1 } else { own });
+            if must {
+                stored.push(stage);
+            }
+        }
+        let owner = self.owners(&stored);
+        let mut fused: BTreeMap<StageId, StageId> = BTreeMap::new();
+        for &stage in &stored {
+            let reduces = matches!(
+                self.dag.stages[stage].kind,
+                StageKind::Reduce { .. } | StageKind::Concat { .. }
+            );
+            if !reduces || outputs.contains(&stage) {
+                continue;
+            }
+            let Some(&Some(root)) = owner.get(&stage) else { continue };
+            if !self.reads_in_place(root, stage, &stored) {
+                continue;
+            }
+            // One at a time; what strategies know a schedule for comes first.
+            let known = |stage: StageId| self.dag.stages[stage].anchor != Anchor::None;
+            match fused.get(&root) {
+                Some(&other) if known(other) && !known(stage) => {}
+                _ => {
+                    fused.insert(root, stage);
+                }
+            }
+        }
+        let mut roots = Vec::new();
+        for &stage in &stored {
+            if fused.values().any(|&inner| inner == stage) {
+                continue;
+            }
+            if !self.materialised.contains_key(&stage) {
+                let buffer = self.dag.stages[stage].buffer;
+                self.materialised.insert(stage, buffer);
+                self.scratch.push(buffer);
+            }
+            roots.push(Root { stage, fused: fused.get(&stage).copied() });
+        }
+        roots
+    }
+
+    /// For each stage the one stored `Compute` stage into which all its uses are inlined, if there
+    /// is one.
+    fn owners(&self, stored: &[StageId]) -> BTreeMap<StageId, Option<StageId>> {
+        let mut owner: BTreeMap<StageId, Option<StageId>> = BTreeMap::new();
+        for stage in self.dag.ids().rev() {
+            if !self.uses.contains_key(&stage) {
+                continue;
+            }
+            let computes = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
+            let this = match (stored.contains(&stage), computes) {
+                (true, true) => Some(stage),
+                (true, false) => None,
+                (false, _) => owner.get(&stage).copied().flatten(),
+            };
+            for read in self.dag.reads(stage) {
+                owner
+                    .entry(read)
+                    .and_modify(|o| *o = o.filter(|o| Some(*o) == this))
+                    .or_insert(this);
+            }
+        }
+        owner
+    }
+
+    /// Whether the root reads the stage at its own index alone, so that one loop can do both.
+    fn reads_in_place(&self, root: StageId, stage: StageId, stored: &[StageId]) -> bool {
+        if self.dag.shape(root) != self.dag.shape(stage) {
+            return false;
+        }
+        let materialised = stored
+            .iter()
+            .chain(self.materialised.keys())
+            .filter(|&&other| other != root)
+            .map(|&other| (other, self.dag.stages[other].buffer))
+            .collect();
+        let mut func = self.func.clone();
+        let index = self.index_of(root);
+        let mut inliner = Inliner::new(&self.dag, &materialised, &self.uses);
+        let value = inliner.computed(&mut func, root, &index);
+        let stmt = inliner.wrap(func.store(self.dag.stages[root].buffer, index.clone(), value));
+        reads_only_at(&stmt, self.dag.stages[stage].buffer, &index)
+    }
+
+    fn index_of(&self, stage: StageId) -> Vec<PrimExpr> {
+        self.dag.stages[stage].axes.iter().map(|&var| self.func.var_expr(var)).collect()
+    }
+
+    fn emit_root(&mut self, root: &Root, single: bool) -> Stmt {
+        let inner = root.fused.unwrap_or(root.stage);
+        match self.dag.stages[inner].kind.clone() {
+            StageKind::Placeholder => Stmt::nop(),
+            StageKind::Compute(_) => self.emit_compute(root.stage, single),
+            StageKind::Concat { axis, parts } => {
+                let parts: Vec<Stmt> = parts
+                    .iter()
+                    .map(|part| self.emit_part(root.stage, inner, axis, part.stage, part.offset))
+                    .collect();
+                Stmt::seq(parts)
+            }
+            StageKind::Reduce { combiner, init: _, axes, value } => {
+                self.count_macs(inner, combiner, &axes, &value);
+                let anchor = self.dag.stages[inner].anchor.clone();
+                self.emit_anchor(root.stage, inner, &anchor)
+                    .unwrap_or_else(|| self.emit_reduce(root.stage, inner))
+            }
+        }
+    }
+
+    fn emit_anchor(&mut self, root: StageId, inner: StageId, anchor: &Anchor) -> Option<Stmt> {
+        match anchor {
+            Anchor::None => None,
+            Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor),
+            Anchor::MatMul { lhs, rhs, transpose_b } => {
+                self.emit_matmul(root, inner, *lhs, *rhs, *transpose_b)
+            }
+        }
+    }
+
+    fn count_macs(
+        &mut self,
+        stage: StageId,
+        combiner: BinaryOp,
+        axes: &[ReduceAxis],
+        value: &PrimExpr,
+    ) {
+        let multiplies =
+            value.any(&mut |e| matches!(e, PrimExpr::Binary { op: BinaryOp::Mul, .. }));
+        if combiner != BinaryOp::Add || !multiplies {
+            return;
+        }
+        let extents = self.dag.shape(stage).iter().copied().chain(axes.iter().map(|a| a.extent));
+        let macs = extents.fold(1u64, |n, extent| n.saturating_mul(extent.unsigned_abs()));
+        self.macs = self.macs.saturating_add(macs);
+    }
+
+    /// An inliner that knows what is stored so far.
+    pub(super) fn inlined<T>(
+        &mut self,
+        build: impl FnOnce(&mut PrimFuncData, &mut Inliner<'_>) -> T,
+    ) -> T {
+        let mut inliner = Inliner::new(&self.dag, &self.materialised, &self.uses);
+        build(&mut self.func, &mut inliner)
+    }
+
+    /// The statement that stores the root's element at an index, given that of what is fused.
+    pub(super) fn store_element(
+        &mut self,
+        root: StageId,
+        at_hand: Option<(StageId, PrimExpr)>,
+        index: &[PrimExpr],
+    ) -> Stmt {
+        let buffer = self.materialised[&root];
+        let mut inliner = Inliner::new(&self.dag, &self.materialised, &self.uses);
+        let value = match at_hand {
+            Some((stage, value)) if stage == root => value,
+            at_hand => {
+                if let Some((stage, value)) = at_hand {
+                    inliner.put_at_hand(stage, value);
+                }
+                inliner.computed(&mut self.func, root, index)
+            }
+        };
+        inliner.wrap(self.func.store(buffer, index.iter().cloned(), value))
+    }
+
+    /// The largest vector that the innermost dimension of a layout fills.
+    fn lanes_for(&self, spec: &BufferSpec, dtype: DType) -> Option<i64> {
+        let innermost = spec.physical_shape().last().copied()?;
+        let halo = spec.dims().last().map(|dim| spec.halo()[dim.axis]).unwrap_or_default();
+        let inner = innermost - halo.before - halo.after;
+        let mut lanes = self.machine.lanes(dtype);
+        while lanes > inner {
+            lanes /= 2;
+        }
+        (lanes >= 4).then_some(lanes)
+    }
+
+    /// Nests that cover a layout: in vectors if `build` can, else element by element.
+    fn cover(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
+    ) -> Stmt {
+        if let Some(lanes) = self.lanes_for(spec, dtype) {
+            let nests = Nest::cover(&mut self.func, spec, Some(lanes));
+            let stmts: Option<Vec<Stmt>> = nests
+                .into_iter()
+                .map(|nest| {
+                    let body = build(self, &nest)?;
+                    Some(nest.wrap(body))
+                })
+                .collect();
+            if let Some(stmts) = stmts {
+                return Stmt::seq(stmts);
+            }
+        }
+        let nests = Nest::cover(&mut self.func, spec, None);
+        let stmts: Vec<Stmt> = nests
+            .into_iter()
+            .filter_map(|nest| {
+                let body = build(self, &nest)?;
+                Some(nest.wrap(body))
+            })
+            .collect();
+        Stmt::seq(stmts)
+    }
+
+    /// One statement for all lanes of a nest, if it can be one of vectors.
+    pub(super) fn lane_stmt(
+        &mut self,
+        nest: &Nest,
+        build: impl FnOnce(&mut Emitter, &[PrimExpr], PrimExpr) -> Stmt,
+    ) -> Option<Stmt> {
+        let Some((_, lanes)) = nest.lane else {
+            let index = nest.index_at(&PrimExpr::index(0));
+            return Some(build(self, &index, PrimExpr::index(0)));
+        };
+        let var = self.func.index_var("l");
+        let lane = self.func.var_expr(var);
+        let body = build(self, &nest.index_at(&lane), lane);
+        can_vectorize(&mut self.func, &body, var, lanes, nest.overruns).then(|| {
+            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(lanes));
+            Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
+        })
+    }
+
+    fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
+        let buffer = self.materialised[&root];
+        let (spec, dtype) =
+            (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
+        if single && let Some(flat) = self.emit_flat(root) {
+            return flat;
+        }
+        self.cover(&spec, dtype, &mut |emitter, nest| {
+            emitter.lane_stmt(nest, |emitter, index, _| emitter.store_element(root, None, index))
+        })
+    }
+
+    /// A kernel whose tensors are all read and written at one index, in one layout: the loop goes
+    /// over memory as it lies.
+    fn emit_flat(&mut self, root: StageId) -> Option<Stmt> {
+        let buffer = self.materialised[&root];
+        let spec = self.func.buffers[buffer].spec.clone();
+        let elements = spec.num_elements()?;
+        if !spec.is_dense() || spec.shape().len() == 1 {
+            return None;
+        }
+        let index = self.index_of(root);
+        let stmt = self.store_element(root, None, &index);
+        let mut flat = vec![buffer];
+        let mut same = true;
+        stmt.walk_exprs(&mut |expr| match expr {
+            PrimExpr::Load { buffer, indices, .. } if *indices == index => {
+                same &= self.func.buffers[*buffer].spec == spec;
+                flat.push(*buffer);
+            }
+            PrimExpr::Load { indices, .. } => {
+                same &= indices.iter().all(|i| i.as_int().is_some());
+            }
+            _ => {}
+        });
+        // Besides the loads' indices, no axis may be used.
+        let mut axis_uses = 0;
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Var { var, .. } = expr {
+                axis_uses += usize::from(self.dag.stages[root].axes.contains(var));
+            }
+        });
+        if !same || axis_uses != flat.len() * index.len() {
+            return None;
+        }
+        let one_dimensional = BufferSpec::dense(&[elements]);
+        let dtype = self.func.buffers[buffer].dtype;
+        for buffer in flat {
+            self.func.buffers[buffer].spec = one_dimensional.clone();
+        }
+        Some(self.cover(&one_dimensional, dtype, &mut |emitter, nest| {
+            emitter.lane_stmt(nest, |_, flat, _| reindex(stmt.clone(), &index, flat))
+        }))
+    }
+
+    fn emit_part(
+        &mut self,
+        root: StageId,
+        concat: StageId,
+        axis: usize,
+        part: StageId,
+        offset: i64,
+    ) -> Stmt {
+        let buffer = self.materialised[&root];
+        let mut shape = self.dag.shape(root).to_vec();
+        shape[axis] = self.dag.shape(part)[axis];
+        let spec = &self.func.buffers[buffer].spec;
+        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
+        let (spec, dtype) = (BufferSpec::packed(&shape, &dims), self.func.buffers[buffer].dtype);
+        self.cover(&spec, dtype, &mut |emitter, nest| {
+            if nest.overruns {
+                // Lanes beyond this part are elements of the next one.
+                return None;
+            }
+            emitter.lane_stmt(nest, |emitter, index, _| {
+                let element = emitter.inlined(|func, inliner| inliner.element(func, part, index));
+                let mut at = index.to_vec();
+                at[axis] = at[axis].clone() + offset;
+                emitter.store_element(root, Some((concat, element)), &at)
+            })
+        })
+    }
+
+    /// A reduction without a schedule of its own: for each element, or vector of elements, of the
+    /// result all of the axes.
+    fn emit_reduce(&mut self, root: StageId, inner: StageId) -> Stmt {
+        let buffer = self.materialised[&root];
+        let (spec, dtype) =
+            (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
+        let StageKind::Reduce { combiner, init, axes, value } = self.dag.stages[inner].kind.clone()
+        else {
+            unreachable!("only reductions come here")
+        };
+        let acc_dtype = self.dag.dtype(inner);
+        self.cover(&spec, dtype, &mut |emitter, nest| {
+            let lanes = nest.lane.map_or(1, |lane| lane.1);
+            let acc = emitter.func.register("acc", acc_dtype, &[lanes]);
+            let vars: Vec<ReduceAxis> = axes
+                .iter()
+                .map(|axis| ReduceAxis { var: emitter.func.index_var("r"), extent: axis.extent })
+                .collect();
+            let first = emitter.lane_stmt(nest, |emitter, _, lane| {
+                emitter.func.store(acc, [lane], init.clone())
+            })?;
+            let step = emitter.lane_stmt(nest, |emitter, index, lane| {
+                let mut values: BTreeMap<_, _> = emitter.dag.stages[inner]
+                    .axes
+                    .iter()
+                    .copied()
+                    .zip(index.iter().cloned())
+                    .collect();
+                for (axis, fresh) in axes.iter().zip(&vars) {
+                    values.insert(axis.var, emitter.func.var_expr(fresh.var));
+                }
+                let value = value.clone().substitute(&values);
+                let fma = emitter.machine.fma && acc_dtype.is_float();
+                emitter.inlined(|func, inliner| {
+                    let value = inliner.expression(func, value);
+                    let sum = func.load(acc, [lane.clone()]);
+                    func.store(acc, [lane], combine(combiner, sum, value, fma))
+                })
+            })?;
+            let last = emitter.lane_stmt(nest, |emitter, index, lane| {
+                let value = emitter.func.load(acc, [lane]);
+                emitter.store_element(root, Some((inner, value)), index)
+            })?;
+            let mut loops = step;
+            for axis in vars.iter().rev() {
+                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(axis.extent));
+                loops = Stmt::for_loop(axis.var, min, extent, ForKind::Serial, loops);
+            }
+            Some(Stmt::allocate(acc, Stmt::seq([first, loops, last])))
+        })
+    }
+
+    /// A loop variable from 0, and its use; 0 itself if there is one iteration.
+    pub(super) fn counter(&mut self, name: &str, extent: i64) -> (PrimExpr, VarId) {
+        let var = self.func.index_var(name);
+        let index = if extent == 1 { PrimExpr::index(0) } else { self.func.var_expr(var) };
+        (index, var)
+    }
+
+    /// Copies a tensor into another layout.
+    pub(super) fn copy(&mut self, from: BufferId, to: BufferId) -> Stmt {
+        let (spec, dtype) = (self.func.buffers[to].spec.clone(), self.func.buffers[to].dtype);
+        self.cover(&spec, dtype, &mut |emitter, nest| {
+            emitter.lane_stmt(nest, |emitter, index, _| {
+                let value = emitter.func.load(from, index.iter().cloned());
+                emitter.func.store(to, index.iter().cloned(), value)
+            })
+        })
+    }
+
+    /// Outputs that may take an input's place: the input has the same layout and is read nowhere
+    /// but at the index that is being written.
+    fn inplace_pairs(&self, roots: &[Root]) -> Vec<(usize, usize)> {
+        let mut pairs = Vec::new();
+        let [root] = roots else { return pairs };
+        let Some(output) = self
+            .func
+            .params
+            .iter()
+            .position(|param| param.buffer == self.materialised[&root.stage])
+        else {
+            return pairs;
+        };
+        let written = &self.func.buffers[self.func.params[output].buffer];
+        let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
+        let reduces = matches!(self.dag.stages[root.stage].kind, StageKind::Reduce { .. });
+        for (position, param) in self.func.params.iter().enumerate() {
+            let read = &self.func.buffers[param.buffer];
+            if param.kind != ParamKind::Input
+                || read.spec != written.spec
+                || read.dtype != written.dtype
+                || reduces
+            {
+                continue;
+            }
+            let Some(stage) = self.dag.stage_of(param.buffer) else { continue };
+            if self.reaches(&fused_reads, stage) {
+                continue;
+            }
+            if self.reads_in_place(root.stage, stage, &root.fused.into_iter().collect::<Vec<_>>()) {
+                pairs.push((output, position));
+            }
+        }
+        pairs
+    }
+
+    /// Whether computing any of the stages reads `wanted`.
+    fn reaches(&self, from: &[StageId], wanted: StageId) -> bool {
+        let mut pending = from.to_vec();
+        while let Some(stage) = pending.pop() {
+            if stage == wanted {
+                return true;
+            }
+            pending.extend(self.dag.reads(stage));
+        }
+        false
+    }
+}
+
+/// `combiner(sum, value)`; a sum of products in one rounding each where the target has that.
+pub(super) fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, fma: bool) -> PrimExpr {
+    match (combiner, value) {
+        (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if fma => {
+            PrimExpr::mul_add(*lhs, *rhs, sum)
+        }
+        // The right operand wins if unordered, so a NaN in the value is kept; one in the sum is
+        // kept by comparing it with itself.
+        (BinaryOp::Min | BinaryOp::Max, value) if sum.dtype().is_float() => {
+            let extreme = PrimExpr::binary(combiner, sum.clone(), value);
+            PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
+        }
+        (combiner, value) => PrimExpr::binary(combiner, sum, value),
+    }
+}
+
+/// Whether a buffer is read at that very index and at no other.
+fn reads_only_at(stmt: &Stmt, wanted: BufferId, index: &[PrimExpr]) -> bool {
+    let mut reads = 0;
+    let mut only = true;
+    stmt.walk_exprs(&mut |expr| {
+        if let PrimExpr::Load { buffer, indices, .. } = expr
+            && *buffer == wanted
+        {
+            reads += 1;
+            only &= indices == index;
+        }
+    });
+    only && reads > 0
+}
+
+/// Replaces one index by another in loads and stores.
+fn reindex(stmt: Stmt, from: &[PrimExpr], to: &[PrimExpr]) -> Stmt {
+    let stmt = stmt.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |e| match e {
+            PrimExpr::Load { buffer, dtype, indices } if indices == from => {
+                PrimExpr::Load { buffer, dtype, indices: to.to_vec() }
+            }
+            other => other,
+        })
+    });
+    stmt.rewrite(&mut |s| match s {
+        Stmt::Store { buffer, indices, value } if indices == from => {
+            Stmt::Store { buffer, indices: to.to_vec(), value }
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,91 @@
+//! What a schedule has to know of the target's registers.
+
+use crate::ir::DType;
+use crate::target::Target;
+
+/// Vector registers of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Machine {
+    /// Width of a vector register in bits.
+    pub(super) vector_bits: u32,
+    /// Number of vector registers.
+    pub(super) registers: u32,
+    /// Whether there is a fused multiply-add.
+    pub(super) fma: bool,
+}
+
+impl Machine {
+    pub(super) fn of(target: &Target) -> Machine {
+        let has = |feature| target.has_feature(feature);
+        match target.arch.as_str() {
+            "x86_64" | "x86" if has("avx512f") && has("avx512vl") => {
+                Machine { vector_bits: 512, registers: 32, fma: true }
+            }
+            "x86_64" | "x86" if has("avx2") => {
+                Machine { vector_bits: 256, registers: 16, fma: has("fma") }
+            }
+            "aarch64" => Machine { vector_bits: 128, registers: 32, fma: true },
+            // Every other target gets the width of SSE2, Wasm SIMD and AltiVec; a compiler for a
+            // machine without vectors splits them.
+            _ => Machine { vector_bits: 128, registers: 16, fma: false },
+        }
+    }
+
+    /// Elements of one register.
+    pub(super) fn lanes(self, dtype: DType) -> i64 {
+        i64::from((self.vector_bits / dtype.bits()).max(1))
+    }
+
+    /// Rows of a register tile whose rows take `vectors` registers each: accumulators leave room
+    /// for one row of the other operand and a broadcast value.
+    pub(super) fn tile_rows(self, vectors: i64) -> i64 {
+        let free = i64::from(self.registers) - vectors - 1;
+        (free / vectors.max(1)).clamp(1, MAX_TILE_ROWS)
+    }
+}
+
+/// Most rows of a register tile. More rows than this hide no latency that is left, and each is
+/// another displacement of the loads.
+const MAX_TILE_ROWS: i64 = 14;
+
+/// `total` as runs of equal sizes of at most `most`: (number of runs, size), larger ones first.
+///
+/// Even sizes need no masked tail: at most two different loop bodies.
+pub(super) fn split_even(total: i64, most: i64) -> Vec<(i64, i64)> {
+    if total <= 0 {
+        return Vec::new();
+    }
+    let runs = (total + most - 1) / most;
+    let (small, larger) = (total / runs, total % runs);
+    [(larger, small + 1), (runs - larger, small)].into_iter().filter(|run| run.0 > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_cover_the_total_without_a_tail() {
+        assert_eq!(split_even(56, 14), [(4, 14)]);
+        assert_eq!(split_even(15, 14), [(1, 8), (1, 7)]);
+        assert_eq!(split_even(3, 14), [(1, 3)]);
+        assert!(split_even(0, 14).is_empty());
+        for total in 1..200 {
+            for most in 1..20 {
+                let runs = split_even(total, most);
+                assert_eq!(runs.iter().map(|(n, size)| n * size).sum::<i64>(), total);
+                assert!(runs.iter().all(|&(_, size)| size <= most));
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_fit_the_registers() {
+        let avx512 = Machine { vector_bits: 512, registers: 32, fma: true };
+        assert_eq!(avx512.tile_rows(2), 14);
+        assert_eq!(avx512.tile_rows(4), 6);
+        let avx2 = Machine { vector_bits: 256, registers: 16, fma: true };
+        assert_eq!(avx2.tile_rows(2), 6);
+        assert_eq!(avx2.tile_rows(4), 2);
+    }
+}

@@ -1,0 +1,389 @@
+//! Loop nests over the elements of a layout, and which of them can be vectors.
+
+use std::collections::BTreeSet;
+
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{
+    BinaryOp, BufferId, BufferScope, ForKind, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
+};
+
+/// Loops over the logical elements of a layout, in the order of memory.
+pub(super) struct Nest {
+    /// Variable and extent, outermost first.
+    loops: Vec<(VarId, i64)>,
+    /// The logical index; along the lane axis, of lane 0.
+    index: Vec<PrimExpr>,
+    /// What must hold for the index to be within the shape, besides the loops.
+    guards: Vec<PrimExpr>,
+    /// The axis along which one iteration covers several elements, and how many.
+    pub(super) lane: Option<(usize, i64)>,
+    /// Whether lanes may go beyond the shape, into padding lanes.
+    pub(super) overruns: bool,
+}
+
+impl Nest {
+    /// Nests that cover a layout. With `lanes`, the innermost physical dimension is taken in
+    /// vectors of that many elements; what is left over is a nest without lanes.
+    pub(super) fn cover(
+        func: &mut PrimFuncData,
+        spec: &BufferSpec,
+        lanes: Option<i64>,
+    ) -> Vec<Nest> {
+        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
+        let extents = BufferSpec::packed(spec.shape(), &dims).physical_shape();
+        if extents.contains(&0) {
+            return Vec::new();
+        }
+        let Some((lanes, inner)) = lanes.zip(extents.last().copied()) else {
+            return vec![Nest::build(func, spec, &dims, &extents, None)];
+        };
+        let (full, rest) = (inner / lanes, inner % lanes);
+        let mut nests = Vec::new();
+        if full > 0 {
+            nests.push(Nest::build(func, spec, &dims, &extents, Some((0, full, lanes))));
+        }
+        if rest > 0 {
+            nests.push(Nest::build(func, spec, &dims, &extents, Some((full * lanes, rest, 1))));
+        }
+        nests
+    }
+
+    /// `inner` says how the innermost dimension is covered: start, iterations, lanes of each.
+    fn build(
+        func: &mut PrimFuncData,
+        spec: &BufferSpec,
+        dims: &[(usize, i64)],
+        extents: &[i64],
+        inner: Option<(i64, i64, i64)>,
+    ) -> Nest {
+        let shape = spec.shape();
+        let mut nest = Nest {
+            loops: Vec::new(),
+            index: vec![PrimExpr::index(0); shape.len()],
+            guards: Vec::new(),
+            lane: None,
+            overruns: false,
+        };
+        for (position, (&(axis, step), &extent)) in dims.iter().zip(extents).enumerate() {
+            let innermost = position + 1 == dims.len();
+            let (start, count, lanes) = match inner {
+                Some(inner) if innermost => inner,
+                _ => (0, extent, 1),
+            };
+            if innermost && lanes > 1 {
+                nest.lane = Some((axis, lanes));
+            }
+            let digit = if count == 1 {
+                PrimExpr::index(0)
+            } else {
+                let var = func.index_var(format!("i{axis}"));
+                nest.loops.push((var, count));
+                func.var_expr(var)
+            };
+            let value = digit * (step * lanes) + start * step;
+            let so_far = std::mem::replace(&mut nest.index[axis], PrimExpr::index(0));
+            nest.index[axis] = so_far + value;
+        }
+        for (axis, &extent) in shape.iter().enumerate() {
+            let outer = dims.iter().find(|dim| dim.0 == axis).map_or(1, |dim| dim.1);
+            if extent % outer == 0 {
+                continue;
+            }
+            match nest.lane {
+                Some((lane_axis, _)) if lane_axis == axis => nest.overruns = true,
+                _ => nest.guards.push(nest.index[axis].clone().less(extent)),
+            }
+        }
+        nest
+    }
+
+    /// The index, along the lane axis that of `lane`.
+    pub(super) fn index_at(&self, lane: &PrimExpr) -> Vec<PrimExpr> {
+        let mut index = self.index.clone();
+        if let Some((axis, _)) = self.lane {
+            let first = std::mem::replace(&mut index[axis], PrimExpr::index(0));
+            index[axis] = first + lane.clone();
+        }
+        index
+    }
+
+    /// The loops around a body.
+    pub(super) fn wrap(self, mut body: Stmt) -> Stmt {
+        for guard in self.guards {
+            body = Stmt::if_then(guard, body);
+        }
+        for (var, extent) in self.loops.into_iter().rev() {
+            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+            body = Stmt::for_loop(var, min, extent, ForKind::Serial, body);
+        }
+        body
+    }
+}
+
+/// Whether the body of a loop over `lanes` lanes can be one of vectors: what it loads and stores is
+/// the same for each lane or contiguous, and all of it is of one width.
+///
+/// With `overrun`, lanes beyond the shape must be padding lanes in every buffer; constants are
+/// given a layout that has them.
+pub(super) fn can_vectorize(
+    func: &mut PrimFuncData,
+    stmt: &Stmt,
+    lane: VarId,
+    lanes: i64,
+    overrun: bool,
+) -> bool {
+    let mut check =
+        LaneCheck { func, lane, lanes, overrun, varying: BTreeSet::new(), widths: BTreeSet::new() };
+    check.stmt(stmt) && check.widths.len() <= 1
+}
+
+struct LaneCheck<'a> {
+    func: &'a mut PrimFuncData,
+    lane: VarId,
+    lanes: i64,
+    overrun: bool,
+    /// Variables whose values differ from lane to lane.
+    varying: BTreeSet<VarId>,
+    /// Bits of the elements of vectors.
+    widths: BTreeSet<u32>,
+}
+
+impl LaneCheck<'_> {
+    fn stmt(&mut self, stmt: &Stmt) -> bool {
+        match stmt {
+            Stmt::Seq(stmts) => stmts.iter().all(|stmt| self.stmt(stmt)),
+            Stmt::Block { name: _, body } => self.stmt(body),
+            Stmt::Let { var, value, body } => self.binding(*var, value) && self.stmt(body),
+            Stmt::Store { buffer, indices, value } => {
+                let dtype = self.func.buffers[*buffer].dtype;
+                self.widths.insert(dtype.bits());
+                dtype != DType::Bool && self.access(*buffer, indices) && self.expr(value)
+            }
+            Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
+                !self.varies(min) && !self.varies(extent) && self.stmt(body)
+            }
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Allocate { .. } | Stmt::Prefetch { .. } => {
+                false
+            }
+        }
+    }
+
+    fn binding(&mut self, var: VarId, value: &PrimExpr) -> bool {
+        let ok = self.expr(value);
+        if self.varies(value) {
+            self.varying.insert(var);
+        }
+        ok
+    }
+
+    fn varies(&self, expr: &PrimExpr) -> bool {
+        expr.any(&mut |e| {
+            matches!(e, PrimExpr::Var { var, .. } if *var == self.lane || self.varying.contains(var))
+        })
+    }
+
+    /// Whether an expression has a vector form. One that is the same in every lane always has.
+    fn expr(&mut self, expr: &PrimExpr) -> bool {
+        if !self.varies(expr) {
+            return true;
+        }
+        match expr {
+            PrimExpr::Load { buffer, dtype, indices } => {
+                self.widths.insert(dtype.bits());
+                *dtype != DType::Bool && self.access(*buffer, indices)
+            }
+            // The lane itself as a value: indices that are data.
+            PrimExpr::Var { var, .. } => self.varying.contains(var),
+            PrimExpr::Let { var, value, body } => self.binding(*var, value) && self.expr(body),
+            PrimExpr::Select { cond, then, otherwise } => {
+                // A condition that differs from lane to lane does not guard a load.
+                let guards = self.varies(cond) && (has_load(then) || has_load(otherwise));
+                !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
+            }
+            PrimExpr::Cast { value, dtype } => {
+                self.widths.insert(dtype.bits());
+                *dtype != DType::Bool && self.expr(value)
+            }
+            PrimExpr::Unary { .. }
+            | PrimExpr::Binary { .. }
+            | PrimExpr::Compare { .. }
+            | PrimExpr::Reinterpret { .. }
+            | PrimExpr::MulAdd { .. }
+            | PrimExpr::Call { .. } => {
+                let mut ok = true;
+                expr.for_each_child(&mut |child| ok = ok && self.expr(child));
+                ok
+            }
+            PrimExpr::Int { .. }
+            | PrimExpr::Float { .. }
+            | PrimExpr::Ramp { .. }
+            | PrimExpr::Broadcast { .. }
+            | PrimExpr::Shuffle { .. }
+            | PrimExpr::VectorReduce { .. } => false,
+        }
+    }
+
+    /// Whether lanes read or write the same element, or adjacent ones that do not cross a block.
+    fn access(&mut self, buffer: BufferId, indices: &[PrimExpr]) -> bool {
+        let mut lane_axis = None;
+        for (axis, index) in indices.iter().enumerate() {
+            match coefficient(index, self.lane) {
+                Some(0) if !self.varies(index) => {}
+                Some(1) if lane_axis.is_none() => lane_axis = Some(axis),
+                _ => return false,
+            }
+        }
+        let Some(axis) = lane_axis else { return true };
+        let first = indices[axis].clone().substitute(&[(self.lane, PrimExpr::index(0))].into());
+        if self.overrun && !self.pad(buffer, axis) {
+            return false;
+        }
+        contiguous(&self.func.buffers[buffer].spec, axis, &first, self.lanes)
+    }
+
+    /// Whether the buffer has padding lanes along an axis; a constant gets them.
+    fn pad(&mut self, buffer: BufferId, axis: usize) -> bool {
+        let data = &self.func.buffers[buffer];
+        if data.scope == BufferScope::Register {
+            return true;
+        }
+        if block(&data.spec, axis).is_some_and(|block| block % self.lanes == 0) {
+            return true;
+        }
+        let constant =
+            self.func.param_of(buffer).is_some_and(|param| param.kind == ParamKind::Constant);
+        if !constant || !data.spec.is_dense() {
+            return false;
+        }
+        let rest = (0..data.shape().len()).filter(|&other| other != axis).map(|other| (other, 1));
+        let dims: Vec<(usize, i64)> =
+            std::iter::once((axis, self.lanes)).chain(rest).chain([(axis, 1)]).collect();
+        let spec = BufferSpec::packed(data.shape(), &dims);
+        self.func.buffers[buffer].spec = spec;
+        true
+    }
+}
+
+fn has_load(expr: &PrimExpr) -> bool {
+    expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }))
+}
+
+/// Elements of the innermost block of an axis, if the axis is blocked.
+pub(super) fn block(spec: &BufferSpec, axis: usize) -> Option<i64> {
+    spec.blocking().into_iter().find(|block| block.0 == axis).map(|block| block.1)
+}
+
+/// Whether `lanes` elements along `axis` from index `first` on are adjacent in memory.
+pub(super) fn contiguous(spec: &BufferSpec, axis: usize, first: &PrimExpr, lanes: i64) -> bool {
+    // Not necessarily the last dimension: those after it may have one element.
+    let strides = spec.strides();
+    let unit = spec.dims().iter().rposition(|dim| dim.axis == axis && dim.step == 1);
+    if unit.is_none_or(|position| strides[position] != 1) {
+        return false;
+    }
+    match block(spec, axis) {
+        None => true,
+        Some(block) => {
+            let halo = spec.halo()[axis].before;
+            block % lanes == 0 && multiple_of(first, lanes) && halo % lanes == 0
+        }
+    }
+}
+
+/// How much an index grows with a variable, if it is linear in it.
+pub(super) fn coefficient(expr: &PrimExpr, var: VarId) -> Option<i64> {
+    match expr {
+        PrimExpr::Var { var: used, .. } => Some(i64::from(*used == var)),
+        PrimExpr::Binary { op: BinaryOp::Add, lhs, rhs } => {
+            coefficient(lhs, var)?.checked_add(coefficient(rhs, var)?)
+        }
+        PrimExpr::Binary { op: BinaryOp::Sub, lhs, rhs } => {
+            coefficient(lhs, var)?.checked_sub(coefficient(rhs, var)?)
+        }
+        PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs } => match (lhs.as_int(), rhs.as_int()) {
+            (Some(factor), _) => coefficient(rhs, var)?.checked_mul(factor),
+            (_, Some(factor)) => coefficient(lhs, var)?.checked_mul(factor),
+            (None, None) => (!expr.uses(var)).then_some(0),
+        },
+        _ => (!expr.uses(var)).then_some(0),
+    }
+}
+
+/// Whether an index is certainly a multiple of `divisor`.
+pub(super) fn multiple_of(expr: &PrimExpr, divisor: i64) -> bool {
+    fn factor(expr: &PrimExpr) -> i64 {
+        fn gcd(a: i64, b: i64) -> i64 {
+            if b == 0 { a } else { gcd(b, a % b) }
+        }
+        match expr {
+            PrimExpr::Int { value, .. } => value.saturating_abs(),
+            PrimExpr::Binary { op: BinaryOp::Add | BinaryOp::Sub, lhs, rhs } => {
+                gcd(factor(lhs), factor(rhs))
+            }
+            PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs } => {
+                factor(lhs).saturating_mul(factor(rhs))
+            }
+            _ => 1,
+        }
+    }
+    factor(expr) % divisor.max(1) == 0
+}
+
+/// Stores zero to the halo of a buffer.
+pub(super) fn zero_halo(func: &mut PrimFuncData, buffer: BufferId) -> Stmt {
+    let (spec, dtype) = (func.buffers[buffer].spec.clone(), func.buffers[buffer].dtype);
+    let mut stmts = Vec::new();
+    // One slab for each side of each axis; later axes leave out what earlier ones covered.
+    let mut ranges: Vec<(i64, i64)> = spec
+        .shape()
+        .iter()
+        .zip(spec.halo())
+        .map(|(&extent, halo)| (-halo.before, extent + halo.before + halo.after))
+        .collect();
+    for (axis, halo) in spec.halo().iter().enumerate() {
+        let extent = spec.shape()[axis];
+        for (start, count) in [(-halo.before, halo.before), (extent, halo.after)] {
+            if count == 0 {
+                continue;
+            }
+            let mut slab = ranges.clone();
+            slab[axis] = (start, count);
+            stmts.push(zero_box(func, buffer, &spec, dtype, &slab));
+        }
+        ranges[axis] = (0, extent);
+    }
+    Stmt::seq(stmts)
+}
+
+/// Stores zero to a box of logical indices: start and extent for each axis.
+fn zero_box(
+    func: &mut PrimFuncData,
+    buffer: BufferId,
+    spec: &BufferSpec,
+    dtype: DType,
+    ranges: &[(i64, i64)],
+) -> Stmt {
+    let mut loops = Vec::new();
+    let mut index = vec![PrimExpr::index(0); ranges.len()];
+    // In the order of memory, a blocked axis as (blocks, lanes).
+    for (position, dim) in spec.dims().iter().enumerate() {
+        let (start, extent) = ranges[dim.axis];
+        let outer = spec.dims()[..position].iter().rev().find(|outer| outer.axis == dim.axis);
+        let count = match outer {
+            None => (extent + dim.step - 1) / dim.step,
+            Some(outer) => outer.step / dim.step,
+        };
+        let start = if outer.is_none() { start } else { 0 };
+        let vector = position + 1 == spec.dims().len() && outer.is_some() && count > 1;
+        let var = func.index_var(format!("h{}", dim.axis));
+        let digit = func.var_expr(var) * dim.step + start;
+        let so_far = std::mem::replace(&mut index[dim.axis], PrimExpr::index(0));
+        index[dim.axis] = so_far + digit;
+        loops.push((var, count, if vector { ForKind::Vectorized } else { ForKind::Serial }));
+    }
+    let mut body = func.store(buffer, index, PrimExpr::zero(dtype));
+    for (var, count, kind) in loops.into_iter().rev() {
+        body = Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(count), kind, body);
+    }
+    body
+}

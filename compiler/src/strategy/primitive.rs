@@ -1,0 +1,239 @@
+//! The dag of a primitive function: its calls as tensor expressions.
+
+use cranelift_entity::SecondaryMap;
+
+use crate::diagnostics::{Problem, ProblemNode};
+use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::ir::{Constant, DType, Span, TensorType, Type};
+use crate::te::topi::{Compute, compute};
+use crate::te::{Anchor, ComputeDag, StageId};
+use crate::tir::PrimExpr;
+
+/// A primitive function as one dag.
+pub(super) struct Primitive {
+    pub(super) dag: ComputeDag,
+    /// The placeholders of the parameters, tuples flattened.
+    pub(super) params: Vec<StageId>,
+    /// Constants of more than one element in the body.
+    pub(super) constants: Vec<(StageId, Constant)>,
+    /// The results, tuples flattened.
+    pub(super) results: Vec<StageId>,
+    /// Whether no call does more than give the elements another shape.
+    pub(super) reshape_only: bool,
+}
+
+impl Primitive {
+    /// The convolution whose image a parameter is: its anchor and the extents of its result.
+    pub(super) fn conv_of(&self, param: usize) -> Option<(&Anchor, &[i64])> {
+        let stage = self.params[param];
+        self.dag.stages.iter().find_map(|(id, s)| match &s.anchor {
+            Anchor::Conv2d { data, .. } if *data == stage => Some((&s.anchor, self.dag.shape(id))),
+            Anchor::Conv2d { .. } | Anchor::MatMul { .. } | Anchor::None => None,
+        })
+    }
+
+    /// Whether a parameter is an operand of a matrix product.
+    pub(super) fn is_matrix(&self, param: usize) -> bool {
+        let stage = self.params[param];
+        self.dag.stages.values().any(|s| match &s.anchor {
+            Anchor::MatMul { lhs, rhs, .. } => *lhs == stage || *rhs == stage,
+            Anchor::Conv2d { .. } | Anchor::None => false,
+        })
+    }
+
+    /// Whether it contains a convolution.
+    pub(super) fn has_conv(&self) -> bool {
+        self.dag.stages.values().any(|s| matches!(s.anchor, Anchor::Conv2d { .. }))
+    }
+}
+
+/// The node of the model that an expression came from.
+pub(super) fn node_of(span: &Span) -> Option<ProblemNode> {
+    let Span::Onnx(node) = span else { return None };
+    Some(ProblemNode {
+        name: node.node.clone(),
+        op: node.op.clone(),
+        opset: Some(node.opset),
+        source: node.source.clone(),
+    })
+}
+
+/// A problem at an expression.
+pub(super) fn problem_at(message: impl Into<String>, span: &Span) -> Problem {
+    let problem = Problem::new(message);
+    match node_of(span) {
+        Some(node) => problem.at(node),
+        None => problem,
+    }
+}
+
+/// Extents and data type of a tensor whose extents are known and that code can compute with.
+pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, DType), Problem> {
+    if ty.dtype.is_storage_only() {
+        let message = format!("no code can be generated for tensors of {} yet", ty.dtype);
+        return Err(problem_at(message, span));
+    }
+    let dims: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.as_const()).collect();
+    let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && ty.bytes().is_some());
+    dims.map(|dims| (dims, ty.dtype)).ok_or_else(|| {
+        problem_at(format!("the extents of a tensor of type {ty} must be known"), span).help(
+            "give each symbolic dimension a size: `.dim(\"NAME\", SIZE)` in build.rs, `--dim \
+             NAME=SIZE` for the command",
+        )
+    })
+}
+
+/// The tensors of a type, tuples flattened.
+pub(super) fn tensors_of(ty: &Type, span: &Span) -> Result<Vec<(Vec<i64>, DType)>, Problem> {
+    match ty {
+        Type::Tensor(tensor) => Ok(vec![static_tensor(tensor, span)?]),
+        Type::Tuple(fields) => {
+            let mut tensors = Vec::new();
+            for field in fields.iter() {
+                match field {
+                    Type::Tensor(tensor) => tensors.push(static_tensor(tensor, span)?),
+                    Type::Tuple(_) | Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => {
+                        let what = format!("no code can be generated for a value of type {ty} yet");
+                        return Err(problem_at(what, span));
+                    }
+                }
+            }
+            Ok(tensors)
+        }
+        Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => {
+            Err(problem_at(format!("no code can be generated for a value of type {ty} yet"), span))
+        }
+    }
+}
+
+/// The dag of a primitive function.
+///
+/// # Errors
+///
+/// Every call that has no tensor expression, and every tensor whose extents are not known.
+pub(super) fn primitive(name: &str, function: &Function) -> Result<Primitive, Vec<Problem>> {
+    let mut builder = Builder {
+        dag: ComputeDag::new(name),
+        values: SecondaryMap::new(),
+        params: Vec::new(),
+        constants: Vec::new(),
+        reshape_only: true,
+    };
+    let live = function.live();
+    let mut problems = Vec::new();
+    for id in function.ids().filter(|&id| live[id]) {
+        match builder.expr(function, id) {
+            Ok(stages) => builder.values[id] = Some(stages),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    let results = builder.values[function.result()].take();
+    match results {
+        Some(results) if problems.is_empty() => Ok(Primitive {
+            dag: builder.dag,
+            params: builder.params,
+            constants: builder.constants,
+            results,
+            reshape_only: builder.reshape_only,
+        }),
+        _ => Err(problems),
+    }
+}
+
+struct Builder {
+    dag: ComputeDag,
+    /// The stages of each expression; `None` if it, or something it needs, is a problem.
+    values: SecondaryMap<ExprId, Option<Vec<StageId>>>,
+    params: Vec<StageId>,
+    constants: Vec<(StageId, Constant)>,
+    reshape_only: bool,
+}
+
+impl Builder {
+    fn value(&self, id: ExprId) -> Result<&[StageId], Problem> {
+        // What it depends on has been reported already.
+        self.values[id].as_deref().ok_or_else(|| Problem::new("depends on what is not supported"))
+    }
+
+    fn one(&self, id: ExprId) -> Result<StageId, Problem> {
+        match self.value(id)? {
+            [stage] => Ok(*stage),
+            _ => Err(Problem::new("an operator was given a tuple where it takes a tensor")),
+        }
+    }
+
+    fn expr(&mut self, function: &Function, id: ExprId) -> Result<Vec<StageId>, Problem> {
+        let span = function.span(id);
+        match function.expr(id) {
+            Expr::Var(name) => {
+                let tensors = tensors_of(function.ty(id), span)?;
+                let stages: Vec<StageId> = tensors
+                    .into_iter()
+                    .map(|(shape, dtype)| self.dag.placeholder(name, &shape, dtype))
+                    .collect();
+                self.params.extend(&stages);
+                Ok(stages)
+            }
+            Expr::Constant(constant) => Ok(vec![self.constant(constant, span)?]),
+            Expr::Tuple(fields) => {
+                let fields: Result<Vec<_>, _> = fields.iter().map(|&id| self.one(id)).collect();
+                fields
+            }
+            Expr::TupleGet { tuple, index } => self
+                .value(*tuple)?
+                .get(*index as usize)
+                .map(|&stage| vec![stage])
+                .ok_or_else(|| problem_at("a tuple has fewer fields than are read", span)),
+            Expr::Call(call) => {
+                let Callee::Op(op) = call.callee else {
+                    return Err(problem_at("a kernel cannot call a function", span));
+                };
+                let reshapes =
+                    matches!(op.name, "reshape" | "squeeze" | "expand_dims" | "nn.batch_flatten");
+                self.reshape_only &= reshapes;
+                let args: Vec<Option<StageId>> = call
+                    .args
+                    .iter()
+                    .map(|arg| arg.map(|arg| self.one(arg)).transpose())
+                    .collect::<Result<_, _>>()?;
+                let results = tensors_of(function.ty(id), span)?;
+                compute(&mut Compute {
+                    dag: &mut self.dag,
+                    op,
+                    attrs: &call.attrs,
+                    args: &args,
+                    results: &results,
+                })
+                .map_err(|error| problem_at(error.0, span))
+            }
+            Expr::GlobalVar(_) | Expr::If(_) | Expr::While(_) | Expr::Func(_) => {
+                Err(problem_at("a kernel can contain calls of operators only", span))
+            }
+        }
+    }
+
+    fn constant(&mut self, constant: &Constant, span: &Span) -> Result<StageId, Problem> {
+        let (shape, dtype) = static_tensor(constant.ty(), span)?;
+        let elements: i64 = shape.iter().product();
+        if elements != 1 {
+            let stage = self.dag.placeholder("const", &shape, dtype);
+            self.constants.push((stage, constant.clone()));
+            return Ok(stage);
+        }
+        let value = if dtype.is_float() {
+            constant.to_f64_vec().and_then(|v| v.first().map(|&v| PrimExpr::float(v, dtype)))
+        } else {
+            // The bits of a u64 beyond i64 are what the expression holds.
+            constant.to_bytes().map(|bytes| {
+                let mut wide = [0u8; 8];
+                let len = bytes.len().min(8);
+                wide[..len].copy_from_slice(&bytes[..len]);
+                PrimExpr::int(i64::from_le_bytes(wide), dtype)
+            })
+        };
+        let value = value.ok_or_else(|| {
+            problem_at("a constant's elements are not known, only its digest", span)
+        })?;
+        Ok(self.dag.compute("const", &shape, dtype, |_, _| value))
+    }
+}

@@ -1,0 +1,410 @@
+//! From a module of primitive functions to a program of kernels: layouts are assigned, and each
+//! primitive function is scheduled once for each combination of layouts it is called with.
+
+use cranelift_entity::{EntityRef, SecondaryMap};
+use indexmap::IndexMap;
+
+use super::primitive::{Primitive, primitive, problem_at, tensors_of};
+use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
+use crate::diagnostics::{Problem, Report};
+use crate::executor::{KernelId, Program, Step, Value, ValueId, ValueKind};
+use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::ir::{BufferSpec, Constant, DType, GlobalVar, IRModule};
+use crate::target::Target;
+use crate::te::{Anchor, ComputeDag};
+use crate::tir::ParamKind;
+
+/// Lowers `main` of a module whose computations are all calls of primitive functions.
+///
+/// # Errors
+///
+/// Everything in the module for which no code can be generated, with the nodes it came from.
+pub fn program(module: &IRModule, target: &Target) -> Result<Program, Report> {
+    let Some(main) = module.function("main") else {
+        return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
+    };
+    let mut problems = Vec::new();
+    let mut primitives: IndexMap<GlobalVar, Primitive> = IndexMap::new();
+    for (global, function) in module.functions().filter(|(_, f)| f.attrs().flag("Primitive")) {
+        match primitive(global.name(), function) {
+            Ok(primitive) => {
+                primitives.insert(global.clone(), primitive);
+            }
+            Err(found) => problems.extend(found),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Report { problems });
+    }
+    let mut lowering = Lowering {
+        main,
+        primitives: &primitives,
+        target,
+        program: Program::default(),
+        values: SecondaryMap::new(),
+        constants: IndexMap::new(),
+        kernels: IndexMap::new(),
+        demands: demands(main, &primitives),
+    };
+    match lowering.run() {
+        Ok(()) => Ok(lowering.program),
+        Err(problem) => Err(Report { problems: vec![problem] }),
+    }
+}
+
+/// What the users of a value read it as.
+#[derive(Clone, Copy, Default, Debug)]
+struct Demand {
+    /// The border that convolutions need, if there are any: before and after, height and width.
+    conv: Option<[(i64, i64); 2]>,
+    /// Something takes it dense: a matrix product, another shape, the caller.
+    dense: bool,
+}
+
+/// Demands of every tensor of `main`: for each expression one for each of its tensors.
+fn demands(
+    main: &Function,
+    primitives: &IndexMap<GlobalVar, Primitive>,
+) -> SecondaryMap<ExprId, Vec<Demand>> {
+    let mut demands: SecondaryMap<ExprId, Vec<Demand>> = SecondaryMap::new();
+    for id in main.ids() {
+        let count = main.ty(id).as_tuple().map_or(1, <[_]>::len);
+        demands[id] = vec![Demand::default(); count];
+    }
+    for demand in &mut demands[main.result()] {
+        demand.dense = true;
+    }
+    // Users come after what they use, so demands are complete when they are handed on.
+    for id in main.ids().rev() {
+        match main.expr(id) {
+            Expr::Tuple(fields) => {
+                for (position, &field) in fields.iter().enumerate() {
+                    let demand = demands[id].get(position).copied().unwrap_or_default();
+                    merge(&mut demands[field], 0, demand);
+                }
+            }
+            Expr::TupleGet { tuple, index } => {
+                let demand = demands[id].first().copied().unwrap_or_default();
+                merge(&mut demands[*tuple], *index as usize, demand);
+            }
+            Expr::Call(call) => {
+                let Some(primitive) = callee(main, &call.callee).and_then(|g| primitives.get(g))
+                else {
+                    continue;
+                };
+                let mut param = 0;
+                for &arg in call.args.iter().flatten() {
+                    for field in 0..demands[arg].len() {
+                        let demand = demand_of(primitive, param);
+                        merge(&mut demands[arg], field, demand);
+                        param += 1;
+                    }
+                }
+            }
+            Expr::Var(_)
+            | Expr::GlobalVar(_)
+            | Expr::Constant(_)
+            | Expr::If(_)
+            | Expr::While(_)
+            | Expr::Func(_) => {}
+        }
+    }
+    demands
+}
+
+fn merge(demands: &mut [Demand], field: usize, other: Demand) {
+    let Some(demand) = demands.get_mut(field) else { return };
+    demand.dense |= other.dense;
+    demand.conv = match (demand.conv, other.conv) {
+        (Some(a), Some(b)) => {
+            let widest = |axis: usize| (a[axis].0.max(b[axis].0), a[axis].1.max(b[axis].1));
+            Some([widest(0), widest(1)])
+        }
+        (a, b) => a.or(b),
+    };
+}
+
+fn demand_of(primitive: &Primitive, param: usize) -> Demand {
+    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, .. }, output)) =
+        primitive.conv_of(param)
+    {
+        let input = primitive.dag.shape(primitive.params[param]);
+        let kernel = primitive.dag.shape(*weight);
+        let halo = |axis: usize| {
+            halo_needed(
+                input[axis + 2],
+                output[axis + 2],
+                kernel[axis + 2],
+                strides[axis],
+                padding[axis],
+                dilation[axis],
+            )
+        };
+        return Demand { conv: Some([halo(0), halo(1)]), dense: false };
+    }
+    Demand { conv: None, dense: primitive.reshape_only || primitive.is_matrix(param) }
+}
+
+/// The global a call of `main` calls.
+fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
+    let Callee::Expr(callee) = callee else { return None };
+    if let Expr::GlobalVar(global) = main.expr(*callee) { Some(global) } else { None }
+}
+
+/// A kernel is determined by the function, and the layout of each argument; `None` for constants.
+type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
+
+struct Lowering<'a> {
+    main: &'a Function,
+    primitives: &'a IndexMap<GlobalVar, Primitive>,
+    target: &'a Target,
+    program: Program,
+    /// The values of each expression of `main`, tuples flattened.
+    values: SecondaryMap<ExprId, Vec<ValueId>>,
+    constants: IndexMap<(Constant, BufferSpec), ValueId>,
+    kernels: IndexMap<KernelKey, KernelId>,
+    demands: SecondaryMap<ExprId, Vec<Demand>>,
+}
+
+impl Lowering<'_> {
+    fn run(&mut self) -> Result<(), Problem> {
+        let live = self.main.live();
+        for id in self.main.ids().filter(|&id| live[id]) {
+            self.values[id] = self.expr(id)?;
+        }
+        self.program.outputs = self.values[self.main.result()].clone();
+        for position in 0..self.program.outputs.len() {
+            let output = self.program.outputs[position];
+            if !self.program.values[output].spec.is_dense() {
+                self.program.outputs[position] = self.dense_copy(output);
+            }
+        }
+        Ok(())
+    }
+
+    /// A dense copy of a value that convolutions read as well.
+    fn dense_copy(&mut self, from: ValueId) -> ValueId {
+        let Value { name, dtype, spec, kind: _ } = self.program.values[from].clone();
+        let mut dag = ComputeDag::new(&format!("layout_transform_{}", self.program.kernels.len()));
+        let dense = BufferSpec::dense(spec.shape());
+        let x = dag.placeholder("x", spec.shape(), dtype);
+        let y = dag.compute("layout_transform", spec.shape(), dtype, |dag, index| dag.at(x, index));
+        let params = [(x, ParamKind::Input, spec)];
+        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.target);
+        let kernel = self.program.kernels.push(kernel);
+        let kind = ValueKind::Computed;
+        let to = self.program.values.push(Value { name, dtype, spec: dense, kind });
+        self.program.steps.push(Step { kernel, args: vec![from, to] });
+        to
+    }
+
+    fn expr(&mut self, id: ExprId) -> Result<Vec<ValueId>, Problem> {
+        let span = self.main.span(id);
+        match self.main.expr(id) {
+            Expr::Var(name) => {
+                let mut values = Vec::new();
+                for (shape, dtype) in tensors_of(self.main.ty(id), span)? {
+                    let position = self.program.inputs.len();
+                    let value = self.program.values.push(Value {
+                        name: name.to_string(),
+                        dtype,
+                        spec: BufferSpec::dense(&shape),
+                        kind: ValueKind::Input(position),
+                    });
+                    self.program.inputs.push(value);
+                    values.push(value);
+                }
+                Ok(values)
+            }
+            // A constant's value is made where it is used, in the layout that is read there.
+            Expr::Constant(constant) => {
+                if self.demands[id].first().is_some_and(|demand| demand.dense) && self.is_output(id)
+                {
+                    let (shape, _) = super::primitive::static_tensor(constant.ty(), span)?;
+                    return Ok(vec![self.constant(constant, BufferSpec::dense(&shape))]);
+                }
+                Ok(Vec::new())
+            }
+            Expr::GlobalVar(_) => Ok(Vec::new()),
+            Expr::Tuple(fields) => {
+                Ok(fields.iter().flat_map(|field| self.values[*field].clone()).collect())
+            }
+            Expr::TupleGet { tuple, index } => {
+                Ok(self.values[*tuple].get(*index as usize).copied().into_iter().collect())
+            }
+            Expr::Call(call) => {
+                let Some(global) = callee(self.main, &call.callee) else {
+                    let what = match &call.callee {
+                        Callee::Op(op) => format!("the operator `{op}` is in no kernel"),
+                        Callee::Expr(_) => "a closure is called".to_owned(),
+                    };
+                    return Err(problem_at(
+                        format!("no code can be generated: {what}; was `FuseOps` disabled?"),
+                        span,
+                    ));
+                };
+                let args: Vec<ExprId> = call.args.iter().flatten().copied().collect();
+                self.call(id, &global.clone(), &args)
+            }
+            Expr::If(_) | Expr::While(_) | Expr::Func(_) => {
+                Err(problem_at("no code can be generated for control flow yet", span))
+            }
+        }
+    }
+
+    fn is_output(&self, id: ExprId) -> bool {
+        let result = self.main.result();
+        result == id
+            || matches!(self.main.expr(result), Expr::Tuple(fields) if fields.contains(&id))
+    }
+
+    fn constant(&mut self, constant: &Constant, spec: BufferSpec) -> ValueId {
+        let key = (constant.clone(), spec.clone());
+        if let Some(&value) = self.constants.get(&key) {
+            return value;
+        }
+        let value = self.program.values.push(Value {
+            name: "const".to_owned(),
+            dtype: constant.ty().dtype,
+            spec,
+            kind: ValueKind::Constant(constant.clone()),
+        });
+        self.constants.insert(key, value);
+        value
+    }
+
+    fn call(
+        &mut self,
+        id: ExprId,
+        global: &GlobalVar,
+        args: &[ExprId],
+    ) -> Result<Vec<ValueId>, Problem> {
+        let span = self.main.span(id);
+        let Some(primitive) = self.primitives.get(global) else {
+            return Err(problem_at(format!("`{global}` is not a primitive function"), span));
+        };
+        // Each argument is a value that exists, or a constant whose layout the kernel chooses.
+        let mut given: Vec<Result<ValueId, Constant>> = Vec::new();
+        for &arg in args {
+            match self.main.expr(arg) {
+                Expr::Constant(constant) => given.push(Err(constant.clone())),
+                _ => given.extend(self.values[arg].iter().map(|&value| Ok(value))),
+            }
+        }
+        if given.len() != primitive.params.len() {
+            return Err(problem_at(format!("`{global}` is called with other arguments"), span));
+        }
+        let results = tensors_of(self.main.ty(id), span)?;
+        let blocked_input = given.iter().any(|arg| {
+            arg.as_ref().is_ok_and(|&v| !self.program.values[v].spec.blocking().is_empty())
+        });
+        let specs: Vec<BufferSpec> = results
+            .iter()
+            .enumerate()
+            .map(|(field, (shape, dtype))| {
+                let demand = self.demands[id].get(field).copied().unwrap_or_default();
+                layout(shape, *dtype, demand, primitive.has_conv() || blocked_input)
+            })
+            .collect();
+
+        if let (true, [Ok(input)], [spec]) = (primitive.reshape_only, &given[..], &specs[..])
+            && self.program.values[*input].spec.is_dense()
+            && spec.is_dense()
+        {
+            let value = self.program.values.push(Value {
+                name: global.name().to_owned(),
+                dtype: results[0].1,
+                spec: spec.clone(),
+                kind: ValueKind::View(*input),
+            });
+            return Ok(vec![value]);
+        }
+
+        let arg_specs: Vec<Option<BufferSpec>> = given
+            .iter()
+            .map(|arg| arg.as_ref().ok().map(|&v| self.program.values[v].spec.clone()))
+            .collect();
+        let kernel = self.kernel(global, primitive, arg_specs, &specs);
+
+        let func = self.program.kernels[kernel].func.clone();
+        let inner = primitive.constants.iter().map(|(_, constant)| Err(constant.clone()));
+        let mut step_args = Vec::with_capacity(func.params.len());
+        for (arg, param) in given.into_iter().chain(inner).zip(&func.params) {
+            step_args.push(match arg {
+                Ok(value) => value,
+                Err(constant) => {
+                    let spec = func.buffers[param.buffer].spec.clone();
+                    self.constant(&constant, spec)
+                }
+            });
+        }
+        let mut values = Vec::with_capacity(results.len());
+        for ((_, dtype), spec) in results.into_iter().zip(specs) {
+            values.push(self.program.values.push(Value {
+                name: global.name().to_owned(),
+                dtype,
+                spec,
+                kind: ValueKind::Computed,
+            }));
+        }
+        step_args.extend(&values);
+        self.program.steps.push(Step { kernel, args: step_args });
+        Ok(values)
+    }
+
+    fn kernel(
+        &mut self,
+        global: &GlobalVar,
+        primitive: &Primitive,
+        args: Vec<Option<BufferSpec>>,
+        results: &[BufferSpec],
+    ) -> KernelId {
+        let key = (global.clone(), args.clone(), results.to_vec());
+        if let Some(&kernel) = self.kernels.get(&key) {
+            return kernel;
+        }
+        let dense = |stage| BufferSpec::dense(primitive.dag.shape(stage));
+        let mut params: Vec<KernelParam> = primitive
+            .params
+            .iter()
+            .zip(args)
+            .map(|(&stage, spec)| match spec {
+                Some(spec) => (stage, ParamKind::Input, spec),
+                None => (stage, ParamKind::Constant, dense(stage)),
+            })
+            .collect();
+        for &(stage, _) in &primitive.constants {
+            params.push((stage, ParamKind::Constant, dense(stage)));
+        }
+        let outputs: Vec<_> =
+            primitive.results.iter().copied().zip(results.iter().cloned()).collect();
+        let mut dag = primitive.dag.clone();
+        // One function in several layouts is several kernels.
+        let variants = self.kernels.keys().filter(|key| &key.0 == global).count();
+        if variants > 0 {
+            dag.func.name = format!("{}_v{}", dag.func.name, variants + 1);
+        }
+        let kernel = self.program.kernels.push(schedule(dag, &params, &outputs, self.target));
+        debug_assert_eq!(kernel.index() + 1, self.program.kernels.len());
+        self.kernels.insert(key, kernel);
+        kernel
+    }
+}
+
+/// The layout of a tensor that a kernel computes.
+///
+/// Blocked where a convolution reads it, or where it comes from blocked tensors and nothing takes
+/// it dense; dense otherwise.
+fn layout(shape: &[i64], dtype: DType, demand: Demand, from_blocked: bool) -> BufferSpec {
+    let blockable = dtype == DType::F32 && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
+    if !blockable {
+        return BufferSpec::dense(shape);
+    }
+    match demand {
+        Demand { conv: Some(halo), .. } => BufferSpec::nchwc(shape, CHANNEL_BLOCK, &halo),
+        Demand { conv: None, dense: false } if from_blocked => {
+            BufferSpec::nchwc(shape, CHANNEL_BLOCK, &[])
+        }
+        Demand { conv: None, dense: _ } => BufferSpec::dense(shape),
+    }
+}

@@ -1,0 +1,288 @@
+//! Stages and the graph they form.
+
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, VarId};
+
+/// A stage of a dag; prints as `stage3`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StageId(u32);
+entity_impl!(StageId, "stage");
+
+/// An axis that a reduction goes over.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReduceAxis {
+    /// Its variable.
+    pub var: VarId,
+    /// Its extent, from 0.
+    pub extent: i64,
+}
+
+/// One input of a concatenation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConcatPart {
+    /// The stage.
+    pub stage: StageId,
+    /// Where it starts along the axis.
+    pub offset: i64,
+}
+
+/// How the elements of a stage come about.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StageKind {
+    /// Handed over by the caller.
+    Placeholder,
+    /// An expression of the index.
+    Compute(PrimExpr),
+    /// `combiner` over all of `axes`, starting from `init`.
+    Reduce {
+        /// `Add`, `Mul`, `Min` or `Max`.
+        combiner: BinaryOp,
+        /// The neutral element.
+        init: PrimExpr,
+        /// What the reduction goes over, outermost first.
+        axes: Vec<ReduceAxis>,
+        /// What is combined, by the index and the axes.
+        value: PrimExpr,
+    },
+    /// Tensors side by side along an axis.
+    Concat {
+        /// The axis.
+        axis: usize,
+        /// The parts in order.
+        parts: Vec<ConcatPart>,
+    },
+}
+
+/// What a reduction is as a whole: strategies know schedules for these.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Anchor {
+    /// Nothing in particular.
+    None,
+    /// A two-dimensional convolution, NCHW with OIHW weights.
+    Conv2d {
+        /// The image.
+        data: StageId,
+        /// The weights.
+        weight: StageId,
+        /// Steps along height and width.
+        strides: [i64; 2],
+        /// Zeros before height and width.
+        padding: [i64; 2],
+        /// Distances of taps along height and width.
+        dilation: [i64; 2],
+        /// Number of groups of channels.
+        groups: i64,
+    },
+    /// A matrix product of `[.., m, k]` with one matrix, `[n, k]` or `[k, n]`.
+    MatMul {
+        /// The rows.
+        lhs: StageId,
+        /// The matrix.
+        rhs: StageId,
+        /// Whether the matrix is `[n, k]`.
+        transpose_b: bool,
+    },
+}
+
+/// A tensor and how its elements come about.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Stage {
+    /// Its buffer; the layout is the strategy's to choose.
+    pub buffer: BufferId,
+    /// The logical index, one variable for each axis.
+    pub axes: Vec<VarId>,
+    /// Where the elements come from.
+    pub kind: StageKind,
+    /// What the stage is as a whole.
+    pub anchor: Anchor,
+    /// The operator it came from.
+    pub op: String,
+}
+
+/// Stages in topological order, with the variables and buffers their expressions use.
+#[derive(Clone, Debug)]
+pub struct ComputeDag {
+    /// Declares variables and buffers; a strategy goes on with it.
+    pub func: PrimFuncData,
+    /// The stages.
+    pub stages: PrimaryMap<StageId, Stage>,
+    by_buffer: SecondaryMap<BufferId, cranelift_entity::packed_option::PackedOption<StageId>>,
+}
+
+impl ComputeDag {
+    /// No stages; `name` is the kernel's.
+    pub fn new(name: &str) -> ComputeDag {
+        ComputeDag {
+            func: PrimFuncData::new(name),
+            stages: PrimaryMap::new(),
+            by_buffer: SecondaryMap::new(),
+        }
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        shape: &[i64],
+        dtype: DType,
+        op: &str,
+        kind: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> StageKind,
+    ) -> StageId {
+        let axes: Vec<VarId> =
+            (0..shape.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
+        let index: Vec<PrimExpr> = axes.iter().map(|&var| self.func.var_expr(var)).collect();
+        let kind = kind(self, &index);
+        let scope = BufferScope::Local;
+        let buffer = self.func.buffer(name, dtype, BufferSpec::dense(shape), scope);
+        let stage =
+            self.stages.push(Stage { buffer, axes, kind, anchor: Anchor::None, op: op.to_owned() });
+        self.by_buffer[buffer] = stage.into();
+        stage
+    }
+
+    /// A tensor the caller hands over.
+    pub fn placeholder(&mut self, name: &str, shape: &[i64], dtype: DType) -> StageId {
+        self.push(name, shape, dtype, "", |_, _| StageKind::Placeholder)
+    }
+
+    /// A tensor whose element at an index is what `body` returns for it.
+    pub fn compute(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        dtype: DType,
+        body: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> PrimExpr,
+    ) -> StageId {
+        self.push(op, shape, dtype, op, |dag, index| StageKind::Compute(body(dag, index)))
+    }
+
+    /// A tensor whose element at an index is `combiner` over the axes of extents `over`, of what
+    /// `value` returns for the index and those axes.
+    pub fn reduce(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        dtype: DType,
+        combiner: BinaryOp,
+        init: PrimExpr,
+        over: &[i64],
+        value: impl FnOnce(&mut ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr,
+    ) -> StageId {
+        self.push(op, shape, dtype, op, |dag, index| {
+            let axes: Vec<ReduceAxis> = over
+                .iter()
+                .enumerate()
+                .map(|(axis, &extent)| ReduceAxis {
+                    var: dag.func.index_var(format!("r{axis}")),
+                    extent,
+                })
+                .collect();
+            let by: Vec<PrimExpr> = axes.iter().map(|axis| dag.func.var_expr(axis.var)).collect();
+            StageKind::Reduce { combiner, init, axes, value: value(dag, index, &by) }
+        })
+    }
+
+    /// Tensors side by side along `axis`; their other extents and data types are equal.
+    pub fn concat(&mut self, op: &str, axis: usize, parts: &[StageId]) -> StageId {
+        let first = parts.first().copied().expect("an operator with at least one input");
+        let mut shape = self.shape(first).to_vec();
+        let mut offset = 0;
+        let parts = parts
+            .iter()
+            .map(|&stage| {
+                let part = ConcatPart { stage, offset };
+                offset += self.shape(stage)[axis];
+                part
+            })
+            .collect();
+        shape[axis] = offset;
+        let dtype = self.dtype(first);
+        self.push(op, &shape, dtype, op, |_, _| StageKind::Concat { axis, parts })
+    }
+
+    /// Says what a reduction is as a whole.
+    pub fn set_anchor(&mut self, stage: StageId, anchor: Anchor) {
+        self.stages[stage].anchor = anchor;
+    }
+
+    /// The element of a stage at an index.
+    pub fn at(&self, stage: StageId, index: &[PrimExpr]) -> PrimExpr {
+        self.func.load(self.stages[stage].buffer, index.iter().cloned())
+    }
+
+    /// The extents of a stage.
+    pub fn shape(&self, stage: StageId) -> &[i64] {
+        self.func.buffers[self.stages[stage].buffer].shape()
+    }
+
+    /// The element type of a stage.
+    pub fn dtype(&self, stage: StageId) -> DType {
+        self.func.buffers[self.stages[stage].buffer].dtype
+    }
+
+    /// The stage that a buffer belongs to.
+    pub fn stage_of(&self, buffer: BufferId) -> Option<StageId> {
+        self.by_buffer[buffer].expand()
+    }
+
+    /// The stages a stage reads.
+    pub fn reads(&self, stage: StageId) -> Vec<StageId> {
+        let mut reads = Vec::new();
+        let mut expr = |expr: &PrimExpr| {
+            expr.walk(&mut |e| {
+                if let PrimExpr::Load { buffer, .. } = e
+                    && let Some(stage) = self.stage_of(*buffer)
+                    && !reads.contains(&stage)
+                {
+                    reads.push(stage);
+                }
+            });
+        };
+        match &self.stages[stage].kind {
+            StageKind::Placeholder => {}
+            StageKind::Compute(body) => expr(body),
+            StageKind::Reduce { combiner: _, init, axes: _, value } => {
+                expr(init);
+                expr(value);
+            }
+            StageKind::Concat { axis: _, parts } => {
+                for part in parts {
+                    if !reads.contains(&part.stage) {
+                        reads.push(part.stage);
+                    }
+                }
+            }
+        }
+        reads
+    }
+
+    /// Stages from the last to the first.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = StageId> + use<> {
+        (0..self.stages.len()).map(StageId::new)
+    }
+}
+
+/// The neutral element of a combiner.
+///
+/// # Panics
+///
+/// If the operator is none that reductions use: `Add`, `Mul`, `Min` or `Max`.
+pub fn identity(combiner: BinaryOp, dtype: DType) -> PrimExpr {
+    let bound = |high: bool| match dtype.int_range() {
+        Some((low, top)) => {
+            let value = if high { top } else { low };
+            // u64::MAX keeps its bits.
+            PrimExpr::int(value as i64, dtype)
+        }
+        None if dtype == DType::Bool => PrimExpr::int(i64::from(high), dtype),
+        None => PrimExpr::float(if high { f64::INFINITY } else { f64::NEG_INFINITY }, dtype),
+    };
+    match combiner {
+        BinaryOp::Add => PrimExpr::zero(PrimType::scalar(dtype)),
+        BinaryOp::Mul => PrimExpr::int(1, dtype),
+        BinaryOp::Min => bound(true),
+        BinaryOp::Max => bound(false),
+        _ => unreachable!("reductions combine by sum, product, minimum or maximum"),
+    }
+}

@@ -1,0 +1,239 @@
+//! The arguments of the attributes.
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
+
+use crate::kind::Kind;
+
+/// Every argument there is.
+const NAMES: [&str; 6] = ["opt_level", "name", "required", "preserves", "holds", "crate"];
+
+/// A pass that is named by path or by string.
+pub(crate) enum PassName {
+    Path(Path),
+    Text(String),
+}
+
+/// Which earlier results a pass keeps.
+pub(crate) enum Preserves {
+    All,
+    Only(Vec<PassName>),
+}
+
+/// The arguments of an attribute; those with errors have their defaults.
+pub(crate) struct Args {
+    pub(crate) opt_level: u8,
+    pub(crate) name: Option<String>,
+    pub(crate) required: Vec<PassName>,
+    pub(crate) preserves: Preserves,
+    pub(crate) holds: Option<Path>,
+    pub(crate) niello: Path,
+}
+
+/// Errors, all of which are told.
+#[derive(Default)]
+pub(crate) struct Errors(Option<syn::Error>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, error: syn::Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    pub(crate) fn at(&mut self, tokens: impl Spanned, message: impl std::fmt::Display) {
+        self.push(syn::Error::new(tokens.span(), message));
+    }
+
+    pub(crate) fn into_result(self) -> syn::Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// `name = value`, with what cannot be parsed left as tokens.
+struct Arg {
+    name: Ident,
+    value: TokenStream,
+}
+
+impl Parse for Arg {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Arg> {
+        // `crate` is a keyword.
+        let name: Ident = input.call(syn::ext::IdentExt::parse_any)?;
+        let mut value = TokenStream::new();
+        if input.parse::<Option<Token![=]>>()?.is_some() {
+            while !input.is_empty() && !input.peek(Token![,]) {
+                value.extend([input.parse::<TokenTree>()?]);
+            }
+        }
+        Ok(Arg { name, value })
+    }
+}
+
+impl Args {
+    /// Reads the arguments; `own` is the name of the pass's type, if the item has one.
+    pub(crate) fn parse(
+        kind: Kind,
+        tokens: TokenStream,
+        own: Option<&str>,
+        errors: &mut Errors,
+    ) -> Args {
+        let mut args = Args {
+            opt_level: 0,
+            name: None,
+            required: Vec::new(),
+            preserves: Preserves::Only(Vec::new()),
+            holds: None,
+            niello: parse_quote!(::niello),
+        };
+        let list = syn::punctuated::Punctuated::<Arg, Token![,]>::parse_terminated;
+        let list = match list.parse2(tokens) {
+            Ok(list) => list,
+            Err(error) => {
+                errors.push(error);
+                return args;
+            }
+        };
+        let mut seen: Vec<Ident> = Vec::new();
+        for Arg { name, value } in list {
+            let text = name.to_string();
+            if let Some(first) = seen.iter().find(|first| **first == name) {
+                errors.at(&name, format!("duplicate argument `{text}`"));
+                // The place of the first one, as part of the same message.
+                let _ = first;
+                continue;
+            }
+            seen.push(name.clone());
+            let given = if value.is_empty() { name.span() } else { value.span() };
+            match text.as_str() {
+                "opt_level" => {
+                    match syn::parse2::<syn::LitInt>(value).and_then(|level| level.base10_parse()) {
+                        Ok(level) => args.opt_level = level,
+                        Err(_) => errors.push(syn::Error::new(
+                            given,
+                            "opt_level must be a non-negative integer literal",
+                        )),
+                    }
+                }
+                "name" => match syn::parse2::<syn::LitStr>(value) {
+                    Ok(name) if is_valid_name(&name.value()) => {
+                        args.name = Some(name.value()).filter(|name| !name.is_empty());
+                    }
+                    Ok(_) => errors.push(syn::Error::new(
+                        given,
+                        "pass name may not contain blanks or any of , ( ) { } =",
+                    )),
+                    Err(_) => errors.push(syn::Error::new(given, "name must be a string literal")),
+                },
+                "required" => match pass_names(value) {
+                    Some(names) => args.required = names,
+                    None => errors.push(syn::Error::new(
+                        given,
+                        "required must be a list of pass names or paths",
+                    )),
+                },
+                "preserves" => match preserves(value) {
+                    Some(preserves) => args.preserves = preserves,
+                    None => errors.push(syn::Error::new(
+                        given,
+                        "preserves must be `all` or a list of pass names or paths",
+                    )),
+                },
+                "holds" => match syn::parse2(value) {
+                    Ok(path) => args.holds = Some(path),
+                    Err(_) => errors.push(syn::Error::new(
+                        given,
+                        "holds must be the path of a function from &IRModule to bool",
+                    )),
+                },
+                "crate" => match syn::parse2::<Path>(value) {
+                    Ok(path) => args.niello = path,
+                    Err(_) => {
+                        errors.push(syn::Error::new(given, "crate must be the path of niello"));
+                    }
+                },
+                _ => {
+                    let near = suggest(&text)
+                        .map(|near| format!(", did you mean `{near}`?"))
+                        .unwrap_or_default();
+                    let all = NAMES.join(", ");
+                    errors.at(
+                        name,
+                        format!("unknown argument `{text}`{near} expected one of: {all}"),
+                    );
+                }
+            }
+        }
+        if !seen
+            .iter()
+            .any(|name| name == "opt_level" || suggest(&name.to_string()) == Some("opt_level"))
+        {
+            errors.push(syn::Error::new(
+                Span::call_site(),
+                format!("Please provide opt_level for the {}.", kind.noun()),
+            ));
+        }
+        for name in &args.required {
+            let PassName::Path(path) = name else { continue };
+            if path.is_ident("Self") || own.is_some_and(|own| path.is_ident(own)) {
+                let own = own.unwrap_or("Self");
+                errors.at(path, format!("pass `{own}` cannot require itself"));
+            }
+        }
+        args
+    }
+}
+
+fn is_valid_name(name: &str) -> bool {
+    !name.contains(|c: char| c.is_whitespace() || ",(){}=".contains(c))
+}
+
+fn pass_names(value: TokenStream) -> Option<Vec<PassName>> {
+    let list: ExprArray = syn::parse2(value).ok()?;
+    list.elems
+        .into_iter()
+        .map(|element| match element {
+            Expr::Path(path) if path.qself.is_none() => Some(PassName::Path(path.path)),
+            Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => Some(PassName::Text(name.value())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn preserves(value: TokenStream) -> Option<Preserves> {
+    if syn::parse2::<Ident>(value.clone()).is_ok_and(|ident| ident == "all") {
+        return Some(Preserves::All);
+    }
+    pass_names(value).map(Preserves::Only)
+}
+
+/// The argument that was meant.
+fn suggest(name: &str) -> Option<&'static str> {
+    near(name, &NAMES)
+}
+
+/// The candidate with the same letters but for separators, or at most two letters away.
+pub(crate) fn near(name: &str, candidates: &[&'static str]) -> Option<&'static str> {
+    let plain = |text: &str| text.replace('_', "").to_lowercase();
+    let name = plain(name);
+    let distance = |candidate: &&&'static str| edit_distance(&name, &plain(candidate));
+    let best = candidates.iter().min_by_key(distance)?;
+    (distance(&best) <= 2.min(name.len() / 2)).then_some(best)
+}
+
+/// The least number of letters to insert, delete or replace.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            row.push((last[j] + usize::from(x != *y)).min(last[j + 1] + 1).min(row[j] + 1));
+        }
+        last = row;
+    }
+    last[b.len()]
+}
