@@ -292,12 +292,15 @@ impl Emitter<'_> {
             otherwise.piece
         };
         if then_lines.is_empty() && otherwise_lines.is_empty() {
-            let text = format!(
-                "{} ? {} : {}",
-                cond.piece.at(Prec::Bitwise),
-                then.piece.at(Prec::Bitwise),
-                other.at(Prec::Bitwise)
-            );
+            let (then, other) = if ty.is_scalar() {
+                (then.piece.at(Prec::Bitwise), other.at(Prec::Bitwise))
+            } else {
+                // A load has the type of an unaligned vector; both sides must have the same.
+                let ctype = self.value_type(ty, bits)?;
+                let cast = |piece: &Piece| format!("({ctype}){}", piece.at(Prec::Unary));
+                (cast(&then.piece), cast(&other))
+            };
+            let text = format!("{} ? {then} : {other}", cond.piece.at(Prec::Bitwise));
             let piece = Piece::new(text, Prec::Conditional);
             return Ok(Value { piece: self.narrowed(piece, ty), ty, mask_bits: bits });
         }
