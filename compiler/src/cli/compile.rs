@@ -156,7 +156,10 @@ fn write(
             files.push((format!("{stem}.relay"), text.into_bytes()));
         }
         Emit::Header => {
-            files.push((format!("{stem}.h"), bindings::header(model, &BindingsOptions::default())?.into_bytes()));
+            files.push((
+                format!("{stem}.h"),
+                bindings::header(model, &BindingsOptions::default())?.into_bytes(),
+            ));
         }
         Emit::Bindings => {
             let text = bindings::rust(model, &BindingsOptions::default())?;

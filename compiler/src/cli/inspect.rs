@@ -94,7 +94,7 @@ fn counts(module: &IRModule) -> Counts {
                 Expr::Call(call) => {
                     let name = match &call.callee {
                         Callee::Op(op) => op.name.to_owned(),
-                        Callee::Value(_) => "(a function)".to_owned(),
+                        Callee::Expr(_) => "(a function)".to_owned(),
                     };
                     *counts.operators.entry(name).or_default() += 1;
                 }

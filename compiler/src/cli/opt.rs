@@ -8,7 +8,7 @@ use super::output::Output;
 use crate::compile::{self, Model};
 use crate::diagnostics::Problem;
 use crate::graph::{PrintOptions, print_with_sidecar};
-use crate::pass::{PassRef, Registry, Sequential};
+use crate::pass::{Pass, PassRef, Registry, Sequential};
 
 /// Run passes on a model and print the module.
 #[derive(clap::Args, Debug)]

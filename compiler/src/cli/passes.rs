@@ -1,7 +1,7 @@
 //! `niello passes`: what passes there are.
 
-use super::output::Output;
 use super::Failure;
+use super::output::Output;
 use crate::diagnostics::Problem;
 use crate::pass::{PassEntry, PassRef, Registry};
 
@@ -17,8 +17,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let out = Output::stdout();
     let registry = Registry::global();
     if let Some(name) = &args.name {
-        let entry =
-            registry.entry(name).map_err(|error| Problem::new(error.to_string()))?;
+        let entry = registry.entry(name).map_err(|error| Problem::new(error.to_string()))?;
         out.text(&description(entry));
         return Ok(());
     }

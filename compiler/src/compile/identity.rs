@@ -10,13 +10,15 @@ use crate::options::CompileOptions;
 /// The hash covers model, program, options, target and niello's own version: whatever can make two
 /// objects differ makes their symbols differ.
 pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
-    // Not the number of jobs, which does not show in the objects.
+    // Dimensions, shapes and values of inputs are in the model as imported; the number of jobs does
+    // not show in the objects.
     let CompileOptions {
         name: _,
         package,
         version,
         dims: _,
         input_shapes: _,
+        input_values: _,
         opt_level,
         disabled_passes,
         backend,

@@ -52,7 +52,7 @@ fn tensor(
     report: &mut Report,
 ) -> Option<TensorInfo> {
     let Some(shape) = port.ty.shape.as_consts() else {
-        for dim in port.ty.shape.dims().iter().filter(|dim| dim.as_const().is_none()) {
+        for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
             if unknown.insert(dim.to_string()) {
                 report.push(
                     Problem::new(format!(

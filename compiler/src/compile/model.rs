@@ -65,13 +65,17 @@ impl Model {
                 let pinned = ImportOptions {
                     dims: options.dims.clone(),
                     input_shapes: options.input_shapes.clone(),
+                    input_values: options.input_values.clone(),
                 };
                 onnx::import(&file.proto, file.folder.as_deref(), &pinned)
             }
             Contents::Text(module) => {
-                if !options.dims.is_empty() || !options.input_shapes.is_empty() {
+                if !options.dims.is_empty()
+                    || !options.input_shapes.is_empty()
+                    || !options.input_values.is_empty()
+                {
                     return Err(Problem::new(
-                        "dimensions of a text cannot be pinned by options; write them in its types",
+                        "inputs of a text cannot be fixed by options; write types and constants into it",
                     )
                     .into());
                 }

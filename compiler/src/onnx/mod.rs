@@ -5,8 +5,8 @@ mod external;
 mod import;
 mod load;
 mod model_builder;
-mod ports;
 mod ops;
+mod ports;
 pub mod proto;
 mod tensor;
 

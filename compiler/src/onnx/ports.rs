@@ -89,10 +89,8 @@ mod tests {
             denotation: None,
         };
         let sequence = SequenceType { elem_type: Some(Box::new(strings)) };
-        let ty = TypeProto {
-            value: Some(TypeValue::Sequence(Box::new(sequence))),
-            denotation: None,
-        };
+        let ty =
+            TypeProto { value: Some(TypeValue::Sequence(Box::new(sequence))), denotation: None };
         model.graph.as_mut().unwrap().output[0].r#type = Some(ty);
         assert_eq!(string_port(&model), Some("y"));
     }

@@ -10,7 +10,13 @@ use crate::onnx::ModelFile;
 use crate::options::CompileOptions;
 
 /// A model that is ready to run.
-pub(super) enum Runner {
+pub(super) struct Runner {
+    engine: Ready,
+    /// Positions of the inputs that are passed; the others are compiled in.
+    passed: Vec<usize>,
+}
+
+enum Ready {
     /// The module after graph passes, and the interpreter.
     Interp(IRModule),
     /// A shared library in this process, and the number of kernel calls of one run.
@@ -22,14 +28,15 @@ impl Runner {
     pub(super) fn new(
         engine: Engine,
         file: &ModelFile,
+        passed: Vec<usize>,
         options: &CompileOptions,
     ) -> Result<Runner, Report> {
         let model = Model::from_onnx("model", file.clone());
-        match engine {
+        let engine = match engine {
             Engine::Interp => {
                 let imported = model.import(options)?;
                 let cx = compile::context(options)?;
-                Ok(Runner::Interp(compile::optimize(imported.module, &cx)?))
+                Ready::Interp(compile::optimize(imported.module, &cx)?)
             }
             Engine::C => {
                 let compilation = compile::compile(&model, options)?;
@@ -41,29 +48,46 @@ impl Runner {
                     Problem::new(format!("{}: cannot delete the file: {error}", path.display()))
                 })?;
                 let kernels = compilation.program.steps.len() as u64;
-                Ok(Runner::Native { model: loaded?, kernels })
+                Ready::Native { model: loaded?, kernels }
             }
-        }
+        };
+        Ok(Runner { engine, passed })
     }
 
     /// Whether one run could change the next.
     pub(super) fn keeps_state(&self) -> bool {
-        matches!(self, Runner::Native { .. })
+        matches!(self.engine, Ready::Native { .. })
     }
 
     /// Kernel calls of one run.
     pub(super) fn kernels(&self) -> u64 {
-        match self {
-            Runner::Interp(_) => 0,
-            Runner::Native { kernels, .. } => *kernels,
+        match self.engine {
+            Ready::Interp(_) => 0,
+            Ready::Native { kernels, .. } => kernels,
         }
     }
 
-    /// The outputs for these inputs.
+    /// Whether what was made for the inputs `former` serves `new` as well.
+    pub(super) fn serves(&self, former: &[Constant], new: &[Constant]) -> bool {
+        former.len() == new.len()
+            && former.iter().zip(new).enumerate().all(|(position, (former, new))| {
+                if self.passed.contains(&position) {
+                    former.ty() == new.ty()
+                } else {
+                    former == new
+                }
+            })
+    }
+
+    /// The outputs for these inputs, those among them that are compiled in included.
     pub(super) fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, String> {
-        match self {
-            Runner::Interp(module) => interpret(module, inputs),
-            Runner::Native { model, .. } => model.run(inputs).map_err(|problem| problem.to_string()),
+        let passed: Vec<Constant> =
+            self.passed.iter().filter_map(|&position| inputs.get(position).cloned()).collect();
+        match &self.engine {
+            Ready::Interp(module) => interpret(module, &passed),
+            Ready::Native { model, .. } => {
+                model.run(&passed).map_err(|problem| problem.to_string())
+            }
         }
     }
 }

@@ -129,6 +129,9 @@ impl<'a> Interpreter<'a> {
             Some(Definition::Extern(_)) => {
                 return Err(format!("{global} is defined elsewhere, and cannot be interpreted"));
             }
+            Some(Definition::Prim(_)) => {
+                return Err(format!("{global} is a loop function, not one of the graph IR"));
+            }
             None => return Err(format!("the module does not define {global}")),
         };
         let plan = Arc::new(Plan::new(global.clone(), function));
