@@ -50,7 +50,7 @@ impl FunctionBuilder {
                 exprs: PrimaryMap::new(),
                 scopes: PrimaryMap::new(),
                 attrs: Attrs::new(),
-                facts: Facts::default(),
+                facts: Facts::dims(),
                 global_refs: OnceLock::new(),
             },
             stack: Vec::new(),
