@@ -1,1 +1,36 @@
 //! Compiles machine-learning models to native code and typed Rust bindings from a build script.
+//!
+//! The program includes the bindings with `niello_runtime::include_model!("digits")`. [`configure`]
+//! has what can be refined.
+//!
+//! What Cargo sees: the build script runs again when the model or a `NIELLO_*` variable changes,
+//! and no longer when another file of the package does; only `OUT_DIR` is written to, and only
+//! files that differ; everything that is wrong with a model is told at once, one line each.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `NIELLO_BACKEND` | the code generator: `c` |
+//! | `NIELLO_OPT_LEVEL` | optimisation level, 0 to 4 |
+//! | `NIELLO_TARGET_CPU` | the CPU to compile for: `native`, `x86-64-v3` … |
+//! | `NIELLO_STUB` | `1`: bindings only, no C compiler needed; so does `DOCS_RS` |
+//!
+//! A variable wins over the build script.
+
+mod cargo;
+mod config;
+mod errors;
+mod log;
+#[cfg(test)]
+mod tests;
+
+pub use config::{Artifacts, Config, Weights};
+pub use errors::Errors;
+pub use niello;
+pub use niello::options::Backend;
+
+use std::path::PathBuf;
+
+/// Options for compiling the model at `path`, relative to the package.
+pub fn configure(path: impl Into<PathBuf>) -> Config {
+    Config::new(path.into())
+}

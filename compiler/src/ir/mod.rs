@@ -6,6 +6,7 @@ mod constant;
 mod dtype;
 mod module;
 mod span;
+pub mod text;
 mod types;
 
 pub use attrs::{AttrError, AttrValue, Attrs};

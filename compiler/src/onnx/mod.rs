@@ -1,1 +1,22 @@
 //! ONNX import: the only place that knows ONNX.
+
+mod budget;
+mod external;
+mod import;
+mod load;
+mod model_builder;
+mod ops;
+pub mod proto;
+mod tensor;
+
+pub use external::ExternalData;
+pub use import::{
+    ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import, static_inputs,
+};
+pub use load::{ModelFile, load, load_bytes};
+pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
+pub use ops::supported_operators;
+pub use tensor::{
+    TensorError, TestValue, constant_from_onnx, constant_to_onnx, dtype_from_onnx, dtype_to_onnx,
+    test_value_from_bytes, test_value_to_bytes,
+};

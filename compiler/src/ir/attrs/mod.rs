@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Dim;
+use super::{Dim, text};
 
 /// One attribute value.
 #[derive(Clone, Debug)]
@@ -99,17 +99,18 @@ impl<T: Into<AttrValue>> From<Vec<T>> for AttrValue {
 }
 
 impl fmt::Display for AttrValue {
-    /// The text format's spelling: `true`, `3`, `1f64` digits that read back, `"text"`,
-    /// `dim(2*n)`, `[1, 2]`.
+    /// The text format's spelling: `true`, `3`, `0.5`, `"text"`, `dim(2*n)`, `[1, 2]`. Floats have a
+    /// point or an exponent, or are `inf`, `nan` and the like; all read back to the same bits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttrValue::Bool(v) => write!(f, "{v}"),
             AttrValue::Int(v) => write!(f, "{v}"),
-            // `{:?}` prints the shortest digits that read back to the same float, always with a
-            // point or an exponent.
-            AttrValue::Float(v) => write!(f, "{v:?}"),
+            AttrValue::Float(v) => f.write_str(&text::float_text(*v)),
             AttrValue::Str(v) => write!(f, "{v:?}"),
-            AttrValue::Dim(v) => write!(f, "dim({v})"),
+            AttrValue::Dim(v) => match v.as_const() {
+                Some(value) => write!(f, "{value}"),
+                None => write!(f, "dim({v})"),
+            },
             AttrValue::List(list) => {
                 f.write_str("[")?;
                 for (index, value) in list.iter().enumerate() {
@@ -224,7 +225,7 @@ impl fmt::Display for Attrs {
             if index > 0 {
                 f.write_str(", ")?;
             }
-            write!(f, "{name}={value}")?;
+            write!(f, "{}={value}", text::Name(name))?;
         }
         Ok(())
     }

@@ -1,0 +1,245 @@
+//! Reading the text of functions and modules. `docs/text-format.md` describes the language.
+//!
+//! A module is read twice: first the definitions' headers, so that functions may call what is
+//! defined later, then the bodies. Every error is reported with its place; a statement with an
+//! error is skipped, and what depends on it is not complained about.
+
+mod body;
+mod constant;
+mod error;
+mod lexer;
+mod parser;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use body::{Header, Param};
+pub use error::{ParseError, ParseErrors};
+use lexer::{Lexer, Token};
+use parser::{Parser, Result};
+
+use super::{Function, Sidecar};
+use crate::arith::Facts;
+use crate::ir::{Definition, ExternFunction, FuncType, GlobalVar, IRModule};
+
+/// The module of a text. Constants that are named by their digest are opaque.
+///
+/// # Errors
+///
+/// All that is wrong with the text, each with its place.
+pub fn parse_module(text: &str) -> std::result::Result<IRModule, ParseErrors> {
+    module(Parser::new(text, None))
+}
+
+/// The module of a text, with the elements of large constants from a sidecar. One that the sidecar
+/// does not have is opaque.
+///
+/// # Errors
+///
+/// As [`parse_module`]; also if the sidecar's elements do not fit a constant's type.
+pub fn parse_module_with(
+    text: &str,
+    sidecar: &Sidecar,
+) -> std::result::Result<IRModule, ParseErrors> {
+    module(Parser::new(text, Some(sidecar)))
+}
+
+/// The function of a text `fn (…) -> … { … }`, as a function prints without a name. It cannot use
+/// globals.
+///
+/// # Errors
+///
+/// As [`parse_module`].
+pub fn parse_function(text: &str) -> std::result::Result<Function, ParseErrors> {
+    let mut parser = Parser::new(text, None);
+    let function = anonymous(&mut parser);
+    match function {
+        Ok(Some(function)) if parser.errors.is_empty() => Ok(function),
+        _ => Err(ParseErrors(parser.errors)),
+    }
+}
+
+fn anonymous(parser: &mut Parser<'_>) -> Result<Option<Function>> {
+    parser.expect_keyword("fn")?;
+    let header = parser.header()?;
+    parser.expect("{")?;
+    let function = body::function(parser, &IndexMap::new(), header);
+    if function.is_some() && !parser.at_token(&Token::End) {
+        return Err(parser.unexpected("the end"));
+    }
+    Ok(function)
+}
+
+/// A definition whose body is not read yet.
+enum Pending<'a> {
+    Graph { header: Box<Header>, body: Lexer<'a> },
+    Extern(ExternFunction),
+}
+
+fn module(mut parser: Parser<'_>) -> std::result::Result<IRModule, ParseErrors> {
+    let mut module = IRModule::new();
+    let mut pending = IndexMap::new();
+    let mut globals = IndexMap::new();
+    while !parser.at_token(&Token::End) && !parser.gave_up() {
+        if definition(&mut parser, &mut module, &mut pending, &mut globals).is_err() {
+            skip_to_definition(&mut parser);
+        }
+    }
+    for (global, pending) in pending {
+        let definition = match pending {
+            Pending::Extern(function) => Definition::Extern(Arc::new(function)),
+            Pending::Graph { header, body } => {
+                parser.set_lexer(body);
+                match body::function(&mut parser, &globals, *header) {
+                    Some(function) => Definition::Graph(function),
+                    None => continue,
+                }
+            }
+        };
+        module.insert(global, definition);
+    }
+    if parser.errors.is_empty() {
+        return Ok(module);
+    }
+    parser.errors.sort_by_key(|error| (error.line, error.column));
+    Err(ParseErrors(parser.errors))
+}
+
+/// Reads one definition up to its body, or the module's attributes.
+fn definition<'a>(
+    parser: &mut Parser<'a>,
+    module: &mut IRModule,
+    pending: &mut IndexMap<GlobalVar, Pending<'a>>,
+    globals: &mut IndexMap<GlobalVar, FuncType>,
+) -> Result<()> {
+    let pos = parser.pos();
+    if parser.eat("#") {
+        if !pending.is_empty() || !module.attrs().is_empty() {
+            let message = "the module's attributes stand once, before its definitions";
+            return Err(parser.error(pos, message));
+        }
+        parser.expect("[")?;
+        module.set_attrs(parser.attrs("]")?);
+        return Ok(());
+    }
+    let external = parser.eat_keyword("extern");
+    if !parser.eat_keyword("def") {
+        let expected = if external { "`def`" } else { "`def`, `extern def` or `#[…]`" };
+        return Err(parser.unexpected(expected));
+    }
+    let pos = parser.pos();
+    let Token::Global(name) = parser.peek().clone() else {
+        return Err(parser.unexpected("the name of a definition, `@name`"));
+    };
+    parser.next();
+    let global = GlobalVar::new(&name);
+    let (ty, definition) = if external {
+        let ty = parser.extern_type()?;
+        let attrs = parser.braced_attrs()?;
+        parser.expect(";")?;
+        (ty.clone(), Pending::Extern(ExternFunction { ty, attrs }))
+    } else {
+        let header = parser.header()?;
+        let brace = parser.expect("{")?;
+        let start = parser.lexer();
+        skip_body(parser, brace)?;
+        let ty = FuncType {
+            params: header.params.iter().map(|param| param.ty.clone()).collect(),
+            ret: header.ret.clone(),
+        };
+        let body = start.until(parser.lexer().pos().offset);
+        (ty, Pending::Graph { header: Box::new(header), body })
+    };
+    if globals.insert(global.clone(), ty).is_some() {
+        return Err(parser.error(pos, format!("`{global}` is defined already")));
+    }
+    pending.insert(global, definition);
+    Ok(())
+}
+
+/// Goes on behind the brace that closes a body, whose opening one was taken.
+fn skip_body(parser: &mut Parser<'_>, brace: lexer::Pos) -> Result<()> {
+    let mut open = 1usize;
+    while open > 0 {
+        match parser.next().0 {
+            Token::End => return Err(parser.error(brace, "this brace is not closed")),
+            Token::Punct("{") => open += 1,
+            Token::Punct("}") => open -= 1,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// After an error: goes on to what starts a definition.
+fn skip_to_definition(parser: &mut Parser<'_>) {
+    let mut open = 0usize;
+    loop {
+        match parser.peek() {
+            Token::End => return,
+            Token::Ident("def" | "extern") if open == 0 => return,
+            Token::Punct("{") => open += 1,
+            Token::Punct("}") => open = open.saturating_sub(1),
+            _ => {}
+        }
+        parser.next();
+    }
+}
+
+impl Parser<'_> {
+    /// `(%x: type, …) -> type where facts {attributes}`.
+    fn header(&mut self) -> Result<Header> {
+        let params = self.params()?;
+        self.expect("->")?;
+        let ret_pos = self.pos();
+        let ret = self.ty(0)?;
+        let facts = match self.eat_keyword("where") {
+            true => self.facts()?,
+            false => Facts::dims(),
+        };
+        let attrs = self.braced_attrs()?;
+        Ok(Header { params, ret, ret_pos, facts, attrs })
+    }
+
+    /// What is known of the symbols, up to the next brace, by the parser of facts.
+    fn facts(&mut self) -> Result<Facts> {
+        let start = self.raw().clone();
+        while !self.at("{") && !self.at_token(&Token::End) {
+            self.next();
+        }
+        let end = self.pos().offset;
+        let error = match start.facts(end) {
+            Ok(facts) => return Ok(facts),
+            Err((pos, message)) => (pos, message),
+        };
+        Err(self.error(error.0, error.1))
+    }
+
+    /// `(%x: type, …)`.
+    fn params(&mut self) -> Result<Vec<Param>> {
+        let mut params = Vec::new();
+        self.expect("(")?;
+        self.list(")", |parser| {
+            let Token::Local(name) = parser.peek().clone() else {
+                return Err(parser.unexpected("a parameter, `%name: type`"));
+            };
+            let (_, pos) = parser.next();
+            parser.expect(":")?;
+            params.push(Param { name, ty: parser.ty(0)?, pos });
+            Ok(())
+        })?;
+        Ok(params)
+    }
+
+    fn extern_type(&mut self) -> Result<FuncType> {
+        self.expect("(")?;
+        let params = self.types(0)?;
+        self.expect("->")?;
+        Ok(FuncType { params, ret: self.ty(0)? })
+    }
+}

@@ -1,0 +1,121 @@
+//! The verifier: whether a function or module is what the rest of the compiler takes it for.
+//!
+//! It reports all violations, not only the first. What it finds is always a bug: of the pass that
+//! made the function, or of who built it by hand. Text and builders refuse most of it already.
+
+mod check;
+mod render;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use super::{ExprId, Function, ScopeId};
+use crate::diagnostics::{Problem, Report};
+use crate::ir::{GlobalVar, IRModule};
+
+/// What a violation is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum VerifyPlace {
+    /// An expression.
+    Expr(ExprId),
+    /// A scope; shown at the expression it belongs to.
+    Scope(ScopeId),
+}
+
+/// One violation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerifyError {
+    /// What it is about.
+    pub place: VerifyPlace,
+    /// What is wrong; lower case, no final full stop.
+    pub message: String,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Ids are not the numbers of the text, so they are spelt otherwise.
+        match self.place {
+            VerifyPlace::Expr(id) => write!(f, "expression {}: ", id.as_u32())?,
+            VerifyPlace::Scope(scope) => write!(f, "{scope}: ")?,
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// The violations in one function.
+#[derive(Clone, Debug)]
+pub struct FunctionErrors {
+    /// The function's name, if it was verified as part of a module.
+    pub global: Option<GlobalVar>,
+    /// The function.
+    pub function: Function,
+    /// Its violations, in the order of the expressions; at least one.
+    pub errors: Vec<VerifyError>,
+}
+
+/// Every violation in a module. Displays the functions with each message under the guilty line.
+#[derive(Clone, Debug)]
+pub struct VerifyErrors(pub Vec<FunctionErrors>);
+
+impl VerifyErrors {
+    /// The violations in order.
+    pub fn iter(&self) -> impl Iterator<Item = &VerifyError> {
+        self.0.iter().flat_map(|function| &function.errors)
+    }
+}
+
+impl fmt::Display for VerifyErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|errors| f.write_str(&render::render(errors)))
+    }
+}
+
+impl std::error::Error for VerifyErrors {}
+
+impl From<VerifyErrors> for Report {
+    /// One problem a violation, with the function it is in.
+    fn from(errors: VerifyErrors) -> Report {
+        let mut report = Report::new();
+        for FunctionErrors { global, function: _, errors } in errors.0 {
+            let place = global.map(|global| format!("{global}, ")).unwrap_or_default();
+            report.extend(errors.iter().map(|error| Problem::new(format!("{place}{error}"))));
+        }
+        report
+    }
+}
+
+/// Verifies one function. Globals are looked up in `module`; without one, any global may be used.
+///
+/// # Errors
+///
+/// All violations.
+pub fn verify_function(function: &Function, module: Option<&IRModule>) -> Result<(), VerifyErrors> {
+    match check::check(function, module) {
+        errors if errors.is_empty() => Ok(()),
+        errors => Err(VerifyErrors(vec![FunctionErrors {
+            global: None,
+            function: function.clone(),
+            errors,
+        }])),
+    }
+}
+
+/// Verifies every function of a module.
+///
+/// # Errors
+///
+/// All violations in all functions.
+pub fn verify_module(module: &IRModule) -> Result<(), VerifyErrors> {
+    let found: Vec<FunctionErrors> = module
+        .functions()
+        .map(|(global, function)| FunctionErrors {
+            global: Some(global.clone()),
+            function: function.clone(),
+            errors: check::check(function, Some(module)),
+        })
+        .filter(|found| !found.errors.is_empty())
+        .collect();
+    if found.is_empty() { Ok(()) } else { Err(VerifyErrors(found)) }
+}

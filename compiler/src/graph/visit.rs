@@ -1,0 +1,225 @@
+//! Small analyses that several tools need: scopes with their contents, users, free variables.
+
+use std::collections::BTreeSet;
+
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+use super::{Expr, ExprId, Function, ScopeId};
+
+/// The scopes of a function as a tree, with what stands in each.
+///
+/// It holds for any function whose ids are in range, also for one that the verifier refuses.
+pub struct ScopeTree {
+    exprs: SecondaryMap<ScopeId, Vec<ExprId>>,
+    children: SecondaryMap<ScopeId, Vec<ScopeId>>,
+    owner: SecondaryMap<ScopeId, PackedOption<ExprId>>,
+    /// Numbers on entering and leaving a scope in one walk of the tree: those of the scopes within
+    /// it lie between. Zero for a scope that is not reached from the body.
+    enter: SecondaryMap<ScopeId, u32>,
+    leave: SecondaryMap<ScopeId, u32>,
+    depth: SecondaryMap<ScopeId, u32>,
+}
+
+impl ScopeTree {
+    /// The tree of a function's scopes.
+    pub fn new(function: &Function) -> ScopeTree {
+        let mut tree = ScopeTree {
+            exprs: SecondaryMap::new(),
+            children: SecondaryMap::new(),
+            owner: SecondaryMap::new(),
+            enter: SecondaryMap::new(),
+            leave: SecondaryMap::new(),
+            depth: SecondaryMap::new(),
+        };
+        for (id, data) in function.iter() {
+            tree.exprs[data.scope].push(id);
+            for scope in data.expr.scopes() {
+                if tree.owner[scope].is_none() {
+                    tree.owner[scope] = id.into();
+                }
+            }
+        }
+        for (id, scope) in function.scopes() {
+            if let Some(parent) = scope.parent
+                && parent < id
+            {
+                tree.children[parent].push(id);
+            }
+        }
+        tree.number(function.body());
+        tree
+    }
+
+    fn number(&mut self, root: ScopeId) {
+        let mut clock = 1;
+        self.enter[root] = clock;
+        let mut stack = vec![(root, 0)];
+        while let Some((scope, child)) = stack.pop() {
+            clock += 1;
+            match self.children[scope].get(child) {
+                Some(&inner) => {
+                    stack.push((scope, child + 1));
+                    self.enter[inner] = clock;
+                    self.depth[inner] = stack.len() as u32;
+                    stack.push((inner, 0));
+                }
+                None => self.leave[scope] = clock,
+            }
+        }
+    }
+
+    /// What stands directly in a scope, in order.
+    pub fn exprs(&self, scope: ScopeId) -> &[ExprId] {
+        &self.exprs[scope]
+    }
+
+    /// The scopes directly within a scope, in order.
+    pub fn children(&self, scope: ScopeId) -> &[ScopeId] {
+        &self.children[scope]
+    }
+
+    /// The expression that a scope belongs to; `None` for the body, and for scopes that lost
+    /// theirs.
+    pub fn owner(&self, scope: ScopeId) -> Option<ExprId> {
+        self.owner[scope].expand()
+    }
+
+    /// How many scopes are around a scope.
+    pub fn depth(&self, scope: ScopeId) -> u32 {
+        self.depth[scope]
+    }
+
+    /// Whether `inner` is `outer` or lies within it.
+    pub fn is_within(&self, inner: ScopeId, outer: ScopeId) -> bool {
+        inner == outer
+            || (self.enter[outer] != 0
+                && self.enter[outer] <= self.enter[inner]
+                && self.leave[inner] <= self.leave[outer])
+    }
+
+    /// `scope` and every scope within it, each after the one around it.
+    pub fn subtree(&self, scope: ScopeId) -> Vec<ScopeId> {
+        let mut scopes = vec![scope];
+        let mut next = 0;
+        while let Some(&scope) = scopes.get(next) {
+            scopes.extend(self.children(scope));
+            next += 1;
+        }
+        scopes
+    }
+}
+
+/// Which live expressions use an expression as an operand.
+///
+/// The result and the bindings of a scope are no users: see [`Scope`](super::Scope).
+pub struct Users {
+    /// Users of `id` are `users[starts[id]..starts[id + 1]]`.
+    starts: Vec<u32>,
+    users: Vec<ExprId>,
+}
+
+impl Users {
+    /// The users of each expression of a function.
+    pub fn new(function: &Function) -> Users {
+        let live = function.live();
+        let operands = || {
+            function
+                .iter()
+                .filter(|(user, _)| live[*user])
+                .flat_map(|(user, data)| data.expr.operands().map(move |operand| (operand, user)))
+        };
+        let mut starts = vec![0u32; function.len() + 1];
+        for (operand, _) in operands() {
+            starts[operand.index() + 1] += 1;
+        }
+        for index in 0..function.len() {
+            starts[index + 1] += starts[index];
+        }
+        let mut next = starts.clone();
+        let mut users = vec![ExprId::from_u32(0); starts[function.len()] as usize];
+        for (operand, user) in operands() {
+            let place = &mut next[operand.index()];
+            users[*place as usize] = user;
+            *place += 1;
+        }
+        Users { starts, users }
+    }
+
+    /// The live users of an expression in order, once for each time they use it.
+    pub fn of(&self, id: ExprId) -> &[ExprId] {
+        let (start, end) = (self.starts[id.index()], self.starts[id.index() + 1]);
+        &self.users[start as usize..end as usize]
+    }
+}
+
+/// What a scope and the scopes within it use from outside, in order: what a closure captures.
+pub fn free_vars(function: &Function, tree: &ScopeTree, scope: ScopeId) -> Vec<ExprId> {
+    let mut free = BTreeSet::new();
+    let mut visit = |id: ExprId| {
+        if !tree.is_within(function.data_of(id).scope, scope) {
+            free.insert(id);
+        }
+    };
+    for inner in tree.subtree(scope) {
+        let data = function.scope(inner);
+        visit(data.result);
+        data.bindings.iter().for_each(|binding| visit(binding.value));
+        for &id in tree.exprs(inner) {
+            function.expr(id).operands().for_each(&mut visit);
+        }
+    }
+    free.into_iter().collect()
+}
+
+/// Whether an expression is written where it is used rather than on a line of its own, and compared
+/// by what it is rather than by how it is shared: variables, globals, constants and fields.
+pub fn is_trivial(expr: &Expr) -> bool {
+    match expr {
+        Expr::Var(_) | Expr::GlobalVar(_) | Expr::Constant(_) | Expr::TupleGet { .. } => true,
+        Expr::Tuple(_) | Expr::Call(_) | Expr::If(_) | Expr::While(_) | Expr::Func(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{FunctionBuilder, ScopeKind};
+    use crate::ir::{Attrs, DType, Type};
+    use crate::ops::Op;
+
+    #[test]
+    fn closures_capture_what_they_use_from_outside_at_any_depth() {
+        let relu = Op::get("nn.relu").unwrap();
+        let mut b = FunctionBuilder::new();
+        let cond = b.param("c", Type::tensor(&[], DType::Bool));
+        let x = b.param("x", Type::tensor(&[2], DType::F32));
+        let unused = b.call(relu, &[x], Attrs::new()).unwrap();
+        let closure = b.open_scope(ScopeKind::Closure);
+        let y = b.param("y", Type::tensor(&[2], DType::F32));
+        let inner = b.open_scope(ScopeKind::Branch);
+        let then_scope = b.close_scope(x);
+        b.open_scope(ScopeKind::Branch);
+        let z = b.call(relu, &[y], Attrs::new()).unwrap();
+        let else_scope = b.close_scope(z);
+        let choice = b.if_else(cond, then_scope, else_scope).unwrap();
+        b.close_scope(choice);
+        let func = b.closure(closure, None, Attrs::new()).unwrap();
+        let result = b.call_function(func, &[x]).unwrap();
+        let function = b.finish(result);
+
+        let tree = ScopeTree::new(&function);
+        assert_eq!(free_vars(&function, &tree, closure), [cond, x]);
+        assert_eq!(free_vars(&function, &tree, else_scope), [y]);
+        assert!(tree.is_within(inner, closure) && !tree.is_within(closure, inner));
+        assert!(!tree.is_within(then_scope, else_scope));
+        assert_eq!((tree.owner(closure), tree.owner(else_scope)), (Some(func), Some(choice)));
+        assert_eq!((tree.depth(function.body()), tree.depth(else_scope)), (0, 2));
+        assert_eq!(tree.exprs(closure), [y, choice]);
+
+        let users = Users::new(&function);
+        assert_eq!(users.of(x), [result], "the dead call does not count");
+        assert_eq!(users.of(unused), []);
+        assert_eq!(users.of(y), [z]);
+    }
+}

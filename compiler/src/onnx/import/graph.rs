@@ -1,0 +1,407 @@
+//! One graph: inputs, nodes in order, outputs.
+
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+use super::known::KnownValues;
+use super::order::{Definition, Definitions, definitions, live_order};
+use super::{
+    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, Node, NodeError, Opsets, Outputs,
+    inputs, node_name, normal_domain, op_name, problem_node,
+};
+use crate::diagnostics::{Problem, Report};
+use crate::graph::{ExprId, Function, FunctionBuilder};
+use crate::ir::{Constant, OnnxSpan, Span, TensorType, Type};
+use crate::onnx::external::ExternalData;
+use crate::onnx::ops::{self, OpImport};
+use crate::onnx::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+use crate::onnx::tensor::{constant_from_onnx, dtype_from_onnx};
+
+/// Most inputs of a node that a message lists.
+const MAX_LISTED_INPUTS: usize = 8;
+
+/// The imported main graph.
+pub(super) struct Main {
+    pub(super) function: Function,
+    pub(super) inputs: Vec<ModelPort>,
+    pub(super) outputs: Vec<ModelPort>,
+}
+
+/// A value of the graph: an expression, or nothing because of a problem that is reported already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Value {
+    Known(ExprId),
+    Unknown,
+}
+
+struct GraphImporter<'a> {
+    graph: &'a GraphProto,
+    opsets: Opsets<'a>,
+    functions: &'a [FunctionProto],
+    definitions: Definitions<'a>,
+    values: IndexMap<&'a str, Value>,
+    builder: FunctionBuilder,
+    external: &'a mut ExternalData,
+    known: KnownValues,
+    /// Whether the model's opset is too old for a node that was met; told once.
+    too_old: bool,
+    report: &'a mut Report,
+}
+
+/// Imports the main graph. `None` if that is not possible; the report says why.
+pub(super) fn import(
+    graph: &GraphProto,
+    opsets: &Opsets<'_>,
+    functions: &[FunctionProto],
+    options: &ImportOptions,
+    external: &mut ExternalData,
+    report: &mut Report,
+) -> Option<Main> {
+    let definitions = definitions(graph, &graph.node, opsets, report);
+    let order = live_order(graph, &graph.node, &definitions, opsets, report);
+    let mut importer = GraphImporter {
+        graph,
+        opsets: *opsets,
+        functions,
+        definitions,
+        values: IndexMap::new(),
+        builder: FunctionBuilder::new(),
+        external,
+        known: KnownValues::default(),
+        too_old: false,
+        report,
+    };
+    importer.check_graph();
+    let inputs = importer.inputs(options);
+    for index in order {
+        importer.node(&graph.node[index]);
+    }
+    let (result, outputs) = importer.outputs()?;
+    Some(Main { function: importer.builder.finish(result), inputs, outputs })
+}
+
+impl<'a> GraphImporter<'a> {
+    fn check_graph(&mut self) {
+        for sparse in &self.graph.sparse_initializer {
+            let name = sparse.values.as_ref().map_or("", |values| values.name());
+            self.report.push(
+                Problem::new(format!("initializer `{name}` is sparse, which is not supported"))
+                    .help("store it as a dense tensor"),
+            );
+        }
+        if self.graph.output.is_empty() {
+            self.report
+                .push(Problem::new("the graph has no outputs, so there is nothing to compute"));
+        }
+    }
+
+    fn inputs(&mut self, options: &ImportOptions) -> Vec<ModelPort> {
+        let declared: Vec<&'a ValueInfoProto> = self
+            .graph
+            .input
+            .iter()
+            .enumerate()
+            .filter(|(index, input)| {
+                self.definitions.get(input.name()) == Some(&Definition::Input(*index))
+            })
+            .map(|(_, input)| input)
+            .collect();
+        let types = inputs::input_types(&declared, options, self.report);
+        let mut ports = Vec::with_capacity(declared.len());
+        for (input, ty) in declared.into_iter().zip(types) {
+            let name = input.name();
+            let Some(ty) = ty else {
+                self.values.insert(name, Value::Unknown);
+                continue;
+            };
+            self.set_span(name.to_owned(), "input".to_owned(), None);
+            if let Some(constant) = options.input_values.get(name) {
+                let value = self.fixed_input(name, &ty, constant);
+                self.values.insert(name, value);
+                continue;
+            }
+            let param = self.builder.param(name, ty.clone());
+            self.values.insert(name, Value::Known(param));
+            ports.push(ModelPort { name: name.to_owned(), ty });
+        }
+        ports
+    }
+
+    /// An input whose value the caller fixed.
+    fn fixed_input(&mut self, name: &str, ty: &TensorType, constant: &Constant) -> Value {
+        let fits = constant.ty().dtype == ty.dtype
+            && constant.ty().shape.rank() == ty.shape.rank()
+            && constant
+                .ty()
+                .shape
+                .iter()
+                .zip(ty.shape.iter())
+                .all(|(given, declared)| declared.as_const().is_none() || given == declared);
+        if fits {
+            return Value::Known(self.builder.constant(constant.clone()));
+        }
+        self.report.push(Problem::new(format!(
+            "the value given for input `{name}` is {}, but the input is {ty}",
+            constant.ty()
+        )));
+        Value::Unknown
+    }
+
+    fn set_span(&mut self, node: String, op: String, proto: Option<&NodeProto>) {
+        let domain = proto.map_or("", |proto| proto.domain());
+        self.builder.set_span(Span::Onnx(Arc::new(OnnxSpan {
+            node,
+            op,
+            opset: self.opsets.version(domain).unwrap_or_default(),
+            source: proto.and_then(super::source_line),
+        })));
+    }
+
+    /// The value of a name; an initializer becomes a constant when it is first used. A name that
+    /// nothing defines has been reported.
+    fn value(&mut self, name: &'a str) -> Value {
+        if let Some(&value) = self.values.get(name) {
+            return value;
+        }
+        let value = match self.definitions.get(name) {
+            Some(&Definition::Initializer(index)) => self.initializer(index),
+            Some(Definition::Input(_) | Definition::Node(_)) | None => Value::Unknown,
+        };
+        self.values.insert(name, value);
+        value
+    }
+
+    fn initializer(&mut self, index: usize) -> Value {
+        let tensor = &self.graph.initializer[index];
+        match constant_from_onnx(tensor, self.external) {
+            Ok(constant) => {
+                self.set_span(tensor.name().to_owned(), "initializer".to_owned(), None);
+                Value::Known(self.builder.constant(constant))
+            }
+            Err(error) => {
+                self.report.push(Problem::new(format!("initializer `{}`: {error}", tensor.name())));
+                Value::Unknown
+            }
+        }
+    }
+
+    fn node(&mut self, proto: &'a NodeProto) {
+        let inputs: Vec<Option<Value>> =
+            proto.input.iter().map(|name| (!name.is_empty()).then(|| self.value(name))).collect();
+        let outputs = match self.operator(proto) {
+            Err(error) => {
+                let problem = error.into_problem(&self.describe_inputs(proto, &inputs));
+                self.report.push(problem.at(problem_node(proto, &self.opsets)));
+                Vec::new()
+            }
+            // The cause is reported where it is.
+            Ok(_) if inputs.contains(&Some(Value::Unknown)) => Vec::new(),
+            Ok(None) => Vec::new(),
+            Ok(Some((op, version))) => self.import_node(proto, op, version, &inputs),
+        };
+        for (index, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let value = outputs.get(index).map_or(Value::Unknown, |&id| Value::Known(id));
+            self.values.insert(name, value);
+        }
+    }
+
+    /// The import of a node's operator, and the version of the operator that is in effect. `None` if
+    /// the model's operator set is too old for it, which is told once.
+    fn operator(
+        &mut self,
+        proto: &NodeProto,
+    ) -> Result<Option<(&'static OpImport, i64)>, NodeError> {
+        let domain = normal_domain(proto.domain());
+        let is_function = self.functions.iter().any(|function| {
+            function.name() == proto.op_type()
+                && normal_domain(function.domain()) == domain
+                && function.overload() == proto.overload()
+        });
+        if is_function {
+            return Err(NodeError::new(
+                "calls of functions that the model defines are not supported",
+            )
+            .help("inline them: onnx.inliner.inline_local_functions(model)"));
+        }
+        let Some(opset) = self.opsets.version(domain) else {
+            return Err(NodeError::new(match domain {
+                "" => "the model does not import ONNX's own operators".to_owned(),
+                domain => format!("the model does not import the domain `{domain}`"),
+            }));
+        };
+        const CUT: &str = "export the model without it, or cut the graph before it with \
+                           onnx.utils.extract_model";
+        let unsupported = || {
+            NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
+        };
+        if domain != "" {
+            return Err(unsupported());
+        }
+        let op = ops::find(proto.op_type()).ok_or_else(unsupported)?;
+        let version = op.version(opset).ok_or_else(|| {
+            NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
+        })?;
+        if opset < MIN_OPSET && op.version(MIN_OPSET) != Some(version) {
+            if !std::mem::replace(&mut self.too_old, true) {
+                let message = format!(
+                    "the model uses opset {opset}, but the oldest that is supported is {MIN_OPSET}"
+                );
+                self.report.push(Problem::new(message).help(CONVERT));
+            }
+            return Ok(None);
+        }
+        Ok(Some((op, version)))
+    }
+
+    fn import_node(
+        &mut self,
+        proto: &'a NodeProto,
+        op: &'static OpImport,
+        version: i64,
+        inputs: &[Option<Value>],
+    ) -> Outputs {
+        let known = |input: &Option<Value>| match input {
+            Some(Value::Known(id)) => Some(*id),
+            Some(Value::Unknown) | None => None,
+        };
+        self.set_span(node_name(proto), op_name(proto), Some(proto));
+        let mut node = Node {
+            attrs: Attributes::new(proto),
+            version,
+            proto,
+            inputs: inputs.iter().map(known).collect(),
+            builder: &mut self.builder,
+            external: self.external,
+            known: &mut self.known,
+        };
+        let result = check_arity(&node, op).and_then(|()| (op.import)(&mut node));
+        let unread: Vec<&str> = node.attrs.unread().collect();
+        let mut errors = Vec::new();
+        let outputs = match result {
+            Ok(outputs) => {
+                for name in unread {
+                    errors.push(NodeError::new(format!(
+                        "attribute `{name}` is not one of {} at opset {version}",
+                        op.name
+                    )));
+                }
+                for (index, name) in proto.output.iter().enumerate().skip(outputs.len()) {
+                    if !name.is_empty() {
+                        errors.push(NodeError::new(format!(
+                            "output {index}, `{name}`, is not supported"
+                        )));
+                    }
+                }
+                outputs
+            }
+            Err(error) => {
+                errors.push(error);
+                Vec::new()
+            }
+        };
+        if errors.is_empty() {
+            return outputs;
+        }
+        let listed = self.describe_inputs(proto, inputs);
+        for error in errors {
+            let problem = error.into_problem(&listed);
+            self.report.push(problem.at(problem_node(proto, &self.opsets)));
+        }
+        Vec::new()
+    }
+
+    /// Names and types of a node's inputs, for messages.
+    fn describe_inputs(&self, proto: &NodeProto, inputs: &[Option<Value>]) -> String {
+        let mut listed: Vec<String> = proto
+            .input
+            .iter()
+            .zip(inputs)
+            .take(MAX_LISTED_INPUTS)
+            .map(|(name, value)| match value {
+                Some(Value::Known(id)) => format!("`{name}`: {}", self.builder.ty(*id)),
+                Some(Value::Unknown) => format!("`{name}` of unknown type"),
+                None => "none".to_owned(),
+            })
+            .collect();
+        match inputs.len() {
+            0 => return "no inputs".to_owned(),
+            1 => {}
+            more if more > MAX_LISTED_INPUTS => {
+                listed.push(format!("{} more", more - MAX_LISTED_INPUTS));
+            }
+            _ => {}
+        }
+        let what = if inputs.len() == 1 { "input" } else { "inputs" };
+        format!("{what} {}", listed.join(", "))
+    }
+
+    /// The function's result and the outputs' names and types.
+    fn outputs(&mut self) -> Option<(ExprId, Vec<ModelPort>)> {
+        let mut fields = Vec::with_capacity(self.graph.output.len());
+        let mut ports: Vec<ModelPort> = Vec::with_capacity(self.graph.output.len());
+        for output in &self.graph.output {
+            let name = output.name();
+            if !self.definitions.contains_key(name) {
+                self.report.push(Problem::new(format!("nothing defines the output `{name}`")));
+                continue;
+            }
+            if ports.iter().any(|port| port.name == name) {
+                self.report.push(Problem::new(format!("there are two outputs `{name}`")));
+                continue;
+            }
+            let Value::Known(id) = self.value(name) else { continue };
+            let Type::Tensor(ty) = self.builder.ty(id).clone() else {
+                self.report.push(Problem::new(format!("output `{name}` is no tensor")));
+                continue;
+            };
+            if let Some(problem) = check_output(output, &ty) {
+                self.report.push(problem);
+                continue;
+            }
+            fields.push(id);
+            ports.push(ModelPort { name: name.to_owned(), ty });
+        }
+        if fields.len() != self.graph.output.len() {
+            return None;
+        }
+        match fields.as_slice() {
+            [] => None,
+            &[field] => Some((field, ports)),
+            fields => {
+                self.builder.set_span(Span::Unknown);
+                Some((self.builder.tuple(fields), ports))
+            }
+        }
+    }
+}
+
+/// Declared data types of outputs must be right. Declared shapes are not compared: exporters leave
+/// stale ones behind, and what is computed is certain.
+fn check_output(output: &ValueInfoProto, ty: &TensorType) -> Option<Problem> {
+    let declared = inputs::tensor_type(output.r#type.as_ref()).ok()?;
+    let dtype = dtype_from_onnx(declared.elem_type()).ok()?;
+    (dtype != ty.dtype).then(|| {
+        Problem::new(format!("output `{}` is declared as {dtype}, but it is {ty}", output.name()))
+    })
+}
+
+fn check_arity(node: &Node<'_, '_>, op: &OpImport) -> Result<(), NodeError> {
+    if let Some(name) = node.attrs.repeated() {
+        return Err(NodeError::new(format!("attribute `{name}` is given twice")));
+    }
+    let count = node.input_count();
+    let (least, most) = op.inputs;
+    if count < least || count > most {
+        let expected = match (least, most) {
+            (least, most) if least == most => format!("{least}"),
+            (least, usize::MAX) => format!("at least {least}"),
+            (least, most) => format!("{least} to {most}"),
+        };
+        return Err(NodeError::new(format!(
+            "{} takes {expected} inputs, but the node has {count}",
+            op.name
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,312 @@
+//! One node while it is imported: its inputs and attributes, and what it is built with.
+
+use serde::Serialize;
+
+use super::Attributes;
+use super::known::KnownValues;
+use crate::diagnostics::Problem;
+use crate::graph::{ExprId, FunctionBuilder, TypeError};
+use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
+use crate::onnx::external::ExternalData;
+use crate::onnx::proto::NodeProto;
+use crate::onnx::tensor::TensorError;
+use crate::ops::elementwise::{CAST, CastAttrs};
+use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
+use crate::ops::{Op, OpDef};
+
+/// The values that a node defines, in order. An output that is not computed is left out at the end.
+pub(in crate::onnx) type Outputs = Vec<ExprId>;
+
+/// Why a node cannot be imported; becomes a [`Problem`] that names the node and its inputs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::onnx) struct NodeError {
+    message: String,
+    help: Option<String>,
+}
+
+impl NodeError {
+    pub(in crate::onnx) fn new(message: impl Into<String>) -> NodeError {
+        NodeError { message: message.into(), help: None }
+    }
+
+    /// Says what would fix it.
+    #[must_use]
+    pub(in crate::onnx) fn help(mut self, help: impl Into<String>) -> NodeError {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The problem, with a list of the node's inputs.
+    pub(super) fn into_problem(self, inputs: &str) -> Problem {
+        let problem = Problem::new(format!("{} ({inputs})", self.message));
+        match self.help {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
+    }
+}
+
+impl From<TypeError> for NodeError {
+    fn from(error: TypeError) -> NodeError {
+        NodeError::new(error.to_string())
+    }
+}
+
+impl From<TensorError> for NodeError {
+    fn from(error: TensorError) -> NodeError {
+        NodeError::new(error.to_string())
+    }
+}
+
+/// A node while it is imported.
+pub(in crate::onnx) struct Node<'a, 'b> {
+    /// Its attributes.
+    pub attrs: Attributes<'a>,
+    /// The version of the operator that is in effect: the newest that is not newer than the model's
+    /// operator set.
+    pub version: i64,
+    pub(super) proto: &'a NodeProto,
+    pub(super) inputs: Vec<Option<ExprId>>,
+    pub(super) builder: &'b mut FunctionBuilder,
+    pub(super) external: &'b mut ExternalData,
+    pub(super) known: &'b mut KnownValues,
+}
+
+impl Node<'_, '_> {
+    /// Number of inputs that are named, those that are left out in between included.
+    pub(in crate::onnx) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Whether an output is used or could be: it has a name.
+    pub(in crate::onnx) fn wants_output(&self, index: usize) -> bool {
+        self.proto.output.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// Number of outputs that the node lists.
+    pub(in crate::onnx) fn output_count(&self) -> usize {
+        self.proto.output.len()
+    }
+
+    /// An input that may be left out.
+    pub(in crate::onnx) fn optional(&self, index: usize) -> Option<ExprId> {
+        self.inputs.get(index).copied().flatten()
+    }
+
+    /// An input that must be there.
+    pub(in crate::onnx) fn input(&self, index: usize) -> Result<ExprId, NodeError> {
+        self.optional(index).ok_or_else(|| NodeError::new(format!("input {index} is missing")))
+    }
+
+    /// Every input; none may be left out.
+    pub(in crate::onnx) fn all_inputs(&self) -> Result<Vec<ExprId>, NodeError> {
+        (0..self.inputs.len()).map(|index| self.input(index)).collect()
+    }
+
+    /// The type of a value, which must be a tensor.
+    pub(in crate::onnx) fn tensor(&self, value: ExprId) -> Result<TensorType, NodeError> {
+        match self.builder.ty(value) {
+            Type::Tensor(tensor) => Ok(tensor.clone()),
+            ty @ (Type::Tuple(_) | Type::Func(_) | Type::Sequence(_) | Type::Optional(_)) => {
+                Err(NodeError::new(format!("a tensor is expected, but this is {ty}")))
+            }
+        }
+    }
+
+    /// The shape of a value, which must be a tensor.
+    pub(in crate::onnx) fn shape(&self, value: ExprId) -> Result<Shape, NodeError> {
+        Ok(self.tensor(value)?.shape)
+    }
+
+    /// An axis of a value counted from either end, as an index.
+    pub(in crate::onnx) fn axis(&self, axis: i64, rank: usize) -> Result<usize, NodeError> {
+        crate::ir::normalize_axis(axis, rank).ok_or_else(|| {
+            NodeError::new(format!("axis {axis} is out of range for {rank} dimensions"))
+        })
+    }
+
+    /// Axes counted from either end, as indices in the order given; none twice.
+    pub(in crate::onnx) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, NodeError> {
+        let mut seen = vec![false; rank];
+        let mut indices = Vec::with_capacity(axes.len());
+        for &axis in axes {
+            let index = self.axis(axis, rank)?;
+            if std::mem::replace(&mut seen[index], true) {
+                return Err(NodeError::new(format!("axis {axis} is listed twice in {axes:?}")));
+            }
+            indices.push(index);
+        }
+        Ok(indices)
+    }
+
+    /// The elements of an integer input as dimensions, if it is there: they must be known while
+    /// compiling, but may be symbolic.
+    pub(in crate::onnx) fn dims_input(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<Vec<Dim>>, NodeError> {
+        let Some(value) = self.optional(index) else { return Ok(None) };
+        if let Some(dims) = &self.builder.data_of(value).shape_value {
+            return Ok(Some(dims.to_vec()));
+        }
+        match self.known(value).and_then(|constant| constant.to_i64_vec()) {
+            Some(values) => Ok(Some(values.into_iter().map(Dim::from).collect())),
+            None => Err(self.not_known(index)),
+        }
+    }
+
+    /// The value of an expression, if it depends on constants alone.
+    fn known(&mut self, value: ExprId) -> Option<Constant> {
+        match self.builder.expr(value).as_constant() {
+            Some(constant) => Some(constant.clone()),
+            None => self.known.get(self.builder, value),
+        }
+    }
+
+    /// The elements of an integer input as numbers, if it is there.
+    pub(in crate::onnx) fn ints_input(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<Vec<i64>>, NodeError> {
+        let Some(dims) = self.dims_input(index)? else { return Ok(None) };
+        let ints: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
+        match ints {
+            Some(ints) => Ok(Some(ints)),
+            None => Err(NodeError::new(format!(
+                "input {index} must be known while compiling, but it depends on the size of an input: {}",
+                Shape::new(dims)
+            ))
+            .help("pin the symbolic dimensions, for example .dim(\"batch\", 1)")),
+        }
+    }
+
+    /// The one element of an integer input as a number, if the input is there.
+    pub(in crate::onnx) fn int_input(&mut self, index: usize) -> Result<Option<i64>, NodeError> {
+        let Some(ints) = self.ints_input(index)? else { return Ok(None) };
+        match ints.as_slice() {
+            [int] => Ok(Some(*int)),
+            ints => Err(not_one(index, ints.len())),
+        }
+    }
+
+    /// The elements of a floating-point input, if it is there; they must be constant.
+    pub(in crate::onnx) fn floats_input(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<Vec<f64>>, NodeError> {
+        let Some(value) = self.optional(index) else { return Ok(None) };
+        let floats = self.known(value).and_then(|constant| constant.to_f64_vec());
+        floats.map(Some).ok_or_else(|| self.not_known(index))
+    }
+
+    /// The one element of a numeric input, if it is there; it must be constant.
+    pub(in crate::onnx) fn number_input(&mut self, index: usize) -> Result<Option<f64>, NodeError> {
+        let Some(value) = self.optional(index) else { return Ok(None) };
+        if !self.tensor(value)?.dtype.is_float() {
+            return Ok(self.int_input(index)?.map(|int| int as f64));
+        }
+        match self.floats_input(index)?.unwrap_or_default().as_slice() {
+            [number] => Ok(Some(*number)),
+            numbers => Err(not_one(index, numbers.len())),
+        }
+    }
+
+    fn not_known(&self, index: usize) -> NodeError {
+        NodeError::new(format!(
+            "input {index} must be known while compiling, but it is computed from the model's inputs"
+        ))
+        .help("make it a constant when exporting the model")
+    }
+
+    /// The constant that an initializer or attribute tensor holds.
+    pub(in crate::onnx) fn read_constant(
+        &mut self,
+        tensor: &crate::onnx::proto::TensorProto,
+    ) -> Result<Constant, NodeError> {
+        Ok(super::super::constant_from_onnx(tensor, self.external)?)
+    }
+
+    /// Pushes a constant.
+    pub(in crate::onnx) fn constant(&mut self, constant: Constant) -> ExprId {
+        self.builder.constant(constant)
+    }
+
+    /// Pushes a scalar constant.
+    pub(in crate::onnx) fn scalar(
+        &mut self,
+        value: f64,
+        dtype: DType,
+    ) -> Result<ExprId, NodeError> {
+        let constant = Constant::scalar(value, dtype)
+            .ok_or_else(|| NodeError::new(format!("arithmetic on {dtype} is not supported")))?;
+        Ok(self.builder.constant(constant))
+    }
+
+    /// Calls an operator without attributes.
+    pub(in crate::onnx) fn call(
+        &mut self,
+        op: &'static OpDef,
+        args: &[ExprId],
+    ) -> Result<ExprId, NodeError> {
+        Ok(self.builder.call(Op::new(op), args, Attrs::new())?)
+    }
+
+    /// Calls an operator with attributes.
+    pub(in crate::onnx) fn call_with(
+        &mut self,
+        op: &'static OpDef,
+        args: &[ExprId],
+        attrs: &impl Serialize,
+    ) -> Result<ExprId, NodeError> {
+        let args = args.iter().copied().map(Some).collect();
+        self.call_optional(op, args, attrs)
+    }
+
+    /// Calls an operator, some of whose arguments may be absent.
+    pub(in crate::onnx) fn call_optional(
+        &mut self,
+        op: &'static OpDef,
+        args: Vec<Option<ExprId>>,
+        attrs: &impl Serialize,
+    ) -> Result<ExprId, NodeError> {
+        let attrs = Attrs::from_struct(attrs).map_err(|error| NodeError::new(error.to_string()))?;
+        Ok(self.builder.call_optional(Op::new(op), args, attrs)?)
+    }
+
+    /// A field of a tuple.
+    pub(in crate::onnx) fn field(
+        &mut self,
+        tuple: ExprId,
+        index: u32,
+    ) -> Result<ExprId, NodeError> {
+        Ok(self.builder.tuple_get(tuple, index)?)
+    }
+
+    /// Converts a value, unless it is of that type already.
+    pub(in crate::onnx) fn cast(
+        &mut self,
+        value: ExprId,
+        dtype: DType,
+    ) -> Result<ExprId, NodeError> {
+        if self.tensor(value)?.dtype == dtype {
+            return Ok(value);
+        }
+        self.call_with(&CAST, &[value], &CastAttrs { dtype })
+    }
+
+    /// Reshapes a value, unless it has that shape already.
+    pub(in crate::onnx) fn reshape(
+        &mut self,
+        value: ExprId,
+        dims: Vec<Dim>,
+    ) -> Result<ExprId, NodeError> {
+        if self.shape(value)?[..] == dims[..] {
+            return Ok(value);
+        }
+        self.call_with(&RESHAPE, &[value], &ReshapeAttrs { newshape: dims })
+    }
+}
+
+fn not_one(index: usize, found: usize) -> NodeError {
+    NodeError::new(format!("input {index} must have one element, but it has {found}"))
+}

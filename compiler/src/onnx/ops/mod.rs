@@ -1,0 +1,245 @@
+//! The ONNX operators that can be imported: one table, handlers by family.
+//!
+//! A handler reads every attribute that its operator has at the version in effect, and builds calls
+//! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
+//! operator set that changed it.
+
+mod elementwise;
+mod nn;
+mod reduce;
+mod resize;
+mod tensor;
+mod window;
+
+use super::import::{Node, NodeError, Outputs};
+use crate::ir::Dim;
+use crate::ops::{elementwise as e, nn as n, reduce as r};
+
+/// How an ONNX operator is imported.
+pub(super) struct OpImport {
+    /// The name.
+    pub(super) name: &'static str,
+    /// The versions of the operator set in which it appeared or changed, ascending.
+    since: &'static [i64],
+    /// Least and greatest number of inputs, over all versions that are supported.
+    pub(super) inputs: (usize, usize),
+    /// The inputs that must be known while compiling.
+    known: &'static [usize],
+    /// Builds the node's outputs.
+    pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+}
+
+impl OpImport {
+    /// The version of the operator in a version of the operator set: the newest that is not newer.
+    pub(super) fn version(&self, opset: i64) -> Option<i64> {
+        self.since.iter().copied().rfind(|&since| since <= opset)
+    }
+}
+
+/// The inputs of an operator that must be known while compiling, by position.
+pub(super) fn known_inputs(name: &str) -> &'static [usize] {
+    find(name).map_or(&[], |op| op.known)
+}
+
+/// The import of the operator of that name.
+pub(super) fn find(name: &str) -> Option<&'static OpImport> {
+    TABLE.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &TABLE[index])
+}
+
+const fn op(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known: &[], import }
+}
+
+/// As [`op`], for one some of whose inputs must be known while compiling.
+const fn shaped(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import }
+}
+
+/// Every operator, by name.
+static TABLE: &[OpImport] = &[
+    op("Abs", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::ABS)),
+    op("Acos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ACOS)),
+    op("Acosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ACOSH)),
+    op("Add", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::ADD)),
+    op("And", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_AND)),
+    op("ArgMax", &[1, 11, 12, 13], (1, 1), |node| reduce::arg(node, &r::ARGMAX)),
+    op("ArgMin", &[1, 11, 12, 13], (1, 1), |node| reduce::arg(node, &r::ARGMIN)),
+    op("Asin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ASIN)),
+    op("Asinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ASINH)),
+    op("Atan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ATAN)),
+    op("Atanh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ATANH)),
+    op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
+    op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
+    op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
+    op("BitwiseAnd", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_AND)),
+    op("BitwiseNot", &[18], (1, 1), |node| elementwise::unary(node, &e::BITWISE_NOT)),
+    op("BitwiseOr", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_OR)),
+    op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
+    op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
+    op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
+    op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
+    op("Celu", &[12, 28], (1, 1), elementwise::celu),
+    op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
+    op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
+    op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
+    shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
+    op("Conv", &[1, 11, 22], (2, 3), window::conv),
+    op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
+    op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
+    op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
+    op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
+    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
+    op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
+    op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
+    op("Exp", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::EXP)),
+    shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
+    op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
+    op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
+    op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
+    op("Gelu", &[20], (1, 1), elementwise::gelu),
+    op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
+    op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
+    op("GlobalMaxPool", &[1, 22], (1, 1), window::global_max_pool),
+    op("Greater", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::GREATER)),
+    op("GreaterOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::GREATER_EQUAL)),
+    op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
+    op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
+    op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
+    op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
+    op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
+    op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
+    op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
+    op("LRN", &[1, 13], (1, 1), nn::lrn),
+    op("LayerNormalization", &[17], (2, 3), nn::layer_normalization),
+    op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
+    op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
+    op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
+    op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
+    op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
+    op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
+    op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
+    op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
+    op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
+    op("Min", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MINIMUM)),
+    op("Mish", &[18, 22], (1, 1), |node| elementwise::unary(node, &e::MISH)),
+    op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
+    op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
+    op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
+    op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
+    shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
+    op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
+    op("PRelu", &[1, 6, 7, 9, 16], (2, 2), elementwise::prelu),
+    shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
+    op("Pow", &[1, 7, 12, 13, 15], (2, 2), elementwise::pow),
+    op("RMSNormalization", &[23], (2, 2), nn::rms_normalization),
+    shaped("Range", &[11, 27], (3, 3), &[0, 1, 2], tensor::range),
+    op("Reciprocal", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::RECIPROCAL)),
+    shaped("ReduceL1", &[1, 11, 13, 18], (1, 2), &[1], reduce::l1),
+    shaped("ReduceL2", &[1, 11, 13, 18], (1, 2), &[1], reduce::l2),
+    shaped("ReduceLogSum", &[1, 11, 13, 18, 28], (1, 2), &[1], reduce::log_sum),
+    shaped("ReduceLogSumExp", &[1, 11, 13, 18, 28], (1, 2), &[1], reduce::log_sum_exp),
+    shaped("ReduceMax", &[1, 11, 12, 13, 18, 20], (1, 2), &[1], |node| {
+        reduce::simple(node, &r::MAX, 18)
+    }),
+    shaped("ReduceMean", &[1, 11, 13, 18], (1, 2), &[1], |node| reduce::simple(node, &r::MEAN, 18)),
+    shaped("ReduceMin", &[1, 11, 12, 13, 18, 20], (1, 2), &[1], |node| {
+        reduce::simple(node, &r::MIN, 18)
+    }),
+    shaped("ReduceProd", &[1, 11, 13, 18], (1, 2), &[1], |node| reduce::simple(node, &r::PROD, 18)),
+    shaped("ReduceSum", &[1, 11, 13], (1, 2), &[1], |node| reduce::simple(node, &r::SUM, 13)),
+    shaped("ReduceSumSquare", &[1, 11, 13, 18], (1, 2), &[1], reduce::sum_square),
+    op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
+    shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
+    shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
+    op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
+    op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
+    op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
+    op("Sign", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::SIGN)),
+    op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
+    op("Sinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::SINH)),
+    op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
+    shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
+    op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
+    op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
+    op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
+    op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
+    shaped("Split", &[1, 2, 11, 13, 18], (1, 2), &[1], tensor::split),
+    op("Sqrt", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SQRT)),
+    shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
+    op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
+    op("Sum", &[1, 6, 8, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::ADD)),
+    op("Swish", &[24], (1, 1), elementwise::swish),
+    op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
+    op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
+    op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
+    shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
+    op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
+    shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
+    shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
+    op("Where", &[9, 16], (3, 3), elementwise::select),
+    op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
+];
+
+/// The names of the operators that can be imported, sorted.
+pub fn supported_operators() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|op| op.name)
+}
+
+/// An input or attribute that must be there and is not.
+fn missing(name: &str) -> NodeError {
+    NodeError::new(format!("`{name}` is missing"))
+}
+
+/// The extents that two shapes broadcast to, as in numpy.
+fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
+    let rank = a.len().max(b.len());
+    let one = Dim::from(1i64);
+    let at = |dims: &[Dim], axis: usize| {
+        axis.checked_sub(rank - dims.len()).map_or_else(|| one.clone(), |axis| dims[axis].clone())
+    };
+    (0..rank)
+        .map(|axis| {
+            let (x, y) = (at(a, axis), at(b, axis));
+            if x == y || y == one {
+                Ok(x)
+            } else if x == one {
+                Ok(y)
+            } else {
+                Err(NodeError::new(format!("dimensions {x} and {y} do not broadcast")))
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_for_the_search() {
+        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert!(TABLE.iter().all(|op| op.since.windows(2).all(|pair| pair[0] < pair[1])));
+    }
+
+    #[test]
+    fn the_version_in_effect_is_the_newest_that_is_not_newer() {
+        let gelu = find("Gelu").unwrap();
+        assert_eq!(gelu.version(19), None);
+        assert_eq!(gelu.version(25), Some(20));
+        assert_eq!(find("Softmax").unwrap().version(12), Some(11));
+        assert!(find("NoSuchOperator").is_none());
+    }
+}

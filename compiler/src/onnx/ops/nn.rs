@@ -1,0 +1,315 @@
+//! Matrix products, normalisation, softmax and dropout.
+
+use crate::graph::ExprId;
+use crate::ir::{DType, Dim};
+use crate::onnx::import::{Node, NodeError, Outputs};
+use crate::ops::OpDef;
+use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SQRT, SUBTRACT};
+use crate::ops::nn::{
+    BATCH_NORM, BatchNormAttrs, DENSE, DROPOUT, DropoutAttrs, LAYER_NORM, LRN, LayerNormAttrs,
+    LrnAttrs, MATMUL, MatmulAttrs, SoftmaxAttrs,
+};
+use crate::ops::reduce::{MEAN, ReduceAttrs};
+
+/// What ONNX adds to a variance unless a node says otherwise.
+const EPSILON: f64 = 1e-5f32 as f64;
+
+/// `MatMul`-1, -9 (integers), -13 (more types).
+pub(super) fn matmul(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (a, b) = (node.input(0)?, node.input(1)?);
+    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    Ok(vec![node.call_with(&MATMUL, &[a, b], &attrs)?])
+}
+
+/// `Gemm`-7 (broadcasting), -9 (integers), -11 (`C` is optional), -13 (more types):
+/// `alpha·A'·B' + beta·C`.
+pub(super) fn gemm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (a, b, c) = (node.input(0)?, node.input(1)?, node.optional(2));
+    if node.version < 11 && c.is_none() {
+        return Err(NodeError::new("input 2 is missing; it is optional since version 11"));
+    }
+    let alpha = node.attrs.float("alpha")?.unwrap_or(1.0);
+    let beta = node.attrs.float("beta")?.unwrap_or(1.0);
+    let (trans_a, trans_b) = (node.attrs.flag("transA", false)?, node.attrs.flag("transB", false)?);
+    for (value, name) in [(a, "A"), (b, "B")] {
+        let shape = node.shape(value)?;
+        if shape.rank() != 2 {
+            return Err(NodeError::new(format!("`{name}` must be a matrix, but it is {shape}")));
+        }
+    }
+    let dtype = node.tensor(a)?.dtype;
+    if dtype.is_int() && [alpha, beta].iter().any(|factor| factor.fract() != 0.0) {
+        return Err(NodeError::new(format!(
+            "factors {alpha} and {beta} of {dtype} matrices must be integers"
+        )));
+    }
+    let mut product = if trans_b && !trans_a {
+        node.call(&DENSE, &[a, b])?
+    } else {
+        let attrs = MatmulAttrs { transpose_a: trans_a, transpose_b: trans_b };
+        node.call_with(&MATMUL, &[a, b], &attrs)?
+    };
+    product = scale(node, product, alpha)?;
+    let Some(c) = c else { return Ok(vec![product]) };
+    let c = scale(node, c, beta)?;
+    let sum = node.call(&ADD, &[product, c])?;
+    if node.shape(sum)? != node.shape(product)? {
+        return Err(NodeError::new(format!(
+            "`C` must broadcast to the product's shape {}, but it is {}",
+            node.shape(product)?,
+            node.shape(c)?
+        )));
+    }
+    Ok(vec![sum])
+}
+
+fn scale(node: &mut Node<'_, '_>, value: ExprId, factor: f64) -> Result<ExprId, NodeError> {
+    if factor == 1.0 {
+        return Ok(value);
+    }
+    let dtype = node.tensor(value)?.dtype;
+    let factor = node.scalar(factor, dtype)?;
+    node.call(&MULTIPLY, &[value, factor])
+}
+
+/// `BatchNormalization`-7 (`spatial`), -9, -14 (`training_mode`), -15 (types of statistics differ from
+/// the input's). Only inference, with given statistics.
+pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    // How training would update the statistics.
+    node.attrs.float("momentum")?;
+    if node.version < 9 && !node.attrs.flag("spatial", true)? {
+        return Err(NodeError::new("statistics for each element, `spatial` 0, are not supported"));
+    }
+    let training = node.version >= 14 && node.attrs.flag("training_mode", false)?;
+    if training || (1..node.output_count()).any(|index| node.wants_output(index)) {
+        return Err(NodeError::new("batch normalisation in training mode is not supported").help(
+            "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
+        ));
+    }
+    let inputs = node.all_inputs()?;
+    let dtype = node.tensor(inputs[0])?.dtype;
+    let inputs: Vec<ExprId> =
+        inputs.into_iter().map(|input| node.cast(input, dtype)).collect::<Result<_, _>>()?;
+    let tuple = node.call_with(&BATCH_NORM, &inputs, &BatchNormAttrs { axis: 1, epsilon })?;
+    Ok(vec![node.field(tuple, 0)?])
+}
+
+/// `Dropout`-7, -10 (a boolean mask), -12 (`ratio` and `training_mode` as inputs), -13, -22 (more
+/// types). Only inference, in which it drops nothing.
+pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let rate = if node.version >= 12 {
+        // Which elements training drops.
+        node.attrs.int("seed")?;
+        let training = match node.optional(2) {
+            Some(_) => node.ints_input(2)?.is_some_and(|flag| flag != [0]),
+            None => false,
+        };
+        if training {
+            return Err(NodeError::new("dropout in training mode is not supported").help(
+                "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
+            ));
+        }
+        // Of no effect, so a computed one does not matter.
+        node.number_input(1).ok().flatten().unwrap_or(0.5)
+    } else {
+        node.attrs.float("ratio")?.unwrap_or(0.5)
+    };
+    let tuple = node.call_with(&DROPOUT, &[x], &DropoutAttrs { rate })?;
+    let mut outputs = vec![node.field(tuple, 0)?];
+    if node.wants_output(1) {
+        let mask = node.field(tuple, 1)?;
+        let dtype = if node.version < 10 { node.tensor(x)?.dtype } else { DType::Bool };
+        outputs.push(node.cast(mask, dtype)?);
+    }
+    Ok(outputs)
+}
+
+/// `Softmax` and `LogSoftmax`: -1 and -11 normalise over all dimensions from `axis` on, -13 over
+/// `axis` alone, which is the last by default.
+pub(super) fn softmax(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let shape = node.shape(x)?;
+    let default = if node.version >= 13 { -1 } else { 1 };
+    let axis = node.attrs.int("axis")?.unwrap_or(default);
+    // As far as the result goes, an axis at the very end is one of extent one.
+    let at_end = node.version < 13 && axis == shape.rank() as i64;
+    let split = if at_end { shape.rank() } else { node.axis(axis, shape.rank())? };
+    let attrs = |axis: usize| SoftmaxAttrs { axis: axis as i64 };
+    let one = |dim: &Dim| dim.as_const() == Some(1);
+    if !at_end && (node.version >= 13 || shape[split + 1..].iter().all(one)) {
+        return Ok(vec![node.call_with(op, &[x], &attrs(split))?]);
+    }
+    let flat = vec![shape[..split].iter().product(), shape[split..].iter().product()];
+    let matrix = node.reshape(x, flat)?;
+    let result = node.call_with(op, &[matrix], &attrs(1))?;
+    Ok(vec![node.reshape(result, shape.to_vec())?])
+}
+
+/// `LRN`-1, -13 (more types).
+pub(super) fn lrn(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let size = node.attrs.int("size")?;
+    let attrs = LrnAttrs {
+        size: size.ok_or_else(|| NodeError::new("attribute `size` is missing"))?,
+        alpha: node.attrs.float("alpha")?.unwrap_or(f64::from(1e-4f32)),
+        beta: node.attrs.float("beta")?.unwrap_or(0.75),
+        bias: node.attrs.float("bias")?.unwrap_or(1.0),
+    };
+    let x = node.input(0)?;
+    Ok(vec![node.call_with(&LRN, &[x], &attrs)?])
+}
+
+/// Elements less their mean, and `√(variance + epsilon)`, over some axes that stay.
+struct Moments {
+    mean: ExprId,
+    centred: ExprId,
+    deviation: ExprId,
+}
+
+fn moments(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: Vec<i64>,
+    epsilon: f64,
+) -> Result<Moments, NodeError> {
+    let dtype = node.tensor(x)?.dtype;
+    let attrs = ReduceAttrs { axis, keepdims: true };
+    let mean = node.call_with(&MEAN, &[x], &attrs)?;
+    let centred = node.call(&SUBTRACT, &[x, mean])?;
+    let square = node.call(&MULTIPLY, &[centred, centred])?;
+    let variance = node.call_with(&MEAN, &[square], &attrs)?;
+    let epsilon = node.scalar(epsilon, dtype)?;
+    let variance = node.call(&ADD, &[variance, epsilon])?;
+    let deviation = node.call(&SQRT, &[variance])?;
+    Ok(Moments { mean, centred, deviation })
+}
+
+/// `LayerNormalization`-17: over all axes from `axis` on. Mean and inverse deviation are computed
+/// apart where the node wants them.
+pub(super) fn layer_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, gamma, beta) = (node.input(0)?, node.input(1)?, node.optional(2));
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let stash_type = stash_type(node)?;
+    let rank = node.shape(x)?.rank();
+    let first = node.axis(axis, rank)?;
+    let attrs = LayerNormAttrs { axis, epsilon };
+    let args = vec![Some(x), Some(gamma), beta];
+    let mut outputs = vec![node.call_optional(&LAYER_NORM, args, &attrs)?];
+    if node.wants_output(1) || node.wants_output(2) {
+        let wide = node.cast(x, stash_type)?;
+        let axes = (first as i64..rank as i64).collect();
+        let Moments { mean, deviation, .. } = moments(node, wide, axes, epsilon)?;
+        let one = node.scalar(1.0, stash_type)?;
+        let inverse = node.call(&DIVIDE, &[one, deviation])?;
+        outputs.extend([mean, inverse]);
+    }
+    Ok(outputs)
+}
+
+/// The type that statistics are computed in: `stash_type`, 32-bit floats by default.
+fn stash_type(node: &mut Node<'_, '_>) -> Result<DType, NodeError> {
+    match node.attrs.int("stash_type")?.unwrap_or(1) {
+        1 => Ok(DType::F32),
+        11 => Ok(DType::F64),
+        other => Err(NodeError::new(format!("attribute `stash_type` {other} is not supported"))),
+    }
+}
+
+/// `RMSNormalization`-23: elements by the root of their mean square over all axes from `axis` on.
+pub(super) fn rms_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, gamma) = (node.input(0)?, node.input(1)?);
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let stash_type = stash_type(node)?;
+    let ty = node.tensor(x)?;
+    let first = node.axis(axis, ty.shape.rank())?;
+    let wide = node.cast(x, stash_type)?;
+    let square = node.call(&MULTIPLY, &[wide, wide])?;
+    let attrs =
+        ReduceAttrs { axis: (first as i64..ty.shape.rank() as i64).collect(), keepdims: true };
+    let mean = node.call_with(&MEAN, &[square], &attrs)?;
+    let epsilon = node.scalar(epsilon, stash_type)?;
+    let mean = node.call(&ADD, &[mean, epsilon])?;
+    let root = node.call(&SQRT, &[mean])?;
+    let normal = node.call(&DIVIDE, &[wide, root])?;
+    let normal = node.cast(normal, ty.dtype)?;
+    Ok(vec![node.call(&MULTIPLY, &[normal, gamma])?])
+}
+
+/// `InstanceNormalization`-6, -22 (more types): each channel of each example by its own statistics.
+pub(super) fn instance_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, gamma, beta) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    let rank = node.shape(x)?.rank();
+    if rank < 3 {
+        return Err(NodeError::new("input 0 must have dimensions (N, C, spatial…)"));
+    }
+    let axes = (2..rank as i64).collect();
+    let Moments { centred, deviation, .. } = moments(node, x, axes, epsilon)?;
+    let normal = node.call(&DIVIDE, &[centred, deviation])?;
+    Ok(vec![per_channel(node, normal, gamma, beta)?])
+}
+
+/// `value·gamma + beta`, with one of each for each channel, the axis 1 of the value.
+fn per_channel(
+    node: &mut Node<'_, '_>,
+    value: ExprId,
+    gamma: ExprId,
+    beta: ExprId,
+) -> Result<ExprId, NodeError> {
+    let rank = node.shape(value)?.rank();
+    let column = |node: &mut Node<'_, '_>, vector: ExprId| {
+        let shape = node.shape(vector)?;
+        let [channels] = &shape[..] else {
+            return Err(NodeError::new(format!(
+                "scale and bias must be vectors, but one is {shape}"
+            )));
+        };
+        let mut dims = vec![Dim::from(1i64); rank.saturating_sub(1)];
+        if let Some(first) = dims.first_mut() {
+            *first = channels.clone();
+        }
+        node.reshape(vector, dims)
+    };
+    let gamma = column(node, gamma)?;
+    let beta = column(node, beta)?;
+    let scaled = node.call(&MULTIPLY, &[value, gamma])?;
+    node.call(&ADD, &[scaled, beta])
+}
+
+/// `GroupNormalization`-18 (scale and bias for each group), -21 (for each channel): groups of
+/// channels by their statistics.
+pub(super) fn group_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, gamma, beta) = (node.input(0)?, node.input(1)?, node.input(2)?);
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    let groups = node
+        .attrs
+        .int("num_groups")?
+        .filter(|&groups| groups > 0)
+        .ok_or_else(|| NodeError::new("attribute `num_groups` must be a positive number"))?;
+    if node.version >= 21 {
+        stash_type(node)?;
+    }
+    let shape = node.shape(x)?;
+    let channels = shape.get(1).and_then(Dim::as_const);
+    let Some(channels) = channels.filter(|channels| channels % groups == 0) else {
+        return Err(NodeError::new(format!(
+            "{groups} groups do not divide the channels of {shape}"
+        )));
+    };
+    // (N, groups, C / groups, spatial…): statistics over all axes from 2 on.
+    let mut dims = vec![shape[0].clone(), Dim::from(groups), Dim::from(channels / groups)];
+    dims.extend_from_slice(&shape[2..]);
+    let rank = dims.len() as i64;
+    let grouped = node.reshape(x, dims)?;
+    let Moments { centred, deviation, .. } = moments(node, grouped, (2..rank).collect(), epsilon)?;
+    let normal = node.call(&DIVIDE, &[centred, deviation])?;
+    if node.version < 21 {
+        let scaled = per_channel(node, normal, gamma, beta)?;
+        return Ok(vec![node.reshape(scaled, shape.to_vec())?]);
+    }
+    let normal = node.reshape(normal, shape.to_vec())?;
+    Ok(vec![per_channel(node, normal, gamma, beta)?])
+}

@@ -1,0 +1,128 @@
+//! Reductions over axes.
+
+use crate::graph::ExprId;
+use crate::onnx::import::{Node, NodeError, Outputs};
+use crate::ops::OpDef;
+use crate::ops::elementwise::{ABS, ADD, EXP, LOG, MULTIPLY, SQRT, SUBTRACT};
+use crate::ops::reduce::{ArgReduceAttrs, MAX, ReduceAttrs, SUM};
+use crate::ops::tensor::{SQUEEZE, SqueezeAttrs};
+
+/// Which axes a reduction goes over.
+struct Reduction {
+    /// Indices; empty means all.
+    axes: Vec<i64>,
+    keepdims: bool,
+    /// Nothing is reduced: no axes are given, and the node says that this means none.
+    noop: bool,
+}
+
+impl Reduction {
+    /// Reads the axes: an attribute, and from version `input_since` on an input.
+    fn read(node: &mut Node<'_, '_>, input_since: i64) -> Result<Reduction, NodeError> {
+        let keepdims = node.attrs.flag("keepdims", true)?;
+        let (axes, empty_is_none) = if node.version >= input_since {
+            let noop = node.attrs.flag("noop_with_empty_axes", false)?;
+            (node.ints_input(1)?.unwrap_or_default(), noop)
+        } else if node.input_count() > 1 {
+            return Err(NodeError::new(format!(
+                "the axes are an attribute until version {input_since} of the operator"
+            )));
+        } else {
+            (node.attrs.ints("axes")?.map(<[i64]>::to_vec).unwrap_or_default(), false)
+        };
+        let rank = node.shape(node.input(0)?)?.rank();
+        let axes = node.axes(&axes, rank)?.into_iter().map(|axis| axis as i64).collect();
+        let mut reduction = Reduction { axes, keepdims, noop: false };
+        reduction.noop = empty_is_none && reduction.axes.is_empty();
+        Ok(reduction)
+    }
+
+    fn apply(
+        &self,
+        node: &mut Node<'_, '_>,
+        op: &'static OpDef,
+        x: ExprId,
+    ) -> Result<ExprId, NodeError> {
+        if self.noop {
+            return Ok(x);
+        }
+        let attrs = ReduceAttrs { axis: self.axes.clone(), keepdims: self.keepdims };
+        node.call_with(op, &[x], &attrs)
+    }
+}
+
+/// `ReduceMean`, `ReduceMax`, `ReduceMin`, `ReduceProd`: -1, -11, (-12,) -13 (more types), -18 (axes
+/// as an input), (-20); `ReduceSum` has its axes as an input since -13.
+pub(super) fn simple(
+    node: &mut Node<'_, '_>,
+    op: &'static OpDef,
+    input_since: i64,
+) -> Result<Outputs, NodeError> {
+    let reduction = Reduction::read(node, input_since)?;
+    let x = node.input(0)?;
+    Ok(vec![reduction.apply(node, op, x)?])
+}
+
+/// `ReduceL1`-1, -11, -13, -18 (axes as an input): the sum of magnitudes.
+pub(super) fn l1(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let reduction = Reduction::read(node, 18)?;
+    let x = node.input(0)?;
+    let magnitude = node.call(&ABS, &[x])?;
+    Ok(vec![reduction.apply(node, &SUM, magnitude)?])
+}
+
+/// `ReduceSumSquare`-1, -11, -13, -18 (axes as an input).
+pub(super) fn sum_square(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let reduction = Reduction::read(node, 18)?;
+    let x = node.input(0)?;
+    let square = node.call(&MULTIPLY, &[x, x])?;
+    Ok(vec![reduction.apply(node, &SUM, square)?])
+}
+
+/// `ReduceL2`-1, -11, -13, -18 (axes as an input): the root of the sum of squares.
+pub(super) fn l2(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let sum = sum_square(node)?;
+    sum.into_iter().map(|sum| node.call(&SQRT, &[sum])).collect()
+}
+
+/// `ReduceLogSum`-1, -11, -13, -18 (axes as an input), -28: the logarithm of the sum.
+pub(super) fn log_sum(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let reduction = Reduction::read(node, 18)?;
+    let x = node.input(0)?;
+    let sum = reduction.apply(node, &SUM, x)?;
+    Ok(vec![node.call(&LOG, &[sum])?])
+}
+
+/// `ReduceLogSumExp`-1, -11, -13, -18 (axes as an input), -28. The maximum is taken out first, so
+/// that nothing overflows.
+pub(super) fn log_sum_exp(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let reduction = Reduction::read(node, 18)?;
+    let x = node.input(0)?;
+    if reduction.noop {
+        return Ok(vec![x]);
+    }
+    let kept = Reduction { keepdims: true, axes: reduction.axes.clone(), noop: false };
+    let max = kept.apply(node, &MAX, x)?;
+    let shifted = node.call(&SUBTRACT, &[x, max])?;
+    let exp = node.call(&EXP, &[shifted])?;
+    let sum = kept.apply(node, &SUM, exp)?;
+    let log = node.call(&LOG, &[sum])?;
+    let result = node.call(&ADD, &[log, max])?;
+    if reduction.keepdims {
+        return Ok(vec![result]);
+    }
+    let rank = node.shape(x)?.rank() as i64;
+    let axis = if kept.axes.is_empty() { (0..rank).collect() } else { kept.axes };
+    Ok(vec![node.call_with(&SQUEEZE, &[result], &SqueezeAttrs { axis })?])
+}
+
+/// `ArgMax` and `ArgMin`: -1, -11 (negative axes), -12 (`select_last_index`), -13 (more types).
+pub(super) fn arg(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Outputs, NodeError> {
+    let axis = node.attrs.int("axis")?.unwrap_or(0);
+    let keepdims = node.attrs.flag("keepdims", true)?;
+    let select_last_index =
+        if node.version >= 12 { node.attrs.flag("select_last_index", false)? } else { false };
+    let x = node.input(0)?;
+    let attrs = ArgReduceAttrs { axis, keepdims, select_last_index };
+    Ok(vec![node.call_with(op, &[x], &attrs)?])
+}

@@ -1,0 +1,544 @@
+//! Operators that move elements or tell about a tensor: shapes, slices, joins, padding.
+
+use super::{broadcast, missing};
+use crate::graph::ExprId;
+use crate::ir::{Constant, DType, Dim, Shape, TensorType};
+use crate::onnx::import::{Node, NodeError, Outputs};
+use crate::onnx::tensor::MAX_RANK;
+use crate::ops::nn::{PAD, PadAttrs, PadMode};
+use crate::ops::tensor::{
+    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs,
+    FULL, FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
+    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs,
+    TakeMode, TransposeAttrs,
+};
+
+/// Most elements of a `Range` that is computed while compiling.
+///
+/// Positions and the like have some thousands. Three numbers of a file can ask for any amount of
+/// memory, so there must be a bound.
+const MAX_RANGE: usize = 1 << 20;
+
+/// `Identity`-1, -13, -14 (sequences), -16 (optional values), -19 and later (more types).
+pub(super) fn identity(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    Ok(vec![node.input(0)?])
+}
+
+/// `Reshape`-5, -13 (more types), -14 (`allowzero`), -19 and later (more types). In the shape, 0 is
+/// the input's extent at that place unless `allowzero` is set, and one -1 is what is left.
+pub(super) fn reshape(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let allow_zero = node.version >= 14 && node.attrs.flag("allowzero", false)?;
+    let x = node.input(0)?;
+    let mut dims = node.dims_input(1)?.ok_or_else(|| missing("shape"))?;
+    let from = node.shape(x)?;
+    let mut inferred = None;
+    for (index, dim) in dims.iter_mut().enumerate() {
+        match dim.as_const() {
+            Some(0) if !allow_zero => match from.get(index) {
+                Some(kept) => *dim = kept.clone(),
+                None => {
+                    return Err(NodeError::new(format!(
+                        "the shape keeps dimension {index}, but the input has {} dimensions",
+                        from.rank()
+                    )));
+                }
+            },
+            Some(-1) if inferred.is_none() => inferred = Some(index),
+            Some(-1) => return Err(NodeError::new("the shape has more than one -1")),
+            Some(extent) if extent < -1 => {
+                return Err(NodeError::new(format!("the shape has the negative extent {extent}")));
+            }
+            Some(_) | None => {}
+        }
+    }
+    if let Some(index) = inferred {
+        dims.remove(index);
+        let rest = rest_of(&from, &dims)?;
+        dims.insert(index, rest);
+    }
+    Ok(vec![node.reshape(x, dims)?])
+}
+
+/// The extent with which `dims` have as many elements as `from`.
+fn rest_of(from: &Shape, dims: &[Dim]) -> Result<Dim, NodeError> {
+    // Extents on both sides cancel out, so that symbols need not be divided.
+    let mut have: Vec<Dim> = from.to_vec();
+    let mut taken = Dim::from(1i64);
+    for dim in dims {
+        match have.iter().position(|extent| extent == dim) {
+            // Zero does not cancel: nothing times any extent is nothing.
+            Some(at) if dim.as_const() != Some(0) => {
+                have.remove(at);
+            }
+            Some(_) | None => taken = taken * dim,
+        }
+    }
+    let total: Dim = have.iter().product();
+    match (total.as_const(), taken.as_const()) {
+        (_, Some(0)) => Err(NodeError::new("-1 cannot be told in a shape that has an extent of 0")),
+        (Some(total), Some(taken)) if total % taken != 0 => Err(NodeError::new(format!(
+            "the shape does not divide the input's elements: {total} are left for extents of {taken}"
+        ))),
+        _ => Ok(total.floor_div(&taken)),
+    }
+}
+
+/// `Flatten`-1, -9 (more types), -11 (negative axes), -13 and later (more types): a matrix, whose rows
+/// are the dimensions before `axis`.
+pub(super) fn flatten(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let axis = node.attrs.int("axis")?.unwrap_or(1);
+    let shape = node.shape(x)?;
+    let split =
+        if axis == shape.rank() as i64 { shape.rank() } else { node.axis(axis, shape.rank())? };
+    let dims = vec![shape[..split].iter().product(), shape[split..].iter().product()];
+    Ok(vec![node.reshape(x, dims)?])
+}
+
+/// `Transpose`-1, -13 and later (more types): reverses the axes by default.
+pub(super) fn transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let rank = node.shape(x)?.rank() as i64;
+    let axes = match node.attrs.ints("perm")? {
+        Some(axes) => axes.to_vec(),
+        None => (0..rank).rev().collect(),
+    };
+    Ok(vec![node.call_with(&TRANSPOSE, &[x], &TransposeAttrs { axes })?])
+}
+
+/// The axes of `Squeeze` and `Unsqueeze`: an attribute, and an input since -13.
+fn squeeze_axes(node: &mut Node<'_, '_>) -> Result<Option<Vec<i64>>, NodeError> {
+    if node.version >= 13 {
+        return node.ints_input(1);
+    }
+    if node.input_count() > 1 {
+        return Err(NodeError::new("the axes are an attribute until version 13 of the operator"));
+    }
+    Ok(node.attrs.ints("axes")?.map(<[i64]>::to_vec))
+}
+
+/// `Squeeze`-1, -11 (negative axes), -13 (axes as an input), -21 and later (more types). Without axes,
+/// every axis of extent one goes.
+pub(super) fn squeeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let shape = node.shape(x)?;
+    let axis = match squeeze_axes(node)? {
+        Some(axes) => axes,
+        None => {
+            if let Some(dim) = shape.iter().find(|dim| dim.as_const().is_none()) {
+                return Err(NodeError::new(format!(
+                    "without axes, every dimension must be known, but one is {dim}"
+                ))
+                .help(format!("pin it, for example .dim(\"{dim}\", 1)")));
+            }
+            (0..)
+                .zip(shape.iter())
+                .filter(|(_, dim)| dim.as_const() == Some(1))
+                .map(|(i, _)| i)
+                .collect()
+        }
+    };
+    if axis.is_empty() {
+        return Ok(vec![x]);
+    }
+    Ok(vec![node.call_with(&SQUEEZE, &[x], &SqueezeAttrs { axis })?])
+}
+
+/// `Unsqueeze`-1, -11 (negative axes), -13 (axes as an input), -21 and later (more types).
+pub(super) fn unsqueeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let axis = squeeze_axes(node)?.ok_or_else(|| missing("axes"))?;
+    if axis.is_empty() {
+        return Ok(vec![x]);
+    }
+    if node.shape(x)?.rank().saturating_add(axis.len()) > MAX_RANK {
+        return Err(NodeError::new(format!(
+            "the result would have more than {MAX_RANK} dimensions"
+        )));
+    }
+    Ok(vec![node.call_with(&EXPAND_DIMS, &[x], &ExpandDimsAttrs { axis })?])
+}
+
+/// `Concat`-4, -11 (negative axes), -13 (more types).
+pub(super) fn concat(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let axis =
+        node.attrs.int("axis")?.ok_or_else(|| NodeError::new("attribute `axis` is missing"))?;
+    let inputs = node.all_inputs()?;
+    if let &[single] = inputs.as_slice() {
+        node.axis(axis, node.shape(single)?.rank())?;
+        return Ok(vec![single]);
+    }
+    Ok(vec![node.call_with(&CONCATENATE, &inputs, &ConcatenateAttrs { axis })?])
+}
+
+/// `Split`-2, -11 (negative axes), -13 (sizes as an input), -18 (`num_outputs`, with a smaller last
+/// piece). Without sizes, the pieces are equal.
+pub(super) fn split(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let shape = node.shape(x)?;
+    let axis = node.attrs.int("axis")?.unwrap_or(0);
+    let index = node.axis(axis, shape.rank())?;
+    let pieces = node.output_count();
+    let sizes = if node.version >= 13 {
+        node.ints_input(1)?
+    } else {
+        node.attrs.ints("split")?.map(<[i64]>::to_vec)
+    };
+    let num_outputs = if node.version >= 18 { node.attrs.int("num_outputs")? } else { None };
+    if num_outputs.is_some_and(|count| usize::try_from(count) != Ok(pieces)) {
+        return Err(NodeError::new(format!(
+            "attribute `num_outputs` is {}, but the node has {pieces} outputs",
+            num_outputs.unwrap_or_default()
+        )));
+    }
+    let sections = match sizes {
+        Some(sizes) if sizes.len() != pieces => {
+            return Err(NodeError::new(format!(
+                "{} sizes are given, but the node has {pieces} outputs",
+                sizes.len()
+            )));
+        }
+        Some(sizes) => sizes,
+        None => equal_pieces(&shape[index], pieces, node.version >= 18)?,
+    };
+    let tuple = node.call_with(&SPLIT, &[x], &SplitAttrs { axis, sections })?;
+    (0..pieces as u32).map(|piece| node.field(tuple, piece)).collect()
+}
+
+/// Sizes of so many pieces of an extent, all equal but perhaps the last.
+fn equal_pieces(extent: &Dim, pieces: usize, smaller_last: bool) -> Result<Vec<i64>, NodeError> {
+    let Some(extent) = extent.as_const() else {
+        return Err(NodeError::new(format!(
+            "the dimension that is split must be known, but it is {extent}"
+        ))
+        .help(format!("pin it, for example .dim(\"{extent}\", 8)")));
+    };
+    let count = i64::try_from(pieces).ok().filter(|&count| count > 0);
+    let count = count.ok_or_else(|| NodeError::new("the node has no outputs"))?;
+    if extent % count != 0 && !smaller_last {
+        return Err(NodeError::new(format!("{extent} cannot be split into {count} equal pieces")));
+    }
+    let size = extent.unsigned_abs().div_ceil(count.unsigned_abs()) as i64;
+    let last = size.checked_mul(count - 1).map(|before| extent - before);
+    match last {
+        Some(last) if last >= 0 => {
+            let mut sizes = vec![size; pieces - 1];
+            sizes.push(last);
+            Ok(sizes)
+        }
+        _ => Err(NodeError::new(format!("{extent} cannot be split into {count} pieces"))),
+    }
+}
+
+/// `Slice`-1 has its bounds as attributes, -10 as inputs, with steps; -11 (negative axes), -13 (more
+/// types).
+pub(super) fn slice(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let attribute = |list: Option<&[i64]>| list.map(<[i64]>::to_vec);
+    let (starts, ends, axes, steps) = if node.version < 10 {
+        (
+            attribute(node.attrs.ints("starts")?),
+            attribute(node.attrs.ints("ends")?),
+            attribute(node.attrs.ints("axes")?),
+            None,
+        )
+    } else {
+        (node.ints_input(1)?, node.ints_input(2)?, node.ints_input(3)?, node.ints_input(4)?)
+    };
+    let begin = starts.ok_or_else(|| missing("starts"))?;
+    let end = ends.ok_or_else(|| missing("ends"))?;
+    let axes = axes.unwrap_or_else(|| (0..begin.len() as i64).collect());
+    let strides = steps.unwrap_or_else(|| vec![1; begin.len()]);
+    let lengths = [begin.len(), end.len(), axes.len(), strides.len()];
+    if lengths.iter().any(|&length| length != begin.len()) {
+        return Err(NodeError::new(format!(
+            "starts, ends, axes and steps must have one length, but they have {lengths:?}"
+        )));
+    }
+    if begin.is_empty() {
+        return Ok(vec![x]);
+    }
+    let attrs = StridedSliceAttrs { begin, end, strides, axes };
+    Ok(vec![node.call_with(&STRIDED_SLICE, &[x], &attrs)?])
+}
+
+/// `Gather`-1, -11 (negative indices), -13 (more types).
+pub(super) fn gather(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, indices) = (node.input(0)?, node.input(1)?);
+    let axis = node.attrs.int("axis")?.unwrap_or(0);
+    Ok(vec![node.call_with(&TAKE, &[x, indices], &TakeAttrs { axis, mode: TakeMode::Fast })?])
+}
+
+/// `Shape`-1, -13, -15 (`start` and `end`), -19 and later (more types).
+pub(super) fn shape(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let all = node.call_with(&SHAPE_OF, &[x], &ShapeOfAttrs { dtype: DType::I64 })?;
+    if node.version < 15 {
+        return Ok(vec![all]);
+    }
+    let start = node.attrs.int("start")?.unwrap_or(0);
+    let end = node.attrs.int("end")?;
+    if start == 0 && end.is_none() {
+        return Ok(vec![all]);
+    }
+    let attrs = StridedSliceAttrs {
+        begin: vec![start],
+        end: vec![end.unwrap_or(i64::MAX)],
+        strides: vec![1],
+        axes: vec![0],
+    };
+    Ok(vec![node.call_with(&STRIDED_SLICE, &[all], &attrs)?])
+}
+
+/// `Size`-1, -13 and later (more types).
+pub(super) fn size(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    Ok(vec![node.call_with(&NDARRAY_SIZE, &[x], &ShapeOfAttrs { dtype: DType::I64 })?])
+}
+
+/// `Expand`-8, -13 (more types): broadcasts both ways between the input and the shape given.
+pub(super) fn expand(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let dims = node.dims_input(1)?.ok_or_else(|| missing("shape"))?;
+    let shape = broadcast(&node.shape(x)?, &dims)?;
+    Ok(vec![broadcast_to(node, x, shape)?])
+}
+
+fn broadcast_to(
+    node: &mut Node<'_, '_>,
+    value: ExprId,
+    shape: Vec<Dim>,
+) -> Result<ExprId, NodeError> {
+    if node.shape(value)?[..] == shape[..] {
+        return Ok(value);
+    }
+    node.call_with(&BROADCAST_TO, &[value], &BroadcastToAttrs { shape })
+}
+
+/// `Tile`-6, -13 (more types): each axis gets one before it, which is broadcast and joined with it.
+pub(super) fn tile(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let shape = node.shape(x)?;
+    let repeats = node.dims_input(1)?.ok_or_else(|| missing("repeats"))?;
+    if repeats.len() != shape.rank() || 2 * shape.rank() > MAX_RANK {
+        return Err(NodeError::new(format!(
+            "{} repeats are given for {} dimensions",
+            repeats.len(),
+            shape.rank()
+        )));
+    }
+    let pairs = |first: &dyn Fn(usize) -> Dim| -> Vec<Dim> {
+        (0..shape.rank()).flat_map(|axis| [first(axis), shape[axis].clone()]).collect()
+    };
+    let apart = node.reshape(x, pairs(&|_| Dim::from(1i64)))?;
+    let repeated = broadcast_to(node, apart, pairs(&|axis| repeats[axis].clone()))?;
+    let joined = shape.iter().zip(&repeats).map(|(extent, repeat)| extent * repeat).collect();
+    Ok(vec![node.reshape(repeated, joined)?])
+}
+
+/// `ConstantOfShape`-9, -20 and later (more types): zeros of 32-bit floats by default.
+pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let value = match node.attrs.tensor("value")? {
+        Some(tensor) => node.read_constant(tensor)?,
+        None => Constant::from_f32(&[1], &[0.0]).map_err(|e| NodeError::new(e.to_string()))?,
+    };
+    if value.ty().num_elements() != Some(1) {
+        return Err(NodeError::new(format!(
+            "attribute `value` must have one element, but it is {}",
+            value.ty()
+        )));
+    }
+    let dims = node.dims_input(0)?.ok_or_else(|| missing("input"))?;
+    if dims.len() > MAX_RANK {
+        return Err(NodeError::new(format!(
+            "the result would have more than {MAX_RANK} dimensions"
+        )));
+    }
+    let dtype = value.ty().dtype;
+    let ty = TensorType::new(Shape::new(dims), dtype);
+    let element = value.to_bytes().ok_or_else(|| NodeError::new("the value is not known"))?;
+    if ty.shape.as_consts().is_some() {
+        let splat = Constant::splat(ty, &element).map_err(|e| NodeError::new(e.to_string()))?;
+        return Ok(vec![node.constant(splat)]);
+    }
+    let scalar = Constant::splat(TensorType::scalar(dtype), &element)
+        .map_err(|e| NodeError::new(e.to_string()))?;
+    let scalar = node.constant(scalar);
+    Ok(vec![node.call_with(&FULL, &[scalar], &FullAttrs { shape: ty.shape.to_vec() })?])
+}
+
+/// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must be constants.
+pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let dtype = node.tensor(node.input(0)?)?.dtype;
+    if node.version >= 27 {
+        // Positions of 16-bit floats are computed in 64 bits here in any case.
+        node.attrs.int("stash_type")?;
+    }
+    let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
+    let constant = if dtype.is_int() {
+        let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
+            .map(|value| i128::from(value.unwrap_or_default()));
+        if delta == 0 {
+            return Err(NodeError::new("the step is zero"));
+        }
+        // As many steps as stay on this side of the limit.
+        let span = (limit - start) * delta.signum();
+        let count = usize::try_from(span.max(0).unsigned_abs().div_ceil(delta.unsigned_abs()));
+        let count = count.ok().filter(|&count| count <= MAX_RANGE).ok_or_else(too_long)?;
+        let width = dtype.bytes().ok_or_else(|| NodeError::new(format!("a range of {dtype}")))?;
+        let bytes: Vec<u8> = (0..count as i128)
+            .flat_map(|step| (start + step * delta).to_le_bytes().into_iter().take(width))
+            .collect();
+        let ty = TensorType::from_consts(&[count as i64], dtype);
+        Constant::new(ty, crate::ir::SharedBytes::new(bytes))
+    } else {
+        let [start, limit, delta] =
+            [node.number_input(0)?, node.number_input(1)?, node.number_input(2)?]
+                .map(Option::unwrap_or_default);
+        let count = ((limit - start) / delta).ceil().max(0.0);
+        if !count.is_finite() || count > MAX_RANGE as f64 {
+            return Err(too_long());
+        }
+        let values = (0..count as usize).map(|step| start + step as f64 * delta);
+        let bytes: Vec<u8> = match dtype {
+            DType::F32 => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
+            DType::F64 => values.flat_map(f64::to_le_bytes).collect(),
+            DType::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
+            DType::BF16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+            other => return Err(NodeError::new(format!("a range of {other} is not supported"))),
+        };
+        Constant::new(
+            TensorType::from_consts(&[count as i64], dtype),
+            crate::ir::SharedBytes::new(bytes),
+        )
+    };
+    let constant = constant.map_err(|error| NodeError::new(error.to_string()))?;
+    Ok(vec![node.constant(constant)])
+}
+
+/// `Pad`-2 (attributes), -11 (inputs), -13, -18 (`axes`), -19 (`wrap`), -21 and later (more types).
+/// Negative widths cut off.
+pub(super) fn pad(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let TensorType { shape, dtype } = node.tensor(x)?;
+    let mode = match node.attrs.string("mode")?.unwrap_or("constant") {
+        "constant" => PadMode::Constant,
+        "edge" => PadMode::Edge,
+        "reflect" => PadMode::Reflect,
+        "wrap" if node.version >= 19 => PadMode::Wrap,
+        other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
+    };
+    let (pads, fill) = if node.version < 11 {
+        let pads = node.attrs.ints("pads")?.map(<[i64]>::to_vec);
+        let value = node.attrs.float("value")?.unwrap_or(0.0);
+        let fill = if value == 0.0 { None } else { Some(node.scalar(value, dtype)?) };
+        (pads, fill)
+    } else {
+        let fill = node.optional(2).map(|fill| node.reshape(fill, Vec::new())).transpose()?;
+        (node.ints_input(1)?, fill)
+    };
+    let pads = pads.ok_or_else(|| missing("pads"))?;
+    let axes = match if node.version >= 18 { node.ints_input(3)? } else { None } {
+        Some(axes) => node.axes(&axes, shape.rank())?,
+        None => (0..shape.rank()).collect(),
+    };
+    if pads.len() != 2 * axes.len() {
+        return Err(NodeError::new(format!(
+            "{} axes take {} widths, but {} are given",
+            axes.len(),
+            2 * axes.len(),
+            pads.len()
+        )));
+    }
+    let mut pad_width = vec![[0; 2]; shape.rank()];
+    for (place, &axis) in axes.iter().enumerate() {
+        pad_width[axis] = [pads[place], pads[axes.len() + place]];
+    }
+    if pad_width.iter().flatten().all(|&width| width == 0) {
+        return Ok(vec![x]);
+    }
+    // The fill matters in constant mode alone; a zero of any type is what there is without it.
+    let fill = fill.filter(|_| mode == PadMode::Constant);
+    Ok(vec![node.call_optional(&PAD, vec![Some(x), fill], &PadAttrs { pad_width, mode })?])
+}
+
+/// `OneHot`-9, -11 (negative indices and axes), -28: `depth` must be a constant; `values` are those
+/// for off and on.
+pub(super) fn one_hot(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let (indices, values) = (node.input(0)?, node.input(2)?);
+    let depth = node.number_input(1)?.ok_or_else(|| missing("depth"))?;
+    let scalar = |node: &mut Node<'_, '_>, index: i64| {
+        let attrs = StridedSliceAttrs {
+            begin: vec![index],
+            end: vec![index + 1],
+            strides: vec![1],
+            axes: vec![0],
+        };
+        let element = node.call_with(&STRIDED_SLICE, &[values], &attrs)?;
+        node.reshape(element, Vec::new())
+    };
+    let off = scalar(node, 0)?;
+    let on = scalar(node, 1)?;
+    let indices = if node.tensor(indices)?.dtype.is_float() {
+        node.cast(indices, DType::I64)?
+    } else {
+        indices
+    };
+    let attrs = OneHotAttrs { depth: depth as i64, axis };
+    Ok(vec![node.call_with(&ONE_HOT, &[indices, on, off], &attrs)?])
+}
+
+/// `DepthToSpace`-1, -11 (`mode`), -13 (more types): blocks of channels become blocks of pixels.
+pub(super) fn depth_to_space(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, [n, c, h, w], block) = image_and_block(node)?;
+    let columns_first = match node.attrs.string("mode")?.unwrap_or("DCR") {
+        "CRD" if node.version >= 11 => true,
+        "DCR" => false,
+        other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
+    };
+    let b = Dim::from(block);
+    let depth = c.floor_div(&(&b * &b));
+    let (apart, axes) = if columns_first {
+        (
+            vec![n.clone(), depth.clone(), b.clone(), b.clone(), h.clone(), w.clone()],
+            [0, 1, 4, 2, 5, 3],
+        )
+    } else {
+        (
+            vec![n.clone(), b.clone(), b.clone(), depth.clone(), h.clone(), w.clone()],
+            [0, 3, 4, 1, 5, 2],
+        )
+    };
+    let apart = node.reshape(x, apart)?;
+    let moved = node.call_with(&TRANSPOSE, &[apart], &TransposeAttrs { axes: axes.to_vec() })?;
+    Ok(vec![node.reshape(moved, vec![n, depth, h * &b, w * &b])?])
+}
+
+/// `SpaceToDepth`-1, -13 (more types), -28 (`mode`): blocks of pixels become blocks of channels.
+pub(super) fn space_to_depth(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, [n, c, h, w], block) = image_and_block(node)?;
+    let mode = if node.version >= 28 { node.attrs.string("mode")? } else { None };
+    let axes = match mode.unwrap_or("DCR") {
+        "DCR" => vec![0, 3, 5, 1, 2, 4],
+        "CRD" => vec![0, 1, 3, 5, 2, 4],
+        other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
+    };
+    let b = Dim::from(block);
+    let (rows, columns) = (h.floor_div(&b), w.floor_div(&b));
+    let apart = vec![n.clone(), c.clone(), rows.clone(), b.clone(), columns.clone(), b.clone()];
+    let apart = node.reshape(x, apart)?;
+    let moved = node.call_with(&TRANSPOSE, &[apart], &TransposeAttrs { axes })?;
+    Ok(vec![node.reshape(moved, vec![n, c * &b * &b, rows, columns])?])
+}
+
+fn image_and_block(node: &mut Node<'_, '_>) -> Result<(ExprId, [Dim; 4], i64), NodeError> {
+    let x = node.input(0)?;
+    let shape = node.shape(x)?;
+    let dims = <[Dim; 4]>::try_from(shape.to_vec())
+        .map_err(|_| NodeError::new("input 0 must have dimensions (N, C, H, W)"))?;
+    // The square of a larger block leaves 64 bits.
+    let block = node.attrs.int("blocksize")?.filter(|block| (1..1 << 31).contains(block));
+    let block = block.ok_or_else(|| NodeError::new("attribute `blocksize` must be positive"))?;
+    Ok((x, dims, block))
+}
