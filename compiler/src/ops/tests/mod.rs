@@ -1,4 +1,8 @@
 //! Tests of the operators: values, types, errors, and that no operator is left out.
+#![allow(
+    clippy::cloned_ref_to_slice_refs,
+    reason = "arguments are written alike whether there are one or more"
+)]
 
 mod elementwise;
 mod errors;
