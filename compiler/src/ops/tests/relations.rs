@@ -6,7 +6,7 @@ use super::call;
 use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, FunctionBuilder};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
-use crate::ops::elementwise::{ADD, CAST, CastAttrs, DIVIDE, MULTIPLY};
+use crate::ops::elementwise::{ADD, CAST, CastAttrs, DIVIDE, EQUAL, LESS, MULTIPLY, WHERE};
 use crate::ops::nn::{
     CONV2D, Conv2dAttrs, DENSE, MATMUL, MAX_POOL2D, MatmulAttrs, MaxPool2dAttrs, PAD, PadAttrs,
     PadMode,
@@ -175,6 +175,24 @@ fn values_go_through_casts_slices_products_and_division() {
     assert_eq!(b.0.data_of(quotient).shape_value, None);
     let quotient = b.call(&DIVIDE, (), &[five, half]);
     b.has_value(quotient, &["-2"]);
+}
+
+#[test]
+fn comparisons_of_extents_choose_where_facts_decide() {
+    let mut b = Builder(FunctionBuilder::new());
+    let x = b.0.param("x", f32s(&["n", "6"]));
+    let shape = b.call(&SHAPE_OF, ShapeOfAttrs { dtype: DType::I64 }, &[x]);
+    let (minus, ones) = (b.ints(&[2], &[-1, 6]), b.ints(&[2], &[1, 1]));
+    // How PyTorch exports `expand`: -1 stands for the extent as it is, and no extent is negative.
+    let same = b.call(&EQUAL, (), &[shape, minus]);
+    b.has_value(same, &["0", "1"]);
+    let chosen = b.call(&WHERE, (), &[same, ones, shape]);
+    b.has_value(chosen, &["n", "1"]);
+    let unknown = b.call(&EQUAL, (), &[shape, ones]);
+    assert_eq!(b.0.data_of(unknown).shape_value, None);
+    let zero = b.ints(&[], &[0]);
+    let less = b.call(&LESS, (), &[shape, zero]);
+    b.has_value(less, &["0", "0"]);
 }
 
 #[test]
