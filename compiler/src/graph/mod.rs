@@ -12,6 +12,7 @@ mod parse;
 mod print;
 mod rewriter;
 mod sidecar;
+mod structural;
 mod typing;
 mod verify;
 pub mod visit;
@@ -23,6 +24,7 @@ pub use parse::{ParseError, ParseErrors, parse_function, parse_module, parse_mod
 pub use print::{INLINE_ELEMENTS, PrintOptions, print_function, print_module, print_with_sidecar};
 pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
 pub use sidecar::{Sidecar, SidecarError};
+pub use structural::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
 pub use typing::TypeError;
 pub use verify::{
     FunctionErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function, verify_module,
