@@ -10,7 +10,9 @@ pub mod proto;
 mod tensor;
 
 pub use external::ExternalData;
-pub use import::{ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import};
+pub use import::{
+    ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import, static_inputs,
+};
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
 pub use ops::supported_operators;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
-    Attributes, ImportOptions, ModelPort, Node, NodeError, Opsets, Outputs, inputs, node_name,
-    normal_domain, op_name, problem_node,
+    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, Node, NodeError, Opsets, Outputs,
+    inputs, node_name, normal_domain, op_name, problem_node,
 };
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{ExprId, Function, FunctionBuilder};
-use crate::ir::{OnnxSpan, Span, Type};
+use crate::ir::{Constant, OnnxSpan, Span, TensorType, Type};
 use crate::onnx::external::ExternalData;
 use crate::onnx::ops::{self, OpImport};
 use crate::onnx::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
@@ -42,6 +43,9 @@ struct GraphImporter<'a> {
     values: IndexMap<&'a str, Value>,
     builder: FunctionBuilder,
     external: &'a mut ExternalData,
+    known: KnownValues,
+    /// Whether the model's opset is too old for a node that was met; told once.
+    too_old: bool,
     report: &'a mut Report,
 }
 
@@ -64,6 +68,8 @@ pub(super) fn import(
         values: IndexMap::new(),
         builder: FunctionBuilder::new(),
         external,
+        known: KnownValues::default(),
+        too_old: false,
         report,
     };
     importer.check_graph();
@@ -110,11 +116,36 @@ impl<'a> GraphImporter<'a> {
                 continue;
             };
             self.set_span(name.to_owned(), "input".to_owned(), None);
+            if let Some(constant) = options.input_values.get(name) {
+                let value = self.fixed_input(name, &ty, constant);
+                self.values.insert(name, value);
+                continue;
+            }
             let param = self.builder.param(name, ty.clone());
             self.values.insert(name, Value::Known(param));
             ports.push(ModelPort { name: name.to_owned(), ty });
         }
         ports
+    }
+
+    /// An input whose value the caller fixed.
+    fn fixed_input(&mut self, name: &str, ty: &TensorType, constant: &Constant) -> Value {
+        let fits = constant.ty().dtype == ty.dtype
+            && constant.ty().shape.rank() == ty.shape.rank()
+            && constant
+                .ty()
+                .shape
+                .iter()
+                .zip(ty.shape.iter())
+                .all(|(given, declared)| declared.as_const().is_none() || given == declared);
+        if fits {
+            return Value::Known(self.builder.constant(constant.clone()));
+        }
+        self.report.push(Problem::new(format!(
+            "the value given for input `{name}` is {}, but the input is {ty}",
+            constant.ty()
+        )));
+        Value::Unknown
     }
 
     fn set_span(&mut self, node: String, op: String, proto: Option<&NodeProto>) {
@@ -166,7 +197,8 @@ impl<'a> GraphImporter<'a> {
             }
             // The cause is reported where it is.
             Ok(_) if inputs.contains(&Some(Value::Unknown)) => Vec::new(),
-            Ok((op, version)) => self.import_node(proto, op, version, &inputs),
+            Ok(None) => Vec::new(),
+            Ok(Some((op, version))) => self.import_node(proto, op, version, &inputs),
         };
         for (index, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let value = outputs.get(index).map_or(Value::Unknown, |&id| Value::Known(id));
@@ -174,8 +206,12 @@ impl<'a> GraphImporter<'a> {
         }
     }
 
-    /// The import of a node's operator, and the version of the operator that is in effect.
-    fn operator(&self, proto: &NodeProto) -> Result<(&'static OpImport, i64), NodeError> {
+    /// The import of a node's operator, and the version of the operator that is in effect. `None` if
+    /// the model's operator set is too old for it, which is told once.
+    fn operator(
+        &mut self,
+        proto: &NodeProto,
+    ) -> Result<Option<(&'static OpImport, i64)>, NodeError> {
         let domain = normal_domain(proto.domain());
         let is_function = self.functions.iter().any(|function| {
             function.name() == proto.op_type()
@@ -206,7 +242,16 @@ impl<'a> GraphImporter<'a> {
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
-        Ok((op, version))
+        if opset < MIN_OPSET && op.version(MIN_OPSET) != Some(version) {
+            if !std::mem::replace(&mut self.too_old, true) {
+                let message = format!(
+                    "the model uses opset {opset}, but the oldest that is supported is {MIN_OPSET}"
+                );
+                self.report.push(Problem::new(message).help(CONVERT));
+            }
+            return Ok(None);
+        }
+        Ok(Some((op, version)))
     }
 
     fn import_node(
@@ -228,6 +273,7 @@ impl<'a> GraphImporter<'a> {
             inputs: inputs.iter().map(known).collect(),
             builder: &mut self.builder,
             external: self.external,
+            known: &mut self.known,
         };
         let result = check_arity(&node, op).and_then(|()| (op.import)(&mut node));
         let unread: Vec<&str> = node.attrs.unread().collect();
@@ -332,7 +378,7 @@ impl<'a> GraphImporter<'a> {
 
 /// Declared data types of outputs must be right. Declared shapes are not compared: exporters leave
 /// stale ones behind, and what is computed is certain.
-fn check_output(output: &ValueInfoProto, ty: &crate::ir::TensorType) -> Option<Problem> {
+fn check_output(output: &ValueInfoProto, ty: &TensorType) -> Option<Problem> {
     let declared = inputs::tensor_type(output.r#type.as_ref()).ok()?;
     let dtype = dtype_from_onnx(declared.elem_type()).ok()?;
     (dtype != ty.dtype).then(|| {

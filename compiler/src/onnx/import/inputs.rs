@@ -195,10 +195,12 @@ fn check_names(
             list(names.iter().copied().collect())
         )));
     }
-    for name in options.input_shapes.keys() {
+    let shapes = options.input_shapes.keys().map(|name| (name, "a shape"));
+    let values = options.input_values.keys().map(|name| (name, "a value"));
+    for (name, what) in shapes.chain(values) {
         if !inputs.iter().any(|input| input.name() == name) {
             report.push(Problem::new(format!(
-                "a shape was given for input `{name}`, but the model has no such input; {}",
+                "{what} was given for input `{name}`, but the model has no such input; {}",
                 list(inputs.iter().map(|input| input.name()).collect())
             )));
         }

@@ -6,26 +6,33 @@
 mod attributes;
 mod graph;
 mod inputs;
+mod known;
 mod node;
 mod order;
+mod static_inputs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub(super) use attributes::Attributes;
 pub(super) use node::{Node, NodeError, Outputs};
+pub use static_inputs::static_inputs;
 
 use super::external::ExternalData;
 use super::proto::{ModelProto, NodeProto};
 use crate::diagnostics::{Problem, ProblemNode, Report};
-use crate::ir::{IRModule, TensorType};
+use crate::ir::{Constant, IRModule, TensorType};
 
 /// Oldest version of ONNX's operators that is read. Since it, elementwise operators broadcast as
-/// numpy does, and test modes of operators are gone.
+/// numpy does, and test modes of operators are gone. Operators that did not change then are read from
+/// older models as well.
 pub const MIN_OPSET: i64 = 7;
 
 /// Newest version of ONNX's operators that is known. Later ones may change what an operator means.
 pub const MAX_OPSET: i64 = 28;
+
+/// What to do about a model of another version.
+const CONVERT: &str = "convert the model: onnx.version_converter.convert_version(model, 17)";
 
 /// Newest version of the file format that is known.
 const MAX_IR_VERSION: i64 = 14;
@@ -38,6 +45,9 @@ pub struct ImportOptions {
     pub dims: BTreeMap<String, u64>,
     /// Whole shapes of inputs, by the input's name.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
+    /// Inputs whose value never changes, by name: they become constants and are inputs no more. A
+    /// shape that a caller would pass in can so be compiled in; see [`static_inputs`].
+    pub input_values: BTreeMap<String, Constant>,
 }
 
 /// An input or output of a model.
@@ -173,25 +183,19 @@ fn check_versions(model: &ModelProto, info: &ModelInfo) -> Vec<Problem> {
             .help("save it with an older version of the package onnx"),
         );
     }
-    let convert = "convert the model: onnx.version_converter.convert_version(model, 17)";
     match info.opsets.get("") {
         None if model.opset_import.is_empty() => {
             problems.push(Problem::new("the model does not say which operator sets it uses"));
         }
         // A model of other domains alone: its nodes are told one by one.
         None => {}
-        Some(&version) if version < MIN_OPSET => problems.push(
-            Problem::new(format!(
-                "the model uses opset {version}, but the oldest that is supported is {MIN_OPSET}"
-            ))
-            .help(convert),
-        ),
         Some(&version) if version > MAX_OPSET => problems.push(
             Problem::new(format!(
                 "the model uses opset {version}, but the newest that is known is {MAX_OPSET}"
             ))
-            .help(convert),
+            .help(CONVERT),
         ),
+        // An older one is told when a node is met whose operator has changed since.
         Some(_) => {}
     }
     problems

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Attributes;
+use super::known::KnownValues;
 use crate::diagnostics::Problem;
 use crate::graph::{ExprId, FunctionBuilder, TypeError};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
@@ -68,6 +69,7 @@ pub(in crate::onnx) struct Node<'a, 'b> {
     pub(super) inputs: Vec<Option<ExprId>>,
     pub(super) builder: &'b mut FunctionBuilder,
     pub(super) external: &'b mut ExternalData,
+    pub(super) known: &'b mut KnownValues,
 }
 
 impl Node<'_, '_> {
@@ -139,22 +141,33 @@ impl Node<'_, '_> {
 
     /// The elements of an integer input as dimensions, if it is there: they must be known while
     /// compiling, but may be symbolic.
-    pub(in crate::onnx) fn dims_input(&self, index: usize) -> Result<Option<Vec<Dim>>, NodeError> {
+    pub(in crate::onnx) fn dims_input(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<Vec<Dim>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
-        let data = self.builder.data_of(value);
-        if let Some(dims) = &data.shape_value {
+        if let Some(dims) = &self.builder.data_of(value).shape_value {
             return Ok(Some(dims.to_vec()));
         }
-        // Larger constants do not carry their value as dimensions.
-        let constant = data.expr.as_constant().and_then(Constant::to_i64_vec);
-        match constant {
+        match self.known(value).and_then(|constant| constant.to_i64_vec()) {
             Some(values) => Ok(Some(values.into_iter().map(Dim::from).collect())),
-            None => Err(self.not_constant(index)),
+            None => Err(self.not_known(index)),
+        }
+    }
+
+    /// The value of an expression, if it depends on constants alone.
+    fn known(&mut self, value: ExprId) -> Option<Constant> {
+        match self.builder.expr(value).as_constant() {
+            Some(constant) => Some(constant.clone()),
+            None => self.known.get(self.builder, value),
         }
     }
 
     /// The elements of an integer input as numbers, if it is there.
-    pub(in crate::onnx) fn ints_input(&self, index: usize) -> Result<Option<Vec<i64>>, NodeError> {
+    pub(in crate::onnx) fn ints_input(
+        &mut self,
+        index: usize,
+    ) -> Result<Option<Vec<i64>>, NodeError> {
         let Some(dims) = self.dims_input(index)? else { return Ok(None) };
         let ints: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
         match ints {
@@ -168,49 +181,41 @@ impl Node<'_, '_> {
     }
 
     /// The one element of an integer input as a number, if the input is there.
-    pub(in crate::onnx) fn int_input(&self, index: usize) -> Result<Option<i64>, NodeError> {
+    pub(in crate::onnx) fn int_input(&mut self, index: usize) -> Result<Option<i64>, NodeError> {
         let Some(ints) = self.ints_input(index)? else { return Ok(None) };
         match ints.as_slice() {
             [int] => Ok(Some(*int)),
-            ints => Err(NodeError::new(format!(
-                "input {index} must have one element, but it has {}",
-                ints.len()
-            ))),
+            ints => Err(not_one(index, ints.len())),
         }
     }
 
     /// The elements of a floating-point input, if it is there; they must be constant.
     pub(in crate::onnx) fn floats_input(
-        &self,
+        &mut self,
         index: usize,
     ) -> Result<Option<Vec<f64>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
-        let constant = self.builder.expr(value).as_constant().and_then(Constant::to_f64_vec);
-        constant.map(Some).ok_or_else(|| self.not_constant(index))
+        let floats = self.known(value).and_then(|constant| constant.to_f64_vec());
+        floats.map(Some).ok_or_else(|| self.not_known(index))
     }
 
     /// The one element of a numeric input, if it is there; it must be constant.
-    pub(in crate::onnx) fn number_input(&self, index: usize) -> Result<Option<f64>, NodeError> {
+    pub(in crate::onnx) fn number_input(&mut self, index: usize) -> Result<Option<f64>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
-        let numbers = if self.tensor(value)?.dtype.is_float() {
-            self.floats_input(index)?
-        } else {
-            self.ints_input(index)?.map(|ints| ints.into_iter().map(|int| int as f64).collect())
-        };
-        match numbers.as_deref() {
-            Some([number]) => Ok(Some(*number)),
-            numbers => Err(NodeError::new(format!(
-                "input {index} must have one element, but it has {}",
-                numbers.map_or(0, <[f64]>::len)
-            ))),
+        if !self.tensor(value)?.dtype.is_float() {
+            return Ok(self.int_input(index)?.map(|int| int as f64));
+        }
+        match self.floats_input(index)?.unwrap_or_default().as_slice() {
+            [number] => Ok(Some(*number)),
+            numbers => Err(not_one(index, numbers.len())),
         }
     }
 
-    fn not_constant(&self, index: usize) -> NodeError {
+    fn not_known(&self, index: usize) -> NodeError {
         NodeError::new(format!(
             "input {index} must be known while compiling, but it is computed from the model's inputs"
         ))
-        .help("simplify the model with fixed input shapes when exporting it, for example with onnxsim")
+        .help("make it a constant when exporting the model")
     }
 
     /// The constant that an initializer or attribute tensor holds.
@@ -300,4 +305,8 @@ impl Node<'_, '_> {
         }
         self.call_with(&RESHAPE, &[value], &ReshapeAttrs { newshape: dims })
     }
+}
+
+fn not_one(index: usize, found: usize) -> NodeError {
+    NodeError::new(format!("input {index} must have one element, but it has {found}"))
 }

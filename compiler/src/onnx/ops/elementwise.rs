@@ -150,8 +150,8 @@ pub(super) fn clip(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![result])
 }
 
-/// `Cast`-6, -9, -13, -19 (`saturate`), -21, -23, -24 (`round_mode`), -25, -28. The two later
-/// attributes only matter to 8-bit floats, which cannot be cast to yet.
+/// `Cast`-6, -9, -13, -19 (`saturate`), -21, -23, -24 (`round_mode`), -25, -28. The two
+/// later attributes only matter to 8-bit floats, in which nothing is computed yet.
 pub(super) fn cast(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let to = node.attrs.int("to")?.ok_or_else(|| NodeError::new("attribute `to` is missing"))?;
     read_cast_modes(node)?;

@@ -23,6 +23,8 @@ pub(super) struct OpImport {
     since: &'static [i64],
     /// Least and greatest number of inputs, over all versions that are supported.
     pub(super) inputs: (usize, usize),
+    /// The inputs that must be known while compiling.
+    known: &'static [usize],
     /// Builds the node's outputs.
     pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 }
@@ -32,6 +34,11 @@ impl OpImport {
     pub(super) fn version(&self, opset: i64) -> Option<i64> {
         self.since.iter().copied().rfind(|&since| since <= opset)
     }
+}
+
+/// The inputs of an operator that must be known while compiling, by position.
+pub(super) fn known_inputs(name: &str) -> &'static [usize] {
+    find(name).map_or(&[], |op| op.known)
 }
 
 /// The import of the operator of that name.
@@ -45,7 +52,18 @@ const fn op(
     inputs: (usize, usize),
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 ) -> OpImport {
-    OpImport { name, since, inputs, import }
+    OpImport { name, since, inputs, known: &[], import }
+}
+
+/// As [`op`], for one some of whose inputs must be known while compiling.
+const fn shaped(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import }
 }
 
 /// Every operator, by name.
@@ -75,18 +93,18 @@ static TABLE: &[OpImport] = &[
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
-    op("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), tensor::constant_of_shape),
+    shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
-    op("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), nn::dropout),
+    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
     op("Exp", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::EXP)),
-    op("Expand", &[8, 13], (2, 2), tensor::expand),
+    shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
     op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
@@ -120,27 +138,31 @@ static TABLE: &[OpImport] = &[
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
-    op("OneHot", &[9, 11, 28], (3, 3), tensor::one_hot),
+    shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
     op("PRelu", &[1, 6, 7, 9, 16], (2, 2), elementwise::prelu),
-    op("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), tensor::pad),
+    shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
     op("Pow", &[1, 7, 12, 13, 15], (2, 2), elementwise::pow),
     op("RMSNormalization", &[23], (2, 2), nn::rms_normalization),
-    op("Range", &[11, 27], (3, 3), tensor::range),
+    shaped("Range", &[11, 27], (3, 3), &[0, 1, 2], tensor::range),
     op("Reciprocal", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::RECIPROCAL)),
-    op("ReduceL1", &[1, 11, 13, 18], (1, 2), reduce::l1),
-    op("ReduceL2", &[1, 11, 13, 18], (1, 2), reduce::l2),
-    op("ReduceLogSum", &[1, 11, 13, 18, 28], (1, 2), reduce::log_sum),
-    op("ReduceLogSumExp", &[1, 11, 13, 18, 28], (1, 2), reduce::log_sum_exp),
-    op("ReduceMax", &[1, 11, 12, 13, 18, 20], (1, 2), |node| reduce::simple(node, &r::MAX, 18)),
-    op("ReduceMean", &[1, 11, 13, 18], (1, 2), |node| reduce::simple(node, &r::MEAN, 18)),
-    op("ReduceMin", &[1, 11, 12, 13, 18, 20], (1, 2), |node| reduce::simple(node, &r::MIN, 18)),
-    op("ReduceProd", &[1, 11, 13, 18], (1, 2), |node| reduce::simple(node, &r::PROD, 18)),
-    op("ReduceSum", &[1, 11, 13], (1, 2), |node| reduce::simple(node, &r::SUM, 13)),
-    op("ReduceSumSquare", &[1, 11, 13, 18], (1, 2), reduce::sum_square),
+    shaped("ReduceL1", &[1, 11, 13, 18], (1, 2), &[1], reduce::l1),
+    shaped("ReduceL2", &[1, 11, 13, 18], (1, 2), &[1], reduce::l2),
+    shaped("ReduceLogSum", &[1, 11, 13, 18, 28], (1, 2), &[1], reduce::log_sum),
+    shaped("ReduceLogSumExp", &[1, 11, 13, 18, 28], (1, 2), &[1], reduce::log_sum_exp),
+    shaped("ReduceMax", &[1, 11, 12, 13, 18, 20], (1, 2), &[1], |node| {
+        reduce::simple(node, &r::MAX, 18)
+    }),
+    shaped("ReduceMean", &[1, 11, 13, 18], (1, 2), &[1], |node| reduce::simple(node, &r::MEAN, 18)),
+    shaped("ReduceMin", &[1, 11, 12, 13, 18, 20], (1, 2), &[1], |node| {
+        reduce::simple(node, &r::MIN, 18)
+    }),
+    shaped("ReduceProd", &[1, 11, 13, 18], (1, 2), &[1], |node| reduce::simple(node, &r::PROD, 18)),
+    shaped("ReduceSum", &[1, 11, 13], (1, 2), &[1], |node| reduce::simple(node, &r::SUM, 13)),
+    shaped("ReduceSumSquare", &[1, 11, 13, 18], (1, 2), &[1], reduce::sum_square),
     op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
-    op("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), tensor::reshape),
-    op("Resize", &[10, 11, 13, 18, 19], (1, 4), resize::resize),
+    shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
+    shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
@@ -149,24 +171,24 @@ static TABLE: &[OpImport] = &[
     op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
     op("Sinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::SINH)),
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
-    op("Slice", &[1, 10, 11, 13], (1, 5), tensor::slice),
+    shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
-    op("Split", &[1, 2, 11, 13, 18], (1, 2), tensor::split),
+    shaped("Split", &[1, 2, 11, 13, 18], (1, 2), &[1], tensor::split),
     op("Sqrt", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SQRT)),
-    op("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), tensor::squeeze),
+    shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
     op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
     op("Sum", &[1, 6, 8, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::ADD)),
     op("Swish", &[24], (1, 1), elementwise::swish),
     op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
     op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
-    op("Tile", &[1, 6, 13], (2, 2), tensor::tile),
+    shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
-    op("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), tensor::unsqueeze),
-    op("Upsample", &[1, 7, 9, 10], (1, 2), resize::upsample),
+    shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
+    shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
 ];

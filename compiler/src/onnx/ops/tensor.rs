@@ -367,9 +367,13 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     Ok(vec![node.call_with(&FULL, &[scalar], &FullAttrs { shape: ty.shape.to_vec() })?])
 }
 
-/// `Range`-11, -27 (more types): `start`, `limit` and `delta` must be constants.
+/// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must be constants.
 pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = node.tensor(node.input(0)?)?.dtype;
+    if node.version >= 27 {
+        // Positions of 16-bit floats are computed in 64 bits here in any case.
+        node.attrs.int("stash_type")?;
+    }
     let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
@@ -399,6 +403,8 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         let bytes: Vec<u8> = match dtype {
             DType::F32 => values.flat_map(|value| (value as f32).to_le_bytes()).collect(),
             DType::F64 => values.flat_map(f64::to_le_bytes).collect(),
+            DType::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
+            DType::BF16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
             other => return Err(NodeError::new(format!("a range of {other} is not supported"))),
         };
         Constant::new(
@@ -509,14 +515,19 @@ pub(super) fn depth_to_space(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     Ok(vec![node.reshape(moved, vec![n, depth, h * &b, w * &b])?])
 }
 
-/// `SpaceToDepth`-1, -13 (more types): blocks of pixels become blocks of channels.
+/// `SpaceToDepth`-1, -13 (more types), -28 (`mode`): blocks of pixels become blocks of channels.
 pub(super) fn space_to_depth(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, [n, c, h, w], block) = image_and_block(node)?;
+    let mode = if node.version >= 28 { node.attrs.string("mode")? } else { None };
+    let axes = match mode.unwrap_or("DCR") {
+        "DCR" => vec![0, 3, 5, 1, 2, 4],
+        "CRD" => vec![0, 1, 3, 5, 2, 4],
+        other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
+    };
     let b = Dim::from(block);
     let (rows, columns) = (h.floor_div(&b), w.floor_div(&b));
     let apart = vec![n.clone(), c.clone(), rows.clone(), b.clone(), columns.clone(), b.clone()];
     let apart = node.reshape(x, apart)?;
-    let axes = vec![0, 3, 5, 1, 2, 4];
     let moved = node.call_with(&TRANSPOSE, &[apart], &TransposeAttrs { axes })?;
     Ok(vec![node.reshape(moved, vec![n, c * &b * &b, rows, columns])?])
 }

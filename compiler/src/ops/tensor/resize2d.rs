@@ -30,7 +30,7 @@ pub enum CoordinateTransformation {
     HalfPixel,
     /// As `half_pixel`, but zero if the result's extent is one.
     PytorchHalfPixel,
-    /// `i · (extent - 1) / (size - 1)`.
+    /// `i · (extent - 1) / (extent · scale - 1)`.
     AlignCorners,
     /// `i / scale`.
     Asymmetric,
@@ -128,8 +128,11 @@ impl Resize2dAttrs {
             CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
                 (index + 0.5) / scale - 0.5
             }
-            CoordinateTransformation::AlignCorners if size <= 1.0 => 0.0,
-            CoordinateTransformation::AlignCorners => index * (extent - 1.0) / (size - 1.0),
+            CoordinateTransformation::AlignCorners if extent * scale <= 1.0 => 0.0,
+            // With a scale, ONNX takes the unrounded size here.
+            CoordinateTransformation::AlignCorners => {
+                index * (extent - 1.0) / (extent * scale - 1.0)
+            }
             CoordinateTransformation::Asymmetric => index / scale,
         }
     }

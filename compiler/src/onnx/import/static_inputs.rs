@@ -1,0 +1,45 @@
+//! Which inputs of a model must have a fixed value.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+
+use super::normal_domain;
+use crate::onnx::ops;
+use crate::onnx::proto::{ModelProto, NodeProto};
+
+/// The inputs whose elements an operator needs while compiling: shapes, axes, bounds, scales; also
+/// where these are computed from the input. In the order of the model.
+///
+/// Compiled models take no such inputs. A caller that knows their values gives them as
+/// [`ImportOptions::input_values`](super::ImportOptions::input_values).
+pub fn static_inputs(model: &ModelProto) -> Vec<&str> {
+    let Some(graph) = &model.graph else { return Vec::new() };
+    let mut producers: IndexMap<&str, &NodeProto> = IndexMap::new();
+    let mut needed: Vec<&str> = Vec::new();
+    for node in &graph.node {
+        producers.extend(node.output.iter().map(|output| (output.as_str(), node)));
+        if normal_domain(node.domain()).is_empty() {
+            let known = ops::known_inputs(node.op_type());
+            needed.extend(
+                known.iter().filter_map(|&index| node.input.get(index)).map(String::as_str),
+            );
+        }
+    }
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    while let Some(name) = needed.pop() {
+        if name.is_empty() || !seen.insert(name) {
+            continue;
+        }
+        // A shape tells about a type, not about elements.
+        if let Some(node) = producers.get(name)
+            && !matches!(node.op_type(), "Shape" | "Size")
+        {
+            needed.extend(node.input.iter().map(String::as_str));
+        }
+    }
+    let initializers: BTreeSet<&str> =
+        graph.initializer.iter().map(|tensor| tensor.name()).collect();
+    let inputs = graph.input.iter().map(|input| input.name());
+    inputs.filter(|name| seen.contains(name) && !initializers.contains(name)).collect()
+}
