@@ -52,6 +52,8 @@ pub struct Artifacts {
     pub archives: Vec<PathBuf>,
     /// The weights, if they are external.
     pub weights: Option<PathBuf>,
+    /// Files beside the model that hold some of its constants.
+    pub external_data: Vec<PathBuf>,
     /// The full report.
     pub log: PathBuf,
     /// Whether the bindings are a stub without code.
@@ -212,6 +214,8 @@ impl Config {
             Ok(artifacts) => {
                 if self.emit_rerun {
                     directives.rerun_if_changed(&self.model);
+                    let external = &artifacts.external_data;
+                    external.iter().for_each(|file| directives.rerun_if_changed(file));
                     environment.watched().for_each(|name| directives.rerun_if_env_changed(name));
                 }
                 if let (false, Some(folder)) = (options.stub, &out_dir) {
@@ -270,6 +274,7 @@ impl Config {
             bindings: package.bindings,
             archives: package.archives,
             weights: package.weights,
+            external_data: model.external_data,
             log,
             stub: options.stub,
             workspace_bytes: model.workspace_bytes,
@@ -318,9 +323,11 @@ impl Config {
                 "`{level_text}` is not an optimisation level; they are 0 to {MAX_OPT_LEVEL}"
             ))),
         }
+        let on_docs_rs = environment.user("DOCS_RS").is_some();
         options.stub = match environment.user("NIELLO_STUB").as_deref() {
             Some("1" | "true") => true,
-            None | Some("" | "0" | "false") => environment.user("DOCS_RS").is_some(),
+            Some("0" | "false") => false,
+            None | Some("") => on_docs_rs,
             Some(other) => {
                 report.push(Problem::new(format!("NIELLO_STUB is `{other}`; it can be 0 or 1")));
                 false

@@ -48,6 +48,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         macs: 0,
         digest: [0; 32],
         metadata: Vec::new(),
+        external_data: Vec::new(),
         objects: Vec::new(),
     }
 }
@@ -69,18 +70,21 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
     let out = folder.path().join("out");
     let path = folder.path().join("digits.onnx");
     fs::write(&path, "model").unwrap();
+    let data = folder.path().join("digits.data");
+    fs::write(&data, "constants").unwrap();
     let (result, lines) = run(&configure(&path), &environment(&out, &[]), |_, options| {
         assert_eq!((options.package.as_str(), options.version.as_str()), ("app", "0.1.0"));
         assert_eq!((options.jobs, options.opt_level, options.stub), (3, 3, false));
         assert_eq!(options.target.triple, "x86_64-unknown-linux-gnu");
-        Ok(model(options))
+        Ok(CompiledModel { external_data: vec![data.clone()], ..model(options) })
     });
     let artifacts = result.unwrap();
-    let (path, out) = (path.display(), out.display());
+    let (path, data, out) = (path.display(), data.display(), out.display());
     assert_eq!(
         lines,
         format!(
             "cargo::rerun-if-changed={path}\n\
+             cargo::rerun-if-changed={data}\n\
              cargo::rerun-if-env-changed=DOCS_RS\n\
              cargo::rerun-if-env-changed=NIELLO_BACKEND\n\
              cargo::rerun-if-env-changed=NIELLO_OPT_LEVEL\n\

@@ -15,6 +15,7 @@ mod entities;
 mod error;
 mod expr;
 mod func;
+mod interp;
 mod lanes;
 mod lower;
 pub mod scalar;
@@ -27,6 +28,7 @@ pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, Var
 pub use error::LowerError;
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
+pub use interp::{InterpError, interpret};
 pub use lower::lower;
 pub use stmt::{Annotations, ForKind, Stmt};
 pub use ty::PrimType;

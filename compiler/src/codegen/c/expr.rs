@@ -86,9 +86,10 @@ impl Emitter<'_> {
                 let value = self.expr(value)?;
                 let ty = value.ty.with_lanes(*lanes);
                 if ty.dtype == DType::Bool {
-                    let helper = self.splat(PrimType::vector(DType::I32, *lanes))?;
-                    let text = format!("{helper}(-{})", value.piece.at(Prec::Primary));
-                    return Ok(Value::mask(Piece::primary(text), *lanes, 32));
+                    // The narrowest mask: it fits any register, and widens where it must.
+                    let helper = self.splat(PrimType::vector(DType::I8, *lanes))?;
+                    let text = format!("{helper}(-{})", value.piece.tight());
+                    return Ok(Value::mask(Piece::primary(text), *lanes, 8));
                 }
                 let helper = self.splat(ty)?;
                 Ok(Value::new(Piece::primary(format!("{helper}({})", value.piece.text)), ty))
@@ -248,10 +249,14 @@ impl Emitter<'_> {
             self.check_type(ty)?;
             rhs.piece
         };
-        let text = format!("{} {} {}", lhs.piece.at(Prec::Sum), op.symbol(), right.at(Prec::Sum));
+        let (left, right) = (lhs.piece.at(Prec::Sum), right.at(Prec::Sum));
         if ty.is_scalar() {
+            let text = format!("{left} {} {right}", op.symbol());
             return Ok(Value::new(Piece::new(text, Prec::Compare), PrimType::BOOL));
         }
+        // True is -1 in a mask, and so less than false.
+        let (left, right) = if ty.dtype == DType::Bool { (right, left) } else { (left, right) };
+        let text = format!("{left} {} {right}", op.symbol());
         let mask = self.value_type(ty.with_dtype(mask_dtype(bits)), 0)?;
         Ok(Value::mask(Piece::new(format!("({mask})({text})"), Prec::Unary), ty.lanes, bits))
     }
@@ -292,13 +297,12 @@ impl Emitter<'_> {
             otherwise.piece
         };
         if then_lines.is_empty() && otherwise_lines.is_empty() {
+            // Both sides must be of one type, and memory has a type of its own for vectors.
             let (then, other) = if ty.is_scalar() {
                 (then.piece.at(Prec::Bitwise), other.at(Prec::Bitwise))
             } else {
-                // A load has the type of an unaligned vector; both sides must have the same.
                 let ctype = self.value_type(ty, bits)?;
-                let cast = |piece: &Piece| format!("({ctype}){}", piece.at(Prec::Unary));
-                (cast(&then.piece), cast(&other))
+                (format!("({ctype}){}", then.piece.tight()), format!("({ctype}){}", other.tight()))
             };
             let text = format!("{} ? {then} : {other}", cond.piece.at(Prec::Bitwise));
             let piece = Piece::new(text, Prec::Conditional);

@@ -44,6 +44,7 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
         macs: 0,
         digest: [0; 32],
         metadata: Vec::new(),
+        external_data: Vec::new(),
         objects,
     }
 }

@@ -130,7 +130,7 @@ impl<'a> Interpreter<'a> {
                 return Err(format!("{global} is defined elsewhere, and cannot be interpreted"));
             }
             Some(Definition::Prim(_)) => {
-                return Err(format!("{global} is a loop function, not one of the graph IR"));
+                return Err(format!("{global} is a function of the loop IR"));
             }
             None => return Err(format!("the module does not define {global}")),
         };
