@@ -1,5 +1,6 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
+mod channels;
 mod dead_code_elimination;
 mod eliminate_common_subexpr;
 mod fold_constant;
@@ -17,3 +18,6 @@ pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,
 };
 pub use simplify_inference::{SimplifyInference, simplify_inference};
+
+#[cfg(test)]
+mod tests;
