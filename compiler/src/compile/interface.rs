@@ -1,6 +1,7 @@
 //! The interface of a model: inputs and outputs of known size, and what it says about itself.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
@@ -18,6 +19,7 @@ pub(super) struct Interface {
     outputs: Vec<TensorInfo>,
     pub(super) digest: Digest,
     metadata: Vec<(String, String)>,
+    external_data: Vec<PathBuf>,
 }
 
 /// The interface of an imported model.
@@ -40,6 +42,7 @@ pub(super) fn of(model: &Model, imported: &Imported) -> Result<Interface, Report
         outputs,
         digest: digest(&imported.module),
         metadata: metadata(&imported.info),
+        external_data: imported.external_files.clone(),
     })
 }
 
@@ -110,6 +113,7 @@ impl Interface {
             macs: 0,
             digest: self.digest,
             metadata: self.metadata,
+            external_data: self.external_data,
             objects: Vec::new(),
         }
     }

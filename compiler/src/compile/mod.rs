@@ -18,8 +18,9 @@ use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
 use crate::options::CompileOptions;
-use crate::pass::{PassContext, PassError};
+use crate::pass::{Pass, PassContext, PassError};
 use crate::strategy;
+use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
 /// A compiled model, and what led to it.
 #[derive(Clone, Debug)]
@@ -110,8 +111,8 @@ pub fn context(options: &CompileOptions) -> Result<PassContext, Report> {
 ///
 /// A pass fails.
 pub fn optimize(module: IRModule, cx: &PassContext) -> Result<IRModule, Report> {
-    let _ = cx;
-    Ok(module)
+    let pipeline = pipeline(&PipelineExtensions::new());
+    pipeline.and_then(|passes| passes.run(module, cx)).map_err(|error| report_of(&error))
 }
 
 fn report_of(error: &PassError) -> Report {
