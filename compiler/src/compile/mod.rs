@@ -118,3 +118,6 @@ pub fn optimize(module: IRModule, cx: &PassContext) -> Result<IRModule, Report> 
 fn report_of(error: &PassError) -> Report {
     Problem::new(error.to_string()).into()
 }
+
+#[cfg(test)]
+mod tests;
