@@ -215,6 +215,38 @@ impl Target {
         self.features.contains(feature)
     }
 
+    /// Width in bits of the widest vector registers that pay off, or 0 if there are none.
+    pub fn vector_bits(&self) -> u64 {
+        let has = |feature| self.has_feature(feature);
+        match self.arch.as_str() {
+            "x86" | "x86_64" if has("avx512f") && has("avx512bw") && has("avx512vl") => 512,
+            // AVX alone has no integer instructions of this width.
+            "x86" | "x86_64" if has("avx2") => 256,
+            "x86" | "x86_64" if has("sse2") => 128,
+            "aarch64" | "arm" if has("neon") => 128,
+            "wasm32" | "wasm64" if has("simd128") => 128,
+            _ => 0,
+        }
+    }
+
+    /// Whether `a * b + c` rounded once is an instruction for `float32` and `float64`.
+    pub fn has_fma(&self) -> bool {
+        match self.arch.as_str() {
+            "x86" | "x86_64" => self.has_feature("fma"),
+            "aarch64" => self.has_feature("neon"),
+            _ => false,
+        }
+    }
+
+    /// Whether rounding a float to an integer, in any direction, is an instruction.
+    pub fn has_rounding(&self) -> bool {
+        match self.arch.as_str() {
+            "x86" | "x86_64" => self.has_feature("sse4.1"),
+            "aarch64" => self.has_feature("neon"),
+            _ => false,
+        }
+    }
+
     /// Whether code for this target can run on this machine, as far as kind and system go.
     pub fn is_host_kind(&self) -> bool {
         self.arch == std::env::consts::ARCH && self.os == std::env::consts::OS

@@ -1,3 +1,7 @@
 //! The `niello` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    niello::cli::main()
+}

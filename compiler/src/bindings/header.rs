@@ -81,11 +81,13 @@ void {symbol}_run(const struct niello_context *context,
    to 64, zeros before the first run{note}. Tensors are dense and row-major. */
 static inline void niello_{short}_run({weights_parameter}void *workspace,
                                       const void *const *inputs, void *const *outputs) {{
-    struct niello_context context = {{0}};
+    struct niello_context context;
     context.weights = {weights};
     context.workspace = workspace;
     context.scratch = (char *)workspace + {};
     context.scratch_stride = {};
+    context.parallel_for = NULL;
+    context.pool = NULL;
     context.workers = 1;
     {symbol}_run(&context, inputs, outputs);
 }}

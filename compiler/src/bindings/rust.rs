@@ -73,7 +73,12 @@ impl Writer<'_> {
              use {}::__private::{RUNTIME_INTERFACE} as __niello;\n",
             self.options.runtime
         );
-        let digest: Vec<_> = model.digest.iter().map(|byte| format!("0x{byte:02x}")).collect();
+        let mut digest = String::from("[");
+        for half in model.digest.chunks(16) {
+            let bytes: Vec<_> = half.iter().map(|byte| format!("0x{byte:02x}")).collect();
+            put!(digest, "\n    {},", bytes.join(", "));
+        }
+        digest += "\n]";
         let mut metadata = String::from("&[");
         for (name, value) in &model.metadata {
             put!(metadata, "\n    ({name:?}, {value:?}),");
@@ -86,11 +91,7 @@ impl Writer<'_> {
                 "COMPILER: &str",
                 format!("{version:?}"),
             ),
-            (
-                "BLAKE3 digest of the model as it was read.",
-                "DIGEST: [u8; 32]",
-                format!("[\n    {},\n]", digest.join(", ")),
-            ),
+            ("BLAKE3 digest of the model as it was read.", "DIGEST: [u8; 32]", digest),
             ("Name and value of the model's own metadata.", "METADATA: &[(&str, &str)]", metadata),
             (
                 "Bytes of memory that the kernels work in, without the outputs.",

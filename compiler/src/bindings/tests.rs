@@ -1,1 +1,146 @@
-//! Tests of the bindings.
+//! Tests of the bindings' text; that Rust accepts it is tested with real packages in build-support.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{BindingsOptions, WeightsPlacement, header, rust};
+use crate::executor::{CompiledModel, TensorInfo};
+use crate::ir::DType;
+
+fn tensor(name: &str, dtype: DType, shape: &[u64]) -> TensorInfo {
+    TensorInfo {
+        name: name.to_owned(),
+        dtype,
+        shape: shape.to_vec(),
+        dim_names: vec![None; shape.len()],
+    }
+}
+
+fn digits() -> CompiledModel {
+    let mut image = tensor("image", DType::F32, &[1, 1, 8, 8]);
+    image.dim_names[0] = Some("batch".to_owned());
+    CompiledModel {
+        name: "digits".to_owned(),
+        symbol: "niello_app_0_1_0_digits_0123456789abcdef".to_owned(),
+        inputs: vec![image],
+        outputs: vec![
+            tensor("probabilities", DType::F32, &[1, 10]),
+            tensor("Class*/", DType::I64, &[]),
+        ],
+        workspace_bytes: 12_352,
+        scratch_offset: 12_288,
+        scratch_stride: 64,
+        weights: vec![7; 1_000],
+        macs: 1_234_567,
+        digest: [0x5a; 32],
+        metadata: vec![("producer_name".to_owned(), "pytorch \"2\"".to_owned())],
+        external_data: Vec::new(),
+        objects: Vec::new(),
+    }
+}
+
+/// Compares with a file of `testdata`; `BLESS=1` writes it.
+fn expect(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bindings/testdata").join(name);
+    // The version is not what is tested.
+    let found = found.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, expected, "differs from {}; BLESS=1 rewrites it", path.display());
+}
+
+#[test]
+fn rust_bindings_are_what_is_expected() {
+    expect("embedded.rs.txt", &rust(&digits(), &BindingsOptions::default()).unwrap());
+    let external = BindingsOptions {
+        weights: WeightsPlacement::External,
+        runtime: "::app::inference".to_owned(),
+        stub: false,
+    };
+    let text = rust(&digits(), &external).unwrap();
+    assert!(text.contains("use ::app::inference::__private::niello_build_"), "{text}");
+    assert!(!text.contains("_weights\""), "external weights are not linked: {text}");
+}
+
+/// The identifier that a runtime of another version lacks.
+#[test]
+fn bindings_name_the_runtime_of_this_version() {
+    let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), "_", env!("CARGO_PKG_VERSION_MINOR"));
+    let text = rust(&digits(), &BindingsOptions::default()).unwrap();
+    let module = format!("niello_build_{version}_needs_niello_runtime_{version}");
+    assert!(text.contains(&module), "bindings should name {module}");
+}
+
+#[test]
+fn a_model_without_tensors_or_weights_has_bindings_as_well() {
+    let mut model = digits();
+    model.inputs.clear();
+    model.outputs.clear();
+    model.weights.clear();
+    let text = rust(&model, &BindingsOptions::default()).unwrap();
+    assert!(text.contains("model.run(&Inputs::default())"), "{text}");
+    assert!(!text.contains("static WEIGHTS"), "{text}");
+}
+
+#[test]
+fn sizes_that_cannot_be_counted_are_an_error() {
+    let mut model = digits();
+    model.inputs[0].shape = vec![1 << 40, 1 << 40];
+    let error = rust(&model, &BindingsOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("`image`") && error.contains("1099511627776"), "{error}");
+    model.inputs[0].shape.push(0);
+    assert!(rust(&model, &BindingsOptions::default()).is_ok(), "an empty tensor has no elements");
+}
+
+/// The header compiles without a warning as C and as C++, and its function calls the model.
+#[test]
+fn the_header_is_c_and_calls_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = header(&digits(), &BindingsOptions::default()).unwrap();
+    expect("embedded.h.txt", &text);
+    std::fs::write(folder.path().join("digits.h"), text).unwrap();
+    let symbol = digits().symbol;
+    let main = r#"
+#include "digits.h"
+#ifdef __cplusplus
+extern "C"
+#endif
+const unsigned char SYMBOL_weights[NIELLO_DIGITS_WEIGHT_BYTES] = {42};
+void SYMBOL_run(const struct niello_context *context, const void *const *inputs,
+                void *const *outputs) {
+    const float *image = (const float *)inputs[0];
+    *(int64_t *)outputs[1] = *(const unsigned char *)context->weights + (int64_t)image[63]
+        + ((char *)context->scratch - (char *)context->workspace) + (int64_t)context->workers;
+}
+static float image[NIELLO_DIGITS_INPUT_0_BYTES / sizeof(float)];
+int main(void) {
+    static char workspace[NIELLO_DIGITS_WORKSPACE_BYTES];
+    float probabilities[NIELLO_DIGITS_OUTPUT_0_BYTES / sizeof(float)];
+    int64_t found = 0;
+    const void *inputs[NIELLO_DIGITS_INPUTS] = {image};
+    void *outputs[NIELLO_DIGITS_OUTPUTS] = {probabilities, &found};
+    image[63] = 100;
+    niello_digits_run(workspace, inputs, outputs);
+    return found == 42 + 100 + 12288 + 1 ? 0 : 1;
+}
+"#;
+    let main = main.replace("SYMBOL", &symbol);
+    for (compiler, file, standard) in
+        [("cc", "main.c", "-std=c99"), ("c++", "main.cpp", "-std=c++11")]
+    {
+        std::fs::write(folder.path().join(file), &main).unwrap();
+        let compiled = Command::new(compiler)
+            .args([standard, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", "main", file])
+            .current_dir(folder.path())
+            .output();
+        let Ok(compiled) = compiled else {
+            eprintln!("skipped: there is no `{compiler}`");
+            continue;
+        };
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let status = Command::new(folder.path().join("main")).status().unwrap();
+        assert!(status.success(), "{compiler}: the model was not called as it should");
+    }
+}

@@ -1,5 +1,7 @@
 //! What a compilation leaves behind, independent of how it is linked or called.
 
+use std::path::PathBuf;
+
 use crate::ir::DType;
 
 /// One input or output of a compiled model.
@@ -59,6 +61,9 @@ pub struct CompiledModel {
     pub digest: [u8; 32],
     /// Name and value of the model's own metadata (producer, domain, description …), in order.
     pub metadata: Vec<(String, String)>,
+    /// Files beside the model that hold some of its constants. Whoever keeps the result must make it
+    /// anew when one of them changes.
+    pub external_data: Vec<PathBuf>,
     /// The code: kernels and the function that calls them in order.
     pub objects: Vec<ObjectFile>,
 }

@@ -1,12 +1,17 @@
 //! Executors: how the kernels of a model are called in order.
 
+pub mod aot;
 mod artifact;
+mod library;
 mod package;
 mod program;
+mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
 mod verify;
 
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
+pub use library::LoadedModel;
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
 pub use program::{Kernel, KernelId, Program, Step, Value, ValueId, ValueKind};
+pub use shared::{SHARED_ENTRY, write_shared_library};

@@ -247,6 +247,7 @@ mod tests {
             macs: 1,
             digest: [0; 32],
             metadata: Vec::new(),
+            external_data: Vec::new(),
             objects: vec![ObjectFile { name: "m.o".to_owned(), bytes: code.write().unwrap() }],
         }
     }

@@ -17,7 +17,7 @@ pub struct KernelId(u32);
 entity_impl!(KernelId, "kernel");
 
 /// Where a value comes from.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Hash, Debug)]
 pub enum ValueKind {
     /// The model's input of that position: dense memory of the caller.
     Input(usize),
@@ -73,7 +73,7 @@ pub struct Step {
 /// A kernel: a loop function, and what executors and reports need to know of it.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The function as its strategy made it; `tir::lower` has not run yet.
+    /// The function as its strategy made it, or lowered: see [`Program::lower_kernels`].
     pub func: PrimFunc,
     /// Multiply-accumulate operations of one call.
     pub macs: u64,

@@ -1,6 +1,6 @@
 //! Building functions.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cranelift_entity::packed_option::ReservedValue;
 use cranelift_entity::{EntityRef, PrimaryMap};
@@ -50,7 +50,8 @@ impl FunctionBuilder {
                 exprs: PrimaryMap::new(),
                 scopes: PrimaryMap::new(),
                 attrs: Attrs::new(),
-                facts: Facts::default(),
+                facts: Facts::dims(),
+                global_refs: OnceLock::new(),
             },
             stack: Vec::new(),
             span: Span::Unknown,
@@ -66,6 +67,7 @@ impl FunctionBuilder {
             scopes: PrimaryMap::new(),
             attrs: function.attrs().clone(),
             facts: function.facts().clone(),
+            global_refs: OnceLock::new(),
         };
         for (_, scope) in function.scopes() {
             data.scopes.push(Scope {

@@ -1,6 +1,6 @@
 //! Functions: one arena of expressions, and the scopes they stand in.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
@@ -66,6 +66,8 @@ pub(super) struct FunctionData {
     pub(super) scopes: PrimaryMap<ScopeId, Scope>,
     pub(super) attrs: Attrs,
     pub(super) facts: Facts,
+    /// Computed when first asked for; holds for as long as the expressions do.
+    pub(super) global_refs: OnceLock<Arc<[ExprId]>>,
 }
 
 /// A function of the graph IR. A cheap handle to data that never changes: edits make new ones.
@@ -183,6 +185,14 @@ impl Function {
     /// The name under which a variable prints, without the `%`; `None` for other expressions.
     pub fn var_name(&self, id: ExprId) -> Option<&str> {
         if let Expr::Var(name) = self.expr(id) { Some(name) } else { None }
+    }
+
+    /// The expressions that name a definition of the module, in order.
+    pub fn global_refs(&self) -> &[ExprId] {
+        self.0.global_refs.get_or_init(|| {
+            let refs = self.iter().filter(|(_, data)| matches!(data.expr, Expr::GlobalVar(_)));
+            refs.map(|(id, _)| id).collect()
+        })
     }
 
     /// Which expressions the result, the bindings or the parameters need.

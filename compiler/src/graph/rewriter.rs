@@ -1,5 +1,7 @@
 //! Rewriting: one forward sweep from an old function to a new one.
 
+use std::sync::OnceLock;
+
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
@@ -24,6 +26,7 @@ pub struct Rewriter {
     live: SecondaryMap<ExprId, bool>,
     next: u32,
     current: Option<ExprId>,
+    unbound: SecondaryMap<ExprId, bool>,
     changed: bool,
 }
 
@@ -37,6 +40,7 @@ impl Rewriter {
             old: function,
             next: 0,
             current: None,
+            unbound: SecondaryMap::new(),
             changed: false,
         }
     }
@@ -127,6 +131,22 @@ impl Rewriter {
         self.changed = true;
     }
 
+    /// Copies the current expression, with its operands in their new places, and returns where it
+    /// went; as going on to the next one does.
+    ///
+    /// # Errors
+    ///
+    /// If the expression does not type with its new operands.
+    ///
+    /// # Panics
+    ///
+    /// If there is no current expression, or it was replaced already.
+    pub fn copy(&mut self) -> Result<ExprId, TypeError> {
+        let current = self.current.expect("only the current expression can be copied");
+        self.copy_current()?;
+        Ok(self.mapped(current))
+    }
+
     /// Puts a constant in the place of the current expression.
     ///
     /// # Panics
@@ -135,6 +155,13 @@ impl Rewriter {
     pub fn replace_with_constant(&mut self, constant: Constant) {
         let new = self.builder.constant(constant);
         self.replace(new);
+    }
+
+    /// Drops the bindings of an expression of the old function: it is computed where it is needed,
+    /// if at all. To be called before the sweep passes the expression that its scope belongs to.
+    pub fn unbind(&mut self, old: ExprId) {
+        self.unbound[old] = true;
+        self.changed = true;
     }
 
     /// Gives the function other attributes.
@@ -194,6 +221,7 @@ impl Rewriter {
             bindings: old
                 .bindings
                 .iter()
+                .filter(|binding| !self.unbound[binding.value])
                 .map(|Binding { name, value }| Binding {
                     name: name.clone(),
                     value: self.mapped(*value),
@@ -257,6 +285,7 @@ pub fn compact(function: Function) -> Function {
         scopes,
         attrs: data.attrs.clone(),
         facts: data.facts.clone(),
+        global_refs: OnceLock::new(),
     })
 }
 

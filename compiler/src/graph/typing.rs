@@ -172,7 +172,7 @@ fn infer_op(data: &FunctionData, op: Op, call: &Call) -> Result<Typed, TypeError
             })
         })
         .collect();
-    let cx = InferCx { op: op.definition(), args: &args, attrs: &call.attrs };
+    let cx = InferCx { op: op.definition(), args: &args, attrs: &call.attrs, facts: &data.facts };
     let ty = (op.infer)(&cx)?;
     let value = op.shape_value.and_then(|shape_value| shape_value(&cx));
     Ok((ty, value.filter(|v| v.len() as u64 <= MAX_SHAPE_VALUE).map(Into::into)))

@@ -7,6 +7,7 @@ use indexmap::IndexMap;
 
 use super::{Attrs, FuncType};
 use crate::graph::Function;
+use crate::tir::PrimFunc;
 
 /// The name of a definition in a module; prints as `@main`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,6 +45,8 @@ pub struct ExternFunction {
 pub enum Definition {
     /// A function of the graph IR.
     Graph(Function),
+    /// A function of the loop IR: one kernel.
+    Prim(PrimFunc),
     /// A function that is defined elsewhere.
     Extern(Arc<ExternFunction>),
 }
@@ -54,12 +57,18 @@ impl Definition {
         if let Definition::Graph(function) = self { Some(function) } else { None }
     }
 
+    /// The loop function, if this is one.
+    pub fn as_prim(&self) -> Option<&PrimFunc> {
+        if let Definition::Prim(function) = self { Some(function) } else { None }
+    }
+
     /// Whether both are the same handle, and so certainly equal.
     pub fn same(&self, other: &Definition) -> bool {
         match (self, other) {
             (Definition::Graph(a), Definition::Graph(b)) => a.same(b),
+            (Definition::Prim(a), Definition::Prim(b)) => a.same(b),
             (Definition::Extern(a), Definition::Extern(b)) => Arc::ptr_eq(a, b),
-            (Definition::Graph(_) | Definition::Extern(_), _) => false,
+            (Definition::Graph(_) | Definition::Prim(_) | Definition::Extern(_), _) => false,
         }
     }
 }
@@ -123,6 +132,11 @@ impl IRModule {
     /// Graph functions in order.
     pub fn functions(&self) -> impl Iterator<Item = (&GlobalVar, &Function)> {
         self.iter().filter_map(|(global, definition)| Some((global, definition.as_graph()?)))
+    }
+
+    /// Loop functions in order.
+    pub fn prim_funcs(&self) -> impl Iterator<Item = (&GlobalVar, &PrimFunc)> {
+        self.iter().filter_map(|(global, definition)| Some((global, definition.as_prim()?)))
     }
 
     /// Defines a global. A former definition keeps its place and is returned; a new one goes to

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 
 use super::OpDef;
+use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::TensorError;
 use crate::ir::{Attrs, Constant, Dim, TensorType, Type};
@@ -29,6 +30,8 @@ pub struct InferCx<'a> {
     pub args: &'a [Option<InferArg<'a>>],
     /// The attributes.
     pub attrs: &'a Attrs,
+    /// What is known about the symbols in the types.
+    pub facts: &'a Facts,
 }
 
 impl<'a> InferCx<'a> {

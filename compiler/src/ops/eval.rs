@@ -5,6 +5,7 @@ use std::iter;
 use serde::de::DeserializeOwned;
 
 use super::{EvalError, InferArg, InferCx, InputKind, OpDef};
+use crate::arith::Facts;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, TensorType, Type};
 
@@ -50,7 +51,10 @@ impl<'a> EvalCx<'a> {
             .iter()
             .map(|ty| ty.as_ref().map(|ty| InferArg { ty, shape_value: None, constant: None }))
             .collect();
-        let ty = (def.infer)(&InferCx { op: def, args: &infer_args, attrs })?;
+        // Extents are numbers here, so there is nothing to know about symbols.
+        static FACTS: Facts = Facts::new();
+        let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS };
+        let ty = (def.infer)(&cx)?;
         let results = match &ty {
             Type::Tensor(tensor) => vec![concrete(def, tensor)?],
             Type::Tuple(fields) => fields

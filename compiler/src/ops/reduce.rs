@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::eval::{AxisSplit, EvalCx, axis_of, num_elements, offsets};
-use super::relation::{DTypes, is_one, result};
+use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
@@ -54,7 +54,7 @@ fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     let attrs: ReduceAttrs = cx.attrs()?;
     let x = cx.tensor_of(0, dtypes)?;
     let mask = attrs.mask(cx)?;
-    result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), x.dtype)
+    cx.result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), x.dtype)
 }
 
 /// How elements of one type are reduced: the value of no elements, and the step.
@@ -228,7 +228,7 @@ fn infer_arg(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     );
     let mut mask = vec![false; x.shape.rank()];
     mask[axis] = true;
-    result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), DType::I64)
+    cx.result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), DType::I64)
 }
 
 /// Evaluates a search along an axis; `better(a, b)` is whether `a` is to be preferred to `b`.

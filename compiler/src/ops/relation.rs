@@ -103,7 +103,7 @@ impl<'a> InferCx<'a> {
     ) -> Result<(), TypeError> {
         let Some(tensor) = self.optional_tensor(index)? else { return Ok(()) };
         ensure!(
-            tensor == expected,
+            tensor.dtype == expected.dtype && self.same_shape(&tensor.shape, &expected.shape),
             "input `{}` must be {expected} because of {why}, but it is {tensor}",
             self.input_name(index)
         );
@@ -131,101 +131,94 @@ impl<'a> InferCx<'a> {
         }
         Ok(mask)
     }
+
+    /// Whether two dimensions are known to be equal.
+    pub(super) fn same(&self, a: &Dim, b: &Dim) -> bool {
+        self.facts.prove_eq(a, b) == Some(true)
+    }
+
+    fn same_shape(&self, a: &[Dim], b: &[Dim]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.same(a, b))
+    }
+
+    /// How to say that two dimensions are not the same: whether that is certain.
+    pub(super) fn differ(&self, a: &Dim, b: &Dim) -> &'static str {
+        match self.facts.prove_eq(a, b) {
+            Some(_) => "differ",
+            None => "may differ; pin symbolic dimensions to numbers",
+        }
+    }
+
+    /// A tensor type as a result, if it can be one: every extent has a value, none is negative, and
+    /// the number of elements fits `i64`.
+    pub(super) fn result(
+        &self,
+        shape: impl IntoIterator<Item = Dim>,
+        dtype: DType,
+    ) -> Result<Type, TypeError> {
+        let simplify = |dim: Dim| match dim.as_const() {
+            Some(_) => dim,
+            None => self.facts.simplify(&dim),
+        };
+        let ty = TensorType::new(shape.into_iter().map(simplify).collect(), dtype);
+        for (axis, dim) in ty.shape.iter().enumerate() {
+            ensure!(
+                !dim.is_poison(),
+                "the result's dimension {axis} has no value: \
+                 its size leaves 64 bits or is too complex"
+            );
+            if let Some(extent) = dim.as_const() {
+                ensure!(
+                    extent >= 0,
+                    "the result's dimension {axis} would be {extent}, \
+                     but a size cannot be negative"
+                );
+            }
+        }
+        if ty.shape.as_consts().is_some() {
+            let fits = ty.num_elements().is_some_and(|n| i64::try_from(n).is_ok());
+            ensure!(fits, "the result {ty} would have more elements than 64 bits can count");
+        }
+        Ok(ty.into())
+    }
+
+    /// The shape that two broadcast to as in numpy: aligned at the innermost dimension, with
+    /// extents of one repeated.
+    pub(super) fn broadcast(&self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, TypeError> {
+        let rank = a.len().max(b.len());
+        let one = Dim::from(1i64);
+        let dim = |shape: &[Dim], axis: usize| {
+            let missing = rank - shape.len();
+            axis.checked_sub(missing).map_or_else(|| one.clone(), |axis| shape[axis].clone())
+        };
+        let mut dims = Vec::with_capacity(rank);
+        for axis in 0..rank {
+            let (x, y) = (dim(a, axis), dim(b, axis));
+            dims.push(if is_one(&x) {
+                y
+            } else if is_one(&y) || self.same(&x, &y) {
+                x
+            } else {
+                let (a, b) = (Shape::new(a.to_vec()), Shape::new(b.to_vec()));
+                if x.as_const().is_some() && y.as_const().is_some() {
+                    bail!("shapes {a} and {b} do not broadcast: {x} and {y} differ, neither is 1");
+                }
+                bail!("shapes {a} and {b} do not broadcast: {x} and {y} {}", self.differ(&x, &y));
+            });
+        }
+        Ok(dims)
+    }
+
+    /// Whether a tensor of the first shape broadcasts to just the second.
+    pub(super) fn broadcasts_to(&self, from: &[Dim], to: &[Dim]) -> bool {
+        let Some(missing) = to.len().checked_sub(from.len()) else { return false };
+        from.iter().zip(&to[missing..]).all(|(from, to)| is_one(from) || self.same(from, to))
+    }
 }
 
 /// Whether a dimension is the number one.
 pub(super) fn is_one(dim: &Dim) -> bool {
     dim.as_const() == Some(1)
-}
-
-/// A tensor type as a result, if it can be one: every extent has a value, none is negative, and the
-/// number of elements fits `i64`.
-pub(super) fn result(
-    shape: impl IntoIterator<Item = Dim>,
-    dtype: DType,
-) -> Result<Type, TypeError> {
-    Ok(Type::Tensor(result_tensor(shape, dtype)?))
-}
-
-/// As [`result`], for a field of a tuple.
-pub(super) fn result_tensor(
-    shape: impl IntoIterator<Item = Dim>,
-    dtype: DType,
-) -> Result<TensorType, TypeError> {
-    let ty = TensorType::new(Shape::new(shape), dtype);
-    for (axis, dim) in ty.shape.iter().enumerate() {
-        ensure!(
-            !dim.is_poison(),
-            "the result's dimension {axis} has no value: its size leaves 64 bits or is too complex"
-        );
-        if let Some(extent) = dim.as_const() {
-            ensure!(
-                extent >= 0,
-                "the result's dimension {axis} would be {extent}, but a size cannot be negative"
-            );
-        }
-    }
-    if ty.shape.as_consts().is_some() {
-        let fits = ty.num_elements().is_some_and(|n| i64::try_from(n).is_ok());
-        ensure!(fits, "the result {ty} would have more elements than 64 bits can count");
-    }
-    Ok(ty)
-}
-
-/// The extent that two broadcast to, or `None` if they do not, or if that depends on the value of
-/// a symbol.
-fn broadcast_dim(a: &Dim, b: &Dim) -> Option<Dim> {
-    if a == b || is_one(b) {
-        Some(a.clone())
-    } else if is_one(a) {
-        Some(b.clone())
-    } else {
-        None
-    }
-}
-
-/// The shape that two broadcast to as in numpy: aligned at the innermost dimension, with extents of
-/// one repeated.
-pub(super) fn broadcast(a: &Shape, b: &Shape) -> Result<Vec<Dim>, TypeError> {
-    let rank = a.rank().max(b.rank());
-    let one = Dim::from(1i64);
-    let dim = |shape: &Shape, axis: usize| {
-        let missing = rank - shape.rank();
-        axis.checked_sub(missing).map_or_else(|| one.clone(), |axis| shape[axis].clone())
-    };
-    let mut dims = Vec::with_capacity(rank);
-    for axis in 0..rank {
-        let (x, y) = (dim(a, axis), dim(b, axis));
-        let Some(dim) = broadcast_dim(&x, &y) else {
-            if x.as_const().is_some() && y.as_const().is_some() {
-                bail!("shapes {a} and {b} do not broadcast: {x} and {y} differ and neither is 1");
-            }
-            bail!(
-                "shapes {a} and {b} cannot be proved to broadcast: {x} and {y} may differ; \
-                 pin the symbolic dimensions to numbers"
-            );
-        };
-        dims.push(dim);
-    }
-    Ok(dims)
-}
-
-/// Checks that two shapes are equal but for one axis. `what` names the second.
-pub(super) fn equal_but_for_axis(
-    first: &TensorType,
-    second: &TensorType,
-    axis: usize,
-    what: &str,
-) -> Result<(), TypeError> {
-    let same_rank = first.shape.rank() == second.shape.rank();
-    let equal = same_rank
-        && (first.shape.iter().zip(second.shape.iter()).enumerate())
-            .all(|(index, (a, b))| index == axis || a == b);
-    ensure!(
-        equal,
-        "{what} is {second}, which must equal {first} in every dimension but dimension {axis}"
-    );
-    Ok(())
 }
 
 /// Checks an attribute value against a least one.

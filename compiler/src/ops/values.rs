@@ -7,7 +7,7 @@
 
 use super::InferCx;
 use super::eval::{broadcast_strides, num_elements, offsets};
-use super::relation::broadcast;
+use crate::arith::Facts;
 use crate::ir::{DType, Dim, Shape, TensorType};
 
 /// Most elements that a value is followed through; more than any shape, axis list or padding has.
@@ -43,9 +43,12 @@ pub(super) fn map(cx: &InferCx<'_>, f: impl Fn(&Dim) -> Dim) -> Option<Vec<Dim>>
 }
 
 /// A function of the elements of two arguments that broadcasting brings together.
-pub(super) fn zip(cx: &InferCx<'_>, f: impl Fn(&Dim, &Dim) -> Option<Dim>) -> Option<Vec<Dim>> {
+pub(super) fn zip(
+    cx: &InferCx<'_>,
+    f: impl Fn(&Facts, &Dim, &Dim) -> Option<Dim>,
+) -> Option<Vec<Dim>> {
     let ((a, a_ty), (b, b_ty)) = (value(cx, 0)?, value(cx, 1)?);
-    let extents = usizes(&Shape::new(broadcast(&a_ty.shape, &b_ty.shape).ok()?))?;
+    let extents = usizes(&Shape::new(cx.broadcast(&a_ty.shape, &b_ty.shape).ok()?))?;
     if num_elements(&extents) > MAX_VALUES {
         return None;
     }
@@ -53,7 +56,7 @@ pub(super) fn zip(cx: &InferCx<'_>, f: impl Fn(&Dim, &Dim) -> Option<Dim>) -> Op
     let b_strides = broadcast_strides(&usizes(&b_ty.shape)?, &extents);
     let values: Option<Vec<Dim>> = offsets(&extents, &a_strides, 0)
         .zip(offsets(&extents, &b_strides, 0))
-        .map(|(at, bt)| f(a.get(at)?, b.get(bt)?))
+        .map(|(at, bt)| f(cx.facts, a.get(at)?, b.get(bt)?))
         .collect();
     checked(values?, a_ty.dtype)
 }

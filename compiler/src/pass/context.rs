@@ -40,7 +40,10 @@ struct Shared {
 /// What is being worked on.
 struct Unit {
     pass: String,
-    function: Option<(GlobalVar, Function)>,
+    /// In a pass of functions, the one that is being worked on.
+    global: Option<GlobalVar>,
+    /// The same, if it is a graph function.
+    function: Option<Function>,
 }
 
 /// Under which level, lists, instruments and options passes run. Cheap to clone; clones are the
@@ -218,7 +221,7 @@ impl PassContext {
     /// given; for another one, see [`missed_in`](Self::missed_in).
     pub fn missed(&self, expr: ExprId, reason: impl fmt::Display) {
         if self.shared.remarks
-            && let Some((_, function)) = self.unit.as_ref().and_then(|unit| unit.function.as_ref())
+            && let Some(function) = self.unit.as_ref().and_then(|unit| unit.function.as_ref())
         {
             self.missed_in(function, expr, reason);
         }
@@ -232,7 +235,7 @@ impl PassContext {
         let unit = self.unit.as_ref();
         self.sink.lock().remarks.push(Remark {
             pass: unit.map_or_else(String::new, |unit| unit.pass.clone()),
-            function: unit.and_then(|unit| Some(unit.function.as_ref()?.0.clone())),
+            function: unit.and_then(|unit| unit.global.clone()),
             what: kind_of(function, expr),
             span: function.span(expr).clone(),
             reason: reason.to_string(),
@@ -266,7 +269,7 @@ impl PassContext {
 
     /// This context with a sink of its own, for one run of a pass.
     pub(super) fn for_pass(&self, pass: &str) -> PassContext {
-        let unit = Unit { pass: pass.to_owned(), function: None };
+        let unit = Unit { pass: pass.to_owned(), global: None, function: None };
         PassContext {
             shared: self.shared.clone(),
             sink: Arc::default(),
@@ -274,10 +277,14 @@ impl PassContext {
         }
     }
 
-    /// This context with a sink of its own, for one function of a pass of functions.
-    pub(super) fn for_function(&self, global: &GlobalVar, function: &Function) -> PassContext {
+    /// This context with a sink of its own, for one definition of a pass of functions.
+    pub(super) fn for_definition(
+        &self,
+        global: &GlobalVar,
+        function: Option<&Function>,
+    ) -> PassContext {
         let pass = self.unit.as_ref().map_or_else(String::new, |unit| unit.pass.clone());
-        let unit = Unit { pass, function: Some((global.clone(), function.clone())) };
+        let unit = Unit { pass, global: Some(global.clone()), function: function.cloned() };
         PassContext {
             shared: self.shared.clone(),
             sink: Arc::default(),
@@ -287,7 +294,7 @@ impl PassContext {
 
     /// Whether this context is for one function of a pass of functions.
     pub(super) fn is_in_function(&self) -> bool {
-        self.unit.as_ref().is_some_and(|unit| unit.function.is_some())
+        self.unit.as_ref().is_some_and(|unit| unit.global.is_some())
     }
 
     /// A context like any new one, that says what it has to say to this one.

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
+use super::InvalidPassName;
 use crate::diagnostics::{Diagnostic, Problem, Report};
 use crate::graph::TypeError;
 use crate::ir::{AttrError, ConstantError, GlobalVar};
@@ -277,7 +278,16 @@ macro_rules! from_errors {
     };
 }
 
-from_errors!(TypeError, EvalError, AttrError, ConstantError, BoxError, String, &str);
+from_errors!(
+    TypeError,
+    EvalError,
+    AttrError,
+    ConstantError,
+    InvalidPassName,
+    BoxError,
+    String,
+    &str
+);
 
 impl From<Report> for PassError {
     fn from(report: Report) -> PassError {

@@ -1,18 +1,9 @@
-//! Passes of graph functions: one function after the other, or side by side.
+//! Passes of graph functions.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use super::fan_out::{Work, fan_out};
 use super::{BoxError, PassBody, PassContext, PassError, PassInfo, PassKind, Result, RunToken};
 use crate::graph::Function;
-use crate::ir::{Attrs, Definition, GlobalVar, IRModule};
-
-/// Expressions in a module below which its functions are rewritten on the calling thread.
-///
-/// A thread takes some 30 µs to start, in which a pass rewrites a few hundred expressions.
-const MIN_PARALLEL_EXPRS: usize = 2048;
+use crate::ir::{Attrs, Definition, IRModule};
 
 /// What the function of a function pass may return: a function, or a `Result` of one.
 #[diagnostic::on_unimplemented(
@@ -64,68 +55,30 @@ pub fn transform_functions(
     body: &Body<'_>,
 ) -> Result<IRModule> {
     let before = module.clone();
-    let work: Vec<(&GlobalVar, &Function)> =
-        before.functions().filter(|(_, function)| is_optimizable(function.attrs())).collect();
-    let exprs: usize = work.iter().map(|(_, function)| function.len()).sum();
-    let workers = if exprs < MIN_PARALLEL_EXPRS { 1 } else { cx.jobs().min(work.len()) };
-
-    let ambient = PassContext::current();
-    let run = |(global, function): (&GlobalVar, &Function)| {
-        let inner = cx.for_function(global, function);
-        let result = {
-            let _installed = inner.install();
-            catch_unwind(AssertUnwindSafe(|| body(function.clone(), &before, &inner)))
-        };
-        let result = result.unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
-        (inner, result.map_err(|error| error.about(global)))
-    };
-    let mut finish =
-        |global: &GlobalVar, (inner, result): (PassContext, Result<Function>)| -> Result<()> {
-            inner.drain_into(cx);
-            module.insert(global.clone(), Definition::Graph(result?));
-            Ok(())
-        };
-
-    if workers <= 1 {
-        for (global, function) in work {
-            finish(global, run((global, function)))?;
-        }
-        return Ok(module);
-    }
-    let next = AtomicUsize::new(0);
-    let first_failed = AtomicUsize::new(usize::MAX);
-    let done: Vec<Mutex<Option<(PassContext, Result<Function>)>>> =
-        work.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                let _attached = ambient.attach();
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    // Indices are handed out in order: all before a failure are done or under way.
-                    if index >= work.len() || index > first_failed.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let result = run(work[index]);
-                    if result.1.is_err() {
-                        first_failed.fetch_min(index, Ordering::Relaxed);
-                    }
-                    *done[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                }
-            });
-        }
-    });
-    for ((global, _), result) in work.into_iter().zip(done) {
-        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
-        finish(global, result.expect("only functions after a failed one are left out"))?;
-    }
+    let work: Vec<Work<'_, Function>> = before
+        .functions()
+        .filter(|(_, function)| is_optimizable(function.attrs()))
+        .map(|(global, function)| Work {
+            global,
+            unit: function,
+            function: Some(function),
+            size: function.len(),
+        })
+        .collect();
+    let rewrite = |function: &Function, cx: &PassContext| body(function.clone(), &before, cx);
+    fan_out(&work, cx, rewrite, |global, function| {
+        module.insert(global.clone(), Definition::Graph(function));
+    })?;
     Ok(module)
 }
+
+/// The work of a function pass that owns what it needs.
+type SharedBody = dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + Send + Sync;
 
 /// A function pass made from a closure.
 pub struct FunctionPass {
     info: PassInfo,
-    body: Box<dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + Send + Sync>,
+    body: Box<SharedBody>,
 }
 
 impl FunctionPass {

@@ -76,26 +76,26 @@ impl<P> NoDefault for &MakePass<P> {
 }
 
 /// A pass that another one needs to have run before it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Requirement {
-    name: Cow<'static, str>,
+    name: &'static str,
     make: fn() -> Option<PassRef>,
 }
 
 impl Requirement {
     /// Requires the pass of that type; needs no registry.
     pub const fn of<P: NamedPass>() -> Requirement {
-        Requirement { name: Cow::Borrowed(P::NAME), make: P::make_default }
+        Requirement { name: P::NAME, make: P::make_default }
     }
 
     /// Requires the registered pass of that name.
     pub const fn named(name: &'static str) -> Requirement {
-        Requirement { name: Cow::Borrowed(name), make: || None }
+        Requirement { name, make: || None }
     }
 
     /// The name of what is required.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// The required pass, unless only the registry knows it.

@@ -29,10 +29,13 @@ impl<E: Into<BoxError>> IntoModule for Result<IRModule, E> {
     }
 }
 
+/// The work of a module pass.
+type Body = dyn Fn(IRModule, &PassContext) -> Result<IRModule> + Send + Sync;
+
 /// A module pass made from a closure.
 pub struct ModulePass {
     info: PassInfo,
-    body: Box<dyn Fn(IRModule, &PassContext) -> Result<IRModule> + Send + Sync>,
+    body: Box<Body>,
 }
 
 impl ModulePass {

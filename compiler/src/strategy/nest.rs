@@ -275,8 +275,10 @@ pub(super) fn block(spec: &BufferSpec, axis: usize) -> Option<i64> {
 
 /// Whether `lanes` elements along `axis` from index `first` on are adjacent in memory.
 pub(super) fn contiguous(spec: &BufferSpec, axis: usize, first: &PrimExpr, lanes: i64) -> bool {
-    let innermost = spec.dims().last().is_some_and(|dim| dim.axis == axis && dim.step == 1);
-    if !innermost || spec.strides().last() != Some(&1) {
+    // Not necessarily the last dimension: those after it may have one element.
+    let strides = spec.strides();
+    let unit = spec.dims().iter().rposition(|dim| dim.axis == axis && dim.step == 1);
+    if unit.is_none_or(|position| strides[position] != 1) {
         return false;
     }
     match block(spec, axis) {

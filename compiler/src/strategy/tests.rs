@@ -1,1 +1,529 @@
-//! Tests of schedules.
+//! Tests of schedules: compiled kernels against the operators' reference evaluation.
+
+use super::primitive::{Primitive, primitive};
+use super::{CHANNEL_BLOCK, KernelParam, schedule};
+use crate::codegen::c::generate;
+use crate::codegen::c::testing::{LoadedKernel, runnable_levels};
+use crate::graph::interp::Tensor;
+use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder};
+use crate::ir::{Attrs, BufferSpec, DType, Type};
+use crate::ops::Op;
+use crate::tir::{self, ParamKind};
+
+/// Values that are different everywhere and exact in f32.
+fn sample(shape: &[usize], seed: usize) -> Tensor {
+    let len: usize = shape.iter().product();
+    let values = (0..len)
+        .map(|i| {
+            let mixed = (i.wrapping_mul(2654435761).wrapping_add(seed * 40503)) >> 7;
+            (mixed % 512) as f64 / 128.0 - 2.0
+        })
+        .collect();
+    Tensor::from_floats(DType::F32, shape, values).unwrap()
+}
+
+/// The results of a function of operator calls, by the operators' own evaluation.
+fn reference(function: &Function, args: &[Tensor]) -> Vec<Tensor> {
+    let mut values: Vec<Vec<Tensor>> = Vec::new();
+    let mut params = args.iter();
+    for id in function.ids() {
+        let at = |id: ExprId| values[id.as_u32() as usize].clone();
+        let value = match function.expr(id) {
+            Expr::Var(_) => vec![params.next().unwrap().clone()],
+            Expr::Constant(constant) => vec![Tensor::from_constant(constant).unwrap()],
+            Expr::Tuple(fields) => fields.iter().map(|&f| at(f)[0].clone()).collect(),
+            Expr::TupleGet { tuple, index } => vec![at(*tuple)[*index as usize].clone()],
+            Expr::Call(call) => {
+                let Callee::Op(op) = call.callee else { panic!("operators only") };
+                let args: Vec<Option<Tensor>> =
+                    call.args.iter().map(|arg| arg.map(|arg| at(arg)[0].clone())).collect();
+                let args: Vec<Option<&Tensor>> = args.iter().map(Option::as_ref).collect();
+                (op.eval)(&call.attrs, &args).unwrap()
+            }
+            other => panic!("{other:?} in a kernel"),
+        };
+        values.push(value);
+    }
+    values[function.result().as_u32() as usize].clone()
+}
+
+fn blocked(shape: &[i64], halo: &[(i64, i64)]) -> BufferSpec {
+    BufferSpec::nchwc(shape, CHANNEL_BLOCK, halo)
+}
+
+/// What a parameter is in a test.
+#[derive(Clone)]
+enum Arg {
+    Input(BufferSpec),
+    Constant,
+}
+
+/// Compiles the function for every CPU level of this machine and compares with the reference.
+/// Inputs and results that have no layout of their own are dense.
+fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
+    let tensors: Vec<Tensor> = function
+        .params()
+        .iter()
+        .enumerate()
+        .map(|(i, &param)| {
+            let dims = function.ty(param).as_tensor().unwrap().shape.as_consts().unwrap();
+            let dims: Vec<usize> = dims.iter().map(|&d| d as usize).collect();
+            sample(&dims, i + 1)
+        })
+        .collect();
+    let expected = reference(function, &tensors);
+    let Primitive { dag, params, results: stages, .. } =
+        primitive("kernel", function).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let params: Vec<KernelParam> = params
+        .iter()
+        .zip(args)
+        .map(|(&stage, arg)| match arg {
+            Arg::Input(spec) => (stage, ParamKind::Input, spec.clone()),
+            Arg::Constant => (stage, ParamKind::Constant, BufferSpec::dense(dag.shape(stage))),
+        })
+        .collect();
+    let outputs: Vec<_> = stages.iter().copied().zip(results.iter().cloned()).collect();
+    for target in runnable_levels() {
+        let kernel = schedule(dag.clone(), &params, &outputs, &target);
+        let mut buffers: Vec<Vec<u8>> = Vec::new();
+        let all = tensors.iter().chain(&expected).zip(&kernel.func.params).enumerate();
+        for (position, (tensor, param)) in all {
+            let spec = &kernel.func.buffers[param.buffer].spec;
+            let bytes = spec.pack(&tensor.to_bytes(), tensor.dtype()).unwrap();
+            // Results start as garbage: what a kernel does not write must not be right by chance.
+            let fresh = position >= tensors.len();
+            buffers.push(if fresh { vec![0x7f; bytes.len()] } else { bytes });
+        }
+        let func = tir::lower(kernel.func.clone(), &target).unwrap();
+        let source = generate(&func, "kernel", &target).unwrap();
+        let loaded = LoadedKernel::new(&source, buffers.len(), 0, &target);
+        loaded.run(&mut buffers, &[]);
+        for (expected, (buffer, spec)) in
+            expected.iter().zip(buffers[tensors.len()..].iter().zip(results))
+        {
+            let dense = spec.unpack(buffer, expected.dtype()).unwrap();
+            let found = Tensor::from_bytes(expected.dtype(), expected.shape(), &dense).unwrap();
+            close(&found, expected, &format!("{:?}", target.cpu));
+            halo_is_zero(buffer, spec, expected.dtype());
+        }
+    }
+}
+
+fn close(found: &Tensor, expected: &Tensor, what: &str) {
+    if let (Some(found), Some(expected)) = (found.ints(), expected.ints()) {
+        assert_eq!(found, expected, "{what}");
+        return;
+    }
+    let (found, expected) = (found.floats().unwrap(), expected.floats().unwrap());
+    for (i, (f, e)) in found.iter().zip(expected).enumerate() {
+        let error = (f - e).abs();
+        assert!(error <= 1e-4 + 1e-4 * e.abs(), "{what}: element {i} is {f}, not {e}");
+    }
+}
+
+/// Kernels that read with a border rely on it.
+fn halo_is_zero(buffer: &[u8], spec: &BufferSpec, dtype: DType) {
+    if !spec.has_halo() {
+        return;
+    }
+    let size = dtype.bytes().unwrap();
+    let (shape, halo) = (spec.shape(), spec.halo());
+    for y in -halo[2].before..shape[2] + halo[2].after {
+        for x in -halo[3].before..shape[3] + halo[3].after {
+            if (0..shape[2]).contains(&y) && (0..shape[3]).contains(&x) {
+                continue;
+            }
+            let at = spec.element_offset(&[0, 0, y, x]) as usize * size;
+            assert!(buffer[at..at + size].iter().all(|b| *b == 0), "the halo at {y}, {x}");
+        }
+    }
+}
+
+fn f32(shape: &[i64]) -> Type {
+    Type::tensor(shape, DType::F32)
+}
+
+fn dense(shape: &[i64]) -> BufferSpec {
+    BufferSpec::dense(shape)
+}
+
+struct Net {
+    b: FunctionBuilder,
+}
+
+impl Net {
+    fn new() -> Net {
+        Net { b: FunctionBuilder::new() }
+    }
+
+    fn param(&mut self, shape: &[i64]) -> ExprId {
+        self.b.param("x", f32(shape))
+    }
+
+    fn call(&mut self, op: &str, args: &[ExprId], attrs: Attrs) -> ExprId {
+        let op = Op::get(op).unwrap_or_else(|| panic!("no operator {op}"));
+        self.b.call(op, args, attrs).unwrap()
+    }
+
+    fn plain(&mut self, op: &str, args: &[ExprId]) -> ExprId {
+        self.call(op, args, Attrs::new())
+    }
+
+    fn finish(self, result: ExprId) -> Function {
+        self.b.finish(result)
+    }
+}
+
+fn conv_attrs(stride: i64, padding: [i64; 4], dilation: i64, groups: i64) -> Attrs {
+    Attrs::new()
+        .with("strides", vec![stride; 2])
+        .with("padding", padding.to_vec())
+        .with("dilation", vec![dilation; 2])
+        .with("groups", groups)
+}
+
+/// A convolution, bias and relu; weights constant.
+fn conv(
+    input: &[i64],
+    weight: &[i64],
+    attrs: Attrs,
+    in_spec: BufferSpec,
+    out_spec: impl Fn(&[i64]) -> BufferSpec,
+) {
+    let mut net = Net::new();
+    let (x, w) = (net.param(input), net.param(weight));
+    let bias = net.param(&[weight[0], 1, 1]);
+    let y = net.call("nn.conv2d", &[x, w], attrs);
+    let y = net.plain("add", &[y, bias]);
+    let y = net.plain("nn.relu", &[y]);
+    let function = net.finish(y);
+    let shape: Vec<i64> = function
+        .func_type()
+        .ret
+        .as_tensor()
+        .unwrap()
+        .shape
+        .iter()
+        .map(|d| d.as_const().unwrap())
+        .collect();
+    check(&function, &[Arg::Input(in_spec), Arg::Constant, Arg::Constant], &[out_spec(&shape)]);
+}
+
+#[test]
+fn elementwise_chains_are_one_loop_over_any_layout() {
+    let shape = [1, 20, 5, 7];
+    for spec in [dense(&shape), blocked(&shape, &[]), blocked(&shape, &[(1, 1), (2, 0)])] {
+        let mut net = Net::new();
+        let (x, y) = (net.param(&shape), net.param(&shape));
+        let sum = net.plain("add", &[x, y]);
+        let z = net.plain("sigmoid", &[sum]);
+        // Used twice: computed once.
+        let z = net.plain("multiply", &[z, sum]);
+        let function = net.finish(z);
+        check(&function, &[Arg::Input(spec.clone()), Arg::Input(spec.clone())], &[spec]);
+    }
+}
+
+#[test]
+fn layouts_may_differ_between_arguments_and_results() {
+    let shape = [2, 20, 3, 5];
+    for (a, b, out) in [
+        (dense(&shape), blocked(&shape, &[]), dense(&shape)),
+        (dense(&shape), blocked(&shape, &[(1, 1), (1, 1)]), blocked(&shape, &[])),
+    ] {
+        let mut net = Net::new();
+        let (x, y) = (net.param(&shape), net.param(&shape));
+        let z = net.plain("maximum", &[x, y]);
+        let function = net.finish(z);
+        check(&function, &[Arg::Input(a), Arg::Input(b)], &[out]);
+    }
+}
+
+#[test]
+fn direct_convolution_of_planes() {
+    // Few input channels: broadcast from planes, through a bordered copy.
+    conv(
+        &[1, 3, 11, 13],
+        &[40, 3, 3, 3],
+        conv_attrs(2, [1, 1, 1, 1], 1, 1),
+        dense(&[1, 3, 11, 13]),
+        |shape| blocked(shape, &[(1, 1), (1, 1)]),
+    );
+    conv(
+        &[1, 1, 8, 8],
+        &[8, 1, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 1),
+        dense(&[1, 1, 8, 8]),
+        |shape| blocked(shape, &[]),
+    );
+}
+
+#[test]
+fn direct_convolution_of_blocks() {
+    // 24 channels in and 40 out fill no whole number of blocks.
+    conv(
+        &[1, 24, 9, 15],
+        &[40, 24, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 1),
+        blocked(&[1, 24, 9, 15], &[(1, 1), (1, 1)]),
+        |shape| blocked(shape, &[(2, 1), (0, 1)]),
+    );
+    // A dense result, odd padding, dilation.
+    conv(
+        &[1, 16, 10, 10],
+        &[20, 16, 3, 2],
+        conv_attrs(1, [2, 0, 0, 1], 2, 1),
+        blocked(&[1, 16, 10, 10], &[(2, 0), (0, 1)]),
+        |shape| dense(shape),
+    );
+    // No border where one is needed: a copy in scratch.
+    conv(
+        &[2, 32, 7, 7],
+        &[64, 32, 3, 3],
+        conv_attrs(2, [1, 1, 1, 1], 1, 1),
+        dense(&[2, 32, 7, 7]),
+        |shape| blocked(shape, &[]),
+    );
+}
+
+#[test]
+fn pointwise_convolution_with_large_weights_goes_panel_by_panel() {
+    conv(
+        &[1, 384, 4, 4],
+        &[400, 384, 1, 1],
+        conv_attrs(1, [0; 4], 1, 1),
+        blocked(&[1, 384, 4, 4], &[]),
+        |shape| blocked(shape, &[]),
+    );
+}
+
+#[test]
+fn grouped_and_depthwise_convolution() {
+    conv(
+        &[1, 36, 9, 9],
+        &[36, 1, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 36),
+        blocked(&[1, 36, 9, 9], &[(1, 1), (1, 1)]),
+        |shape| blocked(shape, &[]),
+    );
+    conv(
+        &[1, 32, 6, 6],
+        &[32, 16, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 2),
+        blocked(&[1, 32, 6, 6], &[(1, 1), (1, 1)]),
+        |shape| blocked(shape, &[]),
+    );
+    // Groups that fit no block.
+    conv(
+        &[1, 12, 6, 6],
+        &[8, 3, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 4),
+        dense(&[1, 12, 6, 6]),
+        |shape| dense(shape),
+    );
+}
+
+#[test]
+fn a_residual_is_added_in_the_tile() {
+    let shape = [1, 16, 5, 5];
+    let mut net = Net::new();
+    let (x, w, residual) = (net.param(&shape), net.param(&[16, 16, 3, 3]), net.param(&shape));
+    let y = net.call("nn.conv2d", &[x, w], conv_attrs(1, [1; 4], 1, 1));
+    let y = net.plain("add", &[y, residual]);
+    let function = net.finish(y);
+    let haloed = blocked(&shape, &[(1, 1), (1, 1)]);
+    let plain = blocked(&shape, &[]);
+    check(&function, &[Arg::Input(haloed), Arg::Constant, Arg::Input(plain.clone())], &[plain]);
+}
+
+#[test]
+fn matrix_products_of_any_extents() {
+    for (m, k, n) in [(1, 64, 10), (1, 33, 200), (7, 40, 96), (30, 17, 33), (3, 600, 260)] {
+        let mut net = Net::new();
+        let (x, w, bias) = (net.param(&[m, k]), net.param(&[n, k]), net.param(&[n]));
+        let y = net.plain("nn.dense", &[x, w]);
+        let y = net.plain("add", &[y, bias]);
+        let y = net.plain("tanh", &[y]);
+        let function = net.finish(y);
+        let x = Arg::Input(dense(&[m, k]));
+        check(&function, &[x, Arg::Constant, Arg::Constant], &[dense(&[m, n])]);
+    }
+}
+
+#[test]
+fn batched_products_and_products_of_inputs() {
+    let matmul = |a: &[i64], b: &[i64], out: &[i64], b_constant: bool, tb: bool| {
+        let mut net = Net::new();
+        let (x, y) = (net.param(a), net.param(b));
+        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", tb);
+        let z = net.call("nn.matmul", &[x, y], attrs);
+        let function = net.finish(z);
+        let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
+        check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
+    };
+    matmul(&[2, 9, 20], &[20, 36], &[2, 9, 36], true, false);
+    matmul(&[2, 3, 5, 8], &[2, 3, 8, 21], &[2, 3, 5, 21], false, false);
+    matmul(&[4, 6, 8], &[4, 7, 8], &[4, 6, 7], false, true);
+}
+
+#[test]
+fn pools_and_reductions() {
+    let shape = [1, 20, 7, 7];
+    let pool = |pads: [i64; 4], ceil: bool| {
+        Attrs::new()
+            .with("pool_size", vec![3i64, 3])
+            .with("strides", vec![2i64, 2])
+            .with("padding", pads.to_vec())
+            .with("dilation", vec![1i64, 1])
+            .with("ceil_mode", ceil)
+    };
+    for (op, attrs) in [
+        ("nn.max_pool2d", pool([1, 1, 1, 1], false)),
+        ("nn.max_pool2d", pool([0, 0, 0, 0], true)),
+        ("nn.avg_pool2d", pool([1, 1, 1, 1], false).with("count_include_pad", false)),
+        ("nn.avg_pool2d", pool([1, 1, 0, 0], true).with("count_include_pad", true)),
+        ("nn.global_avg_pool2d", Attrs::new()),
+        ("nn.global_max_pool2d", Attrs::new()),
+    ] {
+        for input in [dense(&shape), blocked(&shape, &[]), blocked(&shape, &[(1, 1), (1, 1)])] {
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let y = net.call(op, &[x], attrs.clone());
+            let y = net.plain("nn.relu", &[y]);
+            let function = net.finish(y);
+            let out: Vec<i64> = function
+                .func_type()
+                .ret
+                .as_tensor()
+                .unwrap()
+                .shape
+                .iter()
+                .map(|d| d.as_const().unwrap())
+                .collect();
+            let result = if input.is_dense() { dense(&out) } else { blocked(&out, &[]) };
+            check(&function, &[Arg::Input(input)], &[result]);
+        }
+    }
+    for (op, axis, keepdims) in
+        [("sum", vec![1i64], false), ("mean", vec![2, 3], true), ("max", vec![], false)]
+    {
+        let mut net = Net::new();
+        let x = net.param(&shape);
+        let attrs = Attrs::new().with("axis", axis).with("keepdims", keepdims);
+        let y = net.call(op, &[x], attrs);
+        let function = net.finish(y);
+        let out: Vec<i64> = function
+            .func_type()
+            .ret
+            .as_tensor()
+            .unwrap()
+            .shape
+            .iter()
+            .map(|d| d.as_const().unwrap())
+            .collect();
+        check(&function, &[Arg::Input(blocked(&shape, &[]))], &[dense(&out)]);
+    }
+}
+
+#[test]
+fn softmax_along_each_axis() {
+    for (op, axis) in [("nn.softmax", -1i64), ("nn.softmax", 1), ("nn.log_softmax", 0)] {
+        let shape = [3, 20, 9];
+        let mut net = Net::new();
+        let x = net.param(&shape);
+        let y = net.call(op, &[x], Attrs::new().with("axis", axis));
+        let function = net.finish(y);
+        check(&function, &[Arg::Input(dense(&shape))], &[dense(&shape)]);
+    }
+}
+
+#[test]
+fn concatenation_with_and_without_whole_blocks() {
+    for (a, b) in [(16, 32), (20, 12)] {
+        let (left, right, out) = ([1, a, 3, 4], [1, b, 3, 4], [1, a + b, 3, 4]);
+        let mut net = Net::new();
+        let (x, y) = (net.param(&left), net.param(&right));
+        let y = net.plain("nn.relu", &[y]);
+        let z = net.call("concatenate", &[x, y], Attrs::new().with("axis", 1i64));
+        let z = net.plain("negative", &[z]);
+        let function = net.finish(z);
+        let inputs =
+            [Arg::Input(blocked(&left, &[])), Arg::Input(blocked(&right, &[(1, 1), (1, 1)]))];
+        check(&function, &inputs, &[blocked(&out, &[(1, 1), (1, 1)])]);
+    }
+}
+
+#[test]
+fn elements_are_moved() {
+    let mut net = Net::new();
+    let x = net.param(&[2, 6, 4]);
+    let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![2i64, 0, 1]));
+    let y = net.call("reshape", &[y], Attrs::new().with("newshape", vec![8i64, 3, 2]));
+    let parts =
+        net.call("split", &[y], Attrs::new().with("axis", 0i64).with("sections", vec![3i64, 5]));
+    let function = net.finish(parts);
+    check(&function, &[Arg::Input(dense(&[2, 6, 4]))], &[dense(&[3, 3, 2]), dense(&[5, 3, 2])]);
+    // From blocks to a row.
+    let mut net = Net::new();
+    let x = net.param(&[1, 20, 2, 3]);
+    let y = net.call("reshape", &[x], Attrs::new().with("newshape", vec![1i64, 120]));
+    let function = net.finish(y);
+    check(
+        &function,
+        &[Arg::Input(blocked(&[1, 20, 2, 3], &[(1, 1), (1, 1)]))],
+        &[dense(&[1, 120])],
+    );
+}
+
+#[test]
+fn outputs_may_repeat_arguments_and_each_other() {
+    let mut net = Net::new();
+    let x = net.param(&[5]);
+    let y = net.plain("nn.relu", &[x]);
+    let all = net.b.tuple(&[y, x, y]);
+    let function = net.finish(all);
+    let five = dense(&[5]);
+    check(&function, &[Arg::Input(five.clone())], &[five.clone(), five.clone(), five]);
+}
+
+#[test]
+fn long_chains_are_cut_before_they_nest_too_deep() {
+    let mut net = Net::new();
+    let mut x = net.param(&[40]);
+    for _ in 0..300 {
+        x = net.plain("nn.relu", &[x]);
+        x = net.plain("negative", &[x]);
+    }
+    let function = net.finish(x);
+    check(&function, &[Arg::Input(dense(&[40]))], &[dense(&[40])]);
+}
+
+#[test]
+fn in_place_only_where_each_element_is_read_before_it_is_written() {
+    let pairs = |net: Net, result: ExprId, specs: &[BufferSpec], out: BufferSpec| {
+        let function = net.finish(result);
+        let p = primitive("kernel", &function).unwrap_or_else(|e| panic!("{e:?}"));
+        let params: Vec<KernelParam> = p
+            .params
+            .iter()
+            .zip(specs)
+            .map(|(&stage, spec)| (stage, ParamKind::Input, spec.clone()))
+            .collect();
+        let target = runnable_levels().remove(0);
+        schedule(p.dag, &params, &[(p.results[0], out)], &target).func.inplace.clone()
+    };
+    let shape = [4, 4];
+    let mut net = Net::new();
+    let (x, y) = (net.param(&shape), net.param(&[4]));
+    let z = net.plain("add", &[x, y]);
+    // The row that is broadcast is read again for later rows.
+    assert_eq!(pairs(net, z, &[dense(&shape), dense(&[4])], dense(&shape)), [(2, 0)]);
+    let mut net = Net::new();
+    let x = net.param(&shape);
+    let z = net.call("transpose", &[x], Attrs::new().with("axes", vec![1i64, 0]));
+    assert_eq!(pairs(net, z, &[dense(&shape)], dense(&shape)), []);
+    let mut net = Net::new();
+    let x = net.param(&shape);
+    let z = net.call("nn.softmax", &[x], Attrs::new().with("axis", 1i64));
+    assert_eq!(pairs(net, z, &[dense(&shape)], dense(&shape)), []);
+}

@@ -464,7 +464,7 @@ mod tests {
         assert_eq!(PrimExpr::index(2) * 3 + 1, PrimExpr::index(7));
         assert_eq!((i.clone() * 1 + 0).floordiv(1), i);
         assert_eq!(i.clone() + 1 + 2, i.clone() + 3);
-        assert_eq!(i.clone() * 0, PrimExpr::index(0));
+        assert_eq!(PrimExpr::index(0) * i.clone(), PrimExpr::index(0));
         assert_eq!(
             PrimExpr::ramp(i.clone(), 1, 4) * 2 + 5,
             PrimExpr::ramp(i.clone() * 2 + 5, 2, 4)

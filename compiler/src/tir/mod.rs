@@ -9,18 +9,27 @@
 //! the interpreter share; code generators neither contract nor reassociate.
 
 mod address;
+mod affine;
 mod build;
 mod entities;
+mod error;
 mod expr;
 mod func;
+mod interp;
+mod lanes;
+mod lower;
 pub mod scalar;
 mod stmt;
+pub mod transform;
 mod ty;
 mod visit;
 
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
+pub use error::LowerError;
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
+pub use interp::{InterpError, interpret};
+pub use lower::lower;
 pub use stmt::{Annotations, ForKind, Stmt};
 pub use ty::PrimType;
 

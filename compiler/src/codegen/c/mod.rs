@@ -1,1 +1,34 @@
-//! The C code generator.
+//! The C code generator: readable, freestanding GNU C (`gnu11`), one function a kernel.
+//!
+//! Vectors are GNU vector types, never wider than the target's registers. What C cannot say
+//! portably (fused multiply-add, minimum as the hardware does it) is a small inline function,
+//! written for gcc and clang, and only when it is used. Integer overflow wraps (`-fwrapv`), and
+//! nothing is contracted or reassociated (`-ffp-contract=off`).
+//!
+//! ```c
+//! void <symbol>(const struct niello_context *ctx, const float *restrict x, float *restrict y, i64 n);
+//! ```
+//!
+//! A pointer stands at the start of the buffer's physical layout. Local buffers are on the stack up
+//! to [`STACK_BUFFER_BYTES`] each and [`STACK_BYTES`] together, else in the scratch area of the
+//! worker.
+
+mod expr;
+mod helpers;
+mod kernel;
+mod link;
+mod names;
+mod preamble;
+mod stmt;
+mod text;
+mod toolchain;
+
+pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
+pub use link::link_shared;
+pub use preamble::{CONTEXT_DECLARATION, translation_unit};
+pub use toolchain::{CompileError, SourceFile, compile_c};
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

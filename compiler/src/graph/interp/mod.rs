@@ -1,5 +1,16 @@
-//! The reference interpreter of the graph IR: plain, exact where it can be, never fast.
+//! The reference interpreter of the graph IR: plain, exact where it can be, never fast. What the
+//! compiled code computes is compared with it.
 
+mod call;
+mod evaluate;
+mod plan;
+mod symbols;
 mod tensor;
+mod value;
 
+#[cfg(test)]
+mod tests;
+
+pub use evaluate::{DEFAULT_STEP_LIMIT, Evaluation, InterpError, Interpreter, evaluate};
 pub use tensor::{Elements, Tensor, TensorError};
+pub use value::{FunctionValue, Value};

@@ -271,10 +271,24 @@ impl<'a> Lexer<'a> {
         if let Some(comment) = text.find("//") {
             return Err(fail(comment, NO_COMMENT));
         }
-        if text.is_empty() {
-            return Err(fail(0, "expected what is known of the symbols"));
+        // `*` alone: nothing is known of the symbols that are not mentioned. Without any relation
+        // about `*`, they are sizes.
+        if let Some(rest) = text.strip_prefix('*').map(str::trim_start)
+            && (rest.is_empty() || rest.starts_with(','))
+        {
+            let rest = rest.strip_prefix(',').unwrap_or(rest);
+            let skipped = text.len() - rest.len();
+            return rest
+                .parse()
+                .map_err(|error: ParseError| fail(skipped + error.offset, &error.message));
         }
-        text.parse().map_err(|error: ParseError| fail(error.offset, &error.message))
+        let implied = match text.starts_with('*') {
+            true => String::new(),
+            false => format!("{}, ", Facts::dims()),
+        };
+        format!("{implied}{text}").parse().map_err(|error: ParseError| {
+            fail(error.offset.saturating_sub(implied.len()).min(text.len()), &error.message)
+        })
     }
 
     fn number(&mut self) -> Token<'a> {

@@ -200,7 +200,7 @@ impl Parser<'_> {
         let ret = self.ty(0)?;
         let facts = match self.eat_keyword("where") {
             true => self.facts()?,
-            false => Facts::default(),
+            false => Facts::dims(),
         };
         let attrs = self.braced_attrs()?;
         Ok(Header { params, ret, ret_pos, facts, attrs })

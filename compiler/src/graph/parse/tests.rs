@@ -1,7 +1,7 @@
 //! Tests of the parser, and of printing what it read.
 
 use super::{ParseErrors, parse_function, parse_module, parse_module_with};
-use crate::arith::Symbol;
+use crate::arith::{Interval, Symbol};
 use crate::graph::{
     Expr, Function, FunctionBuilder, PrintOptions, ScopeKind, Sidecar, print_module,
     print_with_sidecar,
@@ -108,14 +108,41 @@ fn attributes_of_every_kind_read_back() {
 
 #[test]
 fn facts_about_symbols_read_back() {
-    let text = "def @main(%x: Tensor[(n, m), float32]) -> Tensor[(n, m), float32] \
-                where * >= 0, n >= 1, n <= 64, mod(m, 8) == 0, \"a{\" <= 3 {Primitive=true} {\n  %x\n}\n";
-    let module = parse_module(text).unwrap_or_else(|errors| panic!("{errors}"));
-    let bounds = module.function("main").unwrap().facts().symbol_bounds(&Symbol::new("n"));
-    assert_eq!((bounds.lower, bounds.upper), (Some(1), Some(64)));
-    check(&module.to_string());
-    let wrong = messages(&text.replace("n <= 64", "n <= 0"));
-    assert!(wrong[0].starts_with("1:89: "), "{wrong:?}");
+    let text = |facts: &str| {
+        format!(
+            "def @main(%x: Tensor[(n, m), float32]) -> Tensor[(n, m), float32]{facts} {{Primitive=true}} {{\n  %x\n}}\n"
+        )
+    };
+    for facts in [
+        "",
+        " where *",
+        " where *, n >= 1",
+        " where n >= 0, n <= 64, mod(m, 8) == 0",
+        " where \"a{\" >= 0, \"a{\" <= 3",
+        " where * >= 1, n >= 2, n <= 7",
+        " where * >= 0, * <= 9, n >= 0, n <= 7",
+        " where m == 2*n",
+    ] {
+        check(&text(facts));
+    }
+    let bounds = |facts: &str, symbol: &str| {
+        let module = parse_module(&text(facts)).unwrap();
+        module.function("main").unwrap().facts().symbol_bounds(&Symbol::new(symbol))
+    };
+    assert_eq!(bounds(" where n <= 64", "m"), Interval::NON_NEGATIVE);
+    assert_eq!(bounds(" where n <= 64", "n"), Interval::new(0, 64));
+    assert_eq!(bounds(" where *, n <= 64", "n"), Interval::at_most(64));
+    for (facts, culprit) in [
+        (" where n >= 3, n <= 2", "n <= 2"),
+        (" where *, n >= 3, n <= 2", "n <= 2"),
+        (" where", "{Primitive"),
+        (" where n", " {Primitive"),
+    ] {
+        let text = text(facts);
+        let column = text.find(culprit).unwrap() + 1;
+        let wrong = messages(&text);
+        assert!(wrong[0].starts_with(&format!("1:{column}: ")), "{facts}: {wrong:?}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use super::constant::write_constant;
 use super::names::Names;
 use super::{AttrsText, GlobalText, PrintOptions};
+use crate::arith::{Facts, Interval};
 use crate::graph::sidecar::Sidecar;
 use crate::graph::visit::{ScopeTree, is_trivial};
 use crate::graph::{
@@ -119,15 +120,30 @@ impl Printer<'_> {
         self.open(function.body(), Part::Body, Dest::Result);
         let ret = function.ty(function.result());
         let _ = write!(self.out, " -> {ret}");
-        let facts = function.facts().to_string();
-        if !facts.is_empty() {
-            let _ = write!(self.out, " where {facts}");
-        }
+        self.facts();
         let _ = write!(self.out, "{} {{", AttrsText(function.attrs()));
         self.end_line();
         while let Some(frame) = self.frames.pop() {
             self.step(frame);
         }
+    }
+
+    /// What is known of the symbols. That they are sizes goes without saying, and `*` takes it
+    /// back.
+    fn facts(&mut self) {
+        let facts = self.function.facts();
+        if *facts == Facts::dims() {
+            return;
+        }
+        let text = facts.to_string();
+        let implied = format!("{}, ", Facts::dims());
+        self.out.push_str(" where ");
+        if facts.default_bounds() == Interval::ALL {
+            self.out.push_str(if text.is_empty() { "*" } else { "*, " });
+        }
+        let same_default = facts.default_bounds() == Facts::dims().default_bounds();
+        let explicit = text.strip_prefix(&implied).filter(|_| same_default);
+        self.out.push_str(explicit.unwrap_or(&text));
     }
 
     /// Goes on in a scope up to the next one within it, or to its end.

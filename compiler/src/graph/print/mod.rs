@@ -80,6 +80,10 @@ fn write_module(
                 body::write_function(out, function, Some(global), options, sidecar);
             }
             Definition::Extern(function) => write_extern(out, global, function),
+            // Loop functions have a text format of their own.
+            Definition::Prim(_) => {
+                let _ = writeln!(out, "// {} is a function of the loop IR", GlobalText(global));
+            }
         }
     }
 }

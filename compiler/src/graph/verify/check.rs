@@ -284,6 +284,8 @@ impl<'a> Checker<'a> {
 fn declared_type(definition: &Definition) -> Option<FuncType> {
     match definition {
         Definition::Extern(function) => Some(function.ty.clone()),
+        // The graph does not call loop functions.
+        Definition::Prim(_) => None,
         Definition::Graph(function) => {
             let data = function.data();
             let body = data.scopes.get(function.body())?;

@@ -12,6 +12,7 @@ mod tests;
 use std::fmt;
 
 use super::{ExprId, Function, ScopeId};
+use crate::diagnostics::{Problem, Report};
 use crate::ir::{GlobalVar, IRModule};
 
 /// What a violation is about.
@@ -72,6 +73,18 @@ impl fmt::Display for VerifyErrors {
 }
 
 impl std::error::Error for VerifyErrors {}
+
+impl From<VerifyErrors> for Report {
+    /// One problem a violation, with the function it is in.
+    fn from(errors: VerifyErrors) -> Report {
+        let mut report = Report::new();
+        for FunctionErrors { global, function: _, errors } in errors.0 {
+            let place = global.map(|global| format!("{global}, ")).unwrap_or_default();
+            report.extend(errors.iter().map(|error| Problem::new(format!("{place}{error}"))));
+        }
+        report
+    }
+}
 
 /// Verifies one function. Globals are looked up in `module`; without one, any global may be used.
 ///

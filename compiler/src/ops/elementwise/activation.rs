@@ -9,7 +9,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
-use crate::ops::relation::{DTypes, broadcast};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// The type relation of a function from floats to floats with attributes.
@@ -212,7 +212,7 @@ fn infer_prelu(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let (x, slope) = (cx.tensor_of(0, DTypes::Numeric)?, cx.tensor_of(1, DTypes::Numeric)?);
     cx.same_dtype(0, 1)?;
     ensure!(
-        broadcast(&x.shape, &slope.shape)?[..] == x.shape[..],
+        cx.broadcasts_to(&slope.shape, &x.shape),
         "input `slope` is {slope}, which does not broadcast to input `x`, {x}; \
          a slope per channel has the shape (C, 1, 1)"
     );

@@ -4,11 +4,12 @@
 
 use std::iter;
 
+use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
-use crate::ops::relation::{DTypes, broadcast, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// The inputs of an operator of two arguments.
@@ -18,7 +19,7 @@ fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
     let (lhs, rhs) = (cx.tensor_of(0, dtypes)?, cx.tensor_of(1, dtypes)?);
     cx.same_dtype(0, 1)?;
-    result(broadcast(&lhs.shape, &rhs.shape)?, lhs.dtype)
+    cx.result(cx.broadcast(&lhs.shape, &rhs.shape)?, lhs.dtype)
 }
 
 /// Applies a function to the elements that broadcasting brings together, in the result's order.
@@ -133,22 +134,25 @@ fn int_floor_mod(a: i128, b: i128) -> Option<i128> {
 }
 
 /// Division of dimensions that truncates, where it is known to be what floor division yields.
-fn dim_divide(a: &Dim, b: &Dim) -> Option<Dim> {
+fn dim_divide(facts: &Facts, a: &Dim, b: &Dim) -> Option<Dim> {
     if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
         return a.checked_div(b).map(Dim::from);
     }
     let quotient = a.floor_div(b);
+    let zero = Dim::from(0i64);
+    let truncates =
+        facts.prove_le(&zero, a) == Some(true) && facts.prove_lt(&zero, b) == Some(true);
     // An exact quotient is the same however it is rounded.
-    (&quotient * b == *a).then_some(quotient)
+    (truncates || &quotient * b == *a).then_some(quotient)
 }
 
-fn dim_floor_mod(a: &Dim, b: &Dim) -> Option<Dim> {
+fn dim_floor_mod(_: &Facts, a: &Dim, b: &Dim) -> Option<Dim> {
     (b.as_const() != Some(0)).then(|| a.modulo(b))
 }
 
 binary! {
     /// `lhs + rhs`.
-    ADD = "add", "sum", Numeric, |a, b| a + b, |a, b| Some(a + b), dims: |a, b| Some(a + b);
+    ADD = "add", "sum", Numeric, |a, b| a + b, |a, b| Some(a + b), dims: |_, a, b| Some(a + b);
     /// Bits set in both.
     BITWISE_AND = "bitwise_and", "bits set in both", Int, no_floats, |a, b| Some(a & b);
     /// Bits set in either.
@@ -173,15 +177,15 @@ binary! {
     LOGICAL_XOR = "logical_xor", "true where exactly one is", Bool, no_floats, |a, b| Some(a ^ b);
     /// The greater; NaN where either is.
     MAXIMUM = "maximum", "the greater", Numeric, maximum, |a, b| Some(a.max(b)),
-        dims: |a, b| Some(a.maximum(b));
+        dims: |_, a, b| Some(a.maximum(b));
     /// The smaller; NaN where either is.
     MINIMUM = "minimum", "the smaller", Numeric, minimum, |a, b| Some(a.min(b)),
-        dims: |a, b| Some(a.minimum(b));
+        dims: |_, a, b| Some(a.minimum(b));
     /// The remainder that has the dividend's sign, as C's `fmod`: ONNX `Mod` with `fmod = 1`.
     MOD = "mod", "remainder of the dividend's sign", Numeric, |a, b| a % b, |a, b| a.checked_rem(b);
     /// `lhs · rhs`.
     MULTIPLY = "multiply", "product", Numeric, |a, b| a * b, |a, b| Some(a.wrapping_mul(b)),
-        dims: |a, b| Some(a * b);
+        dims: |_, a, b| Some(a * b);
     /// `lhs` to the power of `rhs`. Of integers not defined for zero to a negative power.
     POWER = "power", "power", Numeric, f64::powf, int_power;
     /// `lhs / 2^rhs`, rounded down: ONNX `BitShift` with `RIGHT`.
@@ -189,5 +193,5 @@ binary! {
         |a, b| Some(a >> u32::try_from(b).unwrap_or(127).min(127));
     /// `lhs - rhs`.
     SUBTRACT = "subtract", "difference", Numeric, |a, b| a - b, |a, b| Some(a - b),
-        dims: |a, b| Some(a - b);
+        dims: |_, a, b| Some(a - b);
 }

@@ -7,14 +7,14 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Type};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::{DTypes, broadcast, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
     let (lhs, rhs) = (cx.tensor_of(0, dtypes)?, cx.tensor_of(1, dtypes)?);
     cx.same_dtype(0, 1)?;
-    result(broadcast(&lhs.shape, &rhs.shape)?, DType::Bool)
+    cx.result(cx.broadcast(&lhs.shape, &rhs.shape)?, DType::Bool)
 }
 
 fn eval(
@@ -90,7 +90,7 @@ macro_rules! classifications {
 
 fn infer_class(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
-    result(cx.tensor_of(0, DTypes::Float)?.shape.iter().cloned(), DType::Bool)
+    cx.result(cx.tensor_of(0, DTypes::Float)?.shape.iter().cloned(), DType::Bool)
 }
 
 classifications! {

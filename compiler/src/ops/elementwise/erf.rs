@@ -31,14 +31,14 @@ mod tests {
 
     #[test]
     fn agrees_with_tabulated_values() {
-        // Abramowitz and Stegun, table 7.1, and values of glibc's `erf`.
+        // Values of glibc's `erf`.
         let table = [
             (0.5, 0.520_499_877_813_046_5),
             (1.0, 0.842_700_792_949_714_9),
             (2.0, 0.995_322_265_018_952_7),
             (-3.5, -0.999_999_256_901_627_6),
             (1e-10, 1.128_379_167_095_512_6e-10),
-            (5.5, 0.999_999_999_999_992_6),
+            (5.5, 0.999_999_999_999_992_7),
         ];
         for (x, expected) in table {
             let found = erf(x);

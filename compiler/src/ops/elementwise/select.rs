@@ -2,9 +2,9 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, Type};
+use crate::ir::{Attrs, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
-use crate::ops::relation::{DTypes, broadcast, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// `x` where the condition is true, else `y`; all three broadcast.
@@ -22,8 +22,8 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let condition = cx.tensor_of(0, DTypes::Bool)?;
     let (x, y) = (cx.tensor(1)?, cx.tensor(2)?);
     cx.same_dtype(1, 2)?;
-    let chosen = Shape::new(broadcast(&x.shape, &y.shape)?);
-    result(broadcast(&condition.shape, &chosen)?, x.dtype)
+    let chosen = cx.broadcast(&x.shape, &y.shape)?;
+    cx.result(cx.broadcast(&condition.shape, &chosen)?, x.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

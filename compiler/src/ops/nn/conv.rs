@@ -11,7 +11,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Shape, TensorType, Type};
 use crate::ops::eval::{EvalCx, floats, num_elements};
-use crate::ops::relation::{DTypes, at_least, result};
+use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// Attributes that describe a convolution of any number of spatial axes.
@@ -132,7 +132,7 @@ fn infer<A: ConvAttrs>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     };
     let (outputs, inputs) = (kernel[0], kernel[1]);
     ensure!(
-        inputs.checked_mul(groups).map(Dim::from).as_ref() == Some(&x.shape[1]),
+        inputs.checked_mul(groups).is_some_and(|total| cx.same(&Dim::from(total), &x.shape[1])),
         "input `weight`, which is {weight}, takes {inputs} channels in each of {groups} groups, \
          but input `x`, which is {x}, has {} channels",
         x.shape[1]
@@ -161,7 +161,7 @@ fn infer<A: ConvAttrs>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         );
         dims.push(windows);
     }
-    result(dims, x.dtype)
+    cx.result(dims, x.dtype)
 }
 
 fn eval<A: ConvAttrs>(

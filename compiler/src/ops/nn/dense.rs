@@ -4,7 +4,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::{DTypes, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// `x (…, K)` times the transpose of `weight (N, K)`, which is `(…, N)`.
@@ -26,12 +26,12 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         bail!("input `x` must have dimensions (…, K), but it is {x}");
     };
     ensure!(
-        *inner == weight.shape[1],
+        cx.same(inner, &weight.shape[1]),
         "input `weight`, which is {weight}, takes vectors of {}, \
          but the innermost extent of input `x`, which is {x}, is {inner}",
         weight.shape[1]
     );
-    result(outer.iter().chain([&weight.shape[0]]).cloned(), x.dtype)
+    cx.result(outer.iter().chain([&weight.shape[0]]).cloned(), x.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

@@ -6,7 +6,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, num_elements};
-use crate::ops::relation::{DTypes, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// The mean of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
@@ -41,7 +41,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         "input `x`, which is {x}, has no elements to pool"
     );
     let one = Dim::from(1i64);
-    result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
+    cx.result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
 }
 
 fn eval(

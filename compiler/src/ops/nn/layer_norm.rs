@@ -6,7 +6,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
-use crate::ops::relation::{DTypes, broadcast};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// Attributes of `nn.layer_norm`.
@@ -39,7 +39,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         let Some(factor) = cx.optional_tensor(index)? else { continue };
         cx.same_dtype(0, index)?;
         ensure!(
-            broadcast(&x.shape, &factor.shape)?[..] == x.shape[..],
+            cx.broadcasts_to(&factor.shape, &x.shape),
             "input `{}` is {factor}, which does not broadcast to input `x`, {x}",
             cx.input_name(index)
         );

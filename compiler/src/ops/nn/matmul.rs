@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ir::{Attrs, TensorType, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
-use crate::ops::relation::{DTypes, broadcast, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// Attributes of `nn.matmul`.
@@ -60,18 +60,15 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         (None, k) => (None, k),
         (Some(k), n) => (Some(n), k),
     };
-    if k != k_of_b {
-        let known = k.as_const().is_some() && k_of_b.as_const().is_some();
-        let relation = if known { "differ" } else { "may differ" };
-        bail!(
-            "inputs `a`, {a}, and `b`, {b}, cannot be multiplied: \
-             the inner extents {k} and {k_of_b} {relation}"
-        );
-    }
-    let batch =
-        |ty: &TensorType| Shape::new(ty.shape[..ty.shape.rank().saturating_sub(2)].iter().cloned());
-    let batch = broadcast(&batch(a), &batch(b))?;
-    result(batch.into_iter().chain(m).chain(n), a.dtype)
+    ensure!(
+        cx.same(&k, &k_of_b),
+        "inputs `a`, {a}, and `b`, {b}, cannot be multiplied: \
+         the inner extents {k} and {k_of_b} {}",
+        cx.differ(&k, &k_of_b)
+    );
+    let outer = |ty: &TensorType| ty.shape[..ty.shape.rank().saturating_sub(2)].to_vec();
+    let batch = cx.broadcast(&outer(a), &outer(b))?;
+    cx.result(batch.into_iter().chain(m).chain(n), a.dtype)
 }
 
 /// Extents of the stacked matrices of an argument, and the strides of the axes in memory.

@@ -6,7 +6,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, dense_strides, floats, ints, num_elements};
-use crate::ops::relation::result;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// What is put around a tensor.
@@ -96,7 +95,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         );
         dims.push(padded);
     }
-    result(dims, x.dtype)
+    cx.result(dims, x.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

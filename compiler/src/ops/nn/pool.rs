@@ -10,7 +10,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Type};
 use crate::ops::eval::{EvalCx, num_elements};
-use crate::ops::relation::{DTypes, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// Attributes that describe a pool of any number of spatial axes.
@@ -154,7 +154,7 @@ fn infer<A: PoolAttrs>(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeErr
         );
         dims.push(windows);
     }
-    result(dims, x.dtype)
+    cx.result(dims, x.dtype)
 }
 
 /// Calls `visit` with each element of each window: the place of the window in the result and the

@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Shape, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets, pick};
-use crate::ops::relation::{broadcast, result};
+
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 
 /// Attributes of `broadcast_to`.
@@ -29,10 +29,10 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let x = cx.tensor(0)?;
     let to = Shape::new(attrs.shape);
     ensure!(
-        broadcast(&x.shape, &to)?[..] == to[..],
-        "input `x`, which is {x}, does not broadcast to the smaller shape {to}"
+        cx.broadcasts_to(&x.shape, &to),
+        "input `x`, which is {x}, does not broadcast to the shape {to}"
     );
-    result(to.iter().cloned(), x.dtype)
+    cx.result(to.iter().cloned(), x.dtype)
 }
 
 fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {

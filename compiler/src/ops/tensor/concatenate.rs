@@ -6,7 +6,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, floats, ints};
-use crate::ops::relation::{equal_but_for_axis, result};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// Attributes of `concatenate`.
@@ -36,10 +35,18 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     for index in 1..cx.args.len() {
         let next = cx.tensor(index)?;
         cx.same_dtype(0, index)?;
-        equal_but_for_axis(first, next, axis, &format!("input `{}`", cx.input_name(index)))?;
+        let same = next.shape.rank() == first.shape.rank()
+            && (first.shape.iter().zip(next.shape.iter()).enumerate())
+                .all(|(at, (a, b))| at == axis || cx.same(a, b));
+        ensure!(
+            same,
+            "input `{}` is {next}, which must equal {first}, the first, in every dimension \
+             but dimension {axis}",
+            cx.input_name(index)
+        );
         dims[axis] = &dims[axis] + &next.shape[axis];
     }
-    result(dims, first.dtype)
+    cx.result(dims, first.dtype)
 }
 
 /// Only of vectors: shapes are put together so, and matrices of them are not met.

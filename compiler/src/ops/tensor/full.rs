@@ -6,7 +6,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, pick};
-use crate::ops::relation::result;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// Attributes of `full`.
@@ -27,7 +26,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: FullAttrs = cx.attrs()?;
     let fill = cx.tensor(0)?;
     ensure!(fill.shape.rank() == 0, "input `fill_value` must be a scalar, but it is {fill}");
-    result(attrs.shape, fill.dtype)
+    cx.result(attrs.shape, fill.dtype)
 }
 
 fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {

@@ -6,7 +6,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type, normalize_axis};
 use crate::ops::eval::{EvalCx, num_elements, pick};
-use crate::ops::relation::{DTypes, at_least, result};
+use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
 /// Attributes of `one_hot`.
@@ -51,7 +51,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     };
     let mut dims = indices.shape.to_vec();
     dims.insert(axis, Dim::from(attrs.depth));
-    result(dims, on.dtype)
+    cx.result(dims, on.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

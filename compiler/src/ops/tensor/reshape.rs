@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Shape, Type, normalize_axis};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::{is_one, result};
+use crate::ops::relation::is_one;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 
 /// Attributes of `reshape`.
@@ -69,26 +69,18 @@ fn infer_reshape(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: ReshapeAttrs = cx.attrs()?;
     let x = cx.tensor(0)?;
     let newshape = Shape::new(attrs.newshape);
-    let ty = result(newshape.iter().cloned(), x.dtype)?;
+    let ty = cx.result(newshape.iter().cloned(), x.dtype)?;
     let (before, after) = (x.shape.num_elements(), newshape.num_elements());
-    if before == after && !before.is_poison() {
-        return Ok(ty);
-    }
-    // A product that leaves 64 bits, or one with a zero among symbols, is no proof of anything.
-    let zero = |shape: &[Dim]| shape.iter().any(|d| d.as_const() == Some(0));
-    if zero(&x.shape) && zero(&newshape) {
-        return Ok(ty);
-    }
-    if before.as_const().is_some() && after.as_const().is_some() {
-        bail!(
-            "input `x` is {x} with {before} elements, \
-             which cannot take the shape {newshape} with {after}"
-        );
-    }
-    bail!(
-        "input `x` is {x} with {before} elements; that {newshape} has as many, {after}, \
-         cannot be proved; pin the symbolic dimensions to numbers"
-    )
+    // A product with a zero is zero, even if others of its factors leave 64 bits.
+    let empty = |shape: &[Dim]| shape.iter().any(|d| d.as_const() == Some(0));
+    let same = cx.same(&before, &after) || (empty(&x.shape) && empty(&newshape));
+    ensure!(
+        same,
+        "input `x` is {x} and cannot take the shape {newshape}: \
+         the numbers of elements {before} and {after} {}",
+        cx.differ(&before, &after)
+    );
+    Ok(ty)
 }
 
 fn infer_squeeze(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -107,7 +99,7 @@ fn infer_squeeze(cx: &InferCx<'_>) -> Result<Type, TypeError> {
             dims.push(dim.clone());
         }
     }
-    result(dims, x.dtype)
+    cx.result(dims, x.dtype)
 }
 
 fn infer_expand_dims(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -124,7 +116,7 @@ fn infer_expand_dims(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     }
     let mut old = x.shape.iter();
     let one = Dim::from(1i64);
-    result(
+    cx.result(
         new.iter().filter_map(|&new| if new { Some(&one) } else { old.next() }).cloned(),
         x.dtype,
     )

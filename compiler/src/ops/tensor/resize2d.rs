@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::{DTypes, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// How an element between the places of the argument is found.
@@ -162,7 +162,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         );
     }
     let [height, width] = attrs.size;
-    result([x.shape[0].clone(), x.shape[1].clone(), height, width], x.dtype)
+    cx.result([x.shape[0].clone(), x.shape[1].clone(), height, width], x.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

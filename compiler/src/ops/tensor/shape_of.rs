@@ -7,7 +7,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{DType, Dim, Type};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::result;
 use crate::ops::{InferCx, OpDef, values};
 
 /// Attributes of `shape_of` and `ndarray_size`.
@@ -53,7 +52,7 @@ fn infer(cx: &InferCx<'_>, shape: fn(&[Dim]) -> Vec<Dim>) -> Result<Type, TypeEr
         "attribute `dtype` must be an integer type of at least 8 bits, but it is {}",
         attrs.dtype
     );
-    result(shape(&cx.tensor(0)?.shape), attrs.dtype)
+    cx.result(shape(&cx.tensor(0)?.shape), attrs.dtype)
 }
 
 fn extents(cx: &InferCx<'_>, f: fn(&[Dim]) -> Vec<Dim>) -> Option<Vec<Dim>> {

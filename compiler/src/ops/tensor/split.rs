@@ -7,7 +7,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
-use crate::ops::relation::result;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// Attributes of `split`.
@@ -32,8 +31,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let total = attrs.sections.iter().try_fold(0i64, |total, &section| total.checked_add(section));
     ensure!(
         attrs.sections.iter().all(|&section| section >= 0)
-            && total.is_some()
-            && x.shape[axis].as_const() == total,
+            && total.is_some_and(|total| cx.same(&x.shape[axis], &Dim::from(total))),
         "attribute `sections` {:?} must add up to {}, the extent of axis {} of input `x`, \
          which is {x}",
         attrs.sections,
@@ -44,7 +42,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     for &section in &attrs.sections {
         let mut dims = x.shape.to_vec();
         dims[axis] = Dim::from(section);
-        pieces.push(result(dims, x.dtype)?);
+        pieces.push(cx.result(dims, x.dtype)?);
     }
     Ok(Type::tuple(pieces))
 }

@@ -8,7 +8,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
-use crate::ops::relation::result;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 
 /// An end from which on it means "to the end", whatever the extent.
@@ -129,7 +128,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let axes: Vec<usize> =
         attrs.axes.iter().map(|&axis| cx.axis(0, axis)).collect::<Result<_, _>>()?;
     let ranges = ranges(&attrs, x.shape.rank(), &axes);
-    result(x.shape.iter().zip(ranges).map(|(dim, range)| range.len(dim)), x.dtype)
+    cx.result(x.shape.iter().zip(ranges).map(|(dim, range)| range.len(dim)), x.dtype)
 }
 
 /// Only of vectors, as shapes are.

@@ -6,7 +6,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
-use crate::ops::relation::{DTypes, result};
+use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// What `take` does with an index that is not within the axis.
@@ -63,7 +63,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
     let axis = cx.axis(0, attrs.axis)?;
     let (before, after) = (&x.shape[..axis], &x.shape[axis + 1..]);
-    result(before.iter().chain(indices.shape.iter()).chain(after).cloned(), x.dtype)
+    cx.result(before.iter().chain(indices.shape.iter()).chain(after).cloned(), x.dtype)
 }
 
 /// Only of vectors, as shapes are; the indices must be numbers.

@@ -7,7 +7,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Type};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
-use crate::ops::relation::result;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// Attributes of `transpose`.
@@ -36,7 +35,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     for &axis in &attrs.axes {
         dims.push(x.shape[cx.axis(0, axis)?].clone());
     }
-    result(dims, x.dtype)
+    cx.result(dims, x.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

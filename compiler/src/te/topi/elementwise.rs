@@ -171,10 +171,11 @@ fn binary(
     body: impl FnOnce(DType, PrimExpr, PrimExpr) -> Result<PrimExpr, ComputeError>,
 ) -> Stages {
     let (lhs, rhs) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, _) = cx.result();
     let mut error = None;
     let stages = cx.element(|dag, index| {
-        let a = dag.at(lhs, &broadcast(dag.shape(lhs), index));
-        let b = dag.at(rhs, &broadcast(dag.shape(rhs), index));
+        let a = dag.at(lhs, &broadcast(dag.shape(lhs), &shape, index));
+        let b = dag.at(rhs, &broadcast(dag.shape(rhs), &shape, index));
         let dtype = dag.dtype(lhs);
         body(dtype, a, b).unwrap_or_else(|e| {
             error = Some(e);
@@ -201,8 +202,9 @@ fn power(cx: &mut Compute<'_>) -> Stages {
 
 fn choose(cx: &mut Compute<'_>) -> Stages {
     let (cond, yes, no) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, _) = cx.result();
     cx.element(|dag, index| {
-        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), index));
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
         let (cond, yes, no) = (at(cond), at(yes), at(no));
         PrimExpr::select(cond, yes, no)
     })

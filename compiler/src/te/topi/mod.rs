@@ -93,12 +93,14 @@ impl Compute<'_> {
     }
 }
 
-/// The index into a tensor that is broadcast, in numpy's manner, to a result of that index.
-fn broadcast(shape: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
+/// The index into a tensor that is broadcast, in numpy's manner, to a result of those extents and
+/// that index. An axis that is not repeated keeps its index, even if it has one element.
+fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
     let skip = index.len() - shape.len().min(index.len());
     shape
         .iter()
+        .zip(&result[skip..])
         .zip(&index[skip..])
-        .map(|(&extent, i)| if extent == 1 { PrimExpr::index(0) } else { i.clone() })
+        .map(|((&extent, &to), i)| if extent == to { i.clone() } else { PrimExpr::index(0) })
         .collect()
 }

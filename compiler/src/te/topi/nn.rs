@@ -98,9 +98,9 @@ fn matmul(cx: &mut Compute<'_>) -> Stages {
     let stage =
         cx.dag.reduce(cx.op.name, &shape, dtype, BinaryOp::Add, init, &[k], |dag, index, by| {
             let (outer, inner) = index.split_at(batch);
-            let at = |shape: &[i64], row: Option<&PrimExpr>, column: Option<&PrimExpr>| {
+            let at = |own: &[i64], row: Option<&PrimExpr>, column: Option<&PrimExpr>| {
                 let matrix = usize::from(row.is_some()) + usize::from(column.is_some());
-                let mut at = broadcast(&shape[..shape.len() - matrix], outer);
+                let mut at = broadcast(&own[..own.len() - matrix], &shape[..batch], outer);
                 at.extend(row.into_iter().chain(column).cloned());
                 at
             };

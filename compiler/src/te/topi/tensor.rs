@@ -100,7 +100,8 @@ fn transpose(cx: &mut Compute<'_>) -> Stages {
 
 fn broadcast_to(cx: &mut Compute<'_>) -> Stages {
     let x = cx.arg(0)?;
-    cx.element(|dag, index| dag.at(x, &broadcast(dag.shape(x), index)))
+    let (shape, _) = cx.result();
+    cx.element(|dag, index| dag.at(x, &broadcast(dag.shape(x), &shape, index)))
 }
 
 fn concatenate(cx: &mut Compute<'_>) -> Stages {

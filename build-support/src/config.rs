@@ -1,0 +1,371 @@
+//! The options of one model, and the way from them to files and directives.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use niello::bindings::WeightsPlacement;
+use niello::codegen::object::text_bytes;
+use niello::diagnostics::{Problem, Report};
+use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
+use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL};
+use niello::target::Target;
+
+use crate::cargo::{Directives, Environment};
+use crate::{Errors, log};
+
+/// Where a model's weights go.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Weights {
+    /// Into the binary.
+    #[default]
+    Embed,
+    /// Into a file, relative to `OUT_DIR`. The program maps or reads it and hands the bytes to
+    /// `Model::with_weights`.
+    External(PathBuf),
+}
+
+/// The options of one model; [`configure`](crate::configure) makes them.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is compiled before `try_compile` is called"]
+pub struct Config {
+    model: PathBuf,
+    options: CompileOptions,
+    target_cpu: Option<String>,
+    weights: Weights,
+    out_dir: Option<PathBuf>,
+    runtime: Option<String>,
+    emit_rerun: bool,
+}
+
+/// What a compilation has left behind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Artifacts {
+    /// The model's name: what `include_model!` takes.
+    pub name: String,
+    /// The Rust bindings.
+    pub bindings: PathBuf,
+    /// The static archives that the bindings link.
+    pub archives: Vec<PathBuf>,
+    /// The weights, if they are external.
+    pub weights: Option<PathBuf>,
+    /// Files beside the model that hold some of its constants.
+    pub external_data: Vec<PathBuf>,
+    /// The full report.
+    pub log: PathBuf,
+    /// Whether the bindings are a stub without code.
+    pub stub: bool,
+    /// Bytes of memory that the kernels work in.
+    pub workspace_bytes: u64,
+    /// Bytes of weights.
+    pub weight_bytes: u64,
+    /// Bytes of machine code.
+    pub code_bytes: u64,
+    /// Multiply-accumulate operations of one run.
+    pub macs: u64,
+}
+
+impl Config {
+    pub(crate) fn new(model: PathBuf) -> Self {
+        Config {
+            model,
+            // The target is read when the compilation starts.
+            options: CompileOptions::new(Target::host()),
+            target_cpu: None,
+            weights: Weights::Embed,
+            out_dir: None,
+            runtime: None,
+            emit_rerun: true,
+        }
+    }
+
+    /// The model's name, by which it is included; the stem of its file unless given.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// Pins the symbolic dimension that the model calls `name`.
+    pub fn dim(mut self, name: impl Into<String>, size: u64) -> Self {
+        self.options.dims.insert(name.into(), size);
+        self
+    }
+
+    /// Gives an input its whole shape, where its dimensions have no names.
+    pub fn input_shape(
+        mut self,
+        input: impl Into<String>,
+        shape: impl IntoIterator<Item = u64>,
+    ) -> Self {
+        self.options.input_shapes.insert(input.into(), shape.into_iter().collect());
+        self
+    }
+
+    /// The optimisation level, 0 to 4; 3 unless given. It does not follow Cargo's profile: models
+    /// are fast in debug builds as well.
+    pub fn opt_level(mut self, level: u8) -> Self {
+        self.options.opt_level = level;
+        self
+    }
+
+    /// Leaves a pass out, by its name.
+    pub fn disable_pass(mut self, pass: impl Into<String>) -> Self {
+        self.options.disabled_passes.push(pass.into());
+        self
+    }
+
+    /// The CPU to compile for, such as `x86-64-v3`; the program runs on no lesser one. Unless given,
+    /// code uses what Cargo's target has: the baseline, or what `RUSTFLAGS` add to it.
+    pub fn target_cpu(mut self, cpu: impl Into<String>) -> Self {
+        self.target_cpu = Some(cpu.into());
+        self
+    }
+
+    /// The code generator; C unless given.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.options.backend = backend;
+        self
+    }
+
+    /// Where the weights go; into the binary unless given.
+    pub fn weights(mut self, weights: Weights) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// The folder to write to; `OUT_DIR` unless given.
+    pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.out_dir = Some(folder.into());
+        self
+    }
+
+    /// The path by which the program names the runtime crate; `::niello_runtime` unless given.
+    pub fn runtime_path(mut self, path: impl Into<String>) -> Self {
+        self.runtime = Some(path.into());
+        self
+    }
+
+    /// Whether to tell Cargo when to run the build script again; on unless given.
+    ///
+    /// With the first such directive Cargo stops watching the whole package. A build script that
+    /// has inputs of its own names them, or turns this off.
+    pub fn emit_rerun(mut self, emit: bool) -> Self {
+        self.emit_rerun = emit;
+        self
+    }
+
+    /// Compiles the model, writes its files and tells Cargo what it must know.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the model, the options or the environment, in one go.
+    pub fn try_compile(&self) -> Result<Artifacts, Errors> {
+        self.try_compile_with(niello::compile::compile_file)
+    }
+
+    /// As [`try_compile`](Self::try_compile) with `compile` in the place of niello's own compiler:
+    /// for tools that make or change models themselves.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn try_compile_with(
+        &self,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+    ) -> Result<Artifacts, Errors> {
+        let mut directives = Directives::default();
+        let result = self.run(&mut Environment::of_process(), &mut directives, compile);
+        if result.is_ok() {
+            // Cargo reads what a build script prints; without a reader there is nothing to do.
+            let _ = std::io::stdout().write_all(directives.text().as_bytes());
+        }
+        result
+    }
+
+    /// Reads the environment, compiles, writes the files.
+    ///
+    /// ```text
+    /// $OUT_DIR
+    /// ├── digits.rs                                      include_model!("digits")
+    /// ├── digits.log                                     the full report, also of a failure
+    /// ├── digits.weights                                 weights, if they are external
+    /// ├── libniello_app_0_1_0_digits_<hash>.a            code
+    /// └── libniello_app_0_1_0_digits_<hash>_weights.a    weights, if they are embedded
+    /// ```
+    pub(crate) fn run(
+        &self,
+        environment: &mut Environment<'_>,
+        directives: &mut Directives,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+    ) -> Result<Artifacts, Errors> {
+        let in_build_script = environment.is_build_script();
+        let out_dir = self.out_dir.clone().or_else(|| {
+            environment.cargo("OUT_DIR").filter(|_| in_build_script).map(PathBuf::from)
+        });
+        let mut report = Report::new();
+        let options = self.effective_options(environment, &mut report);
+        if out_dir.is_none() {
+            report.push(
+                Problem::new("there is no folder to write to, as this is not a build script")
+                    .help("give one: `.out_dir(folder)`"),
+            );
+        }
+        let result = match &out_dir {
+            Some(folder) if report.is_empty() => {
+                self.compile_into(folder, in_build_script, &options, compile)
+            }
+            _ => Err(report),
+        };
+        match result {
+            Ok(artifacts) => {
+                if self.emit_rerun {
+                    directives.rerun_if_changed(&self.model);
+                    let external = &artifacts.external_data;
+                    external.iter().for_each(|file| directives.rerun_if_changed(file));
+                    environment.watched().for_each(|name| directives.rerun_if_env_changed(name));
+                }
+                if let (false, Some(folder)) = (options.stub, &out_dir) {
+                    directives.link_search(folder);
+                }
+                Ok(artifacts)
+            }
+            Err(report) => {
+                let log = out_dir.and_then(|folder| {
+                    let path = folder.join(format!("{}.log", self.log_stem()));
+                    let text = log::failure(&self.model, &options, &report);
+                    // The problems are told in any case; that the log failed as well is not one of
+                    // the model's.
+                    write_if_changed(&path, &[Cow::Borrowed(text.as_bytes())]).ok()?;
+                    Some(path)
+                });
+                Err(Errors { model: self.model.clone(), report, log, in_build_script })
+            }
+        }
+    }
+
+    /// Compiles the model and writes its files into `folder`.
+    fn compile_into(
+        &self,
+        folder: &Path,
+        in_build_script: bool,
+        options: &CompileOptions,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+    ) -> Result<Artifacts, Report> {
+        let model = compile(&self.model, options)?;
+        if in_build_script {
+            claim(folder, &model.name, &self.model)?;
+        }
+        let mut package_options = PackageOptions::for_triple(&options.target.triple);
+        package_options.bindings.stub = options.stub;
+        if let Some(runtime) = &self.runtime {
+            package_options.bindings.runtime.clone_from(runtime);
+        }
+        if let Weights::External(file) = &self.weights {
+            package_options.bindings.weights = WeightsPlacement::External;
+            package_options.weights_file = Some(file.clone());
+        }
+        let package = write_package(&model, folder, &package_options)?;
+
+        let log = folder.join(format!("{}.log", model.name));
+        let text = log::success(&self.model, options, &model, &package);
+        write_if_changed(&log, &[Cow::Borrowed(text.as_bytes())]).map_err(|error| {
+            Problem::new(format!("`{}` cannot be written: {error}", log.display()))
+        })?;
+        let mut code_bytes = 0;
+        for object in &model.objects {
+            code_bytes += text_bytes(object)?;
+        }
+        Ok(Artifacts {
+            name: model.name,
+            bindings: package.bindings,
+            archives: package.archives,
+            weights: package.weights,
+            external_data: model.external_data,
+            log,
+            stub: options.stub,
+            workspace_bytes: model.workspace_bytes,
+            weight_bytes: model.weights.len() as u64,
+            code_bytes,
+            macs: model.macs,
+        })
+    }
+
+    /// The builder's options with what the environment says; problems go into `report`.
+    fn effective_options(
+        &self,
+        environment: &mut Environment<'_>,
+        report: &mut Report,
+    ) -> CompileOptions {
+        let mut options = self.options.clone();
+        options.package = environment.cargo("CARGO_PKG_NAME").unwrap_or_default();
+        options.version = environment.cargo("CARGO_PKG_VERSION").unwrap_or_default();
+        let jobs = environment.cargo("NUM_JOBS").and_then(|jobs| jobs.parse().ok());
+        options.jobs = jobs.unwrap_or(1).max(1);
+
+        if environment.is_build_script() {
+            match Target::from_cargo_env(|name| environment.cargo(name)) {
+                Ok(target) => options.target = target,
+                Err(error) => report.push(Problem::new(error.to_string())),
+            }
+        }
+        let cpu = environment.user("NIELLO_TARGET_CPU").or_else(|| self.target_cpu.clone());
+        if let Some(cpu) = cpu {
+            match options.target.clone().with_cpu(&cpu) {
+                Ok(target) => options.target = target,
+                Err(error) => report.push(Problem::new(error.to_string())),
+            }
+        }
+        if let Some(name) = environment.user("NIELLO_BACKEND") {
+            match name.parse() {
+                Ok(backend) => options.backend = backend,
+                Err(error) => report.push(Problem::new(format!("NIELLO_BACKEND: {error}"))),
+            }
+        }
+        let level = environment.user("NIELLO_OPT_LEVEL");
+        let level_text = level.unwrap_or_else(|| options.opt_level.to_string());
+        match level_text.parse() {
+            Ok(level) if level <= MAX_OPT_LEVEL => options.opt_level = level,
+            _ => report.push(Problem::new(format!(
+                "`{level_text}` is not an optimisation level; they are 0 to {MAX_OPT_LEVEL}"
+            ))),
+        }
+        let on_docs_rs = environment.user("DOCS_RS").is_some();
+        options.stub = match environment.user("NIELLO_STUB").as_deref() {
+            Some("1" | "true") => true,
+            Some("0" | "false") => false,
+            None | Some("") => on_docs_rs,
+            Some(other) => {
+                report.push(Problem::new(format!("NIELLO_STUB is `{other}`; it can be 0 or 1")));
+                false
+            }
+        };
+        options
+    }
+
+    /// Stem of the log's file name when there may be no compiled model.
+    fn log_stem(&self) -> String {
+        let name = self.options.name.as_deref().map(Path::new).unwrap_or(&self.model);
+        let stem = if self.options.name.is_some() { name.file_name() } else { name.file_stem() };
+        stem.map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
+    }
+}
+
+/// Models that this build script has compiled: bindings file and model.
+static COMPILED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
+
+/// Makes sure that no two models of a build script have the same name: the bindings of the second
+/// would replace those of the first without a word.
+fn claim(folder: &Path, name: &str, model: &Path) -> Result<(), Problem> {
+    let mut compiled = COMPILED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    match compiled.insert(folder.join(name), model.to_owned()) {
+        None => Ok(()),
+        Some(other) => Err(Problem::new(format!(
+            "this build script has compiled a model of the name `{name}` already: `{}`",
+            other.display()
+        ))
+        .help("give one of them another name: `.name(\"other\")`")),
+    }
+}

@@ -1,0 +1,288 @@
+//! Builds and runs real packages that use build-support as a stranger would.
+//!
+//! The packages are in `packages/`. They are copied to a folder of Cargo's for tests and form a
+//! workspace there, so that everything they share is built once. Most models are a few lines of C
+//! by hand: what is tested here is all that stands between compiled code and a program. The package
+//! `real` goes the whole way, from ONNX.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use niello_build::niello::ir::{Constant, DType};
+use niello_build::niello::onnx::{ModelBuilder, ModelDim};
+use object::{Object, ObjectSymbol};
+
+/// Copies the packages, once for all tests, and returns the workspace's folder.
+fn workspace() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("downstream");
+        let packages = here.join("tests/packages");
+        let root = here.parent().expect("the crate is a folder of the repository");
+        for entry in fs::read_dir(packages).unwrap() {
+            let from = entry.unwrap().path();
+            let name = from.file_name().unwrap().to_str().unwrap().to_owned();
+            let copies: &[&str] = match name.as_str() {
+                "lints" => &["2018", "2021", "2024"],
+                "versioned" => &["1", "2"],
+                _ => {
+                    copy(&from, &folder.join(name), root, "");
+                    continue;
+                }
+            };
+            for copy_of in copies {
+                copy(&from, &folder.join(format!("{name}-{copy_of}")), root, copy_of);
+            }
+        }
+        for (path, model) in onnx_models() {
+            write(&folder.join(path), &model.to_bytes());
+        }
+        // The same dependencies as the repository's, so that nothing has to be fetched.
+        write(&folder.join("Cargo.lock"), fs::read(root.join("Cargo.lock")).unwrap());
+        folder
+    })
+}
+
+/// Copies a file or folder with the placeholders filled in; files that are equal are left alone.
+fn copy(from: &Path, to: &Path, root: &Path, variant: &str) {
+    if from.is_dir() {
+        for entry in fs::read_dir(from).unwrap() {
+            let from = entry.unwrap().path();
+            copy(&from, &to.join(from.file_name().unwrap()), root, variant);
+        }
+        return;
+    }
+    let text = fs::read_to_string(from)
+        .unwrap()
+        .replace("@ROOT@", &root.display().to_string().replace('\\', "/"))
+        .replace("@EDITION@", variant)
+        .replace("@VERSION@", variant);
+    let to =
+        if from.extension().is_some_and(|e| e == "in") { to.with_extension("") } else { to.into() };
+    write(&to, text);
+}
+
+fn write(path: &Path, contents: impl AsRef<[u8]>) {
+    if fs::read(path).is_ok_and(|old| old == contents.as_ref()) {
+        return;
+    }
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, contents).unwrap();
+}
+
+/// ONNX models of the packages, and where they go.
+fn onnx_models() -> [(&'static str, ModelBuilder); 3] {
+    let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
+    let affine = ModelBuilder::new(13)
+        .input("x:0", DType::F32, &[3])
+        .initializer("scale", &floats(&[3], &[2.0, 3.0, 4.0]))
+        .initializer("shift", &floats(&[], &[0.5]))
+        .node("Mul", &["x:0", "scale"], &["scaled"], &[])
+        .node("Add", &["scaled", "shift"], &["type"], &[])
+        .output("type", DType::F32, &[3]);
+    let dense = ModelBuilder::new(13)
+        .input("12", DType::F32, &[ModelDim::from("batch"), 2.into()])
+        .initializer("w", &floats(&[2, 3], &[1.0, 2.0, 3.0, -4.0, 5.0, -6.0]))
+        .node("MatMul", &["12", "w"], &["product"], &[])
+        .node("Relu", &["product"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::from("batch"), 3.into()]);
+    let unknown = ModelBuilder::new(13)
+        .input("x", DType::F32, &[3])
+        .node("Frobnicate", &["x"], &["t"], &[])
+        .node("Transmogrify", &["t"], &["y"], &[])
+        .output("y", DType::F32, &[3]);
+    [
+        ("real/models/affine.onnx", affine),
+        ("real/models/dense.onnx", dense),
+        ("unsupported/unknown.onnx", unknown),
+    ]
+}
+
+/// Runs Cargo in the workspace.
+fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).arg("--offline").current_dir(workspace());
+    // What the outer Cargo has set for this test does not concern the packages.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("CARGO_") || name.starts_with("NIELLO_") || name == "RUSTFLAGS" {
+            command.env_remove(name);
+        }
+    }
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        command.env("CARGO_HOME", home);
+    }
+    command.env("CARGO_TARGET_DIR", workspace().join("target"));
+    command.envs(variables.iter().copied());
+    command.output().unwrap()
+}
+
+/// Runs Cargo, which must succeed, and returns its standard output.
+fn cargo_ok(arguments: &[&str]) -> String {
+    let output = cargo(arguments, &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "cargo {arguments:?}\n{stdout}\n{stderr}");
+    stdout.into_owned()
+}
+
+#[test]
+fn a_model_links_in_every_kind_of_target() {
+    let tests = cargo_ok(&["test", "-p", "app", "--all-targets"]);
+    assert_eq!(tests.matches("test result: ok. 0 passed").count(), 2, "binary, example: {tests}");
+    for name in ["the_librarys_own_tests_link", "both_inclusions_are_the_same_model"] {
+        assert!(tests.contains(&format!("{name} ... ok")), "{tests}");
+    }
+    assert_eq!(
+        cargo_ok(&["run", "-q", "-p", "app"]),
+        "double [2.5, 4.25]\ntriple [3.5, 6.25]\nfar [2.5, 4.25]\nfar [2.5, 4.25]\n\
+         the model has 8 bytes of weights, but 4 were given\n"
+    );
+    assert_eq!(cargo_ok(&["run", "-q", "-p", "app", "--example", "example"]), "[30.5, 60.25]\n");
+}
+
+/// A shared library has the model inside and shows nothing of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_shared_library_keeps_its_model_to_itself() {
+    cargo_ok(&["build", "-p", "app", "--lib"]);
+    let bytes = fs::read(workspace().join("target/debug/libapp.so")).unwrap();
+    let file = object::File::parse(bytes.as_slice()).unwrap();
+    let names: Vec<_> = file.dynamic_symbols().map(|s| s.name().unwrap().to_owned()).collect();
+    assert!(names.iter().any(|name| name == "app_double"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("niello_app")), "{names:?}");
+}
+
+#[test]
+fn two_versions_of_a_package_keep_their_models() {
+    assert_eq!(cargo_ok(&["run", "-q", "-p", "versions"]), "[10.5, 20.25] [20.5, 40.25]\n");
+}
+
+#[test]
+fn a_large_workspace_never_passes_over_the_stack_and_a_stub_says_what_it_is() {
+    let run = || assert_eq!(cargo_ok(&["run", "-q", "-p", "big"]), "Some(15)\n");
+    run();
+    // The variable makes Cargo run the build script again, here and back.
+    let output = cargo(&["run", "-q", "-p", "big"], &[("NIELLO_STUB", "1")]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(stderr.contains("the model `big` was built as a stub"), "{stderr}");
+    run();
+}
+
+#[test]
+fn a_model_runs_without_std_and_heap() {
+    let tests = cargo_ok(&["test", "-p", "bare", "--lib"]);
+    assert!(tests.contains("it_runs ... ok"), "{tests}");
+}
+
+#[test]
+fn odd_names_work_in_every_edition_under_strict_lints() {
+    let packages = ["-p", "lints-2018", "-p", "lints-2021", "-p", "lints-2024"];
+    let clippy = Command::new(env!("CARGO")).args(["clippy", "--version"]).output();
+    let lint = if clippy.is_ok_and(|output| output.status.success()) {
+        "clippy"
+    } else {
+        eprintln!("skipped: clippy is not installed; only rustc's own lints are checked");
+        "check"
+    };
+    cargo_ok(&[&[lint, "--all-targets"], &packages[..]].concat());
+    let tests = cargo_ok(&[&["test", "--lib"], &packages[..]].concat());
+    assert_eq!(tests.matches("every_tensor_arrives_under_its_name ... ok").count(), 3, "{tests}");
+    let docs = cargo(&["doc", "--no-deps", "-p", "lints-2024"], &[("RUSTDOCFLAGS", "-Dwarnings")]);
+    assert!(docs.status.success(), "{}", String::from_utf8_lossy(&docs.stderr));
+}
+
+/// 2·1 + ½, 3·(−2) + ½, 4·3½ + ½; and the rows (1, 2) and (3, 4) times the matrix, clipped at zero.
+#[test]
+fn onnx_models_become_functions() {
+    assert_eq!(
+        cargo_ok(&["run", "-q", "-p", "real"]),
+        "[2.5, -5.5, 14.5] \"affine\"\n[0.0, 12.0, 0.0, 0.0, 26.0, 0.0] [2, 2]\n"
+    );
+}
+
+#[test]
+fn every_unsupported_operator_of_an_onnx_model_is_told() {
+    let output = cargo(&["check", "-p", "unsupported"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for op in ["Frobnicate", "Transmogrify"] {
+        let told = |line: &&str| line.starts_with("error: unsupported@0.1.0: unknown.onnx: ");
+        assert!(stderr.lines().filter(told).any(|line| line.contains(op)), "{stderr}");
+    }
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+#[test]
+fn a_runtime_of_another_version_is_named_in_the_error() {
+    let output = cargo(&["check", "-p", "outdated"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(stderr.contains("niello_build_0_1_needs_niello_runtime_0_1"), "{stderr}");
+}
+
+#[test]
+fn a_failed_build_tells_every_problem_and_a_build_repeats_only_what_changed() {
+    let model = workspace().join("broken/late.onnx");
+    let fails = || {
+        let output = cargo(&["build", "-p", "broken"], &[]);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let _ = fs::remove_file(&model);
+    let missing = fails();
+    assert!(
+        missing.contains("error: broken@0.1.0: late.onnx: the model cannot be read"),
+        "{missing}"
+    );
+
+    fs::write(&model, "13").unwrap();
+    let stderr = fails();
+    for line in [
+        "error: broken@0.1.0: late.onnx: first problem; with details; help: choose another factor\n",
+        "error: broken@0.1.0: late.onnx: second problem\n",
+    ] {
+        assert!(stderr.contains(line), "{stderr}");
+    }
+    assert!(!stderr.contains("panicked"), "{stderr}");
+
+    let run = || {
+        let output = cargo_ok(&["run", "-q", "-p", "broken"]);
+        let (result, build) = output.split_once('\n').unwrap();
+        (result.to_owned(), build.to_owned())
+    };
+    fs::write(&model, "7").unwrap();
+    let first = run();
+    assert_eq!(first.0, "[7.5, 14.25]");
+    fs::write(workspace().join("broken/README.md"), "not an input").unwrap();
+    assert_eq!(run(), first, "the build script ran again without a reason");
+    // Cargo goes by the time of change, and some file systems count in seconds.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    fs::write(&model, "8").unwrap();
+    let second = run();
+    assert_eq!(second.0, "[8.5, 16.25]");
+    assert_ne!(second.1, first.1);
+    let archives = walk(&workspace().join("target/debug/build"), "broken-", "late");
+    assert_eq!(archives, 2, "code and weights of the last build, and no others");
+}
+
+/// Counts the archives of model `name` in the build folders that begin with `package`.
+fn walk(folder: &Path, package: &str, name: &str) -> usize {
+    let mut count = 0;
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        if !entry.file_name().to_string_lossy().starts_with(package) {
+            continue;
+        }
+        let Ok(files) = fs::read_dir(entry.path().join("out")) else { continue };
+        count += files
+            .flatten()
+            .map(|file| file.file_name().to_string_lossy().into_owned())
+            .filter(|file| file.ends_with(".a") && file.contains(&format!("_{name}_")))
+            .count();
+    }
+    count
+}

@@ -1,0 +1,27 @@
+//! A binary beside a library: each includes a model of its own.
+
+mod triple {
+    niello_runtime::include_model!("triple");
+}
+
+mod far {
+    niello_runtime::include_model!("far");
+}
+
+fn main() {
+    let x = [1.0, 2.0];
+    let mut double = app::double::Model::new();
+    println!("double {:?}", double.run(&app::double::Inputs { x: &x }).y);
+    println!("triple {:?}", triple::Model::new().run(&triple::Inputs { x: &x }).y);
+
+    static WEIGHTS: &niello_runtime::Aligned<[u8]> =
+        &niello_runtime::Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/far.bin")));
+    let mut model = far::Model::with_weights(&WEIGHTS.0).expect("the weights are this build's");
+    println!("far {:?}", model.run(&far::Inputs { x: &x }).y);
+    let mut workspace = far::Workspace::new();
+    let mut model =
+        far::Model::with_weights_and_workspace(&WEIGHTS.0, &mut workspace).expect("as above");
+    println!("far {:?}", model.run(&far::Inputs { x: &x }).y);
+    let error = far::Model::with_weights(&WEIGHTS.0[..4]).unwrap_err();
+    println!("{error}");
+}

@@ -1,0 +1,14 @@
+//! A test that includes the model which the library has as well.
+
+mod double {
+    niello_runtime::include_model!("double");
+}
+
+#[test]
+fn both_inclusions_are_the_same_model() {
+    let x = [3.0, 4.0];
+    let mine = *double::Model::new().run(&double::Inputs { x: &x }).y;
+    assert_eq!(mine, [6.5, 8.25]);
+    assert_eq!(mine, *app::double::Model::new().run(&app::double::Inputs { x: &x }).y);
+    assert_eq!(double::DIGEST, app::double::DIGEST);
+}

@@ -1,0 +1,6 @@
+//! A model for a machine without a heap.
+
+fn main() {
+    let result = niello_build::configure("model.onnx").try_compile_with(handmade::scale);
+    result.map(drop).unwrap_or_else(|errors| errors.exit());
+}

@@ -1,0 +1,127 @@
+//! Options that decide what code is made, as arguments of several commands.
+
+use std::collections::BTreeMap;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+use super::Failure;
+use crate::diagnostics::Problem;
+use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL};
+use crate::target::Target;
+
+/// What runs or is made of a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(super) enum Engine {
+    /// Native code by way of C
+    C,
+    /// The reference interpreter
+    Interp,
+}
+
+impl Engine {
+    /// The name as an argument.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Engine::C => Backend::C.name(),
+            Engine::Interp => "interp",
+        }
+    }
+}
+
+/// Optimisation, target, threads and dimensions.
+#[derive(Args, Clone, Debug)]
+pub(super) struct CodeArgs {
+    /// Optimisation level, 0 to 4
+    #[arg(short = 'O', value_name = "N", default_value_t = DEFAULT_OPT_LEVEL,
+          value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_OPT_LEVEL)))]
+    pub(super) opt_level: u8,
+    /// Worker threads of one inference
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) threads: u16,
+    /// Size of a symbolic dimension; may be given more than once
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
+    pub(super) dims: Vec<(String, u64)>,
+    /// CPU to compile for, such as x86-64-v3
+    #[arg(long, value_name = "CPU", default_value = "native")]
+    pub(super) target_cpu: String,
+    /// Pass that must not run; may be given more than once
+    #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
+    pub(super) disabled_passes: Vec<String>,
+}
+
+fn parse_dim(text: &str) -> Result<(String, u64), String> {
+    // A name may contain any character, a size none but digits.
+    let (name, size) = text.rsplit_once('=').ok_or("a dimension is given as name=size")?;
+    let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
+    Ok((name.to_owned(), size))
+}
+
+impl CodeArgs {
+    /// The options of a compilation for this machine.
+    ///
+    /// # Errors
+    ///
+    /// The CPU is not known.
+    pub(super) fn options(&self) -> Result<CompileOptions, Failure> {
+        let target = Target::host()
+            .with_cpu(&self.target_cpu)
+            .map_err(|error| Problem::new(error.to_string()))?;
+        let mut options = CompileOptions::new(target);
+        options.opt_level = self.opt_level;
+        options.threads = usize::from(self.threads);
+        options.dims = self.dims.iter().cloned().collect::<BTreeMap<_, _>>();
+        options.disabled_passes = self.disabled_passes.clone();
+        options.jobs = jobs();
+        Ok(options)
+    }
+
+    /// The same arguments, for a child process.
+    pub(super) fn to_args(&self) -> Vec<String> {
+        let mut args = vec![
+            format!("-O{}", self.opt_level),
+            format!("--threads={}", self.threads),
+            format!("--target-cpu={}", self.target_cpu),
+        ];
+        args.extend(self.dims.iter().map(|(name, size)| format!("--dim={name}={size}")));
+        args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
+        args
+    }
+}
+
+/// Number of processors that this process may use.
+pub(super) fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        code: CodeArgs,
+    }
+
+    #[test]
+    fn arguments_survive_the_way_to_a_child() {
+        let given =
+            ["niello", "-O1", "--dim", "a=b=3", "--dim=batch=1", "--disable-pass", "FuseOps"];
+        let code = Command::try_parse_from(given).unwrap().code;
+        assert_eq!(code.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)]);
+        let again = [vec!["niello".to_owned()], code.to_args()].concat();
+        let again = Command::try_parse_from(again).unwrap().code;
+        assert_eq!(again.to_args(), code.to_args());
+        assert_eq!(again.options().unwrap(), code.options().unwrap());
+    }
+
+    #[test]
+    fn levels_and_dimensions_are_checked() {
+        for bad in [["niello", "-O5"], ["niello", "--dim=batch"], ["niello", "--dim=batch=x"]] {
+            assert!(Command::try_parse_from(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Test cases on disk: where they are, their data, tolerances and dimensions.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::compare::Tolerance;
+use crate::diagnostics::Problem;
+use crate::onnx::{TestValue, test_value_from_bytes};
+
+/// The model's file in a case.
+pub(super) const MODEL: &str = "model.onnx";
+
+/// The cases that arguments name: folders with a model, or folders of such, in order of their
+/// names.
+///
+/// # Errors
+///
+/// A folder cannot be read, or holds no case.
+pub(super) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
+    let mut cases = Vec::new();
+    for folder in folders {
+        if folder.join(MODEL).is_file() {
+            cases.push(folder.clone());
+            continue;
+        }
+        let mut inside = subfolders(folder)?;
+        inside.retain(|path| path.join(MODEL).is_file());
+        if inside.is_empty() {
+            return Err(Problem::new(format!(
+                "{}: neither this folder nor one in it has a file {MODEL}",
+                folder.display()
+            )));
+        }
+        cases.extend(inside);
+    }
+    Ok(cases)
+}
+
+fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
+    let failed = |error: std::io::Error| {
+        Problem::new(format!("{}: cannot read the folder: {error}", folder.display()))
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The name of a case: that of its folder.
+pub(super) fn name(case: &Path) -> String {
+    let named = case.file_name().map(|name| name.to_string_lossy().into_owned());
+    named.unwrap_or_else(|| case.display().to_string())
+}
+
+/// One line of an `index.json`; other keys are for people.
+#[derive(Deserialize)]
+struct IndexEntry {
+    name: String,
+    rtol: Option<f64>,
+    atol: Option<f64>,
+}
+
+/// The tolerance of a case: its own in the `index.json` beside its folder, or the default.
+///
+/// # Errors
+///
+/// The file is there and malformed.
+pub(super) fn tolerance(case: &Path) -> Result<Tolerance, String> {
+    // The parent of `.` and the like is only known of the absolute path.
+    let absolute = fs::canonicalize(case).map_err(|error| error.to_string())?;
+    let mut tolerance = Tolerance::default();
+    let Some(folder) = absolute.parent() else { return Ok(tolerance) };
+    let entries: Vec<IndexEntry> = read_json(&folder.join("index.json"))?.unwrap_or_default();
+    let name = name(&absolute);
+    if let Some(entry) = entries.iter().find(|entry| entry.name == name) {
+        tolerance.rtol = entry.rtol.unwrap_or(tolerance.rtol);
+        tolerance.atol = entry.atol.unwrap_or(tolerance.atol);
+    }
+    Ok(tolerance)
+}
+
+/// Sizes of symbolic dimensions, from the case's `dims.json` if it has one.
+///
+/// # Errors
+///
+/// The file is there and malformed.
+pub(super) fn dims(case: &Path) -> Result<BTreeMap<String, u64>, String> {
+    Ok(read_json(&case.join("dims.json"))?.unwrap_or_default())
+}
+
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, String> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Inputs and the outputs that are expected for them.
+#[derive(Debug)]
+pub(super) struct DataSet {
+    pub(super) inputs: Vec<TestValue>,
+    pub(super) outputs: Vec<TestValue>,
+}
+
+/// The data sets of a case, `test_data_set_0` first.
+///
+/// # Errors
+///
+/// There is none, or one of its files cannot be read.
+pub(super) fn data_sets(case: &Path) -> Result<Vec<DataSet>, String> {
+    let mut folders = Vec::new();
+    for path in subfolders(case).map_err(|problem| problem.message)? {
+        let number = name(&path).strip_prefix("test_data_set_").and_then(|n| n.parse::<u64>().ok());
+        if let Some(number) = number {
+            folders.push((number, path));
+        }
+    }
+    folders.sort();
+    if folders.is_empty() {
+        return Err("there is no folder test_data_set_0".to_owned());
+    }
+    folders
+        .iter()
+        .map(|(_, folder)| {
+            Ok(DataSet { inputs: values(folder, "input")?, outputs: values(folder, "output")? })
+        })
+        .collect()
+}
+
+/// `input_0.pb`, `input_1.pb` and so on, as far as they go.
+fn values(folder: &Path, kind: &str) -> Result<Vec<TestValue>, String> {
+    let mut values = Vec::new();
+    loop {
+        let path = folder.join(format!("{kind}_{}.pb", values.len()));
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(values),
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        let value = test_value_from_bytes(bytes.into())
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        values.push(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::Constant;
+    use crate::onnx::test_value_to_bytes;
+
+    fn write(path: &Path, bytes: &[u8]) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn cases_are_folders_or_in_folders_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        for case in ["b", "a", "c"] {
+            write(&root.path().join(case).join(MODEL), b"");
+        }
+        write(&root.path().join("notes").join("readme"), b"");
+        let found = find(&[root.path().to_owned(), root.path().join("b")]).unwrap();
+        let names: Vec<String> = found.iter().map(|case| name(case)).collect();
+        assert_eq!(names, ["a", "b", "c", "b"]);
+        let error = find(&[root.path().join("notes")]).unwrap_err();
+        assert!(error.message.contains("neither this folder nor one in it"), "{error}");
+        assert!(find(&[root.path().join("nowhere")]).is_err());
+    }
+
+    #[test]
+    fn tolerances_and_dimensions_are_the_cases_own() {
+        let root = tempfile::tempdir().unwrap();
+        let case = root.path().join("case");
+        write(&case.join(MODEL), b"");
+        assert_eq!(tolerance(&case), Ok(Tolerance::default()));
+        assert_eq!(dims(&case), Ok(BTreeMap::new()));
+
+        let index = br#"[{"name": "other", "rtol": 7}, {"name": "case", "atol": 0.5, "ops": []}]"#;
+        write(&root.path().join("index.json"), index);
+        write(&case.join("dims.json"), br#"{"batch": 2}"#);
+        assert_eq!(tolerance(&case), Ok(Tolerance { rtol: 1e-3, atol: 0.5 }));
+        assert_eq!(dims(&case), Ok([("batch".to_owned(), 2)].into()));
+
+        write(&case.join("dims.json"), b"[]");
+        assert!(dims(&case).is_err());
+    }
+
+    #[test]
+    fn data_sets_are_read_by_their_numbers() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(data_sets(root.path()).unwrap_err().contains("test_data_set_0"));
+        for set in [10, 9] {
+            let constant = Constant::from_i64(&[1], &[set]).unwrap();
+            let bytes = test_value_to_bytes(&constant, "x").unwrap();
+            let folder = root.path().join(format!("test_data_set_{set}"));
+            write(&folder.join("input_0.pb"), &bytes);
+            write(&folder.join("output_0.pb"), &bytes);
+            write(&folder.join("output_1.pb"), &bytes);
+        }
+        let sets = data_sets(root.path()).unwrap();
+        assert_eq!(sets.len(), 2);
+        assert_eq!((sets[0].inputs.len(), sets[0].outputs.len()), (1, 2));
+        let TestValue::Tensor(first) = &sets[0].inputs[0] else { panic!("not a tensor") };
+        assert_eq!(first.to_i64_vec(), Some(vec![9]));
+    }
+}

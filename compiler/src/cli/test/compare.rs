@@ -1,0 +1,161 @@
+//! Comparing what a model computed with what was expected.
+
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::Constant;
+
+/// How far a value may be from the expected one: `atol + rtol × |expected|`.
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct Tolerance {
+    pub(super) rtol: f64,
+    pub(super) atol: f64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Tolerance { rtol: 1e-3, atol: 1e-7 }
+    }
+}
+
+impl Tolerance {
+    /// Whether a value is near enough. NaN equals NaN, and an infinity only itself.
+    fn accepts(self, found: f64, expected: f64) -> bool {
+        if found.is_nan() || expected.is_nan() {
+            return found.is_nan() && expected.is_nan();
+        }
+        found == expected
+            || (expected.is_finite()
+                && (found - expected).abs() <= self.atol + self.rtol * expected.abs())
+    }
+}
+
+/// Compares data type, shape and every element.
+///
+/// # Errors
+///
+/// What differs first and how much of the tensor differs.
+pub(super) fn compare(
+    found: &Constant,
+    expected: &Constant,
+    tolerance: Tolerance,
+) -> Result<(), String> {
+    let (found_type, expected_type) = (found.ty(), expected.ty());
+    if found_type.dtype != expected_type.dtype {
+        return Err(format!(
+            "the data type is {}, but {} is expected",
+            found_type.dtype, expected_type.dtype
+        ));
+    }
+    if found_type.shape != expected_type.shape {
+        return Err(format!(
+            "the shape is {}, but {} is expected",
+            found_type.shape, expected_type.shape
+        ));
+    }
+    if found == expected {
+        return Ok(());
+    }
+    let (Ok(found), Ok(expected)) = (Tensor::from_constant(found), Tensor::from_constant(expected))
+    else {
+        // Types that are only stored have no values to be near to.
+        return Err(format!("the bytes of a tensor of {} differ", found_type.dtype));
+    };
+    let differing: Vec<(usize, String, String)> = match (found.elements(), expected.elements()) {
+        (Elements::Float(found), Elements::Float(expected)) => found
+            .iter()
+            .zip(expected)
+            .enumerate()
+            .filter(|(_, (found, expected))| !tolerance.accepts(**found, **expected))
+            .map(|(i, (found, expected))| (i, format!("{found:?}"), format!("{expected:?}")))
+            .collect(),
+        (Elements::Int(found), Elements::Int(expected)) => found
+            .iter()
+            .zip(expected)
+            .enumerate()
+            .filter(|(_, (found, expected))| {
+                found != expected && !tolerance.accepts(**found as f64, **expected as f64)
+            })
+            .map(|(i, (found, expected))| (i, found.to_string(), expected.to_string()))
+            .collect(),
+        (Elements::Float(_), Elements::Int(_)) | (Elements::Int(_), Elements::Float(_)) => {
+            return Err("floats are compared with integers".to_owned());
+        }
+    };
+    let Some((position, found_value, expected_value)) = differing.first() else { return Ok(()) };
+    Err(format!(
+        "{} of {} elements differ, the first at {:?}: {found_value}, expected {expected_value} \
+         (rtol {}, atol {})",
+        differing.len(),
+        found.len(),
+        index_of(*position, found.shape()),
+        tolerance.rtol,
+        tolerance.atol
+    ))
+}
+
+/// The index of an element by its position in row-major order.
+fn index_of(position: usize, shape: &[usize]) -> Vec<usize> {
+    let mut rest = position;
+    let mut index: Vec<usize> = shape
+        .iter()
+        .rev()
+        .map(|&extent| {
+            let digit = rest % extent.max(1);
+            rest /= extent.max(1);
+            digit
+        })
+        .collect();
+    index.reverse();
+    index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(values: &[f32]) -> Constant {
+        Constant::from_f32(&[values.len() as i64], values).unwrap()
+    }
+
+    fn differs(found: &[f32], expected: &[f32]) -> bool {
+        compare(&floats(found), &floats(expected), Tolerance::default()).is_err()
+    }
+
+    #[test]
+    fn the_tolerance_is_relative_to_the_expected_value() {
+        assert!(!differs(&[1000.9], &[1000.0]));
+        assert!(differs(&[1001.1], &[1000.0]));
+        assert!(!differs(&[0.0], &[9e-8]));
+        assert!(differs(&[0.0], &[1.1e-7]));
+    }
+
+    #[test]
+    fn nan_equals_nan_and_an_infinity_itself() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        assert!(!differs(&[nan, inf, -inf], &[nan, inf, -inf]));
+        assert!(differs(&[nan], &[1.0]));
+        assert!(differs(&[1.0], &[nan]));
+        assert!(differs(&[inf], &[-inf]));
+        assert!(differs(&[f32::MAX], &[inf]));
+        assert!(differs(&[inf], &[f32::MAX]));
+    }
+
+    #[test]
+    fn type_shape_and_place_are_told() {
+        let tolerance = Tolerance::default();
+        let found = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let expected = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.5, 6.0]).unwrap();
+        assert_eq!(
+            compare(&found, &expected, tolerance).unwrap_err(),
+            "2 of 6 elements differ, the first at [1, 1]: 4.0, expected 4.5 (rtol 0.001, atol 0.0000001)"
+        );
+        let flat = Constant::from_f32(&[6], &[0.0; 6]).unwrap();
+        assert_eq!(
+            compare(&flat, &expected, tolerance).unwrap_err(),
+            "the shape is (6), but (2, 3) is expected"
+        );
+        let ints = Constant::from_i64(&[6], &[0; 6]).unwrap();
+        assert!(compare(&ints, &flat, tolerance).unwrap_err().contains("int64"));
+        let other = Constant::from_i64(&[6], &[0, 0, 0, 0, 0, 1]).unwrap();
+        assert!(compare(&ints, &other, tolerance).is_err());
+    }
+}

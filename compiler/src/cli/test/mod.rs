@@ -1,0 +1,187 @@
+//! `niello test`: ONNX test cases, each in a process of its own.
+
+mod case;
+mod child;
+mod compare;
+mod process;
+mod runner;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use super::code::{self, CodeArgs, Engine};
+use super::output::{Output, write_json};
+use super::{Failure, Problem};
+
+pub(super) use child::{Args as ChildArgs, run as run_child};
+
+/// The subcommand that runs one case.
+pub(super) const CHILD: &str = "__test-case";
+
+/// Run ONNX test cases and compare with their outputs.
+#[derive(ClapArgs, Debug)]
+pub(super) struct Args {
+    /// Test cases, or folders of test cases
+    #[arg(required = true, value_name = "DIR")]
+    folders: Vec<PathBuf>,
+    /// What calls the kernels
+    #[arg(long, value_enum, default_value_t = Executor::Aot)]
+    executor: Executor,
+    /// What runs the model
+    #[arg(long, value_enum, default_value_t = Engine::C)]
+    backend: Engine,
+    #[command(flatten)]
+    code: CodeArgs,
+    /// Write the results to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seconds after which a case has failed
+    #[arg(long, value_name = "S", default_value_t = 300)]
+    timeout: u64,
+    /// Cases that run at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+/// How the kernels of a model are called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Executor {
+    /// By one function
+    Aot,
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// Every output is near enough to what was expected.
+    Pass,
+    /// It is not, or there is none.
+    Fail,
+    /// The case cannot be run by any version of niello.
+    Skip,
+}
+
+/// The result of a case: what a child process prints.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Outcome {
+    result: Verdict,
+    reason: String,
+    /// How many compiled kernels ran.
+    kernels: u64,
+}
+
+impl Outcome {
+    fn fail(reason: impl Into<String>) -> Self {
+        Outcome { result: Verdict::Fail, reason: reason.into(), kernels: 0 }
+    }
+
+    fn skip(reason: impl Into<String>) -> Self {
+        Outcome { result: Verdict::Skip, reason: reason.into(), kernels: 0 }
+    }
+}
+
+/// A case in the JSON file.
+#[derive(Serialize)]
+struct JsonCase<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// The JSON file.
+#[derive(Serialize)]
+struct Json<'a> {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    cases: Vec<JsonCase<'a>>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let Executor::Aot = args.executor;
+    // What is wrong with the options would be wrong with every case.
+    args.code.options()?;
+    let cases = case::find(&args.folders)?;
+    let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
+    let out = Output::beside(args.json.as_deref());
+    let outcomes = run_all(&cases, args, |index, outcome: &Outcome| {
+        let word = match outcome.result {
+            Verdict::Pass => return,
+            Verdict::Fail => "fail",
+            Verdict::Skip => "skip",
+        };
+        out.line(&format!("{}: {word}: {}", names[index], outcome.reason));
+    })?;
+    let count = |verdict| outcomes.iter().filter(|outcome| outcome.result == verdict).count();
+    let (passed, failed, skipped) =
+        (count(Verdict::Pass), count(Verdict::Fail), count(Verdict::Skip));
+    if let Some(path) = &args.json {
+        let cases = names.iter().zip(&outcomes).map(|(name, outcome)| JsonCase { name, outcome });
+        write_json(path, &Json { passed, failed, skipped, cases: cases.collect() })?;
+    }
+    out.line(&format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    if failed == 0 && passed > 0 { Ok(()) } else { Err(Failure::Told) }
+}
+
+/// Runs the cases, some at a time; `told` is called in their order, as soon as it is known how each
+/// ended.
+fn run_all(
+    cases: &[PathBuf],
+    args: &Args,
+    told: impl Fn(usize, &Outcome) + Sync,
+) -> Result<Vec<Outcome>, Failure> {
+    let program = std::env::current_exe().map_err(|error| {
+        Problem::new(format!("cannot find the program of this command: {error}"))
+    })?;
+    let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, cases.len());
+    let child = process::Child {
+        program,
+        args: child_args(args, code::jobs() / jobs),
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Results> =
+        Mutex::new(Results { outcomes: vec![None; cases.len()], told: 0 });
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(case) = cases.get(index) else { break };
+                    let outcome = child.run(case);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    results.outcomes[index] = Some(outcome);
+                    while let Some(Some(outcome)) = results.outcomes.get(results.told) {
+                        told(results.told, outcome);
+                        results.told += 1;
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let missing = || Outcome::fail("the case was not run");
+    Ok(results.outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(missing)).collect())
+}
+
+struct Results {
+    outcomes: Vec<Option<Outcome>>,
+    /// How many, from the first, have been told.
+    told: usize,
+}
+
+/// Arguments of a child, to which the case is added.
+fn child_args(args: &Args, jobs: usize) -> Vec<String> {
+    let mut all = vec![CHILD.to_owned(), format!("--backend={}", args.backend.name())];
+    all.push(format!("--jobs={}", jobs.max(1)));
+    all.extend(args.code.to_args());
+    all.push("--".to_owned());
+    all
+}

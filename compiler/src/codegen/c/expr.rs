@@ -1,0 +1,558 @@
+//! Expressions.
+
+use super::helpers;
+use super::kernel::{Binding, Emitter, Result};
+use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
+use crate::ir::DType;
+use crate::tir::{BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
+
+/// A value in C: its text, and for a vector of `Bool` the width of the mask's lanes.
+pub(super) struct Value {
+    pub(super) piece: Piece,
+    pub(super) ty: PrimType,
+    pub(super) mask_bits: u32,
+}
+
+impl Value {
+    fn new(piece: Piece, ty: PrimType) -> Self {
+        Value { piece, ty, mask_bits: 0 }
+    }
+
+    fn mask(piece: Piece, lanes: u32, mask_bits: u32) -> Self {
+        Value { piece, ty: PrimType::vector(DType::Bool, lanes), mask_bits }
+    }
+}
+
+impl Emitter<'_> {
+    pub(super) fn expr(&mut self, expr: &PrimExpr) -> Result<Value> {
+        match expr {
+            PrimExpr::Int { value, dtype } => {
+                let piece = if self.in_index && *dtype == DType::I64 && *value != i64::MIN {
+                    Piece::new(
+                        value.to_string(),
+                        if *value < 0 { Prec::Unary } else { Prec::Primary },
+                    )
+                } else {
+                    int_constant(*value, *dtype)
+                };
+                self.check_type((*dtype).into())?;
+                Ok(Value::new(piece, (*dtype).into()))
+            }
+            PrimExpr::Float { value, dtype } => {
+                self.check_type((*dtype).into())?;
+                Ok(Value::new(float_constant(value.get(), *dtype), (*dtype).into()))
+            }
+            PrimExpr::Var { var, ty } => {
+                let Some(binding) = self.vars.get(var) else {
+                    let name = &self.func.vars[*var].name;
+                    return Err(format!("variable `{name}` is used outside its scope"));
+                };
+                let mask_bits = self.mask_bits[*var];
+                Ok(Value { piece: Piece::primary(&binding.name), ty: *ty, mask_bits })
+            }
+            PrimExpr::Unary { op, value } => self.unary(*op, value),
+            PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
+            PrimExpr::Compare { op, lhs, rhs } => self.compare(*op, lhs, rhs),
+            PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
+            PrimExpr::Cast { value, dtype } => self.cast(value, *dtype),
+            PrimExpr::Reinterpret { value, dtype } => {
+                let value = self.expr(value)?;
+                let ty = value.ty.with_dtype(*dtype);
+                self.check_type(ty)?;
+                let piece = if ty.is_scalar() {
+                    let helper = helpers::reinterpret(&mut self.preamble, value.ty.dtype, *dtype);
+                    Piece::primary(format!("{helper}({})", value.piece.text))
+                } else {
+                    let ctype = self.value_type(ty, 0)?;
+                    Piece::new(format!("({ctype}){}", value.piece.tight()), Prec::Unary)
+                };
+                Ok(Value::new(piece, ty))
+            }
+            PrimExpr::Load { buffer, dtype, indices } => self.load(*buffer, *dtype, indices),
+            PrimExpr::Ramp { base, stride, lanes } => {
+                let ty = base.ty().with_lanes(*lanes);
+                let ctype = self.value_type(ty, 0)?;
+                let elements: Vec<_> = (0..*lanes)
+                    .map(|lane| {
+                        let factor = PrimExpr::int(i64::from(lane), ty.dtype);
+                        let lane = (**base).clone() + (**stride).clone() * factor;
+                        Ok(self.expr(&lane)?.piece.text)
+                    })
+                    .collect::<Result<_>>()?;
+                let text = format!("({ctype}){{{}}}", elements.join(", "));
+                Ok(Value::new(Piece::primary(text), ty))
+            }
+            PrimExpr::Broadcast { value, lanes } => {
+                let value = self.expr(value)?;
+                let ty = value.ty.with_lanes(*lanes);
+                if ty.dtype == DType::Bool {
+                    // The narrowest mask: it fits any register, and widens where it must.
+                    let helper = self.splat(PrimType::vector(DType::I8, *lanes))?;
+                    let text = format!("{helper}(-{})", value.piece.tight());
+                    return Ok(Value::mask(Piece::primary(text), *lanes, 8));
+                }
+                let helper = self.splat(ty)?;
+                Ok(Value::new(Piece::primary(format!("{helper}({})", value.piece.text)), ty))
+            }
+            PrimExpr::Shuffle { vectors, lanes } => self.shuffle(vectors, lanes),
+            PrimExpr::VectorReduce { .. } => {
+                Err("a reduction of lanes must be lowered before code is generated".to_owned())
+            }
+            PrimExpr::MulAdd { a, b, c } => {
+                let [a, b, c] = [self.expr(a)?, self.expr(b)?, self.expr(c)?];
+                if !self.target.has_fma() {
+                    return Err("the target has no fused multiply-add: lower it first".to_owned());
+                }
+                self.check_type(a.ty)?;
+                let helper = helpers::fma(&mut self.preamble, a.ty, self.target);
+                let text =
+                    format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
+                Ok(Value::new(Piece::primary(text), a.ty))
+            }
+            PrimExpr::Call { intrinsic, args } => self.call(*intrinsic, args),
+            PrimExpr::Let { var, value, body } => {
+                let value = self.expr(value)?;
+                self.bind(*var, value)?;
+                self.expr(body)
+            }
+        }
+    }
+
+    /// Declares a variable with a value.
+    pub(super) fn bind(&mut self, var: VarId, value: Value) -> Result<()> {
+        let ctype = self.value_type(value.ty, value.mask_bits)?;
+        let name = self.names.unique(&self.func.vars[var].name);
+        self.line(format!("const {ctype} {name} = {};", value.piece.text));
+        self.mask_bits[var] = value.mask_bits;
+        self.vars.insert(var, Binding { ctype: format!("{ctype} "), name });
+        Ok(())
+    }
+
+    /// A value in a variable, unless it is one.
+    fn named(&mut self, value: Value, name: &str) -> Result<Value> {
+        let is_name = value.piece.text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if is_name {
+            return Ok(value);
+        }
+        let ctype = self.value_type(value.ty, value.mask_bits)?;
+        let name = self.names.unique(name);
+        self.line(format!("const {ctype} {name} = {};", value.piece.text));
+        Ok(Value { piece: Piece::primary(name), ..value })
+    }
+
+    fn splat(&mut self, ty: PrimType) -> Result<String> {
+        self.check_type(ty)?;
+        Ok(helpers::splat(&mut self.preamble, ty))
+    }
+
+    /// A mask with lanes of another width.
+    fn with_mask_bits(&mut self, value: Value, bits: u32) -> Result<Piece> {
+        if value.mask_bits == bits {
+            return Ok(value.piece);
+        }
+        let ctype = self.value_type(value.ty, bits)?;
+        Ok(Piece::primary(format!("__builtin_convertvector({}, {ctype})", value.piece.text)))
+    }
+
+    /// A mask as bytes that are 0 or 1.
+    pub(super) fn mask_to_bytes(&mut self, value: &Value) -> Result<Piece> {
+        let bytes = self.value_type(PrimType::vector(DType::U8, value.ty.lanes), 0)?;
+        let ones = format!("{} & 1", value.piece.at(Prec::Unary));
+        Ok(Piece::primary(format!("__builtin_convertvector({ones}, {bytes})")))
+    }
+
+    /// C computes in `int`: a narrower result is brought back.
+    fn narrowed(&self, piece: Piece, ty: PrimType) -> Piece {
+        if ty.is_scalar() && ty.dtype.is_int() && ty.dtype.bits() < 32 {
+            let ctype = scalar_type(ty.dtype).unwrap_or("int");
+            return Piece::new(format!("({ctype}){}", piece.tight()), Prec::Unary);
+        }
+        piece
+    }
+
+    fn unary(&mut self, op: UnaryOp, value: &PrimExpr) -> Result<Value> {
+        let value = self.expr(value)?;
+        let operand = value.piece.tight();
+        let text = match op {
+            UnaryOp::Neg => format!("-{operand}"),
+            UnaryOp::Not if value.ty == PrimType::BOOL => format!("!{operand}"),
+            UnaryOp::Not => format!("~{operand}"),
+        };
+        let piece = self.narrowed(Piece::new(text, Prec::Unary), value.ty);
+        Ok(Value { piece, ..value })
+    }
+
+    fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
+        let constant_amount = rhs.as_int();
+        let divisor = rhs.as_int();
+        let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
+        let ty = lhs.ty;
+        if ty.dtype == DType::Bool && !ty.is_scalar() {
+            let bits = lhs.mask_bits;
+            let right = self.with_mask_bits(rhs, bits)?;
+            let text =
+                format!("{} {} {}", lhs.piece.at(Prec::Unary), op.symbol(), right.at(Prec::Unary));
+            return Ok(Value::mask(Piece::new(text, Prec::Bitwise), ty.lanes, bits));
+        }
+        self.check_type(ty)?;
+        let infix = |left: Prec, right: Prec, result: Prec| {
+            let text = format!("{} {} {}", lhs.piece.at(left), op.symbol(), rhs.piece.at(right));
+            Piece::new(text, result)
+        };
+        let call = |helper: String| {
+            Piece::primary(format!("{helper}({}, {})", lhs.piece.text, rhs.piece.text))
+        };
+        let is_float = ty.dtype.is_float();
+        let piece = match op {
+            BinaryOp::Add | BinaryOp::Sub => infix(Prec::Sum, Prec::Product, Prec::Sum),
+            BinaryOp::Mul => infix(Prec::Product, Prec::Unary, Prec::Product),
+            BinaryOp::Div if is_float => infix(Prec::Product, Prec::Unary, Prec::Product),
+            BinaryOp::Rem if is_float => {
+                let scalar = self.libm("fmod", ty.dtype)?;
+                if ty.is_scalar() {
+                    call(scalar)
+                } else {
+                    call(helpers::vector_libm(&mut self.preamble, &scalar, ty, 2))
+                }
+            }
+            // Neither a zero divisor nor the overflow of −1.
+            BinaryOp::Div | BinaryOp::Rem if ty.is_scalar() && divisor.is_some_and(|d| d > 0) => {
+                infix(Prec::Product, Prec::Unary, Prec::Product)
+            }
+            BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
+                call(helpers::int_division(&mut self.preamble, op, ty))
+            }
+            BinaryOp::Min | BinaryOp::Max => {
+                call(helpers::min_max(&mut self.preamble, op, ty, self.target))
+            }
+            BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
+                infix(Prec::Unary, Prec::Unary, Prec::Bitwise)
+            }
+            BinaryOp::Shl | BinaryOp::Shr
+                if constant_amount
+                    .is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n)) =>
+            {
+                infix(Prec::Unary, Prec::Unary, Prec::Shift)
+            }
+            BinaryOp::Shl | BinaryOp::Shr => call(helpers::shift(&mut self.preamble, op, ty)),
+        };
+        Ok(Value::new(self.narrowed(piece, ty), ty))
+    }
+
+    fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
+        let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
+        let ty = lhs.ty;
+        let bits = if ty.dtype == DType::Bool { lhs.mask_bits } else { ty.dtype.bits() };
+        let right = if ty.dtype == DType::Bool && !ty.is_scalar() {
+            self.with_mask_bits(rhs, bits)?
+        } else {
+            self.check_type(ty)?;
+            rhs.piece
+        };
+        let (left, right) = (lhs.piece.at(Prec::Sum), right.at(Prec::Sum));
+        if ty.is_scalar() {
+            let text = format!("{left} {} {right}", op.symbol());
+            return Ok(Value::new(Piece::new(text, Prec::Compare), PrimType::BOOL));
+        }
+        // True is -1 in a mask, and so less than false.
+        let (left, right) = if ty.dtype == DType::Bool { (right, left) } else { (left, right) };
+        let text = format!("{left} {} {right}", op.symbol());
+        let mask = self.value_type(ty.with_dtype(mask_dtype(bits)), 0)?;
+        Ok(Value::mask(Piece::new(format!("({mask})({text})"), Prec::Unary), ty.lanes, bits))
+    }
+
+    fn select(&mut self, cond: &PrimExpr, then: &PrimExpr, otherwise: &PrimExpr) -> Result<Value> {
+        let cond = self.expr(cond)?;
+        if !cond.ty.is_scalar() {
+            let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
+            let ty = then.ty;
+            if ty.dtype == DType::Bool {
+                let bits = then.mask_bits;
+                let mask = self.with_mask_bits(cond, bits)?;
+                let other = self.with_mask_bits(otherwise, bits)?;
+                let helper = helpers::select(&mut self.preamble, ty.with_dtype(mask_dtype(bits)));
+                let text = format!("{helper}({}, {}, {})", mask.text, then.piece.text, other.text);
+                return Ok(Value::mask(Piece::primary(text), ty.lanes, bits));
+            }
+            self.check_type(ty)?;
+            let mask = self.with_mask_bits(cond, ty.dtype.bits())?;
+            let helper = helpers::select(&mut self.preamble, ty);
+            let text =
+                format!("{helper}({}, {}, {})", mask.text, then.piece.text, otherwise.piece.text);
+            return Ok(Value::new(Piece::primary(text), ty));
+        }
+        // Only the chosen side may be evaluated: what it needs beforehand goes into an `if`.
+        self.indent += 1;
+        let start = self.lines.len();
+        let then = self.expr(then)?;
+        let then_lines = self.lines.split_off(start);
+        let otherwise = self.expr(otherwise)?;
+        let otherwise_lines = self.lines.split_off(start);
+        self.indent -= 1;
+        let ty = then.ty;
+        let bits = then.mask_bits;
+        let other = if ty.dtype == DType::Bool && !ty.is_scalar() {
+            self.with_mask_bits(otherwise, bits)?
+        } else {
+            otherwise.piece
+        };
+        if then_lines.is_empty() && otherwise_lines.is_empty() {
+            // Both sides must be of one type, and memory has a type of its own for vectors.
+            let (then, other) = if ty.is_scalar() {
+                (then.piece.at(Prec::Bitwise), other.at(Prec::Bitwise))
+            } else {
+                let ctype = self.value_type(ty, bits)?;
+                (format!("({ctype}){}", then.piece.tight()), format!("({ctype}){}", other.tight()))
+            };
+            let text = format!("{} ? {then} : {other}", cond.piece.at(Prec::Bitwise));
+            let piece = Piece::new(text, Prec::Conditional);
+            return Ok(Value { piece: self.narrowed(piece, ty), ty, mask_bits: bits });
+        }
+        let ctype = self.value_type(ty, bits)?;
+        let name = self.names.unique("chosen");
+        self.line(format!("{ctype} {name};"));
+        self.line(format!("if ({}) {{", cond.piece.text));
+        self.lines.extend(then_lines);
+        self.line(format!("    {name} = {};", then.piece.text));
+        self.line("} else {");
+        self.lines.extend(otherwise_lines);
+        self.line(format!("    {name} = {};", other.text));
+        self.line("}");
+        Ok(Value { piece: Piece::primary(name), ty, mask_bits: bits })
+    }
+
+    fn cast(&mut self, value: &PrimExpr, dtype: DType) -> Result<Value> {
+        let value = self.expr(value)?;
+        let from = value.ty;
+        let to = from.with_dtype(dtype);
+        if from == to {
+            return Ok(value);
+        }
+        if from.is_scalar() {
+            self.check_type(from)?;
+            self.check_type(to)?;
+            let piece = if dtype == DType::Bool {
+                Piece::new(format!("{} != 0", value.piece.at(Prec::Sum)), Prec::Compare)
+            } else if from.dtype.is_float() && dtype.is_int() {
+                let helper = helpers::float_to_int(&mut self.preamble, from, dtype);
+                Piece::primary(format!("{helper}({})", value.piece.text))
+            } else {
+                let ctype = self.value_type(to, 0)?;
+                Piece::new(format!("({ctype}){}", value.piece.tight()), Prec::Unary)
+            };
+            return Ok(Value::new(piece, to));
+        }
+        if dtype == DType::Bool {
+            let bits = from.dtype.bits();
+            let mask = self.value_type(from.with_dtype(mask_dtype(bits)), 0)?;
+            let text = format!("({mask})({} != 0)", value.piece.at(Prec::Sum));
+            return Ok(Value::mask(Piece::new(text, Prec::Unary), from.lanes, bits));
+        }
+        let ctype = self.value_type(to, 0)?;
+        if from.dtype == DType::Bool {
+            let ones = format!("{} & 1", value.piece.at(Prec::Unary));
+            let text = format!("__builtin_convertvector({ones}, {ctype})");
+            return Ok(Value::new(Piece::primary(text), to));
+        }
+        self.check_type(from)?;
+        let text = if from.dtype.is_float() && dtype.is_int() {
+            let helper = helpers::float_to_int(&mut self.preamble, from, dtype);
+            format!("{helper}({})", value.piece.text)
+        } else {
+            format!("__builtin_convertvector({}, {ctype})", value.piece.text)
+        };
+        Ok(Value::new(Piece::primary(text), to))
+    }
+
+    fn load(&mut self, id: BufferId, dtype: DType, indices: &[PrimExpr]) -> Result<Value> {
+        if self.is_register(id) {
+            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
+            let variable = self.register(id, indices)?;
+            return Ok(Value::new(Piece::primary(variable), PrimType::vector(dtype, lanes)));
+        }
+        let pointer = self.pointer(id)?;
+        let index = self.only_index(id, indices)?;
+        let lanes = index.ty().lanes;
+        let ty = PrimType::vector(dtype, lanes);
+        if lanes == 1 {
+            self.check_type(ty)?;
+            let index = self.index(index)?;
+            let element = format!("{pointer}[{}]", index.text);
+            let piece = if dtype == DType::Bool {
+                Piece::new(format!("{element} != 0"), Prec::Compare)
+            } else {
+                Piece::primary(element)
+            };
+            return Ok(Value::new(piece, ty));
+        }
+        let memory = if dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
+        self.check_type(memory)?;
+        let text = match index {
+            PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => {
+                self.vector_in_memory(&pointer, base, ty)?
+            }
+            PrimExpr::Broadcast { value, .. } => {
+                let at = self.index(value)?;
+                let helper = self.splat(memory)?;
+                format!("{helper}({pointer}[{}])", at.text)
+            }
+            // A gather, lane by lane.
+            _ => {
+                let ctype = self.value_type(memory, 0)?;
+                let elements: Vec<_> = (0..lanes)
+                    .map(|lane| {
+                        let at = self.index(&index.lane_expr(lane))?;
+                        Ok(format!("{pointer}[{}]", at.text))
+                    })
+                    .collect::<Result<_>>()?;
+                format!("({ctype}){{{}}}", elements.join(", "))
+            }
+        };
+        if dtype == DType::Bool {
+            let mask = self.value_type(ty.with_dtype(DType::I8), 0)?;
+            let piece = Piece::new(format!("({mask})({text} != 0)"), Prec::Unary);
+            return Ok(Value::mask(piece, lanes, 8));
+        }
+        Ok(Value::new(Piece::new(text, Prec::Unary), ty))
+    }
+
+    /// The lvalue of consecutive elements.
+    pub(super) fn vector_in_memory(
+        &mut self,
+        pointer: &str,
+        base: &PrimExpr,
+        ty: PrimType,
+    ) -> Result<String> {
+        let memory = if ty.dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
+        self.check_type(memory)?;
+        let ctype = self.preamble.memory_type_name(memory);
+        let is_const = if self.is_const_pointer(pointer) { "const " } else { "" };
+        let base = self.index(base)?;
+        Ok(match base.text.as_str() {
+            "0" => format!("*({is_const}{ctype} *){pointer}"),
+            text => format!("*({is_const}{ctype} *)({pointer} + {text})"),
+        })
+    }
+
+    fn is_const_pointer(&self, pointer: &str) -> bool {
+        self.buffers
+            .values()
+            .any(|binding| binding.name == pointer && binding.ctype.starts_with("const "))
+    }
+
+    fn shuffle(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value> {
+        let values = vectors.iter().map(|v| self.expr(v)).collect::<Result<Vec<_>>>()?;
+        let Some(first) = values.first() else { return Err("a shuffle of nothing".to_owned()) };
+        let (dtype, bits) = (first.ty.dtype, first.mask_bits);
+        let is_mask = dtype == DType::Bool && values.iter().any(|value| !value.ty.is_scalar());
+        let element = if is_mask { mask_dtype(bits.max(8)) } else { dtype };
+        let widths: Vec<u32> = values.iter().map(|value| value.ty.lanes).collect();
+        let mut pieces = Vec::new();
+        for value in values {
+            let piece = if is_mask && !value.ty.is_scalar() {
+                let piece = self.with_mask_bits(value, element.bits())?;
+                Value::new(piece, PrimType::scalar(element))
+            } else {
+                value
+            };
+            pieces.push(piece.piece);
+        }
+        let operand = PrimType::vector(element, widths[0]);
+        let same = widths.iter().all(|width| *width == widths[0]) && widths[0] > 1;
+        let piece = if same && widths.len() <= 2 && lanes.len() > 1 {
+            self.check_type(operand)?;
+            self.check_type(operand.with_lanes(lanes.len() as u32))?;
+            let helper = helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes);
+            let args: Vec<_> = pieces.iter().map(|piece| piece.text.clone()).collect();
+            Piece::primary(format!("{helper}({})", args.join(", ")))
+        } else {
+            // Each lane by itself.
+            let mut names = Vec::new();
+            for (piece, &width) in pieces.into_iter().zip(&widths) {
+                let value = Value::new(piece, PrimType::vector(element, width));
+                names.push(self.named(value, "part")?.piece);
+            }
+            let mut elements = Vec::new();
+            for &lane in lanes {
+                let mut rest = lane;
+                let mut part = 0;
+                while part + 1 < widths.len() && rest >= widths[part] {
+                    rest -= widths[part];
+                    part += 1;
+                }
+                let name = &names[part].text;
+                elements.push(if widths[part] == 1 {
+                    name.clone()
+                } else {
+                    format!("{name}[{rest}]")
+                });
+            }
+            if elements.len() == 1 {
+                let text = elements.remove(0);
+                if is_mask {
+                    let piece = Piece::new(format!("{text} != 0"), Prec::Compare);
+                    return Ok(Value::new(piece, PrimType::BOOL));
+                }
+                Piece::primary(text)
+            } else {
+                let ctype = self.value_type(PrimType::vector(element, lanes.len() as u32), 0)?;
+                Piece::primary(format!("({ctype}){{{}}}", elements.join(", ")))
+            }
+        };
+        let ty = PrimType::vector(dtype, lanes.len() as u32);
+        Ok(Value { piece, ty, mask_bits: if is_mask { element.bits() } else { 0 } })
+    }
+
+    fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value> {
+        let values = args.iter().map(|arg| self.expr(arg)).collect::<Result<Vec<_>>>()?;
+        let Some(ty) = values.first().map(|value| value.ty) else {
+            return Err(format!("{} has no argument", intrinsic.name()));
+        };
+        self.check_type(ty)?;
+        let float = if ty.dtype == DType::F64 { "" } else { "f" };
+        let scalar = match intrinsic {
+            Intrinsic::Abs => format!("__builtin_fabs{float}"),
+            Intrinsic::Sqrt => format!("__builtin_sqrt{float}"),
+            Intrinsic::Floor | Intrinsic::Ceil | Intrinsic::Trunc | Intrinsic::Round => {
+                if !self.target.has_rounding() {
+                    return Err(format!(
+                        "the target has no instruction for {}: lower it first",
+                        intrinsic.name()
+                    ));
+                }
+                let word =
+                    if intrinsic == Intrinsic::Round { "roundeven" } else { intrinsic.name() };
+                format!("__builtin_{word}{float}")
+            }
+            Intrinsic::Sigmoid => return Err("sigmoid must be lowered first".to_owned()),
+            _ => self.libm(intrinsic.name(), ty.dtype)?,
+        };
+        let function = match intrinsic {
+            _ if ty.is_scalar() => scalar,
+            Intrinsic::Abs => helpers::vector_abs(&mut self.preamble, ty),
+            Intrinsic::Sqrt
+            | Intrinsic::Floor
+            | Intrinsic::Ceil
+            | Intrinsic::Trunc
+            | Intrinsic::Round => {
+                helpers::vector_round(&mut self.preamble, intrinsic, ty, self.target)
+            }
+            _ => helpers::vector_libm(&mut self.preamble, &scalar, ty, values.len()),
+        };
+        let args: Vec<_> = values.into_iter().map(|value| value.piece.text).collect();
+        Ok(Value::new(Piece::primary(format!("{function}({})", args.join(", "))), ty))
+    }
+
+    /// A function of the system's mathematical library.
+    fn libm(&self, name: &str, dtype: DType) -> Result<String> {
+        if self.target.os == "none" {
+            return Err(format!(
+                "{name} of {dtype} needs the system's mathematical library, and the target {} has \
+                 none",
+                self.target.triple
+            ));
+        }
+        let float = if dtype == DType::F64 { "" } else { "f" };
+        Ok(format!("__builtin_{name}{float}"))
+    }
+}

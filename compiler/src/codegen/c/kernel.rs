@@ -1,0 +1,363 @@
+//! From a lowered loop function to the text of one C function.
+
+use std::collections::BTreeMap;
+
+use cranelift_entity::SecondaryMap;
+
+use super::names::Names;
+use super::preamble::Preamble;
+use super::text::{comment_text, memory_type};
+use crate::codegen::CodegenError;
+use crate::target::Target;
+use crate::tir::{
+    BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+};
+
+/// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
+pub const STACK_BUFFER_BYTES: u64 = 1 << 10;
+
+/// Most bytes of local buffers that one kernel puts on the stack: kernels run on threads whose
+/// stacks may be small.
+pub const STACK_BYTES: u64 = 8 << 10;
+
+/// The C text of one kernel and what a caller must know about it.
+#[derive(Clone, Debug)]
+pub struct KernelSource {
+    /// The C function's name.
+    pub symbol: String,
+    /// Its declaration, without a semicolon.
+    pub prototype: String,
+    /// Bytes of scratch memory that each worker needs.
+    pub scratch_bytes: u64,
+    /// Bytes of local buffers on the stack.
+    pub stack_bytes: u64,
+    pub(super) definition: String,
+    pub(super) preamble: Preamble,
+}
+
+impl KernelSource {
+    /// Length of the function's text: what compiling it costs, roughly.
+    pub fn text_bytes(&self) -> usize {
+        self.definition.len()
+    }
+}
+
+/// Writes one kernel, to be called `symbol`, for a target. The function must have been lowered for
+/// the same target.
+pub fn generate(
+    func: &PrimFunc,
+    symbol: &str,
+    target: &Target,
+) -> std::result::Result<KernelSource, CodegenError> {
+    let mut emitter = Emitter::new(func, symbol, target);
+    emitter.kernel().map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
+    Ok(KernelSource {
+        symbol: symbol.to_owned(),
+        prototype: emitter.prototype(),
+        scratch_bytes: emitter.scratch_peak,
+        stack_bytes: emitter.stack_peak,
+        definition: emitter.definition,
+        preamble: emitter.preamble,
+    })
+}
+
+/// A name that the statements inside see.
+#[derive(Clone, Debug)]
+pub(super) struct Binding {
+    /// Its C type with the asterisk of a pointer, without the name.
+    pub(super) ctype: String,
+    pub(super) name: String,
+}
+
+/// How a register buffer is held: in variables of one type.
+#[derive(Clone, Debug)]
+pub(super) struct Registers {
+    pub(super) lanes: u32,
+    /// By position of the first element.
+    pub(super) variables: BTreeMap<i64, String>,
+}
+
+pub(super) type Result<T> = std::result::Result<T, String>;
+
+/// Writes the text of one kernel.
+pub(super) struct Emitter<'a> {
+    pub(super) func: &'a PrimFuncData,
+    pub(super) target: &'a Target,
+    symbol: &'a str,
+    pub(super) names: Names,
+    pub(super) preamble: Preamble,
+    /// Finished functions: outlined loop bodies, then the kernel.
+    pub(super) definition: String,
+    /// Lines of the function being written.
+    pub(super) lines: Vec<String>,
+    pub(super) indent: usize,
+    /// Variables and buffers that are visible, by entity.
+    pub(super) vars: BTreeMap<VarId, Binding>,
+    pub(super) buffers: BTreeMap<BufferId, Binding>,
+    pub(super) registers: BTreeMap<BufferId, Registers>,
+    /// Width of the masks that hold a vector of `Bool`.
+    pub(super) mask_bits: SecondaryMap<VarId, u32>,
+    /// Whether the text is an index, where constants need no suffix.
+    pub(super) in_index: bool,
+    /// Whether the statement is inside a parallel loop.
+    pub(super) in_body: bool,
+    /// Number of loop bodies written.
+    pub(super) bodies: usize,
+    pub(super) scratch_top: u64,
+    scratch_peak: u64,
+    pub(super) stack_top: u64,
+    stack_peak: u64,
+}
+
+impl<'a> Emitter<'a> {
+    fn new(func: &'a PrimFuncData, symbol: &'a str, target: &'a Target) -> Self {
+        Emitter {
+            func,
+            target,
+            symbol,
+            names: Names::default(),
+            preamble: Preamble::default(),
+            definition: String::new(),
+            lines: Vec::new(),
+            indent: 1,
+            vars: BTreeMap::new(),
+            buffers: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            mask_bits: SecondaryMap::new(),
+            in_index: false,
+            in_body: false,
+            bodies: 0,
+            scratch_top: 0,
+            scratch_peak: 0,
+            stack_top: 0,
+            stack_peak: 0,
+        }
+    }
+
+    fn kernel(&mut self) -> Result<()> {
+        for (position, param) in self.func.params.iter().enumerate() {
+            let buffer = &self.func.buffers[param.buffer];
+            let element = memory_type(buffer.dtype).ok_or_else(|| {
+                format!("buffer `{}`: the C backend has no {}", buffer.name, buffer.dtype)
+            })?;
+            let constness = if param.kind == ParamKind::Output { "" } else { "const " };
+            let shared =
+                self.func.inplace.iter().any(|pair| pair.0 == position || pair.1 == position);
+            let restrict = if shared { "" } else { "restrict " };
+            let binding = Binding {
+                ctype: format!("{constness}{element} *{restrict}"),
+                name: self.names.unique(&buffer.name),
+            };
+            self.buffers.insert(param.buffer, binding);
+        }
+        for &dim in &self.func.dims {
+            let name = self.names.unique(&self.func.vars[dim].name);
+            self.vars.insert(dim, Binding { ctype: "i64 ".to_owned(), name });
+        }
+        let body = &self.func.body;
+        self.stmt(body)?;
+        let lines = std::mem::take(&mut self.lines);
+        for line in &self.func.origin {
+            self.definition.push_str(&format!("/* {} */\n", comment_text(line)));
+        }
+        self.definition.push_str(&format!("{} {{\n", self.prototype()));
+        self.definition.push_str("    (void)ctx;\n");
+        for line in lines {
+            self.definition.push_str(&line);
+            self.definition.push('\n');
+        }
+        self.definition.push_str("}\n");
+        Ok(())
+    }
+
+    fn prototype(&self) -> String {
+        let mut params = vec!["const struct niello_context *ctx".to_owned()];
+        for param in &self.func.params {
+            let binding = &self.buffers[&param.buffer];
+            params.push(format!("{}{}", binding.ctype, binding.name));
+        }
+        for dim in &self.func.dims {
+            params.push(format!("i64 {}", self.vars[dim].name));
+        }
+        format!("void {}({})", self.symbol, params.join(", "))
+    }
+
+    /// The name of a function or structure that belongs to this kernel.
+    pub(super) fn own_name(&self, suffix: &str) -> String {
+        format!("{}_{suffix}", self.symbol)
+    }
+
+    /// Appends a line to the function being written.
+    pub(super) fn line(&mut self, text: impl AsRef<str>) {
+        self.lines.push(format!("{}{}", "    ".repeat(self.indent), text.as_ref()));
+    }
+
+    /// The C type of a value; a vector of `Bool` is a mask of the given width.
+    pub(super) fn value_type(&mut self, ty: PrimType, mask_bits: u32) -> Result<String> {
+        let ty = if ty.dtype == crate::ir::DType::Bool && !ty.is_scalar() {
+            ty.with_dtype(super::text::mask_dtype(mask_bits))
+        } else {
+            ty
+        };
+        self.check_type(ty)?;
+        Ok(self.preamble.type_name(ty))
+    }
+
+    /// Whether C can hold a value: a known data type, and a vector no wider than a register.
+    pub(super) fn check_type(&self, ty: PrimType) -> Result<()> {
+        if super::text::scalar_type(ty.dtype).is_none() {
+            return Err(format!("the C backend has no {}", ty.dtype));
+        }
+        if ty.is_scalar() {
+            return Ok(());
+        }
+        if !ty.lanes.is_power_of_two() {
+            return Err(format!("{ty}: the lanes of a vector must be a power of two"));
+        }
+        let widest = self.target.vector_bits();
+        if ty.bits() > widest {
+            return Err(format!(
+                "{ty} has {} bits, but the vectors of the target have at most {widest}",
+                ty.bits()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Reserves memory for a local buffer until [`release`](Self::release).
+    pub(super) fn reserve(&mut self, bytes: u64) -> Place {
+        let bytes = bytes.next_multiple_of(64);
+        if bytes <= STACK_BUFFER_BYTES && self.stack_top + bytes <= STACK_BYTES {
+            self.stack_top += bytes;
+            self.stack_peak = self.stack_peak.max(self.stack_top);
+            return Place::Stack { bytes };
+        }
+        let offset = self.scratch_top;
+        self.scratch_top += bytes;
+        self.scratch_peak = self.scratch_peak.max(self.scratch_top);
+        Place::Scratch { offset, bytes }
+    }
+
+    pub(super) fn release(&mut self, place: Place) {
+        match place {
+            Place::Stack { bytes } => self.stack_top -= bytes,
+            Place::Scratch { bytes, .. } => self.scratch_top -= bytes,
+        }
+    }
+
+    /// Collects how a register buffer is accessed in the statement where it lives.
+    pub(super) fn registers_of(&mut self, id: BufferId, body: &Stmt) -> Result<Registers> {
+        let buffer = &self.func.buffers[id];
+        let mut accesses: Vec<(Option<i64>, u32)> = Vec::new();
+        let mut prefetched = false;
+        let mut note = |indices: &[PrimExpr]| {
+            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
+            accesses.push((indices.first().and_then(first_position), lanes));
+        };
+        body.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && *buffer == id
+            {
+                note(indices);
+            }
+        });
+        body.walk(&mut |stmt| match stmt {
+            Stmt::Store { buffer, indices, .. } if *buffer == id => note(indices),
+            Stmt::Prefetch { buffer, .. } if *buffer == id => prefetched = true,
+            _ => {}
+        });
+        if prefetched {
+            return Err(format!("register buffer `{}` cannot be prefetched", buffer.name));
+        }
+        let lanes = accesses.first().map_or(1, |access| access.1);
+        let mut variables = BTreeMap::new();
+        for (position, width) in accesses {
+            let Some(position) = position else {
+                return Err(format!(
+                    "an index of register buffer `{}` is not constant: unroll the loops around it",
+                    buffer.name
+                ));
+            };
+            if width != lanes || position % i64::from(lanes) != 0 {
+                return Err(format!(
+                    "register buffer `{}` is accessed at {position} by {width} lanes and elsewhere \
+                     by {lanes}; all accesses must be alike and aligned",
+                    buffer.name
+                ));
+            }
+            variables.entry(position).or_insert_with(String::new);
+        }
+        for (position, name) in &mut variables {
+            *name = self.names.unique(&register_name(buffer, *position, lanes));
+        }
+        Ok(Registers { lanes, variables })
+    }
+
+    /// The variable that holds part of a register buffer.
+    pub(super) fn register(&self, id: BufferId, indices: &[PrimExpr]) -> Result<String> {
+        let registers = self.registers.get(&id);
+        let position = indices.first().and_then(first_position);
+        registers
+            .zip(position)
+            .and_then(|(registers, position)| registers.variables.get(&position))
+            .cloned()
+            .ok_or_else(|| {
+                format!(
+                    "register buffer `{}` is used outside its Allocate",
+                    self.func.buffers[id].name
+                )
+            })
+    }
+
+    /// Whether a buffer is held in registers.
+    pub(super) fn is_register(&self, id: BufferId) -> bool {
+        self.func.buffers[id].scope == BufferScope::Register
+    }
+
+    /// A visible buffer's pointer.
+    pub(super) fn pointer(&self, id: BufferId) -> Result<String> {
+        self.buffers.get(&id).map(|binding| binding.name.clone()).ok_or_else(|| {
+            format!("buffer `{}` is used outside its Allocate", self.func.buffers[id].name)
+        })
+    }
+}
+
+/// Where a local buffer is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Stack { bytes: u64 },
+    Scratch { offset: u64, bytes: u64 },
+}
+
+/// The constant position of an access: of its first lane if the lanes are consecutive.
+fn first_position(index: &PrimExpr) -> Option<i64> {
+    match index {
+        PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
+        PrimExpr::Int { value, .. } => Some(*value),
+        _ => None,
+    }
+}
+
+/// `acc_2_3`: the buffer's name and the logical index of a part, in units of parts.
+fn register_name(buffer: &crate::tir::Buffer, position: i64, lanes: u32) -> String {
+    let shape = buffer.shape();
+    if !buffer.spec.is_dense() {
+        return format!("{}_{position}", buffer.name);
+    }
+    let mut rest = position;
+    let mut digits = Vec::new();
+    for (axis, &extent) in shape.iter().enumerate().rev() {
+        let mut digit = rest % extent.max(1);
+        rest /= extent.max(1);
+        if axis + 1 == shape.len() {
+            digit /= i64::from(lanes);
+            if extent <= i64::from(lanes) {
+                continue;
+            }
+        }
+        digits.push(digit.to_string());
+    }
+    digits.push(buffer.name.clone());
+    digits.reverse();
+    digits.join("_")
+}

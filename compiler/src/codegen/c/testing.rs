@@ -1,0 +1,121 @@
+//! Runs generated code in tests: kernels compiled into a shared library and loaded.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+
+use super::toolchain::{Compiler, TempFolder};
+use super::{KernelSource, SourceFile, translation_unit};
+use crate::target::Target;
+
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlclose(library: *mut c_void) -> c_int;
+}
+
+const RTLD_NOW: c_int = 2;
+
+/// How many workers the test's `parallel_for` pretends to have.
+const WORKERS: usize = 3;
+
+type Entry = unsafe extern "C" fn(buffers: *const *mut c_void, dims: *const i64, scratch: *mut u8);
+
+/// A kernel in memory, ready to be called.
+pub(crate) struct LoadedKernel {
+    library: *mut c_void,
+    entry: Entry,
+    scratch_bytes: usize,
+    _folder: TempFolder,
+}
+
+impl LoadedKernel {
+    /// Compiles a kernel and loads it.
+    pub(crate) fn new(kernel: &KernelSource, params: usize, dims: usize, target: &Target) -> Self {
+        let mut text = translation_unit([kernel]);
+        let mut args = vec!["&ctx".to_owned()];
+        args.extend((0..params).map(|i| format!("buffers[{i}]")));
+        args.extend((0..dims).map(|i| format!("dims[{i}]")));
+        let stride = kernel.scratch_bytes;
+        text.push_str(&format!(
+            "static void split(void *pool, niello_body *body, void *argument, i64 count) {{\n\
+             \x20   for (usize w = {WORKERS}; w-- > 0;)\n\
+             \x20       body(argument, count * w / {WORKERS}, count * (w + 1) / {WORKERS}, w);\n\
+             }}\n\
+             __attribute__((visibility(\"default\")))\n\
+             void entry(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
+             \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}}};\n\
+             \x20   {}({});\n\
+             }}\n",
+            kernel.symbol,
+            args.join(", ")
+        ));
+        let folder = TempFolder::new().expect("a temporary folder");
+        let compiler = Compiler::find(target).expect("tests need a C compiler");
+        let file = SourceFile { name: "kernel".to_owned(), text };
+        compiler
+            .run_shared(&file, folder.path(), "kernel.so")
+            .unwrap_or_else(|error| panic!("{error}\n{}", file.text));
+        let path = folder.path().join("kernel.so");
+        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
+        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
+        let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!library.is_null(), "cannot load the kernel:\n{}", file.text);
+        // SAFETY: the library is open and the name NUL-terminated.
+        let symbol = unsafe { dlsym(library, c"entry".as_ptr()) };
+        assert!(!symbol.is_null());
+        // SAFETY: the text above defines `entry` with this signature.
+        let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+        let scratch_bytes = kernel.scratch_bytes as usize * WORKERS;
+        LoadedKernel { library, entry, scratch_bytes, _folder: folder }
+    }
+
+    /// Runs the kernel on buffers with the sizes of the function's parameters.
+    pub(crate) fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64]) {
+        // Room around each, so that what is handed over is aligned to 64.
+        let mut copies: Vec<Vec<u8>> =
+            buffers.iter().map(|buffer| vec![0xa5; buffer.len() + 128]).collect();
+        let mut scratch = vec![0xa5u8; self.scratch_bytes + 128];
+        let mut pointers: Vec<*mut c_void> = Vec::new();
+        for (copy, buffer) in copies.iter_mut().zip(buffers.iter()) {
+            let start = copy.as_ptr().align_offset(64);
+            copy[start..start + buffer.len()].copy_from_slice(buffer);
+            pointers.push(copy[start..].as_mut_ptr().cast());
+        }
+        let scratch_start = scratch.as_ptr().align_offset(64);
+        // SAFETY: the pointers stand at buffers of the sizes the kernel was generated for, and the
+        // scratch area has room for every worker.
+        unsafe {
+            (self.entry)(pointers.as_ptr(), dims.as_ptr(), scratch[scratch_start..].as_mut_ptr());
+        }
+        for (copy, buffer) in copies.iter().zip(buffers.iter_mut()) {
+            let start = copy.as_ptr().align_offset(64);
+            let end = start + buffer.len();
+            buffer.copy_from_slice(&copy[start..end]);
+            let after = &copy[end..];
+            assert!(after.iter().all(|byte| *byte == 0xa5), "the kernel wrote after a buffer");
+        }
+    }
+}
+
+impl Drop for LoadedKernel {
+    fn drop(&mut self) {
+        // SAFETY: the library was opened by `new` and nothing of it is used any more.
+        unsafe { dlclose(self.library) };
+    }
+}
+
+/// The CPU levels that this machine can run, narrowest first. Those it cannot are named on stderr.
+pub(crate) fn runnable_levels() -> Vec<Target> {
+    let host = Target::host();
+    if host.arch != "x86_64" {
+        return vec![host];
+    }
+    let native = host.clone().with_cpu("native").expect("the host's own CPU");
+    let levels = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+        .map(|cpu| host.clone().with_cpu(cpu).expect("a CPU of the table"));
+    let (runnable, missing): (Vec<_>, Vec<_>) =
+        levels.into_iter().partition(|level| level.features.is_subset(&native.features));
+    for level in missing {
+        eprintln!("skipped: this machine cannot run {}", level.cpu.unwrap_or_default());
+    }
+    runnable
+}

@@ -1,0 +1,107 @@
+//! Tests of generated code against the interpreter, at every CPU level that this machine has.
+
+mod kernels;
+mod random;
+
+use super::generate;
+use super::testing::{LoadedKernel, runnable_levels};
+use crate::ir::DType;
+use crate::target::Target;
+use crate::tir::{ParamKind, PrimFunc, interpret, lower};
+
+/// The bytes of a parameter, from its number of bytes.
+type Fill<'a> = &'a dyn Fn(usize, usize) -> Vec<u8>;
+
+fn f32_bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn f32_values(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect()
+}
+
+/// Numbers between −2 and 2 that repeat only after many.
+fn small_floats(seed: usize, bytes: usize) -> Vec<u8> {
+    let mut state = (seed as u32).wrapping_mul(2_654_435_761).wrapping_add(12345);
+    f32_bytes((0..bytes / 4).map(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 22) as f32 - 2.0
+    }))
+}
+
+/// Runs a function through the interpreter before and after lowering, and as C; the last two must
+/// agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
+fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<Vec<u8>> {
+    let sizes: Vec<usize> = func
+        .params
+        .iter()
+        .map(|param| {
+            let buffer = &func.buffers[param.buffer];
+            let elements = buffer.spec.physical_len().unwrap() as usize;
+            elements * buffer.dtype.bytes().unwrap()
+        })
+        .collect();
+    let args: Vec<Vec<u8>> = func
+        .params
+        .iter()
+        .zip(&sizes)
+        .enumerate()
+        .map(|(position, (param, &size))| match param.kind {
+            ParamKind::Output => vec![0; size],
+            ParamKind::Input | ParamKind::Constant => fill(position, size),
+        })
+        .collect();
+    let mut expected = args.clone();
+    interpret(func, &mut expected, dims).unwrap();
+    for target in runnable_levels() {
+        let results = check_level(func, dims, &args, &target);
+        for (position, param) in func.params.iter().enumerate() {
+            let dtype = func.buffers[param.buffer].dtype;
+            let same = match dtype {
+                DType::F32 => f32_values(&results[position])
+                    .iter()
+                    .zip(f32_values(&expected[position]))
+                    .all(|(a, b)| {
+                        (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance || *a == b
+                    }),
+                _ => results[position] == expected[position],
+            };
+            assert!(same, "lowering for {:?} changed parameter {position}", target.cpu);
+        }
+    }
+    expected
+}
+
+/// Lowers for one target and compares the interpreter with generated code bit for bit.
+fn check_level(func: &PrimFunc, dims: &[i64], args: &[Vec<u8>], target: &Target) -> Vec<Vec<u8>> {
+    let lowered = lower(func.clone(), target).unwrap();
+    let mut interpreted = args.to_vec();
+    interpret(&lowered, &mut interpreted, dims).unwrap();
+    let kernel = generate(&lowered, "kernel", target).unwrap();
+    let loaded = LoadedKernel::new(&kernel, func.params.len(), dims.len(), target);
+    let mut compiled = args.to_vec();
+    loaded.run(&mut compiled, dims);
+    for (position, param) in func.params.iter().enumerate() {
+        let buffer = &func.buffers[param.buffer];
+        let width = buffer.dtype.bytes().unwrap();
+        let pairs = interpreted[position].chunks(width).zip(compiled[position].chunks(width));
+        for (element, (a, b)) in pairs.enumerate() {
+            assert!(
+                a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
+                "{:?}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
+                target.cpu,
+                buffer.name,
+            );
+        }
+    }
+    compiled
+}
+
+/// Which NaN an operation gives is the processor's choice.
+fn is_nan(bytes: &[u8], dtype: DType) -> bool {
+    match dtype {
+        DType::F32 => bytes.try_into().is_ok_and(|b| f32::from_le_bytes(b).is_nan()),
+        DType::F64 => bytes.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
+        _ => false,
+    }
+}

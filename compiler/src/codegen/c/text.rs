@@ -1,0 +1,139 @@
+//! Pieces of C text: expressions with their precedence, constants, type names.
+
+use crate::ir::DType;
+use crate::tir::PrimType;
+
+/// How tightly an expression binds; larger binds tighter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Prec {
+    /// `a ? b : c`
+    Conditional,
+    /// `|`, `^`, `&`: always in parentheses inside anything else.
+    Bitwise,
+    /// `==`, `<` …: always in parentheses inside anything else.
+    Compare,
+    /// `<<`, `>>`: always in parentheses inside anything else.
+    Shift,
+    /// `+`, `-`
+    Sum,
+    /// `*`, `/`, `%`
+    Product,
+    /// `-a`, casts
+    Unary,
+    /// Names, calls, indexing.
+    Primary,
+}
+
+/// The text of an expression.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    pub(super) prec: Prec,
+}
+
+impl Piece {
+    pub(super) fn new(text: impl Into<String>, prec: Prec) -> Self {
+        Piece { text: text.into(), prec }
+    }
+
+    pub(super) fn primary(text: impl Into<String>) -> Self {
+        Piece::new(text, Prec::Primary)
+    }
+
+    /// The text as an operand where at least `prec` is needed.
+    pub(super) fn at(&self, prec: Prec) -> String {
+        if self.prec >= prec { self.text.clone() } else { format!("({})", self.text) }
+    }
+
+    /// The text as an operand of a postfix operator or a cast.
+    pub(super) fn tight(&self) -> String {
+        self.at(Prec::Primary)
+    }
+}
+
+/// The name of a scalar type in C, where values are kept in registers.
+pub(super) fn scalar_type(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Bool => "_Bool",
+        DType::I8 => "i8",
+        DType::I16 => "i16",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::U8 => "u8",
+        DType::U16 => "u16",
+        DType::U32 => "u32",
+        DType::U64 => "u64",
+        DType::F32 => "float",
+        DType::F64 => "double",
+        DType::F16
+        | DType::BF16
+        | DType::I4
+        | DType::U4
+        | DType::I2
+        | DType::U2
+        | DType::F8E4M3FN
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0
+        | DType::F4E2M1 => return None,
+    })
+}
+
+/// The name of an element's type in memory: a `Bool` is a byte that is 0 or 1.
+pub(super) fn memory_type(dtype: DType) -> Option<&'static str> {
+    if dtype == DType::Bool { Some("u8") } else { scalar_type(dtype) }
+}
+
+/// The name of a vector type; `Bool` has none, as masks are vectors of integers.
+pub(super) fn vector_type(ty: PrimType) -> String {
+    format!("{}x{}", ty.dtype.short_name(), ty.lanes)
+}
+
+/// The signed integer type whose lanes are masks for values of `bits` bits.
+pub(super) fn mask_dtype(bits: u32) -> DType {
+    match bits {
+        8 => DType::I8,
+        16 => DType::I16,
+        32 => DType::I32,
+        _ => DType::I64,
+    }
+}
+
+/// A constant of an integer type or `Bool`.
+pub(super) fn int_constant(value: i64, dtype: DType) -> Piece {
+    let signed =
+        |text: String| Piece::new(text, if value < 0 { Prec::Unary } else { Prec::Primary });
+    match dtype {
+        DType::I64 if value == i64::MIN => Piece::new(format!("-{}ll - 1", i64::MAX), Prec::Sum),
+        DType::I64 => signed(format!("{value}ll")),
+        // 2147483648 alone is a long, and its negation as well.
+        DType::I32 if value == i64::from(i32::MIN) => {
+            Piece::new(format!("-{} - 1", i32::MAX), Prec::Sum)
+        }
+        DType::U32 => Piece::primary(format!("{value}u")),
+        DType::U64 => Piece::primary(format!("{}ull", value as u64)),
+        _ => signed(value.to_string()),
+    }
+}
+
+/// A constant of `float` or `double`: the shortest decimal that reads back exactly.
+pub(super) fn float_constant(value: f64, dtype: DType) -> Piece {
+    let suffix = if dtype == DType::F32 { "f" } else { "" };
+    let text = if value.is_nan() {
+        format!("__builtin_nan{suffix}(\"\")")
+    } else if value.is_infinite() {
+        format!("{}__builtin_inf{suffix}()", if value < 0.0 { "-" } else { "" })
+    } else if dtype == DType::F32 {
+        format!("{:?}f", value as f32)
+    } else {
+        format!("{value:?}")
+    };
+    let prec = if text.starts_with('-') { Prec::Unary } else { Prec::Primary };
+    Piece::new(text, prec)
+}
+
+/// Text that may stand inside a C comment.
+pub(super) fn comment_text(text: &str) -> String {
+    text.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ")
+}

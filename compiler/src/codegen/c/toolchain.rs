@@ -1,0 +1,465 @@
+//! Finding and driving the C compiler.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::executor::ObjectFile;
+use crate::target::Target;
+
+/// One C file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceFile {
+    /// Its name without folder and ending: letters, digits, `_` and `-`. The object is called the
+    /// same.
+    pub name: String,
+    /// Its contents.
+    pub text: String,
+}
+
+/// Why C files could not be compiled.
+#[derive(Debug)]
+pub enum CompileError {
+    /// There is no usable C compiler; what was tried and how to get one.
+    NoCompiler(String),
+    /// A file's name is not one that can be given to a compiler.
+    BadName(String),
+    /// A temporary file could not be written or read: what was done, and the system's answer.
+    Io(String, io::Error),
+    /// The compiler refused a file.
+    Failed {
+        /// The file's name.
+        file: String,
+        /// The command.
+        command: String,
+        /// What the compiler said.
+        stderr: String,
+    },
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CompileError::NoCompiler(message) => f.write_str(message),
+            CompileError::BadName(name) => {
+                write!(f, "`{name}` cannot be the name of a generated C file")
+            }
+            CompileError::Io(what, error) => write!(f, "{what}: {error}"),
+            CompileError::Failed { file, command, stderr } => {
+                write!(f, "the C compiler failed on `{file}`\ncommand: {command}\n{stderr}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CompileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CompileError::Io(_, error) => Some(error),
+            CompileError::NoCompiler(_)
+            | CompileError::BadName(_)
+            | CompileError::Failed { .. } => None,
+        }
+    }
+}
+
+/// Flags that hold for every file; see the module's documentation for the numerics.
+///
+/// `-O2` whatever the user's profile: more does not help these kernels and costs time. The code
+/// links nothing but memcpy and its kin, so no stack protector, unwind tables or errno.
+const FLAGS: &[&str] = &[
+    "-std=gnu11",
+    "-O2",
+    "-w",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+    "-ffreestanding",
+    "-fno-stack-protector",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-fno-ident",
+    "-fvisibility=hidden",
+    // The loop IR says what is a vector; only a target's own vectors are fast.
+    "-fno-tree-vectorize",
+];
+
+/// Compiles files with up to `jobs` processes at a time; objects come back in the files' order.
+///
+/// The compiler is the one that Cargo's build scripts use for the target (`CC_<target>`, `CC`, or
+/// the system's); flags in `CFLAGS` are left aside, as they could change results. Objects depend
+/// on nothing but the texts, the target and the compiler.
+pub fn compile_c(
+    files: &[SourceFile],
+    target: &Target,
+    jobs: usize,
+) -> Result<Vec<ObjectFile>, CompileError> {
+    if let Some(file) = files.iter().find(|file| !is_plain_name(&file.name)) {
+        return Err(CompileError::BadName(file.name.clone()));
+    }
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let compiler = Compiler::find(target)?;
+    let folder = TempFolder::new()?;
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<ObjectFile, CompileError>>>> =
+        files.iter().map(|_| Mutex::new(None)).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, files.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let (Some(file), Some(slot)) = (files.get(index), results.get(index)) else {
+                        break;
+                    };
+                    let result = compiler.compile(file, folder.path());
+                    // A poisoned lock only means that another thread panicked while writing.
+                    *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
+                }
+            });
+        }
+    });
+    results
+        .into_iter()
+        .map(|slot| {
+            slot.into_inner()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .expect("every file was handed to a worker")
+        })
+        .collect()
+}
+
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('-')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// A C compiler with the flags for one target.
+pub(super) struct Compiler {
+    program: OsString,
+    /// Arguments that belong to the program, such as the compiler behind a cache.
+    leading: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    flags: Vec<String>,
+}
+
+impl Compiler {
+    /// The compiler for a target, as the crate `cc` finds it, checked to run.
+    pub(super) fn find(target: &Target) -> Result<Self, CompileError> {
+        let mut tried = Vec::new();
+        match Self::from_cc(target) {
+            Ok(compiler) => match compiler.runs() {
+                Ok(()) => return Ok(compiler),
+                Err(why) => tried.push(format!("{} ({why})", compiler.name())),
+            },
+            Err(why) => tried.push(why),
+        }
+        // Another system's compiler does for the same architecture: the code needs no headers and
+        // no library. clang compiles for any.
+        for (program, is_clang) in [("cc", false), ("clang", true)] {
+            let host = Target::host();
+            let is_own_format = host.arch == target.arch && host.os == target.os;
+            if !is_clang && !is_own_format {
+                continue;
+            }
+            let mut flags = common_flags(target, is_clang);
+            if is_clang {
+                flags.push(format!("--target={}", target.triple));
+            }
+            let compiler =
+                Compiler { program: program.into(), leading: vec![], env: vec![], flags };
+            match compiler.runs() {
+                Ok(()) => return Ok(compiler),
+                Err(why) => tried.push(format!("{program} ({why})")),
+            }
+        }
+        Err(CompileError::NoCompiler(format!(
+            "no C compiler for {} was found; tried: {}. Install gcc or clang (Debian and Ubuntu: \
+             `apt install gcc`; macOS: `xcode-select --install`; Windows: LLVM, for clang-cl), or \
+             name one in the environment variable CC_{}",
+            target.triple,
+            tried.join(", "),
+            target.triple.replace('-', "_")
+        )))
+    }
+
+    fn from_cc(target: &Target) -> Result<Self, String> {
+        let host = host_triple(target);
+        let tool = cc::Build::new()
+            .target(&target.triple)
+            .host(&host)
+            .opt_level(2)
+            .no_default_flags(true)
+            .inherit_rustflags(false)
+            .cargo_metadata(false)
+            .cargo_warnings(false)
+            .cargo_debug(false)
+            .emit_rerun_if_env_changed(false)
+            .try_get_compiler()
+            .map_err(|error| error.to_string())?;
+        if tool.is_like_msvc() && !tool.is_like_clang_cl() {
+            return Err(format!(
+                "{} is Microsoft's compiler, which has no vector types; use clang-cl from LLVM",
+                tool.path().display()
+            ));
+        }
+        // A compiler behind a cache comes as one line of words.
+        let line = tool.cc_env();
+        let mut words: Vec<OsString> =
+            line.to_str().unwrap_or_default().split_whitespace().map(OsString::from).collect();
+        if words.is_empty() {
+            words.push(tool.path().as_os_str().to_owned());
+        }
+        let is_clang = tool.is_like_clang() || tool.is_like_clang_cl();
+        let mut flags = common_flags(target, is_clang);
+        if tool.is_like_clang_cl() {
+            flags.insert(0, "--driver-mode=gcc".to_owned());
+        }
+        if is_clang && target.triple != host {
+            flags.push(format!("--target={}", target.triple));
+        }
+        let program = words.remove(0);
+        let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        Ok(Compiler { program, leading: words, env, flags })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.program.to_string_lossy().into_owned()
+    }
+
+    /// The program with what belongs to it, without flags.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.leading).envs(self.env.iter().map(|(key, value)| (key, value)));
+        command
+    }
+
+    fn runs(&self) -> Result<(), String> {
+        let status = self
+            .command()
+            .arg("--version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(status.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err("not installed".to_owned())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Compiles one file in `folder`, by relative names, so that no path gets into the object.
+    fn compile(&self, file: &SourceFile, folder: &Path) -> Result<ObjectFile, CompileError> {
+        let object_name = format!("{}.o", file.name);
+        self.run(file, folder, "-c", &object_name)?;
+        let path = folder.join(&object_name);
+        let bytes = std::fs::read(&path)
+            .map_err(|error| CompileError::Io(format!("cannot read {}", path.display()), error))?;
+        Ok(ObjectFile { name: object_name, bytes })
+    }
+
+    /// Makes a shared library of one file.
+    #[cfg(test)]
+    pub(super) fn run_shared(
+        &self,
+        file: &SourceFile,
+        folder: &Path,
+        output: &str,
+    ) -> Result<(), CompileError> {
+        self.run(file, folder, "-shared", output)
+    }
+
+    /// Runs the compiler on one file; `mode` is `-c` or `-shared`.
+    fn run(
+        &self,
+        file: &SourceFile,
+        folder: &Path,
+        mode: &str,
+        output: &str,
+    ) -> Result<(), CompileError> {
+        let source_name = format!("{}.c", file.name);
+        let source = folder.join(&source_name);
+        std::fs::write(&source, &file.text).map_err(|error| {
+            CompileError::Io(format!("cannot write {}", source.display()), error)
+        })?;
+        let mut command = self.command();
+        command
+            .args(&self.flags)
+            // gcc derives symbol suffixes from it; by default it is random.
+            .arg(format!("-frandom-seed={}", file.name))
+            .arg(mode)
+            .args([OsStr::new("-o"), OsStr::new(output), OsStr::new(&source_name)])
+            .current_dir(folder)
+            .stdin(Stdio::null());
+        self.finish(command, &format!("{}.c", file.name))
+    }
+
+    /// Runs a command to its end; `file` is what it works on.
+    pub(super) fn finish(&self, mut command: Command, file: &str) -> Result<(), CompileError> {
+        let result = command.output().map_err(|error| {
+            CompileError::Io(format!("cannot run the C compiler {}", self.name()), error)
+        })?;
+        if result.status.success() {
+            return Ok(());
+        }
+        let words: Vec<_> = std::iter::once(command.get_program())
+            .chain(command.get_args())
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
+        Err(CompileError::Failed {
+            file: file.to_owned(),
+            command: words.join(" "),
+            stderr: format!("{}({})", String::from_utf8_lossy(&result.stderr), result.status),
+        })
+    }
+}
+
+/// The triple of this machine, as `cc` compares it with the target's.
+fn host_triple(target: &Target) -> String {
+    // A build script is told; elsewhere the spelling that the target uses is as good as any.
+    match std::env::var("HOST") {
+        Ok(host) => host,
+        Err(_) if target.is_host_kind() => target.triple.clone(),
+        Err(_) => Target::host().triple,
+    }
+}
+
+fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
+    let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+    if target.os != "windows" {
+        flags.push("-fPIC".to_owned());
+    }
+    if is_clang {
+        flags.push("-fno-slp-vectorize".to_owned());
+    }
+    flags.extend(feature_flags(target));
+    if target.vector_bits() == 512 {
+        flags.push("-mprefer-vector-width=512".to_owned());
+    }
+    flags
+}
+
+/// The target's features as compiler flags. A CPU's name is not used: compilers differ in which
+/// they know, and a name would allow features that the target does not list.
+fn feature_flags(target: &Target) -> Vec<String> {
+    match target.arch.as_str() {
+        "x86" | "x86_64" => target.features.iter().filter_map(|f| x86_flag(f)).collect(),
+        "aarch64" => {
+            let extensions: Vec<_> = ["dotprod", "i8mm", "fp16", "bf16"]
+                .into_iter()
+                .filter(|feature| target.has_feature(feature))
+                .collect();
+            // Armv8.2 is the least that has any of them.
+            if extensions.is_empty() {
+                Vec::new()
+            } else {
+                vec![format!("-march=armv8.2-a+{}", extensions.join("+"))]
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The flag for one of rustc's feature names.
+fn x86_flag(feature: &str) -> Option<String> {
+    let flag = match feature {
+        // Not code generation, or implied by the architecture.
+        "cmpxchg16b" => "cx16",
+        "bmi1" => "bmi",
+        "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2" | "f16c" | "fma" | "sse"
+        | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx" | "avx2" | "avx512f"
+        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" => feature,
+        _ => return None,
+    };
+    Some(format!("-m{flag}"))
+}
+
+/// A folder that is deleted with its owner.
+pub(super) struct TempFolder(PathBuf);
+
+impl TempFolder {
+    pub(super) fn new() -> Result<Self, CompileError> {
+        static COUNTER: AtomicU64 = AtomicU64::new(0);
+        let parent = std::env::temp_dir();
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path = parent.join(format!("niello-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(TempFolder(path)),
+                // Left by an earlier process of the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let what = format!("cannot create the folder {}", path.display());
+                    return Err(CompileError::Io(what, error));
+                }
+            }
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        // What cannot be deleted is left to the system's cleaning of its temporary folder.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_deterministic_and_errors_say_what_the_compiler_said() {
+        let target = Target::host();
+        let file = |name: &str, text: &str| SourceFile { name: name.into(), text: text.into() };
+        let files = [
+            file("one", "int one(void) { return 1; }\n"),
+            file("two", "static int n; int *two(void) { return &n; }\n"),
+        ];
+        let first = compile_c(&files, &target, 2).unwrap();
+        assert_eq!(first, compile_c(&files, &target, 1).unwrap());
+        assert_eq!(first[1].name, "two.o");
+        assert!(!first[0].bytes.is_empty());
+
+        let error = compile_c(&[file("bad", "int f( {\n")], &target, 1).unwrap_err();
+        let CompileError::Failed { file: name, command, stderr } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(name, "bad");
+        assert!(command.contains("-ffp-contract=off") && stderr.contains("error"), "{stderr}");
+
+        let error = compile_c(&[file("../x", "")], &target, 1).unwrap_err();
+        assert!(matches!(error, CompileError::BadName(_)), "{error}");
+    }
+
+    #[test]
+    fn a_target_without_a_compiler_is_explained() {
+        let target = Target {
+            triple: "sparc64-unknown-plan9".to_owned(),
+            arch: "sparc64".to_owned(),
+            os: "plan9".to_owned(),
+            ..Target::host()
+        };
+        if let Err(error) = Compiler::find(&target) {
+            let message = error.to_string();
+            assert!(message.contains("CC_sparc64_unknown_plan9"), "{message}");
+            assert!(message.contains("sparc64-unknown-plan9"), "{message}");
+        }
+    }
+}

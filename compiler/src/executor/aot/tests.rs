@@ -1,0 +1,194 @@
+//! Programs made by hand, compiled by the C compiler, loaded and run.
+
+use super::*;
+use crate::codegen::object::check_undefined;
+use crate::executor::testing::ProgramBuilder;
+use crate::executor::{CompiledModel, LoadedModel, TensorInfo, ValueId, write_shared_library};
+use crate::ir::{BufferSpec, Constant, DType, TensorType};
+use crate::memory;
+use crate::tir::PrimExpr;
+
+/// The stages from a program to a model.
+fn compile(mut program: Program, symbol: &str) -> CompiledModel {
+    let target = Target::host();
+    program.verify().unwrap();
+    program.merge_equal_kernels();
+    let plan = memory::plan(&program).unwrap();
+    program.insert_border_steps(&plan);
+    program.lower_kernels(&target, 2).unwrap();
+    let weights = PackedWeights::pack(&program, &plan).unwrap();
+    let sources = c_sources(&program, &plan, &weights, symbol, &target, 2).unwrap();
+    let objects = c::compile_c(&sources.files, &target, 2).unwrap();
+    check_undefined(&objects, &[]).unwrap();
+    let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
+        let info = |&id: &ValueId| {
+            let value = &program.values[id];
+            TensorInfo {
+                name: value.name.clone(),
+                dtype: value.dtype,
+                shape: value.spec.shape().iter().map(|&extent| extent as u64).collect(),
+                dim_names: vec![None; value.spec.shape().len()],
+            }
+        };
+        values.iter().map(info).collect()
+    };
+    CompiledModel {
+        name: symbol.to_owned(),
+        symbol: symbol.to_owned(),
+        inputs: infos(&program.inputs),
+        outputs: infos(&program.outputs),
+        workspace_bytes: plan.arena_bytes + sources.scratch_stride,
+        scratch_offset: plan.arena_bytes,
+        scratch_stride: sources.scratch_stride,
+        weights: weights.bytes,
+        macs: 0,
+        digest: [0; 32],
+        metadata: Vec::new(),
+        external_data: Vec::new(),
+        objects,
+    }
+}
+
+/// Compiles and runs twice: what one run leaves behind must not change the next.
+fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
+    let model = compile(program, "niello_test");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.so");
+    write_shared_library(&model, &Target::host(), &path).unwrap();
+    let loaded = LoadedModel::load(&model, &path).unwrap();
+    let first = loaded.run(inputs).unwrap();
+    assert_eq!(loaded.run(inputs).unwrap(), first);
+    first.iter().map(floats).collect()
+}
+
+fn floats(constant: &Constant) -> Vec<f32> {
+    constant.to_f64_vec().unwrap().into_iter().map(|value| value as f32).collect()
+}
+
+fn tensor(shape: &[i64], value: impl Fn(usize) -> f32) -> Constant {
+    let elements = shape.iter().product::<i64>() as usize;
+    Constant::from_f32(shape, &(0..elements).map(value).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn steps_run_in_order_on_inputs_constants_and_the_arena() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[2, 3]);
+    let spec = BufferSpec::packed(&[2, 3], &[(1, 1), (0, 1)]);
+    let w = b.constant("w", tensor(&[2, 3], |i| 10.0 * i as f32));
+    b.program.values[w].spec = spec;
+    let sum = b.map("sum", &[x, w], BufferSpec::dense(&[2, 3]), |x| x[0].clone() + x[1].clone());
+    let product =
+        b.map("product", &[sum, x], BufferSpec::dense(&[2, 3]), |x| x[0].clone() * x[1].clone());
+    b.output(product);
+    let outputs = run(b.program, &[tensor(&[2, 3], |i| i as f32)]);
+    let expected: Vec<f32> = (0..6).map(|i| (11 * i * i) as f32).collect();
+    assert_eq!(outputs, [expected]);
+}
+
+#[test]
+fn halos_and_padding_lanes_read_as_zero_though_their_memory_was_used_before() {
+    let mut b = ProgramBuilder::default();
+    let shape = [1, 3, 2, 2];
+    let x = b.input("x", &shape);
+    // A large value dies before the padded one is computed in its place.
+    let junk = b.map("junk", &[x], BufferSpec::nchwc(&shape, 64, &[]), |x| {
+        x[0].clone() + PrimExpr::f32(100.0)
+    });
+    let dense =
+        b.map("dense", &[junk], BufferSpec::dense(&shape), |x| x[0].clone() - PrimExpr::f32(100.0));
+    let padded = BufferSpec::nchwc(&shape, 8, &[(1, 1), (1, 1)]);
+    let y = b.map("pad", &[dense], padded, |x| x[0].clone());
+    // Sums what is left of and above each element, and the lane five channels on.
+    let out = b.step("sum", &[y], BufferSpec::dense(&shape), &[], |func, inputs, output| {
+        crate::executor::testing::loops(func, &shape, &mut Vec::new(), &mut |func, i| {
+            let at = |c: i64, y: i64, x: i64| {
+                let index =
+                    vec![i[0].clone(), i[1].clone() + c, i[2].clone() + y, i[3].clone() + x];
+                func.load(inputs[0], index)
+            };
+            let sum = at(0, 0, -1) + at(0, -1, 0) + at(5, 0, 0);
+            func.store(output, i.to_vec(), sum)
+        })
+    });
+    b.output(out);
+    let outputs = run(b.program, &[tensor(&shape, |i| i as f32 + 1.0)]);
+    let expected: Vec<f32> = (0..3)
+        .flat_map(|c| {
+            let base = 4.0 * c as f32;
+            [0.0, base + 1.0, base + 1.0, 2.0 * base + 5.0]
+        })
+        .collect();
+    assert_eq!(outputs, [expected]);
+}
+
+#[test]
+fn outputs_may_be_inputs_constants_views_and_each_other() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[4]);
+    let w = b.constant(
+        "w",
+        Constant::splat(TensorType::from_consts(&[3], DType::F32), &7f32.to_le_bytes()).unwrap(),
+    );
+    let y = b.add(x, x);
+    let view = b.view(y, &[2, 2]);
+    let z = b.add(y, x);
+    for output in [x, w, view, y, z] {
+        b.output(output);
+    }
+    let outputs = run(b.program, &[tensor(&[4], |i| i as f32)]);
+    let doubled = vec![0.0, 2.0, 4.0, 6.0];
+    assert_eq!(
+        outputs,
+        [
+            vec![0.0, 1.0, 2.0, 3.0],
+            vec![7.0; 3],
+            doubled.clone(),
+            doubled,
+            vec![0.0, 3.0, 6.0, 9.0]
+        ]
+    );
+}
+
+#[test]
+fn a_model_without_steps_and_one_with_empty_tensors_run() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[2]);
+    b.output(x);
+    assert_eq!(run(b.program, &[tensor(&[2], |_| 3.0)]), [[3.0, 3.0]]);
+
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[0, 2]);
+    let y = b.add(x, x);
+    b.output(y);
+    b.output(x);
+    assert_eq!(run(b.program, &[tensor(&[0, 2], |_| 3.0)]), [vec![0f32; 0], vec![]]);
+}
+
+#[test]
+fn long_programs_are_cut_into_functions() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[4]);
+    let mut y = x;
+    for _ in 0..1234 {
+        y = b.add(y, x);
+    }
+    b.output(y);
+    let mut program = b.program;
+    program.merge_equal_kernels();
+    assert_eq!(program.kernels.len(), 1);
+    let outputs = run(program, &[tensor(&[4], |i| i as f32)]);
+    assert_eq!(outputs, [[0.0, 1235.0, 2470.0, 3705.0]]);
+}
+
+#[test]
+fn objects_depend_on_the_program_alone() {
+    let program = || {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[4]);
+        let y = b.add(x, x);
+        b.output(y);
+        b.program
+    };
+    assert_eq!(compile(program(), "niello_a"), compile(program(), "niello_a"));
+}

@@ -1,0 +1,224 @@
+//! Loading a shared library that was made of a model, and calling it.
+
+use std::ffi::c_void;
+use std::path::Path;
+
+use super::{CompiledModel, SHARED_ENTRY, TensorInfo};
+use crate::diagnostics::Problem;
+use crate::ir::{Constant, SharedBytes, TensorType};
+
+type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
+
+/// A model in memory, ready to be called.
+#[derive(Debug)]
+pub struct LoadedModel {
+    entry: Entry,
+    inputs: Vec<TensorInfo>,
+    outputs: Vec<TensorInfo>,
+    _library: system::Library,
+}
+
+/// Bytes around each buffer that is handed to the model, to see whether it writes there.
+const GUARD_BYTES: usize = 64;
+
+/// What guards and outputs hold before a call.
+const GUARD: u8 = 0xa5;
+
+impl LoadedModel {
+    /// Loads the shared library `path`, which was made of `model` by
+    /// [`write_shared_library`](super::write_shared_library) for this machine.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot load it.
+    pub fn load(model: &CompiledModel, path: &Path) -> Result<LoadedModel, Problem> {
+        let failed = |what: String| {
+            Problem::new(format!("{}: cannot load the library: {what}", path.display()))
+        };
+        let library = system::Library::open(path).map_err(failed)?;
+        let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
+        // SAFETY: the library's text defines the function with this signature.
+        let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+        Ok(LoadedModel {
+            entry,
+            inputs: model.inputs.clone(),
+            outputs: model.outputs.clone(),
+            _library: library,
+        })
+    }
+
+    /// Runs the model once. Buffers are aligned to their elements and no more, as callers' are.
+    ///
+    /// # Errors
+    ///
+    /// Number, types or shapes of the inputs are not the model's; or the model wrote outside of an
+    /// output.
+    pub fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+        if inputs.len() != self.inputs.len() {
+            return Err(Problem::new(format!(
+                "the model has {} inputs, but {} were given",
+                self.inputs.len(),
+                inputs.len()
+            )));
+        }
+        let mut input_buffers = Vec::with_capacity(inputs.len());
+        for (info, input) in self.inputs.iter().zip(inputs) {
+            let ty = tensor_type(info);
+            let Some(bytes) = input.to_bytes().filter(|_| *input.ty() == ty) else {
+                return Err(Problem::new(format!(
+                    "input `{}` is {ty}, but {} was given",
+                    info.name,
+                    input.ty()
+                )));
+            };
+            let mut buffer = Buffer::new(bytes.len(), info);
+            buffer.bytes_mut().copy_from_slice(&bytes);
+            input_buffers.push(buffer);
+        }
+        let mut output_buffers = Vec::with_capacity(self.outputs.len());
+        for info in &self.outputs {
+            let bytes = tensor_type(info).bytes().and_then(|bytes| usize::try_from(bytes).ok());
+            let bytes = bytes.ok_or_else(|| {
+                Problem::new(format!("output `{}` does not fit in memory", info.name))
+            })?;
+            output_buffers.push(Buffer::new(bytes, info));
+        }
+        let input_pointers: Vec<*const c_void> =
+            input_buffers.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
+        let output_pointers: Vec<*mut c_void> =
+            output_buffers.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
+        // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for, in
+        // its order and aligned to their elements, and nothing else uses them meanwhile.
+        let status = unsafe { (self.entry)(input_pointers.as_ptr(), output_pointers.as_ptr()) };
+        if status != 0 {
+            return Err(Problem::new(format!("the model ended with status {status}")));
+        }
+        for (infos, buffers) in [(&self.inputs, &input_buffers), (&self.outputs, &output_buffers)] {
+            if let Some((info, _)) = infos.iter().zip(buffers).find(|(_, b)| !b.is_intact()) {
+                return Err(Problem::new(format!("the model wrote outside of `{}`", info.name)));
+            }
+        }
+        let constant = |(info, buffer): (&TensorInfo, Buffer)| {
+            Constant::new(tensor_type(info), SharedBytes::new(buffer.bytes().to_vec()))
+                .map_err(|error| Problem::new(error.to_string()))
+        };
+        self.outputs.iter().zip(output_buffers).map(constant).collect()
+    }
+}
+
+fn tensor_type(info: &TensorInfo) -> TensorType {
+    // A shape beyond `i64` would have been refused by the compiler.
+    let dims: Vec<i64> =
+        info.shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect();
+    TensorType::from_consts(&dims, info.dtype)
+}
+
+/// Memory between guards whose first byte is one element after a multiple of 64.
+struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    fn new(len: usize, info: &TensorInfo) -> Buffer {
+        let element = info.dtype.bytes().unwrap_or(1);
+        let memory = vec![GUARD; len + 3 * GUARD_BYTES];
+        let start = memory.as_ptr().align_offset(GUARD_BYTES) + GUARD_BYTES + element;
+        Buffer { memory, start, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+
+    fn is_intact(&self) -> bool {
+        let (before, rest) = self.memory.split_at(self.start);
+        before.iter().chain(&rest[self.len..]).all(|&byte| byte == GUARD)
+    }
+}
+
+#[cfg(unix)]
+mod system {
+    //! The dynamic linker of Unix systems.
+
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    // Systems whose C library has these functions itself keep an empty one of this name.
+    #[link(name = "dl")]
+    unsafe extern "C" {
+        fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+        fn dlclose(library: *mut c_void) -> c_int;
+        fn dlerror() -> *const c_char;
+    }
+
+    const RTLD_NOW: c_int = 2;
+
+    /// An open library.
+    #[derive(Debug)]
+    pub(super) struct Library(*mut c_void);
+
+    impl Library {
+        pub(super) fn open(path: &Path) -> Result<Library, String> {
+            // A name without a slash would be looked for in the system's folders.
+            let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+            let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
+            // SAFETY: the path is NUL-terminated; the library has no initialisers.
+            let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+            if library.is_null() { Err(last_error()) } else { Ok(Library(library)) }
+        }
+
+        pub(super) fn symbol(&self, name: &str) -> Result<*mut c_void, String> {
+            let name = CString::new(name).map_err(|error| error.to_string())?;
+            // SAFETY: the library is open and the name NUL-terminated.
+            let symbol = unsafe { dlsym(self.0, name.as_ptr()) };
+            if symbol.is_null() { Err(last_error()) } else { Ok(symbol) }
+        }
+    }
+
+    impl Drop for Library {
+        fn drop(&mut self) {
+            // SAFETY: the library was opened by `open`; its owner holds the only pointers into it.
+            unsafe { dlclose(self.0) };
+        }
+    }
+
+    fn last_error() -> String {
+        // SAFETY: the function takes nothing.
+        let text = unsafe { dlerror() };
+        if text.is_null() {
+            return "unknown error".to_owned();
+        }
+        // SAFETY: a pointer that is not null is a NUL-terminated string until the next call.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    //! Systems on which libraries cannot be loaded yet.
+
+    use std::ffi::c_void;
+    use std::path::Path;
+
+    /// An open library; there is none.
+    #[derive(Debug)]
+    pub(super) enum Library {}
+
+    impl Library {
+        pub(super) fn open(_: &Path) -> Result<Library, String> {
+            Err("this system's libraries are not supported".to_owned())
+        }
+
+        pub(super) fn symbol(&self, _: &str) -> Result<*mut c_void, String> {
+            match *self {}
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Passes of loop functions.
+
+use super::fan_out::{Work, fan_out};
+use super::{BoxError, PassBody, PassContext, PassError, PassInfo, PassKind, Result, RunToken};
+use crate::ir::{Definition, GlobalVar, IRModule};
+use crate::tir::PrimFunc;
+
+/// What the function of a prim func pass may return: a loop function, none to delete it, or a
+/// `Result` of either.
+#[diagnostic::on_unimplemented(
+    message = "a prim func pass must return `PrimFunc`, an `Option` of it, or a `Result` of either, not `{Self}`",
+    label = "not a loop function"
+)]
+pub trait IntoPrimFunc {
+    /// The function, none if it is to be deleted, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the pass returned an error.
+    fn into_prim_func(self) -> Result<Option<PrimFunc>>;
+}
+
+impl IntoPrimFunc for PrimFunc {
+    fn into_prim_func(self) -> Result<Option<PrimFunc>> {
+        Ok(Some(self))
+    }
+}
+
+impl IntoPrimFunc for Option<PrimFunc> {
+    fn into_prim_func(self) -> Result<Option<PrimFunc>> {
+        Ok(self)
+    }
+}
+
+impl<F: Into<Option<PrimFunc>>, E: Into<BoxError>> IntoPrimFunc for Result<F, E> {
+    fn into_prim_func(self) -> Result<Option<PrimFunc>> {
+        self.map(Into::into).map_err(PassError::new)
+    }
+}
+
+/// The work of a prim func pass.
+type Body<'a> = dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Sync + 'a;
+
+/// Runs `body` on every loop function, and deletes those for which it returns none; otherwise as
+/// [`transform_functions`](super::transform_functions).
+///
+/// # Errors
+///
+/// The first error of `body`.
+pub fn transform_prim_funcs(
+    mut module: IRModule,
+    cx: &PassContext,
+    body: &Body<'_>,
+) -> Result<IRModule> {
+    let before = module.clone();
+    let work: Vec<Work<'_, PrimFunc>> = before
+        .prim_funcs()
+        // Loop functions do not know how long they are; a kernel is work for some microseconds.
+        .map(|(global, unit)| Work { global, unit, function: None, size: 256 })
+        .collect();
+    let mut deleted: Vec<GlobalVar> = Vec::new();
+    let rewrite = |function: &PrimFunc, cx: &PassContext| body(function.clone(), &before, cx);
+    fan_out(&work, cx, rewrite, |global, function| match function {
+        Some(function) => {
+            module.insert(global.clone(), Definition::Prim(function));
+        }
+        None => deleted.push(global.clone()),
+    })?;
+    module.retain(|global, _| !deleted.contains(global));
+    Ok(module)
+}
+
+/// The work of a prim func pass that owns what it needs.
+type SharedBody =
+    dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Send + Sync;
+
+/// A prim func pass made from a closure.
+pub struct PrimFuncPass {
+    info: PassInfo,
+    body: Box<SharedBody>,
+}
+
+impl PrimFuncPass {
+    /// A pass of that name and level, which runs `body` on every loop function.
+    pub fn new<R: IntoPrimFunc>(
+        info: PassInfo,
+        body: impl Fn(PrimFunc, &IRModule, &PassContext) -> R + Send + Sync + 'static,
+    ) -> PrimFuncPass {
+        PrimFuncPass {
+            info: info.with_kind(PassKind::PrimFunc),
+            body: Box::new(move |function, module, cx| body(function, module, cx).into_prim_func()),
+        }
+    }
+}
+
+impl PassBody for PrimFuncPass {
+    fn info(&self) -> &PassInfo {
+        &self.info
+    }
+
+    fn transform(&self, module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
+        transform_prim_funcs(module, cx, &*self.body)
+    }
+}

@@ -1,0 +1,267 @@
+//! Contexts: the stack, threads, options.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::support::{Log, Noting, info};
+use crate::pass::{
+    PassContext, PassError, PassErrorKind, PassInstrument, Sequential, list_configs,
+    take_deferred_errors,
+};
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UnrollLoopConfig {
+    auto_max_step: i64,
+    auto_max_depth: i64,
+    explicit_unroll: bool,
+}
+
+impl Default for UnrollLoopConfig {
+    fn default() -> UnrollLoopConfig {
+        UnrollLoopConfig { auto_max_step: 0, auto_max_depth: 8, explicit_unroll: true }
+    }
+}
+
+crate::register_pass_config_option! {
+    /// How loops are unrolled.
+    UNROLL: UnrollLoopConfig = "test.UnrollLoop";
+    /// Whether pointers are distinct.
+    NOALIAS: bool = "test.noalias", default = true;
+}
+
+#[test]
+fn case_38_contexts_nest_and_inherit_nothing() {
+    assert_eq!(PassContext::current().opt_level(), 2);
+    let outer = PassContext::builder().opt_level(1).config(&NOALIAS, false).build().unwrap();
+    outer
+        .scope(|_| {
+            assert_eq!(PassContext::current().opt_level(), 1);
+            PassContext::default().scope(|_| {
+                let current = PassContext::current();
+                assert_eq!((current.opt_level(), current.get(&NOALIAS)), (2, true));
+                Ok(())
+            })?;
+            let inherited = PassContext::inherit().build()?;
+            assert_eq!((inherited.opt_level(), inherited.get(&NOALIAS)), (1, false));
+            assert_eq!(PassContext::current().opt_level(), 1);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((PassContext::current().opt_level(), PassContext::depth()), (2, 0));
+}
+
+#[test]
+fn case_40_a_thread_begins_with_its_own_default_context() {
+    let cx = PassContext::builder().opt_level(3).build().unwrap();
+    cx.scope(|cx| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(PassContext::current().opt_level(), 2);
+                let _attached = cx.attach();
+                assert!(PassContext::current().same(cx));
+            });
+        });
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn case_41_contexts_are_left_innermost_first() {
+    let (a, b) = (PassContext::default(), PassContext::default());
+    let outer = a.enter().unwrap();
+    let inner = b.enter().unwrap();
+    let error = outer.exit().unwrap_err();
+    assert!(matches!(error.kind(), PassErrorKind::NotInnermost));
+    assert!(PassContext::current().same(&b));
+    inner.exit().unwrap();
+    // The outer one went as soon as it could.
+    assert_eq!(PassContext::depth(), 0);
+}
+
+#[test]
+fn a_scope_takes_what_was_forgotten_with_it() {
+    let log = Log::default();
+    let inner = PassContext::builder().instrument(Noting::new(2, &log)).build().unwrap();
+    let outer = PassContext::builder().instrument(Noting::new(1, &log)).build().unwrap();
+    outer
+        .scope(|_| {
+            std::mem::forget(inner.enter()?);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((log.take().as_str(), PassContext::depth()), ("E1 E2 X2 X1", 0));
+}
+
+#[test]
+fn case_42_hooks_see_the_outer_context() {
+    struct Look(Log);
+    impl PassInstrument for Look {
+        fn enter_pass_ctx(&self) -> crate::pass::HookResult {
+            self.0.note(format!("E{}", PassContext::current().opt_level()));
+            Ok(())
+        }
+        fn exit_pass_ctx(&self) -> crate::pass::HookResult {
+            self.0.note(format!("X{}", PassContext::current().opt_level()));
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let cx = PassContext::builder().opt_level(3).instrument(Look(log.clone())).build().unwrap();
+    cx.scope(|_| Ok(())).unwrap();
+    assert_eq!(log.take(), "E2 X2");
+}
+
+#[test]
+fn case_63_every_wrong_option_is_told_at_once() {
+    let error = PassContext::builder()
+        .config_value("test.noalais", true)
+        .config_value("test.UnrollLoop", serde_json::json!({ "auto_max_stp": 1 }))
+        .config_value("test.noalias", "x")
+        .build()
+        .unwrap_err();
+    let PassErrorKind::Invalid(report) = error.kind() else { panic!("{error}") };
+    let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(
+        lines[0].starts_with(
+            "option `test.UnrollLoop` takes UnrollLoopConfig: unknown field `auto_max_stp`"
+        ),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[0].ends_with("help: did you mean `auto_max_step`?"), "{}", lines[0]);
+    assert!(
+        lines[1]
+            .starts_with("there is no option `test.noalais`; help: did you mean `test.noalias`?"),
+        "{}",
+        lines[1]
+    );
+    assert!(
+        lines[2].starts_with("option `test.noalias` takes bool: invalid type: string \"x\""),
+        "{}",
+        lines[2]
+    );
+    // A boolean is a boolean.
+    assert!(PassContext::builder().config_value("test.noalias", 1).build().is_err());
+    assert!(
+        PassContext::builder()
+            .config_value("test.noalias", serde_json::Value::Null)
+            .build()
+            .is_err()
+    );
+}
+
+#[test]
+fn case_78_a_map_may_leave_fields_out() {
+    let cx = PassContext::builder()
+        .config_value("test.UnrollLoop", serde_json::json!({ "auto_max_step": 16 }))
+        .build()
+        .unwrap();
+    assert_eq!(cx.get(&UNROLL), UnrollLoopConfig { auto_max_step: 16, ..Default::default() });
+    assert!(cx.get(&NOALIAS));
+}
+
+#[test]
+fn case_64_options_are_listed_with_their_types() {
+    let entry = list_configs().into_iter().find(|entry| entry.name == "test.noalias").unwrap();
+    assert_eq!((entry.type_name(), entry.default_json().as_str()), ("bool", "true"));
+    assert_eq!(entry.doc.trim(), "Whether pointers are distinct.");
+    assert!(entry.origin.file.ends_with("contexts.rs"));
+    assert!(list_configs().is_sorted_by_key(|entry| entry.name));
+}
+
+#[test]
+fn unknown_names_in_lists_are_errors() {
+    let error = PassContext::builder()
+        .disable_pass("HoldsAlwyas")
+        .require_pass("NoSuchThing")
+        .build()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error
+            .contains("disabled_pass: there is no pass `HoldsAlwyas`; did you mean `HoldsAlways`?"),
+        "{error}"
+    );
+    assert!(error.contains("required_pass: there is no pass `NoSuchThing`"), "{error}");
+}
+
+#[test]
+fn a_panic_in_a_scope_leaves_the_stack_right() {
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Noting::new(1, &log)).build().unwrap();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        cx.scope(|_| -> crate::pass::Result<()> { panic!("oh no") })
+    }));
+    assert!(result.is_err());
+    assert_eq!((log.take().as_str(), PassContext::depth()), ("E1 X1", 0));
+}
+
+#[test]
+fn errors_of_dropped_guards_are_kept_for_whoever_asks() {
+    let log = Log::default();
+    let cx =
+        PassContext::builder().instrument(Noting::new(1, &log).failing_in('X')).build().unwrap();
+    drop(cx.enter().unwrap());
+    let errors = take_deferred_errors();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].to_string().contains("failed in exit_pass_ctx"));
+    assert!(take_deferred_errors().is_empty());
+}
+
+proptest! {
+    /// P1 and P2: whatever fails where, the stack is as before, and contexts are left at most as
+    /// often as they are entered.
+    #[test]
+    fn the_stack_is_right_on_every_path(
+        failing in proptest::collection::vec(proptest::option::of(prop_oneof![Just('E'), Just('X'), Just('S'), Just('B'), Just('A')]), 1..4),
+        depth in 1usize..4,
+        fail_body in any::<bool>(),
+        forget in any::<bool>(),
+    ) {
+        let log = Log::default();
+        let mut builder = PassContext::builder();
+        for (index, fail_in) in failing.iter().enumerate() {
+            let noting = Noting { fail_in: *fail_in, ..Noting::new(index as u32, &log) };
+            builder = builder.instrument(noting);
+        }
+        let cx = builder.build().unwrap();
+        let before = PassContext::depth();
+        fn nest(cx: &PassContext, depth: usize, fail: bool, forget: bool) -> crate::pass::Result<()> {
+            cx.scope(|cx| {
+                if forget {
+                    std::mem::forget(PassContext::default().enter()?);
+                }
+                if depth > 1 {
+                    nest(cx, depth - 1, fail, forget)
+                } else if fail {
+                    Err(PassError::new("the body fails"))
+                } else {
+                    crate::pass::Pass::run(&Sequential::with_info(info("S", 0), []), crate::ir::IRModule::new(), cx).map(drop)
+                }
+            })
+        }
+        let _ = nest(&cx, depth, fail_body, forget);
+        prop_assert_eq!(PassContext::depth(), before);
+        let events = log.take();
+        for number in 0..failing.len() {
+            let count = |hook: char| events.split(' ').filter(|event| *event == format!("{hook}{number}")).count();
+            prop_assert!(count('X') <= count('E'));
+            if failing.iter().all(|hook| !matches!(hook, Some('E' | 'X'))) {
+                prop_assert_eq!(count('X'), count('E'));
+            }
+            prop_assert!(count('A') <= count('B'));
+        }
+    }
+}
+
+#[test]
+fn instruments_are_shared_by_clones_of_a_context() {
+    let cx = PassContext::default();
+    cx.clone().override_instruments([Arc::new(Noting::new(1, &Log::default())) as _]).unwrap();
+    assert_eq!(cx.instruments().len(), 1);
+}

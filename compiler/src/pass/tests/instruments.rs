@@ -1,0 +1,236 @@
+//! Instruments: who is called when, and what happens when one fails.
+
+use std::sync::Arc;
+
+use super::support::{Log, Noting, failing, info, noting};
+use crate::ir::IRModule;
+use crate::pass::{
+    Hook, HookResult, InstrumentRef, Pass, PassContext, PassErrorKind, PassInfo, PassInstrument,
+    PassRef, PassTiming, Sequential,
+};
+
+fn context(instruments: impl IntoIterator<Item = Noting>) -> PassContext {
+    let mut builder = PassContext::builder();
+    for instrument in instruments {
+        builder = builder.instrument(instrument);
+    }
+    builder.build().unwrap()
+}
+
+/// Runs passes directly, each through the funnel, in a scope.
+fn run(cx: &PassContext, passes: &[PassRef]) -> crate::pass::Result<()> {
+    cx.scope(|cx| passes.iter().try_for_each(|pass| pass.run(IRModule::new(), cx).map(drop)))
+}
+
+#[test]
+fn case_45_hooks_are_called_in_order() {
+    let log = Log::default();
+    let cx = context([Noting::new(1, &log), Noting::new(2, &log)]);
+    run(&cx, &[noting(&log, info("P", 0)), noting(&log, info("P", 0))]).unwrap();
+    let pass = "S1 S2 B1 B2 P A1 A2";
+    assert_eq!(log.take(), format!("E1 E2 {pass} {pass} X1 X2"));
+}
+
+#[test]
+fn case_48_all_are_asked_and_all_must_agree() {
+    let log = Log::default();
+    let cx = context([Noting::new(1, &log).refusing(), Noting::new(2, &log)]);
+    run(&cx, &[noting(&log, info("P", 0))]).unwrap();
+    assert_eq!(log.take(), "E1 E2 S1 S2 X1 X2");
+}
+
+#[test]
+fn case_49_a_required_pass_is_not_put_to_them() {
+    let log = Log::default();
+    let pass = noting(&log, info("P", 0));
+    let cx = PassContext::builder()
+        .require(&*pass)
+        .instrument(Noting::new(1, &log).refusing())
+        .build()
+        .unwrap();
+    run(&cx, &[pass]).unwrap();
+    assert_eq!(log.take(), "E1 B1 P A1 X1");
+}
+
+#[test]
+fn case_51_a_failing_enter_undoes_the_others() {
+    let log = Log::default();
+    let cx =
+        context([Noting::new(1, &log), Noting::new(2, &log).failing_in('E'), Noting::new(3, &log)]);
+    let error = run(&cx, &[]).unwrap_err();
+    assert_eq!(log.take(), "E1 E2 X1");
+    assert_eq!(
+        error.to_string(),
+        "instrument `Noting` failed in enter_pass_ctx: instrument 2 fails in E"
+    );
+    assert!(cx.instruments().is_empty() && !PassContext::current().same(&cx));
+}
+
+#[test]
+fn an_enter_that_fails_leaves_the_others_last_first_and_tells_what_else_failed() {
+    let log = Log::default();
+    let cx = context([
+        Noting::new(1, &log).failing_in('X'),
+        Noting::new(2, &log),
+        Noting::new(3, &log).failing_in('E'),
+    ]);
+    let error = run(&cx, &[]).unwrap_err();
+    assert_eq!(log.take(), "E1 E2 E3 X2 X1");
+    assert_eq!(error.secondary().len(), 1);
+}
+
+#[test]
+fn case_53_overriding_with_one_that_fails_leaves_none() {
+    let log = Log::default();
+    let cx = context([Noting::new(1, &log)]);
+    cx.scope(|cx| {
+        let failing: InstrumentRef = Arc::new(Noting::new(2, &log).failing_in('E'));
+        assert!(cx.override_instruments([failing]).is_err());
+        assert!(cx.instruments().is_empty());
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(log.take(), "E1 X1 E2");
+}
+
+#[test]
+fn case_54_a_failing_exit_stops_the_rest() {
+    let log = Log::default();
+    let cx =
+        context([Noting::new(1, &log), Noting::new(2, &log).failing_in('X'), Noting::new(3, &log)]);
+    let error = run(&cx, &[]).unwrap_err();
+    assert_eq!(log.take(), "E1 E2 E3 X1 X2");
+    assert!(matches!(error.kind(), PassErrorKind::Instrument { hook: Hook::ExitPassCtx, .. }));
+    assert!(cx.instruments().is_empty());
+    assert_eq!(PassContext::depth(), 0);
+}
+
+#[test]
+fn case_56_a_failing_pass_has_no_after() {
+    let log = Log::default();
+    let error = run(&context([Noting::new(1, &log)]), &[failing(&log)]).unwrap_err();
+    assert_eq!(log.take(), "E1 S1 B1 P X1");
+    assert_eq!(error.to_string(), "pass Fails: it does not work");
+}
+
+#[test]
+fn cases_57_58_a_failing_hook_is_the_error() {
+    let log = Log::default();
+    let pass = noting(&log, info("P", 0));
+    for (hook, events) in [
+        ('S', "E1 E2 S1 X1 X2"),
+        ('B', "E1 E2 S1 S2 B1 X1 X2"),
+        ('A', "E1 E2 S1 S2 B1 B2 P A1 X1 X2"),
+    ] {
+        let cx = context([Noting::new(1, &log).failing_in(hook), Noting::new(2, &log)]);
+        let error = run(&cx, std::slice::from_ref(&pass)).unwrap_err();
+        assert_eq!(log.take(), events);
+        assert!(error.to_string().contains(&format!("instrument 1 fails in {hook}")), "{error}");
+        assert_eq!(cx.instruments().len(), 2);
+    }
+}
+
+#[test]
+fn a_panicking_hook_is_an_error() {
+    struct Panics;
+    impl PassInstrument for Panics {
+        fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            panic!("oh no")
+        }
+    }
+    let cx = PassContext::builder().instrument(Panics).build().unwrap();
+    let error = run(&cx, &[noting(&Log::default(), info("P", 0))]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "pass P: instrument `Panics` failed in run_before_pass: panicked: oh no"
+    );
+}
+
+#[test]
+fn case_69_overriding_takes_effect_with_the_next_pass() {
+    struct Overrides(Log);
+    impl PassInstrument for Overrides {
+        fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            self.0.note("B");
+            Ok(PassContext::current().override_instruments([])?)
+        }
+        fn run_after_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            self.0.note("A");
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Overrides(log.clone())).build().unwrap();
+    let pass = noting(&log, info("P", 0));
+    run(&cx, &[pass.clone(), pass]).unwrap();
+    assert_eq!(log.take(), "B P A P");
+}
+
+#[test]
+fn case_70_a_hook_may_run_a_pass() {
+    struct Runs(Log);
+    impl PassInstrument for Runs {
+        fn run_before_pass(&self, module: &IRModule, info_: &PassInfo) -> HookResult {
+            self.0.note(format!("B:{}", info_.name()));
+            if info_.name() == "P" {
+                let inner = noting(&self.0, info("Inner", 0));
+                inner.run(module.clone(), &PassContext::current())?;
+            }
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Runs(log.clone())).build().unwrap();
+    run(&cx, &[noting(&log, info("P", 0))]).unwrap();
+    assert_eq!(log.take(), "B:P B:Inner Inner P");
+}
+
+#[test]
+fn case_61_timing_lists_passes_until_it_is_replaced() {
+    let log = Log::default();
+    let passes = || ["A", "B", "C"].map(|name| noting(&log, info(name, 0)));
+    let timing = Arc::new(PassTiming::default());
+    let cx = PassContext::current();
+    cx.override_instruments([timing.clone() as InstrumentRef]).unwrap();
+    Sequential::new(passes()).apply(IRModule::new()).unwrap();
+    let profile = timing.render().unwrap();
+    let names: Vec<&str> = profile.lines().map(|line| line.split(':').next().unwrap()).collect();
+    assert_eq!(names, ["sequential", "\tA", "\tB", "\tC"]);
+    assert!(profile.lines().next().unwrap().contains("(100.00%; 100.00%)"), "{profile}");
+    cx.override_instruments([]).unwrap();
+    Sequential::new(passes()).apply(IRModule::new()).unwrap();
+    assert_eq!(timing.render().unwrap(), "");
+}
+
+#[test]
+fn cases_72_73_timings_survive_failures_and_do_not_see_each_other() {
+    let log = Log::default();
+    let timings = [Arc::new(PassTiming::default()), Arc::new(PassTiming::default())];
+    let cx = PassContext::builder()
+        .shared_instrument(timings[0].clone())
+        .shared_instrument(timings[1].clone())
+        .build()
+        .unwrap();
+    assert!(cx.scope(|cx| Sequential::new([failing(&log)]).run(IRModule::new(), cx)).is_err());
+    cx.scope(|cx| {
+        noting(&log, info("P", 0)).run(IRModule::new(), cx)?;
+        for timing in &timings {
+            assert!(timing.render()?.starts_with("P: "));
+            assert_eq!(timing.render()?.lines().count(), 1);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_profile_is_not_rendered_within_a_pass() {
+    let timing = Arc::new(PassTiming::default());
+    let cx = PassContext::builder().shared_instrument(timing.clone()).build().unwrap();
+    let asks =
+        crate::pass::ModulePass::new(info("Asks", 0), move |module: IRModule, _: &PassContext| {
+            timing.render().map(|_| module)
+        });
+    let error = asks.run(IRModule::new(), &cx).unwrap_err();
+    assert!(error.to_string().contains("while still in a pass"), "{error}");
+}

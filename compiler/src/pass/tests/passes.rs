@@ -1,0 +1,269 @@
+//! Passes and the funnel.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::support::{Log, chain, changing, info, module};
+use crate::diagnostics::{Level, Problem, Report};
+use crate::graph::{Function, Rewriter};
+use crate::ir::{Attrs, Definition, GlobalVar, IRModule, Span};
+use crate::pass::{
+    FunctionPass, ModulePass, Pass, PassContext, PassErrorKind, PassRef, PrimFuncPass,
+};
+use crate::tir::{PrimFunc, PrimFuncData};
+
+/// A function pass that drops the last call.
+fn drop_last(function: Function, _: &IRModule, _: &PassContext) -> Function {
+    let last = function.result();
+    let mut rewriter = Rewriter::new(function);
+    while let Some(id) = rewriter.next_call().unwrap() {
+        if id == last {
+            let arg = rewriter.old().expr(id).operands().next().unwrap();
+            let arg = rewriter.mapped(arg);
+            rewriter.replace(arg);
+        }
+    }
+    rewriter.finish().unwrap()
+}
+
+#[test]
+fn module_pass_case_1_4_has_its_info_and_leaves_its_input_alone() {
+    let pass = ModulePass::new(info("m", 0), |mut module: IRModule, _: &PassContext| {
+        module.insert(GlobalVar::new("myAbs"), Definition::Graph(chain(2)));
+        module
+    });
+    let pass = PassRef::new(pass);
+    assert!(pass.to_string().contains("Run Module pass: m at the optimization level 0"));
+    let before = module([("myAdd", chain(1))]);
+    let after = pass.apply(before.clone()).unwrap();
+    assert_eq!((before.len(), after.len()), (1, 2));
+    assert!(after.function("myAdd").unwrap().same(before.function("myAdd").unwrap()));
+}
+
+#[test]
+fn module_pass_case_5_returns_handles_as_they_are() {
+    let m1 = module([("f", chain(1))]);
+    let m2 = module([("g", chain(2))]);
+    let returned = m2.clone();
+    let replace =
+        ModulePass::new(info("TestPipeline", 0), move |_, _: &PassContext| returned.clone());
+    assert!(replace.apply(m1.clone()).unwrap().same(&m2));
+    let keep = ModulePass::new(info("TestPipeline", 0), |module: IRModule, _: &PassContext| module);
+    assert!(keep.apply(m1.clone()).unwrap().same(&m1));
+}
+
+#[test]
+fn function_pass_case_6_7_visits_every_function() {
+    let pass = FunctionPass::new(info("DropLast", 1), drop_last);
+    let after = pass.apply(module([("sub", chain(3)), ("log", chain(2))])).unwrap();
+    assert_eq!(after.function("sub").unwrap().len(), 3);
+    assert_eq!(after.function("log").unwrap().len(), 2);
+    // Nothing to drop: the same module.
+    let plain = module([("f", chain(0))]);
+    assert!(pass.apply(plain.clone()).unwrap().same(&plain));
+}
+
+#[test]
+fn function_pass_case_34_35_leaves_marked_functions_alone() {
+    let marked = |name: &str, value: i64| chain(1).with_attrs(Attrs::new().with(name, value));
+    let before = module([
+        ("skip", marked("SkipOptimization", 1)),
+        ("other", chain(1).with_attrs(Attrs::new().with("Compiler", "x"))),
+        ("extern", marked("Extern", 1)),
+        ("do", marked("SkipOptimization", 0)),
+    ]);
+    let after = FunctionPass::new(info("DropLast", 0), drop_last).apply(before.clone()).unwrap();
+    for name in ["skip", "other", "extern"] {
+        assert!(after.function(name).unwrap().same(before.function(name).unwrap()), "{name}");
+    }
+    assert_eq!(after.function("do").unwrap().len(), 1);
+}
+
+#[test]
+fn function_passes_see_their_siblings_as_they_were() {
+    let pass = FunctionPass::new(
+        info("Look", 0),
+        |function: Function, module: &IRModule, cx: &PassContext| {
+            assert_eq!(module.function("a").unwrap().len(), 3);
+            drop_last(function, module, cx)
+        },
+    );
+    let after = pass.apply(module([("a", chain(2)), ("b", chain(2))])).unwrap();
+    assert_eq!(after.function("a").unwrap().len(), 2);
+}
+
+#[test]
+fn the_number_of_threads_case_3_5_25_changes_nothing() {
+    let many: Vec<(String, Function)> =
+        (0..100).map(|i| (format!("f{i}"), chain(60 + i % 7))).collect();
+    let before = module(many.iter().map(|(name, function)| (name.as_str(), function.clone())));
+    let pass = FunctionPass::new(
+        info("Say", 0),
+        |function: Function, module: &IRModule, cx: &PassContext| {
+            cx.warning(Span::Unknown, format!("{} expressions", function.len()));
+            cx.missed(function.result(), "of no matter");
+            cx.count("functions", 1);
+            drop_last(function, module, cx)
+        },
+    );
+    let run = |jobs| {
+        let cx = PassContext::builder().jobs(jobs).remarks(true).build().unwrap();
+        let after = pass.run(before.clone(), &cx).unwrap();
+        let lengths: Vec<usize> = after.functions().map(|(_, function)| function.len()).collect();
+        (lengths, cx.diagnostics(), cx.remarks(), cx.statistics())
+    };
+    let (lengths, diagnostics, remarks, statistics) = run(1);
+    assert_eq!((lengths[0], diagnostics.len(), remarks.len()), (60, 100, 100));
+    assert_eq!(remarks[3].to_string(), "Say: @f3: `nn.relu`: of no matter");
+    assert_eq!(statistics[&("Say".to_owned(), "functions")], 100);
+    assert_eq!(run(8), (lengths, diagnostics, remarks, statistics));
+}
+
+#[test]
+fn of_several_failing_functions_the_first_in_the_module_is_told() {
+    let many: Vec<(String, Function)> = (0..40).map(|i| (format!("f{i}"), chain(100))).collect();
+    let before = module(many.iter().map(|(name, function)| (name.as_str(), function.clone())));
+    let calls = AtomicUsize::new(0);
+    let pass = FunctionPass::new(
+        info("Fails", 0),
+        move |function: Function, module: &IRModule, _: &PassContext| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let position = module.functions().position(|(_, other)| other.same(&function)).unwrap();
+            assert!(position < 30, "deep trouble");
+            if position >= 7 { Err("not this one") } else { Ok(function) }
+        },
+    );
+    for jobs in [1, 4] {
+        let cx = PassContext::builder().jobs(jobs).build().unwrap();
+        let error = pass.run(before.clone(), &cx).unwrap_err();
+        assert_eq!(error.to_string(), "pass Fails, function @f7: not this one");
+        assert_eq!(error.function(), Some(&GlobalVar::new("f7")));
+    }
+}
+
+#[test]
+fn a_panic_is_an_error_that_names_pass_and_function() {
+    let pass = FunctionPass::new(
+        info("Panics", 0),
+        |function: Function, _: &IRModule, _: &PassContext| {
+            assert!(function.is_empty(), "oh no");
+            function
+        },
+    );
+    let error = pass.apply(module([("main", chain(1))])).unwrap_err();
+    assert!(matches!(error.kind(), PassErrorKind::Panicked(message) if message == "oh no"));
+    assert_eq!(error.to_string(), "pass Panics, function @main: panicked: oh no");
+}
+
+#[test]
+fn an_error_that_is_said_case_66_fails_the_pass_and_not_the_next_one() {
+    for level in [Level::Bug, Level::Error] {
+        let cx = PassContext::default();
+        let say = ModulePass::new(info("Say", 0), move |module: IRModule, cx: &PassContext| {
+            cx.emit(crate::diagnostics::Diagnostic::new(level, Span::Unknown, "wrong"));
+            module
+        });
+        let error = say.run(IRModule::new(), &cx).unwrap_err();
+        assert!(matches!(error.kind(), PassErrorKind::Diagnostics(list) if list.len() == 1));
+        let next = ModulePass::new(info("Next", 0), |module: IRModule, cx: &PassContext| {
+            assert!(cx.diagnostics().is_empty());
+            module
+        });
+        next.run(IRModule::new(), &cx).unwrap();
+        assert_eq!(cx.diagnostics().len(), 1);
+    }
+}
+
+#[test]
+fn what_is_said_to_the_current_context_counts_as_well() {
+    let cx = PassContext::default();
+    let say = ModulePass::new(info("Say", 0), |module: IRModule, _: &PassContext| {
+        PassContext::current().error(Span::Unknown, "wrong");
+        module
+    });
+    cx.scope(|cx| {
+        assert!(say.run(IRModule::new(), cx).is_err());
+        Ok(())
+    })
+    .unwrap();
+    // Not entered: the thread's default context is told, and the pass is fine.
+    assert!(say.run(IRModule::new(), &cx).is_ok());
+}
+
+#[test]
+fn a_changed_module_is_verified_if_the_context_asks() {
+    let log = Log::default();
+    let pass = changing(&log, info("Grow", 0));
+    let cx = PassContext::builder()
+        .verify_with(|module| {
+            if module.len() > 1 { Err(Report::from(Problem::new("too long"))) } else { Ok(()) }
+        })
+        .build()
+        .unwrap();
+    let once = pass.run(IRModule::new(), &cx).unwrap();
+    let error = pass.run(once, &cx).unwrap_err();
+    assert_eq!(error.to_string(), "pass Grow: the pass returned a malformed module: too long");
+}
+
+#[test]
+fn a_pass_within_a_function_pass_gets_a_fresh_context() {
+    let pass = FunctionPass::new(
+        info("Outer", 0),
+        |function: Function, module: &IRModule, cx: &PassContext| {
+            let inner = ModulePass::new(info("Inner", 0), |module: IRModule, cx: &PassContext| {
+                assert_eq!(cx.opt_level(), 2);
+                cx.warning(Span::Unknown, "from within");
+                module
+            });
+            inner.run(module.clone(), cx).map(|_| function)
+        },
+    );
+    let log = Log::default();
+    let cx = PassContext::builder()
+        .opt_level(4)
+        .instrument(super::support::Noting::new(1, &log))
+        .build()
+        .unwrap();
+    pass.run(module([("main", chain(1))]), &cx).unwrap();
+    // Of the outer pass alone.
+    assert_eq!(log.take(), "S1 B1 A1");
+    assert_eq!(cx.diagnostics().len(), 1);
+}
+
+fn prim_module() -> IRModule {
+    let mut module = module([("main", chain(1))]);
+    for name in ["f", "g"] {
+        let function = PrimFunc::new(PrimFuncData::new(name));
+        module.insert(GlobalVar::new(name), Definition::Prim(function));
+    }
+    module
+}
+
+#[test]
+fn prim_func_pass_case_32_sees_old_bodies() {
+    let pass = PrimFuncPass::new(
+        info("tir.Mark", 0),
+        |mut function: PrimFunc, module: &IRModule, _: &PassContext| {
+            assert!(module.prim_funcs().all(|(_, other)| other.origin.is_empty()));
+            function.make_mut().origin.push("marked".to_owned());
+            function
+        },
+    );
+    let before = prim_module();
+    let after = pass.apply(before.clone()).unwrap();
+    assert!(after.prim_funcs().all(|(_, function)| function.origin == ["marked"]));
+    assert!(before.prim_funcs().all(|(_, function)| function.origin.is_empty()));
+}
+
+#[test]
+fn prim_func_pass_case_33_37_deletes_for_none_and_copies_nothing_else() {
+    let delete = PrimFuncPass::new(
+        info("tir.Delete", 0),
+        |function: PrimFunc, _: &IRModule, _: &PassContext| {
+            (function.name != "f").then_some(function)
+        },
+    );
+    let after = delete.apply(prim_module()).unwrap();
+    let names: Vec<&str> = after.iter().map(|(global, _)| global.name()).collect();
+    assert_eq!(names, ["main", "g"]);
+    assert!(delete.apply(after.clone()).unwrap().same(&after));
+}

@@ -1,0 +1,69 @@
+//! Single lanes of vector expressions.
+
+use super::PrimExpr;
+
+impl PrimExpr {
+    /// What one lane of a vector is, as a scalar expression; a scalar is left as it is.
+    pub fn lane_expr(&self, lane: u32) -> PrimExpr {
+        if self.ty().is_scalar() {
+            return self.clone();
+        }
+        match self {
+            PrimExpr::Ramp { base, stride, lanes: _ } => {
+                let distance = PrimExpr::int(i64::from(lane), base.dtype());
+                (**base).clone() + (**stride).clone() * distance
+            }
+            PrimExpr::Broadcast { value, lanes: _ } => (**value).clone(),
+            PrimExpr::Shuffle { vectors, lanes } => {
+                let mut position = lanes.get(lane as usize).copied().unwrap_or(0);
+                for vector in vectors {
+                    let width = vector.ty().lanes;
+                    if position < width {
+                        return vector.lane_expr(position);
+                    }
+                    position -= width;
+                }
+                self.clone().lane(lane)
+            }
+            // The value may be used as a whole elsewhere in the body.
+            PrimExpr::Let { var, value, body } => PrimExpr::Let {
+                var: *var,
+                value: value.clone(),
+                body: Box::new(body.lane_expr(lane)),
+            },
+            PrimExpr::Var { .. } => self.clone().lane(lane),
+            PrimExpr::Int { .. }
+            | PrimExpr::Float { .. }
+            | PrimExpr::VectorReduce { .. }
+            | PrimExpr::Unary { .. }
+            | PrimExpr::Binary { .. }
+            | PrimExpr::Compare { .. }
+            | PrimExpr::Select { .. }
+            | PrimExpr::Cast { .. }
+            | PrimExpr::Reinterpret { .. }
+            | PrimExpr::Load { .. }
+            | PrimExpr::MulAdd { .. }
+            | PrimExpr::Call { .. } => {
+                self.clone().map_children(&mut |child| child.lane_expr(lane))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::{BufferSpec, DType};
+    use crate::tir::{PrimExpr, PrimFuncData, PrimType};
+
+    #[test]
+    fn every_lane_of_a_gather_has_its_own_address() {
+        let mut func = PrimFuncData::new("f");
+        let x = func.input("x", DType::F32, BufferSpec::dense(&[64]));
+        let var = func.index_var("i");
+        let i = func.var_expr(var);
+        let index = PrimExpr::ramp(i.clone(), 3, 4);
+        let sum = func.load(x, [index]) * PrimExpr::f32(2.0);
+        assert_eq!(sum.ty(), PrimType::vector(DType::F32, 4));
+        assert_eq!(sum.lane_expr(2), func.load(x, [i + 6]) * PrimExpr::f32(2.0));
+    }
+}

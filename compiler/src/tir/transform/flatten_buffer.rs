@@ -1,0 +1,87 @@
+//! Flattening of buffers.
+
+use crate::ir::BufferSpec;
+use crate::tir::{LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+
+/// Makes every buffer one-dimensional and every access one physical index.
+///
+/// Layouts are applied here: afterwards each buffer is dense with as many elements as its layout
+/// took. A flattened function is left as it is.
+pub fn flatten_buffer(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+    let is_flat = |spec: &BufferSpec| spec.is_dense() && spec.shape().len() == 1;
+    if func.buffers.values().all(|buffer| is_flat(&buffer.spec)) {
+        return Ok(func);
+    }
+    let name = func.name.clone();
+    let error = |message| LowerError { function: name.clone(), pass: "flatten-buffer", message };
+    let data = func.make_mut();
+    let mut body = std::mem::replace(&mut data.body, Stmt::nop());
+    body = body.map_exprs(&mut |expr| flatten_loads(expr, data));
+    let mut wrong_rank = None;
+    body = body.rewrite(&mut |mut stmt| {
+        if let Stmt::Store { buffer, indices, .. } | Stmt::Prefetch { buffer, indices, .. } =
+            &mut stmt
+        {
+            let decl = &data.buffers[*buffer];
+            if indices.len() != decl.shape().len() {
+                wrong_rank = Some(decl.name.clone());
+            }
+            *indices = vec![decl.address(indices)];
+        }
+        stmt
+    });
+    if let Some(buffer) = wrong_rank {
+        return Err(error(format!("a store to `{buffer}` has not one index for each axis")));
+    }
+    data.body = body;
+    for buffer in data.buffers.values_mut() {
+        let len = buffer.spec.physical_len().map_err(|problem| error(problem.to_string()))?;
+        buffer.spec = BufferSpec::dense(&[len]);
+    }
+    Ok(func)
+}
+
+fn flatten_loads(expr: PrimExpr, data: &PrimFuncData) -> PrimExpr {
+    expr.rewrite(&mut |expr| match expr {
+        PrimExpr::Load { buffer, dtype, indices } => {
+            let index = data.buffers[buffer].address(&indices);
+            PrimExpr::Load { buffer, dtype, indices: vec![index] }
+        }
+        other => other,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::DType;
+    use crate::tir::transform::simplify;
+
+    #[test]
+    fn a_blocked_layout_gives_affine_positions() {
+        let mut func = PrimFuncData::new("f");
+        let x =
+            func.input("x", DType::F32, BufferSpec::nchwc(&[1, 32, 6, 6], 16, &[(1, 1), (1, 1)]));
+        let y = func.output("y", DType::F32, BufferSpec::dense(&[2, 16]));
+        func.body = func.serial("co", 2, |f, co| {
+            f.serial("ci", 16, |f, ci| {
+                let channel = co.clone() * 16 + ci.clone();
+                let value = f.load(x, [PrimExpr::index(0), channel, PrimExpr::index(-1), 2.into()]);
+                f.store(y, [co, ci], value)
+            })
+        });
+        let func = simplify(flatten_buffer(PrimFunc::new(func)).unwrap()).unwrap();
+        assert_eq!(func.buffers[x].shape(), [2 * 8 * 8 * 16]);
+        let mut loads = Vec::new();
+        func.body.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { indices, .. } = expr {
+                loads.push(indices.clone());
+            }
+        });
+        let [co, ci] = [0, 1].map(|i| func.var_expr(func.vars.keys().nth(i).unwrap()));
+        // Row -1 is the first of the halo, and column 2 the fourth.
+        assert_eq!(loads, [vec![co * (8 * 8 * 16) + ci + 3 * 16]]);
+        let again = flatten_buffer(func.clone()).unwrap();
+        assert!(again.same(&func));
+    }
+}

@@ -1,0 +1,177 @@
+//! Polynomial and rational approximations in `float32`.
+
+use crate::ir::DType;
+use crate::tir::{BinaryOp, PrimExpr, PrimFuncData, VarId};
+
+/// 1.5 · 2²³: added to a number below 2²², it leaves the nearest integer in the lowest bits.
+const ROUNDER: f32 = 12_582_912.0;
+
+/// ln 2 in two parts: the upper has 15 significant bits, so that its product with an exponent is
+/// exact even without fused multiply-add.
+const LN2_HIGH: f32 = 0.693_145_75;
+const LN2_LOW: f32 = 1.428_606_8e-6;
+
+/// e^r = 1 + r + r² · q(r) for |r| ≤ ln 2 / 2, lowest power first.
+const EXP: [f32; 4] = [0.499_992_3, 0.166_671_14, 0.041_890_156, 0.008_312_521];
+
+/// log(1 + f) = f − f²/2 + f³ · q(f) for √½ ≤ 1 + f < √2.
+const LOG: [f32; 9] = [
+    0.333_333_13,
+    -0.250_000_1,
+    0.200_021_19,
+    -0.166_679_96,
+    0.142_195_52,
+    -0.124_055_89,
+    0.118_881_63,
+    -0.116_756_51,
+    0.067_466_386,
+];
+
+/// tanh(x) = x · P(x²) / Q(x²) for |x| ≤ 9.02, where the result rounds to 1.
+const TANH_LIMIT: f32 = 9.02;
+const TANH_P: [f32; 6] =
+    [1.0, 0.136_799_17, 0.003_868_331, 2.800_752_2e-5, 3.058_516_6e-8, -1.220_356_5e-11];
+const TANH_Q: [f32; 5] = [1.0, 0.470_132_5, 0.027_245_851, 0.000_393_863_68, 1.287_370_9e-6];
+
+/// erf(x) = x · P(x²) / Q(x²) for |x| ≤ 3.93, where the result rounds to 1.
+const ERF_LIMIT: f32 = 3.93;
+const ERF_P: [f32; 6] = [
+    std::f32::consts::FRAC_2_SQRT_PI,
+    0.190_782_87,
+    0.052_790_16,
+    0.003_779_568_5,
+    0.000_284_807_7,
+    2.041_978_2e-6,
+];
+const ERF_Q: [f32; 6] =
+    [1.0, 0.502_409_64, 0.114_257_134, 0.014_997_357, 0.001_165_202_8, 3.800_410_6e-5];
+
+/// Builds an expression with names for what is used more than once.
+pub(super) struct Math<'a> {
+    data: &'a mut PrimFuncData,
+    /// Whether `a * b + c` is one operation.
+    fused: bool,
+    names: Vec<(VarId, PrimExpr)>,
+}
+
+impl<'a> Math<'a> {
+    pub(super) fn new(data: &'a mut PrimFuncData, fused: bool) -> Self {
+        Math { data, fused, names: Vec::new() }
+    }
+
+    /// The expression that `build` makes, inside the names it has bound.
+    pub(super) fn finish(&mut self, build: impl FnOnce(&mut Self) -> PrimExpr) -> PrimExpr {
+        let result = build(self);
+        self.names.drain(..).rev().fold(result, |body, (var, value)| PrimExpr::Let {
+            var,
+            value: Box::new(value),
+            body: Box::new(body),
+        })
+    }
+
+    /// Gives a value a name; leaves need none.
+    pub(super) fn bind(&mut self, name: &str, value: PrimExpr) -> PrimExpr {
+        if value.is_leaf() {
+            return value;
+        }
+        let ty = value.ty();
+        let var = self.data.var(name, ty);
+        self.names.push((var, value));
+        PrimExpr::var(var, ty)
+    }
+
+    fn fma(&self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
+        if self.fused { PrimExpr::mul_add(a, b, c) } else { a * b + c }
+    }
+
+    /// Horner's scheme, lowest power first.
+    fn polynomial(&self, x: &PrimExpr, coefficients: &[f32]) -> PrimExpr {
+        let mut powers = coefficients.iter().rev().map(|c| PrimExpr::f32(*c));
+        let highest = powers.next().unwrap_or(PrimExpr::f32(0.0));
+        powers.fold(highest, |sum, c| self.fma(sum, x.clone(), c))
+    }
+
+    pub(super) fn exp(&mut self, x: PrimExpr) -> PrimExpr {
+        // Beyond, the result is 0 or infinite in any case. The constant comes first, so that a NaN
+        // stays one.
+        let x = PrimExpr::f32(89.0).min(PrimExpr::f32(-104.0).max(x));
+        let x = self.bind("x", x);
+        let log2e = PrimExpr::f32(std::f32::consts::LOG2_E);
+        let shifted = self.fma(x.clone(), log2e, PrimExpr::f32(ROUNDER));
+        let shifted = self.bind("shifted", shifted);
+        let n = self.bind("n", shifted.clone() - PrimExpr::f32(ROUNDER));
+        let r = self.fma(n.clone(), PrimExpr::f32(-LN2_HIGH), x);
+        let r = self.fma(n, PrimExpr::f32(-LN2_LOW), r);
+        let r = self.bind("r", r);
+        let q = self.polynomial(&r, &EXP);
+        let q = self.bind("q", self.fma(q, r.clone(), PrimExpr::f32(1.0)));
+        let p = self.bind("p", self.fma(q, r, PrimExpr::f32(1.0)));
+        // 2^n in two factors, each of which is a normal number.
+        let int = |value: i64| PrimExpr::int(value, DType::I32);
+        let exponent = shifted.reinterpret(DType::I32) - int(i64::from(ROUNDER.to_bits()));
+        let exponent = self.bind("exponent", exponent);
+        let half = PrimExpr::binary(BinaryOp::Shr, exponent.clone(), int(1));
+        let half = self.bind("half", half);
+        let power = |n: PrimExpr| {
+            PrimExpr::binary(BinaryOp::Shl, n + int(127), int(23)).reinterpret(DType::F32)
+        };
+        p * power(half.clone()) * power(exponent - half)
+    }
+
+    pub(super) fn log(&mut self, x: PrimExpr) -> PrimExpr {
+        let x = self.bind("x", x);
+        let int = |value: i64| PrimExpr::int(value, DType::I32);
+        let is_small = x.clone().less(PrimExpr::f32(f32::MIN_POSITIVE));
+        let is_small = self.bind("is_small", is_small);
+        let scaled = x.clone() * PrimExpr::f32(8_388_608.0);
+        let normal = PrimExpr::select(is_small.clone(), scaled, x.clone());
+        let bits = self.bind("bits", normal.reinterpret(DType::I32));
+        // Counted from √½, so that the mantissa is in [√½, √2).
+        let from = bits.clone() - int(i64::from(std::f32::consts::FRAC_1_SQRT_2.to_bits()));
+        let exponent = PrimExpr::binary(BinaryOp::Shr, from, int(23));
+        let exponent = self.bind("exponent", exponent);
+        let mantissa = bits - PrimExpr::binary(BinaryOp::Shl, exponent.clone(), int(23));
+        let f = self.bind("f", mantissa.reinterpret(DType::F32) - PrimExpr::f32(1.0));
+        let correction = PrimExpr::select(is_small, int(23), int(0));
+        let e = self.bind("e", (exponent - correction).cast(DType::F32));
+        let square = self.bind("square", f.clone() * f.clone());
+        let q = self.bind("q", self.polynomial(&f, &LOG));
+        // The small parts first.
+        let low = self.fma(e.clone(), PrimExpr::f32(LN2_LOW), q * (square.clone() * f.clone()));
+        let low = self.fma(square, PrimExpr::f32(-0.5), low);
+        let sum = self.fma(e, PrimExpr::f32(LN2_HIGH), f + low);
+        let infinity = PrimExpr::f32(f32::INFINITY);
+        let sum = PrimExpr::select(x.clone().less(infinity), sum, x.clone());
+        let at_zero = PrimExpr::select(
+            x.clone().equal(PrimExpr::f32(0.0)),
+            PrimExpr::f32(f32::NEG_INFINITY),
+            PrimExpr::f32(f32::NAN),
+        );
+        PrimExpr::select(x.greater(PrimExpr::f32(0.0)), sum, at_zero)
+    }
+
+    pub(super) fn tanh(&mut self, x: PrimExpr) -> PrimExpr {
+        self.odd_rational(x, TANH_LIMIT, &TANH_P, &TANH_Q)
+    }
+
+    pub(super) fn erf(&mut self, x: PrimExpr) -> PrimExpr {
+        self.odd_rational(x, ERF_LIMIT, &ERF_P, &ERF_Q)
+    }
+
+    /// `x · P(x²) / Q(x²)` up to `limit`, and ±1 at most.
+    fn odd_rational(&mut self, x: PrimExpr, limit: f32, p: &[f32], q: &[f32]) -> PrimExpr {
+        let clamped =
+            |low: f32, high: f32, x: PrimExpr| PrimExpr::f32(high).min(PrimExpr::f32(low).max(x));
+        let x = self.bind("x", clamped(-limit, limit, x));
+        let u = self.bind("u", x.clone() * x.clone());
+        let p = self.bind("p", x * self.polynomial(&u, p));
+        let q = self.bind("q", self.polynomial(&u, q));
+        clamped(-1.0, 1.0, p / q)
+    }
+
+    pub(super) fn sigmoid(&mut self, x: PrimExpr) -> PrimExpr {
+        let exp = self.exp(-x);
+        let lanes = exp.ty().lanes;
+        PrimExpr::f32(1.0).broadcast_to(lanes) / (exp + PrimExpr::f32(1.0))
+    }
+}

@@ -1,0 +1,85 @@
+//! Unrolling of loops.
+
+use std::collections::BTreeMap;
+
+use crate::tir::{ForKind, LowerError, PrimExpr, PrimFunc, Stmt};
+
+/// Most iterations that are written out; a longer loop stays a serial one.
+///
+/// Schedules unroll register tiles of up to 32 accumulators and the taps of a kernel; beyond, the
+/// code no longer fits the instruction cache.
+const MAX_UNROLLED_ITERATIONS: i64 = 256;
+
+/// Writes out `unrolled` loops of constant extent, innermost first.
+pub fn unroll_loop(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+    let mut any = false;
+    func.body.walk(&mut |stmt| {
+        any |= matches!(stmt, Stmt::For { kind: ForKind::Unrolled, .. });
+    });
+    if !any {
+        return Ok(func);
+    }
+    let name = func.name.clone();
+    let mut dynamic = None;
+    let data = func.make_mut();
+    let vars = &data.vars;
+    let body = std::mem::replace(&mut data.body, Stmt::nop());
+    let body = body.rewrite(&mut |stmt| match stmt {
+        Stmt::For { var, min, extent, kind: ForKind::Unrolled, annotations, body } => {
+            match extent.as_int() {
+                Some(count) if count <= MAX_UNROLLED_ITERATIONS => Stmt::seq((0..count).map(|i| {
+                    let value = BTreeMap::from([(var, min.clone() + PrimExpr::index(i))]);
+                    refold((*body).clone().substitute(&value))
+                })),
+                Some(_) => Stmt::For { var, min, extent, kind: ForKind::Serial, annotations, body },
+                None => {
+                    dynamic = Some(vars[var].name.clone());
+                    Stmt::nop()
+                }
+            }
+        }
+        other => other,
+    });
+    data.body = body;
+    match dynamic {
+        None => Ok(func),
+        Some(var) => Err(LowerError {
+            function: name,
+            pass: "unroll-loop",
+            message: format!("the unrolled loop over `{var}` has no constant extent"),
+        }),
+    }
+}
+
+/// Folds constants that substitution made, so that copies do not grow.
+fn refold(stmt: Stmt) -> Stmt {
+    stmt.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Binary { op, lhs, rhs } => PrimExpr::binary(op, *lhs, *rhs),
+            other => other,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{BufferSpec, DType};
+    use crate::tir::PrimFuncData;
+
+    #[test]
+    fn nested_loops_become_one_sequence() {
+        let mut func = PrimFuncData::new("f");
+        let y = func.output("y", DType::I64, BufferSpec::dense(&[6]));
+        func.body = func.for_("i", 2, ForKind::Unrolled, |f, i| {
+            f.for_("j", 3, ForKind::Unrolled, |f, j| {
+                let at = i.clone() * 3 + j;
+                f.store(y, [at.clone()], at)
+            })
+        });
+        let func = unroll_loop(PrimFunc::new(func)).unwrap();
+        let expected: Vec<_> =
+            (0..6).map(|i| func.store(y, [PrimExpr::index(i)], PrimExpr::index(i))).collect();
+        assert_eq!(func.body, Stmt::Seq(expected));
+    }
+}

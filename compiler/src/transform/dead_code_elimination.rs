@@ -1,0 +1,275 @@
+//! Bindings that nothing needs.
+
+use std::collections::BTreeMap;
+
+use cranelift_entity::SecondaryMap;
+
+use crate::graph::{Callee, Expr, ExprId, Function, Rewriter, ScopeId, compact};
+use crate::ir::{Definition, GlobalVar, IRModule};
+use crate::ops::Effect;
+use crate::pass::{PassContext, Result, module_pass};
+use crate::transform::InferType;
+
+crate::register_pass_config_option! {
+    /// Whether a value that is used once, in the scope it is bound in, loses its name.
+    pub INLINE_ONCE: bool = "relay.DeadCodeElimination.inline_once";
+}
+
+/// Drops expressions that nothing needs, and bindings whose value nothing needs and that have no
+/// effect.
+#[module_pass(opt_level = 1, required = [InferType], preserves = [InferType])]
+pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
+    let inline_once = cx.get(&INLINE_ONCE);
+    let pure = pure_functions(&module);
+    let before = module.clone();
+    for (global, function) in before.functions() {
+        if !crate::pass::is_optimizable(function.attrs()) {
+            continue;
+        }
+        let function = without_dead_bindings(function.clone(), &pure, inline_once)?;
+        module.insert(global.clone(), Definition::Graph(compact(function)));
+    }
+    Ok(module)
+}
+
+/// Which functions have no effect when they are called: those all of whose calls have none. A call
+/// that leads back to a function under consideration adds no effect of its own.
+fn pure_functions(module: &IRModule) -> BTreeMap<GlobalVar, bool> {
+    let mut pure: BTreeMap<GlobalVar, bool> = module
+        .iter()
+        .map(|(global, definition)| {
+            // Loop functions write nothing but their outputs; what is defined elsewhere may do
+            // anything.
+            (global.clone(), !matches!(definition, Definition::Extern(_)))
+        })
+        .collect();
+    loop {
+        let impure: Vec<GlobalVar> = module
+            .functions()
+            .filter(|(global, function)| {
+                pure[*global] && !effects(function, &pure).iter().all(|(_, &effect)| !effect)
+            })
+            .map(|(global, _)| global.clone())
+            .collect();
+        if impure.is_empty() {
+            return pure;
+        }
+        for global in impure {
+            pure.insert(global, false);
+        }
+    }
+}
+
+/// Which expressions have an effect when they are evaluated.
+fn effects(function: &Function, pure: &BTreeMap<GlobalVar, bool>) -> SecondaryMap<ExprId, bool> {
+    let mut effects: SecondaryMap<ExprId, bool> = SecondaryMap::with_capacity(function.len());
+    // Everything in a scope comes before the expression that the scope belongs to.
+    let mut in_scope: SecondaryMap<ScopeId, bool> = SecondaryMap::new();
+    for (id, data) in function.iter() {
+        let effect = match &data.expr {
+            Expr::Var(_)
+            | Expr::GlobalVar(_)
+            | Expr::Constant(_)
+            | Expr::Tuple(_)
+            | Expr::TupleGet { .. }
+            // A closure has its effects when it is called.
+            | Expr::Func(_) => false,
+            Expr::Call(call) => match &call.callee {
+                Callee::Op(op) => op.effect == Effect::Stateful,
+                Callee::Expr(callee) => match function.expr(*callee) {
+                    Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
+                    Expr::Func(closure) => in_scope[closure.scope],
+                    Expr::Var(_)
+                    | Expr::Constant(_)
+                    | Expr::Tuple(_)
+                    | Expr::TupleGet { .. }
+                    | Expr::Call(_)
+                    | Expr::If(_)
+                    | Expr::While(_) => true,
+                },
+            },
+            Expr::If(_) | Expr::While(_) => data.expr.scopes().any(|scope| in_scope[scope]),
+        };
+        effects[id] = effect;
+        in_scope[data.scope] |= effect;
+    }
+    effects
+}
+
+fn without_dead_bindings(
+    function: Function,
+    pure: &BTreeMap<GlobalVar, bool>,
+    inline_once: bool,
+) -> Result<Function> {
+    let bindings: Vec<(ScopeId, ExprId)> = function
+        .scopes()
+        .flat_map(|(id, scope)| scope.bindings.iter().map(move |binding| (id, binding.value)))
+        .collect();
+    if bindings.is_empty() {
+        return Ok(function);
+    }
+    let effects = effects(&function, pure);
+    let Uses { needed, count, only_user } = uses(&function, &effects);
+    let mut rewriter = Rewriter::new(function);
+    for (scope, value) in bindings {
+        let dead = !needed[value];
+        let inline =
+            inline_once && !effects[value] && count[value] == 1 && only_user[value] == Some(scope);
+        if dead || inline {
+            rewriter.unbind(value);
+        }
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// What needs what.
+struct Uses {
+    /// Whether a result or an effect needs the expression.
+    needed: SecondaryMap<ExprId, bool>,
+    /// How often needed expressions use it.
+    count: SecondaryMap<ExprId, u32>,
+    /// The scope of the last of those uses.
+    only_user: SecondaryMap<ExprId, Option<ScopeId>>,
+}
+
+fn uses(function: &Function, effects: &SecondaryMap<ExprId, bool>) -> Uses {
+    let mut uses = Uses {
+        needed: SecondaryMap::with_capacity(function.len()),
+        count: SecondaryMap::with_capacity(function.len()),
+        only_user: SecondaryMap::with_capacity(function.len()),
+    };
+    let enter = |uses: &mut Uses, scope: ScopeId| {
+        let data = function.scope(scope);
+        for binding in data.bindings.iter().filter(|binding| effects[binding.value]) {
+            uses.needed[binding.value] = true;
+        }
+        for &param in &data.params {
+            uses.needed[param] = true;
+        }
+        uses.needed[data.result] = true;
+        uses.count[data.result] += 1;
+        uses.only_user[data.result] = Some(scope);
+    };
+    enter(&mut uses, function.body());
+    for id in function.ids().rev() {
+        if !uses.needed[id] {
+            continue;
+        }
+        let data = function.data_of(id);
+        for operand in data.expr.operands() {
+            uses.needed[operand] = true;
+            uses.count[operand] += 1;
+            uses.only_user[operand] = Some(data.scope);
+        }
+        for scope in data.expr.scopes() {
+            enter(&mut uses, scope);
+        }
+        if let Expr::Func(closure) = &data.expr
+            && let Some(recursive) = closure.recursive
+        {
+            uses.needed[recursive] = true;
+        }
+    }
+    uses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::ScopeKind;
+    use crate::ir::{Attrs, ExternFunction, FuncType, Type};
+    use crate::pass::{Pass, PassBody};
+    use crate::transform::tests::support::{Net, after, after_in};
+
+    fn names(function: &Function, scope: ScopeId) -> Vec<&str> {
+        function.scope(scope).bindings.iter().map(|binding| &*binding.name).collect()
+    }
+
+    #[test]
+    fn cases_1_2_3_bindings_that_nothing_needs_go() {
+        let mut net = Net::default();
+        let (x, d) = (net.input("x", &[2]), net.input("d", &[2]));
+        let a = net.op("nn.relu", &[x]);
+        net.0.bind("a", a);
+        let unused = net.op("exp", &[a]);
+        net.0.bind("unused", unused);
+        let used = net.op("nn.relu", &[d]);
+        net.0.bind("used", used);
+        let twice = net.op("add", &[used, used]);
+        let function = after(&DeadCodeElimination, net.finish(twice));
+        assert_eq!(names(&function, function.body()), ["used"]);
+        assert_eq!((function.params().len(), function.len()), (2, 4));
+    }
+
+    #[test]
+    fn case_6_a_value_used_once_is_inlined_but_not_into_a_function() {
+        let mut net = Net::default();
+        let one = net.scalar(1.0);
+        let x = net.op("add", &[one, one]);
+        net.0.bind("x", x);
+        let scope = net.0.open_scope(ScopeKind::Closure);
+        let y = net.input("y", &[]);
+        let z = net.op("add", &[y, y]);
+        net.0.bind("z", z);
+        let sum = net.op("add", &[x, z]);
+        net.0.close_scope(sum);
+        let f = net.0.closure(scope, None, Attrs::new()).unwrap();
+        net.0.bind("f", f);
+        let calls: Vec<ExprId> = (0..2).map(|_| net.0.call_function(f, &[one]).unwrap()).collect();
+        let both = net.0.tuple(&calls);
+        let cx = PassContext::builder().config(&INLINE_ONCE, true).build().unwrap();
+        let function = after_in(&DeadCodeElimination, net.finish(both), &cx);
+        assert_eq!(names(&function, function.body()), ["x", "f"]);
+        let closure = function.iter().find_map(|(_, data)| data.expr.scopes().next()).unwrap();
+        assert!(names(&function, closure).is_empty());
+    }
+
+    #[test]
+    fn case_7_calls_with_effects_stay_through_other_functions() {
+        let ty = FuncType { params: vec![], ret: Type::tuple([]) };
+        let callee = |global: &str| {
+            let mut net = Net::default();
+            let callee = net.0.global(GlobalVar::new(global), ty.clone());
+            let call = net.0.call_function(callee, &[]).unwrap();
+            net.0.bind("_", call);
+            let unit = net.0.tuple(&[]);
+            net.finish(unit)
+        };
+        let mut module = IRModule::from_function(callee("outer"));
+        module.insert(GlobalVar::new("outer"), Definition::Graph(callee("effect")));
+        let effect = ExternFunction { ty: ty.clone(), attrs: Attrs::new() };
+        module.insert(GlobalVar::new("effect"), Definition::Extern(effect.into()));
+        assert!(DeadCodeElimination.apply(module.clone()).unwrap().same(&module));
+
+        // Without the effect nothing of it stays.
+        let mut net = Net::default();
+        let unit = net.0.tuple(&[]);
+        module.insert(GlobalVar::new("effect"), Definition::Graph(net.finish(unit)));
+        let after = DeadCodeElimination.apply(module).unwrap();
+        assert!(after.functions().all(|(_, function)| function.len() == 1));
+    }
+
+    #[test]
+    fn functions_that_call_each_other_without_effect_are_pure() {
+        let ty = FuncType { params: vec![], ret: Type::tuple([]) };
+        let mut net = Net::default();
+        let callee = net.0.global(GlobalVar::new("main"), ty);
+        let call = net.0.call_function(callee, &[]).unwrap();
+        net.0.bind("_", call);
+        let unit = net.0.tuple(&[]);
+        let function = after(&DeadCodeElimination, net.finish(unit));
+        assert_eq!(function.len(), 1);
+    }
+
+    #[test]
+    fn case_9_nothing_to_do_returns_the_handle() {
+        let mut net = Net::default();
+        let mut x = net.input("x", &[2]);
+        for _ in 0..1000 {
+            x = net.op("nn.relu", &[x]);
+        }
+        let function = net.finish(x);
+        assert!(after(&DeadCodeElimination, function.clone()).same(&function));
+        assert_eq!(DeadCodeElimination.info().opt_level(), 1);
+    }
+}

@@ -1,0 +1,226 @@
+//! Common subexpressions.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use cranelift_entity::SecondaryMap;
+use indexmap::IndexMap;
+
+use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter, ScopeId};
+use crate::ir::IRModule;
+use crate::ops::Effect;
+use crate::pass::{PassContext, Result, function_pass};
+use crate::transform::InferType;
+
+/// Computes equal calls of operators once.
+///
+/// Calls are equal if operator, attributes and arguments are. Constants are the same argument if
+/// they are the same expression or equal scalars: comparing weights would cost more than it gains.
+#[function_pass(opt_level = 3, required = [InferType])]
+pub fn eliminate_common_subexpr(
+    function: Function,
+    _module: &IRModule,
+    cx: &PassContext,
+) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let before = function.len();
+    let function = eliminate_common_subexpr_except(function, |_, _| false)?;
+    cx.count("shared calls", before.saturating_sub(function.len()) as u64);
+    Ok(function)
+}
+
+/// [`eliminate_common_subexpr`], but for expressions that `skip` chooses: those are neither
+/// replaced, nor do they replace others. `skip` sees the rewritten operands.
+///
+/// # Errors
+///
+/// If the function does not type.
+pub fn eliminate_common_subexpr_except(
+    function: Function,
+    mut skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
+) -> Result<Function> {
+    let mut rewriter = Rewriter::new(function);
+    // Expressions of the new function by the hash of what they are; those whose operands are the
+    // same but for scalars and tuples are looked at one by one.
+    let mut seen: IndexMap<u64, Vec<(Expr, ExprId)>> = IndexMap::new();
+    // For scalars and tuples of the new function, the first equal one.
+    let mut first: SecondaryMap<ExprId, Option<ExprId>> = SecondaryMap::new();
+    while let Some(id) = rewriter.next_expr()? {
+        let old = rewriter.old().clone();
+        let expr = old.expr(id).map(|operand| rewriter.mapped(operand), |scope| scope);
+        let Some(kind) = kind_of(&expr) else { continue };
+        if kind == Kind::Shared && skip(rewriter.builder(), &expr) {
+            continue;
+        }
+        let key = expr.map(|operand| first[operand].unwrap_or(operand), |scope| scope);
+        let hash = hash_of(&key);
+        let same = seen.get(&hash).into_iter().flatten().find(|(other, other_id)| {
+            *other == key && encloses(&old, &mut rewriter, *other_id, old.data_of(id).scope)
+        });
+        match (kind, same.map(|(_, id)| *id)) {
+            (Kind::Shared, Some(same)) => {
+                // The name of the first one stays.
+                rewriter.unbind(id);
+                rewriter.replace(same);
+            }
+            (Kind::Compared, Some(same)) => {
+                // Stays, but counts as the first one where it is used.
+                let copy = rewriter.copy()?;
+                first[copy] = Some(same);
+            }
+            (Kind::Shared | Kind::Compared, None) => {
+                let copy = rewriter.copy()?;
+                seen.entry(hash).or_default().push((key, copy));
+            }
+        }
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// What is done with an expression that occurred before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It is replaced by the first one.
+    Shared,
+    /// It stays, but what uses it is compared as if it used the first one.
+    Compared,
+}
+
+fn kind_of(expr: &Expr) -> Option<Kind> {
+    match expr {
+        Expr::Call(call) => match call.callee {
+            Callee::Op(op) => {
+                let shared = op.effect == Effect::Pure && call.args.iter().any(Option::is_some);
+                shared.then_some(Kind::Shared)
+            }
+            Callee::Expr(_) => None,
+        },
+        Expr::TupleGet { .. } => Some(Kind::Shared),
+        Expr::Tuple(_) => Some(Kind::Compared),
+        Expr::Constant(constant) => (constant.ty().shape.rank() == 0).then_some(Kind::Compared),
+        Expr::Var(_) | Expr::GlobalVar(_) | Expr::If(_) | Expr::While(_) | Expr::Func(_) => None,
+    }
+}
+
+fn hash_of(expr: &Expr) -> u64 {
+    // Fixed keys: the same in every run.
+    let mut hasher = DefaultHasher::new();
+    expr.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether an expression of the new function stands in `scope` or in one around it.
+fn encloses(old: &Function, rewriter: &mut Rewriter, new: ExprId, scope: ScopeId) -> bool {
+    let target = rewriter.builder().data_of(new).scope;
+    let mut scope = Some(scope);
+    while let Some(current) = scope {
+        if current == target {
+            return true;
+        }
+        scope = old.scope(current).parent;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::ScopeKind;
+    use crate::ir::{DType, Type};
+    use crate::ops::tensor::ConcatenateAttrs;
+    use crate::transform::tests::support::{Net, after, count};
+
+    /// `add(add(relu x, 1), add(relu x, 1))`, with every part twice.
+    fn twice(net: &mut Net, x: ExprId) -> ExprId {
+        let sums: Vec<ExprId> = (0..2)
+            .map(|_| {
+                let (relu, one) = (net.op("nn.relu", &[x]), net.scalar(1.0));
+                net.op("add", &[relu, one])
+            })
+            .collect();
+        net.op("add", &sums)
+    }
+
+    #[test]
+    fn case_1_equal_calls_are_one() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = twice(&mut net, x);
+        let function = after(&EliminateCommonSubexpr, net.finish(y));
+        assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (2, 1));
+    }
+
+    #[test]
+    fn case_2_what_is_skipped_is_neither_replaced_nor_remembered() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = twice(&mut net, x);
+        let is_add = |_: &FunctionBuilder, expr: &Expr| crate::graph::is_call_of(expr, "add");
+        let function = eliminate_common_subexpr_except(net.finish(y), is_add).unwrap();
+        assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (3, 1));
+    }
+
+    #[test]
+    fn case_4_arguments_are_compared_one_by_one() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let c = net.tensor(&[2], 1.0);
+        let joined: Vec<ExprId> = (0..2)
+            .map(|_| {
+                let y = net.op("nn.relu", &[x]);
+                net.op_with("concatenate", &[y, c], &ConcatenateAttrs { axis: 0 })
+            })
+            .collect();
+        let z = net.op("add", &joined);
+        let function = after(&EliminateCommonSubexpr, net.finish(z));
+        assert_eq!(count(&function, "concatenate"), 1);
+    }
+
+    #[test]
+    fn case_7_equal_scalars_are_equal_and_tensors_are_not() {
+        for (dims, left) in [([].as_slice(), 1), (&[2], 2)] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2]);
+            let sums: Vec<ExprId> = (0..2)
+                .map(|_| {
+                    let c = net.tensor(dims, 1.0);
+                    net.op("add", &[x, c])
+                })
+                .collect();
+            let y = net.0.tuple(&sums);
+            let function = after(&EliminateCommonSubexpr, net.finish(y));
+            assert_eq!(count(&function, "add"), left);
+        }
+    }
+
+    #[test]
+    fn branches_do_not_share_with_each_other() {
+        let mut net = Net::default();
+        let cond = net.0.param("c", Type::tensor(&[], DType::Bool));
+        let x = net.input("x", &[2]);
+        let before = net.op("nn.relu", &[x]);
+        let branch = |net: &mut Net| {
+            net.0.open_scope(ScopeKind::Branch);
+            let relu = net.op("nn.relu", &[x]);
+            let y = net.op("exp", &[relu]);
+            net.0.close_scope(y)
+        };
+        let (yes, no) = (branch(&mut net), branch(&mut net));
+        let choice = net.0.if_else(cond, yes, no).unwrap();
+        let both = net.0.tuple(&[before, choice]);
+        let function = after(&EliminateCommonSubexpr, net.finish(both));
+        // Both use the one from around them; each has its own exponential.
+        assert_eq!((count(&function, "nn.relu"), count(&function, "exp")), (1, 2));
+    }
+
+    #[test]
+    fn nothing_in_common_changes_nothing() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = net.op("nn.relu", &[x]);
+        let function = net.finish(y);
+        assert!(after(&EliminateCommonSubexpr, function.clone()).same(&function));
+    }
+}
