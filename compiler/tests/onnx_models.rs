@@ -40,12 +40,14 @@ fn the_digits_model_is_imported() {
 
 /// Models of other projects, which are not committed. Each is a test case of ONNX: the types of its
 /// interface must be those of the recorded tensors.
-const SHARED: [&str; 19] = [
+const SHARED: [&str; 23] = [
     "basic-pitch",
+    "bert-toy",
     "cct-2-32",
     "cifar-cnn",
     "go1-policy",
     "hyperlpr-mobilenetv2-96",
+    "lgbm-classifier",
     "magika-v1",
     "micro-kws",
     "mixed-ops-dynamic",
@@ -54,9 +56,11 @@ const SHARED: [&str; 19] = [
     "mobilenetv2",
     "nanodet-m-320",
     "portrait-seg",
+    "ppocr-cls",
     "shufflenet_v2",
     "squeezenet1_1",
     "super-resolution-10",
+    "tf-bert-cls",
     "ultraface-rfb-320",
     "vit-tracker",
     "yolox-nano",
