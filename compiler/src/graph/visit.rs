@@ -153,8 +153,14 @@ impl Users {
     }
 }
 
-/// What a scope and the scopes within it use from outside, in order: what a closure captures.
-pub fn free_vars(function: &Function, tree: &ScopeTree, scope: ScopeId) -> Vec<ExprId> {
+/// What live expressions of a scope and the scopes within it use from outside, in order: what a
+/// closure captures. `live` is [`Function::live`].
+pub fn free_vars(
+    function: &Function,
+    tree: &ScopeTree,
+    live: &SecondaryMap<ExprId, bool>,
+    scope: ScopeId,
+) -> Vec<ExprId> {
     let mut free = BTreeSet::new();
     let mut visit = |id: ExprId| {
         if !tree.is_within(function.data_of(id).scope, scope) {
@@ -162,10 +168,14 @@ pub fn free_vars(function: &Function, tree: &ScopeTree, scope: ScopeId) -> Vec<E
         }
     };
     for inner in tree.subtree(scope) {
+        // A scope within is evaluated if the expression that it belongs to is.
+        if inner != scope && !tree.owner(inner).is_some_and(|owner| live[owner]) {
+            continue;
+        }
         let data = function.scope(inner);
         visit(data.result);
         data.bindings.iter().for_each(|binding| visit(binding.value));
-        for &id in tree.exprs(inner) {
+        for &id in tree.exprs(inner).iter().filter(|&&id| live[id]) {
             function.expr(id).operands().for_each(&mut visit);
         }
     }
@@ -200,6 +210,7 @@ mod tests {
         let inner = b.open_scope(ScopeKind::Branch);
         let then_scope = b.close_scope(x);
         b.open_scope(ScopeKind::Branch);
+        b.call(relu, &[unused], Attrs::new()).unwrap();
         let z = b.call(relu, &[y], Attrs::new()).unwrap();
         let else_scope = b.close_scope(z);
         let choice = b.if_else(cond, then_scope, else_scope).unwrap();
@@ -209,8 +220,9 @@ mod tests {
         let function = b.finish(result);
 
         let tree = ScopeTree::new(&function);
-        assert_eq!(free_vars(&function, &tree, closure), [cond, x]);
-        assert_eq!(free_vars(&function, &tree, else_scope), [y]);
+        let live = function.live();
+        assert_eq!(free_vars(&function, &tree, &live, closure), [cond, x]);
+        assert_eq!(free_vars(&function, &tree, &live, else_scope), [y]);
         assert!(tree.is_within(inner, closure) && !tree.is_within(closure, inner));
         assert!(!tree.is_within(then_scope, else_scope));
         assert_eq!((tree.owner(closure), tree.owner(else_scope)), (Some(func), Some(choice)));

@@ -43,7 +43,7 @@ impl Plan {
             match &data.expr {
                 Expr::Var(_) | Expr::Constant(_) => continue,
                 Expr::Func(closure) => {
-                    plan.captures[closure.scope] = free_vars(function, &tree, closure.scope);
+                    plan.captures[closure.scope] = free_vars(function, &tree, &live, closure.scope);
                 }
                 Expr::GlobalVar(_)
                 | Expr::Tuple(_)
