@@ -7,7 +7,10 @@ extern crate self as niello;
 
 pub mod arith;
 pub mod bindings;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod codegen;
+pub mod compile;
 pub mod diagnostics;
 pub mod executor;
 pub mod graph;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::ir::Constant;
 use crate::target::Target;
 
 /// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
@@ -76,6 +77,8 @@ pub struct CompileOptions {
     pub dims: BTreeMap<String, u64>,
     /// Whole shapes of inputs, by the input's name in the model.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
+    /// Inputs whose value never changes, by name: they become constants and are inputs no more.
+    pub input_values: BTreeMap<String, Constant>,
     /// Optimisation level, at most [`MAX_OPT_LEVEL`].
     pub opt_level: u8,
     /// Names of passes that must not run.
@@ -102,6 +105,7 @@ impl CompileOptions {
             version: String::new(),
             dims: BTreeMap::new(),
             input_shapes: BTreeMap::new(),
+            input_values: BTreeMap::new(),
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),
             backend: Backend::default(),

@@ -6,7 +6,6 @@
 mod code;
 mod compile;
 mod inspect;
-mod library;
 mod opt;
 mod output;
 mod passes;

@@ -6,6 +6,7 @@ mod import;
 mod load;
 mod model_builder;
 mod ops;
+mod ports;
 pub mod proto;
 mod tensor;
 
@@ -16,6 +17,7 @@ pub use import::{
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
 pub use ops::supported_operators;
+pub use ports::{dim_names, input_names, string_port};
 pub use tensor::{
     TensorError, TestValue, constant_from_onnx, constant_to_onnx, dtype_from_onnx, dtype_to_onnx,
     test_value_from_bytes, test_value_to_bytes,

@@ -51,6 +51,7 @@ pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_fu
 pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requirement};
 pub use instrument::{HookResult, InstrumentRef, PassInstrument};
 pub use module_pass::{IntoModule, ModulePass};
+pub use names::same as same_name;
 pub use niello_macros::{function_pass, module_pass, prim_func_pass};
 pub use prim_func_pass::{IntoPrimFunc, PrimFuncPass, transform_prim_funcs};
 pub use registry::{Origin, PassEntry, Registry};

@@ -21,8 +21,8 @@ pub(super) fn canonical(name: &str) -> String {
         .map_or_else(|| name.clone(), str::to_owned)
 }
 
-/// Whether both name the same pass.
-pub(super) fn same(a: &str, b: &str) -> bool {
+/// Whether both name the same pass: case, `-`, `_` and TVM's prefixes do not matter.
+pub fn same(a: &str, b: &str) -> bool {
     a == b || canonical(a) == canonical(b)
 }
 

@@ -172,3 +172,104 @@ fn uses(function: &Function, effects: &SecondaryMap<ExprId, bool>) -> Uses {
     }
     uses
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::ScopeKind;
+    use crate::ir::{Attrs, ExternFunction, FuncType, Type};
+    use crate::pass::{Pass, PassBody};
+    use crate::transform::tests::support::{Net, after, after_in};
+
+    fn names(function: &Function, scope: ScopeId) -> Vec<&str> {
+        function.scope(scope).bindings.iter().map(|binding| &*binding.name).collect()
+    }
+
+    #[test]
+    fn cases_1_2_3_bindings_that_nothing_needs_go() {
+        let mut net = Net::default();
+        let (x, d) = (net.input("x", &[2]), net.input("d", &[2]));
+        let a = net.op("nn.relu", &[x]);
+        net.0.bind("a", a);
+        let unused = net.op("exp", &[a]);
+        net.0.bind("unused", unused);
+        let used = net.op("nn.relu", &[d]);
+        net.0.bind("used", used);
+        let twice = net.op("add", &[used, used]);
+        let function = after(&DeadCodeElimination, net.finish(twice));
+        assert_eq!(names(&function, function.body()), ["used"]);
+        assert_eq!((function.params().len(), function.len()), (2, 4));
+    }
+
+    #[test]
+    fn case_6_a_value_used_once_is_inlined_but_not_into_a_function() {
+        let mut net = Net::default();
+        let one = net.scalar(1.0);
+        let x = net.op("add", &[one, one]);
+        net.0.bind("x", x);
+        let scope = net.0.open_scope(ScopeKind::Closure);
+        let y = net.input("y", &[]);
+        let z = net.op("add", &[y, y]);
+        net.0.bind("z", z);
+        let sum = net.op("add", &[x, z]);
+        net.0.close_scope(sum);
+        let f = net.0.closure(scope, None, Attrs::new()).unwrap();
+        net.0.bind("f", f);
+        let calls: Vec<ExprId> = (0..2).map(|_| net.0.call_function(f, &[one]).unwrap()).collect();
+        let both = net.0.tuple(&calls);
+        let cx = PassContext::builder().config(&INLINE_ONCE, true).build().unwrap();
+        let function = after_in(&DeadCodeElimination, net.finish(both), &cx);
+        assert_eq!(names(&function, function.body()), ["x", "f"]);
+        let closure = function.iter().find_map(|(_, data)| data.expr.scopes().next()).unwrap();
+        assert!(names(&function, closure).is_empty());
+    }
+
+    #[test]
+    fn case_7_calls_with_effects_stay_through_other_functions() {
+        let ty = FuncType { params: vec![], ret: Type::tuple([]) };
+        let callee = |global: &str| {
+            let mut net = Net::default();
+            let callee = net.0.global(GlobalVar::new(global), ty.clone());
+            let call = net.0.call_function(callee, &[]).unwrap();
+            net.0.bind("_", call);
+            let unit = net.0.tuple(&[]);
+            net.finish(unit)
+        };
+        let mut module = IRModule::from_function(callee("outer"));
+        module.insert(GlobalVar::new("outer"), Definition::Graph(callee("effect")));
+        let effect = ExternFunction { ty: ty.clone(), attrs: Attrs::new() };
+        module.insert(GlobalVar::new("effect"), Definition::Extern(effect.into()));
+        assert!(DeadCodeElimination.apply(module.clone()).unwrap().same(&module));
+
+        // Without the effect nothing of it stays.
+        let mut net = Net::default();
+        let unit = net.0.tuple(&[]);
+        module.insert(GlobalVar::new("effect"), Definition::Graph(net.finish(unit)));
+        let after = DeadCodeElimination.apply(module).unwrap();
+        assert!(after.functions().all(|(_, function)| function.len() == 1));
+    }
+
+    #[test]
+    fn functions_that_call_each_other_without_effect_are_pure() {
+        let ty = FuncType { params: vec![], ret: Type::tuple([]) };
+        let mut net = Net::default();
+        let callee = net.0.global(GlobalVar::new("main"), ty);
+        let call = net.0.call_function(callee, &[]).unwrap();
+        net.0.bind("_", call);
+        let unit = net.0.tuple(&[]);
+        let function = after(&DeadCodeElimination, net.finish(unit));
+        assert_eq!(function.len(), 1);
+    }
+
+    #[test]
+    fn case_9_nothing_to_do_returns_the_handle() {
+        let mut net = Net::default();
+        let mut x = net.input("x", &[2]);
+        for _ in 0..1000 {
+            x = net.op("nn.relu", &[x]);
+        }
+        let function = net.finish(x);
+        assert!(after(&DeadCodeElimination, function.clone()).same(&function));
+        assert_eq!(DeadCodeElimination.info().opt_level(), 1);
+    }
+}

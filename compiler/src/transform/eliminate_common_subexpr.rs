@@ -123,3 +123,104 @@ fn encloses(old: &Function, rewriter: &mut Rewriter, new: ExprId, scope: ScopeId
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::ScopeKind;
+    use crate::ir::{DType, Type};
+    use crate::ops::tensor::ConcatenateAttrs;
+    use crate::transform::tests::support::{Net, after, count};
+
+    /// `add(add(relu x, 1), add(relu x, 1))`, with every part twice.
+    fn twice(net: &mut Net, x: ExprId) -> ExprId {
+        let sums: Vec<ExprId> = (0..2)
+            .map(|_| {
+                let (relu, one) = (net.op("nn.relu", &[x]), net.scalar(1.0));
+                net.op("add", &[relu, one])
+            })
+            .collect();
+        net.op("add", &sums)
+    }
+
+    #[test]
+    fn case_1_equal_calls_are_one() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = twice(&mut net, x);
+        let function = after(&EliminateCommonSubexpr, net.finish(y));
+        assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (2, 1));
+    }
+
+    #[test]
+    fn case_2_what_is_skipped_is_neither_replaced_nor_remembered() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = twice(&mut net, x);
+        let is_add = |_: &FunctionBuilder, expr: &Expr| crate::graph::is_call_of(expr, "add");
+        let function = eliminate_common_subexpr_except(net.finish(y), is_add).unwrap();
+        assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (3, 1));
+    }
+
+    #[test]
+    fn case_4_arguments_are_compared_one_by_one() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let c = net.tensor(&[2], 1.0);
+        let joined: Vec<ExprId> = (0..2)
+            .map(|_| {
+                let y = net.op("nn.relu", &[x]);
+                net.op_with("concatenate", &[y, c], &ConcatenateAttrs { axis: 0 })
+            })
+            .collect();
+        let z = net.op("add", &joined);
+        let function = after(&EliminateCommonSubexpr, net.finish(z));
+        assert_eq!(count(&function, "concatenate"), 1);
+    }
+
+    #[test]
+    fn case_7_equal_scalars_are_equal_and_tensors_are_not() {
+        for (dims, left) in [([].as_slice(), 1), (&[2], 2)] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2]);
+            let sums: Vec<ExprId> = (0..2)
+                .map(|_| {
+                    let c = net.tensor(dims, 1.0);
+                    net.op("add", &[x, c])
+                })
+                .collect();
+            let y = net.0.tuple(&sums);
+            let function = after(&EliminateCommonSubexpr, net.finish(y));
+            assert_eq!(count(&function, "add"), left);
+        }
+    }
+
+    #[test]
+    fn branches_do_not_share_with_each_other() {
+        let mut net = Net::default();
+        let cond = net.0.param("c", Type::tensor(&[], DType::Bool));
+        let x = net.input("x", &[2]);
+        let before = net.op("nn.relu", &[x]);
+        let branch = |net: &mut Net| {
+            net.0.open_scope(ScopeKind::Branch);
+            let relu = net.op("nn.relu", &[x]);
+            let y = net.op("exp", &[relu]);
+            net.0.close_scope(y)
+        };
+        let (yes, no) = (branch(&mut net), branch(&mut net));
+        let choice = net.0.if_else(cond, yes, no).unwrap();
+        let both = net.0.tuple(&[before, choice]);
+        let function = after(&EliminateCommonSubexpr, net.finish(both));
+        // Both use the one from around them; each has its own exponential.
+        assert_eq!((count(&function, "nn.relu"), count(&function, "exp")), (1, 2));
+    }
+
+    #[test]
+    fn nothing_in_common_changes_nothing() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let y = net.op("nn.relu", &[x]);
+        let function = net.finish(y);
+        assert!(after(&EliminateCommonSubexpr, function.clone()).same(&function));
+    }
+}

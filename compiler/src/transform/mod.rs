@@ -1,9 +1,14 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
+mod channels;
 mod dead_code_elimination;
 mod eliminate_common_subexpr;
 mod fold_constant;
+mod fold_scale_axis;
+mod fuse_ops;
 mod infer_type;
+mod outline_primitives;
+pub mod pipeline;
 mod remove_unused_functions;
 mod simplify_inference;
 
@@ -12,8 +17,14 @@ pub use eliminate_common_subexpr::{
     EliminateCommonSubexpr, eliminate_common_subexpr, eliminate_common_subexpr_except,
 };
 pub use fold_constant::{FoldConstant, MAX_GROWN_BYTES, fold_constant};
+pub use fold_scale_axis::{FoldScaleAxis, fold_scale_axis};
+pub use fuse_ops::{FuseOps, LINK_PARAMS, MAX_DEPTH, fuse_ops};
 pub use infer_type::{InferType, infer_type, types_hold};
+pub use outline_primitives::{OutlinePrimitives, outline_primitives};
 pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,
 };
 pub use simplify_inference::{SimplifyInference, simplify_inference};
+
+#[cfg(test)]
+mod tests;

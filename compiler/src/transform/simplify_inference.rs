@@ -80,3 +80,72 @@ fn along_axis(b: &mut FunctionBuilder, vector: ExprId, axis: usize, rank: usize)
     let attrs = ExpandDimsAttrs { axis: (1..(rank - axis) as i64).collect() };
     Ok(b.call(Op::new(&EXPAND_DIMS), &[vector], Attrs::from_struct(&attrs)?)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::nn::DropoutAttrs;
+    use crate::transform::tests::support::{Net, after, count, show};
+
+    fn norm(net: &mut Net, x: ExprId, axis: i64) -> ExprId {
+        let args: Vec<ExprId> = (0..4).map(|i| net.tensor(&[3], i as f32 + 0.5)).collect();
+        let attrs = BatchNormAttrs { axis, epsilon: 0.5 };
+        net.op_with("nn.batch_norm", &[x, args[0], args[1], args[2], args[3]], &attrs)
+    }
+
+    #[test]
+    fn case_1_batch_norm_becomes_a_factor_and_a_summand() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2, 3]);
+        let bn = norm(&mut net, x, 1);
+        let y = net.0.tuple_get(bn, 0).unwrap();
+        let function = after(&SimplifyInference, net.finish(y));
+        let s = "multiply(divide(1, sqrt(add(c(3), 0.5))), c(3))";
+        assert_eq!(
+            show(&function),
+            format!("add(multiply(x, {s}), add(multiply(negative(c(3)), {s}), c(3)))")
+        );
+        // The factor is computed once.
+        assert_eq!(count(&function, "sqrt"), 1);
+    }
+
+    #[test]
+    fn cases_3_7_vectors_are_expanded_along_their_axis() {
+        for (axis, expanded) in [(0, [3, 1, 1, 1].as_slice()), (-2, &[3, 1])] {
+            let mut net = Net::default();
+            let x = net.input("x", &[3, 2, 3, 2]);
+            let bn = norm(&mut net, x, axis);
+            let y = net.0.tuple_get(bn, 0).unwrap();
+            let function = after(&SimplifyInference, net.finish(y));
+            let shapes: Vec<_> = function
+                .iter()
+                .filter(|(_, data)| crate::graph::is_call_of(&data.expr, "expand_dims"))
+                .map(|(_, data)| data.ty.as_tensor().unwrap().shape.as_consts().unwrap())
+                .collect();
+            let expanded: Vec<u64> = expanded.iter().map(|&d| d as u64).collect();
+            assert_eq!(shapes, [expanded.clone(), expanded]);
+        }
+    }
+
+    #[test]
+    fn case_5_other_results_keep_the_call() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2, 3]);
+        let bn = norm(&mut net, x, 1);
+        let fields: Vec<ExprId> = (0..2).map(|i| net.0.tuple_get(bn, i).unwrap()).collect();
+        let both = net.0.tuple(&fields);
+        let function = after(&SimplifyInference, net.finish(both));
+        assert_eq!(count(&function, "nn.batch_norm"), 1);
+        assert_eq!(count(&function, "sqrt"), 1);
+    }
+
+    #[test]
+    fn case_6_dropout_goes() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2, 3]);
+        let dropout = net.op_with("nn.dropout", &[x], &DropoutAttrs { rate: 0.5 });
+        let y = net.0.tuple_get(dropout, 0).unwrap();
+        let z = net.op("nn.relu", &[y]);
+        assert_eq!(show(&after(&SimplifyInference, net.finish(z))), "nn.relu(x)");
+    }
+}

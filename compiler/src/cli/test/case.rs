@@ -102,9 +102,7 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Str
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
-    serde_json::from_slice(&text)
-        .map(Some)
-        .map_err(|error| format!("{}: {error}", path.display()))
+    serde_json::from_slice(&text).map(Some).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Inputs and the outputs that are expected for them.

@@ -54,8 +54,7 @@ pub(super) fn compare(
     if found == expected {
         return Ok(());
     }
-    let (Ok(found), Ok(expected)) =
-        (Tensor::from_constant(found), Tensor::from_constant(expected))
+    let (Ok(found), Ok(expected)) = (Tensor::from_constant(found), Tensor::from_constant(expected))
     else {
         // Types that are only stored have no values to be near to.
         return Err(format!("the bytes of a tensor of {} differ", found_type.dtype));

@@ -4,8 +4,9 @@ mod case;
 mod child;
 mod compare;
 mod process;
+mod runner;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -183,9 +184,4 @@ fn child_args(args: &Args, jobs: usize) -> Vec<String> {
     all.extend(args.code.to_args());
     all.push("--".to_owned());
     all
-}
-
-/// What a file name means to a person.
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }

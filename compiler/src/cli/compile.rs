@@ -1,0 +1,188 @@
+//! `niello compile`: a model as objects, sources, bindings or a shared library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, ValueEnum};
+use serde_json::json;
+
+use super::code::{CodeArgs, Engine};
+use super::output::{Output, write_json};
+use super::{Failure, Problem};
+use crate::bindings::{self, BindingsOptions};
+use crate::codegen::object::{check_undefined, text_bytes, weights_object};
+use crate::compile::{self, Compilation, Model};
+use crate::executor::write_shared_library;
+use crate::options::CompileOptions;
+
+/// Compile a model to objects, sources, bindings or a shared library.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The model: ONNX, or the text of a module
+    model: PathBuf,
+    /// Folder for what is written
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, value_delimiter = ',', action = ArgAction::Append,
+          default_values_t = [Emit::Obj, Emit::Header])]
+    emit: Vec<Emit>,
+    /// What generates code
+    #[arg(long, value_enum, default_value_t = Engine::C)]
+    backend: Engine,
+    #[command(flatten)]
+    code: CodeArgs,
+    /// Name of the model [default: the file's]
+    #[arg(long)]
+    name: Option<String>,
+    /// Write sizes and times to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A kind of file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Emit {
+    /// Objects, weights among them
+    Obj,
+    /// C sources
+    C,
+    /// The graph after all passes, as text
+    Graph,
+    /// A C header
+    Header,
+    /// Rust bindings
+    Bindings,
+    /// A shared library that sets itself up
+    Shared,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.backend == Engine::Interp {
+        return Err(Problem::new("the interpreter makes no code")
+            .help("use --backend c, or run the model with `niello test --backend interp`")
+            .into());
+    }
+    let mut options = args.code.options()?;
+    options.name = args.name.clone();
+    let model = Model::read(&args.model)?;
+    let compilation = compile::compile(&model, &options)?;
+    // A missing function would otherwise be found by whoever links or loads the model.
+    check_undefined(&compilation.model.objects, &[])?;
+    fs::create_dir_all(&args.output).map_err(|error| {
+        Problem::new(format!("{}: cannot create the folder: {error}", args.output.display()))
+    })?;
+    let mut written = Vec::new();
+    for (position, &emit) in args.emit.iter().enumerate() {
+        if !args.emit[..position].contains(&emit) {
+            written.extend(write(emit, &compilation, &options, &args.output)?);
+        }
+    }
+    let out = Output::beside(args.json.as_deref());
+    for path in &written {
+        out.line(&path.display().to_string());
+    }
+    summary(args, &compilation, out)
+}
+
+fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Failure> {
+    let Compilation { model, program, peak_live_bytes, stages, .. } = compilation;
+    let mut code_bytes = 0;
+    for object in &model.objects {
+        code_bytes += text_bytes(object)?;
+    }
+    out.text(&stages.to_string());
+    out.line(&format!(
+        "{} kernels, {} calls, {} MACs; workspace {} bytes (peak {peak_live_bytes}), weights {}, code {code_bytes}",
+        program.kernels.len(),
+        program.steps.len(),
+        model.macs,
+        model.workspace_bytes,
+        model.weights.len(),
+    ));
+    let Some(path) = &args.json else { return Ok(()) };
+    let times: serde_json::Map<String, serde_json::Value> = stages
+        .0
+        .iter()
+        .map(|stage| (stage.name.to_owned(), json!(stage.duration.as_secs_f64() * 1e3)))
+        .collect();
+    write_json(
+        path,
+        &json!({
+            "model": model.name,
+            "symbol": model.symbol,
+            "compile_ms": stages.total().as_secs_f64() * 1e3,
+            "stages_ms": times,
+            "kernels": program.kernels.len(),
+            "calls": program.steps.len(),
+            "macs": model.macs,
+            "workspace_bytes": model.workspace_bytes,
+            "peak_live_bytes": peak_live_bytes,
+            "weight_bytes": model.weights.len(),
+            "code_bytes": code_bytes,
+        }),
+    )
+}
+
+/// Writes one kind of file; returns the paths.
+fn write(
+    emit: Emit,
+    compilation: &Compilation,
+    options: &CompileOptions,
+    folder: &Path,
+) -> Result<Vec<PathBuf>, Failure> {
+    let model = &compilation.model;
+    let stem = Path::new(&model.name)
+        .file_name()
+        .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    match emit {
+        Emit::Obj => {
+            files.extend(model.objects.iter().map(|o| (o.name.clone(), o.bytes.clone())));
+            if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
+                let symbol = format!("{}_weights", model.symbol);
+                let object = weights_object(code, &symbol, &model.weights)?;
+                files.push((object.name, object.bytes));
+            }
+        }
+        Emit::C => {
+            for source in &compilation.sources {
+                files.push((format!("{}.c", source.name), source.text.clone().into_bytes()));
+            }
+        }
+        Emit::Graph => {
+            let text = crate::graph::print_module(&compilation.module, &Default::default());
+            files.push((format!("{stem}.relay"), text.into_bytes()));
+        }
+        Emit::Header => {
+            files.push((
+                format!("{stem}.h"),
+                bindings::header(model, &BindingsOptions::default())?.into_bytes(),
+            ));
+        }
+        Emit::Bindings => {
+            let text = bindings::rust(model, &BindingsOptions::default())?;
+            files.push((format!("{stem}.rs"), text.into_bytes()));
+        }
+        Emit::Shared => {
+            let name = match options.target.os.as_str() {
+                "windows" => format!("{stem}.dll"),
+                "macos" => format!("lib{stem}.dylib"),
+                _ => format!("lib{stem}.so"),
+            };
+            let path = folder.join(name);
+            write_shared_library(model, &options.target, &path)?;
+            return Ok(vec![path]);
+        }
+    }
+    let mut paths = Vec::new();
+    for (name, bytes) in files {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|error| {
+            Problem::new(format!("{}: cannot write the file: {error}", path.display()))
+        })?;
+        paths.push(path);
+    }
+    Ok(paths)
+}

@@ -1,0 +1,196 @@
+//! One test case, run in this process; the outcome is a line of JSON on the standard output.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::case::{self, DataSet};
+use super::compare::{Tolerance, compare};
+use super::runner::Runner;
+use super::{Outcome, Verdict};
+use crate::cli::Failure;
+use crate::cli::code::{CodeArgs, Engine};
+use crate::cli::output::Output;
+use crate::ir::Constant;
+use crate::onnx::{self, ModelFile, TestValue};
+use crate::options::CompileOptions;
+
+/// Longest reason in bytes: it is passed on through a pipe, which holds a few KiB unread.
+const MAX_REASON_BYTES: usize = 2000;
+
+/// Run one test case in this process.
+#[derive(clap::Args, Debug)]
+pub(in crate::cli) struct Args {
+    #[arg(long, value_enum)]
+    backend: Engine,
+    #[arg(long)]
+    jobs: usize,
+    #[command(flatten)]
+    code: CodeArgs,
+    case: PathBuf,
+}
+
+/// Why a case ended without its outputs being as expected.
+enum Stop {
+    Fail(String),
+    Skip(String),
+}
+
+impl From<String> for Stop {
+    fn from(reason: String) -> Self {
+        Stop::Fail(reason)
+    }
+}
+
+/// Runs the case and prints the outcome.
+pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
+    let mut options = args.code.options()?;
+    options.jobs = args.jobs;
+    let mut outcome = outcome(args, &options);
+    if outcome.reason.len() > MAX_REASON_BYTES {
+        let end = (0..=MAX_REASON_BYTES).rev().find(|&end| outcome.reason.is_char_boundary(end));
+        outcome.reason.truncate(end.unwrap_or(0));
+        outcome.reason.push('…');
+    }
+    let text = serde_json::to_string(&outcome).map_err(|error| {
+        crate::diagnostics::Problem::new(format!("cannot write the outcome: {error}"))
+    })?;
+    Output::stdout().line(&text);
+    Ok(())
+}
+
+fn outcome(args: &Args, options: &CompileOptions) -> Outcome {
+    // Where a panic happened is only known to the hook.
+    static PANIC: Mutex<String> = Mutex::new(String::new());
+    std::panic::set_hook(Box::new(|info| {
+        if let Ok(mut text) = PANIC.lock() {
+            *text = info.to_string();
+        }
+    }));
+    let result = catch_unwind(AssertUnwindSafe(|| run_case(args, options)));
+    match result {
+        Ok(Ok(kernels)) => Outcome { result: Verdict::Pass, reason: String::new(), kernels },
+        Ok(Err(Stop::Fail(reason))) => Outcome::fail(one_line(&reason)),
+        Ok(Err(Stop::Skip(reason))) => Outcome::skip(one_line(&reason)),
+        Err(_) => {
+            let text = PANIC.lock().map(|text| text.clone()).unwrap_or_default();
+            Outcome::fail(format!("niello panicked: {}", one_line(&text)))
+        }
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// Runs the case; returns the number of compiled kernels that ran.
+fn run_case(args: &Args, options: &CompileOptions) -> Result<u64, Stop> {
+    let path = args.case.join(case::MODEL);
+    let file = onnx::load(&path).map_err(|report| report.to_string())?;
+    if let Some(name) = onnx::string_port(&file.proto) {
+        return Err(Stop::Skip(format!("`{name}` holds strings")));
+    }
+    let tolerance = case::tolerance(&args.case)?;
+    let mut options = options.clone();
+    options.dims.extend(case::dims(&args.case)?);
+    let mut ready: Option<(Vec<Constant>, Runner)> = None;
+    let mut kernels = 0;
+    for (number, data) in case::data_sets(&args.case)?.into_iter().enumerate() {
+        let (inputs, expected) = tensors(data)?;
+        let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
+        // One compilation serves all data sets of the same shapes.
+        if !ready.as_ref().is_some_and(serves) {
+            let runner = prepare(args.backend, &file, &inputs, &options)?;
+            ready = Some((inputs.clone(), runner));
+        }
+        let Some((_, runner)) = &ready else { continue };
+        kernels += check(runner, &inputs, &expected, tolerance)
+            .map_err(|reason| format!("{}{reason}", set_prefix(number)))?;
+    }
+    Ok(kernels)
+}
+
+fn set_prefix(number: usize) -> String {
+    if number == 0 { String::new() } else { format!("data set {number}: ") }
+}
+
+/// The tensors of a data set.
+fn tensors(data: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Stop> {
+    let of = |kind: &str, values: Vec<TestValue>| -> Result<Vec<Constant>, Stop> {
+        let tensor = |(position, value)| match value {
+            TestValue::Tensor(constant) => Ok(constant),
+            TestValue::Unsupported(what) => {
+                Err(Stop::Fail(format!("{kind} {position} is {what}, which is not supported")))
+            }
+        };
+        values.into_iter().enumerate().map(tensor).collect()
+    };
+    Ok((of("input", data.inputs)?, of("output", data.outputs)?))
+}
+
+/// Compiles the model for the shapes of the inputs.
+fn prepare(
+    engine: Engine,
+    file: &ModelFile,
+    inputs: &[Constant],
+    options: &CompileOptions,
+) -> Result<Runner, Stop> {
+    let names = onnx::input_names(&file.proto);
+    if names.len() != inputs.len() {
+        return Err(Stop::Fail(format!(
+            "the model has {} inputs, but the data set has {}",
+            names.len(),
+            inputs.len()
+        )));
+    }
+    let mut options = options.clone();
+    // A compiled model takes no shapes, axes or bounds: the case's own become part of it.
+    let fixed = onnx::static_inputs(&file.proto);
+    let mut passed = Vec::new();
+    for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
+        if fixed.contains(&name.as_str()) {
+            options.input_values.insert(name, input.clone());
+        } else {
+            let shape = input.ty().shape.as_consts().unwrap_or_default();
+            options.input_shapes.insert(name, shape);
+            passed.push(position);
+        }
+    }
+    Ok(Runner::new(engine, file, passed, &options).map_err(|report| report.to_string())?)
+}
+
+/// Runs the model twice, as what the first run leaves behind must not change the second, and
+/// compares. Returns the number of compiled kernels that one run calls.
+fn check(
+    runner: &Runner,
+    inputs: &[Constant],
+    expected: &[Constant],
+    tolerance: Tolerance,
+) -> Result<u64, String> {
+    let found = runner.run(inputs)?;
+    if found.len() != expected.len() {
+        return Err(format!(
+            "the model has {} outputs, but the data set has {}",
+            found.len(),
+            expected.len()
+        ));
+    }
+    for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
+        compare(found, expected, tolerance)
+            .map_err(|reason| format!("output {position}: {reason}"))?;
+    }
+    if runner.keeps_state() && runner.run(inputs)? != found {
+        return Err("a second run gives other outputs".to_owned());
+    }
+    Ok(runner.kernels())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_one_line() {
+        assert_eq!(one_line("a\n\n  b\r\nc"), "a; b; c");
+    }
+}

@@ -1,0 +1,38 @@
+//! The name under which a compiled model links.
+
+use super::interface::Interface;
+use crate::bindings::symbol_name;
+use crate::executor::Program;
+use crate::options::CompileOptions;
+
+/// `niello_<package>_<version>_<model>_<hash>`.
+///
+/// The hash covers model, program, options, target and niello's own version: whatever can make two
+/// objects differ makes their symbols differ.
+pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
+    // Dimensions, shapes and values of inputs are in the model as imported; the number of jobs does
+    // not show in the objects.
+    let CompileOptions {
+        name: _,
+        package,
+        version,
+        dims: _,
+        input_shapes: _,
+        input_values: _,
+        opt_level,
+        disabled_passes,
+        backend,
+        target,
+        threads,
+        jobs: _,
+        stub,
+    } = options;
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
+    hasher.update(&interface.digest);
+    hasher.update(&program.digest());
+    let decided = (opt_level, disabled_passes, backend, target, threads, stub);
+    hasher.update(format!("{decided:?}").as_bytes());
+    let name = interface.name(options);
+    symbol_name(package, version, name, hasher.finalize().as_bytes())
+}

@@ -1,0 +1,143 @@
+//! The interface of a model: inputs and outputs of known size, and what it says about itself.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use super::model::{Contents, Model};
+use super::{Compilation, Stages};
+use crate::diagnostics::{Problem, Report};
+use crate::executor::{CompiledModel, Program, TensorInfo};
+use crate::graph::{PrintOptions, print_module};
+use crate::ir::{Digest, IRModule};
+use crate::onnx::{self, Imported, ModelInfo, ModelPort};
+use crate::options::CompileOptions;
+
+/// What a compiled model is to its callers.
+pub(super) struct Interface {
+    name: String,
+    inputs: Vec<TensorInfo>,
+    outputs: Vec<TensorInfo>,
+    pub(super) digest: Digest,
+    metadata: Vec<(String, String)>,
+    external_data: Vec<PathBuf>,
+}
+
+/// The interface of an imported model.
+///
+/// # Errors
+///
+/// One problem for each dimension of an input or output whose size is not known.
+pub(super) fn of(model: &Model, imported: &Imported) -> Result<Interface, Report> {
+    let mut report = Report::new();
+    let mut unknown = BTreeSet::new();
+    let mut tensors = |kind: &str, ports: &[ModelPort]| -> Vec<TensorInfo> {
+        let info = |port: &ModelPort| tensor(model, kind, port, &mut unknown, &mut report);
+        ports.iter().filter_map(info).collect()
+    };
+    let inputs = tensors("input", &imported.inputs);
+    let outputs = tensors("output", &imported.outputs);
+    report.into_result(Interface {
+        name: model.stem.clone(),
+        inputs,
+        outputs,
+        digest: digest(&imported.module),
+        metadata: metadata(&imported.info),
+        external_data: imported.external_files.clone(),
+    })
+}
+
+/// An input or output; a size that is not known is reported once for each symbol.
+fn tensor(
+    model: &Model,
+    kind: &str,
+    port: &ModelPort,
+    unknown: &mut BTreeSet<String>,
+    report: &mut Report,
+) -> Option<TensorInfo> {
+    let Some(shape) = port.ty.shape.as_consts() else {
+        for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
+            if unknown.insert(dim.to_string()) {
+                report.push(
+                    Problem::new(format!(
+                        "{kind} `{}` is {}: the size of `{dim}` is not known",
+                        port.name, port.ty
+                    ))
+                    .help(format!("pin it: .dim({:?}, N), or --dim {dim}=N", dim.to_string())),
+                );
+            }
+        }
+        return None;
+    };
+    let mut dim_names = match &model.contents {
+        Contents::Onnx(file) => onnx::dim_names(&file.proto, &port.name),
+        Contents::Text(_) => Vec::new(),
+    };
+    dim_names.resize(shape.len(), None);
+    Some(TensorInfo { name: port.name.clone(), dtype: port.ty.dtype, shape, dim_names })
+}
+
+/// The digest of a module: of its text, in which large constants are named by theirs.
+fn digest(module: &IRModule) -> Digest {
+    *blake3::hash(print_module(module, &PrintOptions::default()).as_bytes()).as_bytes()
+}
+
+fn metadata(info: &ModelInfo) -> Vec<(String, String)> {
+    let mut metadata: Vec<(String, String)> = Vec::new();
+    let mut add = |name: &str, value: String| {
+        if !value.is_empty() {
+            metadata.push((name.to_owned(), value));
+        }
+    };
+    add("graph", info.graph_name.clone());
+    add("producer", info.producer.clone());
+    add("description", info.doc.clone());
+    if info.model_version != 0 {
+        add("version", info.model_version.to_string());
+    }
+    metadata.extend(info.metadata.iter().cloned());
+    metadata
+}
+
+impl Interface {
+    /// The model without code and weights.
+    pub(super) fn model(self, options: &CompileOptions) -> CompiledModel {
+        CompiledModel {
+            name: options.name.clone().unwrap_or(self.name),
+            symbol: String::new(),
+            inputs: self.inputs,
+            outputs: self.outputs,
+            workspace_bytes: 0,
+            scratch_offset: 0,
+            scratch_stride: 0,
+            weights: Vec::new(),
+            macs: 0,
+            digest: self.digest,
+            metadata: self.metadata,
+            external_data: self.external_data,
+            objects: Vec::new(),
+        }
+    }
+
+    /// The name under which the model's symbols go.
+    pub(super) fn name<'a>(&'a self, options: &'a CompileOptions) -> &'a str {
+        options.name.as_deref().unwrap_or(&self.name)
+    }
+
+    /// What is left of a compilation that stops before code is made.
+    pub(super) fn stub(
+        self,
+        options: &CompileOptions,
+        module: IRModule,
+        stages: Stages,
+    ) -> Compilation {
+        let symbol = super::identity::symbol(&self, &Program::default(), options);
+        Compilation {
+            model: CompiledModel { symbol, ..self.model(options) },
+            module,
+            program: Program::default(),
+            sources: Vec::new(),
+            peak_live_bytes: 0,
+            stages,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Arithmetic on constants that have one element for each channel.
+
+use crate::ir::{Constant, DType, SharedBytes, TensorType};
+
+/// The elements of a floating-point constant that, broadcast against a tensor of `rank` axes,
+/// differs along `axis` alone: one for each of `channels`. `None` if it is not like that.
+pub(super) fn per_channel(
+    constant: &Constant,
+    rank: usize,
+    axis: usize,
+    channels: i64,
+) -> Option<Vec<f64>> {
+    let shape = constant.ty().shape.as_consts()?;
+    let channels = u64::try_from(channels).ok()?;
+    // Axes are aligned at the end.
+    let missing = rank.checked_sub(shape.len())?;
+    let fits = shape
+        .iter()
+        .enumerate()
+        .all(|(index, &extent)| extent == 1 || (index + missing == axis && extent == channels));
+    if !fits {
+        return None;
+    }
+    let elements = constant.to_f64_vec()?;
+    match elements.as_slice() {
+        [same] => Some(vec![*same; usize::try_from(channels).ok()?]),
+        _ => Some(elements),
+    }
+}
+
+/// Weights whose elements for an output and an input are multiplied by the factor of
+/// `channel(output, input)`. The product is rounded once, to the weights' data type.
+///
+/// Weights are the bulk of a model and build scripts run unoptimised: this goes over bytes once.
+pub(super) fn scale_weights(
+    weight: &Constant,
+    factors: &[f64],
+    channel: impl Fn(usize, usize) -> usize,
+) -> Option<Constant> {
+    let ty = weight.ty().clone();
+    let dims: Vec<usize> =
+        ty.shape.as_consts()?.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
+    let &[_, inputs, ref rest @ ..] = dims.as_slice() else { return None };
+    let inner: usize = rest.iter().product();
+    let bytes = weight.to_bytes()?;
+    let mut scaled: Vec<u8> = Vec::with_capacity(bytes.len());
+    macro_rules! scale {
+        ($t:ty, $product:expr) => {{
+            let block = inner * size_of::<$t>();
+            if block > 0 && inputs > 0 {
+                for (index, block) in bytes.chunks_exact(block).enumerate() {
+                    let factor = *factors.get(channel(index / inputs, index % inputs))?;
+                    for element in block.chunks_exact(size_of::<$t>()) {
+                        let element = <$t>::from_le_bytes(element.try_into().ok()?);
+                        let product: $t = $product(element, factor);
+                        scaled.extend_from_slice(&product.to_le_bytes());
+                    }
+                }
+            }
+        }};
+    }
+    match ty.dtype {
+        DType::F32 => scale!(f32, |w: f32, s: f64| (f64::from(w) * s) as f32),
+        DType::F64 => scale!(f64, |w: f64, s: f64| w * s),
+        DType::F16 => scale!(half::f16, |w: half::f16, s: f64| half::f16::from_f64(w.to_f64() * s)),
+        DType::BF16 => {
+            scale!(half::bf16, |w: half::bf16, s: f64| half::bf16::from_f64(w.to_f64() * s))
+        }
+        _ => return None,
+    }
+    Constant::new(ty, SharedBytes::new(scaled)).ok()
+}
+
+/// A floating-point vector, each element rounded to `dtype`.
+pub(super) fn vector(elements: &[f64], dtype: DType) -> Option<Constant> {
+    let mut bytes = Vec::new();
+    for &element in elements {
+        match dtype {
+            DType::F32 => bytes.extend((element as f32).to_le_bytes()),
+            DType::F64 => bytes.extend(element.to_le_bytes()),
+            DType::F16 => bytes.extend(half::f16::from_f64(element).to_le_bytes()),
+            DType::BF16 => bytes.extend(half::bf16::from_f64(element).to_le_bytes()),
+            _ => return None,
+        }
+    }
+    let ty = TensorType::from_consts(&[i64::try_from(elements.len()).ok()?], dtype);
+    Constant::new(ty, SharedBytes::new(bytes)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn constant(dims: &[i64], values: &[f32]) -> Constant {
+        Constant::from_f32(dims, values).unwrap()
+    }
+
+    #[test]
+    fn what_differs_along_one_axis_alone_is_per_channel() {
+        let c = constant(&[3, 1, 1], &[1.0, 2.0, 3.0]);
+        assert_eq!(per_channel(&c, 4, 1, 3), Some(vec![1.0, 2.0, 3.0]));
+        assert_eq!(per_channel(&c, 4, 2, 3), None);
+        assert_eq!(per_channel(&c, 2, 0, 3), None);
+        assert_eq!(per_channel(&constant(&[], &[5.0]), 4, 1, 2), Some(vec![5.0, 5.0]));
+        assert_eq!(per_channel(&constant(&[3, 2, 1], &[0.0; 6]), 4, 1, 3), None);
+    }
+
+    #[test]
+    fn weights_are_scaled_by_output_or_input() {
+        let w = constant(&[2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
+        let by = |channel: fn(usize, usize) -> usize| {
+            scale_weights(&w, &[10.0, 100.0], channel).unwrap().to_f64_vec().unwrap()
+        };
+        assert_eq!(by(|output, _| output), [10.0, 20.0, 300.0, 400.0]);
+        assert_eq!(by(|_, input| input), [10.0, 200.0, 30.0, 400.0]);
+        assert!(scale_weights(&w, &[1.0], |output, _| output).is_none());
+    }
+}

@@ -1,0 +1,155 @@
+//! Operator fusion, by TVM's algorithm: which operators become one kernel.
+//!
+//! Every call of an operator becomes part of a closure with the attribute `Primitive`, called in
+//! its place: a kernel. `graph.rs` has what is used by what and finds for each value the first one
+//! that all its uses lead to; `partition.rs` groups values along these paths.
+
+mod graph;
+mod partition;
+
+use cranelift_entity::SecondaryMap;
+
+use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeKind};
+use crate::ir::{Attrs, Constant, DType, IRModule};
+use crate::ops::Op;
+use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
+use crate::pass::{PassContext, Result, function_pass};
+use crate::transform::InferType;
+use graph::Graph;
+use partition::Groups;
+
+crate::register_pass_config_option! {
+    /// Most operators in one kernel.
+    pub MAX_DEPTH: usize = "relay.FuseOps.max_depth", default = 256;
+    /// Whether constant tensors are part of the kernel that reads them, instead of its arguments.
+    pub LINK_PARAMS: bool = "relay.FuseOps.link_params";
+}
+
+/// Groups operators into kernels: closures with the attribute `Primitive`.
+///
+/// Element-wise operators join the convolution, product or reduction whose result they take;
+/// injective ones join each other and element-wise ones. At level 0 each operator is a kernel of
+/// its own. Scalar constants go into kernels, other constants are their arguments.
+#[function_pass(opt_level = 0, required = [InferType])]
+pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let graph = Graph::new(&function);
+    let groups = Groups::new(&graph, cx.opt_level(), cx.get(&MAX_DEPTH));
+    let link_params = cx.get(&LINK_PARAMS);
+    let mut members: SecondaryMap<ExprId, Vec<ExprId>> = SecondaryMap::new();
+    for id in graph.ids() {
+        members[groups.root(id)].push(id);
+    }
+    let mut rewriter = Rewriter::new(function);
+    while let Some(id) = rewriter.next_expr()? {
+        let root = graph.contains(id) && groups.root(id) == id;
+        let has_call = members[id].iter().any(|&member| graph.is_call(member));
+        // Tuples, and fields of what a kernel returns, are no kernels by themselves.
+        if root && has_call {
+            let kernel = Kernel { groups: &groups, members: &members[id], link_params };
+            let call = kernel.build(&mut rewriter)?;
+            cx.count("kernels", 1);
+            rewriter.replace(call);
+        }
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// Whether a constant goes into the kernels that use it.
+///
+/// Code generators print such scalars as literals.
+fn is_simple(constant: &Constant) -> bool {
+    constant.ty().shape.rank() == 0
+        && matches!(
+            constant.ty().dtype,
+            DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Bool
+        )
+        && !constant.is_opaque()
+}
+
+/// One group of operators.
+struct Kernel<'a> {
+    groups: &'a Groups,
+    /// What is in the group, in order; the last one is the result.
+    members: &'a [ExprId],
+    link_params: bool,
+}
+
+impl Kernel<'_> {
+    /// Pushes the closure and its call.
+    fn build(&self, rewriter: &mut Rewriter) -> Result<ExprId> {
+        let old = rewriter.old().clone();
+        let root = self.members[self.members.len() - 1];
+        let outside: Vec<ExprId> = self.outside(&old);
+        let args: Vec<ExprId> = outside
+            .iter()
+            .filter(|&&id| !self.goes_in(&old, id))
+            .map(|&id| rewriter.mapped(id))
+            .collect();
+
+        let b = rewriter.builder();
+        let mut inside: SecondaryMap<ExprId, ExprId> = SecondaryMap::with_default(root);
+        b.open_scope(ScopeKind::Closure);
+        let mut params = 0;
+        for &id in &outside {
+            b.set_span(old.span(id).clone());
+            inside[id] = match old.expr(id).as_constant() {
+                Some(constant) if self.goes_in(&old, id) => b.constant(constant.clone()),
+                _ => {
+                    let name = format!("p{params}");
+                    params += 1;
+                    b.param(&name, old.ty(id).clone())
+                }
+            };
+        }
+        let mut attrs = Attrs::new().with("Primitive", 1);
+        if self.is_reshape_only(&old) {
+            attrs = attrs.with("relay.reshape_only", 1);
+        }
+        for &id in self.members {
+            b.set_span(old.span(id).clone());
+            inside[id] = b.push(old.expr(id).map(|operand| inside[operand], |scope| scope))?;
+        }
+        let scope = b.close_scope(inside[root]);
+        let closure = b.closure(scope, None, attrs)?;
+        Ok(b.call_function(closure, &args)?)
+    }
+
+    /// What the members use that is not one of them, in the order of first use.
+    fn outside(&self, old: &Function) -> Vec<ExprId> {
+        let root = self.groups.root(self.members[0]);
+        let mut seen: SecondaryMap<ExprId, bool> = SecondaryMap::new();
+        let mut outside = Vec::new();
+        for &member in self.members {
+            for operand in old.expr(member).operands() {
+                if self.groups.root(operand) != root && !seen[operand] {
+                    seen[operand] = true;
+                    outside.push(operand);
+                }
+            }
+        }
+        outside
+    }
+
+    fn goes_in(&self, old: &Function, id: ExprId) -> bool {
+        let constant = old.expr(id).as_constant();
+        constant.is_some_and(|constant| self.link_params || is_simple(constant))
+    }
+
+    fn is_reshape_only(&self, old: &Function) -> bool {
+        self.members.iter().all(|&id| match old.expr(id) {
+            Expr::Call(Call { callee: Callee::Op(op), .. }) => is_reshape(*op),
+            _ => true,
+        })
+    }
+}
+
+/// Whether the result has the elements of the argument in the same order.
+fn is_reshape(op: Op) -> bool {
+    op.is(&RESHAPE) || op.is(&SQUEEZE) || op.is(&EXPAND_DIMS)
+}
+
+#[cfg(test)]
+mod tests;

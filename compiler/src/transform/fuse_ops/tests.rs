@@ -1,0 +1,231 @@
+//! Tests of fusion; numbers are those of the specification.
+
+use super::*;
+use crate::graph::ScopeKind;
+use crate::ir::Type;
+use crate::ops::nn::{Conv2dAttrs, MaxPool2dAttrs};
+use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode};
+use crate::transform::tests::support::{Net, after, after_in, count, show};
+
+fn fused(function: Function) -> String {
+    show(&after(&FuseOps, function))
+}
+
+fn conv(net: &mut Net, x: ExprId) -> ExprId {
+    let channels = net.0.ty(x).as_tensor().unwrap().shape[1].as_const().unwrap();
+    let weight = net.tensor(&[channels, channels, 3, 3], 0.5);
+    net.op_with("nn.conv2d", &[x, weight], &Conv2dAttrs { padding: [1; 4], ..Default::default() })
+}
+
+#[test]
+fn case_1_element_wise_and_injective_operators_are_one_kernel() {
+    let mut net = Net::default();
+    let x = net.input("x", &[10, 1]);
+    let one = net.scalar(1.0);
+    let y = net.op("add", &[x, one]);
+    let y = net.op("exp", &[y]);
+    let y = net.op_with("squeeze", &[y], &SqueezeAttrs { axis: vec![1] });
+    let function = after(&FuseOps, net.finish(y));
+    assert_eq!(show(&function), "P{squeeze(exp(add(p0, 1)))}(x)");
+    let closure = function.iter().find_map(|(_, data)| match &data.expr {
+        Expr::Func(closure) => Some(closure.attrs.clone()),
+        _ => None,
+    });
+    assert!(
+        closure.is_some_and(|attrs| attrs.flag("Primitive") && !attrs.flag("relay.reshape_only"))
+    );
+}
+
+#[test]
+fn case_2_a_convolution_takes_what_follows_but_not_another_convolution() {
+    let mut net = Net::default();
+    let x = net.input("x", &[1, 4, 8, 8]);
+    let one = net.scalar(1.0);
+    let x = net.op("add", &[x, one]);
+    let y = conv(&mut net, x);
+    let y1 = net.op("add", &[y, one]);
+    let y = net.op("add", &[y, y1]);
+    let (z2, z3) = (conv(&mut net, y), conv(&mut net, y));
+    let z = net.op("add", &[z2, z3]);
+    let x = "P{add(p0, 1)}(x)";
+    let w = "c(4, 4, 3, 3)";
+    let y = format!("P{{add(nn.conv2d(p0, p1), add(nn.conv2d(p0, p1), 1))}}({x}, {w})");
+    let function = after(&FuseOps, net.finish(z));
+    let text = show(&function);
+    // The sum joins one of the two.
+    let one_way =
+        format!("P{{add(nn.conv2d(p0, p1), p2)}}({y}, {w}, P{{nn.conv2d(p0, p1)}}({y}, {w}))");
+    let other =
+        format!("P{{add(p0, nn.conv2d(p1, p2))}}(P{{nn.conv2d(p0, p1)}}({y}, {w}), {y}, {w})");
+    assert!(text == one_way || text == other, "{text}");
+}
+
+#[test]
+fn case_3_a_pooling_stays_alone_and_joining_takes_injective_operators() {
+    let mut net = Net::default();
+    let x = net.input("x", &[1, 4, 8, 8]);
+    let attrs = MaxPool2dAttrs {
+        pool_size: [2, 2],
+        strides: [2, 2],
+        padding: [0; 4],
+        dilation: [1, 1],
+        ceil_mode: false,
+    };
+    let pooled = net.op_with("nn.max_pool2d", &[x], &attrs);
+    let turned = net.op_with(
+        "transpose",
+        &[pooled],
+        &crate::ops::tensor::TransposeAttrs { axes: vec![0, 1, 3, 2] },
+    );
+    let joined = net.op_with("concatenate", &[turned, pooled], &ConcatenateAttrs { axis: 1 });
+    let one = net.scalar(1.0);
+    let y = net.op("add", &[joined, one]);
+    assert_eq!(
+        fused(net.finish(y)),
+        "P{add(concatenate(transpose(p0), p0), 1)}(P{nn.max_pool2d(p0)}(x))"
+    );
+}
+
+#[test]
+fn case_7_kernels_have_at_most_so_many_operators() {
+    let chain = |length: usize| {
+        let mut net = Net::default();
+        let mut x = net.input("x", &[10]);
+        for _ in 0..length {
+            x = net.op("exp", &[x]);
+        }
+        net.finish(x)
+    };
+    let sizes = |function: &Function| -> Vec<usize> {
+        let mut sizes: Vec<usize> = function
+            .scopes()
+            .filter(|(_, scope)| scope.kind == ScopeKind::Closure)
+            .map(|(id, _)| {
+                function
+                    .iter()
+                    .filter(|(_, data)| data.scope == id && data.expr.as_call().is_some())
+                    .count()
+            })
+            .collect();
+        sizes.sort_unstable();
+        sizes
+    };
+    assert_eq!(sizes(&after(&FuseOps, chain(300))), [44, 256]);
+    let cx = PassContext::builder().config(&MAX_DEPTH, 10).build().unwrap();
+    assert_eq!(sizes(&after_in(&FuseOps, chain(20), &cx)), [10, 10]);
+
+    // Diamonds of eleven operators: two branches of five and their sum.
+    let mut net = Net::default();
+    let mut x = net.input("x", &[10]);
+    for _ in 0..3 {
+        let mut branches = [x, x];
+        for branch in &mut branches {
+            for _ in 0..5 {
+                *branch = net.op("exp", &[*branch]);
+            }
+        }
+        x = net.op("add", &branches);
+    }
+    let cx = PassContext::builder().config(&MAX_DEPTH, 11).build().unwrap();
+    assert_eq!(sizes(&after_in(&FuseOps, net.finish(x), &cx)).len(), 3);
+}
+
+#[test]
+fn case_8_constant_tensors_are_arguments_unless_linked() {
+    let build = || {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let joined = net.op_with("concatenate", &[x, x], &ConcatenateAttrs { axis: 0 });
+        let index = net.0.constant(Constant::from_i64(&[1], &[0]).unwrap());
+        let y = net.op_with("take", &[joined, index], &TakeAttrs { axis: 0, mode: TakeMode::Fast });
+        net.finish(y)
+    };
+    assert_eq!(fused(build()), "P{take(concatenate(p0, p0), p1)}(x, c(1))");
+    let cx = PassContext::builder().config(&LINK_PARAMS, true).build().unwrap();
+    assert_eq!(show(&after_in(&FuseOps, build(), &cx)), "P{take(concatenate(p0, p0), c(1))}(x)");
+}
+
+#[test]
+fn case_71_at_level_0_each_operator_is_a_kernel() {
+    let mut net = Net::default();
+    let x = net.input("x", &[2]);
+    let y = net.op("exp", &[x]);
+    let y = net.op("nn.relu", &[y]);
+    let cx = PassContext::builder().opt_level(0).build().unwrap();
+    assert_eq!(show(&after_in(&FuseOps, net.finish(y), &cx)), "P{nn.relu(p0)}(P{exp(p0)}(x))");
+}
+
+#[test]
+fn case_10_scopes_are_fused_by_themselves() {
+    let mut net = Net::default();
+    let cond = net.0.param("c", Type::tensor(&[], DType::Bool));
+    let x = net.input("x", &[2]);
+    let before = net.op("exp", &[x]);
+    let branch = |net: &mut Net| {
+        net.0.open_scope(ScopeKind::Branch);
+        let y = net.op("nn.relu", &[before]);
+        let y = net.op("exp", &[y]);
+        net.0.close_scope(y)
+    };
+    let (yes, no) = (branch(&mut net), branch(&mut net));
+    let choice = net.0.if_else(cond, yes, no).unwrap();
+    let function = after(&FuseOps, net.finish(choice));
+    let kernels = function.scopes().filter(|(_, scope)| scope.kind == ScopeKind::Closure).count();
+    assert_eq!((kernels, count(&function, "exp")), (3, 3));
+}
+
+#[test]
+fn what_is_bound_is_not_fused_into_its_users() {
+    let mut net = Net::default();
+    let x = net.input("x", &[2]);
+    let y = net.op("exp", &[x]);
+    net.0.bind("y", y);
+    let z = net.op("nn.relu", &[y]);
+    assert_eq!(fused(net.finish(z)), "P{nn.relu(p0)}(P{exp(p0)}(x))");
+}
+
+#[test]
+fn several_results_are_taken_apart_outside() {
+    let mut net = Net::default();
+    let x = net.input("x", &[4]);
+    let x = net.op("exp", &[x]);
+    let parts = net.op_with("split", &[x], &SplitAttrs { axis: 0, sections: vec![2, 2] });
+    let halves: Vec<ExprId> = (0..2).map(|i| net.0.tuple_get(parts, i).unwrap()).collect();
+    let z = net.0.tuple(&[halves[1], halves[0]]);
+    assert_eq!(fused(net.finish(z)), "(P{split(exp(p0))}(x).1, P{split(exp(p0))}(x).0)");
+}
+
+#[test]
+fn kernels_that_only_reshape_say_so() {
+    let mut net = Net::default();
+    let x = net.input("x", &[1, 4]);
+    let y = net.op_with("squeeze", &[x], &SqueezeAttrs { axis: vec![0] });
+    let function = after(&FuseOps, net.finish(y));
+    assert!(function.iter().any(|(_, data)| matches!(
+        &data.expr,
+        Expr::Func(closure) if closure.attrs.flag("relay.reshape_only")
+    )));
+}
+
+#[test]
+fn case_9_fusing_again_changes_nothing() {
+    let mut net = Net::default();
+    let x = net.input("x", &[1, 4]);
+    let y = net.op("exp", &[x]);
+    let function = net.finish(y);
+    let once = after(&FuseOps, function.clone());
+    assert_eq!(show(&function), "exp(x)");
+    assert!(after(&FuseOps, once.clone()).same(&once));
+}
+
+#[test]
+fn long_chains_and_many_uses_take_linear_time() {
+    let mut net = Net::default();
+    let mut x = net.input("x", &[2]);
+    for _ in 0..20_000 {
+        let y = net.op("exp", &[x]);
+        x = net.op("add", &[x, y]);
+    }
+    let function = after(&FuseOps, net.finish(x));
+    assert_eq!(count(&function, "add"), 20_000);
+}

@@ -1,0 +1,166 @@
+//! The one ordered list of graph passes. What of it runs is for the context's level to say.
+
+use super::{
+    DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
+    OutlinePrimitives, RemoveUnusedFunctions, SimplifyInference,
+};
+use crate::diagnostics::{Problem, Report, suggest};
+use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
+
+/// Name of the pipeline as a pass.
+const NAME: &str = "GraphPipeline";
+
+/// The passes that turn an imported module into one of kernels and calls of them, in order.
+fn passes() -> Vec<PassRef> {
+    vec![
+        InferType.into(),
+        RemoveUnusedFunctions.into(),
+        SimplifyInference.into(),
+        FoldConstant.into(),
+        EliminateCommonSubexpr.into(),
+        FoldScaleAxis.into(),
+        // What folding the scales has left behind.
+        FoldConstant.into(),
+        DeadCodeElimination.into(),
+        FuseOps.into(),
+        OutlinePrimitives.into(),
+    ]
+}
+
+/// Passes that a caller adds to the pipeline, and where.
+#[derive(Clone, Default, Debug)]
+pub struct PipelineExtensions {
+    start: Vec<PassRef>,
+    before: Vec<(String, PassRef)>,
+    after: Vec<(String, PassRef)>,
+    end: Vec<PassRef>,
+}
+
+impl PipelineExtensions {
+    /// No additional passes.
+    pub fn new() -> PipelineExtensions {
+        PipelineExtensions::default()
+    }
+
+    /// Adds a pass at the start, after those added there before.
+    pub fn at_start(&mut self, pass: impl Into<PassRef>) {
+        self.start.push(pass.into());
+    }
+
+    /// Adds a pass right before the first pass of that name, after those added there before.
+    pub fn before(&mut self, name: &str, pass: impl Into<PassRef>) {
+        self.before.push((name.to_owned(), pass.into()));
+    }
+
+    /// Adds a pass right after the last pass of that name, after those added there before.
+    pub fn after(&mut self, name: &str, pass: impl Into<PassRef>) {
+        self.after.push((name.to_owned(), pass.into()));
+    }
+
+    /// Adds a pass at the end, after those added there before: it sees kernels, not operators.
+    pub fn at_end(&mut self, pass: impl Into<PassRef>) {
+        self.end.push(pass.into());
+    }
+}
+
+/// The pipeline, with what the caller adds.
+///
+/// # Errors
+///
+/// Every name that no pass of the pipeline has.
+pub fn pipeline(extensions: &PipelineExtensions) -> Result<Sequential> {
+    let base = passes();
+    let mut report = Report::new();
+    for (name, _) in extensions.before.iter().chain(&extensions.after) {
+        if !base.iter().any(|pass| same_name(pass.info().name(), name)) {
+            let names = || base.iter().map(|pass| pass.info().name());
+            let problem = Problem::new(format!("no pass of the pipeline is named `{name}`"));
+            report.push(match suggest(name, names()) {
+                Some(near) => problem.help(format!("did you mean `{near}`?")),
+                None => problem.help(format!("it has {}", names().collect::<Vec<_>>().join(", "))),
+            });
+        }
+    }
+    report.into_result(())?;
+
+    let at = |list: &[(String, PassRef)], pass: &PassRef| -> Vec<PassRef> {
+        list.iter()
+            .filter(|(name, _)| same_name(pass.info().name(), name))
+            .map(|(_, added)| added.clone())
+            .collect()
+    };
+    let same = |a: &PassRef, b: &PassRef| a.info().name() == b.info().name();
+    let mut passes = extensions.start.clone();
+    for (index, pass) in base.iter().enumerate() {
+        if !base[..index].iter().any(|earlier| same(earlier, pass)) {
+            passes.extend(at(&extensions.before, pass));
+        }
+        passes.push(pass.clone());
+        if !base[index + 1..].iter().any(|later| same(later, pass)) {
+            passes.extend(at(&extensions.after, pass));
+        }
+    }
+    passes.extend(extensions.end.iter().cloned());
+    let info = PassInfo::new(NAME, 0)?.describing("Everything between a model and its kernels.");
+    Ok(Sequential::with_info(info, passes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::IRModule;
+    use crate::pass::{ModulePass, PassContext};
+
+    fn named(name: &str) -> PassRef {
+        let info = PassInfo::new(name, 0).unwrap();
+        PassRef::new(ModulePass::new(info, |module: IRModule, _: &PassContext| module))
+    }
+
+    fn names(extensions: &PipelineExtensions) -> Vec<String> {
+        let pipeline = pipeline(extensions).unwrap();
+        pipeline.passes().iter().map(|pass| pass.info().name().to_owned()).collect()
+    }
+
+    #[test]
+    fn extensions_go_where_they_are_asked_for() {
+        let plain = names(&PipelineExtensions::new());
+        let mut extensions = PipelineExtensions::new();
+        extensions.at_start(named("S"));
+        extensions.before("fold-constant", named("B1"));
+        extensions.before("FoldConstant", named("B2"));
+        extensions.after("FoldConstant", named("A"));
+        extensions.at_end(named("E"));
+        let extended = names(&extensions);
+        let position = |name: &str| extended.iter().position(|other| other == name).unwrap();
+        let first = position("FoldConstant");
+        let last = extended.iter().rposition(|name| name == "FoldConstant").unwrap();
+        assert_eq!((position("S"), position("E")), (0, extended.len() - 1));
+        assert_eq!((position("B1"), position("B2")), (first - 2, first - 1));
+        assert_eq!(position("A"), last + 1);
+        assert_eq!(extended.len(), plain.len() + 5);
+    }
+
+    #[test]
+    fn unknown_places_are_errors() {
+        let mut extensions = PipelineExtensions::new();
+        extensions.after("FoldConstnat", named("A"));
+        extensions.before("Vectorize", named("B"));
+        let error = pipeline(&extensions).unwrap_err().to_string();
+        assert!(error.contains("`FoldConstnat`; help: did you mean `FoldConstant`?"), "{error}");
+        assert!(
+            error.contains("no pass of the pipeline is named `Vectorize`; help: it has InferType"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn levels_decide_what_runs() {
+        let plan = |level| {
+            let cx = PassContext::builder().opt_level(level).build().unwrap();
+            pipeline(&PipelineExtensions::new()).unwrap().plan(&cx).unwrap().to_string()
+        };
+        assert!(!plan(0).contains("FoldConstant") && plan(0).contains("FuseOps"));
+        assert!(plan(2).contains("FoldConstant") && !plan(2).contains("FoldScaleAxis"));
+        assert!(plan(3).contains("FoldScaleAxis (function, level 3), after InferType"));
+    }
+}
