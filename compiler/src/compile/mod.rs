@@ -111,10 +111,13 @@ pub fn context(options: &CompileOptions) -> Result<PassContext, Report> {
 ///
 /// A pass fails.
 pub fn optimize(module: IRModule, cx: &PassContext) -> Result<IRModule, Report> {
-    let pipeline = pipeline(&PipelineExtensions::new()).map_err(|error| report_of(&error))?;
-    Pass::run(&pipeline, module, cx).map_err(|error| report_of(&error))
+    let pipeline = pipeline(&PipelineExtensions::new());
+    pipeline.and_then(|passes| passes.run(module, cx)).map_err(|error| report_of(&error))
 }
 
 fn report_of(error: &PassError) -> Report {
     Problem::new(error.to_string()).into()
 }
+
+#[cfg(test)]
+mod tests;

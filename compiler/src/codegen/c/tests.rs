@@ -1,5 +1,6 @@
 //! Tests of generated code against the interpreter, at every CPU level that this machine has.
 
+mod intrinsics;
 mod kernels;
 mod random;
 

@@ -6,10 +6,10 @@
 //! | function | ulp | method |
 //! |---|---|---|
 //! | `exp` | 3 | Cody–Waite reduction by ln 2, degree 5; scaled in two steps, so that underflow is gradual |
-//! | `log` | 2 | mantissa in [√½, √2), degree 11; denormal arguments are scaled first |
-//! | `tanh` | 4 | x·P₅(x²)/Q₄(x²) up to 9.02 |
-//! | `erf` | 4 | x·P₅(x²)/Q₅(x²) up to 3.93 |
-//! | `sigmoid` | 5 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
+//! | `log` | 1 | mantissa in [√½, √2), degree 11; denormal arguments are scaled first |
+//! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
+//! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
+//! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //!
 //! NaN, infinities and signed zeros give what C's functions give. `sqrt`, `abs` and, where the
 //! target has them, `floor`, `ceil`, `trunc` and `round` are instructions and stay. Everything else

@@ -1,0 +1,182 @@
+//! Error of the polynomials of `lower_intrin`, measured on compiled code against `f64`.
+
+use super::{check_level, f32_bytes, f32_values};
+use crate::codegen::c::generate;
+use crate::codegen::c::testing::{LoadedKernel, runnable_levels};
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, lower, scalar};
+
+/// The function `y[i] = f(x[i])` over `len` elements.
+fn elementwise(intrinsic: Intrinsic, dtype: DType, len: usize) -> PrimFunc {
+    let mut func = PrimFuncData::new(intrinsic.name());
+    let x = func.input("x", dtype, BufferSpec::dense(&[len as i64]));
+    let y = func.output("y", dtype, BufferSpec::dense(&[len as i64]));
+    func.body = func.for_("i", len as i64, ForKind::Vectorized, |f, i| {
+        let value = PrimExpr::call(intrinsic, f.load(x, [i.clone()]));
+        f.store(y, [i], value)
+    });
+    PrimFunc::new(func)
+}
+
+/// Distance between the floats around a value.
+fn ulp(value: f64) -> f64 {
+    let exponent = (value.abs() as f32).max(f32::MIN_POSITIVE).log2().floor();
+    2f64.powi(exponent as i32 - 23)
+}
+
+/// Every n-th of all finite floats.
+fn sweep() -> Vec<f32> {
+    (0..=u32::MAX).step_by(8191).map(f32::from_bits).filter(|x| x.is_finite()).collect()
+}
+
+#[test]
+fn the_errors_of_the_polynomials_are_as_documented() {
+    let inputs = sweep();
+    let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
+    // The table of `lower_intrin`.
+    for (intrinsic, limit) in [
+        (Intrinsic::Exp, 3.0),
+        (Intrinsic::Log, 1.0),
+        (Intrinsic::Tanh, 5.0),
+        (Intrinsic::Erf, 6.0),
+        (Intrinsic::Sigmoid, 3.0),
+    ] {
+        let expected: Vec<f64> = inputs
+            .iter()
+            .map(|x| {
+                let bits = scalar::call(intrinsic, DType::F64, &[f64::from(*x).to_bits()]);
+                f64::from_bits(bits.unwrap())
+            })
+            .collect();
+        let func = elementwise(intrinsic, DType::F32, inputs.len());
+        for target in runnable_levels() {
+            let lowered = lower(func.clone(), &target).unwrap();
+            let kernel = generate(&lowered, "kernel", &target).unwrap();
+            let mut buffers = args.clone();
+            LoadedKernel::new(&kernel, 2, 0, &target).run(&mut buffers, &[]);
+            let (mut worst, mut worst_at) = (0.0, 0.0);
+            for ((x, y), expected) in inputs.iter().zip(f32_values(&buffers[1])).zip(&expected) {
+                let rounded = *expected as f32;
+                if y == rounded || (y.is_nan() && rounded.is_nan()) {
+                    continue;
+                }
+                let denormal = expected.abs() < f64::from(f32::MIN_POSITIVE);
+                if intrinsic == Intrinsic::Sigmoid && denormal && y == 0.0 {
+                    continue;
+                }
+                let error = (f64::from(y) - expected).abs() / ulp(*expected);
+                // An infinity in the wrong place is infinitely wrong, and so is a NaN.
+                if error.is_nan() || error > worst {
+                    (worst, worst_at) = (if error.is_nan() { f64::INFINITY } else { error }, *x);
+                }
+            }
+            eprintln!("{} on {:?}: {worst:.2} ulp at {worst_at:e}", intrinsic.name(), target.cpu);
+            assert!(
+                worst <= limit,
+                "{} on {:?} is off by {worst} ulp at {worst_at:e}",
+                intrinsic.name(),
+                target.cpu
+            );
+        }
+    }
+}
+
+#[test]
+fn special_arguments_give_what_c_gives() {
+    let inputs = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        0.0,
+        -0.0,
+        f32::MIN_POSITIVE / 4.0,
+        -1.0,
+        1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        -0.7,
+        8_388_609.0,
+        4_194_304.5,
+        88.72284,
+        -103.97,
+        1e30,
+    ];
+    let args = [f32_bytes(inputs), vec![0; inputs.len() * 4]];
+    let exact =
+        [Intrinsic::Sqrt, Intrinsic::Floor, Intrinsic::Ceil, Intrinsic::Trunc, Intrinsic::Round];
+    let close = [
+        Intrinsic::Exp,
+        Intrinsic::Log,
+        Intrinsic::Tanh,
+        Intrinsic::Erf,
+        Intrinsic::Sigmoid,
+        Intrinsic::Abs,
+        Intrinsic::Sin,
+        Intrinsic::Atanh,
+    ];
+    for intrinsic in exact.into_iter().chain(close) {
+        let func = elementwise(intrinsic, DType::F32, inputs.len());
+        for target in runnable_levels() {
+            let lowered = lower(func.clone(), &target).unwrap();
+            let kernel = generate(&lowered, "kernel", &target).unwrap();
+            let mut buffers = args.clone();
+            LoadedKernel::new(&kernel, 2, 0, &target).run(&mut buffers, &[]);
+            for (x, y) in inputs.iter().zip(f32_values(&buffers[1])) {
+                let bits = scalar::call(intrinsic, DType::F32, &[u64::from(x.to_bits())]);
+                let expected = f32::from_bits(bits.unwrap() as u32);
+                let name = intrinsic.name();
+                assert_eq!(y.is_nan(), expected.is_nan(), "{name}({x:e}) = {y:e}");
+                if y.is_nan() {
+                    continue;
+                }
+                assert_eq!(
+                    y.is_sign_negative(),
+                    expected.is_sign_negative(),
+                    "{name}({x:e}) = {y:e}"
+                );
+                let tolerance = if exact.contains(&intrinsic) {
+                    0.0
+                } else {
+                    expected.abs() * 1e-6 + f32::MIN_POSITIVE
+                };
+                assert!(
+                    y == expected || (y - expected).abs() <= tolerance,
+                    "{name}({x:e}) = {y:e}, {expected:e} is right, on {:?}",
+                    target.cpu
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_interpreter_and_the_compiler_agree_on_polynomials() {
+    let inputs: Vec<f32> = (0..400).map(|i| f32::from_bits(i * 10_737_419)).collect();
+    for intrinsic in [Intrinsic::Exp, Intrinsic::Log, Intrinsic::Tanh, Intrinsic::Sigmoid] {
+        let func = elementwise(intrinsic, DType::F32, inputs.len());
+        let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
+        for target in runnable_levels() {
+            check_level(&func, &[], &args, &target);
+        }
+    }
+}
+
+#[test]
+fn double_precision_uses_the_library() {
+    let inputs = [-3.0f64, -0.25, 0.0, 0.5, 1.0, 40.0];
+    let bytes: Vec<u8> = inputs.iter().flat_map(|x| x.to_le_bytes()).collect();
+    for intrinsic in [Intrinsic::Exp, Intrinsic::Tanh, Intrinsic::Sigmoid, Intrinsic::Floor] {
+        let func = elementwise(intrinsic, DType::F64, inputs.len());
+        for target in runnable_levels() {
+            let results = check_level(&func, &[], &[bytes.clone(), vec![0; bytes.len()]], &target);
+            for (x, y) in inputs.iter().zip(results[1].as_chunks::<8>().0) {
+                let expected = scalar::call(intrinsic, DType::F64, &[x.to_bits()]).unwrap();
+                let (y, expected) = (f64::from_le_bytes(*y), f64::from_bits(expected));
+                assert!((y - expected).abs() <= expected.abs() * 1e-15, "{x} {y} {expected}");
+            }
+        }
+    }
+}
