@@ -1,11 +1,9 @@
 //! Models compiled the whole way and run, against values computed by hand and the interpreter.
 
-use prost::Message;
-
 use super::*;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
-use crate::onnx::{ModelBuilder, ModelDim, load_bytes};
+use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::target::Target;
 
 fn options() -> CompileOptions {
@@ -29,7 +27,7 @@ fn dense() -> Model {
         .node("Relu", &["sum"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(2)])
         .build();
-    Model::from_onnx("dense", load_bytes(proto.encode_to_vec()).unwrap())
+    Model::from_onnx("dense", ModelFile { proto, folder: None })
 }
 
 fn pinned(batch: u64) -> CompileOptions {
