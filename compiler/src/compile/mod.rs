@@ -13,7 +13,7 @@ pub use stages::{Stage, Stages};
 
 use crate::codegen::c::{SourceFile, compile_c};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::aot::{PackedWeights, c_sources};
+use crate::executor::aot::{self, PackedWeights};
 use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
@@ -58,27 +58,27 @@ pub fn compile(model: &Model, options: &CompileOptions) -> Result<Compilation, R
     program.verify()?;
     program.merge_equal_kernels();
     let symbol = identity::symbol(&interface, &program, options);
-    let plan = stages.run("memory plan", || memory::plan(&program))?;
-    program.insert_border_steps(&plan);
+    let storage = stages.run("share memory", || memory::Storage::of(&program))?;
+    program.insert_border_steps(&storage);
     stages.run("lower kernels", || program.lower_kernels(target, jobs))?;
-    let weights = stages.run("pack weights", || PackedWeights::pack(&program, &plan))?;
-    let code =
-        stages.run("write C", || c_sources(&program, &plan, &weights, &symbol, target, jobs))?;
+    let kernels = stages.run("write C", || aot::c_kernels(&program, &symbol, target, jobs))?;
+    let scratch = aot::scratch_bytes(&program, &kernels, options.threads);
+    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
+    let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
+    let sources = aot::c_files(&program, &storage, &plan, &weights, &symbol, &kernels);
     let objects = stages
-        .run("compile C", || compile_c(&code.files, target, jobs))
+        .run("compile C", || compile_c(&sources, target, jobs))
         .map_err(|error| Problem::new(error.to_string()))?;
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,
-        workspace_bytes: plan.arena_bytes + code.scratch_stride * options.threads as u64,
-        scratch_offset: plan.arena_bytes,
-        scratch_stride: code.scratch_stride,
+        workspace_bytes: plan.arena_bytes,
         weights: weights.bytes,
         macs,
         objects,
         ..interface.model(options)
     };
-    let (sources, peak_live_bytes) = (code.files, plan.peak_live_bytes);
+    let peak_live_bytes = plan.peak_live_bytes;
     Ok(Compilation { model, module, program, sources, peak_live_bytes, stages })
 }
 
