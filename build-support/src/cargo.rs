@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Returns the value of a variable, if it is set.
+type Read<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
 /// The environment, with a list of the variables that Cargo must watch.
 pub(crate) struct Environment<'a> {
-    read: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    read: Box<Read<'a>>,
     watched: BTreeSet<String>,
 }
 

@@ -29,7 +29,7 @@ pub enum Weights {
 
 /// The options of one model; [`configure`](crate::configure) makes them.
 #[derive(Clone, Debug)]
-#[must_use = "nothing is compiled before `try_compile_with` is called"]
+#[must_use = "nothing is compiled before `try_compile` is called"]
 pub struct Config {
     model: PathBuf,
     options: CompileOptions,
@@ -157,12 +157,21 @@ impl Config {
         self
     }
 
-    /// Compiles the model with `compile` in the place of niello's own compiler, for tools that make
-    /// or change models themselves, and tells Cargo what it must know.
+    /// Compiles the model, writes its files and tells Cargo what it must know.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with the model, the options or the environment.
+    /// Everything that is wrong with the model, the options or the environment, in one go.
+    pub fn try_compile(&self) -> Result<Artifacts, Errors> {
+        self.try_compile_with(niello::compile::compile_file)
+    }
+
+    /// As [`try_compile`](Self::try_compile) with `compile` in the place of niello's own compiler:
+    /// for tools that make or change models themselves.
+    ///
+    /// # Errors
+    ///
+    /// As there.
     pub fn try_compile_with(
         &self,
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,

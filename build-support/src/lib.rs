@@ -1,5 +1,12 @@
 //! Compiles machine-learning models to native code and typed Rust bindings from a build script.
 //!
+//! ```no_run
+//! // build.rs
+//! fn main() {
+//!     niello_build::compile("models/digits.onnx");
+//! }
+//! ```
+//!
 //! The program includes the bindings with `niello_runtime::include_model!("digits")`. [`configure`]
 //! has what can be refined.
 //!
@@ -30,7 +37,29 @@ pub use niello::options::Backend;
 
 use std::path::PathBuf;
 
+/// Compiles the model at `path`, relative to the package, with default options.
+///
+/// On failure every problem is printed and the build fails; this function does not return then.
+pub fn compile(path: impl Into<PathBuf>) {
+    if let Err(errors) = configure(path).try_compile() {
+        errors.exit();
+    }
+}
+
 /// Options for compiling the model at `path`, relative to the package.
+///
+/// ```no_run
+/// use niello_build::Weights;
+///
+/// niello_build::configure("models/digits.onnx")
+///     .name("digits")
+///     .dim("batch", 1)
+///     .opt_level(3)
+///     .disable_pass("FoldScaleAxis")
+///     .weights(Weights::Embed)
+///     .try_compile()
+///     .unwrap_or_else(|errors| errors.exit());
+/// ```
 pub fn configure(path: impl Into<PathBuf>) -> Config {
     Config::new(path.into())
 }

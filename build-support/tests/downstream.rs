@@ -1,14 +1,17 @@
 //! Builds and runs real packages that use build-support as a stranger would.
 //!
 //! The packages are in `packages/`. They are copied to a folder of Cargo's for tests and form a
-//! workspace there, so that everything they share is built once. Models are a few lines of C by
-//! hand: what is tested here is all that stands between compiled code and a program.
+//! workspace there, so that everything they share is built once. Most models are a few lines of C
+//! by hand: what is tested here is all that stands between compiled code and a program. The package
+//! `real` goes the whole way, from ONNX.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use niello_build::niello::ir::{Constant, DType};
+use niello_build::niello::onnx::{ModelBuilder, ModelDim};
 use object::{Object, ObjectSymbol};
 
 /// Copies the packages, once for all tests, and returns the workspace's folder.
@@ -34,8 +37,11 @@ fn workspace() -> &'static Path {
                 copy(&from, &folder.join(format!("{name}-{copy_of}")), root, copy_of);
             }
         }
+        for (path, model) in onnx_models() {
+            write(&folder.join(path), &model.to_bytes());
+        }
         // The same dependencies as the repository's, so that nothing has to be fetched.
-        write(&folder.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock")).unwrap());
+        write(&folder.join("Cargo.lock"), fs::read(root.join("Cargo.lock")).unwrap());
         folder
     })
 }
@@ -56,15 +62,43 @@ fn copy(from: &Path, to: &Path, root: &Path, variant: &str) {
         .replace("@VERSION@", variant);
     let to =
         if from.extension().is_some_and(|e| e == "in") { to.with_extension("") } else { to.into() };
-    write(&to, &text);
+    write(&to, text);
 }
 
-fn write(path: &Path, text: &str) {
-    if fs::read_to_string(path).is_ok_and(|old| old == text) {
+fn write(path: &Path, contents: impl AsRef<[u8]>) {
+    if fs::read(path).is_ok_and(|old| old == contents.as_ref()) {
         return;
     }
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
+    fs::write(path, contents).unwrap();
+}
+
+/// ONNX models of the packages, and where they go.
+fn onnx_models() -> [(&'static str, ModelBuilder); 3] {
+    let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
+    let affine = ModelBuilder::new(13)
+        .input("x:0", DType::F32, &[3])
+        .initializer("scale", &floats(&[3], &[2.0, 3.0, 4.0]))
+        .initializer("shift", &floats(&[], &[0.5]))
+        .node("Mul", &["x:0", "scale"], &["scaled"], &[])
+        .node("Add", &["scaled", "shift"], &["type"], &[])
+        .output("type", DType::F32, &[3]);
+    let dense = ModelBuilder::new(13)
+        .input("12", DType::F32, &[ModelDim::from("batch"), 2.into()])
+        .initializer("w", &floats(&[2, 3], &[1.0, 2.0, 3.0, -4.0, 5.0, -6.0]))
+        .node("MatMul", &["12", "w"], &["product"], &[])
+        .node("Relu", &["product"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::from("batch"), 3.into()]);
+    let unknown = ModelBuilder::new(13)
+        .input("x", DType::F32, &[3])
+        .node("Frobnicate", &["x"], &["t"], &[])
+        .node("Transmogrify", &["t"], &["y"], &[])
+        .output("y", DType::F32, &[3]);
+    [
+        ("real/models/affine.onnx", affine),
+        ("real/models/dense.onnx", dense),
+        ("unsupported/unknown.onnx", unknown),
+    ]
 }
 
 /// Runs Cargo in the workspace.
@@ -160,6 +194,27 @@ fn odd_names_work_in_every_edition_under_strict_lints() {
     assert_eq!(tests.matches("every_tensor_arrives_under_its_name ... ok").count(), 3, "{tests}");
     let docs = cargo(&["doc", "--no-deps", "-p", "lints-2024"], &[("RUSTDOCFLAGS", "-Dwarnings")]);
     assert!(docs.status.success(), "{}", String::from_utf8_lossy(&docs.stderr));
+}
+
+/// 2·1 + ½, 3·(−2) + ½, 4·3½ + ½; and the rows (1, 2) and (3, 4) times the matrix, clipped at zero.
+#[test]
+fn onnx_models_become_functions() {
+    assert_eq!(
+        cargo_ok(&["run", "-q", "-p", "real"]),
+        "[2.5, -5.5, 14.5] \"affine\"\n[0.0, 12.0, 0.0, 0.0, 26.0, 0.0] [2, 2]\n"
+    );
+}
+
+#[test]
+fn every_unsupported_operator_of_an_onnx_model_is_told() {
+    let output = cargo(&["check", "-p", "unsupported"], &[]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    for op in ["Frobnicate", "Transmogrify"] {
+        let told = |line: &&str| line.starts_with("error: unsupported@0.1.0: unknown.onnx: ");
+        assert!(stderr.lines().filter(told).any(|line| line.contains(op)), "{stderr}");
+    }
+    assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Tests that cross the crates of niello.
 
+pub mod filetest;
 mod python;
+pub mod random;
+pub mod values;
 
 use std::path::Path;
 

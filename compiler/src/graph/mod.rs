@@ -12,6 +12,7 @@ mod parse;
 mod print;
 mod rewriter;
 mod sidecar;
+mod structural;
 mod typing;
 mod verify;
 pub mod visit;
@@ -19,10 +20,15 @@ pub mod visit;
 pub use builder::FunctionBuilder;
 pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
 pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
-pub use parse::{ParseError, ParseErrors, parse_function, parse_module, parse_module_with};
-pub use print::{INLINE_ELEMENTS, PrintOptions, print_function, print_module, print_with_sidecar};
+pub use parse::{
+    ParseError, ParseErrors, parse_constants, parse_function, parse_module, parse_module_with,
+};
+pub use print::{
+    INLINE_ELEMENTS, PrintOptions, print_constant, print_function, print_module, print_with_sidecar,
+};
 pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
 pub use sidecar::{Sidecar, SidecarError};
+pub use structural::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
 pub use typing::TypeError;
 pub use verify::{
     FunctionErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function, verify_module,

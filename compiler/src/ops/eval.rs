@@ -275,7 +275,7 @@ impl AxisSplit {
 
     /// The offset of the first element of each line along the axis; none if lines are empty.
     pub(super) fn starts(self) -> impl Iterator<Item = usize> {
-        let outer = if self.extent == 0 { 0 } else { self.outer };
+        let outer = if self.extent == 0 || self.inner == 0 { 0 } else { self.outer };
         (0..outer).flat_map(move |outer| {
             (0..self.inner).map(move |inner| outer * self.extent * self.inner + inner)
         })

@@ -16,6 +16,9 @@ mod table;
 pub mod tensor;
 mod values;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 

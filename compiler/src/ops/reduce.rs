@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::eval::{AxisSplit, EvalCx, axis_of, num_elements, offsets};
+use super::eval::{AxisSplit, EvalCx, axis_of, offsets};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
@@ -57,20 +57,37 @@ fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     cx.result(reduced_shape(&x.shape, &mask, attrs.keepdims, Dim::from(1i64)), x.dtype)
 }
 
-/// How elements of one type are reduced: the value of no elements, and the step.
+/// How elements of one type are reduced.
 struct Fold<T> {
+    /// The result of no elements.
     init: T,
+    /// Adds an element to a result.
     step: fn(T, T) -> T,
+    /// Makes the final result from the number of elements; `None` where there is none.
+    finish: fn(T, usize) -> Option<T>,
 }
 
 impl<T: Copy> Fold<T> {
+    /// A reduction that is finished with its last step.
+    fn new(init: T, step: fn(T, T) -> T) -> Fold<T> {
+        Fold { init, step, finish: |result, _| Some(result) }
+    }
+
     /// Reduces `values` of `shape` to `len` results, which lie at `strides`.
-    fn run(&self, shape: &[usize], strides: &[isize], len: usize, values: &[T]) -> Vec<T> {
+    fn run(
+        &self,
+        shape: &[usize],
+        strides: &[isize],
+        len: usize,
+        values: &[T],
+    ) -> Result<Vec<T>, EvalError> {
         let mut results = vec![self.init; len];
         for (at, &value) in offsets(shape, strides, 0).zip(values) {
             results[at] = (self.step)(results[at], value);
         }
-        results
+        let count = values.len().checked_div(len).unwrap_or(0);
+        (results.into_iter().map(|result| (self.finish)(result, count)).collect::<Option<_>>())
+            .ok_or_else(|| EvalError::new("the mean of no integers is not defined"))
     }
 }
 
@@ -102,29 +119,11 @@ fn eval(
         reduced[axis_of(x, axis)?] = true;
     }
     let strides = result_strides(x.shape(), &reduced);
-    // Only `mean` of no elements at all has nothing to divide by; floats yield NaN.
-    let count = x.shape().iter().zip(&reduced).filter(|(_, reduced)| **reduced);
-    let count = num_elements(&count.map(|(&extent, _)| extent).collect::<Vec<_>>());
-    let mean = def.name == MEAN.name;
     cx.result(match x.elements() {
         Elements::Float(values) => {
-            let mut results = float.run(x.shape(), &strides, cx.len(), values);
-            if mean {
-                results.iter_mut().for_each(|value| *value /= count as f64);
-            }
-            Elements::Float(results)
+            Elements::Float(float.run(x.shape(), &strides, cx.len(), values)?)
         }
-        Elements::Int(values) => {
-            let mut results = int.run(x.shape(), &strides, cx.len(), values);
-            if mean {
-                for value in &mut results {
-                    *value = value
-                        .checked_div(count as i128)
-                        .ok_or_else(|| EvalError::new("the mean of no integers is not defined"))?;
-                }
-            }
-            Elements::Int(results)
-        }
+        Elements::Int(values) => Elements::Int(int.run(x.shape(), &strides, cx.len(), values)?),
     })
 }
 
@@ -153,22 +152,27 @@ pub static SUM: OpDef = OpDef::new(
     X,
     |cx| infer(cx, DTypes::Numeric),
     |attrs, args| {
-        let int = Fold { init: 0, step: i128::wrapping_add };
-        eval(&SUM, attrs, args, Fold { init: 0.0, step: |a, b| a + b }, int)
+        let float = Fold::new(0.0, |a, b| a + b);
+        eval(&SUM, attrs, args, float, Fold::new(0, i128::wrapping_add))
     },
 )
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
 
-/// The arithmetic mean; of integers truncated.
+/// The arithmetic mean; of integers truncated. Of no elements NaN, and of no integers an error.
 pub static MEAN: OpDef = OpDef::new(
     "mean",
     "mean over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
     |attrs, args| {
-        let int = Fold { init: 0, step: i128::wrapping_add };
-        eval(&MEAN, attrs, args, Fold { init: 0.0, step: |a, b| a + b }, int)
+        let float =
+            Fold { finish: |sum, count| Some(sum / count as f64), ..Fold::new(0.0, |a, b| a + b) };
+        let int = Fold {
+            finish: |sum: i128, count| sum.checked_div(count as i128),
+            ..Fold::new(0, i128::wrapping_add)
+        };
+        eval(&MEAN, attrs, args, float, int)
     },
 )
 .pattern(OpPattern::CommReduce);
@@ -180,8 +184,8 @@ pub static PROD: OpDef = OpDef::new(
     X,
     |cx| infer(cx, DTypes::Numeric),
     |attrs, args| {
-        let int = Fold { init: 1, step: i128::wrapping_mul };
-        eval(&PROD, attrs, args, Fold { init: 1.0, step: |a, b| a * b }, int)
+        let float = Fold::new(1.0, |a, b| a * b);
+        eval(&PROD, attrs, args, float, Fold::new(1, i128::wrapping_mul))
     },
 )
 .pattern(OpPattern::CommReduce)
@@ -195,8 +199,8 @@ pub static MAX: OpDef = OpDef::new(
     |cx| infer(cx, DTypes::NumericOrBool),
     |attrs, args| {
         let step = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
-        let int = Fold { init: int_limits(args).0, step: Ord::max };
-        eval(&MAX, attrs, args, Fold { init: f64::NEG_INFINITY, step }, int)
+        let int = Fold::new(int_limits(args).0, Ord::max);
+        eval(&MAX, attrs, args, Fold::new(f64::NEG_INFINITY, step), int)
     },
 )
 .pattern(OpPattern::CommReduce)
@@ -210,8 +214,8 @@ pub static MIN: OpDef = OpDef::new(
     |cx| infer(cx, DTypes::NumericOrBool),
     |attrs, args| {
         let step = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
-        let int = Fold { init: int_limits(args).1, step: Ord::min };
-        eval(&MIN, attrs, args, Fold { init: f64::INFINITY, step }, int)
+        let int = Fold::new(int_limits(args).1, Ord::min);
+        eval(&MIN, attrs, args, Fold::new(f64::INFINITY, step), int)
     },
 )
 .pattern(OpPattern::CommReduce)

@@ -13,9 +13,13 @@ use crate::ir::{DType, Dim, Shape, TensorType};
 /// Most elements that a value is followed through; more than any shape, axis list or padding has.
 const MAX_VALUES: usize = 64;
 
-/// The values, if each is a number within the data type, or an expression without overflow.
+/// The values, if each is a number within the data type, or an expression without overflow. Those of
+/// booleans are 0 and 1.
 pub(super) fn checked(values: Vec<Dim>, dtype: DType) -> Option<Vec<Dim>> {
-    let (low, high) = dtype.int_range()?;
+    let (low, high) = match dtype {
+        DType::Bool => (0, 1),
+        _ => dtype.int_range()?,
+    };
     let fits = |dim: &Dim| match dim.as_const() {
         Some(value) => (low..=high).contains(&value.into()),
         None => !dim.is_poison() && matches!(dtype, DType::I32 | DType::I64),
@@ -42,23 +46,40 @@ pub(super) fn map(cx: &InferCx<'_>, f: impl Fn(&Dim) -> Dim) -> Option<Vec<Dim>>
     checked(dims.iter().map(f).collect(), ty.dtype)
 }
 
-/// A function of the elements of two arguments that broadcasting brings together.
+/// A function of the elements of two arguments that broadcasting brings together; the result has
+/// the data type of the arguments.
 pub(super) fn zip(
     cx: &InferCx<'_>,
     f: impl Fn(&Facts, &Dim, &Dim) -> Option<Dim>,
 ) -> Option<Vec<Dim>> {
-    let ((a, a_ty), (b, b_ty)) = (value(cx, 0)?, value(cx, 1)?);
-    let extents = usizes(&Shape::new(cx.broadcast(&a_ty.shape, &b_ty.shape).ok()?))?;
+    let (_, ty) = value(cx, 0)?;
+    checked(broadcast(cx, [0, 1], |[a, b]| f(cx.facts, a, b))?, ty.dtype)
+}
+
+/// A function of the elements of arguments that broadcasting brings together.
+pub(super) fn broadcast<const N: usize>(
+    cx: &InferCx<'_>,
+    inputs: [usize; N],
+    f: impl Fn([&Dim; N]) -> Option<Dim>,
+) -> Option<Vec<Dim>> {
+    let mut extents = Vec::new();
+    for index in inputs {
+        extents = cx.broadcast(&extents, &value(cx, index)?.1.shape).ok()?;
+    }
+    let extents = usizes(&Shape::new(extents))?;
     if num_elements(&extents) > MAX_VALUES {
         return None;
     }
-    let a_strides = broadcast_strides(&usizes(&a_ty.shape)?, &extents);
-    let b_strides = broadcast_strides(&usizes(&b_ty.shape)?, &extents);
-    let values: Option<Vec<Dim>> = offsets(&extents, &a_strides, 0)
-        .zip(offsets(&extents, &b_strides, 0))
-        .map(|(at, bt)| f(cx.facts, a.get(at)?, b.get(bt)?))
-        .collect();
-    checked(values?, a_ty.dtype)
+    let mut operands = Vec::with_capacity(N);
+    for index in inputs {
+        let (dims, ty) = value(cx, index)?;
+        let strides = broadcast_strides(&usizes(&ty.shape)?, &extents);
+        let operand: Option<Vec<&Dim>> =
+            offsets(&extents, &strides, 0).map(|at| dims.get(at)).collect();
+        operands.push(operand?);
+    }
+    let tuple = |at: usize| std::array::from_fn(|operand| operands[operand][at]);
+    (0..num_elements(&extents)).map(|at| f(tuple(at))).collect()
 }
 
 /// The extents of a shape as numbers.

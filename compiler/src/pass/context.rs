@@ -10,18 +10,18 @@ use super::config::{self, AnyValue, ConfigKey, ConfigValue};
 use super::instrument::{Instruments, enter_all, exit_all};
 use super::sink::{Records, Sink};
 use super::{
-    Evaluator, InstrumentRef, PassBody, PassErrorKind, PassInfo, PassInstrument,
+    BoxError, Evaluator, InstrumentRef, PassBody, PassErrorKind, PassInfo, PassInstrument,
     ReferenceEvaluator, Registry, Remark, Result, Statistics, names,
 };
 use crate::diagnostics::{Diagnostic, Level, Problem, Report};
-use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::graph::{Callee, Expr, ExprId, Function, verify_module};
 use crate::ir::{GlobalVar, IRModule, Span};
 
 /// Optimisation level of a context that says nothing else.
 pub const DEFAULT_CONTEXT_OPT_LEVEL: u8 = 2;
 
 /// Checks a module after a pass.
-pub type Verifier = Arc<dyn Fn(&IRModule) -> Result<(), Report> + Send + Sync>;
+pub type Verifier = Arc<dyn Fn(&IRModule) -> Result<(), BoxError> + Send + Sync>;
 
 /// What the clones of a context share, and never changes, but for the instruments.
 struct Shared {
@@ -435,10 +435,20 @@ impl PassContextBuilder {
         self
     }
 
+    /// Whether to verify the module after each pass that changed it: the graph functions, by
+    /// [`verify_module`].
+    pub fn verify_each(mut self, verify: bool) -> Self {
+        self.verifier = verify.then(|| {
+            let verifier: Verifier = Arc::new(|module| Ok(verify_module(module)?));
+            verifier
+        });
+        self
+    }
+
     /// Checks the module after each pass that changed it.
     pub fn verify_with(
         mut self,
-        verifier: impl Fn(&IRModule) -> Result<(), Report> + Send + Sync + 'static,
+        verifier: impl Fn(&IRModule) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
         self.verifier = Some(Arc::new(verifier));
         self

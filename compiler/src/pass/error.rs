@@ -88,7 +88,7 @@ pub enum PassErrorKind {
     /// A context, a configuration or a pipeline has these problems.
     Invalid(Report),
     /// The module that the pass returned is malformed.
-    Verify(Report),
+    Verify(BoxError),
     /// A context was left while one that was entered later is still active.
     NotInnermost,
 }
@@ -211,8 +211,8 @@ impl fmt::Display for PassErrorKind {
                 write!(f, "passes require each other: {}", cycle.join(" → "))
             }
             PassErrorKind::Invalid(report) => write!(f, "{report}"),
-            PassErrorKind::Verify(report) => {
-                write!(f, "the pass returned a malformed module: {report}")
+            PassErrorKind::Verify(errors) => {
+                write!(f, "the pass returned a malformed module: {errors}")
             }
             PassErrorKind::NotInnermost => f.write_str(
                 "a pass context was left while one that was entered later is still active",
@@ -243,10 +243,10 @@ impl fmt::Display for PassError {
 impl Error for PassError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.0.kind {
-            PassErrorKind::Failed(source) | PassErrorKind::Instrument { source, .. } => {
-                Some(&**source)
-            }
-            PassErrorKind::Invalid(report) | PassErrorKind::Verify(report) => Some(report),
+            PassErrorKind::Failed(source)
+            | PassErrorKind::Verify(source)
+            | PassErrorKind::Instrument { source, .. } => Some(&**source),
+            PassErrorKind::Invalid(report) => Some(report),
             PassErrorKind::Panicked(_)
             | PassErrorKind::Diagnostics(_)
             | PassErrorKind::UnknownPass { .. }

@@ -141,7 +141,7 @@ fn funnel<P: PassBody + ?Sized>(
         }
         match cx.verifier().map(|verify| verify(&output)) {
             None | Some(Ok(())) => Ok(output),
-            Some(Err(report)) => Err(PassErrorKind::Verify(report).into()),
+            Some(Err(errors)) => Err(PassErrorKind::Verify(errors).into()),
         }
     });
     match result {

@@ -247,13 +247,9 @@ impl Emitter {
         self.macs = self.macs.saturating_add(macs);
     }
 
-    /// An inliner that knows what is stored so far.
-    pub(super) fn inlined<T>(
-        &mut self,
-        build: impl FnOnce(&mut PrimFuncData, &mut Inliner<'_>) -> T,
-    ) -> T {
-        let mut inliner = Inliner::new(&self.dag, &self.materialised, &self.uses);
-        build(&mut self.func, &mut inliner)
+    /// An inliner that knows what is stored so far, and where its expressions go.
+    fn inliner(&mut self) -> (Inliner<'_>, &mut PrimFuncData) {
+        (Inliner::new(&self.dag, &self.materialised, &self.uses), &mut self.func)
     }
 
     /// The statement that stores the root's element at an index, given that of what is fused.
@@ -263,18 +259,29 @@ impl Emitter {
         at_hand: Option<(StageId, PrimExpr)>,
         index: &[PrimExpr],
     ) -> Stmt {
+        self.store_with(root, index, |_, _| at_hand)
+    }
+
+    /// The same, with what is fused computed by the inliner that the root's element goes through.
+    fn store_with(
+        &mut self,
+        root: StageId,
+        index: &[PrimExpr],
+        at_hand: impl FnOnce(&mut PrimFuncData, &mut Inliner<'_>) -> Option<(StageId, PrimExpr)>,
+    ) -> Stmt {
         let buffer = self.materialised[&root];
-        let mut inliner = Inliner::new(&self.dag, &self.materialised, &self.uses);
-        let value = match at_hand {
+        let (mut inliner, func) = self.inliner();
+        let value = match at_hand(func, &mut inliner) {
             Some((stage, value)) if stage == root => value,
             at_hand => {
                 if let Some((stage, value)) = at_hand {
                     inliner.put_at_hand(stage, value);
                 }
-                inliner.computed(&mut self.func, root, index)
+                inliner.computed(func, root, index)
             }
         };
-        inliner.wrap(self.func.store(buffer, index.iter().cloned(), value))
+        let stmt = func.store(buffer, index.iter().cloned(), value);
+        inliner.wrap(stmt)
     }
 
     /// The largest vector that the innermost dimension of a layout fills.
@@ -414,10 +421,11 @@ impl Emitter {
                 return None;
             }
             emitter.lane_stmt(nest, |emitter, index, _| {
-                let element = emitter.inlined(|func, inliner| inliner.element(func, part, index));
                 let mut at = index.to_vec();
                 at[axis] = at[axis].clone() + offset;
-                emitter.store_element(root, Some((concat, element)), &at)
+                emitter.store_with(root, &at, |func, inliner| {
+                    Some((concat, inliner.element(func, part, index)))
+                })
             })
         })
     }
@@ -455,11 +463,11 @@ impl Emitter {
                 }
                 let value = value.clone().substitute(&values);
                 let fma = emitter.machine.fma && acc_dtype.is_float();
-                emitter.inlined(|func, inliner| {
-                    let value = inliner.expression(func, value);
-                    let sum = func.load(acc, [lane.clone()]);
-                    func.store(acc, [lane], combine(combiner, sum, value, fma))
-                })
+                let (mut inliner, func) = emitter.inliner();
+                let value = inliner.expression(func, value);
+                let sum = func.load(acc, [lane.clone()]);
+                let stmt = func.store(acc, [lane], combine(combiner, sum, value, fma));
+                inliner.wrap(stmt)
             })?;
             let last = emitter.lane_stmt(nest, |emitter, index, lane| {
                 let value = emitter.func.load(acc, [lane]);

@@ -303,7 +303,7 @@ impl Interp<'_> {
                 let mut lanes: Vec<u64> =
                     (0..value.lanes()).map(|lane| value.lane(lane)).collect::<Result<_>>()?;
                 while lanes.len() > 1 {
-                    if lanes.len() % 2 != 0 {
+                    if !lanes.len().is_multiple_of(2) {
                         return Err("the lanes of a reduction are no power of two".to_owned());
                     }
                     let upper = lanes.split_off(lanes.len() / 2);

@@ -18,10 +18,15 @@ mod func;
 mod interp;
 mod lanes;
 mod lower;
+mod parse;
+mod print;
 pub mod scalar;
 mod stmt;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod transform;
 mod ty;
+mod verify;
 mod visit;
 
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
@@ -30,8 +35,11 @@ pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
 pub use lower::lower;
+pub use parse::{ParseError, parse};
+pub use print::print_with_errors;
 pub use stmt::{Annotations, ForKind, Stmt};
 pub use ty::PrimType;
+pub use verify::{VerifyError, verify};
 
 /// Deepest nesting of statements and expressions together.
 ///

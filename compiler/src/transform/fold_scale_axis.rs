@@ -1,22 +1,25 @@
 //! Factors and summands of channels, folded into weights.
 
+use cranelift_entity::SecondaryMap;
+
 use super::channels::{per_channel, scale_weights, vector};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
-use crate::ir::{Attrs, Constant, IRModule, TensorType, normalize_axis};
+use crate::ir::{Attrs, Constant, IRModule, normalize_axis};
 use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{
     BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs, DENSE,
+    MATMUL, MatmulAttrs,
 };
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// Folds constant factors and summands of channels into the weights and biases of convolutions and
-/// dense layers.
+/// Folds constant factors and summands of channels into the weights and biases of convolutions,
+/// dense layers and products with a constant matrix.
 ///
-/// `conv(x, w, b) · s + t` becomes `conv(x, w · s, b · s + t)`, `conv(x · s, w)` becomes
-/// `conv(x, w · s)`; `s` and `t` have one element for each channel. The convolution, or the product
-/// before it, must have no other use.
+/// `conv(x, w, b) · s + t` becomes `conv(x, w · s, b · s + t)`, `(dense(x, w) + b) · s` becomes
+/// `dense(x, w · s) + b · s`, and `conv(x · s, w)` becomes `conv(x, w · s)`; `s` and `t` have one
+/// element for each channel. What is folded into must have no other use.
 #[function_pass(opt_level = 3, required = [InferType])]
 pub fn fold_scale_axis(
     function: Function,
@@ -27,41 +30,34 @@ pub fn fold_scale_axis(
         return Ok(function);
     }
     let uses = function.use_counts();
-    let mut rewriter = Rewriter::new(function);
-    while let Some(id) = rewriter.next_call()? {
-        let old = rewriter.old().clone();
+    let mut folder = Folder { rewriter: Rewriter::new(function), biased: SecondaryMap::new() };
+    while let Some(id) = folder.rewriter.next_call()? {
+        let old = folder.rewriter.old().clone();
         let Some(call) = old.expr(id).as_call() else { continue };
         let Callee::Op(op) = call.callee else { continue };
-        let folded = if let Some(layer) = Layer::of(op) {
-            // The factor of what goes in.
+        let folded = if let Some(layer) = Layer::of(op, &call.attrs)? {
             match call.args[0] {
-                Some(x) if uses[x] == 1 => fold_into_input(&mut rewriter, layer, call)?,
+                Some(x) if uses[x] == 1 => folder.fold_into_input(layer, call)?,
                 _ => None,
             }
         } else {
-            match (change_of(op), call.args.as_slice()) {
-                (Some(change), &[Some(lhs), Some(rhs)]) => {
-                    let (value, other) = if change.commutes() && is_layer(&mut rewriter, rhs) {
-                        (rhs, lhs)
-                    } else {
-                        (lhs, rhs)
-                    };
-                    if is_layer(&mut rewriter, value) && uses[value] != 1 {
-                        cx.missed(id, "what the layer computes is used elsewhere, too");
-                        None
-                    } else {
-                        fold_into_output(&mut rewriter, change, call, value, other)?
-                    }
+            match folder.change(op, call) {
+                Some((_, value, _)) if uses[value] != 1 => {
+                    cx.missed(id, "what the layer computes is used elsewhere, too");
+                    None
                 }
-                _ => None,
+                Some((change, value, other)) => {
+                    folder.fold_into_output(change, call, value, other)?
+                }
+                None => None,
             }
         };
         if let Some(new) = folded {
             cx.count("folded", 1);
-            rewriter.replace(new);
+            folder.rewriter.replace(new);
         }
     }
-    Ok(rewriter.finish()?)
+    Ok(folder.rewriter.finish()?)
 }
 
 /// What is done to the result of a layer.
@@ -75,189 +71,281 @@ enum Change {
 }
 
 impl Change {
+    fn of(op: Op) -> Option<Change> {
+        let changes: [(&OpDef, Change); 4] = [
+            (&MULTIPLY, Change::Scale),
+            (&ADD, Change::Add),
+            (&SUBTRACT, Change::Subtract),
+            (&BIAS_ADD, Change::Bias),
+        ];
+        changes.into_iter().find(|(def, _)| op.is(def)).map(|(_, change)| change)
+    }
+
     fn commutes(self) -> bool {
         matches!(self, Change::Scale | Change::Add)
     }
 }
 
-fn change_of(op: Op) -> Option<Change> {
-    let changes: [(&OpDef, Change); 4] = [
-        (&MULTIPLY, Change::Scale),
-        (&ADD, Change::Add),
-        (&SUBTRACT, Change::Subtract),
-        (&BIAS_ADD, Change::Bias),
-    ];
-    changes.into_iter().find(|(def, _)| op.is(def)).map(|(_, change)| change)
-}
-
-/// A layer with weights, whose first axis is that of its output channels and whose second that of
-/// its input channels in a group.
+/// A linear layer. The first two axes of its weights are those of the output channels and of the
+/// input channels of a group.
 #[derive(Clone, Copy)]
 struct Layer {
     op: Op,
     /// Number of axes after that of the channels, in `x` and in the result.
     spatial: usize,
-    /// Whether there may be a bias.
-    bias: bool,
+    /// Whether there may be a third argument, the bias.
+    takes_bias: bool,
+    /// The axis of the weights, 0 or 1, that the output channels run along.
+    output_axis: usize,
+    groups: i64,
 }
 
 impl Layer {
-    fn of(op: Op) -> Option<Layer> {
-        let layers: [(&OpDef, usize); 4] = [(&CONV1D, 1), (&CONV2D, 2), (&CONV3D, 3), (&DENSE, 0)];
-        let (_, spatial) = layers.into_iter().find(|(def, _)| op.is(def))?;
-        Some(Layer { op, spatial, bias: spatial > 0 })
+    fn of(op: Op, attrs: &Attrs) -> Result<Option<Layer>> {
+        let conv =
+            |spatial, groups| Layer { op, spatial, takes_bias: true, output_axis: 0, groups };
+        let product =
+            |output_axis| Layer { op, spatial: 0, takes_bias: false, output_axis, groups: 1 };
+        Ok(if op.is(&CONV2D) {
+            Some(conv(2, attrs.parse::<Conv2dAttrs>()?.groups))
+        } else if op.is(&CONV1D) {
+            Some(conv(1, attrs.parse::<Conv1dAttrs>()?.groups))
+        } else if op.is(&CONV3D) {
+            Some(conv(3, attrs.parse::<Conv3dAttrs>()?.groups))
+        } else if op.is(&DENSE) {
+            Some(product(0))
+        } else if op.is(&MATMUL) {
+            let MatmulAttrs { transpose_a, transpose_b } = attrs.parse()?;
+            (!transpose_a).then(|| product(if transpose_b { 0 } else { 1 }))
+        } else {
+            None
+        })
     }
 
-    fn groups(self, attrs: &Attrs) -> Result<i64> {
-        Ok(match self.spatial {
-            1 => attrs.parse::<Conv1dAttrs>()?.groups,
-            2 => attrs.parse::<Conv2dAttrs>()?.groups,
-            3 => attrs.parse::<Conv3dAttrs>()?.groups,
-            _ => 1,
+    /// Whether weights have the axes that this one's must have.
+    fn has_rank_of(self, weight: &Constant) -> bool {
+        weight.ty().shape.rank() == 2 + self.spatial
+    }
+
+    /// Number of output channels.
+    fn outputs(self, weight: &Constant) -> Option<i64> {
+        weight.ty().shape.get(self.output_axis)?.as_const()
+    }
+
+    /// Weights with each output channel multiplied by its factor.
+    fn scale_outputs(self, weight: &Constant, factors: &[f64]) -> Option<Constant> {
+        match self.output_axis {
+            0 => scale_weights(weight, factors, |output, _| output),
+            _ => scale_weights(weight, factors, |_, output| output),
+        }
+    }
+
+    /// Weights with each input channel multiplied by its factor, one for each channel of `x`.
+    fn scale_inputs(self, weight: &Constant, factors: &[f64]) -> Option<Constant> {
+        if self.output_axis == 1 {
+            return scale_weights(weight, factors, |input, _| input);
+        }
+        let groups = usize::try_from(self.groups).ok()?;
+        let outputs_of_group = (usize::try_from(self.outputs(weight)?).ok()? / groups).max(1);
+        let inputs_of_group = factors.len() / groups;
+        scale_weights(weight, factors, |output, input| {
+            output / outputs_of_group * inputs_of_group + input
         })
     }
 }
 
-/// A layer of the new function, and its constant weights.
+/// A layer of the new function whose weights, and bias if it has one, are constants.
 struct Found {
     layer: Layer,
-    x: ExprId,
-    weight: Constant,
-    bias: Option<ExprId>,
     attrs: Attrs,
-    /// Number of axes of the result.
-    rank: usize,
-    /// Where the weights came from.
-    weight_id: ExprId,
+    x: ExprId,
+    weight: ExprId,
+    bias: Option<Vec<f64>>,
 }
 
-fn is_layer(rewriter: &mut Rewriter, old: ExprId) -> bool {
-    let new = rewriter.mapped(old);
-    match rewriter.builder().expr(new) {
-        Expr::Call(Call { callee: Callee::Op(op), .. }) => Layer::of(*op).is_some(),
-        _ => false,
+struct Folder {
+    rewriter: Rewriter,
+    /// Sums, in the new function, of a layer that takes no bias and a constant, where nothing else
+    /// uses the layer.
+    biased: SecondaryMap<ExprId, bool>,
+}
+
+impl Folder {
+    /// What a call does to the result of a layer, which argument that is, and the other one.
+    fn change(&mut self, op: Op, call: &Call) -> Option<(Change, ExprId, ExprId)> {
+        let change = Change::of(op)?;
+        let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return None };
+        if self.find(lhs).is_some() {
+            return Some((change, lhs, rhs));
+        }
+        (change.commutes() && self.find(rhs).is_some()).then_some((change, rhs, lhs))
     }
-}
 
-fn find_layer(rewriter: &mut Rewriter, new: ExprId) -> Option<Found> {
-    let b = rewriter.builder();
-    let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = b.expr(new).clone() else {
-        return None;
-    };
-    let layer = Layer::of(op)?;
-    let (x, weight_id) = (args.first().copied()??, args.get(1).copied()??);
-    let weight = b.expr(weight_id).as_constant()?.clone();
-    let rank = b.ty(new).as_tensor()?.shape.rank();
-    let bias = args.get(2).copied().flatten();
-    (!weight.is_opaque()).then_some(Found { layer, x, weight, bias, attrs, rank, weight_id })
-}
+    /// The layer that an expression of the old function is by now, with a bias added or not.
+    fn find(&mut self, old: ExprId) -> Option<Found> {
+        let mut new = self.rewriter.mapped(old);
+        let mut added = None;
+        if self.biased[new] {
+            let &[Some(lhs), Some(rhs)] =
+                self.rewriter.builder().expr(new).as_call()?.args.as_slice()
+            else {
+                return None;
+            };
+            new = lhs;
+            added = Some(self.constant(rhs)?.to_f64_vec()?);
+        }
+        let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) =
+            self.rewriter.builder().expr(new).clone()
+        else {
+            return None;
+        };
+        let layer = Layer::of(op, &attrs).ok()??;
+        let (&x, &weight) = (args.first()?.as_ref()?, args.get(1)?.as_ref()?);
+        if !layer.has_rank_of(&self.constant(weight)?) {
+            return None;
+        }
+        let bias = match args.get(2).copied().flatten() {
+            Some(bias) => Some(self.constant(bias)?.to_f64_vec()?),
+            None => added,
+        };
+        Some(Found { layer, attrs, x, weight, bias })
+    }
 
-/// The layer with a change of its result folded in, if there is such a layer.
-fn fold_into_output(
-    rewriter: &mut Rewriter,
-    change: Change,
-    call: &Call,
-    value: ExprId,
-    other: ExprId,
-) -> Result<Option<ExprId>> {
-    let (value, other) = (rewriter.mapped(value), rewriter.mapped(other));
-    let Some(found) = find_layer(rewriter, value) else { return Ok(None) };
-    let Some(operand) = rewriter.builder().expr(other).as_constant().cloned() else {
-        return Ok(None);
-    };
-    let Some(channels) = dim(found.weight.ty(), 0) else { return Ok(None) };
-    let channel_axis = found.rank - 1 - found.layer.spatial;
-    let operand = if change == Change::Bias {
-        let BiasAddAttrs { axis } = call.attrs.parse()?;
-        let runs_along = normalize_axis(axis, found.rank) == Some(channel_axis);
-        runs_along.then(|| operand.to_f64_vec()).flatten()
-    } else {
-        per_channel(&operand, found.rank, channel_axis, channels)
-    };
-    let Some(operand) = operand else { return Ok(None) };
-    let dtype = found.weight.ty().dtype;
-    let bias = match found.bias {
-        None => None,
-        Some(bias) => {
-            match rewriter.builder().expr(bias).as_constant().and_then(Constant::to_f64_vec) {
-                Some(bias) => Some(bias),
-                None => return Ok(None),
+    /// A constant of the new function whose elements are known.
+    fn constant(&mut self, new: ExprId) -> Option<Constant> {
+        self.rewriter.builder().expr(new).as_constant().filter(|c| !c.is_opaque()).cloned()
+    }
+
+    /// The layer with a change of its result folded in, if it can be.
+    fn fold_into_output(
+        &mut self,
+        change: Change,
+        call: &Call,
+        value: ExprId,
+        other: ExprId,
+    ) -> Result<Option<ExprId>> {
+        let Some(Found { layer, attrs, x, weight, bias }) = self.find(value) else {
+            return Ok(None);
+        };
+        let other = self.rewriter.mapped(other);
+        let (Some(weights), Some(other)) = (self.constant(weight), self.constant(other)) else {
+            return Ok(None);
+        };
+        let new = self.rewriter.mapped(value);
+        let rank = self.rewriter.builder().ty(new).as_tensor().map_or(0, |ty| ty.shape.rank());
+        let (Some(outputs), true) = (layer.outputs(&weights), rank > layer.spatial) else {
+            return Ok(None);
+        };
+        let axis = rank - 1 - layer.spatial;
+        let operand = if change == Change::Bias {
+            let BiasAddAttrs { axis: bias_axis } = call.attrs.parse()?;
+            let fits = normalize_axis(bias_axis, rank) == Some(axis);
+            fits.then(|| other.to_f64_vec()).flatten()
+        } else {
+            per_channel(&other, rank, axis, outputs)
+        };
+        let Some(operand) = operand else { return Ok(None) };
+        if bias.is_none() && change == Change::Add && !layer.takes_bias {
+            // Stays as it is, but is known as a layer from here on, whichever way round it is.
+            return self.add_bias(layer, new, &other, &operand, call);
+        }
+        let (weight, bias) = match change {
+            Change::Scale => {
+                let Some(scaled) = layer.scale_outputs(&weights, &operand) else { return Ok(None) };
+                let bias = bias.map(|bias| zip(&bias, &operand, |b, s| b * s));
+                (self.rewriter.builder().constant(scaled), bias)
             }
+            Change::Add | Change::Subtract | Change::Bias => {
+                let sign = if change == Change::Subtract { -1.0 } else { 1.0 };
+                let bias = bias.unwrap_or_else(|| vec![0.0; operand.len()]);
+                (weight, Some(zip(&bias, &operand, |b, t| b + sign * t)))
+            }
+        };
+        let bias = match bias {
+            None => None,
+            Some(bias) => match vector(&bias, weights.ty().dtype) {
+                Some(bias) => Some(self.rewriter.builder().constant(bias)),
+                None => return Ok(None),
+            },
+        };
+        let b = self.rewriter.builder();
+        let mut args = vec![Some(x), Some(weight)];
+        args.extend(bias.filter(|_| layer.takes_bias).map(Some));
+        let mut result = b.call_optional(layer.op, args, attrs)?;
+        if let Some(bias) = bias.filter(|_| !layer.takes_bias) {
+            result = b.call(Op::new(&ADD), &[result, bias], Attrs::new())?;
+            self.biased[result] = true;
         }
-    };
-    let (weight, bias) = match change {
-        Change::Scale => {
-            let weight = scale_weights(&found.weight, &operand, |output, _| output);
-            let Some(weight) = weight else { return Ok(None) };
-            (Some(weight), bias.map(|bias| zip(&bias, &operand, |b, s| b * s)))
-        }
-        Change::Add | Change::Subtract | Change::Bias if !found.layer.bias => return Ok(None),
-        Change::Add | Change::Subtract | Change::Bias => {
-            let sign = if change == Change::Subtract { -1.0 } else { 1.0 };
-            let bias = bias.unwrap_or_else(|| vec![0.0; operand.len()]);
-            (None, Some(zip(&bias, &operand, |b, t| b + sign * t)))
-        }
-    };
-    let weight = weight.map_or(found.weight_id, |weight| rewriter.builder().constant(weight));
-    let mut args = vec![Some(found.x), Some(weight)];
-    if let Some(bias) = bias {
-        let Some(bias) = vector(&bias, dtype) else { return Ok(None) };
-        args.push(Some(rewriter.builder().constant(bias)));
+        Ok(Some(result))
     }
-    let call = rewriter.builder().call_optional(found.layer.op, args, found.attrs)?;
-    Ok(Some(call))
-}
 
-/// The layer with a factor of its input folded in, if its input is a product of one.
-fn fold_into_input(rewriter: &mut Rewriter, layer: Layer, call: &Call) -> Result<Option<ExprId>> {
-    let args = rewriter.args(call);
-    let &[Some(product), Some(weight_id), ..] = args.as_slice() else { return Ok(None) };
-    let b = rewriter.builder();
-    let Expr::Call(Call { callee: Callee::Op(op), args: factors, attrs: _ }) = b.expr(product)
-    else {
-        return Ok(None);
-    };
-    let &[Some(lhs), Some(rhs)] = factors.as_slice() else { return Ok(None) };
-    if !op.is(&MULTIPLY) {
-        return Ok(None);
+    /// Notes the sum of a layer and its bias; replaced only if the layer is not its first operand
+    /// or the bias is no vector.
+    fn add_bias(
+        &mut self,
+        layer: Layer,
+        sum_of: ExprId,
+        given: &Constant,
+        bias: &[f64],
+        call: &Call,
+    ) -> Result<Option<ExprId>> {
+        debug_assert!(!layer.takes_bias);
+        let first = call.args[0].map(|first| self.rewriter.mapped(first));
+        if first == Some(sum_of) && given.ty().shape.rank() == 1 {
+            let copy = self.rewriter.copy()?;
+            self.biased[copy] = true;
+            return Ok(None);
+        }
+        let Some(bias) = vector(bias, given.ty().dtype) else { return Ok(None) };
+        let b = self.rewriter.builder();
+        let bias = b.constant(bias);
+        let sum = b.call(Op::new(&ADD), &[sum_of, bias], Attrs::new())?;
+        self.biased[sum] = true;
+        Ok(Some(sum))
     }
-    let constant = |id: ExprId| b.expr(id).as_constant().filter(|c| !c.is_opaque()).cloned();
-    let (x, scale) = match (constant(lhs), constant(rhs)) {
-        (None, Some(scale)) => (lhs, scale),
-        (Some(scale), None) => (rhs, scale),
-        _ => return Ok(None),
-    };
-    let Some(weight) = constant(weight_id) else { return Ok(None) };
-    let (Some(ty), Some(outputs), Some(per_group)) =
-        (b.ty(x).as_tensor().cloned(), dim(weight.ty(), 0), dim(weight.ty(), 1))
-    else {
-        return Ok(None);
-    };
-    let (rank, groups) = (ty.shape.rank(), layer.groups(&call.attrs)?);
-    // The product may be larger than what it is a product of.
-    if b.ty(product) != b.ty(x) || rank < layer.spatial + 1 || groups < 1 {
-        return Ok(None);
+
+    /// The layer with a factor of its input folded in, if its input is a product of one.
+    fn fold_into_input(&mut self, layer: Layer, call: &Call) -> Result<Option<ExprId>> {
+        let mut args = self.rewriter.args(call);
+        let &[Some(product), Some(weight), ..] = args.as_slice() else { return Ok(None) };
+        let Expr::Call(Call { callee: Callee::Op(op), args: factors, attrs: _ }) =
+            self.rewriter.builder().expr(product)
+        else {
+            return Ok(None);
+        };
+        let &[Some(lhs), Some(rhs)] = factors.as_slice() else { return Ok(None) };
+        if !op.is(&MULTIPLY) {
+            return Ok(None);
+        }
+        let (x, scale) = match (self.constant(lhs), self.constant(rhs)) {
+            (None, Some(scale)) => (lhs, scale),
+            (Some(scale), None) => (rhs, scale),
+            _ => return Ok(None),
+        };
+        let Some(weights) = self.constant(weight).filter(|w| layer.has_rank_of(w)) else {
+            return Ok(None);
+        };
+        let b = self.rewriter.builder();
+        // The product may be larger than what it is a product of.
+        let Some(ty) = b.ty(x).as_tensor().filter(|_| b.ty(x) == b.ty(product)) else {
+            return Ok(None);
+        };
+        let rank = ty.shape.rank();
+        let inputs = weights.ty().shape.get(1 - layer.output_axis).and_then(|dim| dim.as_const());
+        let channels = inputs.and_then(|inputs| inputs.checked_mul(layer.groups));
+        let (Some(channels), true) = (channels, rank > layer.spatial) else { return Ok(None) };
+        let Some(scale) = per_channel(&scale, rank, rank - 1 - layer.spatial, channels) else {
+            return Ok(None);
+        };
+        let Some(scaled) = layer.scale_inputs(&weights, &scale) else { return Ok(None) };
+        args[0] = Some(x);
+        args[1] = Some(self.rewriter.builder().constant(scaled));
+        Ok(Some(self.rewriter.builder().call_optional(layer.op, args, call.attrs.clone())?))
     }
-    let axis = rank - 1 - layer.spatial;
-    let Some(scale) = per_channel(&scale, rank, axis, per_group * groups) else {
-        return Ok(None);
-    };
-    let outputs_of_group = (outputs / groups).max(1) as usize;
-    let channel =
-        |output: usize, input: usize| output / outputs_of_group * per_group as usize + input;
-    let Some(weight) = scale_weights(&weight, &scale, channel) else { return Ok(None) };
-    let mut args = args;
-    args[0] = Some(x);
-    args[1] = Some(rewriter.builder().constant(weight));
-    Ok(Some(rewriter.builder().call_optional(layer.op, args, call.attrs.clone())?))
 }
 
 fn zip(a: &[f64], b: &[f64], f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()
-}
-
-fn dim(ty: &TensorType, axis: usize) -> Option<i64> {
-    ty.shape.get(axis)?.as_const()
 }
 
 #[cfg(test)]
@@ -314,17 +402,48 @@ mod tests {
     }
 
     #[test]
-    fn case_5_dense_layers_are_scaled_and_have_no_bias() {
+    fn case_5_dense_layers_and_products_keep_their_bias_outside() {
+        for transposed in [None, Some(false), Some(true)] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2, 3]);
+            let dims = if transposed == Some(false) { [3, 4] } else { [4, 3] };
+            let w = net.tensor(&dims, 0.5);
+            let a = net.tensor(&[3], 1.0);
+            let (s, t) = (net.tensor(&[4], 2.0), net.tensor(&[1, 4], 1.0));
+            let x = net.op("multiply", &[x, a]);
+            let y = match transposed {
+                None => net.op("nn.dense", &[x, w]),
+                Some(transpose_b) => {
+                    let attrs = MatmulAttrs { transpose_a: false, transpose_b };
+                    net.op_with("nn.matmul", &[x, w], &attrs)
+                }
+            };
+            let y = net.op("add", &[t, y]);
+            let y = net.op("multiply", &[y, s]);
+            let y = net.op("subtract", &[y, t]);
+            let function = after(&FoldScaleAxis, net.finish(y));
+            let op = if transposed.is_none() { "nn.dense" } else { "nn.matmul" };
+            assert_eq!(show(&function), format!("add({op}(x, c({}, {})), c(4))", dims[0], dims[1]));
+            let constants: Vec<Vec<f64>> = function
+                .iter()
+                .filter_map(|(_, data)| data.expr.as_constant()?.to_f64_vec())
+                .collect();
+            // Input 1, output 2.
+            let at = if transposed == Some(false) { 4 + 2 } else { 2 * 3 + 1 };
+            assert_eq!(constants[0][at], (0.5 + at as f64 / 4.0) * 1.25 * 2.5);
+            assert_eq!(constants[1][2], 1.5 * 2.5 - 1.5);
+        }
+    }
+
+    #[test]
+    fn a_layer_with_its_bias_is_left_as_it_is() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
-        let w = net.tensor(&[4, 3], 0.5);
-        let (a, s, t) = (net.tensor(&[3], 1.0), net.tensor(&[4], 1.0), net.tensor(&[4], 1.0));
-        let x = net.op("multiply", &[x, a]);
+        let (w, b) = (net.tensor(&[4, 3], 0.5), net.tensor(&[4], 1.0));
         let y = net.op("nn.dense", &[x, w]);
-        let y = net.op("multiply", &[y, s]);
-        let y = net.op("add", &[y, t]);
-        let function = after(&FoldScaleAxis, net.finish(y));
-        assert_eq!(show(&function), "add(nn.dense(x, c(4, 3)), c(4))");
+        let y = net.op("add", &[y, b]);
+        let function = net.finish(y);
+        assert!(after(&FoldScaleAxis, function.clone()).same(&function));
     }
 
     #[test]

@@ -441,7 +441,7 @@ mod tests {
         let CompileError::Failed { file: name, command, stderr } = error else {
             panic!("{error}");
         };
-        assert_eq!(name, "bad");
+        assert_eq!(name, "bad.c");
         assert!(command.contains("-ffp-contract=off") && stderr.contains("error"), "{stderr}");
 
         let error = compile_c(&[file("../x", "")], &target, 1).unwrap_err();

@@ -404,8 +404,13 @@ impl Machine<'_, '_> {
         if params != args.len() {
             return Err(format!("{global} takes {params} arguments, but {} are given", args.len()));
         }
-        let symbols = Symbols::of_arguments(&plan.function, &args)
-            .map_err(|message| format!("{global}: {message}"))?;
+        let symbols = Symbols::of_arguments(&plan.function, &args).map_err(|message| match self
+            .frames
+            .is_empty()
+        {
+            true => message,
+            false => format!("in a call of {global}: {message}"),
+        })?;
         let (body, len) = (plan.function.body(), plan.function.len());
         let index = self.activate(plan, 0, len, symbols)?;
         self.enter(index, body, Return::Call, args)

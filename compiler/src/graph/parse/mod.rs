@@ -25,7 +25,7 @@ use parser::{Parser, Result};
 
 use super::{Function, Sidecar};
 use crate::arith::Facts;
-use crate::ir::{Definition, ExternFunction, FuncType, GlobalVar, IRModule};
+use crate::ir::{Constant, Definition, ExternFunction, FuncType, GlobalVar, IRModule};
 
 /// The module of a text. Constants that are named by their digest are opaque.
 ///
@@ -73,6 +73,25 @@ fn anonymous(parser: &mut Parser<'_>) -> Result<Option<Function>> {
         return Err(parser.unexpected("the end"));
     }
     Ok(function)
+}
+
+/// The constants of a text such as `const([1, 2], float32), splat(0, Tensor[(3), int64])`.
+///
+/// # Errors
+///
+/// As [`parse_module`].
+pub fn parse_constants(text: &str) -> std::result::Result<Vec<Constant>, ParseErrors> {
+    let mut parser = Parser::new(text, None);
+    let mut constants = Vec::new();
+    while !parser.at_token(&Token::End) {
+        let Ok(constant) = parser.constant() else { return Err(ParseErrors(parser.errors)) };
+        constants.push(constant);
+        if !parser.eat(",") && !parser.at_token(&Token::End) {
+            parser.unexpected("`,` or the end");
+            return Err(ParseErrors(parser.errors));
+        }
+    }
+    Ok(constants)
 }
 
 /// A definition whose body is not read yet.

@@ -11,7 +11,7 @@ use cranelift_entity::SecondaryMap;
 use super::sidecar::Sidecar;
 use super::{ExprId, Function};
 use crate::ir::text::{Name, is_dotted_identifier};
-use crate::ir::{Attrs, Definition, ExternFunction, GlobalVar, IRModule};
+use crate::ir::{Attrs, Constant, Definition, ExternFunction, GlobalVar, IRModule};
 
 /// Elements up to which a constant prints with its values; a larger one prints by its digest.
 ///
@@ -59,6 +59,13 @@ pub fn print_function(
 ) -> String {
     let mut out = String::new();
     body::write_function(&mut out, function, global, options, &mut None);
+    out
+}
+
+/// The text of a constant, with its elements if it has no more than `inline_elements` of them.
+pub fn print_constant(constant: &Constant, inline_elements: u64) -> String {
+    let mut out = String::new();
+    constant::write_constant(&mut out, constant, inline_elements);
     out
 }
 

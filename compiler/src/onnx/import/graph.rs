@@ -235,7 +235,7 @@ impl<'a> GraphImporter<'a> {
         let unsupported = || {
             NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
         };
-        if domain != "" {
+        if !domain.is_empty() {
             return Err(unsupported());
         }
         let op = ops::find(proto.op_type()).ok_or_else(unsupported)?;
@@ -394,12 +394,13 @@ fn check_arity(node: &Node<'_, '_>, op: &OpImport) -> Result<(), NodeError> {
     let (least, most) = op.inputs;
     if count < least || count > most {
         let expected = match (least, most) {
-            (least, most) if least == most => format!("{least}"),
-            (least, usize::MAX) => format!("at least {least}"),
-            (least, most) => format!("{least} to {most}"),
+            (1, 1) => "1 input".to_owned(),
+            (least, most) if least == most => format!("{least} inputs"),
+            (least, usize::MAX) => format!("at least {least} inputs"),
+            (least, most) => format!("{least} to {most} inputs"),
         };
         return Err(NodeError::new(format!(
-            "{} takes {expected} inputs, but the node has {count}",
+            "{} takes {expected}, but the node has {count}",
             op.name
         )));
     }

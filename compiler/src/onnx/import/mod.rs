@@ -236,3 +236,6 @@ fn source_line(node: &NodeProto) -> Option<String> {
         rest.trim_start_matches(", line ").chars().take_while(char::is_ascii_digit).collect();
     Some(format!("{file}:{line}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -225,21 +225,6 @@ fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_sorted_for_the_search() {
-        assert!(TABLE.windows(2).all(|pair| pair[0].name < pair[1].name));
-        assert!(TABLE.iter().all(|op| op.since.windows(2).all(|pair| pair[0] < pair[1])));
-    }
-
-    #[test]
-    fn the_version_in_effect_is_the_newest_that_is_not_newer() {
-        let gelu = find("Gelu").unwrap();
-        assert_eq!(gelu.version(19), None);
-        assert_eq!(gelu.version(25), Some(20));
-        assert_eq!(find("Softmax").unwrap().version(12), Some(11));
-        assert!(find("NoSuchOperator").is_none());
-    }
-}
+mod tests;
+#[cfg(test)]
+mod tests_shapes;

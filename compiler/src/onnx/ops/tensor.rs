@@ -52,6 +52,9 @@ pub(super) fn reshape(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         }
     }
     if let Some(index) = inferred {
+        if allow_zero && dims.iter().any(|dim| dim.as_const() == Some(0)) {
+            return Err(NodeError::new("a shape with an extent of 0 cannot have a -1"));
+        }
         dims.remove(index);
         let rest = rest_of(&from, &dims)?;
         dims.insert(index, rest);
@@ -66,11 +69,10 @@ fn rest_of(from: &Shape, dims: &[Dim]) -> Result<Dim, NodeError> {
     let mut taken = Dim::from(1i64);
     for dim in dims {
         match have.iter().position(|extent| extent == dim) {
-            // Zero does not cancel: nothing times any extent is nothing.
-            Some(at) if dim.as_const() != Some(0) => {
+            Some(at) => {
                 have.remove(at);
             }
-            Some(_) | None => taken = taken * dim,
+            None => taken *= dim,
         }
     }
     let total: Dim = have.iter().product();

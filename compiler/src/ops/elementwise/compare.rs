@@ -3,12 +3,13 @@
 
 use super::X;
 use super::binary::{LHS_RHS, zip_broadcast};
+use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::ir::{Attrs, DType, Dim, Type};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
-use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 
 fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
@@ -41,8 +42,20 @@ fn eval(
     cx.result(Elements::Int(values))
 }
 
+/// The comparison of small integer tensors, where the facts decide it for every element.
+fn shape_value(
+    cx: &InferCx<'_>,
+    compare: fn(&Facts, &Dim, &Dim) -> Option<bool>,
+) -> Option<Vec<Dim>> {
+    values::broadcast(cx, [0, 1], |[a, b]| Some(i64::from(compare(cx.facts, a, b)?).into()))
+}
+
 macro_rules! comparisons {
-    ($($(#[$doc:meta])* $op:ident = $name:literal, $summary:literal, $dtypes:ident, $operator:tt;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $op:ident = $name:literal, $summary:literal, $dtypes:ident, $operator:tt
+        $(, dims: $dims:expr)?;
+    )*) => {$(
         $(#[$doc])*
         pub static $op: OpDef = OpDef::new(
             $name,
@@ -51,23 +64,30 @@ macro_rules! comparisons {
             |cx| infer(cx, DTypes::$dtypes),
             |attrs, args| eval(&$op, attrs, args, |a, b| a $operator b, |a, b| a $operator b),
         )
-        .pattern(OpPattern::Broadcast);
+        .pattern(OpPattern::Broadcast)
+        $(.shape_value(|cx| shape_value(cx, $dims)))?;
     )*};
 }
 
 comparisons! {
     /// `lhs == rhs`, also of booleans.
-    EQUAL = "equal", "whether both are equal", NumericOrBool, ==;
+    EQUAL = "equal", "whether both are equal", NumericOrBool, ==,
+        dims: Facts::prove_eq;
     /// `lhs > rhs`.
-    GREATER = "greater", "whether the first is greater", Numeric, >;
+    GREATER = "greater", "whether the first is greater", Numeric, >,
+        dims: |facts, a, b| facts.prove_lt(b, a);
     /// `lhs >= rhs`.
-    GREATER_EQUAL = "greater_equal", "whether the first is not smaller", Numeric, >=;
+    GREATER_EQUAL = "greater_equal", "whether the first is not smaller", Numeric, >=,
+        dims: |facts, a, b| facts.prove_le(b, a);
     /// `lhs < rhs`.
-    LESS = "less", "whether the first is smaller", Numeric, <;
+    LESS = "less", "whether the first is smaller", Numeric, <,
+        dims: Facts::prove_lt;
     /// `lhs <= rhs`.
-    LESS_EQUAL = "less_equal", "whether the first is not greater", Numeric, <=;
+    LESS_EQUAL = "less_equal", "whether the first is not greater", Numeric, <=,
+        dims: Facts::prove_le;
     /// `lhs != rhs`, also of booleans.
-    NOT_EQUAL = "not_equal", "whether the two differ", NumericOrBool, !=;
+    NOT_EQUAL = "not_equal", "whether the two differ", NumericOrBool, !=,
+        dims: |facts, a, b| facts.prove_eq(a, b).map(|equal| !equal);
 }
 
 macro_rules! classifications {

@@ -2,10 +2,10 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::{Attrs, Dim, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
-use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// `x` where the condition is true, else `y`; all three broadcast.
 pub static WHERE: OpDef = OpDef::new(
@@ -15,7 +15,8 @@ pub static WHERE: OpDef = OpDef::new(
     infer,
     eval,
 )
-.pattern(OpPattern::Broadcast);
+.pattern(OpPattern::Broadcast)
+.shape_value(shape_value);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
@@ -24,6 +25,17 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.same_dtype(1, 2)?;
     let chosen = cx.broadcast(&x.shape, &y.shape)?;
     cx.result(cx.broadcast(&condition.shape, &chosen)?, x.dtype)
+}
+
+/// Where it is known which is chosen, and what that is.
+fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
+    let (_, ty) = values::value(cx, 1)?;
+    let choose = |[condition, x, y]: [&Dim; 3]| match condition.as_const() {
+        Some(0) => Some(y.clone()),
+        Some(_) => Some(x.clone()),
+        None => None,
+    };
+    values::checked(values::broadcast(cx, [0, 1, 2], choose)?, ty.dtype)
 }
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {

@@ -115,7 +115,7 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         }
         let sources: Vec<Option<usize>> = (0..extent)
             .map(|index| {
-                let index = index as i64 - attrs.pad_width[axis][0];
+                let index = (index as i64).saturating_sub(attrs.pad_width[axis][0]);
                 let source = attrs.mode.source(index, x.shape()[axis] as i64)?;
                 usize::try_from(source).ok().map(|source| source * strides[axis] as usize)
             })

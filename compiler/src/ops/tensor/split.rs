@@ -58,7 +58,8 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         .shapes()
         .map(|shape| {
             let piece = pick(x.elements(), offsets(shape, &strides, start));
-            start += shape[axis] * strides[axis] as usize;
+            // Of a tensor without elements any product of extents may leave the range.
+            start = shape[axis].wrapping_mul(strides[axis] as usize).wrapping_add(start);
             piece
         })
         .collect();

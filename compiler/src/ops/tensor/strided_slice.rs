@@ -43,14 +43,16 @@ impl Range {
 
     /// The index of the first element and the number of elements, for an extent that is a number.
     fn resolve(self, extent: i64) -> (i64, i64) {
+        // A declared type may be anything; the result's extents are checked.
+        let extent = extent.max(0);
         let from_end = |bound: i64| if bound < 0 { bound.saturating_add(extent) } else { bound };
         let (begin, end) = (from_end(self.begin), from_end(self.end));
         if self.stride > 0 {
             let (begin, end) = (begin.clamp(0, extent), end.clamp(0, extent));
             (begin, (end - begin).max(0).unsigned_abs().div_ceil(self.stride.unsigned_abs()) as i64)
         } else {
-            let (begin, end) = (begin.min(extent - 1).max(0), end.clamp(-1, extent - 1));
-            let begin = begin.min(extent - 1);
+            let last = extent - 1;
+            let (begin, end) = (begin.max(0).min(last), end.clamp(-1, last));
             (begin, (begin - end).max(0).unsigned_abs().div_ceil(self.stride.unsigned_abs()) as i64)
         }
     }
@@ -83,7 +85,7 @@ impl Range {
             let begin = match self.begin {
                 -1 | TO_THE_END.. => last.clone(),
                 0.. => last.minimum(&Dim::from(self.begin)),
-                _ => (extent + self.begin).maximum(&zero),
+                _ => (extent + self.begin).maximum(&zero).minimum(&last),
             };
             let end = match self.end {
                 // As far below the end as no extent reaches: down to the first element.
@@ -155,7 +157,8 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
     for (axis, range) in ranges(&attrs, x.shape().len(), &axes).into_iter().enumerate() {
         let (begin, len) = range.resolve(x.shape()[axis] as i64);
         if len > 0 {
-            start += begin as usize * strides[axis] as usize;
+            // Of a tensor without elements any product of extents may leave the range.
+            start = (begin as usize).wrapping_mul(strides[axis] as usize).wrapping_add(start);
         }
         strides[axis] = strides[axis].wrapping_mul(range.stride as isize);
     }

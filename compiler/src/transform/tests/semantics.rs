@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::support::{Net, Value, evaluate};
+use super::support::{Net, tensors, verifying};
 use crate::graph::ExprId;
-use crate::graph::interp::Tensor;
+use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, IRModule};
 use crate::ops::nn::{BatchNormAttrs, BiasAddAttrs, Conv2dAttrs, DropoutAttrs, MaxPool2dAttrs};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, TransposeAttrs};
-use crate::pass::{Pass, PassContext, PassRef};
+use crate::pass::{Pass, PassRef};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use crate::transform::{
     DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
@@ -152,13 +152,13 @@ fn graph(steps: &[Step]) -> IRModule {
 fn inputs() -> Vec<Value> {
     let tensor = |shift: f64| {
         let values = (0..CHANNELS * 9).map(|i| (i as f64 * 0.37 + shift).sin()).collect();
-        Value::Tensor(Tensor::from_floats(DType::F32, &[1, 4, 3, 3], values).unwrap())
+        Value::from(Tensor::from_floats(DType::F32, &[1, 4, 3, 3], values).unwrap())
     };
     vec![tensor(0.0), tensor(1.0)]
 }
 
 fn assert_close(before: &Value, after: &Value) -> Result<(), TestCaseError> {
-    let (before, after) = (before.tensors(), after.tensors());
+    let (before, after) = (tensors(before), tensors(after));
     prop_assert_eq!(before.len(), after.len());
     for (before, after) in before.into_iter().zip(after) {
         prop_assert_eq!(before.shape(), after.shape());
@@ -189,24 +189,24 @@ proptest! {
     #[test]
     fn each_pass_keeps_the_value(steps in proptest::collection::vec(step(), 1..14)) {
         let module = graph(&steps);
-        let expected = evaluate(&module, &inputs());
-        let cx = PassContext::default();
+        let expected = evaluate(&module, "main", &inputs()).unwrap();
+        let cx = verifying().build().unwrap();
         for pass in passes() {
             let after = pass.run(module.clone(), &cx).unwrap();
-            assert_close(&expected, &evaluate(&after, &inputs()))?;
+            assert_close(&expected, &evaluate(&after, "main", &inputs()).unwrap())?;
         }
     }
 
     #[test]
     fn the_pipeline_keeps_the_value_at_every_level(steps in proptest::collection::vec(step(), 1..14), level in 0u8..=4) {
         let module = graph(&steps);
-        let expected = evaluate(&module, &inputs());
-        let cx = PassContext::builder().opt_level(level).build().unwrap();
+        let expected = evaluate(&module, "main", &inputs()).unwrap();
+        let cx = verifying().opt_level(level).build().unwrap();
         let after = pipeline(&PipelineExtensions::new()).unwrap().run(module, &cx).unwrap();
-        assert_close(&expected, &evaluate(&after, &inputs()))?;
+        assert_close(&expected, &evaluate(&after, "main", &inputs()).unwrap())?;
         // P8: a second run changes nothing that can be seen.
         let again = pipeline(&PipelineExtensions::new()).unwrap().run(after.clone(), &cx).unwrap();
         prop_assert_eq!(again.len(), after.len());
-        assert_close(&expected, &evaluate(&again, &inputs()))?;
+        assert_close(&expected, &evaluate(&again, "main", &inputs()).unwrap())?;
     }
 }

@@ -1,14 +1,12 @@
 //! Small graphs, their text on one line, and their values.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 
-use crate::graph::interp::Tensor;
-use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder, ScopeId};
+use crate::graph::interp::{Tensor, Value};
+use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder};
 use crate::ir::{Attrs, Constant, DType, IRModule, Type};
 use crate::ops::Op;
-use crate::pass::{Pass, PassBody, PassContext};
+use crate::pass::{Pass, PassBody, PassContext, PassContextBuilder};
 
 /// A function under construction, with short names.
 #[derive(Default)]
@@ -52,7 +50,7 @@ impl Net {
 
 /// The function after a pass, which is run in a module of its own.
 pub(crate) fn after(pass: &impl PassBody, function: Function) -> Function {
-    after_in(pass, function, &PassContext::default())
+    after_in(pass, function, &verifying().build().unwrap())
 }
 
 pub(crate) fn after_in(pass: &impl PassBody, function: Function, cx: &PassContext) -> Function {
@@ -107,94 +105,16 @@ pub(crate) fn count(function: &Function, op: &str) -> usize {
         .count()
 }
 
-/// A value of a program.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Value {
-    Tensor(Tensor),
-    Tuple(Vec<Value>),
-    None,
-}
-
-impl Value {
-    pub(crate) fn tensors(&self) -> Vec<&Tensor> {
-        match self {
-            Value::Tensor(tensor) => vec![tensor],
-            Value::Tuple(fields) => fields.iter().flat_map(Value::tensors).collect(),
-            Value::None => Vec::new(),
-        }
+/// A value as its tensors, tuples flattened.
+pub(crate) fn tensors(value: &Value) -> Vec<&Tensor> {
+    match value {
+        Value::Tensor(tensor) => vec![tensor],
+        Value::Tuple(fields) => fields.iter().flat_map(tensors).collect(),
+        other => panic!("{other:?} is no tensor"),
     }
 }
 
-/// The value of `main` on these arguments, by the operators' reference definitions.
-pub(crate) fn evaluate(module: &IRModule, args: &[Value]) -> Value {
-    let main = module.function("main").unwrap();
-    scope_value(module, main, main.body(), args, &BTreeMap::new())
-}
-
-fn scope_value(
-    module: &IRModule,
-    function: &Function,
-    scope: ScopeId,
-    args: &[Value],
-    around: &BTreeMap<ExprId, Value>,
-) -> Value {
-    let mut values = around.clone();
-    for (&param, arg) in function.scope(scope).params.iter().zip(args) {
-        values.insert(param, arg.clone());
-    }
-    let live = function.live();
-    for (id, data) in function.iter().filter(|(id, data)| live[*id] && data.scope == scope) {
-        let value = match &data.expr {
-            Expr::Var(_) | Expr::GlobalVar(_) | Expr::Func(_) => continue,
-            Expr::Constant(constant) => Value::Tensor(Tensor::from_constant(constant).unwrap()),
-            Expr::Tuple(fields) => Value::Tuple(fields.iter().map(|f| values[f].clone()).collect()),
-            Expr::TupleGet { tuple, index } => match &values[tuple] {
-                Value::Tuple(fields) => fields[*index as usize].clone(),
-                other => panic!("{other:?} has no fields"),
-            },
-            Expr::Call(call) => {
-                let args: Vec<Value> = call
-                    .args
-                    .iter()
-                    .map(|a| a.map_or(Value::None, |a| values[&a].clone()))
-                    .collect();
-                match &call.callee {
-                    Callee::Op(op) => {
-                        let tensors: Vec<Option<&Tensor>> = args
-                            .iter()
-                            .map(|arg| if let Value::Tensor(t) = arg { Some(t) } else { None })
-                            .collect();
-                        let mut results: Vec<Value> = (op.eval)(&call.attrs, &tensors)
-                            .unwrap()
-                            .into_iter()
-                            .map(Value::Tensor)
-                            .collect();
-                        match &data.ty {
-                            Type::Tuple(_) => Value::Tuple(results),
-                            _ => results.remove(0),
-                        }
-                    }
-                    Callee::Expr(callee) => match function.expr(*callee) {
-                        Expr::GlobalVar(global) => {
-                            let callee = module.get(global).unwrap().as_graph().unwrap();
-                            scope_value(module, callee, callee.body(), &args, &BTreeMap::new())
-                        }
-                        Expr::Func(closure) => {
-                            scope_value(module, function, closure.scope, &args, &values)
-                        }
-                        other => panic!("{other:?} is not called in tests"),
-                    },
-                }
-            }
-            Expr::If(choice) => {
-                let Value::Tensor(cond) = &values[&choice.cond] else { panic!("a boolean") };
-                let yes = cond.ints().unwrap()[0] != 0;
-                let scope = if yes { choice.then_scope } else { choice.else_scope };
-                scope_value(module, function, scope, &[], &values)
-            }
-            Expr::While(_) => panic!("loops are not evaluated in tests"),
-        };
-        values.insert(id, value);
-    }
-    values[&function.scope(scope).result].clone()
+/// A context that verifies after each pass.
+pub(crate) fn verifying() -> PassContextBuilder {
+    PassContext::builder().verify_each(true)
 }

@@ -1,0 +1,387 @@
+//! The text form of loop functions.
+//!
+//! ```text
+//! prim_func @scale(x: input float32[4, 16], y: output float32[4, 16], n: dim) {
+//!   for i in parallel(n) {
+//!     for j in vectorized(16) {
+//!       y[i, j] = x[i, j] * 2.0
+//!     }
+//!   }
+//! }
+//! ```
+//!
+//! A loop is `kind(extent)` or `kind(first, extent)`. A number is an `int64`, a number with a point
+//! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
+//! `allocate` without braces is the rest of the block.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::verify::by_statement;
+use super::{
+    BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId,
+    VerifyError,
+};
+use crate::ir::DType;
+
+/// Words that cannot be names.
+const KEYWORDS: &[&str] = &[
+    "allocate",
+    "block",
+    "bool",
+    "broadcast",
+    "cast",
+    "const",
+    "dim",
+    "else",
+    "false",
+    "fma",
+    "for",
+    "if",
+    "in",
+    "input",
+    "let",
+    "local",
+    "neg",
+    "not",
+    "output",
+    "prefetch",
+    "prim_func",
+    "ramp",
+    "read",
+    "reduce",
+    "register",
+    "reinterpret",
+    "select",
+    "shuffle",
+    "true",
+    "write",
+];
+
+/// How tightly operators bind: the parser's table as well.
+pub(super) fn precedence(symbol: &str) -> Option<u8> {
+    Some(match symbol {
+        "|" => 1,
+        "^" => 2,
+        "&" => 3,
+        "==" | "!=" | "<" | "<=" | ">" | ">=" => 4,
+        "<<" | ">>" => 5,
+        "+" | "-" => 6,
+        "*" | "/" | "%" => 7,
+        _ => return None,
+    })
+}
+
+impl fmt::Display for PrimFunc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&print_with_errors(self, &[]))
+    }
+}
+
+/// The text of a function with each violation below the guilty statement.
+pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
+    let mut printer = Printer {
+        func,
+        vars: BTreeMap::new(),
+        buffers: BTreeMap::new(),
+        used: BTreeSet::new(),
+        out: String::new(),
+        indent: 1,
+        errors: by_statement(errors),
+        statement: 0,
+    };
+    printer.function();
+    printer.out
+}
+
+struct Printer<'a> {
+    func: &'a PrimFuncData,
+    vars: BTreeMap<VarId, String>,
+    buffers: BTreeMap<BufferId, String>,
+    used: BTreeSet<String>,
+    out: String,
+    indent: usize,
+    errors: BTreeMap<Option<usize>, Vec<&'a str>>,
+    statement: usize,
+}
+
+impl Printer<'_> {
+    /// A name that was not used yet and that the parser reads as one.
+    fn unique(&mut self, wanted: &str) -> String {
+        let word = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+        let mut base: String = wanted.chars().map(word).collect();
+        if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
+            base.insert(0, '_');
+        }
+        let is_type = base.parse::<DType>().is_ok();
+        let is_function = super::Intrinsic::ALL.iter().any(|row| row.1 == base)
+            || super::BinaryOp::ALL.iter().any(|row| row.1 == base)
+            || super::ForKind::ALL.iter().any(|row| row.1 == base);
+        let mut name = base.clone();
+        if is_type || is_function || KEYWORDS.contains(&base.as_str()) {
+            name.push('_');
+        }
+        let mut number = 0;
+        while self.used.contains(&name) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        self.used.insert(name.clone());
+        name
+    }
+
+    fn bind(&mut self, var: VarId) -> String {
+        let wanted = self.func.vars.get(var).map_or("undeclared", |decl| &decl.name);
+        let name = self.unique(wanted);
+        self.vars.insert(var, name.clone());
+        name
+    }
+
+    fn declare(&mut self, id: BufferId) -> (String, String) {
+        let Some(buffer) = self.func.buffers.get(id) else {
+            return (self.unique("undeclared"), "bool[]".to_owned());
+        };
+        let name = self.unique(&buffer.name);
+        self.buffers.insert(id, name.clone());
+        (name, format!("{}{}", buffer.dtype, buffer.spec))
+    }
+
+    fn function(&mut self) {
+        let func = self.func;
+        let mut params = Vec::new();
+        for param in &func.params {
+            let (name, ty) = self.declare(param.buffer);
+            let kind = match param.kind {
+                ParamKind::Input => "input",
+                ParamKind::Constant => "const",
+                ParamKind::Output => "output",
+            };
+            params.push(format!("{name}: {kind} {ty}"));
+        }
+        for &dim in &func.dims {
+            let name = self.bind(dim);
+            params.push(format!("{name}: dim"));
+        }
+        let word = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '_' };
+        let name: String = func.name.chars().map(word).collect();
+        self.out.push_str(&format!("prim_func @{name}({})", params.join(", ")));
+        for (output, input) in &func.inplace {
+            self.out.push_str(&format!(" inplace({output}, {input})"));
+        }
+        self.out.push_str(" {\n");
+        self.report(None);
+        for line in &func.origin {
+            self.line(&format!("origin {}", quote(line)));
+        }
+        for (key, value) in &func.attrs {
+            self.line(&format!("attr {} = {}", quote(key), quote(value)));
+        }
+        self.stmt(&func.body, true);
+        self.out.push_str("}\n");
+    }
+
+    fn line(&mut self, text: &str) {
+        self.out.push_str(&"  ".repeat(self.indent));
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    fn report(&mut self, statement: Option<usize>) {
+        for message in self.errors.remove(&statement).unwrap_or_default() {
+            self.line(&format!("; error: {}", message.replace('\n', " ")));
+        }
+    }
+
+    /// A line that begins a statement, with the violations found in it.
+    fn begin(&mut self, text: &str) {
+        self.line(text);
+        self.report(Some(self.statement));
+        self.statement += 1;
+    }
+
+    fn scope(&mut self, body: &Stmt) {
+        self.indent += 1;
+        self.stmt(body, true);
+        self.indent -= 1;
+    }
+
+    /// Prints a statement; `is_last` says that its block ends with it.
+    fn stmt(&mut self, stmt: &Stmt, is_last: bool) {
+        match stmt {
+            Stmt::Seq(stmts) => {
+                for (position, stmt) in stmts.iter().enumerate() {
+                    self.stmt(stmt, is_last && position + 1 == stmts.len());
+                }
+            }
+            Stmt::Block { name, body } => {
+                self.begin(&format!("block {} {{", quote(name)));
+                self.scope(body);
+                self.line("}");
+            }
+            Stmt::For { var, min, extent, kind, annotations, body } => {
+                let range = match min.as_int() {
+                    Some(0) => self.expr(extent, 0),
+                    _ => format!("{}, {}", self.expr(min, 0), self.expr(extent, 0)),
+                };
+                let name = self.bind(*var);
+                let mut text = format!("for {name} in {}({range})", kind.name());
+                if !annotations.is_empty() {
+                    let notes: Vec<_> = annotations
+                        .iter()
+                        .map(|(key, value)| format!("{} = {}", quote(key), quote(value)))
+                        .collect();
+                    text.push_str(&format!(" [{}]", notes.join(", ")));
+                }
+                self.begin(&format!("{text} {{"));
+                self.scope(body);
+                self.line("}");
+            }
+            Stmt::Store { buffer, indices, value } => {
+                let place = self.access(*buffer, indices);
+                let value = self.expr(value, 0);
+                self.begin(&format!("{place} = {value}"));
+            }
+            Stmt::Let { var, value, body } => {
+                let value = self.expr(value, 0);
+                let name = self.bind(*var);
+                self.rest(&format!("let {name} = {value}"), body, is_last);
+            }
+            Stmt::Allocate { buffer, body } => {
+                let scope = match self.func.buffers.get(*buffer).map(|decl| decl.scope) {
+                    Some(BufferScope::Register) => "register",
+                    _ => "local",
+                };
+                let (name, ty) = self.declare(*buffer);
+                self.rest(&format!("allocate {name}: {scope} {ty}"), body, is_last);
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let cond = self.expr(cond, 0);
+                self.begin(&format!("if {cond} {{"));
+                self.scope(then);
+                if let Some(otherwise) = otherwise {
+                    self.line("} else {");
+                    self.scope(otherwise);
+                }
+                self.line("}");
+            }
+            Stmt::Prefetch { buffer, indices, locality, write } => {
+                let place = self.access(*buffer, indices);
+                let intent = if *write { "write" } else { "read" };
+                self.begin(&format!("prefetch {place} {intent} {locality}"));
+            }
+        }
+    }
+
+    /// A declaration and its scope: the rest of the block, or a block of its own.
+    fn rest(&mut self, text: &str, body: &Stmt, is_last: bool) {
+        if is_last {
+            self.begin(text);
+            self.stmt(body, true);
+        } else {
+            self.begin(&format!("{text} {{"));
+            self.scope(body);
+            self.line("}");
+        }
+    }
+
+    fn access(&mut self, id: BufferId, indices: &[PrimExpr]) -> String {
+        let name = self.buffers.get(&id).cloned().unwrap_or_else(|| {
+            self.func.buffers.get(id).map_or_else(|| id.to_string(), |decl| decl.name.clone())
+        });
+        format!("{name}[{}]", self.list(indices))
+    }
+
+    fn list(&mut self, exprs: &[PrimExpr]) -> String {
+        exprs.iter().map(|expr| self.expr(expr, 0)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// An expression as an operand of something that binds as tightly as `outer`.
+    fn expr(&mut self, expr: &PrimExpr, outer: u8) -> String {
+        match expr {
+            PrimExpr::Int { value, dtype: DType::I64 } => value.to_string(),
+            PrimExpr::Int { value, dtype: DType::Bool } => (*value != 0).to_string(),
+            PrimExpr::Int { value, dtype: DType::U64 } => format!("uint64({})", *value as u64),
+            PrimExpr::Int { value, dtype } => format!("{dtype}({value})"),
+            PrimExpr::Float { value, dtype: DType::F32 } if value.get().is_finite() => {
+                format!("{:?}", value.get() as f32)
+            }
+            PrimExpr::Float { value, dtype } => format!("{dtype}({:?})", value.get()),
+            PrimExpr::Var { var, ty: _ } => self.vars.get(var).cloned().unwrap_or_else(|| {
+                self.func.vars.get(*var).map_or_else(|| var.to_string(), |decl| decl.name.clone())
+            }),
+            PrimExpr::Unary { op, value } => {
+                let name = if *op == UnaryOp::Neg { "neg" } else { "not" };
+                format!("{name}({})", self.expr(value, 0))
+            }
+            PrimExpr::Binary { op, lhs, rhs } => {
+                if op.is_call() {
+                    return format!(
+                        "{}({}, {})",
+                        op.symbol(),
+                        self.expr(lhs, 0),
+                        self.expr(rhs, 0)
+                    );
+                }
+                self.infix(op.symbol(), lhs, rhs, outer)
+            }
+            PrimExpr::Compare { op, lhs, rhs } => self.infix(op.symbol(), lhs, rhs, outer),
+            PrimExpr::Select { cond, then, otherwise } => format!(
+                "select({}, {}, {})",
+                self.expr(cond, 0),
+                self.expr(then, 0),
+                self.expr(otherwise, 0)
+            ),
+            PrimExpr::Cast { value, dtype } => format!("cast<{dtype}>({})", self.expr(value, 0)),
+            PrimExpr::Reinterpret { value, dtype } => {
+                format!("reinterpret<{dtype}>({})", self.expr(value, 0))
+            }
+            PrimExpr::Load { buffer, dtype: _, indices } => self.access(*buffer, indices),
+            PrimExpr::Ramp { base, stride, lanes } => {
+                format!("ramp({}, {}, {lanes})", self.expr(base, 0), self.expr(stride, 0))
+            }
+            PrimExpr::Broadcast { value, lanes } => {
+                format!("broadcast({}, {lanes})", self.expr(value, 0))
+            }
+            PrimExpr::Shuffle { vectors, lanes } => {
+                let lanes: Vec<_> = lanes.iter().map(u32::to_string).collect();
+                format!("shuffle<{}>({})", lanes.join(", "), self.list(vectors))
+            }
+            PrimExpr::VectorReduce { op, value } => {
+                format!("reduce<{}>({})", op.symbol(), self.expr(value, 0))
+            }
+            PrimExpr::MulAdd { a, b, c } => {
+                format!("fma({}, {}, {})", self.expr(a, 0), self.expr(b, 0), self.expr(c, 0))
+            }
+            PrimExpr::Call { intrinsic, args } => {
+                format!("{}({})", intrinsic.name(), self.list(args))
+            }
+            PrimExpr::Let { var, value, body } => {
+                let value = self.expr(value, 0);
+                let name = self.bind(*var);
+                format!("(let {name} = {value} in {})", self.expr(body, 0))
+            }
+        }
+    }
+
+    /// Operators group from the left.
+    fn infix(&mut self, symbol: &str, lhs: &PrimExpr, rhs: &PrimExpr, outer: u8) -> String {
+        let level = precedence(symbol).unwrap_or(0);
+        let text = format!("{} {symbol} {}", self.expr(lhs, level), self.expr(rhs, level + 1));
+        if level < outer { format!("({text})") } else { text }
+    }
+}
+
+/// A string literal.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
