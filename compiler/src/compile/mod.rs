@@ -9,6 +9,7 @@ mod stages;
 use std::path::Path;
 
 pub use model::Model;
+#[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
 #[cfg(feature = "cli")]
