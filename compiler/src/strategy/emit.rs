@@ -104,7 +104,7 @@ impl Emitter {
                 StageKind::Placeholder => (0, false),
                 StageKind::Compute(body) => {
                     let own = below + body.depth();
-                    (own, own > MAX_INLINE_DEPTH)
+                    (own, own > MAX_INLINE_DEPTH || self.dag.stages[stage].is_stored)
                 }
                 StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
             };
