@@ -515,13 +515,13 @@ impl Emitter {
         };
         let written = &self.func.buffers[self.func.params[output].buffer];
         let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
-        let reduces = matches!(self.dag.stages[root.stage].kind, StageKind::Reduce { .. });
+        let computes = matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_));
         for (position, param) in self.func.params.iter().enumerate() {
             let read = &self.func.buffers[param.buffer];
             if param.kind != ParamKind::Input
                 || read.spec != written.spec
                 || read.dtype != written.dtype
-                || reduces
+                || !computes
             {
                 continue;
             }
