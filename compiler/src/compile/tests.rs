@@ -1,7 +1,5 @@
 //! Models compiled the whole way and run, against values computed by hand and the interpreter.
 
-use prost::Message;
-
 use super::*;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
@@ -29,7 +27,7 @@ fn dense() -> Model {
         .node("Relu", &["sum"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(2)])
         .build();
-    Model::from_onnx("dense", load_bytes(proto.encode_to_vec()).unwrap())
+    Model::from_onnx("dense", load_bytes(proto.to_bytes()).unwrap())
 }
 
 fn pinned(batch: u64) -> CompileOptions {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, can_vectorize, zero_halo};
+use super::nest::{Nest, can_vectorize};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
 use crate::tir::{
@@ -75,10 +75,6 @@ impl Emitter {
         let single = roots.len() == 1;
         let mut stmts = Vec::new();
         for root in &roots {
-            let buffer = self.materialised[&root.stage];
-            if self.func.buffers[buffer].spec.has_halo() {
-                stmts.push(zero_halo(&mut self.func, buffer));
-            }
             let body = self.emit_root(root, single);
             stmts.push(Stmt::block(self.dag.stages[root.stage].op.clone(), body));
         }

@@ -47,21 +47,10 @@ impl Primitive {
     }
 }
 
-/// The node of the model that an expression came from.
-pub(super) fn node_of(span: &Span) -> Option<ProblemNode> {
-    let Span::Onnx(node) = span else { return None };
-    Some(ProblemNode {
-        name: node.node.clone(),
-        op: node.op.clone(),
-        opset: Some(node.opset),
-        source: node.source.clone(),
-    })
-}
-
 /// A problem at an expression.
 pub(super) fn problem_at(message: impl Into<String>, span: &Span) -> Problem {
     let problem = Problem::new(message);
-    match node_of(span) {
+    match ProblemNode::of(span) {
         Some(node) => problem.at(node),
         None => problem,
     }
@@ -122,6 +111,11 @@ pub(super) fn primitive(name: &str, function: &Function) -> Result<Primitive, Ve
     let live = function.live();
     let mut problems = Vec::new();
     for id in function.ids().filter(|&id| live[id]) {
+        // What needs a value that is a problem already is not another one.
+        let operands = || function.expr(id).operands();
+        if operands().any(|operand| builder.values[operand].is_none()) {
+            continue;
+        }
         match builder.expr(function, id) {
             Ok(stages) => builder.values[id] = Some(stages),
             Err(problem) => problems.push(problem),
@@ -150,13 +144,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn value(&self, id: ExprId) -> Result<&[StageId], Problem> {
-        // What it depends on has been reported already.
-        self.values[id].as_deref().ok_or_else(|| Problem::new("depends on what is not supported"))
+    /// The stages of an operand, which has some: see [`primitive`].
+    fn value(&self, id: ExprId) -> &[StageId] {
+        self.values[id].as_deref().unwrap_or_default()
     }
 
     fn one(&self, id: ExprId) -> Result<StageId, Problem> {
-        match self.value(id)? {
+        match self.value(id) {
             [stage] => Ok(*stage),
             _ => Err(Problem::new("an operator was given a tuple where it takes a tensor")),
         }
@@ -180,7 +174,7 @@ impl Builder {
                 fields
             }
             Expr::TupleGet { tuple, index } => self
-                .value(*tuple)?
+                .value(*tuple)
                 .get(*index as usize)
                 .map(|&stage| vec![stage])
                 .ok_or_else(|| problem_at("a tuple has fewer fields than are read", span)),
