@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::Failure;
 use super::code::CodeArgs;
 use super::output::Output;
-use crate::compile::{self, Model};
+use crate::compile::{self, Model, Passes};
 use crate::diagnostics::Problem;
 use crate::graph::{PrintOptions, print_with_sidecar};
 use crate::pass::{Pass, PassRef, Registry, Sequential};
@@ -33,12 +33,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
     let model = Model::read(&args.model)?;
     let imported = model.import(&options)?;
-    let cx = compile::context(&options)?;
+    let passes = Passes::new(&options)?;
     let module = match &args.passes {
-        None => compile::optimize(imported.module, &cx)?,
-        Some(text) => pipeline(text)?
-            .run(imported.module, &cx)
-            .map_err(|error| Problem::new(error.to_string()))?,
+        None => passes.run(imported.module)?,
+        Some(text) => {
+            let listed = pipeline(text)?;
+            let result = passes.context.scope(|cx| listed.run(imported.module, cx));
+            result.map_err(|error| compile::report_of(&error))?
+        }
     };
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
     let (text, sidecar) = print_with_sidecar(&module, &print);

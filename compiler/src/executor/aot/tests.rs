@@ -13,12 +13,14 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
     let target = Target::host();
     program.verify().unwrap();
     program.merge_equal_kernels();
-    let plan = memory::plan(&program).unwrap();
-    program.insert_border_steps(&plan);
+    let storage = Storage::of(&program).unwrap();
+    program.insert_border_steps(&storage);
     program.lower_kernels(&target, 2).unwrap();
-    let weights = PackedWeights::pack(&program, &plan).unwrap();
-    let sources = c_sources(&program, &plan, &weights, symbol, &target, 2).unwrap();
-    let objects = c::compile_c(&sources.files, &target, 2).unwrap();
+    let kernels = c_kernels(&program, symbol, &target, 2).unwrap();
+    let plan = memory::plan(&program, &storage, &scratch_bytes(&program, &kernels, 1)).unwrap();
+    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let files = c_files(&program, &storage, &plan, &weights, symbol, &kernels);
+    let objects = c::compile_c(&files, &target, 2).unwrap();
     check_undefined(&objects, &[]).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
@@ -37,9 +39,9 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
         symbol: symbol.to_owned(),
         inputs: infos(&program.inputs),
         outputs: infos(&program.outputs),
-        workspace_bytes: plan.arena_bytes + sources.scratch_stride,
+        workspace_bytes: plan.arena_bytes,
         scratch_offset: plan.arena_bytes,
-        scratch_stride: sources.scratch_stride,
+        scratch_stride: 0,
         weights: weights.bytes,
         macs: 0,
         digest: [0; 32],
