@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use niello::graph::interp::{Tensor, Value, evaluate};
+use niello::ir::Constant;
 use niello::onnx::{self, ImportOptions, Imported, TestValue};
 
 fn root() -> PathBuf {
@@ -40,12 +42,14 @@ fn the_digits_model_is_imported() {
 
 /// Models of other projects, which are not committed. Each is a test case of ONNX: the types of its
 /// interface must be those of the recorded tensors.
-const SHARED: [&str; 19] = [
+const SHARED: [&str; 23] = [
     "basic-pitch",
+    "bert-toy",
     "cct-2-32",
     "cifar-cnn",
     "go1-policy",
     "hyperlpr-mobilenetv2-96",
+    "lgbm-classifier",
     "magika-v1",
     "micro-kws",
     "mixed-ops-dynamic",
@@ -54,40 +58,115 @@ const SHARED: [&str; 19] = [
     "mobilenetv2",
     "nanodet-m-320",
     "portrait-seg",
+    "ppocr-cls",
     "shufflenet_v2",
     "squeezenet1_1",
     "super-resolution-10",
+    "tf-bert-cls",
     "ultraface-rfb-320",
     "vit-tracker",
     "yolox-nano",
 ];
 
+/// Those of them whose reference evaluation takes less than a second unoptimised.
+const EVALUATED: [&str; 14] = [
+    "bert-toy",
+    "cct-2-32",
+    "cifar-cnn",
+    "go1-policy",
+    "hyperlpr-mobilenetv2-96",
+    "lgbm-classifier",
+    "micro-kws",
+    "mixed-ops-dynamic",
+    "mnist-8",
+    "mnist-burn-bn",
+    "portrait-seg",
+    "ppocr-cls",
+    "tf-bert-cls",
+    "ultraface-rfb-320",
+];
+
+/// The folder of the models of other projects, if it is there; says so if it is not.
+fn shared() -> Option<PathBuf> {
+    let shared = root().join("../shared/models");
+    if shared.is_dir() {
+        return Some(shared);
+    }
+    // Not through `println!`, which the harness keeps to itself when a test passes.
+    let note = format!("SKIPPED: {} is not there, its models are not tested\n", shared.display());
+    std::io::stderr().write_all(note.as_bytes()).expect("standard error can be written");
+    None
+}
+
+fn import_case(folder: &Path) -> Imported {
+    let dims = match std::fs::read(folder.join("dims.json")) {
+        Ok(text) => serde_json::from_slice(&text).expect("dims.json maps names to sizes"),
+        Err(_) => BTreeMap::new(),
+    };
+    import(&folder.join("model.onnx"), dims)
+}
+
+/// The recorded tensor of an input or output.
+fn recorded(folder: &Path, kind: &str, index: usize) -> Constant {
+    let path = folder.join(format!("test_data_set_0/{kind}_{index}.pb"));
+    let bytes = std::fs::read(&path).expect("each port has its tensor");
+    match onnx::test_value_from_bytes(bytes.into()) {
+        Ok(TestValue::Tensor(tensor)) => tensor,
+        other => panic!("{}: {other:?}", path.display()),
+    }
+}
+
 #[test]
 fn models_of_other_projects_are_imported_with_the_types_of_their_data() {
-    let shared = root().join("../shared/models");
-    if !shared.is_dir() {
-        // Not through `println!`, which the harness keeps to itself when a test passes.
-        let note =
-            format!("SKIPPED: {} is not there, its models are not imported\n", shared.display());
-        std::io::stderr().write_all(note.as_bytes()).expect("standard error can be written");
-        return;
-    }
+    let Some(shared) = shared() else { return };
     for name in SHARED {
         let folder = shared.join(name);
-        let dims = match std::fs::read(folder.join("dims.json")) {
-            Ok(text) => serde_json::from_slice(&text).expect("dims.json maps names to sizes"),
-            Err(_) => BTreeMap::new(),
-        };
-        let imported = import(&folder.join("model.onnx"), dims);
+        let imported = import_case(&folder);
         for (kind, ports) in [("input", &imported.inputs), ("output", &imported.outputs)] {
             for (index, port) in ports.iter().enumerate() {
-                let path = folder.join(format!("test_data_set_0/{kind}_{index}.pb"));
-                let bytes = std::fs::read(&path).expect("each port has its tensor");
-                let value = onnx::test_value_from_bytes(bytes.into());
-                let Ok(TestValue::Tensor(tensor)) = value else {
-                    panic!("{}: {value:?}", path.display());
-                };
+                let tensor = recorded(&folder, kind, index);
                 assert_eq!(*tensor.ty(), port.ty, "{name}: {kind} `{}`", port.name);
+            }
+        }
+    }
+}
+
+/// What `index.json` says of a model.
+#[derive(serde::Deserialize)]
+struct Entry {
+    name: String,
+    rtol: f64,
+    atol: f64,
+}
+
+#[test]
+fn imported_models_compute_what_onnx_runtime_computed() {
+    let Some(shared) = shared() else { return };
+    let index = std::fs::read(shared.join("index.json")).expect("the models have an index");
+    let index: Vec<Entry> = serde_json::from_slice(&index).expect("the index lists tolerances");
+    for name in EVALUATED {
+        let folder = shared.join(name);
+        let Entry { rtol, atol, .. } =
+            index.iter().find(|entry| entry.name == name).expect("each model is in the index");
+        let imported = import_case(&folder);
+        let tensor = |constant: &Constant| Tensor::from_constant(constant).expect("a known dtype");
+        let inputs: Vec<Value> = (0..imported.inputs.len())
+            .map(|index| tensor(&recorded(&folder, "input", index)).into())
+            .collect();
+        let result = evaluate(&imported.module, "main", &inputs)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let single = [result.clone()];
+        let outputs = result.as_tuple().unwrap_or(&single);
+        for (index, output) in outputs.iter().enumerate() {
+            let output = output.as_tensor().expect("outputs are tensors");
+            let expected = tensor(&recorded(&folder, "output", index));
+            assert_eq!(output.ty(), expected.ty(), "{name}: output {index}");
+            assert_eq!(output.ints(), expected.ints(), "{name}: output {index}");
+            let pairs = output.floats().into_iter().zip(expected.floats());
+            for (place, (&found, &expected)) in pairs.flat_map(|(a, b)| a.iter().zip(b)).enumerate()
+            {
+                let close = (found - expected).abs() <= atol + rtol * expected.abs();
+                assert!(close, "{name}: output {index}[{place}] is {found}, not {expected}");
             }
         }
     }

@@ -265,7 +265,7 @@ fn typed_fields() -> Vec<u8> {
         let values = raw.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()));
         tensor.int64_data = onnx::proto::PackedValues::from_varints(values);
     }
-    prost::Message::encode_to_vec(&model)
+    model.to_bytes()
 }
 
 #[test]

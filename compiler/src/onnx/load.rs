@@ -224,6 +224,17 @@ mod tests {
     }
 
     #[test]
+    fn files_beyond_the_size_of_a_message_are_refused_unread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("large.onnx");
+        // A hole, which takes no space.
+        std::fs::File::create(&path).unwrap().set_len(MAX_MODEL_BYTES + 1).unwrap();
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("the file has 2147483648 bytes, but a protobuf message"), "{error}");
+        assert!(error.contains("save_as_external_data=True"), "{error}");
+    }
+
+    #[test]
     fn missing_files_and_folders_are_told_apart() {
         let dir = tempfile::tempdir().unwrap();
         let error = |path: &Path| load(path).unwrap_err().to_string();

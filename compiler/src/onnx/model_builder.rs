@@ -1,7 +1,5 @@
 //! Small ONNX models made by hand, for tests and fixtures.
 
-use prost::Message;
-
 use super::proto::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
     OperatorSetIdProto, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
@@ -252,7 +250,7 @@ impl ModelBuilder {
 
     /// The bytes of the model's file.
     pub fn to_bytes(self) -> Vec<u8> {
-        self.build().encode_to_vec()
+        self.build().to_bytes()
     }
 }
 

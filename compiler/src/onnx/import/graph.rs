@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+use super::functions::FlatNode;
 use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
@@ -15,7 +16,7 @@ use crate::graph::{ExprId, Function, FunctionBuilder};
 use crate::ir::{Constant, OnnxSpan, Span, TensorType, Type};
 use crate::onnx::external::ExternalData;
 use crate::onnx::ops::{self, OpImport};
-use crate::onnx::proto::{FunctionProto, GraphProto, NodeProto, ValueInfoProto};
+use crate::onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::{constant_from_onnx, dtype_from_onnx};
 
 /// Most inputs of a node that a message lists.
@@ -38,7 +39,6 @@ enum Value {
 struct GraphImporter<'a> {
     graph: &'a GraphProto,
     opsets: Opsets<'a>,
-    functions: &'a [FunctionProto],
     definitions: Definitions<'a>,
     values: IndexMap<&'a str, Value>,
     builder: FunctionBuilder,
@@ -52,18 +52,17 @@ struct GraphImporter<'a> {
 /// Imports the main graph. `None` if that is not possible; the report says why.
 pub(super) fn import(
     graph: &GraphProto,
-    opsets: &Opsets<'_>,
-    functions: &[FunctionProto],
+    nodes: &[FlatNode<'_>],
+    opsets: Opsets<'_>,
     options: &ImportOptions,
     external: &mut ExternalData,
     report: &mut Report,
 ) -> Option<Main> {
-    let definitions = definitions(graph, &graph.node, opsets, report);
-    let order = live_order(graph, &graph.node, &definitions, opsets, report);
+    let definitions = definitions(graph, nodes, report);
+    let order = live_order(graph, nodes, &definitions, report);
     let mut importer = GraphImporter {
         graph,
-        opsets: *opsets,
-        functions,
+        opsets,
         definitions,
         values: IndexMap::new(),
         builder: FunctionBuilder::new(),
@@ -75,7 +74,7 @@ pub(super) fn import(
     importer.check_graph();
     let inputs = importer.inputs(options);
     for index in order {
-        importer.node(&graph.node[index]);
+        importer.node(&nodes[index]);
     }
     let (result, outputs) = importer.outputs()?;
     Some(Main { function: importer.builder.finish(result), inputs, outputs })
@@ -148,13 +147,16 @@ impl<'a> GraphImporter<'a> {
         Value::Unknown
     }
 
-    fn set_span(&mut self, node: String, op: String, proto: Option<&NodeProto>) {
+    fn set_span(&mut self, node: String, op: String, proto: Option<&FlatNode<'_>>) {
         let domain = proto.map_or("", |proto| proto.domain());
         self.builder.set_span(Span::Onnx(Arc::new(OnnxSpan {
             node,
             op,
-            opset: self.opsets.version(domain).unwrap_or_default(),
-            source: proto.and_then(super::source_line),
+            opset: proto
+                .map_or(self.opsets, |proto| proto.opsets)
+                .version(domain)
+                .unwrap_or_default(),
+            source: proto.and_then(|proto| super::source_line(proto)),
         })));
     }
 
@@ -186,13 +188,14 @@ impl<'a> GraphImporter<'a> {
         }
     }
 
-    fn node(&mut self, proto: &'a NodeProto) {
+    fn node(&mut self, proto: &'a FlatNode<'_>) {
         let inputs: Vec<Option<Value>> =
             proto.input.iter().map(|name| (!name.is_empty()).then(|| self.value(name))).collect();
         let outputs = match self.operator(proto) {
+            _ if proto.failed => Vec::new(),
             Err(error) => {
                 let problem = error.into_problem(&self.describe_inputs(proto, &inputs));
-                self.report.push(problem.at(problem_node(proto, &self.opsets)));
+                self.report.push(problem.at(problem_node(proto)));
                 Vec::new()
             }
             // The cause is reported where it is.
@@ -210,21 +213,10 @@ impl<'a> GraphImporter<'a> {
     /// the model's operator set is too old for it, which is told once.
     fn operator(
         &mut self,
-        proto: &NodeProto,
+        proto: &FlatNode<'_>,
     ) -> Result<Option<(&'static OpImport, i64)>, NodeError> {
         let domain = normal_domain(proto.domain());
-        let is_function = self.functions.iter().any(|function| {
-            function.name() == proto.op_type()
-                && normal_domain(function.domain()) == domain
-                && function.overload() == proto.overload()
-        });
-        if is_function {
-            return Err(NodeError::new(
-                "calls of functions that the model defines are not supported",
-            )
-            .help("inline them: onnx.inliner.inline_local_functions(model)"));
-        }
-        let Some(opset) = self.opsets.version(domain) else {
+        let Some(opset) = proto.opsets.version(domain) else {
             return Err(NodeError::new(match domain {
                 "" => "the model does not import ONNX's own operators".to_owned(),
                 domain => format!("the model does not import the domain `{domain}`"),
@@ -256,7 +248,7 @@ impl<'a> GraphImporter<'a> {
 
     fn import_node(
         &mut self,
-        proto: &'a NodeProto,
+        proto: &'a FlatNode<'_>,
         op: &'static OpImport,
         version: i64,
         inputs: &[Option<Value>],
@@ -306,7 +298,7 @@ impl<'a> GraphImporter<'a> {
         let listed = self.describe_inputs(proto, inputs);
         for error in errors {
             let problem = error.into_problem(&listed);
-            self.report.push(problem.at(problem_node(proto, &self.opsets)));
+            self.report.push(problem.at(problem_node(proto)));
         }
         Vec::new()
     }

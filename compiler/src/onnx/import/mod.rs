@@ -4,6 +4,7 @@
 //! type; they are left out silently, so that one cause makes one problem.
 
 mod attributes;
+mod functions;
 mod graph;
 mod inputs;
 mod known;
@@ -19,9 +20,10 @@ pub(super) use node::{Node, NodeError, Outputs};
 pub use static_inputs::static_inputs;
 
 use super::external::ExternalData;
-use super::proto::{ModelProto, NodeProto};
+use super::proto::{ModelProto, NodeProto, OperatorSetIdProto};
 use crate::diagnostics::{Problem, ProblemNode, Report};
 use crate::ir::{Constant, IRModule, TensorType};
+use functions::{FlatNode, Functions};
 
 /// Oldest version of ONNX's operators that is read. Since it, elementwise operators broadcast as
 /// numpy does, and test modes of operators are gone. Operators that did not change then are read from
@@ -118,8 +120,9 @@ pub fn import(
     }
     let mut external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
     let opsets = Opsets(&info.opsets);
-    let functions = model.functions.as_slice();
-    let imported = graph::import(graph, &opsets, functions, options, &mut external, &mut report);
+    let functions = Functions::of(model);
+    let nodes = functions::flatten(&graph.node, opsets, &functions, &mut report);
+    let imported = graph::import(graph, &nodes, opsets, options, &mut external, &mut report);
     let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
     let Some(main) = imported else { return Err(report) };
     report.into_result(Imported {
@@ -147,12 +150,14 @@ fn normal_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
+/// Versions of operator sets by domain.
+fn opset_versions(imports: &[OperatorSetIdProto]) -> BTreeMap<String, i64> {
+    imports.iter().map(|set| (normal_domain(set.domain()).to_owned(), set.version())).collect()
+}
+
 fn model_info(model: &ModelProto) -> ModelInfo {
     let producer = format!("{} {}", model.producer_name(), model.producer_version());
-    let mut opsets: BTreeMap<String, i64> = BTreeMap::new();
-    for set in &model.opset_import {
-        opsets.insert(normal_domain(set.domain()).to_owned(), set.version());
-    }
+    let mut opsets = opset_versions(&model.opset_import);
     if opsets.is_empty() && model.ir_version() < 3 {
         // The first formats had no operator sets; they mean version 1.
         opsets.insert(String::new(), 1);
@@ -202,11 +207,11 @@ fn check_versions(model: &ModelProto, info: &ModelInfo) -> Vec<Problem> {
 }
 
 /// How problems name a node.
-fn problem_node(node: &NodeProto, opsets: &Opsets<'_>) -> ProblemNode {
+fn problem_node(node: &FlatNode<'_>) -> ProblemNode {
     ProblemNode {
         name: node_name(node),
         op: op_name(node),
-        opset: opsets.version(node.domain()),
+        opset: node.opsets.version(node.domain()),
         source: source_line(node),
     }
 }

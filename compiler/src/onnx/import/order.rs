@@ -5,9 +5,10 @@ use std::collections::BinaryHeap;
 
 use indexmap::IndexMap;
 
-use super::{Opsets, problem_node};
+use super::functions::FlatNode;
+use super::problem_node;
 use crate::diagnostics::{Problem, Report};
-use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::proto::GraphProto;
 
 /// What a name in a graph stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +27,7 @@ pub(super) type Definitions<'a> = IndexMap<&'a str, Definition>;
 /// Finds what each name stands for. Reports names that are defined twice.
 pub(super) fn definitions<'a>(
     graph: &'a GraphProto,
-    nodes: &'a [NodeProto],
-    opsets: &Opsets<'_>,
+    nodes: &'a [FlatNode<'_>],
     report: &mut Report,
 ) -> Definitions<'a> {
     let mut definitions = Definitions::new();
@@ -57,13 +57,13 @@ pub(super) fn definitions<'a>(
                     Definition::Initializer(_) => "an initializer".to_owned(),
                     Definition::Node(former) => {
                         nodes.get(former).map_or_else(String::new, |former| {
-                            format!("an output of {}", problem_node(former, opsets))
+                            format!("an output of {}", problem_node(former))
                         })
                     }
                 };
                 report.push(
                     Problem::new(format!("it defines `{output}`, which is already {by}"))
-                        .at(problem_node(node, opsets)),
+                        .at(problem_node(node)),
                 );
             }
         }
@@ -75,9 +75,8 @@ pub(super) fn definitions<'a>(
 /// of the file. Reports names that nothing defines, and cycles.
 pub(super) fn live_order(
     graph: &GraphProto,
-    nodes: &[NodeProto],
+    nodes: &[FlatNode<'_>],
     definitions: &Definitions<'_>,
-    opsets: &Opsets<'_>,
     report: &mut Report,
 ) -> Vec<usize> {
     let live = live_nodes(graph, nodes, definitions);
@@ -94,7 +93,7 @@ pub(super) fn live_order(
                 Some(Definition::Input(_) | Definition::Initializer(_)) => {}
                 None => report.push(
                     Problem::new(format!("it uses `{input}`, which nothing defines"))
-                        .at(problem_node(node, opsets)),
+                        .at(problem_node(node)),
                 ),
             }
         }
@@ -114,12 +113,16 @@ pub(super) fn live_order(
     let left: Vec<usize> =
         (0..nodes.len()).filter(|&index| live[index] && missing[index] > 0).collect();
     if let Some(&first) = left.first() {
-        report.push(cycle(first, nodes, definitions, &missing, opsets));
+        report.push(cycle(first, nodes, definitions, &missing));
     }
     order
 }
 
-fn live_nodes(graph: &GraphProto, nodes: &[NodeProto], definitions: &Definitions<'_>) -> Vec<bool> {
+fn live_nodes(
+    graph: &GraphProto,
+    nodes: &[FlatNode<'_>],
+    definitions: &Definitions<'_>,
+) -> Vec<bool> {
     let mut live = vec![false; nodes.len()];
     let mut work: Vec<&str> = graph.output.iter().map(|output| output.name()).collect();
     while let Some(name) = work.pop() {
@@ -137,10 +140,9 @@ fn live_nodes(graph: &GraphProto, nodes: &[NodeProto], definitions: &Definitions
 /// each to one it waits for comes back at last.
 fn cycle(
     first: usize,
-    nodes: &[NodeProto],
+    nodes: &[FlatNode<'_>],
     definitions: &Definitions<'_>,
     missing: &[usize],
-    opsets: &Opsets<'_>,
 ) -> Problem {
     /// Longest cycle that is written out.
     const SHOWN: usize = 6;
@@ -172,5 +174,5 @@ fn cycle(
         names.push(format!("{} more", cycle.len() - SHOWN));
     }
     Problem::new(format!("the nodes {} depend on each other in a circle", names.join(", ")))
-        .at(problem_node(&nodes[cycle[0]], opsets))
+        .at(problem_node(&nodes[cycle[0]]))
 }

@@ -1,5 +1,6 @@
 //! Models, graphs, nodes, attributes and functions.
 
+use prost::Message;
 use prost::bytes::Bytes;
 
 use super::{SparseTensorProto, TensorProto, TypeProto, ValueInfoProto};
@@ -37,6 +38,13 @@ pub struct ModelProto {
     /// Functions that the model defines and its nodes call.
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
+}
+
+impl ModelProto {
+    /// The bytes of the model's file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
 }
 
 /// An operator set.
