@@ -11,6 +11,19 @@ use niello_tests::random::random_module;
 use niello_tests::values::{close, sample_inputs};
 use proptest::prelude::*;
 
+/// The graph passes that a pipeline runs, in its order.
+const GRAPH_PASSES: [&str; 9] = [
+    "InferType",
+    "RemoveUnusedFunctions",
+    "SimplifyInference",
+    "FoldConstant",
+    "EliminateCommonSubexpr",
+    "FoldScaleAxis",
+    "DeadCodeElimination",
+    "FuseOps",
+    "OutlinePrimitives",
+];
+
 fn value(module: &IRModule) -> Value {
     let inputs = sample_inputs(module.function("main").unwrap()).unwrap();
     evaluate(module, "main", &inputs).unwrap_or_else(|error| panic!("{error}\n{module}"))
@@ -69,7 +82,7 @@ proptest! {
             .unwrap();
         let registry = Registry::global();
         let mut after = module.clone();
-        for name in ["InferType", "FoldConstant", "EliminateCommonSubexpr", "DeadCodeElimination"] {
+        for name in GRAPH_PASSES {
             let pass = registry.get(name).unwrap();
             after = pass
                 .run(after, &cx)
