@@ -19,7 +19,7 @@ use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
 use crate::options::CompileOptions;
-use crate::pass::{Pass, PassContext, PassError};
+use crate::pass::{Pass, PassContext};
 use crate::strategy;
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
@@ -103,7 +103,7 @@ pub fn context(options: &CompileOptions) -> Result<PassContext, Report> {
     for pass in &options.disabled_passes {
         builder = builder.disable_pass(pass);
     }
-    builder.build().map_err(|error| report_of(&error))
+    Ok(builder.build()?)
 }
 
 /// Runs the default pipeline.
@@ -112,12 +112,7 @@ pub fn context(options: &CompileOptions) -> Result<PassContext, Report> {
 ///
 /// A pass fails.
 pub fn optimize(module: IRModule, cx: &PassContext) -> Result<IRModule, Report> {
-    let pipeline = pipeline(&PipelineExtensions::new());
-    pipeline.and_then(|passes| passes.run(module, cx)).map_err(|error| report_of(&error))
-}
-
-fn report_of(error: &PassError) -> Report {
-    Problem::new(error.to_string()).into()
+    Ok(pipeline(&PipelineExtensions::new())?.run(module, cx)?)
 }
 
 #[cfg(test)]
