@@ -11,7 +11,7 @@ use super::output::{Output, write_json};
 use super::{Failure, Problem};
 use crate::bindings::{self, BindingsOptions};
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
-use crate::compile::{self, Compilation, Model};
+use crate::compile::{self, Compilation, Model, Passes};
 use crate::executor::write_shared_library;
 use crate::options::CompileOptions;
 
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut options = args.code.options()?;
     options.name = args.name.clone();
     let model = Model::read(&args.model)?;
-    let compilation = compile::compile(&model, &options)?;
+    let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
     // A missing function would otherwise be found by whoever links or loads the model.
     check_undefined(&compilation.model.objects, &[])?;
     fs::create_dir_all(&args.output).map_err(|error| {
@@ -92,15 +92,8 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
     for object in &model.objects {
         code_bytes += text_bytes(object)?;
     }
-    out.text(&stages.to_string());
-    out.line(&format!(
-        "{} kernels, {} calls, {} MACs; workspace {} bytes (peak {peak_live_bytes}), weights {}, code {code_bytes}",
-        program.kernels.len(),
-        program.steps.len(),
-        model.macs,
-        model.workspace_bytes,
-        model.weights.len(),
-    ));
+    out.text(&compilation.summary());
+    out.line(&format!("code {code_bytes} bytes"));
     let Some(path) = &args.json else { return Ok(()) };
     let times: serde_json::Map<String, serde_json::Value> = stages
         .0

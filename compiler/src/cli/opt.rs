@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use super::Failure;
 use super::code::CodeArgs;
 use super::output::Output;
-use crate::compile::{self, Model};
+use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{PrintOptions, print_with_sidecar};
 use crate::ir::IRModule;
-use crate::pass::{Pass, PassContext, PipelineText};
+use crate::pass::{Pass, PassContext, PassError, PipelineText};
 
 /// Run passes on a model and print the module.
 #[derive(clap::Args, Debug)]
@@ -35,10 +35,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
     let model = Model::read(&args.model)?;
     let imported = model.import(&options)?;
-    let cx = compile::context(&options)?;
+    let passes = Passes::new(&options)?;
     let module = match &args.passes {
-        None => compile::optimize(imported.module, &cx)?,
-        Some(text) => run_passes(text, imported.module, &cx)?,
+        None => passes.run(imported.module)?,
+        Some(text) => {
+            let run = passes.context.scope(|cx| run_passes(text, imported.module, cx));
+            run.map_err(Report::from)?
+        }
     };
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
     let (text, sidecar) = print_with_sidecar(&module, &print);
@@ -59,6 +62,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Runs the passes of a text such as `module(function(fold-constant),FuseOps)`.
-fn run_passes(text: &str, module: IRModule, cx: &PassContext) -> Result<IRModule, Report> {
-    Ok(PipelineText::parse(text)?.build(cx.registry())?.run(module, cx)?)
+fn run_passes(text: &str, module: IRModule, cx: &PassContext) -> Result<IRModule, PassError> {
+    PipelineText::parse(text)?.build(cx.registry())?.run(module, cx)
 }

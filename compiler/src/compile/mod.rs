@@ -3,6 +3,7 @@
 mod identity;
 mod interface;
 mod model;
+mod passes;
 mod stages;
 
 use std::path::Path;
@@ -10,18 +11,17 @@ use std::path::Path;
 pub use model::Model;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
+pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
 use crate::codegen::c::{SourceFile, compile_c};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::aot::{PackedWeights, c_sources};
+use crate::executor::aot::{self, PackedWeights};
 use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
 use crate::options::CompileOptions;
-use crate::pass::{Pass, PassContext};
 use crate::strategy;
-use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
 /// A compiled model, and what led to it.
 #[derive(Clone, Debug)]
@@ -40,46 +40,65 @@ pub struct Compilation {
     pub stages: Stages,
 }
 
-/// Compiles a model.
+impl Compilation {
+    /// What came out and how long it took, for people: some lines.
+    pub fn summary(&self) -> String {
+        let Compilation { model, program, peak_live_bytes, stages, .. } = self;
+        format!(
+            "{stages}{} kernels, {} calls, {} multiply-accumulates\n\
+             workspace {} bytes (at least {peak_live_bytes} are needed), weights {} bytes\n",
+            program.kernels.len(),
+            program.steps.len(),
+            model.macs,
+            model.workspace_bytes,
+            model.weights.len(),
+        )
+    }
+}
+
+/// Compiles a model; `passes` says under which context and with which additions passes run.
 ///
 /// # Errors
 ///
 /// Every problem of the first stage that has any.
-pub fn compile(model: &Model, options: &CompileOptions) -> Result<Compilation, Report> {
+pub fn compile(
+    model: &Model,
+    options: &CompileOptions,
+    passes: &Passes,
+) -> Result<Compilation, Report> {
     let (target, jobs) = (&options.target, options.jobs);
     let mut stages = Stages::default();
     let imported = stages.run("import", || model.import(options))?;
     let interface = stages.run("interface", || interface::of(model, &imported))?;
-    let cx = context(options)?;
-    let module = stages.run("passes", || optimize(imported.module, &cx))?;
     if options.stub {
-        return Ok(interface.stub(options, module, stages));
+        return Ok(interface.stub(options, imported.module, stages));
     }
+    let module = stages.run("passes", || passes.run(imported.module))?;
     let mut program = stages.run("strategies", || strategy::program(&module, target))?;
     program.verify()?;
     program.merge_equal_kernels();
     let symbol = identity::symbol(&interface, &program, options);
-    let plan = stages.run("memory plan", || memory::plan(&program))?;
-    program.insert_border_steps(&plan);
+    let storage = stages.run("share memory", || memory::Storage::of(&program))?;
+    program.insert_border_steps(&storage);
     stages.run("lower kernels", || program.lower_kernels(target, jobs))?;
-    let weights = stages.run("pack weights", || PackedWeights::pack(&program, &plan))?;
-    let code =
-        stages.run("write C", || c_sources(&program, &plan, &weights, &symbol, target, jobs))?;
+    let kernels = stages.run("write C", || aot::c_kernels(&program, &symbol, target, jobs))?;
+    let scratch = aot::scratch_bytes(&program, &kernels, options.threads);
+    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
+    let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
+    let sources = aot::c_files(&program, &storage, &plan, &weights, &symbol, &kernels);
     let objects = stages
-        .run("compile C", || compile_c(&code.files, target, jobs))
+        .run("compile C", || compile_c(&sources, target, jobs))
         .map_err(|error| Problem::new(error.to_string()))?;
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,
-        workspace_bytes: plan.arena_bytes + code.scratch_stride * options.threads as u64,
-        scratch_offset: plan.arena_bytes,
-        scratch_stride: code.scratch_stride,
+        workspace_bytes: plan.arena_bytes,
         weights: weights.bytes,
         macs,
         objects,
         ..interface.model(options)
     };
-    let (sources, peak_live_bytes) = (code.files, plan.peak_live_bytes);
+    let peak_live_bytes = plan.peak_live_bytes;
     Ok(Compilation { model, module, program, sources, peak_live_bytes, stages })
 }
 
@@ -90,29 +109,8 @@ pub fn compile(model: &Model, options: &CompileOptions) -> Result<Compilation, R
 /// As [`compile`]; also if the file cannot be read or is no model.
 pub fn compile_file(path: &Path, options: &CompileOptions) -> Result<CompiledModel, Report> {
     let model = Model::read(path)?;
-    compile(&model, options).map(|compilation| compilation.model)
-}
-
-/// The context in which passes run for these options.
-///
-/// # Errors
-///
-/// An option names a pass that does not exist.
-pub fn context(options: &CompileOptions) -> Result<PassContext, Report> {
-    let mut builder = PassContext::builder().opt_level(options.opt_level).jobs(options.jobs);
-    for pass in &options.disabled_passes {
-        builder = builder.disable_pass(pass);
-    }
-    Ok(builder.build()?)
-}
-
-/// Runs the default pipeline.
-///
-/// # Errors
-///
-/// A pass fails.
-pub fn optimize(module: IRModule, cx: &PassContext) -> Result<IRModule, Report> {
-    Ok(pipeline(&PipelineExtensions::new())?.run(module, cx)?)
+    let passes = Passes::new(options)?;
+    compile(&model, options, &passes).map(|compilation| compilation.model)
 }
 
 #[cfg(test)]

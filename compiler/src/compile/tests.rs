@@ -3,7 +3,7 @@
 use super::*;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
-use crate::onnx::{ModelBuilder, ModelDim, load_bytes};
+use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::target::Target;
 
 fn options() -> CompileOptions {
@@ -27,7 +27,11 @@ fn dense() -> Model {
         .node("Relu", &["sum"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(2)])
         .build();
-    Model::from_onnx("dense", load_bytes(proto.to_bytes()).unwrap())
+    Model::from_onnx("dense", ModelFile { proto, folder: None })
+}
+
+fn run(model: &Model, options: &CompileOptions) -> Result<Compilation, Report> {
+    compile(model, options, &Passes::new(options)?)
 }
 
 fn pinned(batch: u64) -> CompileOptions {
@@ -38,7 +42,7 @@ fn pinned(batch: u64) -> CompileOptions {
 fn a_model_runs_as_native_code() {
     for opt_level in [0, 3] {
         let options = CompileOptions { opt_level, ..pinned(2) };
-        let compilation = compile(&dense(), &options).unwrap();
+        let compilation = run(&dense(), &options).unwrap();
         let model = &compilation.model;
         assert_eq!(model.macs, 12);
         assert!(model.symbol.starts_with("niello_app_1_2_3_dense_"), "{}", model.symbol);
@@ -55,7 +59,7 @@ fn a_model_runs_as_native_code() {
 
 #[test]
 fn the_interface_keeps_names_and_symbols() {
-    let compilation = compile(&dense(), &CompileOptions { stub: true, ..pinned(4) }).unwrap();
+    let compilation = run(&dense(), &CompileOptions { stub: true, ..pinned(4) }).unwrap();
     let model = compilation.model;
     let input = &model.inputs[0];
     assert_eq!((input.name.as_str(), input.shape.as_slice()), ("x", &[4, 3][..]));
@@ -67,7 +71,7 @@ fn the_interface_keeps_names_and_symbols() {
 
 #[test]
 fn a_size_that_is_not_known_is_told_once_with_what_to_do() {
-    let report = compile(&dense(), &options()).unwrap_err();
+    let report = run(&dense(), &options()).unwrap_err();
     assert_eq!(report.problems.len(), 1);
     let text = report.to_string();
     assert!(text.contains("the size of `batch` is not known"), "{text}");
@@ -76,7 +80,7 @@ fn a_size_that_is_not_known_is_told_once_with_what_to_do() {
 
 #[test]
 fn whatever_changes_the_code_changes_the_symbol() {
-    let symbol = |options: &CompileOptions| compile(&dense(), options).unwrap().model.symbol;
+    let symbol = |options: &CompileOptions| run(&dense(), options).unwrap().model.symbol;
     let base = symbol(&pinned(1));
     assert_eq!(symbol(&CompileOptions { jobs: 1, ..pinned(1) }), base);
     assert_ne!(symbol(&pinned(2)), base);
@@ -86,7 +90,7 @@ fn whatever_changes_the_code_changes_the_symbol() {
 
 #[test]
 fn two_compilations_are_equal_byte_for_byte() {
-    let once = |jobs| compile(&dense(), &CompileOptions { jobs, ..pinned(2) }).unwrap().model;
+    let once = |jobs| run(&dense(), &CompileOptions { jobs, ..pinned(2) }).unwrap().model;
     assert_eq!(once(1), once(3));
 }
 
@@ -101,8 +105,8 @@ fn a_text_compiles_as_the_model_it_was_printed_from() {
     let mut bytes = Vec::new();
     sidecar.write_to(&mut bytes).unwrap();
     std::fs::write(sidecar_path(&path), bytes).unwrap();
-    let from_text = compile(&Model::read(&path).unwrap(), &options()).unwrap();
-    let from_onnx = compile(&dense(), &pinned(2)).unwrap();
+    let from_text = run(&Model::read(&path).unwrap(), &options()).unwrap();
+    let from_onnx = run(&dense(), &pinned(2)).unwrap();
     assert_eq!(from_text.model.weights, from_onnx.model.weights);
     assert_eq!(from_text.program.digest(), from_onnx.program.digest());
     assert_eq!(from_text.model.inputs[0].name, "x");
@@ -119,4 +123,78 @@ fn a_file_that_is_no_model_is_named_for_what_it_is() {
     std::fs::write(&path, "def @main(").unwrap();
     let report = compile_file(&path, &options()).unwrap_err();
     assert!(report.to_string().contains("model.relay:"), "{report}");
+}
+
+/// A convolution with odd sizes, pooling and a dense layer: blocked layouts, halos, padding lanes.
+fn small_network() -> Model {
+    let values = |n: usize, scale: f32| -> Vec<f32> {
+        (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 * scale - 50.0 * scale).collect()
+    };
+    let conv = Constant::from_f32(&[20, 3, 3, 3], &values(540, 0.01)).unwrap();
+    let bias = Constant::from_f32(&[20], &values(20, 0.1)).unwrap();
+    let second = Constant::from_f32(&[18, 20, 3, 3], &values(3240, 0.003)).unwrap();
+    let dense = Constant::from_f32(&[18 * 9, 10], &values(1620, 0.01)).unwrap();
+    let shape = Constant::from_i64(&[2], &[1, -1]).unwrap();
+    let pads = [("pads", crate::onnx::ModelAttr::from(vec![1i64, 1, 1, 1]))];
+    let pool = [
+        ("kernel_shape", crate::onnx::ModelAttr::from(vec![2i64, 2])),
+        ("strides", crate::onnx::ModelAttr::from(vec![2i64, 2])),
+    ];
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 3, 7, 7])
+        .initializer("conv", &conv)
+        .initializer("bias", &bias)
+        .initializer("second", &second)
+        .initializer("dense", &dense)
+        .initializer("shape", &shape)
+        .node("Conv", &["x", "conv", "bias"], &["c"], &pads)
+        .node("Relu", &["c"], &["r"], &[])
+        .node("Conv", &["r", "second"], &["d"], &pads)
+        .node("MaxPool", &["d"], &["p"], &pool)
+        .node("Reshape", &["p", "shape"], &["flat"], &[])
+        .node("MatMul", &["flat", "dense"], &["y"], &[])
+        .output("y", DType::F32, &[1, 10])
+        .build();
+    Model::from_onnx("small", ModelFile { proto, folder: None })
+}
+
+#[test]
+fn graph_interpreter_loop_interpreter_and_native_code_agree() {
+    use crate::executor::interpret;
+    use crate::graph::interp::{Tensor, Value, evaluate};
+
+    let pixels: Vec<f32> = (0..147).map(|i| ((i * 31) % 17) as f32 * 0.1 - 0.8).collect();
+    let x = Constant::from_f32(&[1, 3, 7, 7], &pixels).unwrap();
+    let model = small_network();
+    let imported = model.import(&options()).unwrap();
+    let input = Value::from(Tensor::from_constant(&x).unwrap());
+    let expected = evaluate(&imported.module, "main", &[input]).unwrap();
+    let expected = expected.as_tensor().unwrap().floats().unwrap().to_vec();
+    let near = |found: &[Constant], what: &str| {
+        for (found, expected) in found[0].to_f64_vec().unwrap().iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-4, "{what}: {found}, expected {expected}");
+        }
+    };
+    for (opt_level, cpu) in [(0, None), (3, None), (3, Some("native"))] {
+        let mut options = CompileOptions { opt_level, ..options() };
+        if let Some(cpu) = cpu {
+            options.target = options.target.with_cpu(cpu).unwrap();
+        }
+        let module = Passes::new(&options).unwrap().run(imported.module.clone()).unwrap();
+        let mut program = strategy::program(&module, &options.target).unwrap();
+        let scheduled = interpret(&program, std::slice::from_ref(&x)).unwrap();
+        near(&scheduled, "scheduled loops");
+        program.lower_kernels(&options.target, 1).unwrap();
+        let lowered = interpret(&program, std::slice::from_ref(&x)).unwrap();
+        near(&lowered, "lowered loops");
+
+        let compilation = run(&model, &options).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("small.so");
+        write_shared_library(&compilation.model, &options.target, &path).unwrap();
+        let loaded = LoadedModel::load(&compilation.model, &path).unwrap();
+        let native = loaded.run(std::slice::from_ref(&x)).unwrap();
+        // The same operations in the same order, bit for bit.
+        assert_eq!(native, lowered, "-O{opt_level} {cpu:?}");
+    }
 }

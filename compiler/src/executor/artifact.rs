@@ -49,9 +49,10 @@ pub struct CompiledModel {
     pub outputs: Vec<TensorInfo>,
     /// Bytes of the workspace, aligned to 64: arena, then scratch.
     pub workspace_bytes: u64,
-    /// Offset of the scratch area in the workspace.
+    /// Offset in the workspace of a scratch area that all kernels share; 0 where the code hands
+    /// each call its own part of the workspace.
     pub scratch_offset: u64,
-    /// Scratch bytes of one worker, a multiple of 64.
+    /// Bytes of one worker in the shared scratch area, a multiple of 64; 0 if there is none.
     pub scratch_stride: u64,
     /// The constants as the kernels read them, to be placed at an address aligned to 64.
     pub weights: Vec<u8>,

@@ -2,6 +2,7 @@
 
 pub mod aot;
 mod artifact;
+mod interp;
 mod library;
 mod package;
 mod program;
@@ -11,6 +12,7 @@ pub(crate) mod testing;
 mod verify;
 
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
+pub use interp::interpret;
 pub use library::LoadedModel;
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
 pub use program::{Kernel, KernelId, Program, Step, Value, ValueId, ValueKind};

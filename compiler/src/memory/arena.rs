@@ -72,13 +72,7 @@ impl std::error::Error for ArenaTooLarge {}
 ///
 /// The buffers together exceed 2^63 bytes.
 pub fn place(buffers: &[ArenaBuffer]) -> Result<Arena, ArenaTooLarge> {
-    let mut sizes = Vec::with_capacity(buffers.len());
-    let mut sum = 0u64;
-    for buffer in buffers {
-        let size = buffer.bytes.checked_next_multiple_of(ALIGNMENT).ok_or(ArenaTooLarge)?;
-        sum = sum.checked_add(size).filter(|&sum| sum < 1 << 63).ok_or(ArenaTooLarge)?;
-        sizes.push(size);
-    }
+    let sizes = sizes(buffers)?;
     let peak_live_bytes = peak(buffers, &sizes);
     let mut search = Search { buffers, sizes, peak_live_bytes, effort: EFFORT, best: None };
     search.by_time(false);
@@ -87,6 +81,27 @@ pub fn place(buffers: &[ArenaBuffer]) -> Result<Arena, ArenaTooLarge> {
     search.by_reordering();
     let (bytes, offsets) = search.best.unwrap_or_default();
     Ok(Arena { offsets, bytes, peak_live_bytes })
+}
+
+/// Most bytes of buffers that are alive in one step, each rounded up to [`ALIGNMENT`].
+///
+/// # Errors
+///
+/// The buffers together exceed 2^63 bytes.
+pub fn peak_live_bytes(buffers: &[ArenaBuffer]) -> Result<u64, ArenaTooLarge> {
+    Ok(peak(buffers, &sizes(buffers)?))
+}
+
+/// The sizes rounded up.
+fn sizes(buffers: &[ArenaBuffer]) -> Result<Vec<u64>, ArenaTooLarge> {
+    let mut sizes = Vec::with_capacity(buffers.len());
+    let mut sum = 0u64;
+    for buffer in buffers {
+        let size = buffer.bytes.checked_next_multiple_of(ALIGNMENT).ok_or(ArenaTooLarge)?;
+        sum = sum.checked_add(size).filter(|&sum| sum < 1 << 63).ok_or(ArenaTooLarge)?;
+        sizes.push(size);
+    }
+    Ok(sizes)
 }
 
 /// Most bytes alive in one step.

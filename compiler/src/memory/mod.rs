@@ -3,6 +3,8 @@
 pub mod arena;
 mod border;
 mod plan;
+mod storage;
 
 pub use border::zero_border;
 pub use plan::{MemoryPlan, Place, plan};
+pub use storage::{OutputCopy, Storage};

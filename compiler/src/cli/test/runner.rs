@@ -1,7 +1,7 @@
 //! Running a model on test data: by the interpreter or as native code.
 
 use crate::cli::code::Engine;
-use crate::compile::{self, Model};
+use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::graph::interp::{Tensor, Value, evaluate};
@@ -35,11 +35,10 @@ impl Runner {
         let engine = match engine {
             Engine::Interp => {
                 let imported = model.import(options)?;
-                let cx = compile::context(options)?;
-                Ready::Interp(compile::optimize(imported.module, &cx)?)
+                Ready::Interp(Passes::new(options)?.run(imported.module)?)
             }
             Engine::C => {
-                let compilation = compile::compile(&model, options)?;
+                let compilation = compile::compile(&model, options, &Passes::new(options)?)?;
                 let path = std::env::temp_dir().join(format!("niello-{}.so", std::process::id()));
                 write_shared_library(&compilation.model, &options.target, &path)?;
                 let loaded = LoadedModel::load(&compilation.model, &path);

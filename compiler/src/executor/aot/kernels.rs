@@ -9,7 +9,7 @@ use super::parallel;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
 use crate::ir::Digest;
-use crate::memory::{MemoryPlan, zero_border};
+use crate::memory::{Storage, zero_border};
 use crate::target::Target;
 use crate::tir::{self, ParamKind, PrimFunc};
 
@@ -30,10 +30,10 @@ impl Program {
         self.kernels = merged;
     }
 
-    /// Adds the steps that zero halo and padding lanes, as the plan asks.
+    /// Adds the steps that zero halo and padding lanes.
     ///
     /// Afterwards such a value has two steps: the one that computes it comes second.
-    pub fn insert_border_steps(&mut self, plan: &MemoryPlan) {
+    pub fn insert_border_steps(&mut self, storage: &Storage) {
         let mut borders: BTreeMap<Digest, KernelId> = BTreeMap::new();
         let steps = std::mem::take(&mut self.steps);
         for step in steps {
@@ -44,7 +44,7 @@ impl Program {
                     .map(|(&arg, _)| arg)
                     .collect()
             };
-            for output in outputs.into_iter().filter(|&output| plan.zeroed[output]) {
+            for output in outputs.into_iter().filter(|&output| storage.zeroed[output]) {
                 let value = &self.values[output];
                 let key = digest(|hasher| (&value.spec, value.dtype).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
@@ -156,7 +156,6 @@ mod tests {
     use super::*;
     use crate::executor::testing::ProgramBuilder;
     use crate::ir::BufferSpec;
-    use crate::memory::plan;
 
     #[test]
     fn kernels_that_differ_in_names_alone_are_merged() {
@@ -191,8 +190,8 @@ mod tests {
         });
         b.output(sum);
         let mut program = b.program;
-        let plan = plan(&program).unwrap();
-        program.insert_border_steps(&plan);
+        let storage = Storage::of(&program).unwrap();
+        program.insert_border_steps(&storage);
         let calls: Vec<_> = program
             .steps
             .iter()

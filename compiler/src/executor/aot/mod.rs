@@ -7,43 +7,33 @@ mod weights;
 
 pub use weights::PackedWeights;
 
-use crate::codegen::c::{self, SourceFile};
+use cranelift_entity::SecondaryMap;
+
+use crate::codegen::c::{self, KernelSource, SourceFile};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::Program;
-use crate::memory::MemoryPlan;
+use crate::executor::{KernelId, Program};
+use crate::memory::{MemoryPlan, Storage};
 use crate::target::Target;
 
 /// C text of kernels that makes a file full.
 ///
-/// A process of the C compiler costs some 20 ms before it reads a line, and kernels of this much
-/// text take it about half a second: small models are one file, large ones keep every core busy.
-/// The files do not depend on the number of cores, so that objects do not either.
+/// A process of the C compiler costs some 30 ms before it reads a line, and kernels of this much
+/// text take it some 150 ms more: small models are one file, large ones keep every core busy. The
+/// files do not depend on the number of cores, so that objects do not either.
 const FILE_BYTES: usize = 48 << 10;
 
-/// The C text of a model and what its caller must provide.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CSources {
-    /// Kernels, then the function that calls them; each can be compiled by itself.
-    pub files: Vec<SourceFile>,
-    /// Bytes of scratch memory that a worker needs, a multiple of 64.
-    pub scratch_stride: u64,
-    /// Most bytes of local buffers that a kernel has on the stack.
-    pub stack_bytes: u64,
-}
-
-/// Writes a lowered program as C, all symbols beginning with `symbol`.
+/// Writes the kernels of a lowered program as C, all symbols beginning with `symbol`; in the order
+/// of the program's kernels.
 ///
 /// # Errors
 ///
-/// A kernel has something that C, or C for this target, cannot say.
-pub fn c_sources(
+/// One problem for each kernel that has something that C, or C for this target, cannot say.
+pub fn c_kernels(
     program: &Program,
-    plan: &MemoryPlan,
-    weights: &PackedWeights,
     symbol: &str,
     target: &Target,
     jobs: usize,
-) -> Result<CSources, Report> {
+) -> Result<Vec<KernelSource>, Report> {
     let names = kernels::symbols(program, symbol);
     let work: Vec<_> = program.kernels.values().zip(&names).collect();
     let results =
@@ -56,10 +46,37 @@ pub fn c_sources(
             Err(error) => report.push(Problem::new(error.to_string())),
         }
     }
-    if !report.is_empty() {
-        return Err(report);
-    }
+    report.into_result(kernels)
+}
 
+/// Bytes of scratch memory that a call of each kernel needs, for `workers` workers.
+pub fn scratch_bytes(
+    program: &Program,
+    kernels: &[KernelSource],
+    workers: usize,
+) -> SecondaryMap<KernelId, u64> {
+    let mut bytes = SecondaryMap::new();
+    for (id, kernel) in program.kernels.keys().zip(kernels) {
+        bytes[id] = scratch_stride(kernel).saturating_mul(workers as u64);
+    }
+    bytes
+}
+
+/// Distance between the scratch memory of two workers.
+fn scratch_stride(kernel: &KernelSource) -> u64 {
+    kernel.scratch_bytes.next_multiple_of(64)
+}
+
+/// The C files of a model: kernels, then the function that calls them. Each can be compiled by
+/// itself.
+pub fn c_files(
+    program: &Program,
+    storage: &Storage,
+    plan: &MemoryPlan,
+    weights: &PackedWeights,
+    symbol: &str,
+    kernels: &[KernelSource],
+) -> Vec<SourceFile> {
     let mut files = Vec::new();
     let mut first = 0;
     while first < kernels.len() {
@@ -76,16 +93,9 @@ pub fn c_sources(
         });
         first = end;
     }
-    files.push(SourceFile {
-        name: symbol.to_owned(),
-        text: entry::c_text(program, plan, weights, symbol, &kernels),
-    });
-    let scratch = kernels.iter().map(|kernel| kernel.scratch_bytes).max().unwrap_or(0);
-    Ok(CSources {
-        files,
-        scratch_stride: scratch.next_multiple_of(64),
-        stack_bytes: kernels.iter().map(|kernel| kernel.stack_bytes).max().unwrap_or(0),
-    })
+    let entry = entry::Entry { program, storage, plan, weights, kernels };
+    files.push(SourceFile { name: symbol.to_owned(), text: entry.c_text(symbol) });
+    files
 }
 
 #[cfg(test)]

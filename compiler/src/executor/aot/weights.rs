@@ -7,7 +7,7 @@ use cranelift_entity::SecondaryMap;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, ValueId, ValueKind};
 use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, Digest};
-use crate::memory::{MemoryPlan, Place};
+use crate::memory::{MemoryPlan, Place, Storage};
 
 /// Packed constants.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -25,12 +25,16 @@ impl PackedWeights {
     /// # Errors
     ///
     /// A constant's elements are not known, or cannot be brought into its layout.
-    pub fn pack(program: &Program, plan: &MemoryPlan) -> Result<PackedWeights, Report> {
+    pub fn pack(
+        program: &Program,
+        storage: &Storage,
+        plan: &MemoryPlan,
+    ) -> Result<PackedWeights, Report> {
         let mut weights = PackedWeights::default();
         let mut known: BTreeMap<(Digest, u32, &BufferSpec), u64> = BTreeMap::new();
         let mut report = Report::new();
         let steps = program.steps.iter().flat_map(|step| step.args.iter().copied());
-        let used = steps.chain(plan.copies.iter().map(|copy| copy.from));
+        let used = steps.chain(storage.copies.iter().map(|copy| copy.from));
         for used in used {
             let Place::Weights(id) = plan.places[used] else { continue };
             let value = &program.values[id];
@@ -98,7 +102,9 @@ mod tests {
         b.output(y);
         b.output(splat);
         b.program.verify().unwrap();
-        let weights = PackedWeights::pack(&b.program, &plan(&b.program).unwrap()).unwrap();
+        let storage = Storage::of(&b.program).unwrap();
+        let plan = plan(&b.program, &storage, &Default::default()).unwrap();
+        let weights = PackedWeights::pack(&b.program, &storage, &plan).unwrap();
 
         let offsets = [unused, dense, packed, same, splat].map(|id| weights.offsets[id]);
         assert_eq!(offsets, [None, Some(0), Some(64), Some(0), Some(128)]);

@@ -6,6 +6,14 @@ use proptest::test_runner::TestCaseError;
 use super::*;
 use crate::executor::testing::ProgramBuilder;
 use crate::ir::{BufferSpec, Constant};
+use crate::tir::Stmt;
+
+/// Storage and plan, without scratch memory.
+fn planned(program: &Program) -> (Storage, MemoryPlan) {
+    let storage = Storage::of(program).unwrap();
+    let plan = plan(program, &storage, &SecondaryMap::new()).unwrap();
+    (storage, plan)
+}
 
 #[test]
 fn a_computed_output_is_in_the_callers_memory_and_the_rest_in_the_arena() {
@@ -14,11 +22,11 @@ fn a_computed_output_is_in_the_callers_memory_and_the_rest_in_the_arena() {
     let y = b.add(x, x);
     let z = b.add(y, x);
     b.output(z);
-    let plan = plan(&b.program).unwrap();
+    let (storage, plan) = planned(&b.program);
     assert_eq!(plan.places[x], Place::Input(0));
     assert_eq!(plan.places[y], Place::Arena(0));
     assert_eq!(plan.places[z], Place::Output(0));
-    assert_eq!((plan.arena_bytes, plan.copies), (64, vec![]));
+    assert_eq!((plan.arena_bytes, storage.copies), (64, vec![]));
 }
 
 #[test]
@@ -31,10 +39,10 @@ fn outputs_that_no_step_writes_are_copied() {
     for output in [view, x, w, y, view] {
         b.output(output);
     }
-    let plan = plan(&b.program).unwrap();
+    let (storage, plan) = planned(&b.program);
     assert_eq!(plan.places[y], Place::Output(0), "the view is the first of them");
     assert_eq!(plan.places[view], Place::Output(0));
-    let copies: Vec<_> = plan.copies.iter().map(|c| (c.from, c.output, c.bytes)).collect();
+    let copies: Vec<_> = storage.copies.iter().map(|c| (c.from, c.output, c.bytes)).collect();
     assert_eq!(copies, [(x, 1, 16), (w, 2, 8), (y, 3, 16), (view, 4, 16)]);
     assert_eq!(plan.arena_bytes, 0);
 }
@@ -49,7 +57,7 @@ fn a_result_takes_the_place_of_an_argument_that_dies() {
     let d = b.add(view, view);
     let e = b.add(d, d);
     b.output(e);
-    let plan = plan(&b.program).unwrap();
+    let (_, plan) = planned(&b.program);
     assert_eq!(plan.arena_bytes, 4032, "one place for all");
     assert_eq!(plan.peak_live_bytes, 4032);
     assert_eq!(plan.places[d], plan.places[a]);
@@ -65,7 +73,7 @@ fn a_place_is_not_taken_while_it_is_needed() {
     let sum = b.add(later, view);
     let out = b.add(sum, x);
     b.output(out);
-    let plan = plan(&b.program).unwrap();
+    let (_, plan) = planned(&b.program);
     assert_ne!(plan.places[later], plan.places[a], "the view of a is read after it");
     assert_eq!(plan.arena_bytes, 128);
 }
@@ -81,7 +89,7 @@ fn a_place_is_not_taken_from_a_value_that_is_also_read_elsewhere_in_the_kernel()
     b.program.kernels[step.kernel].func.make_mut().inplace = vec![(2, 0)];
     let out = b.add(c, x);
     b.output(out);
-    let plan = plan(&b.program).unwrap();
+    let (_, plan) = planned(&b.program);
     assert_ne!(plan.places[c], plan.places[a]);
 }
 
@@ -94,7 +102,7 @@ fn a_place_is_not_taken_by_another_layout() {
     let c = b.map("pack", &[a], blocked, |x| x[0].clone());
     let out = b.map("unpack", &[c], BufferSpec::dense(&[1, 16, 2, 2]), |x| x[0].clone());
     b.output(out);
-    let plan = plan(&b.program).unwrap();
+    let (_, plan) = planned(&b.program);
     assert_ne!(plan.places[c], plan.places[a]);
 }
 
@@ -109,9 +117,29 @@ fn borders_are_zeroed_unless_the_place_has_zeros_already() {
     let lanes = b.map("narrow", &[c], BufferSpec::nchwc(&shape, 32, &[]), |x| x[0].clone());
     let out = b.map("unpack", &[lanes], BufferSpec::dense(&shape), |x| x[0].clone());
     b.output(out);
-    let plan = plan(&b.program).unwrap();
+    let (storage, plan) = planned(&b.program);
     assert_eq!(plan.places[a], plan.places[c]);
-    assert_eq!([a, c, lanes, out].map(|value| plan.zeroed[value]), [true, false, true, false]);
+    assert_eq!([a, c, lanes, out].map(|value| storage.zeroed[value]), [true, false, true, false]);
+}
+
+#[test]
+fn scratch_memory_lies_between_what_is_alive() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[1000]);
+    let y = b.step("small", &[x], BufferSpec::dense(&[10]), &[], |_, _, _| Stmt::nop());
+    let z = b.step("large", &[y], BufferSpec::dense(&[1000]), &[], |_, _, _| Stmt::nop());
+    let out = b.step("last", &[z], BufferSpec::dense(&[1000]), &[], |_, _, _| Stmt::nop());
+    b.output(out);
+    let storage = Storage::of(&b.program).unwrap();
+    let mut scratch = SecondaryMap::new();
+    scratch[b.program.steps[0].kernel] = 4000;
+    let plan = plan(&b.program, &storage, &scratch).unwrap();
+    // The first step's scratch is where the large value will be.
+    assert_eq!((plan.arena_bytes, plan.peak_live_bytes), (64 + 4032, 64 + 4032));
+    let Place::Arena(small) = plan.places[y] else { panic!("not in the arena") };
+    let offset = plan.scratch[0].unwrap();
+    assert!(small + 64 <= offset || offset + 4032 <= small);
+    assert_eq!(plan.scratch[1..], [None, None]);
 }
 
 #[test]
@@ -122,8 +150,8 @@ fn empty_values_take_nothing() {
     let z = b.add(y, y);
     b.output(z);
     b.output(x);
-    let plan = plan(&b.program).unwrap();
-    assert_eq!((plan.arena_bytes, plan.copies), (0, vec![]));
+    let (storage, plan) = planned(&b.program);
+    assert_eq!((plan.arena_bytes, storage.copies), (0, vec![]));
 }
 
 /// A random program: each step adds two values chosen from those so far, or views one.
@@ -149,7 +177,7 @@ fn random_program(choices: &[(u8, u8, u8)]) -> ProgramBuilder {
 
 /// Runs the plan on memory that holds, for each place, which value was written there last.
 fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
-    let plan = plan(program).unwrap();
+    let (storage, plan) = planned(program);
     prop_assert!(plan.arena_bytes >= plan.peak_live_bytes);
     let roots = program.roots();
     let mut owner: Vec<(Place, ValueId)> = Vec::new();
@@ -179,7 +207,7 @@ fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
         owner.push((plan.places[output[0]], output[0]));
     }
     for (position, &output) in program.outputs.iter().enumerate() {
-        let copied = plan.copies.iter().any(|copy| copy.output == position);
+        let copied = storage.copies.iter().any(|copy| copy.output == position);
         prop_assert!(copied || plan.places[output] == Place::Output(position));
         if program.values[roots[output]].kind == ValueKind::Computed {
             let held = owner.iter().any(|entry| entry.1 == roots[output]);

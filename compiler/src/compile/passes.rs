@@ -1,0 +1,44 @@
+//! Which graph passes run, and under which context.
+
+use crate::diagnostics::Report;
+use crate::ir::IRModule;
+use crate::options::CompileOptions;
+use crate::pass::{Pass, PassContext, PassContextBuilder};
+use crate::transform::pipeline::{PipelineExtensions, pipeline};
+
+/// The graph passes of a compilation: the pipeline, what a caller adds to it, and the context.
+#[derive(Clone, Debug)]
+pub struct Passes {
+    /// Levels, lists, instruments and options.
+    pub context: PassContext,
+    /// Passes beside those of the pipeline.
+    pub extensions: PipelineExtensions,
+}
+
+impl Passes {
+    /// The pipeline alone, under the context that the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// An option names a pass that does not exist.
+    pub fn new(options: &CompileOptions) -> Result<Passes, Report> {
+        let context = Self::context(options).build()?;
+        Ok(Passes { context, extensions: PipelineExtensions::new() })
+    }
+
+    /// The context that the options ask for, to which a caller may add.
+    pub fn context(options: &CompileOptions) -> PassContextBuilder {
+        let builder = PassContext::builder().opt_level(options.opt_level).jobs(options.jobs);
+        options.disabled_passes.iter().fold(builder, |builder, pass| builder.disable_pass(pass))
+    }
+
+    /// Runs the passes on a module.
+    ///
+    /// # Errors
+    ///
+    /// A pass fails, or an extension names no place.
+    pub fn run(&self, module: IRModule) -> Result<IRModule, Report> {
+        let passes = pipeline(&self.extensions)?;
+        Ok(self.context.scope(|cx| passes.run(module, cx))?)
+    }
+}

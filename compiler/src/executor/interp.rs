@@ -1,0 +1,150 @@
+//! A plain interpreter of programs: the oracle of memory plans and generated code.
+
+use std::collections::BTreeMap;
+
+use super::{Program, Step, Value, ValueId, ValueKind};
+use crate::diagnostics::Problem;
+use crate::ir::{Constant, SharedBytes, TensorType};
+use crate::tir::{self, ParamKind};
+
+/// What elements hold before they are computed: no value that a model would compute by chance.
+const UNDEFINED: u8 = 0xa5;
+
+/// Runs a program, lowered or not. Each value has memory of its own.
+///
+/// # Errors
+///
+/// Number, types or shapes of the inputs are not the program's; or a kernel does what it must not.
+/// The program must be well formed: see [`Program::verify`].
+pub fn interpret(program: &Program, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+    if inputs.len() != program.inputs.len() {
+        return Err(Problem::new(format!(
+            "the program has {} inputs, but {} were given",
+            program.inputs.len(),
+            inputs.len()
+        )));
+    }
+    let roots = program.roots();
+    // The bytes of each root in its layout.
+    let mut memory: BTreeMap<ValueId, Vec<u8>> = BTreeMap::new();
+    for (id, value) in &program.values {
+        let bytes = match &value.kind {
+            ValueKind::Input(position) => Some(input_bytes(value, &inputs[*position])?),
+            ValueKind::Constant(constant) => Some(packed(value, constant)?),
+            ValueKind::Computed => Some(undefined(value)?),
+            ValueKind::View(_) => None,
+        };
+        memory.extend(bytes.map(|bytes| (id, bytes)));
+    }
+    for (number, step) in program.steps.iter().enumerate() {
+        let args: Vec<ValueId> = step.args.iter().map(|&arg| roots[arg]).collect();
+        run(program, step, &args, &mut memory)
+            .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
+    }
+    let output = |&id: &ValueId| {
+        let value = &program.values[id];
+        let bytes = memory.get(&roots[id]).cloned().unwrap_or_default();
+        Constant::new(tensor_type(value), SharedBytes::new(bytes))
+            .map_err(|error| Problem::new(format!("output `{}`: {error}", value.name)))
+    };
+    program.outputs.iter().map(output).collect()
+}
+
+/// Runs one step on the memory of `args`.
+fn run(
+    program: &Program,
+    step: &Step,
+    args: &[ValueId],
+    memory: &mut BTreeMap<ValueId, Vec<u8>>,
+) -> Result<(), tir::InterpError> {
+    let func = &program.kernels[step.kernel].func;
+    let mut buffers: Vec<Vec<u8>> =
+        args.iter().map(|arg| memory.get(arg).cloned().unwrap_or_default()).collect();
+    tir::interpret(func, &mut buffers, &[])?;
+    for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
+        if param.kind == ParamKind::Output {
+            memory.insert(*arg, buffer);
+        }
+    }
+    Ok(())
+}
+
+fn tensor_type(value: &Value) -> TensorType {
+    TensorType::from_consts(value.spec.shape(), value.dtype)
+}
+
+fn input_bytes(value: &Value, input: &Constant) -> Result<Vec<u8>, Problem> {
+    let expected = tensor_type(value);
+    match input.to_bytes() {
+        Some(bytes) if *input.ty() == expected => Ok(bytes.to_vec()),
+        _ => Err(Problem::new(format!(
+            "input `{}` is {expected}, but {} was given",
+            value.name,
+            input.ty()
+        ))),
+    }
+}
+
+fn packed(value: &Value, constant: &Constant) -> Result<Vec<u8>, Problem> {
+    let problem = |what: String| Problem::new(format!("constant `{}`: {what}", value.name));
+    let dense = constant.to_bytes().ok_or_else(|| problem("its elements are not known".into()))?;
+    if value.spec.is_dense() {
+        return Ok(dense.to_vec());
+    }
+    value.spec.pack(&dense, value.dtype).map_err(|error| problem(error.to_string()))
+}
+
+/// Memory whose elements are undefined, and whose halo and padding lanes are zero.
+fn undefined(value: &Value) -> Result<Vec<u8>, Problem> {
+    let bytes = usize::try_from(value.physical_bytes()?);
+    let bytes = bytes.map_err(|_| Problem::new(format!("`{}` does not fit", value.name)))?;
+    if value.spec.is_dense() {
+        return Ok(vec![UNDEFINED; bytes]);
+    }
+    let elements = value.spec.num_elements().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let dense = vec![UNDEFINED; elements.saturating_mul(value.dtype.bytes().unwrap_or(1))];
+    value.spec.pack(&dense, value.dtype).map_err(|error| Problem::new(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::testing::ProgramBuilder;
+    use crate::ir::BufferSpec;
+
+    #[test]
+    fn steps_run_on_layouts_views_and_constants() {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[2, 2]);
+        let w = b.constant("w", Constant::from_f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap());
+        b.program.values[w].spec = BufferSpec::packed(&[2, 2], &[(1, 1), (0, 1)]);
+        let y = b.map("add", &[x, w], BufferSpec::dense(&[2, 2]), |x| x[0].clone() + x[1].clone());
+        let view = b.view(y, &[4]);
+        let z = b.add(view, view);
+        b.output(z);
+        b.output(y);
+        let input = Constant::from_f32(&[2, 2], &[10.0, 20.0, 30.0, 40.0]).unwrap();
+        let outputs = interpret(&b.program, &[input]).unwrap();
+        assert_eq!(outputs[0], Constant::from_f32(&[4], &[22.0, 44.0, 66.0, 88.0]).unwrap());
+        assert_eq!(outputs[1], Constant::from_f32(&[2, 2], &[11.0, 22.0, 33.0, 44.0]).unwrap());
+    }
+
+    #[test]
+    fn wrong_inputs_and_stores_into_a_border_are_errors() {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[2]);
+        let spec = BufferSpec::dense(&[2]).with_halo(0, 1, 0);
+        let y = b.step("bad", &[x], spec, &[], |func, inputs, output| {
+            let value = func.load(inputs[0], [0]);
+            func.store(output, [-1], value)
+        });
+        let z = b.map("copy", &[y], BufferSpec::dense(&[2]), |x| x[0].clone());
+        b.output(z);
+        let input = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
+        let problem = interpret(&b.program, &[input]).unwrap_err();
+        assert!(problem.message.starts_with("step 0: "), "{problem}");
+        let wrong = Constant::from_f32(&[3], &[0.0; 3]).unwrap();
+        assert!(interpret(&b.program, &[wrong]).unwrap_err().message.contains("input `x`"));
+        assert!(interpret(&b.program, &[]).is_err());
+    }
+}
