@@ -10,6 +10,7 @@ use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::{Failure, Problem};
 use crate::bindings::{self, BindingsOptions};
+use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes};
 use crate::executor::write_shared_library;
@@ -69,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::read(&args.model)?;
     let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
     // A missing function would otherwise be found by whoever links or loads the model.
-    check_undefined(&compilation.model.objects, &[])?;
+    check_undefined(&compilation.model.objects, LIBM_FUNCTIONS)?;
     fs::create_dir_all(&args.output).map_err(|error| {
         Problem::new(format!("{}: cannot create the folder: {error}", args.output.display()))
     })?;
