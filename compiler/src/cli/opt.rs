@@ -38,7 +38,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let passes = Passes::new(&options)?;
     let module = match &args.passes {
         None => passes.run(imported.module)?,
-        Some(text) => passes.context.scope(|cx| run_passes(text, imported.module, cx))
+        Some(text) => passes
+            .context
+            .scope(|cx| run_passes(text, imported.module, cx))
             .map_err(Report::from)?,
     };
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
