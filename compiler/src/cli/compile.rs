@@ -50,6 +50,8 @@ enum Emit {
     C,
     /// The graph after all passes, as text
     Graph,
+    /// The lowered loop functions, as text
+    Tir,
     /// A C header
     Header,
     /// Rust bindings
@@ -148,6 +150,11 @@ fn write(
         Emit::Graph => {
             let text = crate::graph::print_module(&compilation.module, &Default::default());
             files.push((format!("{stem}.relay"), text.into_bytes()));
+        }
+        Emit::Tir => {
+            let kernels = compilation.program.kernels.values();
+            let texts: Vec<String> = kernels.map(|kernel| kernel.func.to_string()).collect();
+            files.push((format!("{stem}.tir"), texts.join("\n").into_bytes()));
         }
         Emit::Header => {
             files.push((
