@@ -167,6 +167,10 @@ impl ComputeDag {
 
     /// A tensor whose element at an index is `combiner` over the axes of extents `over`, of what
     /// `value` returns for the index and those axes.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a reduction is; a struct for them would be built at each call and read once"
+    )]
     pub fn reduce(
         &mut self,
         op: &str,
