@@ -4,14 +4,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use niello::bindings::WeightsPlacement;
 use niello::codegen::object::text_bytes;
+use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL};
+use niello::pass::{InstrumentRef, PassContextBuilder, PassInstrument, PassRef};
 use niello::target::Target;
+use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
 use crate::{Errors, log};
@@ -33,6 +36,8 @@ pub enum Weights {
 pub struct Config {
     model: PathBuf,
     options: CompileOptions,
+    extensions: PipelineExtensions,
+    instruments: Vec<InstrumentRef>,
     target_cpu: Option<String>,
     weights: Weights,
     out_dir: Option<PathBuf>,
@@ -74,6 +79,8 @@ impl Config {
             model,
             // The target is read when the compilation starts.
             options: CompileOptions::new(Target::host()),
+            extensions: PipelineExtensions::new(),
+            instruments: Vec::new(),
             target_cpu: None,
             weights: Weights::Embed,
             out_dir: None,
@@ -114,6 +121,28 @@ impl Config {
     /// Leaves a pass out, by its name.
     pub fn disable_pass(mut self, pass: impl Into<String>) -> Self {
         self.options.disabled_passes.push(pass.into());
+        self
+    }
+
+    /// Runs `pass` right before the first pass of the pipeline that is named `place`.
+    ///
+    /// As with all passes, it runs if `opt_level` is not below its level.
+    pub fn pass_before(mut self, place: impl AsRef<str>, pass: impl Into<PassRef>) -> Self {
+        self.extensions.before(place.as_ref(), pass);
+        self
+    }
+
+    /// Runs `pass` right after the last pass of the pipeline that is named `place`.
+    ///
+    /// As with all passes, it runs if `opt_level` is not below its level.
+    pub fn pass_after(mut self, place: impl AsRef<str>, pass: impl Into<PassRef>) -> Self {
+        self.extensions.after(place.as_ref(), pass);
+        self
+    }
+
+    /// Tells `instrument` of each pass that runs.
+    pub fn instrument(mut self, instrument: impl PassInstrument + 'static) -> Self {
+        self.instruments.push(Arc::new(instrument));
         self
     }
 
@@ -163,11 +192,18 @@ impl Config {
     ///
     /// Everything that is wrong with the model, the options or the environment, in one go.
     pub fn try_compile(&self) -> Result<Artifacts, Errors> {
-        self.try_compile_with(niello::compile::compile_file)
+        self.compile_and_tell(|path, options| {
+            let mut stages = Stages::default();
+            let model = stages.run("read", || Model::read(path))?;
+            let compilation = compile(&model, options, &self.passes(options)?)?;
+            stages.0.extend(compilation.stages.0);
+            Ok((compilation.model, stages))
+        })
     }
 
     /// As [`try_compile`](Self::try_compile) with `compile` in the place of niello's own compiler:
-    /// for tools that make or change models themselves.
+    /// for tools that make or change models themselves. Passes that were added to the pipeline play
+    /// no part then.
     ///
     /// # Errors
     ///
@@ -175,6 +211,14 @@ impl Config {
     pub fn try_compile_with(
         &self,
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+    ) -> Result<Artifacts, Errors> {
+        self.compile_and_tell(|path, options| Ok((compile(path, options)?, Stages::default())))
+    }
+
+    /// Compiles with the environment of this process, and prints what Cargo must know.
+    fn compile_and_tell(
+        &self,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
     ) -> Result<Artifacts, Errors> {
         let mut directives = Directives::default();
         let result = self.run(&mut Environment::of_process(), &mut directives, compile);
@@ -199,7 +243,7 @@ impl Config {
         &self,
         environment: &mut Environment<'_>,
         directives: &mut Directives,
-        compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
     ) -> Result<Artifacts, Errors> {
         let in_build_script = environment.is_build_script();
         let out_dir = self.out_dir.clone().or_else(|| {
@@ -252,9 +296,9 @@ impl Config {
         folder: &Path,
         in_build_script: bool,
         options: &CompileOptions,
-        compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
+        compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
     ) -> Result<Artifacts, Report> {
-        let model = compile(&self.model, options)?;
+        let (model, mut stages) = compile(&self.model, options)?;
         if in_build_script {
             claim(folder, &model.name, &self.model)?;
         }
@@ -267,10 +311,11 @@ impl Config {
             package_options.bindings.weights = WeightsPlacement::External;
             package_options.weights_file = Some(file.clone());
         }
-        let package = write_package(&model, folder, &package_options)?;
+        let package =
+            stages.run("write files", || write_package(&model, folder, &package_options))?;
 
         let log = folder.join(format!("{}.log", model.name));
-        let text = log::success(&self.model, options, &model, &package);
+        let text = log::success(&self.model, options, &model, &package, &stages);
         write_if_changed(&log, &[Cow::Borrowed(text.as_bytes())]).map_err(|error| {
             Problem::new(format!("`{}` cannot be written: {error}", log.display()))
         })?;
@@ -343,6 +388,16 @@ impl Config {
             }
         };
         options
+    }
+
+    /// The graph passes: the pipeline with what was added to it, watched by the instruments.
+    fn passes(&self, options: &CompileOptions) -> Result<Passes, Report> {
+        let watched = |builder: PassContextBuilder, instrument: &InstrumentRef| {
+            builder.shared_instrument(instrument.clone())
+        };
+        let builder = self.instruments.iter().fold(Passes::context(options), watched);
+        let context = builder.build().map_err(|error| Problem::new(error.to_string()))?;
+        Ok(Passes { context, extensions: self.extensions.clone() })
     }
 
     /// Stem of the log's file name when there may be no compiled model.

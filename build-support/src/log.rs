@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use niello::codegen::object::text_bytes;
+use niello::compile::Stages;
 use niello::diagnostics::Report;
 use niello::executor::{CompiledModel, Package};
 use niello::options::CompileOptions;
@@ -21,6 +22,7 @@ pub(crate) fn success(
     options: &CompileOptions,
     model: &CompiledModel,
     package: &Package,
+    stages: &Stages,
 ) -> String {
     let mut text = head(path, options);
     let digest: String = model.digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -44,6 +46,7 @@ pub(crate) fn success(
     for file in files {
         line!(text, "file       {}", file.display());
     }
+    line!(text, "\n{stages}");
     text
 }
 

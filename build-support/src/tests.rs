@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use niello::compile::Stages;
 use niello::diagnostics::{Problem, ProblemNode, Report};
 use niello::executor::{CompiledModel, TensorInfo};
 use niello::ir::DType;
@@ -60,6 +61,9 @@ fn run(
 ) -> (Result<Artifacts, Errors>, String) {
     let mut environment = Environment::new(|name| variables.get(name).cloned());
     let mut directives = Directives::default();
+    let compile = |path: &Path, options: &CompileOptions| {
+        compile(path, options).map(|model| (model, Stages::default()))
+    };
     let result = config.run(&mut environment, &mut directives, compile);
     (result, directives.text())
 }

@@ -1,5 +1,6 @@
 //! Instruments: what watches passes, and may keep one from running.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -91,6 +92,12 @@ pub trait PassInstrument: Send + Sync {
     fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
         let _ = (module, info);
         Ok(())
+    }
+}
+
+impl fmt::Debug for dyn PassInstrument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PassInstrument({})", self.name())
     }
 }
 

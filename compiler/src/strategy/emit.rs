@@ -100,7 +100,7 @@ impl Emitter {
                 StageKind::Placeholder => (0, false),
                 StageKind::Compute(body) => {
                     let own = below + body.depth();
-                    (own, own > MAX_INLINE_DEPTH)
+                    (own, own > MAX_INLINE_DEPTH || self.dag.stages[stage].is_stored)
                 }
                 StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
             };
@@ -511,13 +511,13 @@ impl Emitter {
         };
         let written = &self.func.buffers[self.func.params[output].buffer];
         let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
-        let reduces = matches!(self.dag.stages[root.stage].kind, StageKind::Reduce { .. });
+        let computes = matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_));
         for (position, param) in self.func.params.iter().enumerate() {
             let read = &self.func.buffers[param.buffer];
             if param.kind != ParamKind::Input
                 || read.spec != written.spec
                 || read.dtype != written.dtype
-                || reduces
+                || !computes
             {
                 continue;
             }
