@@ -347,7 +347,7 @@ fn direct_convolution_of_blocks() {
         &[20, 16, 3, 2],
         conv_attrs(1, [2, 0, 0, 1], 2, 1),
         blocked(&[1, 16, 10, 10], &[(2, 0), (0, 1)]),
-        |shape| dense(shape),
+        dense,
     );
     // No border where one is needed: a copy in scratch.
     conv(
@@ -392,7 +392,7 @@ fn grouped_and_depthwise_convolution() {
         &[8, 3, 3, 3],
         conv_attrs(1, [1, 1, 1, 1], 1, 4),
         dense(&[1, 12, 6, 6]),
-        |shape| dense(shape),
+        dense,
     );
 }
 

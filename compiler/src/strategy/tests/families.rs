@@ -380,7 +380,7 @@ fn tensors_that_tell_of_others() {
     let full = FullAttrs { shape: [4, 9].map(Dim::from).to_vec() };
     check(&[
         call("shape_of", shape(DType::I64), &[Some(x.clone())]),
-        call("shape_of", shape(DType::I32), &[scalar.clone()]),
+        call("shape_of", shape(DType::I32), std::slice::from_ref(&scalar)),
         call("ndarray_size", shape(DType::U8), &[Some(x)]),
         call("ndarray_size", shape(DType::I64), &[Some(floats(DType::F32, &[2, 0], &[]))]),
         call("full", full, &[scalar]),
