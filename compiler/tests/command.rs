@@ -116,13 +116,14 @@ fn compile_writes_what_is_asked_for() {
     let out = folder.path().join("out");
     let model = case.join("model.onnx");
     let args = ["compile", path(&model), "-o", path(&out), "--name", "adder"];
-    let output = niello(&[&args[..], &["--emit", "obj,c,graph,header,bindings,shared"]].concat());
+    let output =
+        niello(&[&args[..], &["--emit", "obj,c,graph,tir,header,bindings,shared"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let written: Vec<String> = fs::read_dir(&out)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    for suffix in [".o", ".c", "adder.relay", "adder.h", "adder.rs"] {
+    for suffix in [".o", ".c", "adder.relay", "adder.tir", "adder.h", "adder.rs"] {
         assert!(written.iter().any(|name| name.ends_with(suffix)), "{suffix}: {written:?}");
     }
     assert!(written.iter().any(|name| name.contains("adder") && name.starts_with("lib")));

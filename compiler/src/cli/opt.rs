@@ -38,10 +38,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let passes = Passes::new(&options)?;
     let module = match &args.passes {
         None => passes.run(imported.module)?,
-        Some(text) => {
-            let run = passes.context.scope(|cx| run_passes(text, imported.module, cx));
-            run.map_err(Report::from)?
-        }
+        Some(text) => passes
+            .context
+            .scope(|cx| run_passes(text, imported.module, cx))
+            .map_err(Report::from)?,
     };
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
     let (text, sidecar) = print_with_sidecar(&module, &print);

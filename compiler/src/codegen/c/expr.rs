@@ -6,6 +6,16 @@ use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_
 use crate::ir::DType;
 use crate::tir::{BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
+/// Functions of the system's mathematical library that generated code may call on hosted targets:
+/// for `float64`, and for what has no polynomial in `float32`. Compilers turn some calls into
+/// `exp2`, `ldexp` and `sincos`.
+pub const LIBM_FUNCTIONS: &[&str] = &[
+    "acos", "acosf", "acosh", "acoshf", "asin", "asinf", "asinh", "asinhf", "atan", "atanf",
+    "atanh", "atanhf", "cos", "cosf", "cosh", "coshf", "erf", "exp", "exp2", "exp2f", "fmod",
+    "fmodf", "ldexp", "ldexpf", "log", "pow", "powf", "sin", "sincos", "sincosf", "sinf", "sinh",
+    "sinhf", "tan", "tanf", "tanh",
+];
+
 /// A value in C: its text, and for a vector of `Bool` the width of the mask's lanes.
 pub(super) struct Value {
     pub(super) piece: Piece,

@@ -338,9 +338,9 @@ fn host_triple(target: &Target) -> String {
 
 fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
     let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
-    if target.os != "windows" {
-        flags.push("-fPIC".to_owned());
-    }
+    // Windows has no such code model, and would call a function to touch the pages of a frame
+    // larger than one; two pages, the most a kernel has, are within the guard.
+    flags.push(if target.os == "windows" { "-mno-stack-arg-probe" } else { "-fPIC" }.to_owned());
     if is_clang {
         flags.push("-fno-slp-vectorize".to_owned());
     }

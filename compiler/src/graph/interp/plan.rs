@@ -103,7 +103,14 @@ impl Plan {
                         note(&mut last, &path, operand, Some(id));
                     }
                 }
-                note(&mut last, &path, function.scope(scope).result, None);
+                let data = function.scope(scope);
+                note(&mut last, &path, data.result, None);
+                // What a scope binds of its own is bound when it is computed.
+                let from_outside = |value: &ExprId| function.data_of(*value).scope != scope;
+                let bound = data.bindings.iter().map(|binding| binding.value);
+                for value in bound.filter(from_outside) {
+                    note(&mut last, &path, value, None);
+                }
             }
             let children = tree.children(scope);
             let Some(&child) = children.get(next) else {

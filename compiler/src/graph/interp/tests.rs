@@ -133,6 +133,18 @@ fn closures_without_parameters_hold_values_of_inner_scopes() {
 }
 
 #[test]
+fn a_closure_may_bind_what_nothing_else_uses() {
+    let text = format!(
+        "def @main(%a: {SCALAR}, %b: {SCALAR}) -> {SCALAR} {{
+            %sum = add(%b, %b);
+            %f = fn (%x: {SCALAR}) -> {SCALAR} {{ let %y = %sum; let %z = %b; %x }};
+            %f(%a)
+        }}"
+    );
+    assert_eq!(int_of(&run(&text, &[int(3), int(4)])), 3);
+}
+
+#[test]
 fn recursion_goes_as_deep_as_memory_allows() {
     let text = format!(
         "def @main(%n: {SCALAR}) -> {SCALAR} {{
