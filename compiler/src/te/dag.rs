@@ -177,7 +177,6 @@ impl ComputeDag {
         shape: &[i64],
         dtype: DType,
         combiner: BinaryOp,
-        init: PrimExpr,
         over: &[i64],
         value: impl FnOnce(&mut ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr,
     ) -> StageId {
@@ -191,6 +190,7 @@ impl ComputeDag {
                 })
                 .collect();
             let by: Vec<PrimExpr> = axes.iter().map(|axis| dag.func.var_expr(axis.var)).collect();
+            let init = identity(combiner, dtype);
             StageKind::Reduce { combiner, init, axes, value: value(dag, index, &by) }
         })
     }
