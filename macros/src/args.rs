@@ -1,8 +1,8 @@
 //! The arguments of the attributes.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
-use syn::spanned::Spanned;
 use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
 
 use crate::kind::Kind;
@@ -44,8 +44,9 @@ impl Errors {
         }
     }
 
-    pub(crate) fn at(&mut self, tokens: impl Spanned, message: impl std::fmt::Display) {
-        self.push(syn::Error::new(tokens.span(), message));
+    /// An error that is shown under all of the tokens.
+    pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
+        self.push(syn::Error::new_spanned(tokens, message));
     }
 
     pub(crate) fn into_result(self) -> syn::Result<()> {
@@ -100,65 +101,54 @@ impl Args {
         let mut seen: Vec<Ident> = Vec::new();
         for Arg { name, value } in list {
             let text = name.to_string();
-            if let Some(first) = seen.iter().find(|first| **first == name) {
+            if seen.contains(&name) {
                 errors.at(&name, format!("duplicate argument `{text}`"));
-                // The place of the first one, as part of the same message.
-                let _ = first;
                 continue;
             }
             seen.push(name.clone());
-            let given = if value.is_empty() { name.span() } else { value.span() };
+            let given = if value.is_empty() { name.to_token_stream() } else { value.clone() };
             match text.as_str() {
                 "opt_level" => {
                     match syn::parse2::<syn::LitInt>(value).and_then(|level| level.base10_parse()) {
                         Ok(level) => args.opt_level = level,
-                        Err(_) => errors.push(syn::Error::new(
-                            given,
-                            "opt_level must be a non-negative integer literal",
-                        )),
+                        Err(_) => {
+                            errors.at(given, "opt_level must be a non-negative integer literal")
+                        }
                     }
                 }
                 "name" => match syn::parse2::<syn::LitStr>(value) {
                     Ok(name) if is_valid_name(&name.value()) => {
                         args.name = Some(name.value()).filter(|name| !name.is_empty());
                     }
-                    Ok(_) => errors.push(syn::Error::new(
-                        given,
-                        "pass name may not contain blanks or any of , ( ) { } =",
-                    )),
-                    Err(_) => errors.push(syn::Error::new(given, "name must be a string literal")),
+                    Ok(_) => {
+                        errors.at(given, "pass name may not contain blanks or any of , ( ) { } =")
+                    }
+                    Err(_) => errors.at(given, "name must be a string literal"),
                 },
                 "required" => match pass_names(value) {
                     Some(names) => args.required = names,
-                    None => errors.push(syn::Error::new(
-                        given,
-                        "required must be a list of pass names or paths",
-                    )),
+                    None => errors.at(given, "required must be a list of pass names or paths"),
                 },
                 "preserves" => match preserves(value) {
                     Some(preserves) => args.preserves = preserves,
-                    None => errors.push(syn::Error::new(
-                        given,
-                        "preserves must be `all` or a list of pass names or paths",
-                    )),
+                    None => {
+                        errors.at(given, "preserves must be `all` or a list of pass names or paths")
+                    }
                 },
                 "holds" => match syn::parse2(value) {
                     Ok(path) => args.holds = Some(path),
-                    Err(_) => errors.push(syn::Error::new(
-                        given,
-                        "holds must be the path of a function from &IRModule to bool",
-                    )),
+                    Err(_) => errors
+                        .at(given, "holds must be the path of a function from &IRModule to bool"),
                 },
                 "crate" => match syn::parse2::<Path>(value) {
                     Ok(path) => args.niello = path,
                     Err(_) => {
-                        errors.push(syn::Error::new(given, "crate must be the path of niello"));
+                        errors.at(given, "crate must be the path of niello");
                     }
                 },
                 _ => {
                     let near = suggest(&text)
-                        .map(|near| format!(", did you mean `{near}`?"))
-                        .unwrap_or_default();
+                        .map_or(";".to_owned(), |near| format!(", did you mean `{near}`?"));
                     let all = NAMES.join(", ");
                     errors.at(
                         name,

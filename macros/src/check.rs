@@ -1,6 +1,7 @@
 //! What the tokens of a pass's item prove to be wrong. Types are left to the compiler.
 
-use syn::spanned::Spanned;
+use proc_macro2::TokenStream;
+use quote::ToTokens;
 use syn::{FnArg, ImplItem, ImplItemFn, Item, ItemFn, ItemImpl, Pat, ReturnType, Signature, Type};
 
 use crate::args::{Errors, near};
@@ -36,18 +37,18 @@ fn wrong_item(kind: Kind) -> String {
 }
 
 /// The token that says what kind of item it is.
-fn head(item: &Item) -> proc_macro2::Span {
+fn head(item: &Item) -> TokenStream {
     match item {
-        Item::Struct(item) => item.struct_token.span(),
-        Item::Enum(item) => item.enum_token.span(),
-        Item::Trait(item) => item.trait_token.span(),
-        Item::Const(item) => item.const_token.span(),
-        Item::Static(item) => item.static_token.span(),
-        Item::Mod(item) => item.mod_token.span(),
-        Item::Type(item) => item.type_token.span(),
-        Item::Union(item) => item.union_token.span(),
-        Item::Use(item) => item.use_token.span(),
-        other => other.span(),
+        Item::Struct(item) => item.struct_token.to_token_stream(),
+        Item::Enum(item) => item.enum_token.to_token_stream(),
+        Item::Trait(item) => item.trait_token.to_token_stream(),
+        Item::Const(item) => item.const_token.to_token_stream(),
+        Item::Static(item) => item.static_token.to_token_stream(),
+        Item::Mod(item) => item.mod_token.to_token_stream(),
+        Item::Type(item) => item.type_token.to_token_stream(),
+        Item::Union(item) => item.union_token.to_token_stream(),
+        Item::Use(item) => item.use_token.to_token_stream(),
+        other => other.to_token_stream(),
     }
 }
 

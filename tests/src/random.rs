@@ -59,11 +59,12 @@ fn function(
     junk: bool,
 ) -> Function {
     let mut builder = FunctionBuilder::new();
-    let mut values = Vec::new();
-    values.push(builder.param("x", Type::tensor(&[2, 3], DType::F32)));
-    values.push(builder.param("row.1", Type::tensor(&[3], DType::F32)));
-    values.push(builder.param("go", Type::tensor(&[], DType::Bool)));
-    values.push(builder.param("n", Type::tensor(&[], DType::I64)));
+    let values = vec![
+        builder.param("x", Type::tensor(&[2, 3], DType::F32)),
+        builder.param("row.1", Type::tensor(&[3], DType::F32)),
+        builder.param("go", Type::tensor(&[], DType::Bool)),
+        builder.param("n", Type::tensor(&[], DType::I64)),
+    ];
     let mut generator = Generator { choices, builder, values, helper, junk, depth: 0 };
     generator.steps();
     let first = generator.values[0];

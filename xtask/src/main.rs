@@ -1,9 +1,10 @@
-//! Project automation: `cargo xtask setup | test | conformance | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | bench | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
 #![allow(clippy::print_stdout, reason = "what a command has to say goes to standard output")]
 
+mod bench;
 mod conformance;
 mod process;
 mod setup;
@@ -33,6 +34,8 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
+    /// Measures compiled models beside ONNX Runtime
+    Bench(bench::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
     Tidy,
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Tidy => tidy::run(),
     };
     match result {

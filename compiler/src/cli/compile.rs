@@ -10,6 +10,7 @@ use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::{Failure, Problem};
 use crate::bindings::{self, BindingsOptions};
+use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes};
 use crate::executor::write_shared_library;
@@ -49,6 +50,8 @@ enum Emit {
     C,
     /// The graph after all passes, as text
     Graph,
+    /// The lowered loop functions, as text
+    Tir,
     /// A C header
     Header,
     /// Rust bindings
@@ -69,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let model = Model::read(&args.model)?;
     let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
     // A missing function would otherwise be found by whoever links or loads the model.
-    check_undefined(&compilation.model.objects, &[])?;
+    check_undefined(&compilation.model.objects, LIBM_FUNCTIONS)?;
     fs::create_dir_all(&args.output).map_err(|error| {
         Problem::new(format!("{}: cannot create the folder: {error}", args.output.display()))
     })?;
@@ -147,6 +150,11 @@ fn write(
         Emit::Graph => {
             let text = crate::graph::print_module(&compilation.module, &Default::default());
             files.push((format!("{stem}.relay"), text.into_bytes()));
+        }
+        Emit::Tir => {
+            let kernels = compilation.program.kernels.values();
+            let texts: Vec<String> = kernels.map(|kernel| kernel.func.to_string()).collect();
+            files.push((format!("{stem}.tir"), texts.join("\n").into_bytes()));
         }
         Emit::Header => {
             files.push((

@@ -7,7 +7,7 @@ use super::model::{Contents, Model};
 use super::{Compilation, Stages};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{CompiledModel, Program, TensorInfo};
-use crate::graph::{PrintOptions, print_module};
+use crate::graph::module_hash;
 use crate::ir::{Digest, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
@@ -40,7 +40,7 @@ pub(super) fn of(model: &Model, imported: &Imported) -> Result<Interface, Report
         name: model.stem.clone(),
         inputs,
         outputs,
-        digest: digest(&imported.module),
+        digest: module_hash(&imported.module),
         metadata: metadata(&imported.info),
         external_data: imported.external_files.clone(),
     })
@@ -74,11 +74,6 @@ fn tensor(
     };
     dim_names.resize(shape.len(), None);
     Some(TensorInfo { name: port.name.clone(), dtype: port.ty.dtype, shape, dim_names })
-}
-
-/// The digest of a module: of its text, in which large constants are named by theirs.
-fn digest(module: &IRModule) -> Digest {
-    *blake3::hash(print_module(module, &PrintOptions::default()).as_bytes()).as_bytes()
 }
 
 fn metadata(info: &ModelInfo) -> Vec<(String, String)> {

@@ -12,8 +12,6 @@ pub use model::Model;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
-#[cfg(feature = "cli")]
-pub(crate) use passes::report_of;
 pub use stages::{Stage, Stages};
 
 use crate::codegen::c::{SourceFile, compile_c};

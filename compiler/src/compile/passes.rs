@@ -1,9 +1,9 @@
 //! Which graph passes run, and under which context.
 
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Report;
 use crate::ir::IRModule;
 use crate::options::CompileOptions;
-use crate::pass::{Pass, PassContext, PassContextBuilder, PassError, PassErrorKind};
+use crate::pass::{Pass, PassContext, PassContextBuilder};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
 /// The graph passes of a compilation: the pipeline, what a caller adds to it, and the context.
@@ -22,7 +22,7 @@ impl Passes {
     ///
     /// An option names a pass that does not exist.
     pub fn new(options: &CompileOptions) -> Result<Passes, Report> {
-        let context = Self::context(options).build().map_err(|error| report_of(&error))?;
+        let context = Self::context(options).build()?;
         Ok(Passes { context, extensions: PipelineExtensions::new() })
     }
 
@@ -38,16 +38,7 @@ impl Passes {
     ///
     /// A pass fails, or an extension names no place.
     pub fn run(&self, module: IRModule) -> Result<IRModule, Report> {
-        pipeline(&self.extensions)
-            .and_then(|passes| self.context.scope(|cx| passes.run(module, cx)))
-            .map_err(|error| report_of(&error))
-    }
-}
-
-/// The problems that an error of passes stands for.
-pub(crate) fn report_of(error: &PassError) -> Report {
-    match error.kind() {
-        PassErrorKind::Invalid(report) => report.clone(),
-        _ => Problem::new(error.to_string()).into(),
+        let passes = pipeline(&self.extensions)?;
+        Ok(self.context.scope(|cx| passes.run(module, cx))?)
     }
 }

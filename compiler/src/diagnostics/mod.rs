@@ -8,6 +8,8 @@ use std::fmt;
 pub use diagnostic::{Diagnostic, Level};
 pub use suggest::suggest;
 
+use crate::ir::Span;
+
 /// The node of a model that a problem is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProblemNode {
@@ -19,6 +21,19 @@ pub struct ProblemNode {
     pub opset: Option<i64>,
     /// The line of the user's program that the exporter recorded.
     pub source: Option<String>,
+}
+
+impl ProblemNode {
+    /// The node that an expression came from, if it came from one.
+    pub fn of(span: &Span) -> Option<ProblemNode> {
+        let Span::Onnx(node) = span else { return None };
+        Some(ProblemNode {
+            name: node.node.clone(),
+            op: node.op.clone(),
+            opset: Some(node.opset),
+            source: node.source.clone(),
+        })
+    }
 }
 
 impl fmt::Display for ProblemNode {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CompiledModel, ObjectFile};
 use crate::bindings::{self, BindingsOptions, WeightsPlacement};
+use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{Archive, ArchiveKind, check_undefined, weights_object};
 use crate::diagnostics::{Problem, Report};
 
@@ -25,12 +26,18 @@ pub struct PackageOptions {
 }
 
 impl PackageOptions {
-    /// Embedded weights, archives for the target `triple`.
+    /// Embedded weights, archives for the target `triple`; on a hosted one code may call the
+    /// system's libm.
     pub fn for_triple(triple: &str) -> Self {
+        let hosted = !triple.split('-').any(|part| part == "none");
         PackageOptions {
             bindings: BindingsOptions::default(),
             archive_kind: ArchiveKind::for_triple(triple),
-            allowed_symbols: Vec::new(),
+            allowed_symbols: LIBM_FUNCTIONS
+                .iter()
+                .filter(|_| hosted)
+                .map(|name| (*name).to_owned())
+                .collect(),
             weights_file: None,
         }
     }

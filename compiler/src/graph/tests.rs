@@ -4,7 +4,7 @@ use super::{Expr, Function, FunctionBuilder, Rewriter, ScopeKind};
 use crate::ir::{Attrs, Constant, DType, Type};
 use crate::ops::Op;
 
-fn relu() -> Op {
+pub(super) fn relu() -> Op {
     Op::get("nn.relu").unwrap()
 }
 
@@ -13,13 +13,59 @@ fn row() -> Type {
 }
 
 /// `relu` applied `calls` times.
-fn chain(calls: usize) -> Function {
+pub(super) fn chain(calls: usize) -> Function {
     let mut b = FunctionBuilder::new();
     let mut x = b.param("x", row());
     for _ in 0..calls {
         x = b.call(relu(), &[x], Attrs::new()).unwrap();
     }
     b.finish(x)
+}
+
+/// Choices within choices: the parameter `c` decides between the next one and the parameter `x`, and
+/// the innermost one applies `relu`.
+pub(super) fn nested(depth: usize) -> Function {
+    let mut b = FunctionBuilder::new();
+    let c = b.param("c", Type::tensor(&[], DType::Bool));
+    let x = b.param("x", row());
+    let mut otherwise = Vec::new();
+    for _ in 0..depth {
+        b.open_scope(ScopeKind::Branch);
+        otherwise.push(b.close_scope(x));
+        b.open_scope(ScopeKind::Branch);
+    }
+    let mut value = b.call(relu(), &[x], Attrs::new()).unwrap();
+    while let Some(else_scope) = otherwise.pop() {
+        let then_scope = b.close_scope(value);
+        value = b.if_else(c, then_scope, else_scope).unwrap();
+    }
+    b.finish(value)
+}
+
+/// Closures within closures, each of which calls the next; all capture the parameter `x`.
+pub(super) fn nested_closures(depth: usize) -> Function {
+    let mut b = FunctionBuilder::new();
+    let x = b.param("x", row());
+    for _ in 0..depth {
+        b.open_scope(ScopeKind::Closure);
+    }
+    let mut value = b.call(relu(), &[x], Attrs::new()).unwrap();
+    for _ in 0..depth {
+        let scope = b.close_scope(value);
+        let closure = b.closure(scope, None, Attrs::new()).unwrap();
+        value = b.call_function(closure, &[]).unwrap();
+    }
+    b.finish(value)
+}
+
+#[test]
+fn deep_scopes_are_rewritten_without_recursion() {
+    let mut rewriter = Rewriter::new(nested(20_000));
+    while rewriter.next_call().unwrap().is_some() {
+        let x = rewriter.mapped(rewriter.old().params()[1]);
+        rewriter.replace(x);
+    }
+    assert_eq!(rewriter.finish().unwrap().scopes().count(), 40_001);
 }
 
 #[test]

@@ -153,23 +153,34 @@ impl Users {
     }
 }
 
-/// What a scope and the scopes within it use from outside, in order: what a closure captures.
-pub fn free_vars(function: &Function, tree: &ScopeTree, scope: ScopeId) -> Vec<ExprId> {
-    let mut free = BTreeSet::new();
-    let mut visit = |id: ExprId| {
-        if !tree.is_within(function.data_of(id).scope, scope) {
-            free.insert(id);
+/// What each closure captures: expressions from outside that live expressions of its scope, or of
+/// the scopes within it, use; in order.
+pub fn captures(function: &Function, tree: &ScopeTree) -> SecondaryMap<ScopeId, Vec<ExprId>> {
+    let live = function.live();
+    let mut captures: SecondaryMap<ScopeId, Vec<ExprId>> = SecondaryMap::new();
+    let mut free: SecondaryMap<ScopeId, BTreeSet<ExprId>> = SecondaryMap::new();
+    // Every scope comes after the one around it, so that what is free in it is known before.
+    let scopes: Vec<ScopeId> = function.scopes().map(|(scope, _)| scope).collect();
+    for &scope in scopes.iter().rev() {
+        let Some(owner) = tree.owner(scope).filter(|&owner| live[owner]) else { continue };
+        let data = function.scope(scope);
+        let mut used = std::mem::take(&mut free[scope]);
+        used.insert(data.result);
+        used.extend(data.bindings.iter().map(|binding| binding.value));
+        for &id in tree.exprs(scope).iter().filter(|&&id| live[id]) {
+            used.extend(function.expr(id).operands());
         }
-    };
-    for inner in tree.subtree(scope) {
-        let data = function.scope(inner);
-        visit(data.result);
-        data.bindings.iter().for_each(|binding| visit(binding.value));
-        for &id in tree.exprs(inner) {
-            function.expr(id).operands().for_each(&mut visit);
+        used.retain(|&id| function.data_of(id).scope != scope);
+        if matches!(function.expr(owner), Expr::Func(_)) {
+            captures[scope] = used.iter().copied().collect();
         }
+        let outer = &mut free[function.data_of(owner).scope];
+        if outer.len() < used.len() {
+            std::mem::swap(outer, &mut used);
+        }
+        outer.extend(used);
     }
-    free.into_iter().collect()
+    captures
 }
 
 /// Whether an expression is written where it is used rather than on a line of its own, and compared
@@ -200,6 +211,7 @@ mod tests {
         let inner = b.open_scope(ScopeKind::Branch);
         let then_scope = b.close_scope(x);
         b.open_scope(ScopeKind::Branch);
+        b.call(relu, &[unused], Attrs::new()).unwrap();
         let z = b.call(relu, &[y], Attrs::new()).unwrap();
         let else_scope = b.close_scope(z);
         let choice = b.if_else(cond, then_scope, else_scope).unwrap();
@@ -209,8 +221,9 @@ mod tests {
         let function = b.finish(result);
 
         let tree = ScopeTree::new(&function);
-        assert_eq!(free_vars(&function, &tree, closure), [cond, x]);
-        assert_eq!(free_vars(&function, &tree, else_scope), [y]);
+        let captures = captures(&function, &tree);
+        assert_eq!(captures[closure], [cond, x]);
+        assert!(captures[else_scope].is_empty(), "a branch is no closure");
         assert!(tree.is_within(inner, closure) && !tree.is_within(closure, inner));
         assert!(!tree.is_within(then_scope, else_scope));
         assert_eq!((tree.owner(closure), tree.owner(else_scope)), (Some(func), Some(choice)));

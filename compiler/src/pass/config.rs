@@ -103,6 +103,11 @@ impl ConfigEntry {
         (self.type_name)()
     }
 
+    /// The value that a context holds for this JSON.
+    pub(super) fn parse(&self, value: &serde_json::Value) -> Result<AnyValue, String> {
+        (self.parse)(value)
+    }
+
     /// The value if the option is not set, as JSON.
     pub fn default_json(&self) -> String {
         (self.default)()
@@ -160,7 +165,7 @@ pub(super) fn check(
             report.push(problem);
             continue;
         };
-        match (entry.parse)(&values[name]) {
+        match entry.parse(&values[name]) {
             Ok(value) => {
                 checked.insert(entry.name, value);
             }

@@ -57,7 +57,11 @@ pub struct PassContext {
     shared: Arc<Shared>,
     sink: Arc<Sink>,
     unit: Option<Arc<Unit>>,
+    /// Options that a textual pipeline sets for the pass that is running.
+    overrides: Overrides,
 }
+
+type Overrides = Option<Arc<IndexMap<&'static str, AnyValue>>>;
 
 impl Default for PassContext {
     fn default() -> PassContext {
@@ -146,9 +150,8 @@ impl PassContext {
 
     /// The value of an option: the context's, else the option's default.
     pub fn get<T: ConfigValue>(&self, key: &ConfigKey<T>) -> T {
-        self.shared
-            .config
-            .get(key.name())
+        let own = self.overrides.as_ref().and_then(|overrides| overrides.get(key.name()));
+        own.or_else(|| self.shared.config.get(key.name()))
             .and_then(|value| value.downcast_ref::<T>().cloned())
             .unwrap_or_else(|| key.default_value())
     }
@@ -274,7 +277,15 @@ impl PassContext {
             shared: self.shared.clone(),
             sink: Arc::default(),
             unit: Some(Arc::new(unit)),
+            overrides: self.overrides.clone(),
         }
+    }
+
+    /// This context with some options set otherwise.
+    pub(super) fn overriding(&self, config: &IndexMap<&'static str, AnyValue>) -> PassContext {
+        let mut overrides = self.overrides.as_deref().cloned().unwrap_or_default();
+        overrides.extend(config.iter().map(|(name, value)| (*name, value.clone())));
+        PassContext { overrides: Some(Arc::new(overrides)), ..self.clone() }
     }
 
     /// This context with a sink of its own, for one definition of a pass of functions.
@@ -289,6 +300,7 @@ impl PassContext {
             shared: self.shared.clone(),
             sink: Arc::default(),
             unit: Some(Arc::new(unit)),
+            overrides: self.overrides.clone(),
         }
     }
 
@@ -506,6 +518,11 @@ impl PassContextBuilder {
             remarks: self.remarks,
             jobs,
         };
-        Ok(PassContext { shared: Arc::new(shared), sink: Arc::default(), unit: None })
+        Ok(PassContext {
+            shared: Arc::new(shared),
+            sink: Arc::default(),
+            unit: None,
+            overrides: None,
+        })
     }
 }

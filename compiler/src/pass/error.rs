@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::InvalidPassName;
-use crate::diagnostics::{Diagnostic, Problem, Report};
+use crate::diagnostics::{Diagnostic, Problem, ProblemNode, Report};
 use crate::graph::TypeError;
 use crate::ir::{AttrError, ConstantError, GlobalVar};
 use crate::ops::EvalError;
@@ -298,5 +298,27 @@ impl From<Report> for PassError {
 impl From<Problem> for PassError {
     fn from(problem: Problem) -> PassError {
         Report::from(problem).into()
+    }
+}
+
+impl From<PassError> for Report {
+    /// One problem for each thing that is wrong, at the node of the model that it came from.
+    fn from(error: PassError) -> Report {
+        let passes = error.0.passes.join(" > ");
+        match error.0.kind {
+            PassErrorKind::Invalid(report) if error.0.secondary.is_empty() => report,
+            PassErrorKind::Diagnostics(diagnostics) if error.0.secondary.is_empty() => {
+                let failures = diagnostics.into_iter().filter(|d| d.level.is_failure());
+                let problems = failures.map(|Diagnostic { level: _, message, span }| {
+                    let problem = Problem::new(format!("pass {passes}: {message}"));
+                    match ProblemNode::of(&span) {
+                        Some(node) => problem.at(node),
+                        None => problem,
+                    }
+                });
+                Report { problems: problems.collect() }
+            }
+            _ => Problem::new(error.to_string()).into(),
+        }
     }
 }

@@ -41,6 +41,7 @@ mod run;
 mod scope;
 mod sequential;
 mod sink;
+mod textual;
 mod timing;
 
 pub use config::{ConfigEntry, ConfigKey, ConfigValue, list_configs};
@@ -59,6 +60,7 @@ pub use run::{Pass, PassBody, PassRef, RunToken};
 pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::{Plan, Sequential};
 pub use sink::{Remark, Statistics};
+pub use textual::PipelineText;
 pub use timing::PassTiming;
 
 /// What the macros' expansions name; no one else should.

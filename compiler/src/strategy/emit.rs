@@ -100,7 +100,7 @@ impl Emitter {
                 StageKind::Placeholder => (0, false),
                 StageKind::Compute(body) => {
                     let own = below + body.depth();
-                    (own, own > MAX_INLINE_DEPTH)
+                    (own, own > MAX_INLINE_DEPTH || self.dag.stages[stage].is_stored)
                 }
                 StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
             };
@@ -297,14 +297,14 @@ impl Emitter {
         &mut self,
         spec: &BufferSpec,
         dtype: DType,
-        build: &mut dyn FnMut(&mut Emitter, &mut Nest) -> Option<Stmt>,
+        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
     ) -> Stmt {
         if let Some(lanes) = self.lanes_for(spec, dtype) {
             let nests = Nest::cover(&mut self.func, spec, Some(lanes));
             let stmts: Option<Vec<Stmt>> = nests
                 .into_iter()
-                .map(|mut nest| {
-                    let body = build(self, &mut nest)?;
+                .map(|nest| {
+                    let body = build(self, &nest)?;
                     Some(nest.wrap(body))
                 })
                 .collect();
@@ -315,8 +315,8 @@ impl Emitter {
         let nests = Nest::cover(&mut self.func, spec, None);
         let stmts: Vec<Stmt> = nests
             .into_iter()
-            .filter_map(|mut nest| {
-                let body = build(self, &mut nest)?;
+            .filter_map(|nest| {
+                let body = build(self, &nest)?;
                 Some(nest.wrap(body))
             })
             .collect();
@@ -437,31 +437,15 @@ impl Emitter {
             unreachable!("only reductions come here")
         };
         let acc_dtype = self.dag.dtype(inner);
-        // Several sums in flight hide the latency of one.
-        let in_flight = i64::from(self.machine.registers / 2);
         self.cover(&spec, dtype, &mut |emitter, nest| {
             let lanes = nest.lane.map_or(1, |lane| lane.1);
-            let unrolled = match nest.lane {
-                Some(_) => nest.unroll_innermost(&mut emitter.func, in_flight),
-                None => None,
-            };
-            let count = unrolled.map_or(1, |unrolled| unrolled.1);
-            let acc = emitter.func.register("acc", acc_dtype, &[count * lanes]);
-            let row =
-                unrolled.map_or(PrimExpr::index(0), |(var, _)| emitter.func.var_expr(var) * lanes);
-            let each = |stmt: Stmt| match unrolled {
-                None => stmt,
-                Some((var, count)) => {
-                    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(count));
-                    Stmt::for_loop(var, min, extent, ForKind::Unrolled, stmt)
-                }
-            };
+            let acc = emitter.func.register("acc", acc_dtype, &[lanes]);
             let vars: Vec<ReduceAxis> = axes
                 .iter()
                 .map(|axis| ReduceAxis { var: emitter.func.index_var("r"), extent: axis.extent })
                 .collect();
             let first = emitter.lane_stmt(nest, |emitter, _, lane| {
-                emitter.func.store(acc, [row.clone() + lane], init.clone())
+                emitter.func.store(acc, [lane], init.clone())
             })?;
             let step = emitter.lane_stmt(nest, |emitter, index, lane| {
                 let mut values: BTreeMap<_, _> = emitter.dag.stages[inner]
@@ -477,22 +461,20 @@ impl Emitter {
                 let fma = emitter.machine.fma && acc_dtype.is_float();
                 let (mut inliner, func) = emitter.inliner();
                 let value = inliner.expression(func, value);
-                let at = row.clone() + lane;
-                let sum = func.load(acc, [at.clone()]);
-                let sum = combine(func, combiner, sum, value, fma);
-                let stmt = func.store(acc, [at], sum);
+                let sum = func.load(acc, [lane.clone()]);
+                let stmt = func.store(acc, [lane], combine(combiner, sum, value, fma));
                 inliner.wrap(stmt)
             })?;
             let last = emitter.lane_stmt(nest, |emitter, index, lane| {
-                let value = emitter.func.load(acc, [row.clone() + lane]);
+                let value = emitter.func.load(acc, [lane]);
                 emitter.store_element(root, Some((inner, value)), index)
             })?;
-            let mut loops = each(step);
+            let mut loops = step;
             for axis in vars.iter().rev() {
                 let (min, extent) = (PrimExpr::index(0), PrimExpr::index(axis.extent));
                 loops = Stmt::for_loop(axis.var, min, extent, ForKind::Serial, loops);
             }
-            Some(Stmt::allocate(acc, Stmt::seq([each(first), loops, each(last)])))
+            Some(Stmt::allocate(acc, Stmt::seq([first, loops, last])))
         })
     }
 
@@ -529,13 +511,13 @@ impl Emitter {
         };
         let written = &self.func.buffers[self.func.params[output].buffer];
         let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
-        let reduces = matches!(self.dag.stages[root.stage].kind, StageKind::Reduce { .. });
+        let computes = matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_));
         for (position, param) in self.func.params.iter().enumerate() {
             let read = &self.func.buffers[param.buffer];
             if param.kind != ParamKind::Input
                 || read.spec != written.spec
                 || read.dtype != written.dtype
-                || reduces
+                || !computes
             {
                 continue;
             }
@@ -564,24 +546,16 @@ impl Emitter {
 }
 
 /// `combiner(sum, value)`; a sum of products in one rounding each where the target has that.
-fn combine(
-    func: &mut PrimFuncData,
-    combiner: BinaryOp,
-    sum: PrimExpr,
-    value: PrimExpr,
-    fma: bool,
-) -> PrimExpr {
+pub(super) fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, fma: bool) -> PrimExpr {
     match (combiner, value) {
         (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if fma => {
             PrimExpr::mul_add(*lhs, *rhs, sum)
         }
         // The right operand wins if unordered, so a NaN in the value is kept; one in the sum is
-        // kept by comparing it with itself. The value is named first: it is read either way.
+        // kept by comparing it with itself.
         (BinaryOp::Min | BinaryOp::Max, value) if sum.dtype().is_float() => {
-            func.let_expr("value", value, |_, value| {
-                let extreme = PrimExpr::binary(combiner, sum.clone(), value);
-                PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
-            })
+            let extreme = PrimExpr::binary(combiner, sum.clone(), value);
+            PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
         }
         (combiner, value) => PrimExpr::binary(combiner, sum, value),
     }

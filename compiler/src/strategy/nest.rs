@@ -107,35 +107,6 @@ impl Nest {
         index
     }
 
-    /// Splits the innermost loop so that `body` is written out for several iterations, at most `most`
-    /// and as many as divide its extent: the variable that counts them, and how many they are.
-    pub(super) fn unroll_innermost(
-        &mut self,
-        func: &mut PrimFuncData,
-        most: i64,
-    ) -> Option<(VarId, i64)> {
-        let &(var, extent) = self.loops.last()?;
-        let count = (2..=most).rev().find(|count| extent % count == 0)?;
-        let (outer, inner) = (func.index_var("i"), func.index_var("u"));
-        let index = func.var_expr(outer) * count + func.var_expr(inner);
-        let values = [(var, index)].into();
-        for expr in self.index.iter_mut().chain(&mut self.guards) {
-            let old = std::mem::replace(expr, PrimExpr::index(0));
-            *expr = old.substitute(&values);
-        }
-        self.loops.pop();
-        if extent > count {
-            self.loops.push((outer, extent / count));
-        } else {
-            let values = [(outer, PrimExpr::index(0))].into();
-            for expr in self.index.iter_mut().chain(&mut self.guards) {
-                let old = std::mem::replace(expr, PrimExpr::index(0));
-                *expr = old.substitute(&values);
-            }
-        }
-        Some((inner, count))
-    }
-
     /// The loops around a body.
     pub(super) fn wrap(self, mut body: Stmt) -> Stmt {
         for guard in self.guards {
@@ -226,7 +197,7 @@ impl LaneCheck<'_> {
             PrimExpr::Let { var, value, body } => self.binding(*var, value) && self.expr(body),
             PrimExpr::Select { cond, then, otherwise } => {
                 // A condition that differs from lane to lane does not guard a load.
-                let guards = self.varies(cond) && (self.loads(then) || self.loads(otherwise));
+                let guards = self.varies(cond) && (has_load(then) || has_load(otherwise));
                 !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
             }
             PrimExpr::Cast { value, dtype } => {
@@ -250,12 +221,6 @@ impl LaneCheck<'_> {
             | PrimExpr::Shuffle { .. }
             | PrimExpr::VectorReduce { .. } => false,
         }
-    }
-
-    /// Whether an expression reads memory, which may be out of range where it is not chosen.
-    fn loads(&self, expr: &PrimExpr) -> bool {
-        let is_memory = |buffer: BufferId| self.func.buffers[buffer].scope != BufferScope::Register;
-        expr.any(&mut |e| matches!(e, PrimExpr::Load { buffer, .. } if is_memory(*buffer)))
     }
 
     /// Whether lanes read or write the same element, or adjacent ones that do not cross a block.
@@ -297,6 +262,10 @@ impl LaneCheck<'_> {
         self.func.buffers[buffer].spec = spec;
         true
     }
+}
+
+fn has_load(expr: &PrimExpr) -> bool {
+    expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }))
 }
 
 /// Elements of the innermost block of an axis, if the axis is blocked.

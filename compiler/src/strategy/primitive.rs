@@ -47,21 +47,10 @@ impl Primitive {
     }
 }
 
-/// The node of the model that an expression came from.
-pub(super) fn node_of(span: &Span) -> Option<ProblemNode> {
-    let Span::Onnx(node) = span else { return None };
-    Some(ProblemNode {
-        name: node.node.clone(),
-        op: node.op.clone(),
-        opset: Some(node.opset),
-        source: node.source.clone(),
-    })
-}
-
 /// A problem at an expression.
 pub(super) fn problem_at(message: impl Into<String>, span: &Span) -> Problem {
     let problem = Problem::new(message);
-    match node_of(span) {
+    match ProblemNode::of(span) {
         Some(node) => problem.at(node),
         None => problem,
     }

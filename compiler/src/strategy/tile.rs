@@ -115,26 +115,24 @@ impl Tile {
         value: &dyn Fn(&Emitter, &PrimExpr, &PrimExpr, PrimExpr) -> PrimExpr,
     ) -> Stmt {
         let fma = emitter.machine.fma;
-        let stmts: Vec<Stmt> = (0..self.columns.vectors)
-            .map(|vector| {
-                self.each_lane(emitter, |emitter, lane| {
-                    let column = lane.clone() + vector * self.columns.lanes;
-                    let weights = weight(emitter, column.clone());
-                    let var = emitter.func.var("w", weights.ty());
-                    let w = emitter.func.var_expr(var);
-                    let body =
-                        self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
-                            let at = self.at(outer, inner, vector, lane);
-                            let sum = emitter.func.load(self.acc, [at.clone()]);
-                            let a = value(emitter, outer, inner, column);
-                            let sum = if fma { PrimExpr::mul_add(a, w, sum) } else { a * w + sum };
-                            emitter.func.store(self.acc, [at], sum)
-                        });
-                    Stmt::let_(var, weights, body)
+        // Row by row: a broadcast then lives for one row only. Vector by vector, compilers would
+        // keep the broadcasts of all rows and move accumulators to memory.
+        self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
+            let stmts: Vec<Stmt> = (0..self.columns.vectors)
+                .map(|vector| {
+                    self.each_lane(emitter, |emitter, lane| {
+                        let column = lane.clone() + vector * self.columns.lanes;
+                        let w = weight(emitter, column.clone());
+                        let at = self.at(outer, inner, vector, lane);
+                        let sum = emitter.func.load(self.acc, [at.clone()]);
+                        let a = value(emitter, outer, inner, column);
+                        let sum = if fma { PrimExpr::mul_add(a, w, sum) } else { a * w + sum };
+                        emitter.func.store(self.acc, [at], sum)
+                    })
                 })
-            })
-            .collect();
-        Stmt::seq(stmts)
+                .collect();
+            Stmt::seq(stmts)
+        })
     }
 
     /// Stores what the root makes of each accumulator. `index` is handed the row's indices and the

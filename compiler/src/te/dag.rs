@@ -97,6 +97,8 @@ pub struct Stage {
     pub kind: StageKind,
     /// What the stage is as a whole.
     pub anchor: Anchor,
+    /// Whether it is stored even if it could be computed where it is read.
+    pub is_stored: bool,
     /// The operator it came from.
     pub op: String,
 }
@@ -135,8 +137,14 @@ impl ComputeDag {
         let kind = kind(self, &index);
         let scope = BufferScope::Local;
         let buffer = self.func.buffer(name, dtype, BufferSpec::dense(shape), scope);
-        let stage =
-            self.stages.push(Stage { buffer, axes, kind, anchor: Anchor::None, op: op.to_owned() });
+        let stage = self.stages.push(Stage {
+            buffer,
+            axes,
+            kind,
+            anchor: Anchor::None,
+            is_stored: false,
+            op: op.to_owned(),
+        });
         self.by_buffer[buffer] = stage.into();
         stage
     }
@@ -206,6 +214,12 @@ impl ComputeDag {
         self.stages[stage].anchor = anchor;
     }
 
+    /// Has a stage stored even if it could be computed where it is read: a table that takes many
+    /// steps to compute and is read over and over.
+    pub fn set_stored(&mut self, stage: StageId) {
+        self.stages[stage].is_stored = true;
+    }
+
     /// The element of a stage at an index.
     pub fn at(&self, stage: StageId, index: &[PrimExpr]) -> PrimExpr {
         self.func.load(self.stages[stage].buffer, index.iter().cloned())
@@ -219,6 +233,19 @@ impl ComputeDag {
     /// The element type of a stage.
     pub fn dtype(&self, stage: StageId) -> DType {
         self.func.buffers[self.stages[stage].buffer].dtype
+    }
+
+    /// The element of a stage of which all elements are one constant.
+    pub fn constant_value(&self, stage: StageId) -> Option<&PrimExpr> {
+        match &self.stages[stage].kind {
+            StageKind::Compute(value @ (PrimExpr::Int { .. } | PrimExpr::Float { .. })) => {
+                Some(value)
+            }
+            StageKind::Compute(_)
+            | StageKind::Placeholder
+            | StageKind::Reduce { .. }
+            | StageKind::Concat { .. } => None,
+        }
     }
 
     /// The stage that a buffer belongs to.

@@ -10,7 +10,7 @@ use super::{
     Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
     VarId,
 };
-use crate::ir::{BufferSpec, DType};
+use crate::ir::{BufferSpec, DType, Digest};
 
 /// A loop function: one kernel. Clones share the data until one of them is changed.
 #[derive(Clone, Debug)]
@@ -58,6 +58,19 @@ impl PrimFunc {
     /// The data, copied only if another handle shares it.
     pub fn into_data(self) -> PrimFuncData {
         Arc::unwrap_or_clone(self.0)
+    }
+
+    /// A digest of what the function does: of everything but names, the order of declarations,
+    /// blocks and origin.
+    pub fn structural_digest(&self) -> Digest {
+        *blake3::hash(super::print::anonymous_text(self).as_bytes()).as_bytes()
+    }
+
+    /// Whether both do the same, apart from names; see
+    /// [`structural_digest`](Self::structural_digest).
+    pub fn structural_eq(&self, other: &PrimFunc) -> bool {
+        self.same(other)
+            || super::print::anonymous_text(self) == super::print::anonymous_text(other)
     }
 
     /// Whether both are the same handle.
@@ -259,5 +272,47 @@ impl PrimFuncData {
     /// The parameter that a buffer is, if it is one.
     pub fn param_of(&self, buffer: BufferId) -> Option<Param> {
         self.params.iter().copied().find(|param| param.buffer == buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies a row, with declarations in either order and any names.
+    fn copy(names: [&str; 3], reverse: bool, extent: i64) -> PrimFunc {
+        let mut func = PrimFuncData::new(names[0]);
+        if reverse {
+            func.index_var("unused");
+        }
+        let x = func.input(names[1], DType::F32, BufferSpec::dense(&[extent]));
+        let y = func.output(names[2], DType::F32, BufferSpec::dense(&[extent]));
+        let body = func.serial(names[1], extent, |f, i| {
+            let value = f.load(x, [i.clone()]);
+            f.store(y, [i], value)
+        });
+        func.body = if reverse { Stmt::block(names[2], body) } else { body };
+        func.origin.push(names[0].to_owned());
+        PrimFunc::new(func)
+    }
+
+    #[test]
+    fn names_do_not_matter_and_extents_do() {
+        let one = copy(["a", "x", "y"], false, 4);
+        let same = copy(["b", "left", "right"], true, 4);
+        let other = copy(["a", "x", "y"], false, 5);
+        assert!(one.structural_eq(&same) && !one.structural_eq(&other));
+        assert_eq!(one.structural_digest(), same.structural_digest());
+        assert_ne!(one.structural_digest(), other.structural_digest());
+    }
+
+    #[test]
+    fn a_shared_handle_is_copied_when_it_is_changed() {
+        let one = copy(["a", "x", "y"], false, 4);
+        let mut other = one.clone();
+        assert!(one.same(&other));
+        other.make_mut().name = "b".to_owned();
+        assert_eq!((one.name.as_str(), other.name.as_str()), ("a", "b"));
+        assert!(!one.same(&other));
     }
 }

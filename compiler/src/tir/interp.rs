@@ -10,7 +10,8 @@ use std::fmt;
 use cranelift_entity::SecondaryMap;
 
 use super::{
-    Buffer, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId, scalar,
+    BinaryOp, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, ParamKind, PrimExpr, PrimFunc,
+    PrimFuncData, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
 
@@ -203,154 +204,92 @@ impl Interp<'_> {
         }
     }
 
+    /// Evaluates an expression. Each kind has a function of its own, so that the frames of the
+    /// recursion stay small in unoptimised builds.
     fn expr(&mut self, expr: &PrimExpr) -> Result<Value> {
         match expr {
             PrimExpr::Int { value, dtype } => Ok(Value::Scalar(*dtype, *value as u64)),
-            PrimExpr::Float { value, dtype } => scalar::float_bits(value.get(), *dtype)
-                .map(|bits| Value::Scalar(*dtype, bits))
-                .ok_or_else(|| unsupported("a constant", *dtype)),
-            PrimExpr::Var { var, ty: _ } => self.vars[*var].clone().ok_or_else(|| {
-                format!("variable `{}` has no value here", self.func.vars[*var].name)
-            }),
-            PrimExpr::Unary { op, value } => {
-                let value = self.expr(value)?;
-                let dtype = value.dtype();
-                map_lanes(&[&value], dtype, |lanes| scalar::unary(*op, dtype, lanes[0]))
-                    .map_err(|()| unsupported(&format!("{op:?}"), dtype))
-            }
+            PrimExpr::Float { value, dtype } => float(value.get(), *dtype),
+            PrimExpr::Var { var, ty: _ } => self.var(*var),
+            PrimExpr::Unary { op, value } => self.expr(value).and_then(|value| unary(*op, &value)),
             PrimExpr::Binary { op, lhs, rhs } => {
-                let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
-                let dtype = self.same_type(&lhs, &rhs)?;
-                map_lanes(&[&lhs, &rhs], dtype, |lanes| {
-                    scalar::binary(*op, dtype, lanes[0], lanes[1])
-                })
-                .map_err(|()| unsupported(op.symbol(), dtype))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| binary(*op, &lhs, &rhs))
             }
             PrimExpr::Compare { op, lhs, rhs } => {
-                let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
-                let dtype = self.same_type(&lhs, &rhs)?;
-                map_lanes(&[&lhs, &rhs], DType::Bool, |lanes| {
-                    scalar::compare(*op, dtype, lanes[0], lanes[1]).map(u64::from)
-                })
-                .map_err(|()| unsupported(op.symbol(), dtype))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| compare(*op, &lhs, &rhs))
             }
-            PrimExpr::Select { cond, then, otherwise } => match self.expr(cond)? {
-                Value::Scalar(_, bits) => self.expr(if bits != 0 { then } else { otherwise }),
-                Value::Vector(_, mask) => {
-                    let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
-                    let dtype = self.same_type(&then, &otherwise)?;
-                    if then.lanes() != mask.len() {
-                        return Err("a mask has other lanes than its values".to_owned());
-                    }
-                    let lanes = mask
-                        .iter()
-                        .enumerate()
-                        .map(|(i, bit)| if *bit != 0 { then.lane(i) } else { otherwise.lane(i) })
-                        .collect::<Result<_>>()?;
-                    Ok(Value::Vector(dtype, lanes))
-                }
-            },
+            PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
             PrimExpr::Cast { value, dtype } => {
-                let value = self.expr(value)?;
-                let from = value.dtype();
-                map_lanes(&[&value], *dtype, |lanes| scalar::cast(from, *dtype, lanes[0]))
-                    .map_err(|()| unsupported(&format!("a cast to {dtype}"), from))
+                self.expr(value).and_then(|value| cast(&value, *dtype))
             }
             PrimExpr::Reinterpret { value, dtype } => {
-                let value = self.expr(value)?;
-                let from = value.dtype();
-                map_lanes(&[&value], *dtype, |lanes| scalar::reinterpret(from, *dtype, lanes[0]))
-                    .map_err(|()| unsupported(&format!("the bits as {dtype}"), from))
+                self.expr(value).and_then(|value| reinterpret(&value, *dtype))
             }
             PrimExpr::Load { buffer, dtype, indices } => {
-                let lanes = self.access(*buffer, indices, None)?;
-                Ok(Value::from_lanes(*dtype, lanes))
+                self.access(*buffer, indices, None).map(|lanes| Value::from_lanes(*dtype, lanes))
             }
             PrimExpr::Ramp { base, stride, lanes } => {
-                let (base, stride) = (self.expr(base)?, self.expr(stride)?);
-                let dtype = self.same_type(&base, &stride)?;
-                let (base, stride) = (base.lane(0)? as i64, stride.lane(0)? as i64);
-                let lane = |i: i64| {
-                    scalar::wrap_int(base.wrapping_add(stride.wrapping_mul(i)), dtype) as u64
-                };
-                Ok(Value::Vector(dtype, (0..i64::from(*lanes)).map(lane).collect()))
+                self.pair(base, stride).and_then(|(base, stride)| ramp(&base, &stride, *lanes))
             }
-            PrimExpr::Broadcast { value, lanes } => match self.expr(value)? {
-                Value::Scalar(dtype, bits) => Ok(Value::Vector(dtype, vec![bits; *lanes as usize])),
-                Value::Vector(..) => Err("a vector is broadcast".to_owned()),
-            },
+            PrimExpr::Broadcast { value, lanes } => {
+                self.expr(value).and_then(|value| broadcast(&value, *lanes))
+            }
             PrimExpr::Shuffle { vectors, lanes } => {
-                let mut all = Vec::new();
-                let mut dtype = None;
-                for vector in vectors {
-                    let value = self.expr(vector)?;
-                    dtype = Some(value.dtype());
-                    for lane in 0..value.lanes() {
-                        all.push(value.lane(lane)?);
-                    }
-                }
-                let dtype = dtype.ok_or("a shuffle of nothing")?;
-                let picked = lanes
-                    .iter()
-                    .map(|lane| all.get(*lane as usize).copied())
-                    .collect::<Option<Vec<_>>>()
-                    .ok_or("a shuffle picks a lane that does not exist")?;
-                Ok(Value::from_lanes(dtype, picked))
+                self.all(vectors).and_then(|vectors| shuffle(&vectors, lanes))
             }
             PrimExpr::VectorReduce { op, value } => {
-                let value = self.expr(value)?;
-                let dtype = value.dtype();
-                let mut lanes: Vec<u64> =
-                    (0..value.lanes()).map(|lane| value.lane(lane)).collect::<Result<_>>()?;
-                while lanes.len() > 1 {
-                    if !lanes.len().is_multiple_of(2) {
-                        return Err("the lanes of a reduction are no power of two".to_owned());
-                    }
-                    let upper = lanes.split_off(lanes.len() / 2);
-                    lanes = lanes
-                        .iter()
-                        .zip(upper)
-                        .map(|(low, high)| scalar::binary(*op, dtype, *low, high))
-                        .collect::<Option<_>>()
-                        .ok_or_else(|| unsupported(op.symbol(), dtype))?;
-                }
-                Ok(Value::from_lanes(dtype, lanes))
+                self.expr(value).and_then(|value| reduce(*op, &value))
             }
-            PrimExpr::MulAdd { a, b, c } => {
-                let (a, b, c) = (self.expr(a)?, self.expr(b)?, self.expr(c)?);
-                let dtype = self.same_type(&a, &b)?;
-                self.same_type(&a, &c)?;
-                map_lanes(&[&a, &b, &c], dtype, |lanes| {
-                    scalar::mul_add(dtype, lanes[0], lanes[1], lanes[2])
-                })
-                .map_err(|()| unsupported("fused multiply-add", dtype))
-            }
+            PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => {
-                let values = args.iter().map(|arg| self.expr(arg)).collect::<Result<Vec<_>>>()?;
-                let first = values.first().ok_or("a call without arguments")?;
-                let dtype = first.dtype();
-                for value in &values {
-                    self.same_type(first, value)?;
-                }
-                let values: Vec<&Value> = values.iter().collect();
-                map_lanes(&values, dtype, |lanes| scalar::call(*intrinsic, dtype, lanes))
-                    .map_err(|()| unsupported(intrinsic.name(), dtype))
+                self.all(args).and_then(|args| call(*intrinsic, &args))
             }
-            PrimExpr::Let { var, value, body } => {
-                let value = self.expr(value)?;
-                let outer = self.vars[*var].replace(value);
-                let result = self.expr(body);
-                self.vars[*var] = outer;
-                result
-            }
+            PrimExpr::Let { var, value, body } => self.let_in(*var, value, body),
         }
     }
 
-    fn same_type(&self, a: &Value, b: &Value) -> Result<DType> {
-        if a.dtype() == b.dtype() && a.lanes() == b.lanes() {
-            return Ok(a.dtype());
+    fn var(&self, var: VarId) -> Result<Value> {
+        self.vars[var]
+            .clone()
+            .ok_or_else(|| format!("variable `{}` has no value here", self.func.vars[var].name))
+    }
+
+    fn pair(&mut self, a: &PrimExpr, b: &PrimExpr) -> Result<(Value, Value)> {
+        let a = self.expr(a)?;
+        let b = self.expr(b)?;
+        Ok((a, b))
+    }
+
+    fn all(&mut self, exprs: &[PrimExpr]) -> Result<Vec<Value>> {
+        exprs.iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    fn select(&mut self, cond: &PrimExpr, then: &PrimExpr, otherwise: &PrimExpr) -> Result<Value> {
+        match self.expr(cond)? {
+            Value::Scalar(_, bits) => self.expr(if bits != 0 { then } else { otherwise }),
+            Value::Vector(_, mask) => self
+                .pair(then, otherwise)
+                .and_then(|(then, otherwise)| choose(&mask, &then, &otherwise)),
         }
-        Err(format!("operands differ: {}x{} and {}x{}", a.dtype(), a.lanes(), b.dtype(), b.lanes()))
+    }
+
+    fn mul_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        let dtype = same_type(&a, &b)?;
+        same_type(&a, &c)?;
+        map_lanes(&[&a, &b, &c], dtype, |lanes| {
+            scalar::mul_add(dtype, lanes[0], lanes[1], lanes[2])
+        })
+        .map_err(|()| unsupported("fused multiply-add", dtype))
+    }
+
+    fn let_in(&mut self, var: VarId, value: &PrimExpr, body: &PrimExpr) -> Result<Value> {
+        let value = self.expr(value)?;
+        let outer = self.vars[var].replace(value);
+        let result = self.expr(body);
+        self.vars[var] = outer;
+        result
     }
 
     /// Loads the lanes of an access, or stores them and returns nothing.
@@ -418,6 +357,124 @@ impl Interp<'_> {
     }
 }
 
+fn same_type(a: &Value, b: &Value) -> Result<DType> {
+    if a.dtype() == b.dtype() && a.lanes() == b.lanes() {
+        return Ok(a.dtype());
+    }
+    Err(format!("operands differ: {}x{} and {}x{}", a.dtype(), a.lanes(), b.dtype(), b.lanes()))
+}
+
+fn float(value: f64, dtype: DType) -> Result<Value> {
+    scalar::float_bits(value, dtype)
+        .map(|bits| Value::Scalar(dtype, bits))
+        .ok_or_else(|| unsupported("a constant", dtype))
+}
+
+fn unary(op: UnaryOp, value: &Value) -> Result<Value> {
+    let dtype = value.dtype();
+    map_lanes(&[value], dtype, |lanes| scalar::unary(op, dtype, lanes[0]))
+        .map_err(|()| unsupported(&format!("{op:?}"), dtype))
+}
+
+fn binary(op: BinaryOp, lhs: &Value, rhs: &Value) -> Result<Value> {
+    let dtype = same_type(lhs, rhs)?;
+    map_lanes(&[lhs, rhs], dtype, |lanes| scalar::binary(op, dtype, lanes[0], lanes[1]))
+        .map_err(|()| unsupported(op.symbol(), dtype))
+}
+
+fn compare(op: CompareOp, lhs: &Value, rhs: &Value) -> Result<Value> {
+    let dtype = same_type(lhs, rhs)?;
+    map_lanes(&[lhs, rhs], DType::Bool, |lanes| {
+        scalar::compare(op, dtype, lanes[0], lanes[1]).map(u64::from)
+    })
+    .map_err(|()| unsupported(op.symbol(), dtype))
+}
+
+fn choose(mask: &[u64], then: &Value, otherwise: &Value) -> Result<Value> {
+    let dtype = same_type(then, otherwise)?;
+    if then.lanes() != mask.len() {
+        return Err("a mask has other lanes than its values".to_owned());
+    }
+    let lanes = mask
+        .iter()
+        .enumerate()
+        .map(|(i, bit)| if *bit != 0 { then.lane(i) } else { otherwise.lane(i) })
+        .collect::<Result<_>>()?;
+    Ok(Value::Vector(dtype, lanes))
+}
+
+fn cast(value: &Value, to: DType) -> Result<Value> {
+    let from = value.dtype();
+    map_lanes(&[value], to, |lanes| scalar::cast(from, to, lanes[0]))
+        .map_err(|()| unsupported(&format!("a cast to {to}"), from))
+}
+
+fn reinterpret(value: &Value, to: DType) -> Result<Value> {
+    let from = value.dtype();
+    map_lanes(&[value], to, |lanes| scalar::reinterpret(from, to, lanes[0]))
+        .map_err(|()| unsupported(&format!("the bits as {to}"), from))
+}
+
+fn ramp(base: &Value, stride: &Value, lanes: u32) -> Result<Value> {
+    let dtype = same_type(base, stride)?;
+    let (base, stride) = (base.lane(0)? as i64, stride.lane(0)? as i64);
+    let lane = |i: i64| scalar::wrap_int(base.wrapping_add(stride.wrapping_mul(i)), dtype) as u64;
+    Ok(Value::Vector(dtype, (0..i64::from(lanes)).map(lane).collect()))
+}
+
+fn broadcast(value: &Value, lanes: u32) -> Result<Value> {
+    match value {
+        Value::Scalar(dtype, bits) => Ok(Value::Vector(*dtype, vec![*bits; lanes as usize])),
+        Value::Vector(..) => Err("a vector is broadcast".to_owned()),
+    }
+}
+
+fn shuffle(vectors: &[Value], lanes: &[u32]) -> Result<Value> {
+    let dtype = vectors.first().ok_or("a shuffle of nothing")?.dtype();
+    let mut all = Vec::new();
+    for vector in vectors {
+        for lane in 0..vector.lanes() {
+            all.push(vector.lane(lane)?);
+        }
+    }
+    let picked = lanes
+        .iter()
+        .map(|lane| all.get(*lane as usize).copied())
+        .collect::<Option<Vec<_>>>()
+        .ok_or("a shuffle picks a lane that does not exist")?;
+    Ok(Value::from_lanes(dtype, picked))
+}
+
+fn reduce(op: BinaryOp, value: &Value) -> Result<Value> {
+    let dtype = value.dtype();
+    let mut lanes: Vec<u64> =
+        (0..value.lanes()).map(|lane| value.lane(lane)).collect::<Result<_>>()?;
+    while lanes.len() > 1 {
+        if !lanes.len().is_multiple_of(2) {
+            return Err("the lanes of a reduction are no power of two".to_owned());
+        }
+        let upper = lanes.split_off(lanes.len() / 2);
+        lanes = lanes
+            .iter()
+            .zip(upper)
+            .map(|(low, high)| scalar::binary(op, dtype, *low, high))
+            .collect::<Option<_>>()
+            .ok_or_else(|| unsupported(op.symbol(), dtype))?;
+    }
+    Ok(Value::from_lanes(dtype, lanes))
+}
+
+fn call(intrinsic: Intrinsic, args: &[Value]) -> Result<Value> {
+    let first = args.first().ok_or("a call without arguments")?;
+    let dtype = first.dtype();
+    for value in args {
+        same_type(first, value)?;
+    }
+    let args: Vec<&Value> = args.iter().collect();
+    map_lanes(&args, dtype, |lanes| scalar::call(intrinsic, dtype, lanes))
+        .map_err(|()| unsupported(intrinsic.name(), dtype))
+}
+
 /// The position of an element, checked against the layout.
 fn position(decl: &Buffer, index: &[i64], stored: Option<u64>) -> Result<usize> {
     let spec = &decl.spec;
@@ -476,7 +533,7 @@ fn unsupported(what: &str, dtype: DType) -> String {
 mod tests {
     use super::*;
     use crate::ir::BufferSpec;
-    use crate::tir::{BinaryOp, Intrinsic, PrimType};
+    use crate::tir::PrimType;
 
     fn f32s(values: &[f32]) -> Vec<u8> {
         values.iter().flat_map(|v| v.to_le_bytes()).collect()

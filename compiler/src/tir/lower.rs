@@ -19,3 +19,50 @@ pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
     let func = lower_intrin(func, target)?;
     remove_no_op(func)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::codegen::c::{generate, translation_unit};
+    use crate::ir::{BufferSpec, DType};
+    use crate::target::Target;
+    use crate::tir::{
+        ForKind, Intrinsic, MAX_DEPTH, PrimExpr, PrimFunc, PrimFuncData, interpret, lower, parse,
+        verify,
+    };
+
+    /// A chain of `length` operators on every element of a row.
+    fn chain(length: usize, step: impl Fn(PrimExpr) -> PrimExpr) -> PrimFunc {
+        let mut func = PrimFuncData::new("chain");
+        let x = func.input("x", DType::F32, BufferSpec::dense(&[8]));
+        let y = func.output("y", DType::F32, BufferSpec::dense(&[8]));
+        func.body = func.for_("i", 8, ForKind::Vectorized, |f, i| {
+            let value = (0..length).fold(f.load(x, [i.clone()]), |value, _| step(value));
+            f.store(y, [i], value)
+        });
+        PrimFunc::new(func)
+    }
+
+    /// Unoptimised, as this runs in a user's build script, on the smallest usual stack.
+    #[test]
+    fn the_deepest_function_fits_a_small_stack() {
+        let run = || {
+            let target = Target::host();
+            let deepest = chain(MAX_DEPTH - 5, |value| value + PrimExpr::f32(1.0));
+            // Strategies inline up to 48 operators.
+            let nested = chain(48, |value| PrimExpr::call(Intrinsic::Tanh, value));
+            for func in [deepest, nested] {
+                verify(&func).unwrap();
+                let text = func.to_string();
+                assert_eq!(parse(&text).unwrap().to_string(), text);
+                let lowered = lower(func, &target).unwrap();
+                verify(&lowered).unwrap();
+                let mut args = [vec![0; 32], vec![0; 32]];
+                interpret(&lowered, &mut args, &[]).unwrap();
+                let kernel = generate(&lowered, "chain", &target).unwrap();
+                assert!(translation_unit([&kernel]).contains("void chain("));
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
+        thread.join().unwrap();
+    }
+}

@@ -81,6 +81,7 @@ impl fmt::Display for PrimFunc {
 /// The text of a function with each violation below the guilty statement.
 pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
     let mut printer = Printer {
+        anonymous: false,
         func,
         vars: BTreeMap::new(),
         buffers: BTreeMap::new(),
@@ -94,7 +95,27 @@ pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
     printer.out
 }
 
+/// The text of a function with numbers for names, and without what only people read: equal for
+/// functions that differ in names, in the order of declarations or in what they were made from.
+pub(super) fn anonymous_text(func: &PrimFunc) -> String {
+    let mut printer = Printer {
+        anonymous: true,
+        func,
+        vars: BTreeMap::new(),
+        buffers: BTreeMap::new(),
+        used: BTreeSet::new(),
+        out: String::new(),
+        indent: 1,
+        errors: BTreeMap::new(),
+        statement: 0,
+    };
+    printer.function();
+    printer.out
+}
+
 struct Printer<'a> {
+    /// Whether names are numbers.
+    anonymous: bool,
     func: &'a PrimFuncData,
     vars: BTreeMap<VarId, String>,
     buffers: BTreeMap<BufferId, String>,
@@ -108,6 +129,11 @@ struct Printer<'a> {
 impl Printer<'_> {
     /// A name that was not used yet and that the parser reads as one.
     fn unique(&mut self, wanted: &str) -> String {
+        if self.anonymous {
+            let name = format!("_{}", self.used.len());
+            self.used.insert(name.clone());
+            return name;
+        }
         let word = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
         let mut base: String = wanted.chars().map(word).collect();
         if !base.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
@@ -163,14 +189,18 @@ impl Printer<'_> {
             params.push(format!("{name}: dim"));
         }
         let word = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '_' };
-        let name: String = func.name.chars().map(word).collect();
+        let name: String = match self.anonymous {
+            true => String::new(),
+            false => func.name.chars().map(word).collect(),
+        };
         self.out.push_str(&format!("prim_func @{name}({})", params.join(", ")));
         for (output, input) in &func.inplace {
             self.out.push_str(&format!(" inplace({output}, {input})"));
         }
         self.out.push_str(" {\n");
         self.report(None);
-        for line in &func.origin {
+        let origin: &[String] = if self.anonymous { &[] } else { &func.origin };
+        for line in origin {
             self.line(&format!("origin {}", quote(line)));
         }
         for (key, value) in &func.attrs {
@@ -214,6 +244,9 @@ impl Printer<'_> {
                 }
             }
             Stmt::Block { name, body } => {
+                if self.anonymous {
+                    return self.stmt(body, is_last);
+                }
                 self.begin(&format!("block {} {{", quote(name)));
                 self.scope(body);
                 self.line("}");

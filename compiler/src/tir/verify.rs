@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{
-    BinaryOp, BufferId, BufferScope, ForKind, MAX_DEPTH, ParamKind, PrimExpr, PrimFunc,
+    BinaryOp, BufferId, BufferScope, ForKind, Intrinsic, MAX_DEPTH, ParamKind, PrimExpr, PrimFunc,
     PrimFuncData, PrimType, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
@@ -284,154 +284,58 @@ impl Verifier<'_> {
             self.too_deep = true;
             return None;
         }
-        let below = depth + 1;
+        self.expr_of(expr, depth + 1)
+    }
+
+    /// Each kind has a function of its own, split where it recurs, so that the frames of the
+    /// recursion stay small in unoptimised builds.
+    fn expr_of(&mut self, expr: &PrimExpr, below: usize) -> Option<PrimType> {
         match expr {
-            PrimExpr::Int { value, dtype } => {
-                if !(dtype.is_int() || *dtype == DType::Bool) {
-                    self.error(format!("an integer constant is {dtype}"));
-                } else if scalar::wrap_int(*value, *dtype) != *value {
-                    self.error(format!("the constant {value} is not in the range of {dtype}"));
-                }
-                Some((*dtype).into())
-            }
-            PrimExpr::Float { value, dtype } => {
-                let exact = scalar::float_bits(value.get(), *dtype)
-                    .and_then(|bits| scalar::float_value(bits, *dtype));
-                match exact {
-                    None => self.error(format!("a float constant is {dtype}")),
-                    Some(exact) if exact != value.get() && !value.get().is_nan() => {
-                        self.error(format!("the constant {} is not exact in {dtype}", value.get()));
-                    }
-                    Some(_) => {}
-                }
-                Some((*dtype).into())
-            }
-            PrimExpr::Var { var, ty } => {
-                match self.func.vars.get(*var) {
-                    None => self.error(format!("variable {var} is not declared")),
-                    Some(decl) => {
-                        let (name, declared) = (decl.name.clone(), decl.ty);
-                        if !self.vars.contains(var) {
-                            self.error(format!("variable `{name}` is used outside its scope"));
-                        }
-                        if declared != *ty {
-                            self.error(format!(
-                                "variable `{name}` is declared {declared} and used as {ty}"
-                            ));
-                        }
-                    }
-                }
-                Some(*ty)
-            }
-            PrimExpr::Unary { op, value } => {
-                let ty = self.expr(value, below)?;
-                let defined = match op {
-                    UnaryOp::Neg => ty.dtype != DType::Bool && !ty.dtype.is_storage_only(),
-                    UnaryOp::Not => !ty.dtype.is_float(),
-                };
-                if !defined {
-                    self.error(format!("{op:?} is not defined on {ty}"));
-                }
-                Some(ty)
-            }
+            PrimExpr::Int { value, dtype } => self.int(*value, *dtype),
+            PrimExpr::Float { value, dtype } => self.float(value.get(), *dtype),
+            PrimExpr::Var { var, ty } => self.var(*var, *ty),
+            PrimExpr::Unary { op, value } => self.expr(value, below).map(|ty| self.unary(*op, ty)),
             PrimExpr::Binary { op, lhs, rhs } => {
-                let ty = self.alike(op.symbol(), [lhs, rhs], below)?;
-                if !is_defined(*op, ty.dtype) {
-                    self.error(format!("`{}` is not defined on {ty}", op.symbol()));
-                }
-                Some(ty)
+                self.alike(op.symbol(), [lhs, rhs], below).map(|ty| self.binary(*op, ty))
             }
             PrimExpr::Compare { op, lhs, rhs } => {
-                let ty = self.alike(op.symbol(), [lhs, rhs], below)?;
-                Some(ty.with_dtype(DType::Bool))
+                self.alike(op.symbol(), [lhs, rhs], below).map(|ty| ty.with_dtype(DType::Bool))
             }
             PrimExpr::Select { cond, then, otherwise } => {
                 let cond = self.expr(cond, below);
-                let ty = self.alike("select", [then, otherwise], below)?;
-                if let Some(cond) = cond
-                    && (cond.dtype != DType::Bool || (cond.lanes != 1 && cond.lanes != ty.lanes))
-                {
-                    self.error(format!("{cond} is the condition of a select of {ty}"));
-                }
-                Some(ty)
+                self.alike("select", [then, otherwise], below).map(|ty| self.select(cond, ty))
             }
             PrimExpr::Cast { value, dtype } => {
-                let ty = self.expr(value, below)?;
-                Some(ty.with_dtype(*dtype))
+                self.expr(value, below).map(|ty| ty.with_dtype(*dtype))
             }
             PrimExpr::Reinterpret { value, dtype } => {
-                let ty = self.expr(value, below)?;
-                if scalar::reinterpret(ty.dtype, *dtype, 0).is_none() {
-                    self.error(format!("the bits of {ty} are not those of {dtype}"));
-                }
-                Some(ty.with_dtype(*dtype))
+                self.expr(value, below).map(|ty| self.reinterpret(ty, *dtype))
             }
             PrimExpr::Load { buffer, dtype, indices } => {
-                let lanes = self.access(*buffer, indices, depth);
-                if let Some(decl) = self.func.buffers.get(*buffer)
-                    && decl.dtype != *dtype
-                {
-                    let (name, declared) = (decl.name.clone(), decl.dtype);
-                    self.error(format!("{dtype} is loaded from `{name}`, which holds {declared}"));
-                }
-                Some(PrimType::vector(*dtype, lanes?))
+                let lanes = self.access(*buffer, indices, below - 1);
+                self.load(*buffer, *dtype, lanes)
             }
             PrimExpr::Ramp { base, stride, lanes } => {
-                let ty = self.alike("ramp", [base, stride], below)?;
-                if !ty.is_scalar() || !ty.dtype.is_int() || *lanes < 2 {
-                    self.error(format!("a ramp of {lanes} lanes is made of {ty}"));
-                }
-                Some(ty.with_lanes(*lanes))
+                self.alike("ramp", [base, stride], below).map(|ty| self.ramp(ty, *lanes))
             }
             PrimExpr::Broadcast { value, lanes } => {
-                let ty = self.expr(value, below)?;
-                if !ty.is_scalar() || *lanes < 2 {
-                    self.error(format!("{ty} is broadcast to {lanes} lanes"));
-                }
-                Some(ty.with_lanes(*lanes))
+                self.expr(value, below).map(|ty| self.broadcast(ty, *lanes))
             }
             PrimExpr::Shuffle { vectors, lanes } => {
                 let types: Vec<_> = vectors.iter().map(|vector| self.expr(vector, below)).collect();
-                let types: Vec<PrimType> = types.into_iter().collect::<Option<_>>()?;
-                let Some(first) = types.first() else {
-                    self.error("a shuffle of nothing");
-                    return None;
-                };
-                if types.iter().any(|ty| ty.dtype != first.dtype) {
-                    self.error("a shuffle of vectors of different data types");
-                }
-                let total: u64 = types.iter().map(|ty| u64::from(ty.lanes)).sum();
-                if lanes.is_empty() || lanes.iter().any(|lane| u64::from(*lane) >= total) {
-                    self.error(format!("a shuffle of {total} lanes picks {lanes:?}"));
-                }
-                Some(first.with_lanes(lanes.len().max(1) as u32))
+                self.shuffle(types.into_iter().collect::<Option<_>>()?, lanes)
             }
             PrimExpr::VectorReduce { op, value } => {
-                let ty = self.expr(value, below)?;
-                if !op.reduces() || !is_defined(*op, ty.dtype) {
-                    self.error(format!("lanes of {ty} cannot be reduced by `{}`", op.symbol()));
-                }
-                if !ty.lanes.is_power_of_two() || ty.lanes < 2 {
-                    self.error(format!("the lanes of {ty} are reduced, but are no power of two"));
-                }
-                Some(ty.with_lanes(1))
+                self.expr(value, below).map(|ty| self.reduce(*op, ty))
             }
             PrimExpr::MulAdd { a, b, c } => {
-                let ty = self.alike("fma", [a, b, c], below)?;
-                if !matches!(ty.dtype, DType::F32 | DType::F64) {
-                    self.error(format!("fused multiply-add is not defined on {ty}"));
-                }
-                Some(ty)
+                self.alike("fma", [a, b, c], below).map(|ty| self.mul_add(ty))
             }
             PrimExpr::Call { intrinsic, args } => {
                 if args.len() != intrinsic.arity() {
-                    self.error(format!("{} has {} arguments", intrinsic.name(), args.len()));
+                    self.arity(*intrinsic, args.len());
                 }
-                let ty = self.alike(intrinsic.name(), args, below)?;
-                if !ty.dtype.is_float() || ty.dtype.is_storage_only() {
-                    self.error(format!("{} is not defined on {ty}", intrinsic.name()));
-                }
-                Some(ty)
+                self.alike(intrinsic.name(), args, below).map(|ty| self.call(*intrinsic, ty))
             }
             PrimExpr::Let { var, value, body } => {
                 let ty = self.expr(value, below);
@@ -443,6 +347,147 @@ impl Verifier<'_> {
                 result
             }
         }
+    }
+
+    fn int(&mut self, value: i64, dtype: DType) -> Option<PrimType> {
+        if !(dtype.is_int() || dtype == DType::Bool) {
+            self.error(format!("an integer constant is {dtype}"));
+        } else if scalar::wrap_int(value, dtype) != value {
+            self.error(format!("the constant {value} is not in the range of {dtype}"));
+        }
+        Some(dtype.into())
+    }
+
+    fn float(&mut self, value: f64, dtype: DType) -> Option<PrimType> {
+        let exact =
+            scalar::float_bits(value, dtype).and_then(|bits| scalar::float_value(bits, dtype));
+        match exact {
+            None => self.error(format!("a float constant is {dtype}")),
+            Some(exact) if exact != value && !value.is_nan() => {
+                self.error(format!("the constant {value} is not exact in {dtype}"));
+            }
+            Some(_) => {}
+        }
+        Some(dtype.into())
+    }
+
+    fn var(&mut self, var: VarId, ty: PrimType) -> Option<PrimType> {
+        match self.func.vars.get(var) {
+            None => self.error(format!("variable {var} is not declared")),
+            Some(decl) => {
+                let (name, declared) = (decl.name.clone(), decl.ty);
+                if !self.vars.contains(&var) {
+                    self.error(format!("variable `{name}` is used outside its scope"));
+                }
+                if declared != ty {
+                    self.error(format!(
+                        "variable `{name}` is declared {declared} and used as {ty}"
+                    ));
+                }
+            }
+        }
+        Some(ty)
+    }
+
+    fn unary(&mut self, op: UnaryOp, ty: PrimType) -> PrimType {
+        let defined = match op {
+            UnaryOp::Neg => ty.dtype != DType::Bool && !ty.dtype.is_storage_only(),
+            UnaryOp::Not => !ty.dtype.is_float(),
+        };
+        if !defined {
+            self.error(format!("{op:?} is not defined on {ty}"));
+        }
+        ty
+    }
+
+    fn binary(&mut self, op: BinaryOp, ty: PrimType) -> PrimType {
+        if !is_defined(op, ty.dtype) {
+            self.error(format!("`{}` is not defined on {ty}", op.symbol()));
+        }
+        ty
+    }
+
+    fn select(&mut self, cond: Option<PrimType>, ty: PrimType) -> PrimType {
+        if let Some(cond) = cond
+            && (cond.dtype != DType::Bool || (cond.lanes != 1 && cond.lanes != ty.lanes))
+        {
+            self.error(format!("{cond} is the condition of a select of {ty}"));
+        }
+        ty
+    }
+
+    fn reinterpret(&mut self, ty: PrimType, dtype: DType) -> PrimType {
+        if scalar::reinterpret(ty.dtype, dtype, 0).is_none() {
+            self.error(format!("the bits of {ty} are not those of {dtype}"));
+        }
+        ty.with_dtype(dtype)
+    }
+
+    fn load(&mut self, buffer: BufferId, dtype: DType, lanes: Option<u32>) -> Option<PrimType> {
+        if let Some(decl) = self.func.buffers.get(buffer)
+            && decl.dtype != dtype
+        {
+            let (name, declared) = (decl.name.clone(), decl.dtype);
+            self.error(format!("{dtype} is loaded from `{name}`, which holds {declared}"));
+        }
+        Some(PrimType::vector(dtype, lanes?))
+    }
+
+    fn ramp(&mut self, ty: PrimType, lanes: u32) -> PrimType {
+        if !ty.is_scalar() || !ty.dtype.is_int() || lanes < 2 {
+            self.error(format!("a ramp of {lanes} lanes is made of {ty}"));
+        }
+        ty.with_lanes(lanes)
+    }
+
+    fn broadcast(&mut self, ty: PrimType, lanes: u32) -> PrimType {
+        if !ty.is_scalar() || lanes < 2 {
+            self.error(format!("{ty} is broadcast to {lanes} lanes"));
+        }
+        ty.with_lanes(lanes)
+    }
+
+    fn shuffle(&mut self, types: Vec<PrimType>, lanes: &[u32]) -> Option<PrimType> {
+        let Some(first) = types.first() else {
+            self.error("a shuffle of nothing");
+            return None;
+        };
+        if types.iter().any(|ty| ty.dtype != first.dtype) {
+            self.error("a shuffle of vectors of different data types");
+        }
+        let total: u64 = types.iter().map(|ty| u64::from(ty.lanes)).sum();
+        if lanes.is_empty() || lanes.iter().any(|lane| u64::from(*lane) >= total) {
+            self.error(format!("a shuffle of {total} lanes picks {lanes:?}"));
+        }
+        Some(first.with_lanes(lanes.len().max(1) as u32))
+    }
+
+    fn reduce(&mut self, op: BinaryOp, ty: PrimType) -> PrimType {
+        if !op.reduces() || !is_defined(op, ty.dtype) {
+            self.error(format!("lanes of {ty} cannot be reduced by `{}`", op.symbol()));
+        }
+        if !ty.lanes.is_power_of_two() || ty.lanes < 2 {
+            self.error(format!("the lanes of {ty} are reduced, but are no power of two"));
+        }
+        ty.with_lanes(1)
+    }
+
+    fn mul_add(&mut self, ty: PrimType) -> PrimType {
+        if !matches!(ty.dtype, DType::F32 | DType::F64) {
+            self.error(format!("fused multiply-add is not defined on {ty}"));
+        }
+        ty
+    }
+
+    fn arity(&mut self, intrinsic: Intrinsic, found: usize) {
+        self.error(format!("{} has {found} arguments", intrinsic.name()));
+    }
+
+    fn call(&mut self, intrinsic: Intrinsic, ty: PrimType) -> PrimType {
+        if !ty.dtype.is_float() || ty.dtype.is_storage_only() {
+            self.error(format!("{} is not defined on {ty}", intrinsic.name()));
+        }
+        ty
     }
 
     /// The common type of operands.

@@ -15,8 +15,7 @@ crate::register_pass_config_option! {
     pub INLINE_ONCE: bool = "relay.DeadCodeElimination.inline_once";
 }
 
-/// Drops expressions that nothing needs, and bindings whose value nothing needs and that have no
-/// effect.
+/// Drops expressions that nothing needs, and bindings without effect whose value nothing needs.
 #[module_pass(opt_level = 1, required = [InferType], preserves = [InferType])]
 pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let inline_once = cx.get(&INLINE_ONCE);

@@ -14,9 +14,9 @@ use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// Folds constant factors and summands of channels into the weights and biases of convolutions,
-/// dense layers and products with a constant matrix.
+/// Folds constant factors and summands of channels into weights and biases.
 ///
+/// Those of convolutions, dense layers and products with a constant matrix.
 /// `conv(x, w, b) · s + t` becomes `conv(x, w · s, b · s + t)`, `(dense(x, w) + b) · s` becomes
 /// `dense(x, w · s) + b · s`, and `conv(x · s, w)` becomes `conv(x, w · s)`; `s` and `t` have one
 /// element for each channel. What is folded into must have no other use.

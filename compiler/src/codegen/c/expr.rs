@@ -6,6 +6,16 @@ use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_
 use crate::ir::DType;
 use crate::tir::{BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
+/// Functions of the system's mathematical library that generated code may call on hosted targets:
+/// for `float64`, and for what has no polynomial in `float32`. Compilers turn some calls into
+/// `exp2`, `ldexp` and `sincos`.
+pub const LIBM_FUNCTIONS: &[&str] = &[
+    "acos", "acosf", "acosh", "acoshf", "asin", "asinf", "asinh", "asinhf", "atan", "atanf",
+    "atanh", "atanhf", "cos", "cosf", "cosh", "coshf", "erf", "exp", "exp2", "exp2f", "fmod",
+    "fmodf", "ldexp", "ldexpf", "log", "pow", "powf", "sin", "sincos", "sincosf", "sinf", "sinh",
+    "sinhf", "tan", "tanf", "tanh",
+];
+
 /// A value in C: its text, and for a vector of `Bool` the width of the mask's lanes.
 pub(super) struct Value {
     pub(super) piece: Piece,
@@ -24,98 +34,137 @@ impl Value {
 }
 
 impl Emitter<'_> {
+    /// Writes an expression. Each kind has a function of its own, split where it recurs, so that the
+    /// frames of the recursion stay small in unoptimised builds.
     pub(super) fn expr(&mut self, expr: &PrimExpr) -> Result<Value> {
         match expr {
-            PrimExpr::Int { value, dtype } => {
-                let piece = if self.in_index && *dtype == DType::I64 && *value != i64::MIN {
-                    Piece::new(
-                        value.to_string(),
-                        if *value < 0 { Prec::Unary } else { Prec::Primary },
-                    )
-                } else {
-                    int_constant(*value, *dtype)
-                };
-                self.check_type((*dtype).into())?;
-                Ok(Value::new(piece, (*dtype).into()))
+            PrimExpr::Int { value, dtype } => self.int(*value, *dtype),
+            PrimExpr::Float { value, dtype } => self.float(value.get(), *dtype),
+            PrimExpr::Var { var, ty } => self.var(*var, *ty),
+            PrimExpr::Unary { op, value } => {
+                self.expr(value).map(|value| self.unary_of(*op, value))
             }
-            PrimExpr::Float { value, dtype } => {
-                self.check_type((*dtype).into())?;
-                Ok(Value::new(float_constant(value.get(), *dtype), (*dtype).into()))
-            }
-            PrimExpr::Var { var, ty } => {
-                let Some(binding) = self.vars.get(var) else {
-                    let name = &self.func.vars[*var].name;
-                    return Err(format!("variable `{name}` is used outside its scope"));
-                };
-                let mask_bits = self.mask_bits[*var];
-                Ok(Value { piece: Piece::primary(&binding.name), ty: *ty, mask_bits })
-            }
-            PrimExpr::Unary { op, value } => self.unary(*op, value),
             PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
-            PrimExpr::Compare { op, lhs, rhs } => self.compare(*op, lhs, rhs),
-            PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
-            PrimExpr::Cast { value, dtype } => self.cast(value, *dtype),
+            PrimExpr::Compare { op, lhs, rhs } => {
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.compare_of(*op, lhs, rhs))
+            }
+            PrimExpr::Select { cond, then, otherwise } => {
+                self.expr(cond).and_then(|cond| self.select(cond, then, otherwise))
+            }
+            PrimExpr::Cast { value, dtype } => {
+                self.expr(value).and_then(|value| self.cast_of(value, *dtype))
+            }
             PrimExpr::Reinterpret { value, dtype } => {
-                let value = self.expr(value)?;
-                let ty = value.ty.with_dtype(*dtype);
-                self.check_type(ty)?;
-                let piece = if ty.is_scalar() {
-                    let helper = helpers::reinterpret(&mut self.preamble, value.ty.dtype, *dtype);
-                    Piece::primary(format!("{helper}({})", value.piece.text))
-                } else {
-                    let ctype = self.value_type(ty, 0)?;
-                    Piece::new(format!("({ctype}){}", value.piece.tight()), Prec::Unary)
-                };
-                Ok(Value::new(piece, ty))
+                self.expr(value).and_then(|value| self.reinterpret_of(value, *dtype))
             }
             PrimExpr::Load { buffer, dtype, indices } => self.load(*buffer, *dtype, indices),
-            PrimExpr::Ramp { base, stride, lanes } => {
-                let ty = base.ty().with_lanes(*lanes);
-                let ctype = self.value_type(ty, 0)?;
-                let elements: Vec<_> = (0..*lanes)
-                    .map(|lane| {
-                        let factor = PrimExpr::int(i64::from(lane), ty.dtype);
-                        let lane = (**base).clone() + (**stride).clone() * factor;
-                        Ok(self.expr(&lane)?.piece.text)
-                    })
-                    .collect::<Result<_>>()?;
-                let text = format!("({ctype}){{{}}}", elements.join(", "));
-                Ok(Value::new(Piece::primary(text), ty))
-            }
+            PrimExpr::Ramp { base, stride, lanes } => self.ramp(base, stride, *lanes),
             PrimExpr::Broadcast { value, lanes } => {
-                let value = self.expr(value)?;
-                let ty = value.ty.with_lanes(*lanes);
-                if ty.dtype == DType::Bool {
-                    // The narrowest mask: it fits any register, and widens where it must.
-                    let helper = self.splat(PrimType::vector(DType::I8, *lanes))?;
-                    let text = format!("{helper}(-{})", value.piece.tight());
-                    return Ok(Value::mask(Piece::primary(text), *lanes, 8));
-                }
-                let helper = self.splat(ty)?;
-                Ok(Value::new(Piece::primary(format!("{helper}({})", value.piece.text)), ty))
+                self.expr(value).and_then(|value| self.broadcast_of(value, *lanes))
             }
-            PrimExpr::Shuffle { vectors, lanes } => self.shuffle(vectors, lanes),
+            PrimExpr::Shuffle { vectors, lanes } => {
+                self.all(vectors).and_then(|values| self.shuffle_of(values, lanes))
+            }
             PrimExpr::VectorReduce { .. } => {
                 Err("a reduction of lanes must be lowered before code is generated".to_owned())
             }
-            PrimExpr::MulAdd { a, b, c } => {
-                let [a, b, c] = [self.expr(a)?, self.expr(b)?, self.expr(c)?];
-                if !self.target.has_fma() {
-                    return Err("the target has no fused multiply-add: lower it first".to_owned());
-                }
-                self.check_type(a.ty)?;
-                let helper = helpers::fma(&mut self.preamble, a.ty, self.target);
-                let text =
-                    format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
-                Ok(Value::new(Piece::primary(text), a.ty))
+            PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
+            PrimExpr::Call { intrinsic, args } => {
+                self.all(args).and_then(|values| self.call_of(*intrinsic, values))
             }
-            PrimExpr::Call { intrinsic, args } => self.call(*intrinsic, args),
             PrimExpr::Let { var, value, body } => {
-                let value = self.expr(value)?;
-                self.bind(*var, value)?;
+                self.expr(value).and_then(|value| self.bind(*var, value))?;
                 self.expr(body)
             }
         }
+    }
+
+    fn pair(&mut self, a: &PrimExpr, b: &PrimExpr) -> Result<(Value, Value)> {
+        let a = self.expr(a)?;
+        let b = self.expr(b)?;
+        Ok((a, b))
+    }
+
+    fn all(&mut self, exprs: &[PrimExpr]) -> Result<Vec<Value>> {
+        exprs.iter().map(|expr| self.expr(expr)).collect()
+    }
+
+    fn int(&mut self, value: i64, dtype: DType) -> Result<Value> {
+        self.check_type(dtype.into())?;
+        let piece = if self.in_index && dtype == DType::I64 && value != i64::MIN {
+            let prec = if value < 0 { Prec::Unary } else { Prec::Primary };
+            Piece::new(value.to_string(), prec)
+        } else {
+            int_constant(value, dtype)
+        };
+        Ok(Value::new(piece, dtype.into()))
+    }
+
+    fn float(&mut self, value: f64, dtype: DType) -> Result<Value> {
+        self.check_type(dtype.into())?;
+        Ok(Value::new(float_constant(value, dtype), dtype.into()))
+    }
+
+    fn var(&mut self, var: VarId, ty: PrimType) -> Result<Value> {
+        let Some(binding) = self.vars.get(&var) else {
+            let name = &self.func.vars[var].name;
+            return Err(format!("variable `{name}` is used outside its scope"));
+        };
+        Ok(Value { piece: Piece::primary(&binding.name), ty, mask_bits: self.mask_bits[var] })
+    }
+
+    fn reinterpret_of(&mut self, value: Value, dtype: DType) -> Result<Value> {
+        let ty = value.ty.with_dtype(dtype);
+        self.check_type(ty)?;
+        let piece = if ty.is_scalar() {
+            let helper = helpers::reinterpret(&mut self.preamble, value.ty.dtype, dtype);
+            Piece::primary(format!("{helper}({})", value.piece.text))
+        } else {
+            let ctype = self.value_type(ty, 0)?;
+            Piece::new(format!("({ctype}){}", value.piece.tight()), Prec::Unary)
+        };
+        Ok(Value::new(piece, ty))
+    }
+
+    fn ramp(&mut self, base: &PrimExpr, stride: &PrimExpr, lanes: u32) -> Result<Value> {
+        let ty = base.ty().with_lanes(lanes);
+        let ctype = self.value_type(ty, 0)?;
+        let mut elements = Vec::new();
+        for lane in 0..lanes {
+            let factor = PrimExpr::int(i64::from(lane), ty.dtype);
+            let lane = base.clone() + stride.clone() * factor;
+            elements.push(self.expr(&lane)?.piece.text);
+        }
+        let text = format!("({ctype}){{{}}}", elements.join(", "));
+        Ok(Value::new(Piece::primary(text), ty))
+    }
+
+    fn broadcast_of(&mut self, value: Value, lanes: u32) -> Result<Value> {
+        let ty = value.ty.with_lanes(lanes);
+        if ty.dtype == DType::Bool {
+            // The narrowest mask: it fits any register, and widens where it must.
+            let helper = self.splat(PrimType::vector(DType::I8, lanes))?;
+            let text = format!("{helper}(-{})", value.piece.tight());
+            return Ok(Value::mask(Piece::primary(text), lanes, 8));
+        }
+        let helper = self.splat(ty)?;
+        Ok(Value::new(Piece::primary(format!("{helper}({})", value.piece.text)), ty))
+    }
+
+    fn mul_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        self.mul_add_of(a, b, c)
+    }
+
+    fn mul_add_of(&mut self, a: Value, b: Value, c: Value) -> Result<Value> {
+        if !self.target.has_fma() {
+            return Err("the target has no fused multiply-add: lower it first".to_owned());
+        }
+        self.check_type(a.ty)?;
+        let helper = helpers::fma(&mut self.preamble, a.ty, self.target);
+        let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
+        Ok(Value::new(Piece::primary(text), a.ty))
     }
 
     /// Declares a variable with a value.
@@ -170,8 +219,7 @@ impl Emitter<'_> {
         piece
     }
 
-    fn unary(&mut self, op: UnaryOp, value: &PrimExpr) -> Result<Value> {
-        let value = self.expr(value)?;
+    fn unary_of(&mut self, op: UnaryOp, value: Value) -> Value {
         let operand = value.piece.tight();
         let text = match op {
             UnaryOp::Neg => format!("-{operand}"),
@@ -179,13 +227,22 @@ impl Emitter<'_> {
             UnaryOp::Not => format!("~{operand}"),
         };
         let piece = self.narrowed(Piece::new(text, Prec::Unary), value.ty);
-        Ok(Value { piece, ..value })
+        Value { piece, ..value }
     }
 
     fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
-        let constant_amount = rhs.as_int();
-        let divisor = rhs.as_int();
-        let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
+        let constant = rhs.as_int();
+        self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+    }
+
+    /// `constant` is the right operand if it is one.
+    fn binary_of(
+        &mut self,
+        op: BinaryOp,
+        lhs: Value,
+        rhs: Value,
+        constant: Option<i64>,
+    ) -> Result<Value> {
         let ty = lhs.ty;
         if ty.dtype == DType::Bool && !ty.is_scalar() {
             let bits = lhs.mask_bits;
@@ -216,7 +273,7 @@ impl Emitter<'_> {
                 }
             }
             // Neither a zero divisor nor the overflow of −1.
-            BinaryOp::Div | BinaryOp::Rem if ty.is_scalar() && divisor.is_some_and(|d| d > 0) => {
+            BinaryOp::Div | BinaryOp::Rem if ty.is_scalar() && constant.is_some_and(|d| d > 0) => {
                 infix(Prec::Product, Prec::Unary, Prec::Product)
             }
             BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
@@ -229,8 +286,7 @@ impl Emitter<'_> {
                 infix(Prec::Unary, Prec::Unary, Prec::Bitwise)
             }
             BinaryOp::Shl | BinaryOp::Shr
-                if constant_amount
-                    .is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n)) =>
+                if constant.is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n)) =>
             {
                 infix(Prec::Unary, Prec::Unary, Prec::Shift)
             }
@@ -239,8 +295,7 @@ impl Emitter<'_> {
         Ok(Value::new(self.narrowed(piece, ty), ty))
     }
 
-    fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
-        let (lhs, rhs) = (self.expr(lhs)?, self.expr(rhs)?);
+    fn compare_of(&mut self, op: CompareOp, lhs: Value, rhs: Value) -> Result<Value> {
         let ty = lhs.ty;
         let bits = if ty.dtype == DType::Bool { lhs.mask_bits } else { ty.dtype.bits() };
         let right = if ty.dtype == DType::Bool && !ty.is_scalar() {
@@ -261,25 +316,9 @@ impl Emitter<'_> {
         Ok(Value::mask(Piece::new(format!("({mask})({text})"), Prec::Unary), ty.lanes, bits))
     }
 
-    fn select(&mut self, cond: &PrimExpr, then: &PrimExpr, otherwise: &PrimExpr) -> Result<Value> {
-        let cond = self.expr(cond)?;
+    fn select(&mut self, cond: Value, then: &PrimExpr, otherwise: &PrimExpr) -> Result<Value> {
         if !cond.ty.is_scalar() {
-            let (then, otherwise) = (self.expr(then)?, self.expr(otherwise)?);
-            let ty = then.ty;
-            if ty.dtype == DType::Bool {
-                let bits = then.mask_bits;
-                let mask = self.with_mask_bits(cond, bits)?;
-                let other = self.with_mask_bits(otherwise, bits)?;
-                let helper = helpers::select(&mut self.preamble, ty.with_dtype(mask_dtype(bits)));
-                let text = format!("{helper}({}, {}, {})", mask.text, then.piece.text, other.text);
-                return Ok(Value::mask(Piece::primary(text), ty.lanes, bits));
-            }
-            self.check_type(ty)?;
-            let mask = self.with_mask_bits(cond, ty.dtype.bits())?;
-            let helper = helpers::select(&mut self.preamble, ty);
-            let text =
-                format!("{helper}({}, {}, {})", mask.text, then.piece.text, otherwise.piece.text);
-            return Ok(Value::new(Piece::primary(text), ty));
+            return self.pair(then, otherwise).and_then(|(a, b)| self.blend_of(cond, a, b));
         }
         // Only the chosen side may be evaluated: what it needs beforehand goes into an `if`.
         self.indent += 1;
@@ -289,6 +328,35 @@ impl Emitter<'_> {
         let otherwise = self.expr(otherwise)?;
         let otherwise_lines = self.lines.split_off(start);
         self.indent -= 1;
+        self.choose_of(cond, (then, then_lines), (otherwise, otherwise_lines))
+    }
+
+    /// A choice lane by lane.
+    fn blend_of(&mut self, cond: Value, then: Value, otherwise: Value) -> Result<Value> {
+        let ty = then.ty;
+        if ty.dtype == DType::Bool {
+            let bits = then.mask_bits;
+            let mask = self.with_mask_bits(cond, bits)?;
+            let other = self.with_mask_bits(otherwise, bits)?;
+            let helper = helpers::select(&mut self.preamble, ty.with_dtype(mask_dtype(bits)));
+            let text = format!("{helper}({}, {}, {})", mask.text, then.piece.text, other.text);
+            return Ok(Value::mask(Piece::primary(text), ty.lanes, bits));
+        }
+        self.check_type(ty)?;
+        let mask = self.with_mask_bits(cond, ty.dtype.bits())?;
+        let helper = helpers::select(&mut self.preamble, ty);
+        let text =
+            format!("{helper}({}, {}, {})", mask.text, then.piece.text, otherwise.piece.text);
+        Ok(Value::new(Piece::primary(text), ty))
+    }
+
+    /// A choice between two values, each with the lines that compute it.
+    fn choose_of(
+        &mut self,
+        cond: Value,
+        (then, then_lines): (Value, Vec<String>),
+        (otherwise, otherwise_lines): (Value, Vec<String>),
+    ) -> Result<Value> {
         let ty = then.ty;
         let bits = then.mask_bits;
         let other = if ty.dtype == DType::Bool && !ty.is_scalar() {
@@ -321,8 +389,7 @@ impl Emitter<'_> {
         Ok(Value { piece: Piece::primary(name), ty, mask_bits: bits })
     }
 
-    fn cast(&mut self, value: &PrimExpr, dtype: DType) -> Result<Value> {
-        let value = self.expr(value)?;
+    fn cast_of(&mut self, value: Value, dtype: DType) -> Result<Value> {
         let from = value.ty;
         let to = from.with_dtype(dtype);
         if from == to {
@@ -440,8 +507,7 @@ impl Emitter<'_> {
             .any(|binding| binding.name == pointer && binding.ctype.starts_with("const "))
     }
 
-    fn shuffle(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value> {
-        let values = vectors.iter().map(|v| self.expr(v)).collect::<Result<Vec<_>>>()?;
+    fn shuffle_of(&mut self, values: Vec<Value>, lanes: &[u32]) -> Result<Value> {
         let Some(first) = values.first() else { return Err("a shuffle of nothing".to_owned()) };
         let (dtype, bits) = (first.ty.dtype, first.mask_bits);
         let is_mask = dtype == DType::Bool && values.iter().any(|value| !value.ty.is_scalar());
@@ -503,8 +569,7 @@ impl Emitter<'_> {
         Ok(Value { piece, ty, mask_bits: if is_mask { element.bits() } else { 0 } })
     }
 
-    fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value> {
-        let values = args.iter().map(|arg| self.expr(arg)).collect::<Result<Vec<_>>>()?;
+    fn call_of(&mut self, intrinsic: Intrinsic, values: Vec<Value>) -> Result<Value> {
         let Some(ty) = values.first().map(|value| value.ty) else {
             return Err(format!("{} has no argument", intrinsic.name()));
         };

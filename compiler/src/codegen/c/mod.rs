@@ -23,6 +23,7 @@ mod stmt;
 mod text;
 mod toolchain;
 
+pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
 pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};

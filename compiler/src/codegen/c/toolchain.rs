@@ -136,6 +136,16 @@ pub fn compile_c(
         .collect()
 }
 
+/// The variable that names the C compiler for a target, if one does: the first that the crate `cc`
+/// looks at.
+fn named_by(target: &Target, is_set: impl Fn(&str) -> bool) -> Option<String> {
+    let triple = &target.triple;
+    let role = if host_triple(target) == *triple { "HOST_CC" } else { "TARGET_CC" };
+    [format!("CC_{triple}"), format!("CC_{}", triple.replace('-', "_")), role.into(), "CC".into()]
+        .into_iter()
+        .find(|name| is_set(name))
+}
+
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')
@@ -161,6 +171,14 @@ impl Compiler {
                 Err(why) => tried.push(format!("{} ({why})", compiler.name())),
             },
             Err(why) => tried.push(why),
+        }
+        if let Some(variable) = named_by(target, |name| std::env::var_os(name).is_some()) {
+            // Another compiler than the one that was asked for would come as a surprise.
+            return Err(CompileError::NoCompiler(format!(
+                "the C compiler that the environment variable {variable} names cannot be used: \
+                 {}. Set it to one that is installed, or unset it",
+                tried.join(", ")
+            )));
         }
         // Another system's compiler does for the same architecture: the code needs no headers and
         // no library. clang compiles for any.
@@ -338,9 +356,9 @@ fn host_triple(target: &Target) -> String {
 
 fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
     let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
-    if target.os != "windows" {
-        flags.push("-fPIC".to_owned());
-    }
+    // Windows has no such code model, and would call a function to touch the pages of a frame
+    // larger than one; two pages, the most a kernel has, are within the guard.
+    flags.push(if target.os == "windows" { "-mno-stack-arg-probe" } else { "-fPIC" }.to_owned());
     if is_clang {
         flags.push("-fno-slp-vectorize".to_owned());
     }

@@ -20,7 +20,7 @@ impl Program {
         let mut merged: PrimaryMap<KernelId, Kernel> = PrimaryMap::new();
         let mut renumbered: SecondaryMap<KernelId, Option<KernelId>> = SecondaryMap::new();
         for (id, kernel) in std::mem::take(&mut self.kernels) {
-            let digest = digest(|hasher| hash_function(&kernel.func, hasher));
+            let digest = kernel.func.structural_digest();
             let to = *first.entry(digest).or_insert_with(|| merged.push(kernel));
             renumbered[id] = Some(to);
         }
@@ -85,7 +85,7 @@ impl Program {
             }
             for kernel in self.kernels.values() {
                 kernel.func.name.hash(hasher);
-                hash_function(&kernel.func, hasher);
+                kernel.func.structural_digest().hash(hasher);
             }
             for step in &self.steps {
                 (step.kernel, &step.args).hash(hasher);
@@ -118,17 +118,6 @@ pub(super) fn symbols(program: &Program, symbol: &str) -> Vec<String> {
             format!("{symbol}_{unique}")
         })
         .collect()
-}
-
-/// Everything of a function but its own name and where it comes from.
-fn hash_function(func: &PrimFunc, hasher: &mut impl Hasher) {
-    (&func.params, &func.dims, &func.inplace, &func.attrs, &func.body).hash(hasher);
-    for buffer in func.buffers.values() {
-        (buffer.dtype, &buffer.spec, buffer.scope).hash(hasher);
-    }
-    for var in func.vars.values() {
-        var.ty.hash(hasher);
-    }
 }
 
 fn digest(feed: impl FnOnce(&mut DigestHasher)) -> Digest {

@@ -17,9 +17,9 @@ use crate::target::Target;
 
 /// C text of kernels that makes a file full.
 ///
-/// A process of the C compiler costs some 20 ms before it reads a line, and kernels of this much
-/// text take it about half a second: small models are one file, large ones keep every core busy.
-/// The files do not depend on the number of cores, so that objects do not either.
+/// A process of the C compiler costs some 30 ms before it reads a line, and kernels of this much
+/// text take it some 150 ms more: small models are one file, large ones keep every core busy. The
+/// files do not depend on the number of cores, so that objects do not either.
 const FILE_BYTES: usize = 48 << 10;
 
 /// Writes the kernels of a lowered program as C, all symbols beginning with `symbol`; in the order

@@ -3,7 +3,9 @@
 use super::*;
 use crate::codegen::object::check_undefined;
 use crate::executor::testing::ProgramBuilder;
-use crate::executor::{CompiledModel, LoadedModel, TensorInfo, ValueId, write_shared_library};
+use crate::executor::{
+    CompiledModel, LoadedModel, Step, TensorInfo, ValueId, write_shared_library,
+};
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory;
 use crate::tir::PrimExpr;
@@ -193,4 +195,35 @@ fn objects_depend_on_the_program_alone() {
         b.program
     };
     assert_eq!(compile(program(), "niello_a"), compile(program(), "niello_a"));
+}
+
+#[test]
+fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
+    let mut b = ProgramBuilder::default();
+    let x = b.input("x", &[4]);
+    let mut y = b.add(x, x);
+    let kernel = b.program.steps[0].kernel;
+    // Never in place: the kernel reads the value before the last as well.
+    b.program.kernels[kernel].func.make_mut().inplace.clear();
+    for _ in 0..100_000 {
+        let value = b.program.values[y].clone();
+        let next = b.program.values.push(value);
+        b.program.steps.push(Step { kernel, args: vec![y, x, next] });
+        y = next;
+    }
+    b.output(y);
+    let mut program = b.program;
+    program.verify().unwrap();
+    let storage = Storage::of(&program).unwrap();
+    program.insert_border_steps(&storage);
+    program.lower_kernels(&Target::host(), 1).unwrap();
+    let kernels = c_kernels(&program, "long", &Target::host(), 1).unwrap();
+    let scratch = scratch_bytes(&program, &kernels, 1);
+    let plan = memory::plan(&program, &storage, &scratch).unwrap();
+    assert_eq!(plan.arena_bytes, 128);
+    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let files = c_files(&program, &storage, &plan, &weights, "long", &kernels);
+    let text = &files.last().unwrap().text;
+    assert_eq!(text.matches("long_add_0(&c, ").count(), 100_001);
+    assert_eq!(text.matches("noinline").count(), 201);
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cranelift_entity::EntityRef;
 use indexmap::IndexMap;
 
 use super::call::call_op;
@@ -143,8 +142,9 @@ impl<'a> Interpreter<'a> {
 /// One call of a function or closure: the values of its expressions.
 struct Activation {
     plan: Arc<Plan>,
-    /// The value of expression `id` is at `id - base`.
-    base: usize,
+    /// The scope that was called: the body, or that of a closure.
+    region: ScopeId,
+    /// By the slots of the region.
     values: Vec<Option<Value>>,
     /// The closure that was called, with the values it captured.
     closure: Option<Arc<ClosureData>>,
@@ -411,8 +411,8 @@ impl Machine<'_, '_> {
             true => message,
             false => format!("in a call of {global}: {message}"),
         })?;
-        let (body, len) = (plan.function.body(), plan.function.len());
-        let index = self.activate(plan, 0, len, symbols)?;
+        let body = plan.function.body();
+        let index = self.activate(plan, body, symbols)?;
         self.enter(index, body, Return::Call, args)
     }
 
@@ -421,10 +421,7 @@ impl Machine<'_, '_> {
         let Expr::Func(Closure { scope, recursive, attrs: _ }) = plan.function.expr(*func) else {
             return Err("a closure is no function".to_owned());
         };
-        // All that is within the closure comes before it.
-        let first = plan.first(*scope).unwrap_or(*func).index();
-        let len = func.index().saturating_sub(first);
-        let index = self.activate(plan.clone(), first, len, symbols.clone())?;
+        let index = self.activate(plan.clone(), *scope, symbols.clone())?;
         self.activations[index].closure = Some(closure.clone());
         if let Some(recursive) = recursive {
             let itself = Value::Function(FunctionValue(Callable::Closure(closure.clone())));
@@ -436,16 +433,15 @@ impl Machine<'_, '_> {
     fn activate(
         &mut self,
         plan: Arc<Plan>,
-        base: usize,
-        len: usize,
+        region: ScopeId,
         symbols: Symbols,
     ) -> Result<usize, String> {
         if self.activations.len() >= MAX_OPEN_CALLS {
             return Err(format!("more than {MAX_OPEN_CALLS} calls are open: endless recursion?"));
         }
-        let values = vec![None; len];
+        let values = vec![None; plan.size(region)];
         let defined = Vec::new();
-        self.activations.push(Activation { plan, base, values, closure: None, symbols, defined });
+        self.activations.push(Activation { plan, region, values, closure: None, symbols, defined });
         Ok(self.activations.len() - 1)
     }
 
@@ -460,14 +456,11 @@ impl Machine<'_, '_> {
             let tensor = Tensor::from_constant(constant).map_err(|error| error.to_string())?;
             return Ok(tensor.into());
         }
-        let own = id.index().checked_sub(activation.base);
-        let own = own.and_then(|at| activation.values.get(at)?.clone());
-        let captured = || {
-            let captured = &activation.closure.as_ref()?.captured;
-            let at = captured.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-            Some(captured[at].1.clone())
+        let value = match activation.plan.slot(activation.region, id) {
+            Some(slot) => activation.values[slot].clone(),
+            None => activation.closure.as_ref().and_then(|closure| closure.get(id)),
         };
-        own.or_else(captured).ok_or_else(|| "a value is used before it is computed".to_owned())
+        value.ok_or_else(|| "a value is used before it is computed".to_owned())
     }
 
     fn get_all(&self, ids: &[ExprId]) -> Result<Vec<Value>, String> {
@@ -483,9 +476,8 @@ impl Machine<'_, '_> {
         if !activation.plan.is_needed(id) {
             return;
         }
-        let place = id.index().checked_sub(activation.base);
-        if let Some(place) = place.and_then(|at| activation.values.get_mut(at))
-            && place.replace(value).is_none()
+        if let Some(slot) = activation.plan.slot(activation.region, id)
+            && activation.values[slot].replace(value).is_none()
         {
             self.values += 1;
             self.peak_values = self.peak_values.max(self.values);
@@ -494,9 +486,8 @@ impl Machine<'_, '_> {
 
     fn clear(&mut self, index: usize, id: ExprId) {
         let activation = &mut self.activations[index];
-        let place = id.index().checked_sub(activation.base);
-        if let Some(place) = place.and_then(|at| activation.values.get_mut(at))
-            && place.take().is_some()
+        if let Some(slot) = activation.plan.slot(activation.region, id)
+            && activation.values[slot].take().is_some()
         {
             self.values -= 1;
         }

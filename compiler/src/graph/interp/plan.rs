@@ -3,8 +3,8 @@
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 
-use crate::graph::visit::{ScopeTree, free_vars};
-use crate::graph::{Expr, ExprId, Function, ScopeId};
+use crate::graph::visit::{ScopeTree, captures};
+use crate::graph::{Expr, ExprId, Function, ScopeId, ScopeKind};
 use crate::ir::GlobalVar;
 
 /// A function made ready for evaluation.
@@ -20,8 +20,12 @@ pub(super) struct Plan {
     needed: SecondaryMap<ExprId, bool>,
     /// What the closure of a scope uses from outside, in order.
     captures: SecondaryMap<ScopeId, Vec<ExprId>>,
-    /// The first expression in each scope or within it.
-    first: SecondaryMap<ScopeId, PackedOption<ExprId>>,
+    /// The region of each scope: the body, or the scope of the closure, that it is evaluated with.
+    regions: SecondaryMap<ScopeId, PackedOption<ScopeId>>,
+    /// The place of each expression among those of its region.
+    slots: SecondaryMap<ExprId, u32>,
+    /// How many expressions a region has.
+    sizes: SecondaryMap<ScopeId, u32>,
 }
 
 impl Plan {
@@ -34,18 +38,18 @@ impl Plan {
             code: SecondaryMap::new(),
             dying: SecondaryMap::new(),
             needed: SecondaryMap::new(),
-            captures: SecondaryMap::new(),
-            first: SecondaryMap::new(),
+            captures: captures(&function, &tree),
+            regions: SecondaryMap::new(),
+            slots: SecondaryMap::new(),
+            sizes: SecondaryMap::new(),
             function,
         };
         let function = &plan.function;
         for (id, data) in function.iter().filter(|(id, _)| live[*id]) {
             match &data.expr {
                 Expr::Var(_) | Expr::Constant(_) => continue,
-                Expr::Func(closure) => {
-                    plan.captures[closure.scope] = free_vars(function, &tree, closure.scope);
-                }
-                Expr::GlobalVar(_)
+                Expr::Func(_)
+                | Expr::GlobalVar(_)
                 | Expr::Tuple(_)
                 | Expr::TupleGet { .. }
                 | Expr::Call(_)
@@ -55,11 +59,14 @@ impl Plan {
             plan.code[data.scope].push(id);
         }
         // Every scope comes after the one around it.
-        let scopes: Vec<ScopeId> = function.scopes().map(|(scope, _)| scope).collect();
-        for &scope in scopes.iter().rev() {
-            let own = tree.exprs(scope).first().copied();
-            let inner = tree.children(scope).iter().filter_map(|&inner| plan.first[inner].expand());
-            plan.first[scope] = own.into_iter().chain(inner).min().into();
+        for (id, scope) in function.scopes() {
+            let outer = scope.parent.and_then(|parent| plan.regions[parent].expand());
+            let region = outer.filter(|_| scope.kind != ScopeKind::Closure).unwrap_or(id);
+            plan.regions[id] = region.into();
+            for &expr in tree.exprs(id) {
+                plan.slots[expr] = plan.sizes[region];
+                plan.sizes[region] += 1;
+            }
         }
         plan.lifetimes(&tree);
         plan
@@ -96,7 +103,14 @@ impl Plan {
                         note(&mut last, &path, operand, Some(id));
                     }
                 }
-                note(&mut last, &path, function.scope(scope).result, None);
+                let data = function.scope(scope);
+                note(&mut last, &path, data.result, None);
+                // What a scope binds of its own is bound when it is computed.
+                let from_outside = |value: &ExprId| function.data_of(*value).scope != scope;
+                let bound = data.bindings.iter().map(|binding| binding.value);
+                for value in bound.filter(from_outside) {
+                    note(&mut last, &path, value, None);
+                }
             }
             let children = tree.children(scope);
             let Some(&child) = children.get(next) else {
@@ -135,9 +149,15 @@ impl Plan {
         self.needed[id]
     }
 
-    /// The first expression in a scope or within it, if there is any.
-    pub(super) fn first(&self, scope: ScopeId) -> Option<ExprId> {
-        self.first[scope].expand()
+    /// How many values a call of the body, or of the closure of a scope, can have.
+    pub(super) fn size(&self, region: ScopeId) -> usize {
+        self.sizes[region] as usize
+    }
+
+    /// The place of an expression among the values of its region, if it is of that region.
+    pub(super) fn slot(&self, region: ScopeId, id: ExprId) -> Option<usize> {
+        let own = self.regions[self.function.data_of(id).scope].expand();
+        (own == Some(region)).then(|| self.slots[id] as usize)
     }
 
     /// What the closure of a scope captures, in order.

@@ -1,7 +1,8 @@
 //! Tests of the interpreter.
 
 use super::{InterpError, Interpreter, Tensor, Value, evaluate};
-use crate::graph::{FunctionBuilder, ScopeKind, parse_module};
+use crate::graph::tests::{nested, nested_closures};
+use crate::graph::{FunctionBuilder, parse_module};
 use crate::ir::{Attrs, DType, IRModule, Type};
 use crate::ops::Op;
 
@@ -132,6 +133,18 @@ fn closures_without_parameters_hold_values_of_inner_scopes() {
 }
 
 #[test]
+fn a_closure_may_bind_what_nothing_else_uses() {
+    let text = format!(
+        "def @main(%a: {SCALAR}, %b: {SCALAR}) -> {SCALAR} {{
+            %sum = add(%b, %b);
+            %f = fn (%x: {SCALAR}) -> {SCALAR} {{ let %y = %sum; let %z = %b; %x }};
+            %f(%a)
+        }}"
+    );
+    assert_eq!(int_of(&run(&text, &[int(3), int(4)])), 3);
+}
+
+#[test]
 fn recursion_goes_as_deep_as_memory_allows() {
     let text = format!(
         "def @main(%n: {SCALAR}) -> {SCALAR} {{
@@ -246,22 +259,11 @@ fn long_chains_hold_few_values() {
 
 #[test]
 fn deep_scopes_are_evaluated_without_recursion() {
-    let depth = 20_000;
-    let mut b = FunctionBuilder::new();
-    let c = b.param("c", Type::tensor(&[], DType::Bool));
-    let x = b.param("x", Type::tensor(&[2], DType::F32));
-    let mut otherwise = Vec::new();
-    for _ in 0..depth {
-        b.open_scope(ScopeKind::Branch);
-        otherwise.push(b.close_scope(x));
-        b.open_scope(ScopeKind::Branch);
-    }
-    let mut value = b.call(Op::get("negative").unwrap(), &[x], Attrs::new()).unwrap();
-    while let Some(else_scope) = otherwise.pop() {
-        let then_scope = b.close_scope(value);
-        value = b.if_else(c, then_scope, else_scope).unwrap();
-    }
-    let module = IRModule::from_function(b.finish(value));
-    let value = evaluate(&module, "main", &[boolean(true), floats(&[1.0, 2.0])]).unwrap();
-    assert_eq!(floats_of(&value), [-1.0, -2.0]);
+    let x = floats(&[1.0, -2.0, 3.0, -4.0]);
+    let module = IRModule::from_function(nested(20_000));
+    let value = evaluate(&module, "main", &[boolean(true), x.clone()]).unwrap();
+    assert_eq!(floats_of(&value), [1.0, 0.0, 3.0, 0.0]);
+    let module = IRModule::from_function(nested_closures(20_000));
+    let value = evaluate(&module, "main", &[x]).unwrap();
+    assert_eq!(floats_of(&value), [1.0, 0.0, 3.0, 0.0]);
 }

@@ -57,8 +57,17 @@ pub(super) enum Callable {
 pub(super) struct ClosureData {
     pub(super) plan: Arc<Plan>,
     pub(super) func: ExprId,
+    /// In the order of the expressions.
     pub(super) captured: Vec<(ExprId, Value)>,
     pub(super) symbols: Symbols,
+}
+
+impl ClosureData {
+    /// The value of an expression that the closure captured.
+    pub(super) fn get(&self, id: ExprId) -> Option<Value> {
+        let at = self.captured.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        Some(self.captured[at].1.clone())
+    }
 }
 
 impl Drop for ClosureData {

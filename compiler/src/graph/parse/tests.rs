@@ -2,19 +2,14 @@
 
 use super::{ParseErrors, parse_function, parse_module, parse_module_with};
 use crate::arith::{Interval, Symbol};
+use crate::graph::tests::{nested, nested_closures, relu};
 use crate::graph::{
-    Expr, Function, FunctionBuilder, PrintOptions, ScopeKind, Sidecar, print_module,
-    print_with_sidecar,
+    Expr, FunctionBuilder, PrintOptions, ScopeKind, Sidecar, print_module, print_with_sidecar,
 };
 use crate::ir::{
     Attrs, Constant, DType, Definition, GlobalVar, IRModule, OnnxSpan, SharedBytes, Span,
     TensorType, Type,
 };
-use crate::ops::Op;
-
-fn relu() -> Op {
-    Op::get("nn.relu").unwrap()
-}
 
 fn row() -> Type {
     Type::tensor(&[4], DType::F32)
@@ -409,22 +404,17 @@ fn nesting_is_limited_where_it_is_read_by_recursion() {
     assert!(errors(&(text + "()\n}")).to_string().contains("over 65536 parts"));
 }
 
-/// `relu` applied `calls` times.
-fn chain(calls: usize) -> Function {
+#[test]
+fn long_chains_print_and_read_back() {
     let mut b = FunctionBuilder::new();
     let mut x = b.param("x", row());
-    for index in 0..calls {
+    for index in 0..100_000 {
         x = b.call(relu(), &[x], Attrs::new()).unwrap();
         if index % 2 == 0 {
             b.bind("x", x);
         }
     }
-    b.finish(x)
-}
-
-#[test]
-fn long_chains_print_and_read_back() {
-    let text = IRModule::from_function(chain(100_000)).to_string();
+    let text = IRModule::from_function(b.finish(x)).to_string();
     assert_eq!(text.lines().count(), 100_002);
     check(&text);
     // On one line, so that counting columns must be linear, too.
@@ -434,23 +424,9 @@ fn long_chains_print_and_read_back() {
 
 #[test]
 fn scopes_nest_without_a_limit() {
-    let depth = 20_000;
-    let mut b = FunctionBuilder::new();
-    let c = b.param("c", Type::tensor(&[], DType::Bool));
-    let x = b.param("x", row());
-    let mut otherwise = Vec::new();
-    for _ in 0..depth {
-        b.open_scope(ScopeKind::Branch);
-        otherwise.push(b.close_scope(x));
-        b.open_scope(ScopeKind::Branch);
+    for function in [nested(20_000), nested_closures(20_000)] {
+        let mut module = IRModule::new();
+        module.insert(GlobalVar::new("deep"), Definition::Graph(function));
+        check(&module.to_string());
     }
-    let mut value = b.call(relu(), &[x], Attrs::new()).unwrap();
-    while let Some(else_scope) = otherwise.pop() {
-        let then_scope = b.close_scope(value);
-        value = b.if_else(c, then_scope, else_scope).unwrap();
-    }
-    let mut module = IRModule::new();
-    let function = b.finish(value);
-    module.insert(GlobalVar::new("deep"), Definition::Graph(function));
-    check(&module.to_string());
 }

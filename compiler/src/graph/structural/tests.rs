@@ -1,6 +1,7 @@
 //! Tests of structural hash and equality.
 
 use super::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
+use crate::graph::tests::{nested, nested_closures};
 use crate::graph::{Function, FunctionBuilder, parse_function, parse_module};
 use crate::ir::{Attrs, Constant, DType, Type};
 use crate::ops::Op;
@@ -167,4 +168,13 @@ fn long_chains_are_compared_in_linear_time() {
     assert!(mismatch.to_string().contains("a constant"), "{mismatch}");
     assert_eq!(structural_hash(&chain(1.0)), structural_hash(&chain(1.0)));
     assert_ne!(structural_hash(&chain(1.0)), structural_hash(&chain(2.0)));
+}
+
+#[test]
+fn deep_scopes_are_compared_without_recursion() {
+    for make in [nested, nested_closures] {
+        structural_equal(&make(20_000), &make(20_000)).unwrap();
+        structural_equal(&make(20_000), &make(20_001)).unwrap_err();
+        assert_ne!(structural_hash(&make(20_000)), structural_hash(&make(20_001)));
+    }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{VerifyErrors, verify_function, verify_module};
 use crate::graph::function::FunctionData;
+use crate::graph::tests::{chain, nested, nested_closures};
 use crate::graph::{Expr, ExprId, Function, FunctionBuilder, If, ScopeId, ScopeKind, parse_module};
-use crate::ir::{Attrs, DType, Definition, Dim, GlobalVar, IRModule, Shape, TensorType, Type};
-use crate::ops::Op;
+use crate::ir::{DType, Definition, Dim, GlobalVar, IRModule, Shape, TensorType, Type};
 
 /// `%0` relu, an if of two branches, a loop and a closure that is called.
 fn sample() -> IRModule {
@@ -232,16 +232,6 @@ fn messages_stand_under_the_guilty_lines() {
     assert!(text.lines().nth(line + 1).unwrap().starts_with("; error: expression 2: its value"));
 }
 
-/// `relu` applied `calls` times.
-fn chain(calls: usize) -> Function {
-    let mut b = FunctionBuilder::new();
-    let mut x = b.param("x", Type::tensor(&[4], DType::F32));
-    for _ in 0..calls {
-        x = b.call(Op::get("nn.relu").unwrap(), &[x], Attrs::new()).unwrap();
-    }
-    b.finish(x)
-}
-
 #[test]
 fn long_functions_are_verified_in_linear_time_and_shown_in_parts() {
     let function = chain(100_000);
@@ -252,4 +242,16 @@ fn long_functions_are_verified_in_linear_time_and_shown_in_parts() {
     let errors = verify_function(&Function::from_data(data), None).unwrap_err();
     assert_eq!(errors.iter().count(), 2, "the call and the one that uses it");
     assert!(errors.to_string().lines().count() < 20, "{errors}");
+}
+
+#[test]
+fn deep_scopes_are_verified_without_recursion() {
+    verify_function(&nested(20_000), None).unwrap();
+    let function = nested_closures(20_000);
+    verify_function(&function, None).unwrap();
+    let mut data = function.data().clone();
+    let id = call(&data, 0);
+    data.exprs[id].ty = Type::tensor(&[5], DType::F32);
+    let errors = verify_function(&Function::from_data(data), None).unwrap_err();
+    assert!(errors.to_string().contains("its type is recorded as"), "{errors}");
 }

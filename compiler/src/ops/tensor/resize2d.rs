@@ -74,7 +74,7 @@ pub struct Resize2dAttrs {
 
 impl Resize2dAttrs {
     /// The places along one axis that each place of the result reads, with their weights.
-    fn taps(&self, axis: usize, extent: usize, size: usize) -> Vec<Vec<(usize, f64)>> {
+    pub(crate) fn taps(&self, axis: usize, extent: usize, size: usize) -> Vec<Vec<(usize, f64)>> {
         let scale = self.scale.map_or(size as f64 / extent as f64, |scale| scale[axis]);
         let last = extent as i64 - 1;
         let clamp = |place: i64| place.clamp(0, last) as usize;

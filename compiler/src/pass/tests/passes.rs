@@ -265,3 +265,27 @@ fn prim_func_pass_case_33_37_deletes_for_none_and_copies_nothing_else() {
     assert_eq!(names, ["main", "g"]);
     assert!(delete.apply(after.clone()).unwrap().same(&after));
 }
+
+#[test]
+fn errors_become_problems_at_their_nodes() {
+    use crate::diagnostics::Report;
+    use crate::ir::OnnxSpan;
+    let node = Span::Onnx(std::sync::Arc::new(OnnxSpan {
+        node: "conv1".to_owned(),
+        op: "Conv".to_owned(),
+        opset: 13,
+        source: None,
+    }));
+    let pass = ModulePass::new(info("Check", 0), move |module: IRModule, cx: &PassContext| {
+        cx.warning(Span::Unknown, "not told");
+        cx.error(node.clone(), "too wide");
+        cx.error(Span::Unknown, "too deep");
+        module
+    });
+    let report = Report::from(pass.apply(IRModule::new()).unwrap_err());
+    let lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        ["node `conv1` (Conv, opset 13): pass Check: too wide", "pass Check: too deep"]
+    );
+}

@@ -6,6 +6,7 @@ use crate::ops::elementwise::{
     CastAttrs, CeluAttrs, ClipAttrs, EluAttrs, GeluApproximation, GeluAttrs, HardsigmoidAttrs,
     LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
+use crate::te::{ComputeDag, StageId};
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, UnaryOp};
 
 pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
@@ -23,10 +24,19 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
         "maximum" => binary(cx, |_, a, b| Ok(extreme(BinaryOp::Max, a, b))),
         "minimum" => binary(cx, |_, a, b| Ok(extreme(BinaryOp::Min, a, b))),
         "power" => power(cx),
-        "logical_and" => arithmetic(cx, BinaryOp::And),
-        "logical_or" => arithmetic(cx, BinaryOp::Or),
-        "logical_xor" => arithmetic(cx, BinaryOp::Xor),
-        "logical_not" => unary(cx, |x| PrimExpr::unary(UnaryOp::Not, x)),
+        "mod" => arithmetic(cx, BinaryOp::Rem),
+        "floor_mod" => floor_mod(cx),
+        "left_shift" => arithmetic(cx, BinaryOp::Shl),
+        "right_shift" => arithmetic(cx, BinaryOp::Shr),
+        "logical_and" | "bitwise_and" => arithmetic(cx, BinaryOp::And),
+        "logical_or" | "bitwise_or" => arithmetic(cx, BinaryOp::Or),
+        "logical_xor" | "bitwise_xor" => arithmetic(cx, BinaryOp::Xor),
+        "logical_not" | "bitwise_not" => unary(cx, |x| PrimExpr::unary(UnaryOp::Not, x)),
+        "isnan" => unary(cx, |x| x.clone().not_equal(x)),
+        "isinf" => unary(cx, |x| {
+            let infinity = like(f64::INFINITY, &x);
+            PrimExpr::call(Intrinsic::Abs, x).equal(infinity)
+        }),
         "negative" => unary(cx, |x| -x),
         "reciprocal" => unary(cx, |x| one(&x) / x),
         "rsqrt" => unary(cx, |x| one(&x) / PrimExpr::call(Intrinsic::Sqrt, x)),
@@ -69,12 +79,8 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
             unary(cx, |x| hardsigmoid(&x, attrs.alpha, attrs.beta))
         }),
         "nn.hardswish" => unary(cx, |x| hardsigmoid(&x, 1.0 / 6.0, 0.5) * x),
-        "nn.softplus" => unary(cx, |x| {
-            // log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), which does not overflow.
-            let magnitude = PrimExpr::call(Intrinsic::Abs, x.clone());
-            let tail = one(&x) + PrimExpr::call(Intrinsic::Exp, -magnitude);
-            PrimExpr::zero(x.ty()).max(x) + PrimExpr::call(Intrinsic::Log, tail)
-        }),
+        "nn.softplus" => softplus(cx, |_, softplus| softplus),
+        "nn.mish" => softplus(cx, |x, softplus| x * PrimExpr::call(Intrinsic::Tanh, softplus)),
         "nn.softsign" => unary(cx, |x| {
             let magnitude = PrimExpr::call(Intrinsic::Abs, x.clone());
             x.clone() / (one(&x) + magnitude)
@@ -90,11 +96,11 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
             unary(cx, |x| {
                 // The operand is on the right: a NaN passes.
                 let above = match attrs.min {
-                    Some(min) => like(min, &x).max(x),
+                    Some(min) => bound(min.ceil(), &x).max(x),
                     None => x,
                 };
                 match attrs.max {
-                    Some(max) => like(max, &above).min(above),
+                    Some(max) => bound(max.floor(), &above).min(above),
                     None => above,
                 }
             })
@@ -192,12 +198,115 @@ fn arithmetic(cx: &mut Compute<'_>, op: BinaryOp) -> Stages {
     binary(cx, |_, a, b| Ok(PrimExpr::binary(op, a, b)))
 }
 
-fn power(cx: &mut Compute<'_>) -> Stages {
-    let (base, exponent) = (cx.dag.dtype(cx.arg(0)?), cx.dag.dtype(cx.arg(1)?));
-    if !base.is_float() {
-        return cx.unsupported(format_args!("of {base}"));
+/// The remainder of the divisor's sign.
+fn floor_mod(cx: &mut Compute<'_>) -> Stages {
+    let dtype = cx.dag.dtype(cx.arg(0)?);
+    if !dtype.is_float() {
+        return arithmetic(cx, BinaryOp::FloorMod);
     }
-    binary(cx, |_, a, b| Ok(a.pow(if exponent == base { b } else { b.cast(base) })))
+    let [remainder] = arithmetic(cx, BinaryOp::Rem)?[..] else { return Ok(Vec::new()) };
+    let rhs = cx.arg(1)?;
+    let (shape, _) = cx.result();
+    cx.element(|dag, index| {
+        let r = dag.at(remainder, index);
+        let b = dag.at(rhs, &broadcast(dag.shape(rhs), &shape, index));
+        let differs = PrimExpr::compare(CompareOp::Ne, negative(&r), negative(&b));
+        let moved = r.clone().not_equal(PrimExpr::zero(r.ty())).and(differs);
+        PrimExpr::select(moved, r.clone() + b, r)
+    })
+}
+
+fn power(cx: &mut Compute<'_>) -> Stages {
+    let base = cx.dag.dtype(cx.arg(0)?);
+    if !base.is_float() {
+        return int_power(cx);
+    }
+    binary(cx, |_, a, b| Ok(a.pow(b)))
+}
+
+/// Squares and multiplies, wrapping. A negative exponent gives the truncated reciprocal, and 0 where
+/// there is none.
+fn int_power(cx: &mut Compute<'_>) -> Stages {
+    let (base, exponent) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, dtype) = cx.result();
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let known = dag.constant_value(exponent).and_then(|value| value.as_int());
+    let one = || PrimExpr::int(1, dtype);
+    let exponent_at = |dag: &ComputeDag, index: &[PrimExpr]| {
+        dag.at(exponent, &broadcast(dag.shape(exponent), &shape, index))
+    };
+    let bits = match known {
+        Some(value) => u64::BITS - (value as u64).leading_zeros(),
+        None => dtype.bits(),
+    };
+    let base = dag.compute(op, &shape, dtype, |dag, index| {
+        dag.at(base, &broadcast(dag.shape(base), &shape, index))
+    });
+    let mut square = base;
+    let mut product: Option<StageId> = None;
+    for bit in 0..bits.min(dtype.bits()) {
+        if bit > 0 {
+            square = dag.compute(op, &shape, dtype, |dag, index| {
+                let root = dag.at(square, index);
+                root.clone() * root
+            });
+        }
+        if known.is_some_and(|value| value >> bit & 1 == 0) {
+            continue;
+        }
+        product = Some(dag.compute(op, &shape, dtype, |dag, index| {
+            let factor = dag.at(square, index);
+            let factor = match known {
+                Some(_) => factor,
+                // Without a branch, in which a square would be computed once more.
+                None => {
+                    let amount = PrimExpr::int(i64::from(bit), dtype);
+                    let digit = PrimExpr::binary(BinaryOp::Shr, exponent_at(dag, index), amount);
+                    digit.and(one()) * (factor - one()) + one()
+                }
+            };
+            match product {
+                Some(product) => dag.at(product, index) * factor,
+                None => factor,
+            }
+        }));
+    }
+    cx.element(|dag, index| {
+        let product = product.map_or(one(), |product| dag.at(product, index));
+        if !dtype.is_signed_int() {
+            return product;
+        }
+        let (a, b) = (dag.at(base, index), exponent_at(dag, index));
+        let is_odd = b.clone().and(one()).equal(one());
+        let zero = PrimExpr::int(0, dtype);
+        let sign = PrimExpr::select(is_odd, a.clone(), one());
+        let is_unit = a.clone().equal(one()).or(a.equal(PrimExpr::int(-1, dtype)));
+        let reciprocal = PrimExpr::select(is_unit, sign, zero.clone());
+        PrimExpr::select(b.less(zero), reciprocal, product)
+    })
+}
+
+/// `log(1 + eˣ) = max(x, 0) + log(1 + e^-|x|)`, which does not overflow, and a function of it.
+fn softplus(cx: &mut Compute<'_>, finish: impl FnOnce(PrimExpr, PrimExpr) -> PrimExpr) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let op = cx.op.name;
+    let tail = cx.dag.compute(op, &shape, dtype, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, -PrimExpr::call(Intrinsic::Abs, dag.at(x, index)))
+    });
+    let sum = cx
+        .dag
+        .compute(op, &shape, dtype, |dag, index| PrimExpr::float(1.0, dtype) + dag.at(tail, index));
+    cx.element(|dag, index| {
+        let (x, tail, sum) = (dag.at(x, index), dag.at(tail, index), dag.at(sum, index));
+        // What the sum has lost of its small part is put back: log(1 + t) = t · log(s) / (s - 1).
+        let rounded = sum.clone() - one(&sum);
+        let log = PrimExpr::call(Intrinsic::Log, sum) * tail.clone() / rounded.clone();
+        let lost = rounded.equal(PrimExpr::zero(dtype));
+        let softplus = PrimExpr::zero(dtype).max(x.clone()) + PrimExpr::select(lost, tail, log);
+        finish(x, softplus)
+    })
 }
 
 fn choose(cx: &mut Compute<'_>) -> Stages {
@@ -228,6 +337,14 @@ fn extreme(op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
         return plain;
     }
     PrimExpr::select(a.clone().not_equal(a.clone()), a, plain)
+}
+
+/// A bound of `x`: an integer type cannot leave its range in any case.
+fn bound(value: f64, x: &PrimExpr) -> PrimExpr {
+    match x.dtype().int_range() {
+        Some((low, high)) => PrimExpr::int((value as i128).clamp(low, high) as i64, x.dtype()),
+        None => like(value, x),
+    }
 }
 
 fn like(value: f64, x: &PrimExpr) -> PrimExpr {

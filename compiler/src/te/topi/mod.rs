@@ -1,6 +1,7 @@
 //! The tensor expressions of the graph operators.
 
 mod elementwise;
+mod image;
 mod nn;
 mod reduce;
 mod tensor;
@@ -52,6 +53,7 @@ pub fn compute(cx: &mut Compute<'_>) -> Stages {
         .or_else(|| tensor::compute(cx))
         .or_else(|| reduce::compute(cx))
         .or_else(|| nn::compute(cx))
+        .or_else(|| image::compute(cx))
     {
         return result;
     }

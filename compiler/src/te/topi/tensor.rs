@@ -1,8 +1,11 @@
-//! Operators that move elements: each result element is one element of an argument.
+//! Operators that move elements, where each result element is one element of an argument, and those
+//! that tell about a tensor.
 
 use super::{Compute, ComputeError, Stages, broadcast};
+use crate::ir::DType;
 use crate::ops::tensor::{
-    ConcatenateAttrs, SplitAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+    ConcatenateAttrs, OneHotAttrs, SplitAttrs, StridedSliceAttrs, TakeAttrs, TakeMode,
+    TransposeAttrs,
 };
 use crate::te::StageId;
 use crate::tir::PrimExpr;
@@ -16,7 +19,10 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
         "split" => split(cx),
         "strided_slice" => strided_slice(cx),
         "take" => take(cx),
-        "nn.dropout" => cx.unsupported("outside of inference"),
+        "full" => full(cx),
+        "one_hot" => one_hot(cx),
+        "shape_of" => shape_of(cx),
+        "ndarray_size" => ndarray_size(cx),
         _ => return None,
     })
 }
@@ -114,15 +120,8 @@ fn concatenate(cx: &mut Compute<'_>) -> Stages {
     let parts: Vec<StageId> =
         parts.into_iter().filter(|&part| !cx.dag.shape(part).contains(&0)).collect();
     if parts.is_empty() {
-        return cx.element(|dag, _| {
-            PrimExpr::zero(
-                dag.func
-                    .buffers
-                    .values()
-                    .next()
-                    .map_or(crate::ir::DType::F32, |buffer| buffer.dtype),
-            )
-        });
+        let (_, dtype) = cx.result();
+        return cx.element(|_, _| PrimExpr::zero(dtype));
     }
     Ok(vec![cx.dag.concat(cx.op.name, axis, &parts)])
 }
@@ -178,15 +177,20 @@ fn take(cx: &mut Compute<'_>) -> Stages {
     let axis = cx.axis(attrs.axis, shape.len())?;
     let taken = cx.dag.shape(indices).len();
     let extent = shape[axis];
+    let dtype = cx.dag.dtype(indices);
     cx.element(|dag, index| {
-        let which = dag.at(indices, &index[axis..axis + taken]).cast(crate::ir::DType::I64);
+        let which = dag.at(indices, &index[axis..axis + taken]);
         let which = match attrs.mode {
-            TakeMode::Fast => {
-                let below = which.clone().less(0);
-                PrimExpr::select(below, which.clone() + extent, which)
+            TakeMode::Fast => from_either_end(which, extent),
+            // Brought into the range of an index while it is still what it was.
+            TakeMode::Clip if dtype == DType::U64 => {
+                which.min(PrimExpr::int(extent - 1, dtype)).cast(DType::I64)
             }
-            TakeMode::Clip => which,
-            TakeMode::Wrap => which.floormod(extent.max(1)),
+            TakeMode::Wrap if dtype == DType::U64 => {
+                which.floormod(PrimExpr::int(extent.max(1), dtype)).cast(DType::I64)
+            }
+            TakeMode::Clip => which.cast(DType::I64),
+            TakeMode::Wrap => which.cast(DType::I64).floormod(extent.max(1)),
         };
         // No index in the data may lead outside of the tensor.
         let which = PrimExpr::index(0).max(which).min(extent - 1);
@@ -195,4 +199,58 @@ fn take(cx: &mut Compute<'_>) -> Stages {
         at.extend_from_slice(&index[axis + taken..]);
         dag.at(x, &at)
     })
+}
+
+/// An index that is data, as a position; a negative one counts from the end.
+fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
+    let is_signed = which.dtype().is_signed_int();
+    let which = which.cast(DType::I64);
+    if !is_signed {
+        return which;
+    }
+    let from_end = which.clone() + extent;
+    PrimExpr::select(which.clone().less(0), from_end, which)
+}
+
+fn full(cx: &mut Compute<'_>) -> Stages {
+    let fill = cx.arg(0)?;
+    cx.element(|dag, _| dag.at(fill, &[]))
+}
+
+fn one_hot(cx: &mut Compute<'_>) -> Stages {
+    let attrs: OneHotAttrs = cx.attrs()?;
+    let (indices, on, off) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, _) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    cx.element(|dag, index| {
+        let at: Vec<PrimExpr> = [&index[..axis], &index[axis + 1..]].concat();
+        let which = from_either_end(dag.at(indices, &at), attrs.depth);
+        PrimExpr::select(index[axis].clone().equal(which), dag.at(on, &[]), dag.at(off, &[]))
+    })
+}
+
+fn shape_of(cx: &mut Compute<'_>) -> Stages {
+    let extents = cx.dag.shape(cx.arg(0)?).to_vec();
+    let (_, dtype) = cx.result();
+    let op = cx.op.name;
+    let parts: Vec<StageId> = extents
+        .into_iter()
+        .map(|extent| cx.dag.compute(op, &[1], dtype, |_, _| PrimExpr::int(extent, dtype)))
+        .collect();
+    if parts.is_empty() {
+        return cx.element(|_, _| PrimExpr::zero(dtype));
+    }
+    Ok(vec![cx.dag.concat(op, 0, &parts)])
+}
+
+fn ndarray_size(cx: &mut Compute<'_>) -> Stages {
+    let (_, dtype) = cx.result();
+    let extents = cx.dag.shape(cx.arg(0)?);
+    // A tensor without elements may have any other extents.
+    let size = if extents.contains(&0) {
+        0
+    } else {
+        extents.iter().fold(1i64, |size, &extent| size.saturating_mul(extent))
+    };
+    cx.element(|_, _| PrimExpr::int(size, dtype))
 }

@@ -210,3 +210,29 @@ proptest! {
         assert_close(&expected, &evaluate(&again, "main", &inputs()).unwrap())?;
     }
 }
+
+#[test]
+fn long_models_go_through_the_pipeline_on_a_small_stack() {
+    let build = || {
+        let mut net = Net::default();
+        let dims = [1, CHANNELS, 3, 3];
+        let mut x = net.input("x", &dims);
+        for index in 0..10_000 {
+            let skip = x;
+            x = net.op("tanh", &[x]);
+            let factor = per_channel(&mut net, &[CHANNELS, 1, 1], index as f32);
+            x = net.op("multiply", &[x, factor]);
+            let half = net.scalar(0.5);
+            x = net.op("multiply", &[x, half]);
+            x = net.op("add", &[x, skip]);
+        }
+        IRModule::from_function(net.finish(x))
+    };
+    let run = move || {
+        let cx = verifying().opt_level(4).build().unwrap();
+        pipeline(&PipelineExtensions::new()).unwrap().run(build(), &cx).unwrap().len()
+    };
+    // A quarter of the stack that build scripts' threads have.
+    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(run).unwrap();
+    assert!(thread.join().unwrap() > 1);
+}

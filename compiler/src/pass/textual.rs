@@ -1,0 +1,467 @@
+//! Pipelines as text: `module(function(fold-constant),fuse-ops{max_depth=10})`.
+//!
+//! ```text
+//! pipeline := element (',' element)*
+//! element  := group | pass
+//! group    := ('module' | 'function' | 'prim_func') '(' pipeline ')'
+//! pass     := name ('{' option* '}')?
+//! option   := key ('=' value)?
+//! ```
+//!
+//! Options are separated by blanks; one without a value is `true`. A value is JSON without blanks, or
+//! else a string. Groups only say what their passes work on: a pass of functions may stand anywhere,
+//! a pass of modules not within `function(…)`.
+
+use std::fmt;
+
+use indexmap::IndexMap;
+
+use super::config::{AnyValue, ConfigEntry};
+use super::{
+    PassBody, PassContext, PassErrorKind, PassInfo, PassKind, PassRef, Registry, Result, RunToken,
+    Sequential, list_configs, names,
+};
+use crate::diagnostics::{Problem, Report, suggest};
+use crate::ir::IRModule;
+
+/// Deepest nesting of groups; there are three kinds of them.
+const MAX_DEPTH: usize = 16;
+
+/// A pipeline as it is written. Prints in one canonical form, which reads back to the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PipelineText(Vec<Element>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Element {
+    Group { anchor: Anchor, elements: Vec<Element> },
+    Pass { name: String, options: IndexMap<String, String>, at: usize },
+}
+
+/// What a group says that its passes work on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Anchor {
+    Module,
+    Function,
+    PrimFunc,
+}
+
+impl Anchor {
+    fn of(name: &str) -> Option<Anchor> {
+        [Anchor::Module, Anchor::Function, Anchor::PrimFunc]
+            .into_iter()
+            .find(|anchor| names::same(anchor.name(), name))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Anchor::Module => "module",
+            Anchor::Function => "function",
+            Anchor::PrimFunc => "prim_func",
+        }
+    }
+
+    fn takes(self, kind: PassKind) -> bool {
+        match self {
+            Anchor::Module => true,
+            Anchor::Function => kind == PassKind::Function,
+            Anchor::PrimFunc => kind == PassKind::PrimFunc,
+        }
+    }
+}
+
+impl PipelineText {
+    /// Reads a pipeline. Names are not looked up yet.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is malformed, with its place.
+    pub fn parse(text: &str) -> Result<PipelineText> {
+        let mut parser = Parser { text, at: 0 };
+        let elements = parser.elements(0)?;
+        if parser.rest().starts_with(')') {
+            return Err(parser.error("extra closing parenthesis"));
+        }
+        if !parser.rest().is_empty() {
+            return Err(parser.error("expected `,` after a pass or a group"));
+        }
+        Ok(PipelineText(elements))
+    }
+
+    /// The passes, looked up and with their options.
+    ///
+    /// # Errors
+    ///
+    /// Every name that is not registered, every option that its pass does not have or that has
+    /// another type, and every pass that stands in a group of another kind.
+    pub fn build(&self, registry: &Registry) -> Result<Sequential> {
+        let mut report = Report::new();
+        let mut passes = Vec::new();
+        build(&self.0, Anchor::Module, registry, &mut passes, &mut report);
+        report.into_result(Sequential::new(passes)).map_err(Into::into)
+    }
+}
+
+fn build(
+    elements: &[Element],
+    anchor: Anchor,
+    registry: &Registry,
+    passes: &mut Vec<PassRef>,
+    report: &mut Report,
+) {
+    for element in elements {
+        match element {
+            Element::Group { anchor: inner, elements } => {
+                if anchor != Anchor::Module && *inner != anchor {
+                    report.push(Problem::new(format!(
+                        "`{}(…)` cannot stand within `{}(…)`",
+                        inner.name(),
+                        anchor.name()
+                    )));
+                }
+                build(elements, *inner, registry, passes, report);
+            }
+            Element::Pass { name, options, at } => match registry.get(name) {
+                Err(error) => report.push(Problem::new(format!("at byte {at}: {error}"))),
+                Ok(pass) => {
+                    if !anchor.takes(pass.info().kind()) {
+                        report.push(Problem::new(format!(
+                            "at byte {at}: `{}` is a {} pass and cannot stand within `{}(…)`",
+                            pass.info().name(),
+                            pass.info().kind(),
+                            anchor.name()
+                        )));
+                    }
+                    passes.push(with_options(pass, options, *at, report));
+                }
+            },
+        }
+    }
+}
+
+/// The pass, running under a context with these options set.
+fn with_options(
+    pass: PassRef,
+    options: &IndexMap<String, String>,
+    at: usize,
+    report: &mut Report,
+) -> PassRef {
+    if options.is_empty() {
+        return pass;
+    }
+    let known = options_of(pass.info().name());
+    let mut config = IndexMap::new();
+    for (key, value) in options {
+        let Some(entry) = known.get(key.as_str()) else {
+            let name = pass.info().name();
+            let problem = Problem::new(format!("at byte {at}: `{name}` has no option `{key}`"));
+            let keys = || known.keys().copied();
+            report.push(match suggest(key, keys()) {
+                Some(near) => problem.help(format!("did you mean `{near}`?")),
+                None if known.is_empty() => problem.help("it has no options".to_owned()),
+                None => problem.help(format!("it has {}", keys().collect::<Vec<_>>().join(", "))),
+            });
+            continue;
+        };
+        let json = serde_json::from_str(value).unwrap_or_else(|_| value.as_str().into());
+        match entry.parse(&json) {
+            Ok(value) => {
+                config.insert(entry.name, value);
+            }
+            Err(error) => report.push(Problem::new(format!(
+                "at byte {at}: option `{key}` takes {}: {error}",
+                entry.type_name()
+            ))),
+        }
+    }
+    PassRef::new(Configured { pass, config })
+}
+
+/// The registered options of a pass by their last part: `max_depth` for `relay.FuseOps.max_depth`.
+fn options_of(pass: &str) -> IndexMap<&'static str, &'static ConfigEntry> {
+    let last = |name: &str| name.rsplit('.').next().map(names::canonical);
+    let own = last(pass);
+    list_configs()
+        .into_iter()
+        .filter_map(|entry| {
+            let (owner, key) = entry.name.rsplit_once('.')?;
+            (last(owner) == own).then_some((key, entry))
+        })
+        .collect()
+}
+
+/// A pass with options of its own.
+struct Configured {
+    pass: PassRef,
+    config: IndexMap<&'static str, AnyValue>,
+}
+
+impl PassBody for Configured {
+    fn info(&self) -> &PassInfo {
+        self.pass.info()
+    }
+
+    fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule> {
+        self.pass.transform(module, &cx.overriding(&self.config), token)
+    }
+
+    fn members(&self) -> &[PassRef] {
+        self.pass.members()
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn skip_blanks(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    /// Skips the character, if it comes next, and blanks around it.
+    fn take(&mut self, expected: char) -> bool {
+        self.skip_blanks();
+        let found = self.rest().starts_with(expected);
+        if found {
+            self.at += expected.len_utf8();
+            self.skip_blanks();
+        }
+        found
+    }
+
+    fn error(&self, what: impl fmt::Display) -> super::PassError {
+        let message = format!("pipeline `{}`: {what} at byte {}", self.text, self.at);
+        PassErrorKind::Invalid(Problem::new(message).into()).into()
+    }
+
+    fn elements(&mut self, depth: usize) -> Result<Vec<Element>> {
+        let mut elements = vec![self.element(depth)?];
+        while self.take(',') {
+            elements.push(self.element(depth)?);
+        }
+        Ok(elements)
+    }
+
+    fn element(&mut self, depth: usize) -> Result<Element> {
+        self.skip_blanks();
+        let at = self.at;
+        let end = self.rest().find(|c: char| ",(){}=".contains(c) || c.is_whitespace());
+        let name = &self.rest()[..end.unwrap_or(self.rest().len())];
+        if name.is_empty() {
+            return Err(self.error("expected the name of a pass"));
+        }
+        self.at += name.len();
+        self.skip_blanks();
+        if self.rest().starts_with('(') {
+            let Some(anchor) = Anchor::of(name) else {
+                self.at = at;
+                return Err(self.error(format!(
+                    "`{name}` does not group passes: `module`, `function` and `prim_func` do"
+                )));
+            };
+            if depth == MAX_DEPTH {
+                return Err(self.error(format!("groups nest deeper than {MAX_DEPTH}")));
+            }
+            self.take('(');
+            let elements = self.elements(depth + 1)?;
+            if !self.take(')') {
+                return Err(self.error("unbalanced parentheses: expected `,` or `)`"));
+            }
+            return Ok(Element::Group { anchor, elements });
+        }
+        let mut options = IndexMap::new();
+        if self.take('{') {
+            while !self.take('}') {
+                let (key, value) = self.option()?;
+                if options.insert(key.clone(), value).is_some() {
+                    return Err(self.error(format!("option `{key}` is given twice")));
+                }
+            }
+        }
+        options.sort_keys();
+        Ok(Element::Pass { name: name.to_owned(), options, at })
+    }
+
+    fn option(&mut self) -> Result<(String, String)> {
+        self.skip_blanks();
+        let end = self.rest().find(|c: char| ",(){}=".contains(c) || c.is_whitespace());
+        let Some(end) = end else { return Err(self.error("missing closing `}`")) };
+        let key = self.rest()[..end].to_owned();
+        if key.is_empty() {
+            return Err(self.error("expected the name of an option or `}`"));
+        }
+        self.at += end;
+        if !self.take('=') {
+            return Ok((key, "true".to_owned()));
+        }
+        // Brackets, braces and quotes within a value protect what would end it.
+        let mut depth = 0usize;
+        let mut quoted = false;
+        for (index, c) in self.rest().char_indices() {
+            match c {
+                '"' => quoted = !quoted,
+                _ if quoted => {}
+                '[' | '{' => depth += 1,
+                ']' | '}' if depth > 0 => depth -= 1,
+                c if depth == 0 && (c == '}' || c.is_whitespace()) => {
+                    let value = self.rest()[..index].to_owned();
+                    if value.is_empty() {
+                        return Err(self.error(format!("option `{key}` has no value after `=`")));
+                    }
+                    self.at += index;
+                    return Ok((key, value));
+                }
+                _ => {}
+            }
+        }
+        self.at = self.text.len();
+        Err(self.error("missing closing `}`"))
+    }
+}
+
+impl fmt::Display for PipelineText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_elements(f, &self.0)
+    }
+}
+
+fn write_elements(f: &mut fmt::Formatter<'_>, elements: &[Element]) -> fmt::Result {
+    for (index, element) in elements.iter().enumerate() {
+        if index > 0 {
+            f.write_str(",")?;
+        }
+        match element {
+            Element::Group { anchor, elements } => {
+                write!(f, "{}(", anchor.name())?;
+                write_elements(f, elements)?;
+                f.write_str(")")?;
+            }
+            Element::Pass { name, options, at: _ } => {
+                f.write_str(name)?;
+                if !options.is_empty() {
+                    let list: Vec<String> =
+                        options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                    write!(f, "{{{}}}", list.join(" "))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::{Pass, PassInstrument};
+    use crate::transform::MAX_DEPTH as FUSE_DEPTH;
+
+    fn build(text: &str) -> Result<Sequential> {
+        PipelineText::parse(text)?.build(&Registry::global())
+    }
+
+    fn error(text: &str) -> String {
+        build(text).map(|list| list.passes().len()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn printing_is_a_fixpoint_and_sorts_options() {
+        for (text, printed) in [
+            ("fold-constant", "fold-constant"),
+            (
+                "module( function(cse , fold-constant),fuse-ops{ max_depth=10  link_params } )",
+                "module(function(cse,fold-constant),fuse-ops{link_params=true max_depth=10})",
+            ),
+            ("a{v=[1, 2] w={\"x\":\"}\"}}", "a{v=[1, 2] w={\"x\":\"}\"}}"),
+        ] {
+            let parsed = PipelineText::parse(text).unwrap();
+            assert_eq!(parsed.to_string(), printed);
+            assert_eq!(PipelineText::parse(printed).unwrap().to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn groups_and_spellings_make_the_same_list() {
+        let names = |text: &str| -> Vec<String> {
+            let list = build(text).unwrap();
+            list.passes().iter().map(|pass| pass.info().name().to_owned()).collect()
+        };
+        let plain = names("FoldConstant,FuseOps,InferType");
+        assert_eq!(
+            names("module(function(fold-constant),fuse_ops,relay._transform.InferType)"),
+            plain
+        );
+    }
+
+    #[test]
+    fn case_3_5_16_malformed_texts_are_told_with_their_place() {
+        for (text, expected) in [
+            ("module(FuseOps", "unbalanced parentheses: expected `,` or `)` at byte 14"),
+            ("module(FuseOps))", "extra closing parenthesis at byte 15"),
+            ("module()(", "expected the name of a pass at byte 7"),
+            (",", "expected the name of a pass at byte 0"),
+            ("FuseOps,", "expected the name of a pass at byte 8"),
+            ("", "expected the name of a pass at byte 0"),
+            ("FuseOps InferType", "expected `,` after a pass or a group at byte 8"),
+            ("FuseOps{max_depth=10", "missing closing `}` at byte 20"),
+            ("FuseOps{a a}", "option `a` is given twice"),
+            ("FuseOps{a= b=1}", "at byte"),
+            ("FuseOps(InferType)", "`FuseOps` does not group passes"),
+            (
+                "function(InferType)",
+                "at byte 9: `InferType` is a module pass and cannot stand within `function(…)`",
+            ),
+            ("function(module(InferType))", "`module(…)` cannot stand within `function(…)`"),
+            ("FuseOsp", "at byte 0: there is no pass `FuseOsp`; did you mean `FuseOps`?"),
+            (
+                "FuseOps{max_dpeth=10}",
+                "`FuseOps` has no option `max_dpeth`; help: did you mean `max_depth`?",
+            ),
+            (
+                "FuseOps{max_depth=ten}",
+                "option `max_depth` takes usize: invalid type: string \"ten\"",
+            ),
+            ("InferType{x}", "`InferType` has no option `x`; help: it has no options"),
+        ] {
+            let error = error(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let deep = "module(".repeat(100_000);
+        assert!(error(&deep).contains("groups nest deeper than 16"));
+    }
+
+    #[test]
+    fn options_hold_for_their_pass_alone() {
+        /// Notes the depth that each pass would see.
+        struct Depths(std::sync::Mutex<Vec<usize>>);
+        impl PassInstrument for Depths {
+            fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> crate::pass::HookResult {
+                self.0.lock().unwrap().push(PassContext::current().get(&FUSE_DEPTH));
+                Ok(())
+            }
+        }
+        use crate::graph::FunctionBuilder;
+        use crate::ir::{Attrs, DType, Type};
+        let mut b = FunctionBuilder::new();
+        let mut x = b.param("x", Type::tensor(&[2], DType::F32));
+        for _ in 0..4 {
+            x = b.call(crate::ops::Op::get("exp").unwrap(), &[x], Attrs::new()).unwrap();
+        }
+        let module = IRModule::from_function(b.finish(x));
+        let kernels = |text: &str| {
+            let after = build(text).unwrap().apply(module.clone()).unwrap();
+            after.function("main").unwrap().scopes().count() - 1
+        };
+        assert_eq!(kernels("FuseOps"), 1);
+        assert_eq!(kernels("fuse-ops{max_depth=2}"), 2);
+        assert_eq!(PassContext::current().get(&FUSE_DEPTH), FUSE_DEPTH.default_value());
+        let depths = std::sync::Arc::new(Depths(Default::default()));
+        let cx = PassContext::builder().shared_instrument(depths.clone()).build().unwrap();
+        build("fuse-ops{max_depth=2}").unwrap().run(module, &cx).unwrap();
+        assert_eq!(*depths.0.lock().unwrap(), [FUSE_DEPTH.default_value(); 2]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Normalisation and softmax.
+
+use super::within;
+use crate::ops::nn::{BatchNormAttrs, LayerNormAttrs, LrnAttrs, SoftmaxAttrs};
+use crate::te::topi::{Compute, Stages, broadcast};
+use crate::te::{ComputeDag, identity};
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
+
+/// Inference only: the statistics are handed on.
+pub(super) fn batch_norm(cx: &mut Compute<'_>) -> Stages {
+    let attrs: BatchNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (mean, variance) = (cx.arg(3)?, cx.arg(4)?);
+    let axis = cx.axis(attrs.axis, cx.dag.shape(x).len())?;
+    let mut stages = cx.element(|dag, index| {
+        let channel = &index[axis..=axis];
+        let epsilon = PrimExpr::float(attrs.epsilon, dag.dtype(variance));
+        let deviation = PrimExpr::call(Intrinsic::Sqrt, dag.at(variance, channel) + epsilon);
+        let scale = dag.at(gamma, channel) / deviation;
+        (dag.at(x, index) - dag.at(mean, channel)) * scale + dag.at(beta, channel)
+    })?;
+    for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
+        stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));
+    }
+    Ok(stages)
+}
+
+pub(super) fn softmax(cx: &mut Compute<'_>, log: bool) -> Stages {
+    let attrs: SoftmaxAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let mut rows = shape.clone();
+    rows[axis] = 1;
+    let over = [shape[axis]];
+    let along = |index: &[PrimExpr], by: &PrimExpr| {
+        let mut at = index.to_vec();
+        at[axis] = by.clone();
+        at
+    };
+    let row = |index: &[PrimExpr]| {
+        let mut at = index.to_vec();
+        at[axis] = PrimExpr::index(0);
+        at
+    };
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let lowest = identity(BinaryOp::Max, dtype);
+    let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, lowest, &over, |dag, index, by| {
+        dag.at(x, &along(index, &by[0]))
+    });
+    let zero = PrimExpr::zero(dtype);
+    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, zero, &over, |dag, index, by| {
+        let shifted = dag.at(x, &along(index, &by[0])) - dag.at(greatest, &row(index));
+        PrimExpr::call(Intrinsic::Exp, shifted)
+    });
+    cx.element(|dag, index| {
+        let shifted = dag.at(x, index) - dag.at(greatest, &row(index));
+        let sum = dag.at(sum, &row(index));
+        if log {
+            shifted - PrimExpr::call(Intrinsic::Log, sum)
+        } else {
+            PrimExpr::call(Intrinsic::Exp, shifted) / sum
+        }
+    })
+}
+
+/// Mean and variance are found in two passes, so that a mean far from zero takes no digits from the
+/// variance.
+pub(super) fn layer_norm(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LayerNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.optional(1), cx.optional(2));
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let (outer, over) = shape.split_at(axis);
+    let count = PrimExpr::float(over.iter().map(|&extent| extent as f64).product(), dtype);
+    let at = |index: &[PrimExpr], by: &[PrimExpr]| [&index[..axis], by].concat();
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let zero = PrimExpr::zero(dtype);
+    let sum = dag.reduce(op, outer, dtype, BinaryOp::Add, zero.clone(), over, |dag, index, by| {
+        dag.at(x, &at(index, by))
+    });
+    let mean = dag.compute(op, outer, dtype, |dag, index| dag.at(sum, index) / count.clone());
+    let deviation = dag
+        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(mean, &index[..axis]));
+    let squares = dag.reduce(op, outer, dtype, BinaryOp::Add, zero, over, |dag, index, by| {
+        let deviation = dag.at(deviation, &at(index, by));
+        deviation.clone() * deviation
+    });
+    let scale = dag.compute(op, outer, dtype, |dag, index| {
+        let variance = dag.at(squares, index) / count + PrimExpr::float(attrs.epsilon, dtype);
+        PrimExpr::float(1.0, dtype) / PrimExpr::call(Intrinsic::Sqrt, variance)
+    });
+    cx.element(|dag, index| {
+        let mut value = dag.at(deviation, index) * dag.at(scale, &index[..axis]);
+        if let Some(gamma) = gamma {
+            value = value * dag.at(gamma, &broadcast(dag.shape(gamma), &shape, index));
+        }
+        if let Some(beta) = beta {
+            value = value + dag.at(beta, &broadcast(dag.shape(beta), &shape, index));
+        }
+        value
+    })
+}
+
+/// The sum of squares goes over the channels around each; there are none before the first and after
+/// the last.
+pub(super) fn lrn(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LrnAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let channels = shape[1];
+    let (before, after) = (((attrs.size - 1) / 2).min(channels), (attrs.size / 2).min(channels));
+    let over = [before + after + 1];
+    let (op, zero) = (cx.op.name, PrimExpr::zero(dtype));
+    let sum =
+        cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, zero.clone(), &over, |dag, index, by| {
+            let channel = index[1].clone() + by[0].clone() - before;
+            let mut at = index.to_vec();
+            at[1] = channel.clone();
+            let value = dag.at(x, &at);
+            let square = value.clone() * value;
+            PrimExpr::select(within(&channel, 0, channels), square, zero)
+        });
+    cx.element(|dag, index| {
+        let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
+        let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, dtype);
+        dag.at(x, index) / base.pow(PrimExpr::float(attrs.beta, dtype))
+    })
+}

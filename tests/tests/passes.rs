@@ -1,0 +1,71 @@
+//! Every pass has one file, one name and a folder of filetests.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use niello::pass::{Pass, PassContext, Registry};
+use niello::transform::pipeline::{PipelineExtensions, pipeline};
+use niello_tests::workspace;
+
+/// Files of the folder of graph passes that have no pass: the list, the folder itself, what several
+/// passes share, tests.
+const NO_PASSES: [&str; 4] = ["channels", "mod", "pipeline", "tests"];
+
+/// Names of the files and folders in a folder, without `.rs`.
+fn stems(folder: &str) -> BTreeSet<String> {
+    fs::read_dir(workspace().join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+/// `FoldConstant` as `fold_constant`.
+fn snake_case(name: &str) -> String {
+    let mut snake = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}
+
+#[test]
+fn files_registry_and_filetests_have_the_same_passes() {
+    let mut files = stems("compiler/src/transform");
+    for name in NO_PASSES {
+        assert!(files.remove(name), "there is no `{name}`");
+    }
+    let registered: BTreeSet<String> = Registry::global()
+        .entries()
+        .filter(|entry| entry.origin().package == "niello" && !entry.name().contains('.'))
+        .map(|entry| snake_case(entry.name()))
+        .collect();
+    assert_eq!(registered, files);
+    let tested = stems("tests/filetests");
+    assert!(files.is_subset(&tested), "{:?} have no filetests", files.difference(&tested));
+}
+
+#[test]
+fn the_registry_is_consistent_and_every_pass_says_what_it_does() {
+    let registry = Registry::global();
+    registry.verify().unwrap();
+    for entry in registry.entries() {
+        let info = entry.pass().unwrap().info().clone();
+        assert!(info.summary().ends_with('.'), "{}: {}", entry.name(), info.summary());
+    }
+}
+
+#[test]
+fn the_pipeline_has_no_pass_that_is_not_registered() {
+    let registry = Registry::global();
+    let passes = pipeline(&PipelineExtensions::new()).unwrap();
+    for pass in passes.passes() {
+        assert!(registry.get(pass.info().name()).is_ok(), "{}", pass.info().name());
+    }
+    // At the highest level every pass runs.
+    let cx = PassContext::builder().opt_level(4).build().unwrap();
+    assert_eq!(passes.plan(&cx).unwrap().to_string().lines().count(), passes.passes().len());
+    assert!(passes.apply(niello::ir::IRModule::new()).unwrap().is_empty());
+}
