@@ -29,8 +29,13 @@ impl<'a> Environment<'a> {
 
     /// A variable of the user's: Cargo runs the build script again when it changes.
     pub(crate) fn user(&mut self, name: &str) -> Option<String> {
-        self.watched.insert(name.to_owned());
+        self.watch(name);
         (self.read)(name)
+    }
+
+    /// Cargo runs the build script again when the variable, which others read, changes.
+    pub(crate) fn watch(&mut self, name: &str) {
+        self.watched.insert(name.to_owned());
     }
 
     /// Whether Cargo runs this process as a build script.

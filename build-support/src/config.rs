@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use niello::bindings::WeightsPlacement;
+use niello::codegen::c::compiler_variables;
 use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
@@ -221,8 +222,9 @@ impl Config {
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
     ) -> Result<Artifacts, Errors> {
         let mut directives = Directives::default();
-        let result = self.run(&mut Environment::of_process(), &mut directives, compile);
-        if result.is_ok() {
+        let mut environment = Environment::of_process();
+        let result = self.run(&mut environment, &mut directives, compile);
+        if result.is_ok() && environment.is_build_script() {
             // Cargo reads what a build script prints; without a reader there is nothing to do.
             let _ = std::io::stdout().write_all(directives.text().as_bytes());
         }
@@ -355,6 +357,9 @@ impl Config {
                 Ok(target) => options.target = target,
                 Err(error) => report.push(Problem::new(error.to_string())),
             }
+        }
+        for variable in compiler_variables(&options.target) {
+            environment.watch(&variable);
         }
         let cpu = environment.user("NIELLO_TARGET_CPU").or_else(|| self.target_cpu.clone());
         if let Some(cpu) = cpu {

@@ -66,7 +66,12 @@ impl fmt::Display for Errors {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{model}: {problem}")?;
+            let problem = problem.to_string();
+            // What concerns the file as a whole begins with its name already.
+            if !problem.starts_with(&format!("{model}: ")) {
+                write!(f, "{model}: ")?;
+            }
+            f.write_str(&problem)?;
         }
         Ok(())
     }

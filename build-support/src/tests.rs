@@ -84,12 +84,18 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
     });
     let artifacts = result.unwrap();
     let (path, data, out) = (path.display(), data.display(), out.display());
+    let host = niello::target::Target::host().triple == "x86_64-unknown-linux-gnu";
+    let role = if host { "HOST_CC" } else { "TARGET_CC" };
     assert_eq!(
         lines,
         format!(
             "cargo::rerun-if-changed={path}\n\
              cargo::rerun-if-changed={data}\n\
+             cargo::rerun-if-env-changed=CC\n\
+             cargo::rerun-if-env-changed=CC_x86_64-unknown-linux-gnu\n\
+             cargo::rerun-if-env-changed=CC_x86_64_unknown_linux_gnu\n\
              cargo::rerun-if-env-changed=DOCS_RS\n\
+             cargo::rerun-if-env-changed={role}\n\
              cargo::rerun-if-env-changed=NIELLO_BACKEND\n\
              cargo::rerun-if-env-changed=NIELLO_OPT_LEVEL\n\
              cargo::rerun-if-env-changed=NIELLO_STUB\n\

@@ -165,3 +165,19 @@ fn opt_inspect_and_passes_print_text() {
     let one = stdout(&niello(&["passes", "fold-constant"]));
     assert!(one.starts_with("FoldConstant\nlevel 2\n"), "{one}");
 }
+
+/// A compiler that was asked for by name is used or missed, never replaced.
+#[test]
+fn a_c_compiler_that_does_not_exist_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let output = Command::new(env!("CARGO_BIN_EXE_niello"))
+        .args(["compile", path(&case.join("model.onnx")), "-o", path(&folder.path().join("out"))])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .unwrap();
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    let expected = "error: the C compiler that the environment variable CC names cannot be used: /nonexistent/cc (not installed)";
+    assert!(text.starts_with(expected), "{text}");
+}

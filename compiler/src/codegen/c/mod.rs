@@ -29,7 +29,7 @@ pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
 #[cfg(feature = "cli")]
 pub(crate) use toolchain::TempFolder;
-pub use toolchain::{CompileError, SourceFile, compile_c};
+pub use toolchain::{CompileError, SourceFile, compile_c, compiler_variables};
 
 #[cfg(test)]
 pub(crate) mod testing;

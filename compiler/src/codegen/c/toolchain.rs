@@ -136,6 +136,18 @@ pub fn compile_c(
         .collect()
 }
 
+/// The variable that names the C compiler for a target, if one does.
+fn named_by(target: &Target, is_set: impl Fn(&str) -> bool) -> Option<String> {
+    compiler_variables(target).into_iter().find(|name| is_set(name))
+}
+
+/// The environment variables that can name the C compiler for a target, the strongest first, as the crate `cc` has it.
+pub fn compiler_variables(target: &Target) -> [String; 4] {
+    let triple = &target.triple;
+    let role = if host_triple(target) == *triple { "HOST_CC" } else { "TARGET_CC" };
+    [format!("CC_{triple}"), format!("CC_{}", triple.replace('-', "_")), role.into(), "CC".into()]
+}
+
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')
@@ -161,6 +173,14 @@ impl Compiler {
                 Err(why) => tried.push(format!("{} ({why})", compiler.name())),
             },
             Err(why) => tried.push(why),
+        }
+        if let Some(variable) = named_by(target, |name| std::env::var_os(name).is_some()) {
+            // Another compiler than the one that was asked for would come as a surprise.
+            return Err(CompileError::NoCompiler(format!(
+                "the C compiler that the environment variable {variable} names cannot be used: \
+                 {}. Set it to one that is installed, or unset it",
+                tried.join(", ")
+            )));
         }
         // Another system's compiler does for the same architecture: the code needs no headers and
         // no library. clang compiles for any.
@@ -446,6 +466,16 @@ mod tests {
 
         let error = compile_c(&[file("../x", "")], &target, 1).unwrap_err();
         assert!(matches!(error, CompileError::BadName(_)), "{error}");
+    }
+
+    #[test]
+    fn the_variable_that_names_the_compiler_is_the_one_nearest_to_the_target() {
+        let target = Target { triple: "mips-unknown-none".to_owned(), ..Target::host() };
+        let named = |set: &[&str]| named_by(&target, |name| set.contains(&name));
+        assert_eq!(named(&["CC", "HOST_CC", "TARGET_CC"]).as_deref(), Some("TARGET_CC"));
+        let own = ["CC", "CC_mips_unknown_none"];
+        assert_eq!(named(&own).as_deref(), Some("CC_mips_unknown_none"));
+        assert_eq!(named(&["CC_x86_64", "CFLAGS"]), None);
     }
 
     #[test]
