@@ -23,6 +23,8 @@
 //!
 //! A variable wins over the build script.
 
+#![allow(clippy::needless_doctest_main, reason = "the example is a whole build script")]
+
 mod cargo;
 mod config;
 mod errors;

@@ -13,8 +13,3 @@ pub use python::{python, skip};
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the workspace")
 }
-
-/// The code of a document, which is compiled as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/adding-a-pass.md")]
-struct AddingAPass;

@@ -150,8 +150,7 @@ mod system {
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
 
-    // Systems whose C library has these functions itself keep an empty one of this name.
-    #[link(name = "dl")]
+    // The standard library links what has these functions.
     unsafe extern "C" {
         fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
         fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;

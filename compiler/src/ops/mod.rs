@@ -17,6 +17,8 @@ pub mod tensor;
 mod values;
 
 #[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
 mod tests;
 
 use std::fmt;

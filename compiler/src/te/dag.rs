@@ -167,13 +167,16 @@ impl ComputeDag {
 
     /// A tensor whose element at an index is `combiner` over the axes of extents `over`, of what
     /// `value` returns for the index and those axes.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "what a reduction is; a struct for them would be built at each call and read once"
+    )]
     pub fn reduce(
         &mut self,
         op: &str,
         shape: &[i64],
         dtype: DType,
         combiner: BinaryOp,
-        init: PrimExpr,
         over: &[i64],
         value: impl FnOnce(&mut ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr,
     ) -> StageId {
@@ -187,6 +190,7 @@ impl ComputeDag {
                 })
                 .collect();
             let by: Vec<PrimExpr> = axes.iter().map(|axis| dag.func.var_expr(axis.var)).collect();
+            let init = identity(combiner, dtype);
             StageKind::Reduce { combiner, init, axes, value: value(dag, index, &by) }
         })
     }

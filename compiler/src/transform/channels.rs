@@ -31,7 +31,7 @@ pub(super) fn per_channel(
 /// Weights whose elements for an output and an input are multiplied by the factor of
 /// `channel(output, input)`. The product is rounded once, to the weights' data type.
 ///
-/// Weights are the bulk of a model and build scripts run unoptimised: this goes over bytes once.
+/// Weights are the bulk of a model, and build scripts run unoptimised: this is one plain loop.
 pub(super) fn scale_weights(
     weight: &Constant,
     factors: &[f64],
@@ -42,19 +42,20 @@ pub(super) fn scale_weights(
         ty.shape.as_consts()?.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
     let &[_, inputs, ref rest @ ..] = dims.as_slice() else { return None };
     let inner: usize = rest.iter().product();
-    let bytes = weight.to_bytes()?;
-    let mut scaled: Vec<u8> = Vec::with_capacity(bytes.len());
+    let mut scaled: Vec<u8> = weight.to_bytes()?.to_vec();
     macro_rules! scale {
         ($t:ty, $product:expr) => {{
-            let block = inner * size_of::<$t>();
-            if block > 0 && inputs > 0 {
-                for (index, block) in bytes.chunks_exact(block).enumerate() {
-                    let factor = *factors.get(channel(index / inputs, index % inputs))?;
-                    for element in block.chunks_exact(size_of::<$t>()) {
-                        let element = <$t>::from_le_bytes(element.try_into().ok()?);
-                        let product: $t = $product(element, factor);
-                        scaled.extend_from_slice(&product.to_le_bytes());
-                    }
+            let (elements, _) = scaled.as_chunks_mut::<{ size_of::<$t>() }>();
+            let mut start = 0;
+            while inner > 0 && start < elements.len() {
+                let block = start / inner;
+                let factor = *factors.get(channel(block / inputs, block % inputs))?;
+                // An index, for an iterator's calls would take longer than the arithmetic.
+                let end = start + inner;
+                while start < end {
+                    let product: $t = $product(<$t>::from_le_bytes(elements[start]), factor);
+                    elements[start] = product.to_le_bytes();
+                    start += 1;
                 }
             }
         }};

@@ -1,6 +1,7 @@
 //! Running a model on test data: by the interpreter or as native code.
 
 use crate::cli::code::Engine;
+use crate::codegen::c::TempFolder;
 use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{LoadedModel, write_shared_library};
@@ -39,15 +40,13 @@ impl Runner {
             }
             Engine::C => {
                 let compilation = compile::compile(&model, options, &Passes::new(options)?)?;
-                let path = std::env::temp_dir().join(format!("niello-{}.so", std::process::id()));
+                // Deleted before the model runs: the system keeps what is loaded, and nothing is left
+                // if the model crashes.
+                let folder = TempFolder::new().map_err(|error| Problem::new(error.to_string()))?;
+                let path = folder.path().join("model.so");
                 write_shared_library(&compilation.model, &options.target, &path)?;
-                let loaded = LoadedModel::load(&compilation.model, &path);
-                // The system keeps what is loaded; nothing is left if the model then crashes.
-                std::fs::remove_file(&path).map_err(|error| {
-                    Problem::new(format!("{}: cannot delete the file: {error}", path.display()))
-                })?;
-                let kernels = compilation.program.steps.len() as u64;
-                Ready::Native { model: loaded?, kernels }
+                let model = LoadedModel::load(&compilation.model, &path)?;
+                Ready::Native { model, kernels: compilation.program.steps.len() as u64 }
             }
         };
         Ok(Runner { engine, passed })

@@ -27,6 +27,8 @@ pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
 pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
+#[cfg(feature = "cli")]
+pub(crate) use toolchain::TempFolder;
 pub use toolchain::{CompileError, SourceFile, compile_c, compiler_variables};
 
 #[cfg(test)]

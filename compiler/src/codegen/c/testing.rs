@@ -1,6 +1,7 @@
 //! Runs generated code in tests: kernels compiled into a shared library and loaded.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::rc::Rc;
 
 use super::toolchain::{Compiler, TempFolder};
 use super::{KernelSource, SourceFile, translation_unit};
@@ -19,35 +20,52 @@ const WORKERS: usize = 3;
 
 type Entry = unsafe extern "C" fn(buffers: *const *mut c_void, dims: *const i64, scratch: *mut u8);
 
+/// A shared library in memory.
+struct Library {
+    handle: *mut c_void,
+    _folder: TempFolder,
+}
+
 /// A kernel in memory, ready to be called.
 pub(crate) struct LoadedKernel {
-    library: *mut c_void,
+    /// Holds the code.
+    _library: Rc<Library>,
     entry: Entry,
     scratch_bytes: usize,
-    _folder: TempFolder,
 }
 
 impl LoadedKernel {
     /// Compiles a kernel and loads it.
     pub(crate) fn new(kernel: &KernelSource, params: usize, dims: usize, target: &Target) -> Self {
-        let mut text = translation_unit([kernel]);
-        let mut args = vec!["&ctx".to_owned()];
-        args.extend((0..params).map(|i| format!("buffers[{i}]")));
-        args.extend((0..dims).map(|i| format!("dims[{i}]")));
-        let stride = kernel.scratch_bytes;
+        let mut loaded = LoadedKernel::all(&[(kernel, params, dims)], target);
+        loaded.pop().expect("as many as were given")
+    }
+
+    /// Compiles kernels into one library, each with its numbers of parameters and dimensions, and
+    /// loads them.
+    pub(crate) fn all(kernels: &[(&KernelSource, usize, usize)], target: &Target) -> Vec<Self> {
+        let mut text = translation_unit(kernels.iter().map(|kernel| kernel.0));
         text.push_str(&format!(
             "static void split(void *pool, niello_body *body, void *argument, i64 count) {{\n\
              \x20   for (usize w = {WORKERS}; w-- > 0;)\n\
              \x20       body(argument, count * w / {WORKERS}, count * (w + 1) / {WORKERS}, w);\n\
-             }}\n\
-             __attribute__((visibility(\"default\")))\n\
-             void entry(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
-             \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}}};\n\
-             \x20   {}({});\n\
-             }}\n",
-            kernel.symbol,
-            args.join(", ")
+             }}\n"
         ));
+        for (position, &(kernel, params, dims)) in kernels.iter().enumerate() {
+            let stride = kernel.scratch_bytes;
+            let mut args = vec!["&ctx".to_owned()];
+            args.extend((0..params).map(|i| format!("buffers[{i}]")));
+            args.extend((0..dims).map(|i| format!("dims[{i}]")));
+            text.push_str(&format!(
+                "__attribute__((visibility(\"default\")))\n\
+                 void entry{position}(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
+                 \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}}};\n\
+                 \x20   {}({});\n\
+                 }}\n",
+                kernel.symbol,
+                args.join(", ")
+            ));
+        }
         let folder = TempFolder::new().expect("a temporary folder");
         let compiler = Compiler::find(target).expect("tests need a C compiler");
         let file = SourceFile { name: "kernel".to_owned(), text };
@@ -57,15 +75,20 @@ impl LoadedKernel {
         let path = folder.path().join("kernel.so");
         let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
         // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
-        let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        assert!(!library.is_null(), "cannot load the kernel:\n{}", file.text);
-        // SAFETY: the library is open and the name NUL-terminated.
-        let symbol = unsafe { dlsym(library, c"entry".as_ptr()) };
-        assert!(!symbol.is_null());
-        // SAFETY: the text above defines `entry` with this signature.
-        let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
-        let scratch_bytes = kernel.scratch_bytes as usize * WORKERS;
-        LoadedKernel { library, entry, scratch_bytes, _folder: folder }
+        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!handle.is_null(), "cannot load the kernel:\n{}", file.text);
+        let library = Rc::new(Library { handle, _folder: folder });
+        let load = |(position, &(kernel, _, _)): (usize, &(&KernelSource, usize, usize))| {
+            let name = CString::new(format!("entry{position}")).expect("no NUL");
+            // SAFETY: the library is open and the name NUL-terminated.
+            let symbol = unsafe { dlsym(handle, name.as_ptr()) };
+            assert!(!symbol.is_null());
+            // SAFETY: the text above defines the entry with this signature.
+            let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+            let scratch_bytes = kernel.scratch_bytes as usize * WORKERS;
+            LoadedKernel { _library: library.clone(), entry, scratch_bytes }
+        };
+        kernels.iter().enumerate().map(load).collect()
     }
 
     /// Runs the kernel on buffers with the sizes of the function's parameters.
@@ -96,10 +119,10 @@ impl LoadedKernel {
     }
 }
 
-impl Drop for LoadedKernel {
+impl Drop for Library {
     fn drop(&mut self) {
-        // SAFETY: the library was opened by `new` and nothing of it is used any more.
-        unsafe { dlclose(self.library) };
+        // SAFETY: the library was opened by `all` and nothing of it is used any more.
+        unsafe { dlclose(self.handle) };
     }
 }
 

@@ -407,10 +407,10 @@ fn x86_flag(feature: &str) -> Option<String> {
 }
 
 /// A folder that is deleted with its owner.
-pub(super) struct TempFolder(PathBuf);
+pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
-    pub(super) fn new() -> Result<Self, CompileError> {
+    pub(crate) fn new() -> Result<Self, CompileError> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let parent = std::env::temp_dir();
         loop {
@@ -428,7 +428,7 @@ impl TempFolder {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -65,8 +65,7 @@ impl Axes {
         dtype: DType,
     ) -> StageId {
         let (shape, _) = cx.result();
-        let init = identity(combiner, dtype);
-        cx.dag.reduce(cx.op.name, &shape, dtype, combiner, init, &self.over, |dag, index, by| {
+        cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &self.over, |dag, index, by| {
             dag.at(x, &self.place(index, by)).cast(dtype)
         })
     }
@@ -117,15 +116,14 @@ fn arg_reduce(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };
     let none = identity(choice, index_dtype);
     let (op, over) = (cx.op.name, &axes.over);
-    let found =
-        cx.dag.reduce(op, &shape, index_dtype, choice, none.clone(), over, |dag, index, by| {
-            let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
-            let mut found = value.clone().equal(extreme);
-            if dtype.is_float() {
-                // The extreme of a line with a NaN is a NaN, which equals nothing.
-                found = found.or(value.clone().not_equal(value));
-            }
-            PrimExpr::select(found, by[0].clone().cast(index_dtype), none)
-        });
+    let found = cx.dag.reduce(op, &shape, index_dtype, choice, over, |dag, index, by| {
+        let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
+        let mut found = value.clone().equal(extreme);
+        if dtype.is_float() {
+            // The extreme of a line with a NaN is a NaN, which equals nothing.
+            found = found.or(value.clone().not_equal(value));
+        }
+        PrimExpr::select(found, by[0].clone().cast(index_dtype), none)
+    });
     Ok(vec![found])
 }

@@ -1,3 +1,5 @@
+//! Tests of the parser: what is printed reads back, and damaged text is refused.
+
 use proptest::prelude::*;
 
 use super::*;

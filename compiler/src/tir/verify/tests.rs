@@ -1,3 +1,5 @@
+//! Tests of the verifier: each violation is found and shown at its place.
+
 use super::*;
 use crate::ir::BufferSpec;
 use crate::tir::{parse, print_with_errors};

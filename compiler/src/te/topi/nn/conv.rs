@@ -57,9 +57,8 @@ fn convolve(cx: &mut Compute<'_>, conv: &Conv) -> Result<StageId, ComputeError> 
     let (shape, dtype) = cx.result();
     let (input, over) = (cx.dag.shape(x).to_vec(), cx.dag.shape(weight)[1..].to_vec());
     let group_out = (shape[1] / conv.groups).max(1);
-    let init = PrimExpr::zero(dtype);
     let op = cx.op.name;
-    Ok(cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, init, &over, |dag, index, by| {
+    Ok(cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
         let channel = if conv.groups == 1 {
             by[0].clone()
         } else {

@@ -2,8 +2,8 @@
 
 use super::within;
 use crate::ops::nn::{BatchNormAttrs, LayerNormAttrs, LrnAttrs, SoftmaxAttrs};
+use crate::te::ComputeDag;
 use crate::te::topi::{Compute, Stages, broadcast};
-use crate::te::{ComputeDag, identity};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Inference only: the statistics are handed on.
@@ -45,12 +45,10 @@ pub(super) fn softmax(cx: &mut Compute<'_>, log: bool) -> Stages {
     };
     let op = cx.op.name;
     let dag: &mut ComputeDag = cx.dag;
-    let lowest = identity(BinaryOp::Max, dtype);
-    let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, lowest, &over, |dag, index, by| {
+    let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
         dag.at(x, &along(index, &by[0]))
     });
-    let zero = PrimExpr::zero(dtype);
-    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, zero, &over, |dag, index, by| {
+    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, &over, |dag, index, by| {
         let shifted = dag.at(x, &along(index, &by[0])) - dag.at(greatest, &row(index));
         PrimExpr::call(Intrinsic::Exp, shifted)
     });
@@ -77,14 +75,12 @@ pub(super) fn layer_norm(cx: &mut Compute<'_>) -> Stages {
     let at = |index: &[PrimExpr], by: &[PrimExpr]| [&index[..axis], by].concat();
     let op = cx.op.name;
     let dag: &mut ComputeDag = cx.dag;
-    let zero = PrimExpr::zero(dtype);
-    let sum = dag.reduce(op, outer, dtype, BinaryOp::Add, zero.clone(), over, |dag, index, by| {
-        dag.at(x, &at(index, by))
-    });
+    let sum = dag
+        .reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| dag.at(x, &at(index, by)));
     let mean = dag.compute(op, outer, dtype, |dag, index| dag.at(sum, index) / count.clone());
     let deviation = dag
         .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(mean, &index[..axis]));
-    let squares = dag.reduce(op, outer, dtype, BinaryOp::Add, zero, over, |dag, index, by| {
+    let squares = dag.reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| {
         let deviation = dag.at(deviation, &at(index, by));
         deviation.clone() * deviation
     });
@@ -114,15 +110,14 @@ pub(super) fn lrn(cx: &mut Compute<'_>) -> Stages {
     let (before, after) = (((attrs.size - 1) / 2).min(channels), (attrs.size / 2).min(channels));
     let over = [before + after + 1];
     let (op, zero) = (cx.op.name, PrimExpr::zero(dtype));
-    let sum =
-        cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, zero.clone(), &over, |dag, index, by| {
-            let channel = index[1].clone() + by[0].clone() - before;
-            let mut at = index.to_vec();
-            at[1] = channel.clone();
-            let value = dag.at(x, &at);
-            let square = value.clone() * value;
-            PrimExpr::select(within(&channel, 0, channels), square, zero)
-        });
+    let sum = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
+        let channel = index[1].clone() + by[0].clone() - before;
+        let mut at = index.to_vec();
+        at[1] = channel.clone();
+        let value = dag.at(x, &at);
+        let square = value.clone() * value;
+        PrimExpr::select(within(&channel, 0, channels), square, zero)
+    });
     cx.element(|dag, index| {
         let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
         let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, dtype);

@@ -65,7 +65,7 @@ impl Window {
         let guard = self.overhangs(shape);
         let over: Vec<i64> = self.0.iter().map(|axis| axis.size).collect();
         let op = cx.op.name;
-        cx.dag.reduce(op, shape, dtype, combiner, neutral.clone(), &over, |dag, index, by| {
+        cx.dag.reduce(op, shape, dtype, combiner, &over, |dag, index, by| {
             let mut at = index[..2].to_vec();
             let mut inside = PrimExpr::bool(true);
             for ((axis, i), tap) in self.0.iter().zip(&index[2..]).zip(by) {
@@ -170,12 +170,10 @@ pub(super) fn global_pool(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let over = cx.dag.shape(x)[2..].to_vec();
-    let init = identity(combiner, dtype);
-    let stage =
-        cx.dag.reduce(cx.op.name, &shape, dtype, combiner, init, &over, |dag, index, by| {
-            let at: Vec<PrimExpr> = index[..2].iter().chain(by).cloned().collect();
-            dag.at(x, &at)
-        });
+    let stage = cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &over, |dag, index, by| {
+        let at: Vec<PrimExpr> = index[..2].iter().chain(by).cloned().collect();
+        dag.at(x, &at)
+    });
     if combiner == BinaryOp::Max {
         return Ok(vec![stage]);
     }

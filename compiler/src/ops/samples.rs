@@ -1,0 +1,218 @@
+//! One call of every operator of the table, for tests that go over all of them.
+
+use serde::Serialize;
+
+use crate::graph::interp::{Elements, Tensor};
+use crate::graph::{FunctionBuilder, TypeError};
+use crate::ir::{Attrs, DType, Dim, TensorType, Type};
+use crate::ops::elementwise::{
+    CastAttrs, CeluAttrs, ClipAttrs, EluAttrs, GeluApproximation, GeluAttrs, HardsigmoidAttrs,
+    LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
+};
+use crate::ops::nn::{
+    AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, BatchNormAttrs, BiasAddAttrs, Conv1dAttrs,
+    Conv2dAttrs, Conv3dAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPool1dAttrs,
+    MaxPool2dAttrs, MaxPool3dAttrs, PadAttrs, PadMode, SoftmaxAttrs,
+};
+use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
+use crate::ops::tensor::{
+    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs, FullAttrs,
+    NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ShapeOfAttrs,
+    SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+};
+use crate::ops::{Op, OpDef};
+
+/// The shapes of the arguments of a call; `None` stands for one that is absent.
+pub(crate) type Shapes = &'static [Option<&'static [i64]>];
+
+const UNARY: Shapes = &[Some(&[2, 3])];
+const BINARY: Shapes = &[Some(&[2, 1, 3]), Some(&[4, 1])];
+const IMAGE: Shapes = &[Some(&[1, 2, 4, 5])];
+
+fn attrs<A: Serialize>(attrs: A) -> Attrs {
+    Attrs::from_struct(&attrs).unwrap()
+}
+
+fn dims(extents: &[i64]) -> Vec<Dim> {
+    extents.iter().copied().map(Dim::from).collect()
+}
+
+/// Attributes and argument shapes of a call of the operator; `None` if there is none.
+pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
+    let reduction = || attrs(ReduceAttrs { axis: vec![-1], keepdims: true });
+    Some(match name {
+        "abs" | "acos" | "acosh" | "asin" | "asinh" | "atan" | "atanh" | "bitwise_not" | "ceil"
+        | "cos" | "cosh" | "erf" | "exp" | "floor" | "isinf" | "isnan" | "log" | "logical_not"
+        | "negative" | "nn.hardswish" | "nn.mish" | "nn.relu" | "nn.softplus" | "nn.softsign"
+        | "reciprocal" | "round" | "rsqrt" | "sigmoid" | "sign" | "sin" | "sinh" | "sqrt"
+        | "tan" | "tanh" => (Attrs::new(), UNARY),
+        "add" | "bitwise_and" | "bitwise_or" | "bitwise_xor" | "divide" | "equal" | "floor_mod"
+        | "greater" | "greater_equal" | "left_shift" | "less" | "less_equal" | "logical_and"
+        | "logical_or" | "logical_xor" | "maximum" | "minimum" | "mod" | "multiply"
+        | "not_equal" | "power" | "right_shift" | "subtract" => (Attrs::new(), BINARY),
+        "argmax" | "argmin" => {
+            let axis = ArgReduceAttrs { axis: 1, keepdims: false, select_last_index: false };
+            (attrs(axis), UNARY)
+        }
+        "broadcast_to" => (attrs(BroadcastToAttrs { shape: dims(&[4, 2, 3]) }), UNARY),
+        "cast" => (attrs(CastAttrs { dtype: DType::I16 }), UNARY),
+        "clip" => (attrs(ClipAttrs { min: Some(0.0), max: None }), UNARY),
+        "concatenate" => {
+            (attrs(ConcatenateAttrs { axis: 1 }), &[Some(&[2, 3]), Some(&[2, 0]), Some(&[2, 4])])
+        }
+        "expand_dims" => (attrs(ExpandDimsAttrs { axis: vec![0, -1] }), UNARY),
+        "full" => (attrs(FullAttrs { shape: dims(&[2, 0, 3]) }), &[Some(&[])]),
+        "image.resize2d" => {
+            let resize = Resize2dAttrs {
+                size: [Dim::from(8), Dim::from(3)],
+                scale: None,
+                method: ResizeMethod::NearestNeighbor,
+                coordinate_transformation_mode: CoordinateTransformation::HalfPixel,
+                rounding_method: NearestRounding::Floor,
+                cubic_alpha: -0.75,
+                cubic_exclude: false,
+            };
+            (attrs(resize), IMAGE)
+        }
+        "max" | "mean" | "min" | "prod" | "sum" => (reduction(), UNARY),
+        "ndarray_size" | "shape_of" => (attrs(ShapeOfAttrs { dtype: DType::I32 }), UNARY),
+        "nn.avg_pool1d" => {
+            let pool = AvgPool1dAttrs { pool_size: [2], ..Default::default() };
+            (attrs(pool), &[Some(&[1, 2, 5])])
+        }
+        "nn.avg_pool2d" => {
+            (attrs(AvgPool2dAttrs { pool_size: [2, 3], ..Default::default() }), IMAGE)
+        }
+        "nn.avg_pool3d" => {
+            let pool = AvgPool3dAttrs { pool_size: [1, 2, 2], ..Default::default() };
+            (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
+        }
+        "nn.batch_norm" => (
+            attrs(BatchNormAttrs { axis: 1, epsilon: 1e-5 }),
+            &[Some(&[2, 3, 2]), Some(&[3]), Some(&[3]), Some(&[3]), Some(&[3])],
+        ),
+        "nn.bias_add" => (attrs(BiasAddAttrs { axis: -2 }), &[Some(&[2, 3, 2]), Some(&[3])]),
+        "nn.celu" => (attrs(CeluAttrs { alpha: 0.5 }), UNARY),
+        "nn.conv1d" => {
+            let conv = Conv1dAttrs { strides: [2], ..Default::default() };
+            (attrs(conv), &[Some(&[1, 2, 6]), Some(&[3, 2, 3]), None])
+        }
+        "nn.conv2d" => {
+            let conv = Conv2dAttrs { groups: 2, padding: [1, 0, 2, 3], ..Default::default() };
+            (attrs(conv), &[Some(&[2, 4, 5, 6]), Some(&[6, 2, 3, 2]), Some(&[6])])
+        }
+        "nn.conv3d" => {
+            let conv = Conv3dAttrs { dilation: [1, 2, 1], ..Default::default() };
+            (attrs(conv), &[Some(&[1, 1, 2, 3, 3]), Some(&[2, 1, 2, 2, 2])])
+        }
+        "nn.dense" => (Attrs::new(), &[Some(&[2, 2, 3]), Some(&[4, 3])]),
+        "nn.dropout" => (attrs(DropoutAttrs { rate: 0.5 }), UNARY),
+        "nn.elu" => (attrs(EluAttrs { alpha: 0.5 }), UNARY),
+        "nn.gelu" => (attrs(GeluAttrs { approximate: GeluApproximation::Tanh }), UNARY),
+        "nn.global_avg_pool2d" | "nn.global_max_pool2d" => (Attrs::new(), IMAGE),
+        "nn.hardsigmoid" => (attrs(HardsigmoidAttrs { alpha: 0.2, beta: 0.5 }), UNARY),
+        "nn.layer_norm" => {
+            let norm = LayerNormAttrs { axis: -1, epsilon: 1e-5 };
+            (attrs(norm), &[Some(&[2, 3]), None, Some(&[3])])
+        }
+        "nn.leaky_relu" => (attrs(LeakyReluAttrs { alpha: 0.1 }), UNARY),
+        "nn.lrn" => (attrs(LrnAttrs { size: 3, alpha: 1e-4, beta: 0.75, bias: 1.0 }), IMAGE),
+        "nn.log_softmax" | "nn.softmax" => (attrs(SoftmaxAttrs { axis: -1 }), UNARY),
+        "nn.matmul" => {
+            let product = MatmulAttrs { transpose_a: false, transpose_b: true };
+            (attrs(product), &[Some(&[2, 1, 2, 3]), Some(&[5, 4, 3])])
+        }
+        "nn.max_pool1d" => {
+            let pool = MaxPool1dAttrs { pool_size: [2], ..Default::default() };
+            (attrs(pool), &[Some(&[1, 2, 5])])
+        }
+        "nn.max_pool2d" => {
+            let pool = MaxPool2dAttrs {
+                pool_size: [2, 3],
+                strides: [2, 3],
+                padding: [1, 0, 0, 1],
+                dilation: [2, 1],
+                ceil_mode: true,
+            };
+            (attrs(pool), IMAGE)
+        }
+        "nn.max_pool3d" => {
+            let pool = MaxPool3dAttrs { pool_size: [1, 2, 2], ..Default::default() };
+            (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
+        }
+        "nn.pad" => {
+            let pad = PadAttrs { pad_width: vec![[1, -1], [0, 2]], mode: PadMode::Constant };
+            (attrs(pad), &[Some(&[2, 3]), Some(&[])])
+        }
+        "nn.prelu" => (Attrs::new(), &[Some(&[2, 3, 4]), Some(&[3, 1])]),
+        "nn.selu" => (attrs(SeluAttrs { alpha: 1.67, gamma: 1.05 }), UNARY),
+        "nn.thresholded_relu" => (attrs(ThresholdedReluAttrs { alpha: 1.0 }), UNARY),
+        "one_hot" => {
+            let one_hot = OneHotAttrs { depth: 4, axis: 0 };
+            (attrs(one_hot), &[Some(&[2, 3]), Some(&[]), Some(&[])])
+        }
+        "reshape" => (attrs(ReshapeAttrs { newshape: dims(&[3, 1, 2]) }), UNARY),
+        "split" => (attrs(SplitAttrs { axis: 1, sections: vec![1, 2] }), UNARY),
+        "squeeze" => (attrs(SqueezeAttrs { axis: vec![1] }), &[Some(&[2, 1, 3])]),
+        "strided_slice" => {
+            let slice = StridedSliceAttrs {
+                begin: vec![-1],
+                end: vec![i64::MIN],
+                strides: vec![-2],
+                axes: vec![1],
+            };
+            (attrs(slice), UNARY)
+        }
+        "take" => {
+            let take = TakeAttrs { axis: 1, mode: TakeMode::Wrap };
+            (attrs(take), &[Some(&[2, 3]), Some(&[2, 2])])
+        }
+        "transpose" => (attrs(TransposeAttrs { axes: vec![1, 0] }), UNARY),
+        "where" => (Attrs::new(), &[Some(&[2, 1]), Some(&[3]), Some(&[])]),
+        _ => return None,
+    })
+}
+
+/// Which data types the inputs of an operator have when the one that decides has `dtype`.
+pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
+    match (op.name, input) {
+        ("take", 1) | ("one_hot", 0) => DType::I64,
+        ("where", 0) => DType::Bool,
+        _ => dtype,
+    }
+}
+
+/// The type of a call.
+pub(crate) fn infer(
+    op: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<TensorType>],
+) -> Result<Type, TypeError> {
+    let mut b = FunctionBuilder::new();
+    let args: Vec<_> = args.iter().map(|ty| ty.clone().map(|ty| b.param("x", ty))).collect();
+    let call = b.call_optional(Op::new(op), args, attrs.clone())?;
+    Ok(b.ty(call).clone())
+}
+
+/// A tensor of small positive values.
+pub(crate) fn tensor(ty: &TensorType) -> Tensor {
+    let shape: Vec<usize> = ty.shape.as_consts().unwrap().iter().map(|&d| d as usize).collect();
+    let values = (0..ty.num_elements().unwrap()).map(|i| i as i128 % 5 + 1).collect();
+    Tensor::from_elements(ty.dtype, &shape, Elements::Int(values)).unwrap()
+}
+
+/// The argument types of the operator's sample call with `dtype`, if that is well-typed, and the
+/// type of the result.
+pub(crate) fn types(
+    op: &'static OpDef,
+    (attrs, shapes): &(Attrs, Shapes),
+    dtype: DType,
+) -> Option<(Vec<Option<TensorType>>, Type)> {
+    let types: Vec<Option<TensorType>> = (shapes.iter().enumerate())
+        .map(|(input, shape)| {
+            shape.map(|s| TensorType::from_consts(s, dtype_of_input(op, input, dtype)))
+        })
+        .collect();
+    let result = infer(op, attrs, &types).ok()?;
+    Some((types, result))
+}
