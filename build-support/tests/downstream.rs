@@ -38,7 +38,7 @@ fn workspace() -> &'static Path {
             }
         }
         for (path, model) in onnx_models() {
-            write(&folder.join(path), &model.to_bytes());
+            write(&folder.join(path), model.to_bytes());
         }
         // The same dependencies as the repository's, so that nothing has to be fetched.
         write(&folder.join("Cargo.lock"), fs::read(root.join("Cargo.lock")).unwrap());
