@@ -15,7 +15,8 @@ pub(crate) fn run(options: &setup::Options) -> Result {
     let environment = setup::prepare(options)?;
 
     let mut command = process::cargo();
-    command.args(["test", "--workspace", "--no-fail-fast"]);
+    // The command is a feature, and its tests come with it.
+    command.args(["test", "--workspace", "--features", "niello/cli", "--no-fail-fast"]);
     if std::io::stderr().is_terminal() {
         command.args(["--color", "always"]);
     }

@@ -175,6 +175,19 @@ fn clips_of_integers_stay_in_their_type() {
 }
 
 #[test]
+fn clips_of_floats_have_fractions_as_bounds() {
+    let values = [-1.0, 1e-5, 0.3, 0.99, 1.0, f64::NAN];
+    let cases: Vec<Case> = [DType::F32, DType::F64]
+        .into_iter()
+        .map(|dtype| {
+            let attrs = ClipAttrs { min: Some(1e-4), max: Some(0.9999) };
+            call("clip", attrs, &[Some(floats(dtype, &[6], &values))])
+        })
+        .collect();
+    check(&cases);
+}
+
+#[test]
 fn extremes_are_found_first_or_last_and_not_a_number_before_all() {
     let mut cases = Vec::new();
     let nan = f64::NAN;

@@ -96,11 +96,11 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
             unary(cx, |x| {
                 // The operand is on the right: a NaN passes.
                 let above = match attrs.min {
-                    Some(min) => bound(min.ceil(), &x).max(x),
+                    Some(min) => bound(min, f64::ceil, &x).max(x),
                     None => x,
                 };
                 match attrs.max {
-                    Some(max) => bound(max.floor(), &above).min(above),
+                    Some(max) => bound(max, f64::floor, &above).min(above),
                     None => above,
                 }
             })
@@ -339,10 +339,13 @@ fn extreme(op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
     PrimExpr::select(a.clone().not_equal(a.clone()), a, plain)
 }
 
-/// A bound of `x`: an integer type cannot leave its range in any case.
-fn bound(value: f64, x: &PrimExpr) -> PrimExpr {
+/// A bound of `x`. Between integers it is the next one inwards, which `round` finds; an integer type
+/// cannot leave its range in any case.
+fn bound(value: f64, round: fn(f64) -> f64, x: &PrimExpr) -> PrimExpr {
     match x.dtype().int_range() {
-        Some((low, high)) => PrimExpr::int((value as i128).clamp(low, high) as i64, x.dtype()),
+        Some((low, high)) => {
+            PrimExpr::int((round(value) as i128).clamp(low, high) as i64, x.dtype())
+        }
         None => like(value, x),
     }
 }
