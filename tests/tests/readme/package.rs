@@ -86,8 +86,7 @@ impl Folder {
     }
 }
 
-/// The target folder of all packages. Build-support's downstream packages use it as well: they build
-/// niello in the same way.
+/// The target folder of all packages: what they share is built once.
 fn target() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("downstream/target")
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme")
 }
