@@ -470,7 +470,12 @@ mod tests {
 
     #[test]
     fn the_variable_that_names_the_compiler_is_the_one_nearest_to_the_target() {
-        let target = Target { triple: "mips-unknown-none".to_owned(), ..Target::host() };
+        let target = Target {
+            triple: "mips-unknown-none".to_owned(),
+            arch: "mips".to_owned(),
+            os: "none".to_owned(),
+            ..Target::host()
+        };
         let named = |set: &[&str]| named_by(&target, |name| set.contains(&name));
         assert_eq!(named(&["CC", "HOST_CC", "TARGET_CC"]).as_deref(), Some("TARGET_CC"));
         let own = ["CC", "CC_mips_unknown_none"];
