@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::codegen::features::x86_feature;
 use crate::executor::ObjectFile;
 use crate::target::Target;
 
@@ -290,17 +291,6 @@ impl Compiler {
         Ok(ObjectFile { name: object_name, bytes })
     }
 
-    /// Makes a shared library of one file.
-    #[cfg(test)]
-    pub(super) fn run_shared(
-        &self,
-        file: &SourceFile,
-        folder: &Path,
-        output: &str,
-    ) -> Result<(), CompileError> {
-        self.run(file, folder, "-shared", output)
-    }
-
     /// Runs the compiler on one file; `mode` is `-c` or `-shared`.
     fn run(
         &self,
@@ -375,7 +365,10 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 /// they know, and a name would allow features that the target does not list.
 fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
-        "x86" | "x86_64" => target.features.iter().filter_map(|f| x86_flag(f)).collect(),
+        "x86" | "x86_64" => {
+            let names = target.features.iter().filter_map(|feature| x86_feature(feature));
+            names.map(|name| format!("-m{name}")).collect()
+        }
         "aarch64" => {
             let extensions: Vec<_> = ["dotprod", "i8mm", "fp16", "bf16"]
                 .into_iter()
@@ -390,20 +383,6 @@ fn feature_flags(target: &Target) -> Vec<String> {
         }
         _ => Vec::new(),
     }
-}
-
-/// The flag for one of rustc's feature names.
-fn x86_flag(feature: &str) -> Option<String> {
-    let flag = match feature {
-        // Not code generation, or implied by the architecture.
-        "cmpxchg16b" => "cx16",
-        "bmi1" => "bmi",
-        "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2" | "f16c" | "fma" | "sse"
-        | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx" | "avx2" | "avx512f"
-        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" => feature,
-        _ => return None,
-    };
-    Some(format!("-m{flag}"))
 }
 
 /// A folder that is deleted with its owner.

@@ -2,7 +2,7 @@
 
 mod entry;
 mod kernels;
-mod parallel;
+pub(crate) mod parallel;
 mod weights;
 
 pub use weights::PackedWeights;

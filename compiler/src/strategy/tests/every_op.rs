@@ -1,18 +1,18 @@
 //! Code of every operator of the table, in every data type that it accepts.
 
 use super::{Arg, Case, check_all};
-use crate::codegen::c::generate;
-use crate::codegen::c::testing::runnable_levels;
+use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::graph::FunctionBuilder;
 use crate::ir::{Attrs, BufferSpec, DType, TensorType, Type};
 use crate::ops::samples::{Shapes, sample, tensor, types};
 use crate::ops::{Op, OpDef, all};
+use crate::options::Backend;
 use crate::tir;
 
 /// Operators that have no tensor expression.
 const WITHOUT_CODE: &[&str] = &[];
 
-/// Data types that the C backend has not got.
+/// Data types that no backend has.
 const WITHOUT_TYPE: &[DType] = &[DType::F16, DType::BF16];
 
 /// The sample call of an operator with a data type, if that is well-typed.
@@ -68,7 +68,9 @@ fn the_types_without_code_are_refused() {
         let case = case(op, &sample("add").unwrap(), dtype).unwrap();
         let (kernel, _) = case.schedule(&target);
         let func = tir::lower(kernel.func, &target).unwrap();
-        let error = generate(&func, "kernel", &target).unwrap_err();
-        assert!(error.to_string().contains(&format!("no {dtype}")), "{error}");
+        for &backend in Backend::ALL {
+            let error = LoadedKernel::all(&[&func], &target, backend).err().unwrap();
+            assert!(error.to_string().contains(&format!("no {dtype}")), "{error}");
+        }
     }
 }
