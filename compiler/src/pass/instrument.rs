@@ -11,6 +11,39 @@ use crate::ir::IRModule;
 /// What a hook returns.
 pub type HookResult<T = ()> = std::result::Result<T, BoxError>;
 
+/// What a hook may return in an impl block with `#[pass_instrument]`: its answer, or a `Result` of
+/// it with any error.
+#[diagnostic::on_unimplemented(
+    message = "this hook must return `{T}`, or a `Result` of it, not `{Self}`",
+    label = "not what a hook returns"
+)]
+pub trait IntoHookResult<T> {
+    /// The answer, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the hook returned an error.
+    fn into_hook_result(self) -> HookResult<T>;
+}
+
+impl IntoHookResult<()> for () {
+    fn into_hook_result(self) -> HookResult {
+        Ok(())
+    }
+}
+
+impl IntoHookResult<bool> for bool {
+    fn into_hook_result(self) -> HookResult<bool> {
+        Ok(self)
+    }
+}
+
+impl<T, E: Into<BoxError>> IntoHookResult<T> for std::result::Result<T, E> {
+    fn into_hook_result(self) -> HookResult<T> {
+        self.map_err(Into::into)
+    }
+}
+
 /// Watches the passes of a context.
 ///
 /// Every hook may be left out, and is called in the order in which instruments were registered,
