@@ -128,6 +128,41 @@ pub trait PassInstrument: Send + Sync {
     }
 }
 
+/// A shared instrument, so that whoever hands it over can ask it afterwards.
+impl<T: PassInstrument + ?Sized> PassInstrument for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn enter_pass_ctx(&self) -> HookResult {
+        (**self).enter_pass_ctx()
+    }
+
+    fn exit_pass_ctx(&self) -> HookResult {
+        (**self).exit_pass_ctx()
+    }
+
+    fn should_run(&self, module: &IRModule, info: &PassInfo) -> HookResult<bool> {
+        (**self).should_run(module, info)
+    }
+
+    fn run_before_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_before_pass(module, info)
+    }
+
+    fn run_after_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_after_pass(module, info)
+    }
+
+    fn after_pass_failed(&self, info: &PassInfo, error: &PassError) -> HookResult {
+        (**self).after_pass_failed(info, error)
+    }
+
+    fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).before_skipped_pass(module, info)
+    }
+}
+
 impl fmt::Debug for dyn PassInstrument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PassInstrument({})", self.name())
