@@ -3,12 +3,16 @@
 //! Exit status 0 means that what was asked for was done; 1 that a model, a pass or a test case
 //! failed; 2 that the command was not understood.
 
+mod case;
 mod code;
+mod compare;
 mod compile;
 mod inspect;
+mod isolated;
 mod opt;
 mod output;
 mod passes;
+mod runner;
 mod test;
 
 use std::process::ExitCode;

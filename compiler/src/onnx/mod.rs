@@ -17,7 +17,7 @@ pub use import::{
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
 pub use ops::supported_operators;
-pub use ports::{dim_names, input_names, string_port};
+pub use ports::{dim_names, input_names, non_tensor_inputs, non_tensor_outputs, string_port};
 pub use tensor::{
     TensorError, TestValue, constant_from_onnx, constant_to_onnx, dtype_from_onnx, dtype_to_onnx,
     test_value_from_bytes, test_value_to_bytes,
