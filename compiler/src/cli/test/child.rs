@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use super::case::{self, DataSet};
-use super::compare::{Tolerance, compare};
 use super::runner::Runner;
 use super::{Outcome, Verdict};
 use crate::cli::Failure;
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
+use crate::graph::interp::{Tolerance, compare};
 use crate::ir::Constant;
 use crate::onnx::{self, ModelFile, TestValue};
 use crate::options::CompileOptions;

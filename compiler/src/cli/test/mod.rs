@@ -2,7 +2,6 @@
 
 mod case;
 mod child;
-mod compare;
 mod process;
 mod runner;
 
