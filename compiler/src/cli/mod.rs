@@ -5,7 +5,6 @@
 
 mod case;
 mod code;
-mod compare;
 mod compile;
 mod inspect;
 mod isolated;
