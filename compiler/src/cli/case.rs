@@ -113,6 +113,12 @@ pub(super) struct DataSet {
     pub(super) outputs: Vec<TestValue>,
 }
 
+/// Whether a folder has test data.
+pub(super) fn has_data(case: &Path) -> bool {
+    let is_set = |path: &PathBuf| name(path).starts_with("test_data_set_");
+    subfolders(case).is_ok_and(|folders| folders.iter().any(is_set))
+}
+
 /// The data sets of a case, `test_data_set_0` first. The model says which of the values are
 /// tensors: their files do not.
 ///

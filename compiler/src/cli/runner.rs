@@ -15,6 +15,7 @@ pub(super) struct Runner {
     engine: Ready,
     /// Positions of the inputs that are passed; the others are compiled in.
     passed: Vec<usize>,
+    outputs: Vec<String>,
 }
 
 enum Ready {
@@ -39,14 +40,21 @@ impl Runner {
     ) -> Result<Runner, Report> {
         let mut options = options.clone();
         let passed = fit(model, inputs, &mut options)?;
-        let engine = match engine.backend() {
+        match engine.backend() {
             None => {
                 let imported = model.import(&options)?;
-                Ready::Interp(Passes::new(&options)?.run(imported.module)?)
+                let outputs = imported.outputs.into_iter().map(|port| port.name).collect();
+                let module = Passes::new(&options)?.run(imported.module)?;
+                Ok(Runner { engine: Ready::Interp(module), passed, outputs })
             }
-            Some(backend) => native(backend, model, options)?,
-        };
-        Ok(Runner { engine, passed })
+            Some(backend) => {
+                let (model, compilation) = native(backend, model, options)?;
+                let infos = &compilation.model.outputs;
+                let outputs = infos.iter().map(|info| info.name.clone()).collect();
+                let compilation = Box::new(compilation);
+                Ok(Runner { engine: Ready::Native { model, compilation }, passed, outputs })
+            }
+        }
     }
 
     /// What was compiled, unless the interpreter runs the model.
@@ -63,6 +71,11 @@ impl Runner {
             Ready::Interp(_) => None,
             Ready::Native { model, .. } => Some(model),
         }
+    }
+
+    /// Names of the outputs, in the model's order.
+    pub(super) fn output_names(&self) -> &[String] {
+        &self.outputs
     }
 
     /// Kernel calls of one run.
@@ -133,7 +146,12 @@ fn fit(
     Ok(passed)
 }
 
-fn native(backend: Backend, model: &Model, mut options: CompileOptions) -> Result<Ready, Report> {
+/// Compiles a model and loads it into this process.
+fn native(
+    backend: Backend,
+    model: &Model,
+    mut options: CompileOptions,
+) -> Result<(LoadedModel, Compilation), Report> {
     options.backend = backend;
     let compilation = compile::compile(model, &options, &Passes::new(&options)?)?;
     // Deleted before the model runs: the system keeps what is loaded, and nothing is left if the
@@ -142,7 +160,7 @@ fn native(backend: Backend, model: &Model, mut options: CompileOptions) -> Resul
     let path = folder.path().join("model.so");
     write_shared_library(&compilation.model, &options.target, &path)?;
     let model = LoadedModel::load(&compilation.model, &path)?;
-    Ok(Ready::Native { model, compilation: Box::new(compilation) })
+    Ok((model, compilation))
 }
 
 /// The outputs of a module's function `main`, by the reference interpreter.

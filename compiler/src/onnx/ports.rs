@@ -10,7 +10,7 @@ pub fn input_names(model: &ModelProto) -> Vec<String> {
     inputs(graph).map(|input| input.name().to_owned()).collect()
 }
 
-fn inputs(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+pub(super) fn inputs(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     graph
         .input
         .iter()

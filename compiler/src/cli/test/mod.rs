@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::code::{self, CodeArgs, Engine};
 use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
+use super::progress::Progress;
 use super::{Failure, Problem, case};
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
@@ -118,14 +119,18 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
+    let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
     let outcomes = run_all(&cases, args, |index, outcome: &Outcome| {
+        progress.advance();
         let word = match outcome.result {
             Verdict::Pass => return,
             Verdict::Fail => "fail",
             Verdict::Skip => "skip",
         };
-        out.line(&format!("{}: {word}: {}", names[index], outcome.reason));
+        let line = format!("{}: {word}: {}", names[index], outcome.reason);
+        progress.suspended(|| out.line(&line));
     })?;
+    progress.finish();
     let count = |verdict| outcomes.iter().filter(|outcome| outcome.result == verdict).count();
     let (passed, failed, skipped) =
         (count(Verdict::Pass), count(Verdict::Fail), count(Verdict::Skip));
