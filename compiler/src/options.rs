@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use niello_runtime::CpuLevel;
+
 use crate::ir::Constant;
 use crate::target::Target;
 
@@ -85,8 +87,11 @@ pub struct CompileOptions {
     pub disabled_passes: Vec<String>,
     /// The code generator.
     pub backend: Backend,
-    /// The machine to compile for.
+    /// The least machine that the code runs on.
     pub target: Target,
+    /// CPU levels that get code of their own, beside that for [`target`](Self::target); which one
+    /// runs is chosen at run time. In any order; those that add nothing to the target are left out.
+    pub levels: Vec<CpuLevel>,
     /// Worker threads of one inference; 1 is serial.
     pub threads: usize,
     /// Threads that the compilation itself may use.
@@ -110,10 +115,19 @@ impl CompileOptions {
             disabled_passes: Vec::new(),
             backend: Backend::default(),
             target,
+            levels: Vec::new(),
             threads: 1,
             jobs: 1,
             stub: false,
         }
+    }
+
+    /// The target and its wider levels, for each of which there is code: narrowest first.
+    pub fn targets(&self) -> Vec<Target> {
+        let wider = self.target.wider_levels();
+        let asked = wider.into_iter().filter(|level| self.levels.contains(level));
+        let wider = asked.filter_map(|level| self.target.with_level(level));
+        std::iter::once(self.target.clone()).chain(wider).collect()
     }
 }
 
