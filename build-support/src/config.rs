@@ -13,7 +13,9 @@ use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL};
-use niello::pass::{InstrumentRef, PassContextBuilder, PassInstrument, PassRef};
+use niello::pass::{
+    ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
+};
 use niello::target::Target;
 use niello::transform::pipeline::PipelineExtensions;
 
@@ -31,6 +33,19 @@ pub enum Weights {
     External(PathBuf),
 }
 
+/// An option of passes with its value.
+#[derive(Clone)]
+struct PassOption {
+    name: &'static str,
+    set: Arc<dyn Fn(PassContextBuilder) -> PassContextBuilder + Send + Sync>,
+}
+
+impl std::fmt::Debug for PassOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PassOption({})", self.name)
+    }
+}
+
 /// The options of one model; [`configure`](crate::configure) makes them.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is compiled before `try_compile` is called"]
@@ -39,6 +54,7 @@ pub struct Config {
     options: CompileOptions,
     extensions: PipelineExtensions,
     instruments: Vec<InstrumentRef>,
+    pass_options: Vec<PassOption>,
     target_cpu: Option<String>,
     weights: Weights,
     out_dir: Option<PathBuf>,
@@ -82,6 +98,7 @@ impl Config {
             options: CompileOptions::new(Target::host()),
             extensions: PipelineExtensions::new(),
             instruments: Vec::new(),
+            pass_options: Vec::new(),
             target_cpu: None,
             weights: Weights::Embed,
             out_dir: None,
@@ -144,6 +161,14 @@ impl Config {
     /// Tells `instrument` of each pass that runs.
     pub fn instrument(mut self, instrument: impl PassInstrument + 'static) -> Self {
         self.instruments.push(Arc::new(instrument));
+        self
+    }
+
+    /// Sets an option that passes read.
+    pub fn config<T: ConfigValue>(mut self, key: &ConfigKey<T>, value: T) -> Self {
+        let key = *key;
+        let set = move |builder: PassContextBuilder| builder.config(&key, value.clone());
+        self.pass_options.push(PassOption { name: key.name(), set: Arc::new(set) });
         self
     }
 
@@ -401,6 +426,8 @@ impl Config {
             builder.shared_instrument(instrument.clone())
         };
         let builder = self.instruments.iter().fold(Passes::context(options), watched);
+        let set = |builder, option: &PassOption| (option.set)(builder);
+        let builder = self.pass_options.iter().fold(builder, set);
         let context = builder.build().map_err(|error| Problem::new(error.to_string()))?;
         Ok(Passes { context, extensions: self.extensions.clone() })
     }

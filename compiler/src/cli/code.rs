@@ -19,6 +19,14 @@ pub(super) enum Engine {
 }
 
 impl Engine {
+    /// The code generator; the interpreter has none.
+    pub(super) fn backend(self) -> Option<Backend> {
+        match self {
+            Engine::C => Some(Backend::C),
+            Engine::Interp => None,
+        }
+    }
+
     /// The name as an argument.
     pub(super) fn name(self) -> &'static str {
         match self {
