@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use niello_runtime::CpuLevel;
+pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ impl fmt::Display for TargetError {
             }
             TargetError::UnknownCpu(cpu, arch) => {
                 let known: Vec<_> = known_cpus(arch).collect();
-                write!(f, "`{cpu}` is not a CPU that is known for {arch}; known are native")?;
+                write!(f, "`{cpu}` is not a CPU that is known for {arch}; known are portable, native")?;
                 for name in known {
                     write!(f, ", {name}")?;
                 }
