@@ -59,21 +59,10 @@ impl LoadedKernel {
             Backend::Llvm => llvm_objects(kernels, target, &mut memory)?,
         };
         let text = entries(kernels, &memory);
-        let file = SourceFile { name: "entries".to_owned(), text };
-        objects.extend(compile_c(&[file], target, 1).unwrap_or_else(|error| panic!("{error}")));
-        let folder = TempFolder::new().expect("a temporary folder");
-        let path = folder.path().join("kernel.so");
-        link_shared(&objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
-        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
-        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
-        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        assert!(!handle.is_null(), "cannot load the kernels");
-        let library = Rc::new(Library { handle, _folder: folder });
+        objects.extend(c_object("entries", text, target));
+        let library = Rc::new(Library::of(&objects, target));
         let load = |(position, scratch_bytes): (usize, &u64)| {
-            let name = CString::new(format!("entry{position}")).expect("no NUL");
-            // SAFETY: the library is open and the name NUL-terminated.
-            let symbol = unsafe { dlsym(handle, name.as_ptr()) };
-            assert!(!symbol.is_null());
+            let symbol = library.symbol(&format!("entry{position}"));
             // SAFETY: the text of `entries` defines the entry with this signature.
             let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
             let scratch_bytes = *scratch_bytes as usize * WORKERS;
@@ -122,10 +111,14 @@ fn c_objects(
         memory.push(source.scratch_bytes);
         sources.push(source);
     }
-    let text = translation_unit(&sources);
-    let file = SourceFile { name: "kernels".to_owned(), text };
-    let compiled = compile_c(std::slice::from_ref(&file), target, 1);
-    Ok(compiled.unwrap_or_else(|error| panic!("{error}\n{}", file.text)))
+    Ok(c_object("kernels", translation_unit(&sources), target))
+}
+
+/// The object of a file of C.
+fn c_object(name: &str, text: String, target: &Target) -> Vec<ObjectFile> {
+    let file = SourceFile { name: name.to_owned(), text, level: 0 };
+    compile_c(std::slice::from_ref(&file), std::slice::from_ref(target), 1)
+        .unwrap_or_else(|error| panic!("{error}\n{}", file.text))
 }
 
 /// The objects of the kernels by way of LLVM; `memory` gets the scratch memory of each.
@@ -173,7 +166,7 @@ fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
             "void kernel{number}({});\n\
              __attribute__((visibility(\"default\")))\n\
              void entry{number}(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
-             \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}}};\n\
+             \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}, 0}};\n\
              \x20   kernel{number}({});\n\
              }}\n",
             types.join(", "),
@@ -181,6 +174,50 @@ fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
         ));
     }
     text
+}
+
+/// A function of a file of C that takes nothing.
+pub(crate) struct LoadedFunction;
+
+impl LoadedFunction {
+    /// What `unsigned <name>(void)` of a freestanding text returns.
+    pub(crate) fn call(text: &str, name: &str) -> u32 {
+        let text = format!(
+            "{text}\n__attribute__((visibility(\"default\")))\nunsigned entry(void) {{\n    return {name}();\n}}\n"
+        );
+        let target = Target::host();
+        let library = Library::of(&c_object("function", text, &target), &target);
+        // SAFETY: the text above defines the entry with this signature.
+        let entry = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u32>(
+                library.symbol("entry"),
+            )
+        };
+        // SAFETY: the function takes nothing.
+        unsafe { entry() }
+    }
+}
+
+impl Library {
+    /// Links objects and loads them.
+    fn of(objects: &[ObjectFile], target: &Target) -> Library {
+        let folder = TempFolder::new().expect("a temporary folder");
+        let path = folder.path().join("library.so");
+        link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
+        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
+        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
+        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!handle.is_null(), "cannot load the library");
+        Library { handle, _folder: folder }
+    }
+
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).expect("no NUL");
+        // SAFETY: the library is open and the name NUL-terminated.
+        let symbol = unsafe { dlsym(self.handle, name.as_ptr()) };
+        assert!(!symbol.is_null(), "no symbol {name:?}");
+        symbol
+    }
 }
 
 impl Drop for Library {

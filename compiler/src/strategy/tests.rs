@@ -74,8 +74,8 @@ struct Case {
     results: Vec<BufferSpec>,
 }
 
-/// Compiles the function for every CPU level of this machine and compares with the reference.
-/// Inputs and results that have no layout of their own are dense.
+/// Compiles the function for every CPU level of this machine, each by itself and all together, and
+/// compares with the reference. Inputs and results that have no layout of their own are dense.
 fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
     let tensors: Vec<Tensor> = function
         .params()
@@ -94,28 +94,35 @@ fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
         args: args.to_vec(),
         results: results.to_vec(),
     };
-    check_all(&[case], &runnable_levels());
+    let levels = runnable_levels();
+    let cases = [case];
+    check_all(&cases, &levels);
+    // The widest by itself packs weights as all together do.
+    for level in &levels[..levels.len() - 1] {
+        check_all(&cases, std::slice::from_ref(level));
+    }
 }
 
-/// Compiles the functions into one library for each target and backend and compares with the
-/// reference; the backends must agree bit for bit. Returns what the code of the last target
-/// computed.
+/// Schedules the functions for all targets together, compiles them into one library for each target
+/// and backend and compares with the reference; the backends must agree bit for bit. Returns what
+/// the code of the last target computed.
 fn check_all(cases: &[Case], targets: &[Target]) -> Vec<Vec<Tensor>> {
+    let kernels: Vec<_> = cases.iter().map(|case| case.schedule(targets)).collect();
     let mut found = Vec::new();
-    for target in targets {
+    for (level, target) in targets.iter().enumerate() {
         found.clear();
         let prepared: Vec<(PrimFunc, Vec<Vec<u8>>)> = cases
             .iter()
-            .map(|case| {
-                let (kernel, buffers) = case.schedule(target);
-                let lowered = tir::lower(kernel.func, target)
+            .zip(&kernels)
+            .map(|(case, (kernel, buffers))| {
+                let lowered = tir::lower(kernel.versions[level].clone(), target)
                     .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-                (lowered, buffers)
+                (lowered, buffers.clone())
             })
             .collect();
-        let kernels: Vec<&PrimFunc> = prepared.iter().map(|(func, _)| func).collect();
+        let lowered: Vec<&PrimFunc> = prepared.iter().map(|(func, _)| func).collect();
         for &backend in Backend::ALL {
-            let loaded = LoadedKernel::all(&kernels, target, backend)
+            let loaded = LoadedKernel::all(&lowered, target, backend)
                 .unwrap_or_else(|error| panic!("{backend}: {error}"));
             for (number, (case, kernel)) in cases.iter().zip(loaded).enumerate() {
                 let mut buffers = prepared[number].1.clone();
@@ -149,8 +156,8 @@ impl Case {
         reference(&self.function, &self.tensors)
     }
 
-    /// The kernel, and what is in its buffers before it runs.
-    fn schedule(&self, target: &Target) -> (Kernel, Vec<Vec<u8>>) {
+    /// The kernel, and what is in its buffers before it runs: the same for all versions.
+    fn schedule(&self, targets: &[Target]) -> (Kernel, Vec<Vec<u8>>) {
         let Primitive { dag, params, results: stages, .. } = primitive("kernel", &self.function)
             .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
         let params: Vec<KernelParam> = params
@@ -162,12 +169,13 @@ impl Case {
             })
             .collect();
         let outputs: Vec<_> = stages.iter().copied().zip(self.results.iter().cloned()).collect();
-        let kernel = schedule(dag, &params, &outputs, target);
+        let kernel = schedule(dag, &params, &outputs, targets);
+        let func = kernel.signature();
         let mut buffers: Vec<Vec<u8>> = Vec::new();
         let expected = self.expected();
-        let all = self.tensors.iter().chain(&expected).zip(&kernel.func.params).enumerate();
+        let all = self.tensors.iter().chain(&expected).zip(&func.params).enumerate();
         for (position, (tensor, param)) in all {
-            let spec = &kernel.func.buffers[param.buffer].spec;
+            let spec = &func.buffers[param.buffer].spec;
             let mut dense = tensor.to_bytes();
             if position >= self.tensors.len() {
                 // Garbage: what a kernel does not write must not be right by chance.
@@ -597,7 +605,7 @@ fn in_place_only_where_each_element_is_read_before_it_is_written() {
             .map(|(&stage, spec)| (stage, ParamKind::Input, spec.clone()))
             .collect();
         let target = runnable_levels().remove(0);
-        schedule(p.dag, &params, &[(p.results[0], out)], &target).func.inplace.clone()
+        schedule(p.dag, &params, &[(p.results[0], out)], &[target]).signature().inplace.clone()
     };
     let shape = [4, 4];
     let mut net = Net::new();

@@ -17,6 +17,7 @@
 mod expr;
 mod helpers;
 mod kernel;
+mod level;
 mod link;
 mod names;
 mod preamble;
@@ -26,6 +27,7 @@ mod toolchain;
 
 pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, generate};
+pub use level::level_function;
 pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
 #[cfg(any(feature = "cli", test))]
