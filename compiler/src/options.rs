@@ -116,6 +116,8 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Threads that the compilation itself may use.
     pub jobs: usize,
+    /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
+    pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
     /// and no objects.
     pub stub: bool,
@@ -138,6 +140,7 @@ impl CompileOptions {
             levels: Vec::new(),
             threads: 1,
             jobs: 1,
+            isolate: false,
             stub: false,
         }
     }

@@ -13,6 +13,7 @@ use crate::bindings::{self, BindingsOptions};
 use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes};
+use crate::executor::aot::{Code, Listing};
 use crate::executor::write_shared_library;
 use crate::options::CompileOptions;
 
@@ -48,6 +49,10 @@ enum Emit {
     Obj,
     /// C sources
     C,
+    /// LLVM IR, as optimised
+    LlvmIr,
+    /// Assembly
+    Asm,
     /// The graph after all passes, as text
     Graph,
     /// The lowered loop functions, as text
@@ -62,12 +67,13 @@ enum Emit {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.backend == Engine::Interp {
+    let Some(backend) = args.backend.backend()? else {
         return Err(Problem::new("the interpreter makes no code")
             .help("use --backend c, or run the model with `niello test --backend interp`")
             .into());
-    }
+    };
     let mut options = args.code.options()?;
+    options.backend = backend;
     options.name = args.name.clone();
     let model = Model::read(&args.model)?;
     let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
@@ -143,9 +149,18 @@ fn write(
             }
         }
         Emit::C => {
-            for source in &compilation.sources {
+            let Code::C(sources) = &compilation.code else {
+                let message = "C is what the C backend makes, and code is made by LLVM";
+                return Err(Problem::new(message).help("add --backend c").into());
+            };
+            for source in sources {
                 files.push((format!("{}.c", source.name), source.text.clone().into_bytes()));
             }
+        }
+        Emit::LlvmIr | Emit::Asm => {
+            let listing = if emit == Emit::Asm { Listing::Assembly } else { Listing::LlvmIr };
+            let texts = compilation.code.listing(listing, options)?;
+            files.extend(texts.into_iter().map(|(name, text)| (name, text.into_bytes())));
         }
         Emit::Graph => {
             let text = crate::graph::print_module(&compilation.module, &Default::default());

@@ -129,6 +129,7 @@ fn llvm_objects(
     memory: &mut Vec<u64>,
 ) -> Result<Vec<ObjectFile>, CodegenError> {
     use super::llvm::{Kernel, Source, compile, scratch_bytes};
+    use std::slice::from_ref;
 
     let named = |(number, func): (usize, &&PrimFunc)| Kernel {
         func: (*func).clone(),
@@ -137,11 +138,14 @@ fn llvm_objects(
     let source = Source {
         name: "kernels".to_owned(),
         kernels: kernels.iter().enumerate().map(named).collect(),
+        entry: None,
+        level: 0,
     };
     for kernel in kernels {
         memory.push(scratch_bytes(kernel)?);
     }
-    let compiled = compile(&[source], target, 1, false).map_err(|mut errors| errors.remove(0))?;
+    let compiled =
+        compile(&[source], from_ref(target), 1, false).map_err(|mut errors| errors.remove(0))?;
     Ok(compiled.into_iter().map(|one| one.object).collect())
 }
 

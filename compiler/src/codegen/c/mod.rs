@@ -32,4 +32,4 @@ pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
 #[cfg(any(feature = "cli", test))]
 pub(crate) use toolchain::TempFolder;
-pub use toolchain::{CompileError, SourceFile, compile_c, compiler_variables};
+pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};

@@ -145,6 +145,22 @@ pub fn compile_c(
         .collect()
 }
 
+/// The assembly that the compiler makes of a file; see [`compile_c`].
+pub fn assembly(file: &SourceFile, targets: &[Target]) -> Result<String, CompileError> {
+    if !is_plain_name(&file.name) {
+        return Err(CompileError::BadName(file.name.clone()));
+    }
+    let Some(target) = targets.get(file.level).or(targets.last()) else {
+        return Ok(String::new());
+    };
+    let folder = TempFolder::new()?;
+    let name = format!("{}.s", file.name);
+    Compiler::find(target)?.run(file, folder.path(), "-S", &name)?;
+    let path = folder.path().join(&name);
+    std::fs::read_to_string(&path)
+        .map_err(|error| CompileError::Io(format!("cannot read {}", path.display()), error))
+}
+
 /// The variable that names the C compiler for a target, if one does.
 fn named_by(target: &Target, is_set: impl Fn(&str) -> bool) -> Option<String> {
     compiler_variables(target).into_iter().find(|name| is_set(name))
@@ -313,7 +329,7 @@ impl Compiler {
         Ok(ObjectFile { name: object_name, bytes })
     }
 
-    /// Runs the compiler on one file; `mode` is `-c` or `-shared`.
+    /// Runs the compiler on one file; `mode` is `-c` or `-S`.
     fn run(
         &self,
         file: &SourceFile,

@@ -60,6 +60,7 @@ pub(super) mod field {
     pub(in super::super) const SCRATCH_STRIDE: u32 = 3;
     pub(in super::super) const PARALLEL_FOR: u32 = 4;
     pub(in super::super) const POOL: u32 = 5;
+    pub(in super::super) const LEVEL: u32 = 7;
 }
 
 /// What functions of one module have in common.
@@ -115,7 +116,7 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
     /// `struct niello_context`.
     pub(super) fn context_type(&self) -> StructType<'ctx> {
         let (pointer, usize) = (self.pointer_type().into(), self.usize_type().into());
-        let fields = [pointer, pointer, pointer, usize, pointer, pointer, usize];
+        let fields = [pointer, pointer, pointer, usize, pointer, pointer, usize, usize];
         self.context.struct_type(&fields, false)
     }
 

@@ -1,6 +1,7 @@
 //! LLVM's description of the target, its passes and its output.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::io::Write;
 use std::sync::{Mutex, Once};
 
 use inkwell::OptimizationLevel;
@@ -10,6 +11,7 @@ use inkwell::llvm_sys::core::{
     LLVMContextSetDiagnosticHandler, LLVMDisposeMessage, LLVMGetDiagInfoDescription,
     LLVMGetDiagInfoSeverity,
 };
+use inkwell::llvm_sys::error_handling::LLVMInstallFatalErrorHandler;
 use inkwell::llvm_sys::prelude::LLVMDiagnosticInfoRef;
 use inkwell::module::Module;
 use inkwell::passes::PassBuilderOptions;
@@ -164,6 +166,31 @@ impl Errors {
         let text = std::mem::take(&mut *messages).join("; ");
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// Makes a fatal error of LLVM end the process at once, without what is registered for its end: for
+/// a child process that shares that with its parent.
+#[cfg(unix)]
+pub(super) fn end_on_fatal_errors() {
+    // SAFETY: the handler may be called at any time and never returns.
+    unsafe { LLVMInstallFatalErrorHandler(Some(end)) };
+}
+
+/// Exit status after a fatal error, as `EX_SOFTWARE` of Unix systems.
+#[cfg(unix)]
+const FATAL: c_int = 70;
+
+#[cfg(unix)]
+extern "C" fn end(reason: *const c_char) {
+    unsafe extern "C" {
+        fn _exit(status: c_int) -> !;
+    }
+    // SAFETY: LLVM hands over a NUL-terminated text.
+    let reason = unsafe { CStr::from_ptr(reason) };
+    // There is nobody left to be told that this fails.
+    let _ = writeln!(std::io::stderr(), "LLVM ERROR: {}", reason.to_string_lossy());
+    // SAFETY: ends the process.
+    unsafe { _exit(FATAL) }
 }
 
 extern "C" fn collect(info: LLVMDiagnosticInfoRef, errors: *mut c_void) {
