@@ -86,9 +86,12 @@ pub fn compile(
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
     let sources = aot::c_files(&program, &storage, &plan, &weights, &symbol, &kernels);
-    let objects = stages
-        .run("compile C", || compile_c(&sources, target, jobs))
-        .map_err(|error| Problem::new(error.to_string()))?;
+    let objects = match options.without_objects {
+        true => Vec::new(),
+        false => stages
+            .run("compile C", || compile_c(&sources, target, jobs))
+            .map_err(|error| Problem::new(error.to_string()))?,
+    };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,
