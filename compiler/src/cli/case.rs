@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::compare::Tolerance;
 use crate::diagnostics::Problem;
+use crate::graph::interp::Tolerance;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_from_bytes};
 
@@ -77,7 +77,7 @@ struct IndexEntry {
 pub(super) fn tolerance(case: &Path) -> Result<Tolerance, String> {
     // The parent of `.` and the like is only known of the absolute path.
     let absolute = fs::canonicalize(case).map_err(|error| error.to_string())?;
-    let mut tolerance = Tolerance::default();
+    let mut tolerance = Tolerance::CASES;
     let Some(folder) = absolute.parent() else { return Ok(tolerance) };
     let entries: Vec<IndexEntry> = read_json(&folder.join("index.json"))?.unwrap_or_default();
     let name = name(&absolute);
@@ -202,7 +202,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let case = root.path().join("case");
         write(&case.join(MODEL), b"");
-        assert_eq!(tolerance(&case), Ok(Tolerance::default()));
+        assert_eq!(tolerance(&case), Ok(Tolerance::CASES));
         assert_eq!(dims(&case), Ok(BTreeMap::new()));
 
         let index = br#"[{"name": "other", "rtol": 7}, {"name": "case", "atol": 0.5, "ops": []}]"#;

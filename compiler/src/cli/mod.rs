@@ -6,7 +6,6 @@
 mod bench;
 mod case;
 mod code;
-mod compare;
 mod compile;
 mod formats;
 mod inspect;

@@ -3,16 +3,19 @@
 use std::ffi::c_void;
 use std::path::Path;
 
-use super::{CompiledModel, SHARED_ENTRY, TensorInfo};
+use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
 
 type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
 
+type Limit = unsafe extern "C" fn(most: u32) -> u32;
+
 /// A model in memory, ready to be called.
 #[derive(Debug)]
 pub struct LoadedModel {
     entry: Entry,
+    limit: Limit,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     _library: system::Library,
@@ -39,12 +42,25 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+        let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
+        // SAFETY: the library's text defines the function with this signature.
+        let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
         Ok(LoadedModel {
             entry,
+            limit,
             inputs: model.inputs.clone(),
             outputs: model.outputs.clone(),
             _library: library,
         })
+    }
+
+    /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the
+    /// place of the level that runs from now on: a narrower one if the machine lacks that.
+    pub fn limit_level(&mut self, most: usize) -> usize {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        // SAFETY: the function takes any number; no call runs meanwhile, as it has the library to
+        // itself.
+        unsafe { (self.limit)(most) as usize }
     }
 
     /// Runs the model once. Buffers are aligned to their elements and no more, as callers' are.

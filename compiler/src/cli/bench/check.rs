@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use super::Checked;
 use crate::cli::case::{self, DataSet};
-use crate::cli::compare::{Tolerance, compare};
 use crate::cli::runner::{Runner, interpret};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 use crate::graph::interp::{Elements, Tensor, TensorError};
+use crate::graph::interp::{Tolerance, compare};
 use crate::ir::{Constant, DType, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::options::CompileOptions;

@@ -33,6 +33,12 @@ pub const MIN_OPSET: i64 = 7;
 /// Newest version of ONNX's operators that is known. Later ones may change what an operator means.
 pub const MAX_OPSET: i64 = 28;
 
+/// Most steps of a recurrent layer or a loop that are unrolled.
+///
+/// Each step takes some ten calls at run time and a few kilobytes while compiling. Speech and text
+/// models have some hundred steps.
+pub(super) const MAX_UNROLLED_STEPS: usize = 4096;
+
 /// What to do about a model of another version.
 const CONVERT: &str = "convert the model: onnx.version_converter.convert_version(model, 17)";
 
