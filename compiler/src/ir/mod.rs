@@ -5,6 +5,8 @@ mod buffer_spec;
 mod constant;
 mod dtype;
 mod module;
+mod packing;
+pub mod small_float;
 mod span;
 pub mod text;
 mod types;
@@ -14,5 +16,6 @@ pub use buffer_spec::{BUFFER_ALIGNMENT, BufferSpec, BufferSpecError, Halo, Physi
 pub use constant::{Constant, ConstantData, ConstantError, Digest, SharedBytes};
 pub use dtype::{DType, UnknownDType};
 pub use module::{Definition, ExternFunction, GlobalVar, IRModule};
+pub use packing::{pack_elements, unpack_elements};
 pub use span::{OnnxSpan, Span};
 pub use types::{Dim, FuncType, Shape, TensorType, Type, normalize_axis};
