@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::error::panic_message;
-use super::{BoxError, Hook, PassError, PassErrorKind, PassInfo, Result};
+use super::{AnalysisInfo, BoxError, Hook, PassError, PassErrorKind, PassInfo, PassReport, Result};
 use crate::ir::IRModule;
 
 /// What a hook returns.
@@ -114,6 +114,49 @@ pub trait PassInstrument: Send + Sync {
     /// The error is attached to the pass's.
     fn after_pass_failed(&self, info: &PassInfo, error: &PassError) -> HookResult {
         let _ = (info, error);
+        Ok(())
+    }
+
+    /// A pass has ended, well or not, and said this; before
+    /// [`run_after_pass`](Self::run_after_pass) or [`after_pass_failed`](Self::after_pass_failed).
+    /// For a list of passes it is what all of them said.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass.
+    fn after_pass_report(&self, info: &PassInfo, report: &PassReport) -> HookResult {
+        let _ = (info, report);
+        Ok(())
+    }
+
+    /// An analysis that a pass asked for is about to be computed; not called in the functions of a
+    /// function pass, which run side by side.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// An analysis has been computed; see [`before_analysis`](Self::before_analysis).
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn after_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// What an analysis had found out does not hold after the pass that has just run.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass.
+    fn analysis_invalidated(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
         Ok(())
     }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::PassError;
+use super::analysis::Claim;
 use crate::diagnostics::Diagnostic;
 use crate::ir::{GlobalVar, Span};
 
@@ -41,12 +43,26 @@ impl fmt::Display for Remark {
 /// How often passes did what they count, by pass and by what.
 pub type Statistics = BTreeMap<(String, &'static str), u64>;
 
-/// What was said, in order.
+/// What a pass has said in one run, and the passes that it ran itself.
 #[derive(Clone, Default, Debug)]
+#[non_exhaustive]
+pub struct PassReport {
+    /// Diagnostics, in order.
+    pub diagnostics: Vec<Diagnostic>,
+    /// Rewrites that were not made, in order, if the context asks for them.
+    pub remarks: Vec<Remark>,
+    /// What was counted.
+    pub statistics: Statistics,
+}
+
+/// What was said, in order.
+#[derive(Default, Debug)]
 pub(super) struct Records {
-    pub(super) diagnostics: Vec<Diagnostic>,
-    pub(super) remarks: Vec<Remark>,
-    pub(super) statistics: Statistics,
+    pub(super) said: PassReport,
+    /// What the pass says that it preserves, and of which function if not of all.
+    pub(super) claims: Vec<(Option<GlobalVar>, Claim)>,
+    /// Errors that could not be returned where they came up.
+    pub(super) failures: Vec<PassError>,
 }
 
 /// Collects what one pass, or one function of a pass, says.
@@ -60,14 +76,22 @@ impl Sink {
     }
 
     /// Moves everything that another one has collected to the end of this one.
-    pub(super) fn absorb(&self, other: &Sink) {
-        let Records { mut diagnostics, mut remarks, statistics } =
-            std::mem::take(&mut *other.lock());
+    pub(super) fn absorb(&self, other: Records) {
+        let Records { said, mut claims, mut failures } = other;
+        let PassReport { mut diagnostics, mut remarks, statistics } = said;
         let mut records = self.lock();
-        records.diagnostics.append(&mut diagnostics);
-        records.remarks.append(&mut remarks);
+        records.claims.append(&mut claims);
+        records.failures.append(&mut failures);
+        let said = &mut records.said;
+        said.diagnostics.append(&mut diagnostics);
+        said.remarks.append(&mut remarks);
         for (what, count) in statistics {
-            *records.statistics.entry(what).or_default() += count;
+            *said.statistics.entry(what).or_default() += count;
         }
+    }
+
+    /// Everything that was collected; nothing is left.
+    pub(super) fn take(&self) -> Records {
+        std::mem::take(&mut *self.lock())
     }
 }
