@@ -1,6 +1,6 @@
 //! Pass contexts: under which level, lists, instruments and options passes run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,8 +13,8 @@ use super::instrument::{Instruments, enter_all, exit_all};
 use super::progress::Progress;
 use super::sink::{Records, Sink};
 use super::{
-    BoxError, Evaluator, InstrumentRef, PassError, PassErrorKind, PassInfo, PassKind, Registry,
-    Remark, Result, Statistics, names,
+    BoxError, ConfigEntry, Evaluator, InstrumentRef, PassError, PassErrorKind, PassInfo, PassKind,
+    Registry, Remark, Result, Statistics, names,
 };
 use crate::diagnostics::{Diagnostic, Level};
 use crate::graph::{Callee, Expr, ExprId, Function};
@@ -139,6 +139,24 @@ impl PassContext {
             && (self.is_required(info.name()) || self.opt_level() >= info.opt_level())
     }
 
+    /// Canonical names of the passes that the context wants whatever their level, in order.
+    pub fn required_passes(&self) -> impl Iterator<Item = &str> {
+        self.shared.required.iter().map(String::as_str)
+    }
+
+    /// Canonical names of the passes that the context does not want, in order.
+    pub fn disabled_passes(&self) -> impl Iterator<Item = &str> {
+        self.shared.disabled.iter().map(String::as_str)
+    }
+
+    /// The options that the context sets, as JSON, in the order of their names.
+    pub fn config_json(&self) -> BTreeMap<&'static str, serde_json::Value> {
+        let set = |entry: &&ConfigEntry| self.shared.config.contains_key(entry.name);
+        let json = |entry: &ConfigEntry| entry.to_json(self.shared.config.get(entry.name)?);
+        let entries = super::list_configs().into_iter().filter(set);
+        entries.filter_map(|entry| Some((entry.name, json(entry)?))).collect()
+    }
+
     /// The value of an option: the context's, else the option's default.
     pub fn get<T: ConfigValue>(&self, key: &ConfigKey<T>) -> T {
         let own = self.overrides.as_ref().and_then(|overrides| overrides.get(key.name()));
@@ -216,7 +234,7 @@ impl PassContext {
 
     /// Says something about a place; an error or a bug fails the pass.
     pub fn emit(&self, diagnostic: Diagnostic) {
-        self.sink.lock().said.diagnostics.push(diagnostic);
+        self.sink.lock().diagnostics.push(diagnostic);
     }
 
     /// Says that the program is wrong, which fails the pass once it returns.
@@ -245,7 +263,7 @@ impl PassContext {
             return;
         }
         let unit = self.unit.as_ref();
-        self.sink.lock().said.remarks.push(Remark {
+        self.sink.lock().remarks.push(Remark {
             pass: unit.map_or_else(String::new, |unit| unit.pass.clone()),
             function: unit.and_then(|unit| unit.global.clone()),
             what: kind_of(function, expr),
@@ -257,25 +275,24 @@ impl PassContext {
     /// Adds to what the pass counts under that name.
     pub fn count(&self, what: &'static str, times: u64) {
         if let Some(unit) = &self.unit {
-            *self.sink.lock().said.statistics.entry((unit.pass.clone(), what)).or_default() +=
-                times;
+            *self.sink.lock().statistics.entry((unit.pass.clone(), what)).or_default() += times;
         }
     }
 
     /// What passes have said under this context so far.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        self.sink.lock().said.diagnostics.clone()
+        self.sink.lock().diagnostics.clone()
     }
 
     /// The rewrites that were not made, if the context [asks](PassContextBuilder::remarks) for
     /// them.
     pub fn remarks(&self) -> Vec<Remark> {
-        self.sink.lock().said.remarks.clone()
+        self.sink.lock().remarks.clone()
     }
 
     /// What passes have counted under this context so far.
     pub fn statistics(&self) -> Statistics {
-        self.sink.lock().said.statistics.clone()
+        self.sink.lock().statistics.clone()
     }
 
     // What the funnel and the runners of passes do with contexts.
@@ -361,7 +378,7 @@ impl PassContext {
 impl Records {
     /// A result after an error was said, or after something has failed aside, is that error.
     pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
-        let said = &self.said.diagnostics;
+        let said = &self.diagnostics;
         let result = match result {
             Ok(_) if said.iter().any(|diagnostic| diagnostic.level.is_failure()) => {
                 Err(PassErrorKind::Diagnostics(said.clone()).into())

@@ -32,8 +32,8 @@ pub enum Hook {
     AfterPassFailed,
     /// A pass was skipped.
     BeforeSkippedPass,
-    /// A pass has ended, and what it said is known.
-    AfterPassReport,
+    /// A pass has said something.
+    PassSaid,
     /// An analysis is about to be computed.
     BeforeAnalysis,
     /// An analysis has been computed.
@@ -52,7 +52,7 @@ impl fmt::Display for Hook {
             Hook::RunAfterPass => "run_after_pass",
             Hook::AfterPassFailed => "after_pass_failed",
             Hook::BeforeSkippedPass => "before_skipped_pass",
-            Hook::AfterPassReport => "after_pass_report",
+            Hook::PassSaid => "pass_said",
             Hook::BeforeAnalysis => "before_analysis",
             Hook::AfterAnalysis => "after_analysis",
             Hook::AnalysisInvalidated => "analysis_invalidated",

@@ -188,9 +188,10 @@ fn funnel<P: PassBody + ?Sized>(
     for analysis in &update.invalidated {
         inner.tell(&instruments, Hook::AnalysisInvalidated, |i| i.analysis_invalidated(analysis));
     }
-    inner.tell(&instruments, Hook::AfterPassReport, |i| i.after_pass_report(info, &records.said));
+    let told = instrument::said(&instruments, info, &records);
     cx.absorb(records);
     let mut late = inner.take_records();
+    late.failures.extend(told.err());
     let result = late.settle(result);
     cx.absorb(late);
     match result {

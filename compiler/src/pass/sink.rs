@@ -43,22 +43,12 @@ impl fmt::Display for Remark {
 /// How often passes did what they count, by pass and by what.
 pub type Statistics = BTreeMap<(String, &'static str), u64>;
 
-/// What a pass has said in one run, and the passes that it ran itself.
-#[derive(Clone, Default, Debug)]
-#[non_exhaustive]
-pub struct PassReport {
-    /// Diagnostics, in order.
-    pub diagnostics: Vec<Diagnostic>,
-    /// Rewrites that were not made, in order, if the context asks for them.
-    pub remarks: Vec<Remark>,
-    /// What was counted.
-    pub statistics: Statistics,
-}
-
 /// What was said, in order.
 #[derive(Default, Debug)]
 pub(super) struct Records {
-    pub(super) said: PassReport,
+    pub(super) diagnostics: Vec<Diagnostic>,
+    pub(super) remarks: Vec<Remark>,
+    pub(super) statistics: Statistics,
     /// What the pass says that it preserves, and of which function if not of all.
     pub(super) claims: Vec<(Option<GlobalVar>, Claim)>,
     /// Errors that could not be returned where they came up.
@@ -77,16 +67,14 @@ impl Sink {
 
     /// Moves everything that another one has collected to the end of this one.
     pub(super) fn absorb(&self, other: Records) {
-        let Records { said, mut claims, mut failures } = other;
-        let PassReport { mut diagnostics, mut remarks, statistics } = said;
+        let Records { mut diagnostics, mut remarks, statistics, mut claims, mut failures } = other;
         let mut records = self.lock();
         records.claims.append(&mut claims);
         records.failures.append(&mut failures);
-        let said = &mut records.said;
-        said.diagnostics.append(&mut diagnostics);
-        said.remarks.append(&mut remarks);
+        records.diagnostics.append(&mut diagnostics);
+        records.remarks.append(&mut remarks);
         for (what, count) in statistics {
-            *said.statistics.entry(what).or_default() += count;
+            *records.statistics.entry(what).or_default() += count;
         }
     }
 
