@@ -32,6 +32,7 @@ mod fan_out;
 mod function_pass;
 mod info;
 mod instrument;
+pub mod instruments;
 mod module_pass;
 mod names;
 mod plan;
@@ -42,7 +43,6 @@ mod scope;
 mod sequential;
 mod sink;
 mod textual;
-mod timing;
 
 pub use config::{ConfigEntry, ConfigKey, ConfigValue, list_configs};
 pub use context::{DEFAULT_CONTEXT_OPT_LEVEL, PassContext, PassContextBuilder, Verifier};
@@ -51,6 +51,7 @@ pub use evaluator::{Evaluator, ReferenceEvaluator};
 pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};
 pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requirement};
 pub use instrument::{HookResult, InstrumentOutput, InstrumentRef, PassInstrument, Said};
+pub use instruments::PassTiming;
 pub use module_pass::{IntoModule, ModulePass};
 pub use names::same as same_name;
 pub use niello_macros::{function_pass, module_pass, prim_func_pass};
@@ -61,7 +62,6 @@ pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::{Plan, Sequential};
 pub use sink::{Remark, Statistics};
 pub use textual::{PipelineText, options_of};
-pub use timing::PassTiming;
 
 /// What the macros' expansions name; no one else should.
 #[doc(hidden)]
