@@ -3,6 +3,7 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
 use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
 
 use crate::kind::Kind;
@@ -49,6 +50,11 @@ impl Errors {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
+    /// The errors as items, for expansions that go on.
+    pub(crate) fn into_compile_error(self) -> TokenStream {
+        self.0.map(|errors| errors.to_compile_error()).unwrap_or_default()
+    }
+
     pub(crate) fn into_result(self) -> syn::Result<()> {
         self.0.map_or(Ok(()), Err)
     }
@@ -58,6 +64,77 @@ impl Errors {
 struct Arg {
     name: Ident,
     value: TokenStream,
+}
+
+impl Arg {
+    /// What an error about the value is shown under.
+    fn given(&self) -> TokenStream {
+        if self.value.is_empty() { self.name.to_token_stream() } else { self.value.clone() }
+    }
+}
+
+/// The arguments in order, each name once; duplicates are errors.
+fn list(tokens: TokenStream, errors: &mut Errors) -> Option<Vec<Arg>> {
+    let list = match Punctuated::<Arg, Token![,]>::parse_terminated.parse2(tokens) {
+        Ok(list) => list,
+        Err(error) => {
+            errors.push(error);
+            return None;
+        }
+    };
+    let mut args: Vec<Arg> = Vec::new();
+    for arg in list {
+        if args.iter().any(|seen| seen.name == arg.name) {
+            errors.at(&arg.name, format!("duplicate argument `{}`", arg.name));
+        } else {
+            args.push(arg);
+        }
+    }
+    Some(args)
+}
+
+/// An error about an argument that is none of `known`.
+fn unknown(name: &Ident, known: &[&'static str], errors: &mut Errors) {
+    let near = near(&name.to_string(), known)
+        .map_or(";".to_owned(), |near| format!(", did you mean `{near}`?"));
+    let all = known.join(", ");
+    errors.at(name, format!("unknown argument `{name}`{near} expected one of: {all}"));
+}
+
+fn crate_path(arg: &Arg, errors: &mut Errors) -> Option<Path> {
+    let path = syn::parse2(arg.value.clone()).ok();
+    if path.is_none() {
+        errors.at(arg.given(), "crate must be the path of niello");
+    }
+    path
+}
+
+/// The arguments of `#[pass_instrument]`.
+pub(crate) struct InstrumentArgs {
+    pub(crate) name: Option<syn::LitStr>,
+    pub(crate) niello: Path,
+}
+
+impl InstrumentArgs {
+    /// Reads the arguments.
+    pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> InstrumentArgs {
+        let mut args = InstrumentArgs { name: None, niello: parse_quote!(::niello) };
+        for arg in list(tokens, errors).unwrap_or_default() {
+            match arg.name.to_string().as_str() {
+                "name" => match syn::parse2(arg.value.clone()) {
+                    Ok(name) => args.name = Some(name),
+                    Err(_) => errors.at(arg.given(), "name must be a string literal"),
+                },
+                "crate" => {
+                    if let Some(path) = crate_path(&arg, errors) {
+                        args.niello = path;
+                    }
+                }
+                _ => unknown(&arg.name, &["name", "crate"], errors),
+            }
+        }
+        args
+    }
 }
 
 impl Parse for Arg {
@@ -90,24 +167,10 @@ impl Args {
             holds: None,
             niello: parse_quote!(::niello),
         };
-        let list = syn::punctuated::Punctuated::<Arg, Token![,]>::parse_terminated;
-        let list = match list.parse2(tokens) {
-            Ok(list) => list,
-            Err(error) => {
-                errors.push(error);
-                return args;
-            }
-        };
-        let mut seen: Vec<Ident> = Vec::new();
-        for Arg { name, value } in list {
-            let text = name.to_string();
-            if seen.contains(&name) {
-                errors.at(&name, format!("duplicate argument `{text}`"));
-                continue;
-            }
-            seen.push(name.clone());
-            let given = if value.is_empty() { name.to_token_stream() } else { value.clone() };
-            match text.as_str() {
+        let Some(list) = list(tokens, errors) else { return args };
+        for arg in &list {
+            let (given, value) = (arg.given(), arg.value.clone());
+            match arg.name.to_string().as_str() {
                 "opt_level" => {
                     match syn::parse2::<syn::LitInt>(value).and_then(|level| level.base10_parse()) {
                         Ok(level) => args.opt_level = level,
@@ -140,27 +203,16 @@ impl Args {
                     Err(_) => errors
                         .at(given, "holds must be the path of a function from &IRModule to bool"),
                 },
-                "crate" => match syn::parse2::<Path>(value) {
-                    Ok(path) => args.niello = path,
-                    Err(_) => {
-                        errors.at(given, "crate must be the path of niello");
+                "crate" => {
+                    if let Some(path) = crate_path(arg, errors) {
+                        args.niello = path;
                     }
-                },
-                _ => {
-                    let near = suggest(&text)
-                        .map_or(";".to_owned(), |near| format!(", did you mean `{near}`?"));
-                    let all = NAMES.join(", ");
-                    errors.at(
-                        name,
-                        format!("unknown argument `{text}`{near} expected one of: {all}"),
-                    );
                 }
+                _ => unknown(&arg.name, &NAMES, errors),
             }
         }
-        if !seen
-            .iter()
-            .any(|name| name == "opt_level" || suggest(&name.to_string()) == Some("opt_level"))
-        {
+        // A misspelt one is one mistake, not two.
+        if !list.iter().any(|arg| near(&arg.name.to_string(), &NAMES) == Some("opt_level")) {
             errors.push(syn::Error::new(
                 Span::call_site(),
                 format!("Please provide opt_level for the {}.", kind.noun()),
@@ -198,11 +250,6 @@ fn preserves(value: TokenStream) -> Option<Preserves> {
         return Some(Preserves::All);
     }
     pass_names(value).map(Preserves::Only)
-}
-
-/// The argument that was meant.
-fn suggest(name: &str) -> Option<&'static str> {
-    near(name, &NAMES)
 }
 
 /// The candidate with the same letters but for separators, or at most two letters away.

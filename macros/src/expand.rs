@@ -1,9 +1,9 @@
 //! What the attributes expand to.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Item, Path};
+use syn::{Attribute, ImplItem, Item, Path, ReturnType, Signature};
 
 use crate::args::{Args, Errors, PassName, Preserves};
 use crate::check::{self, Target};
@@ -40,9 +40,8 @@ fn try_pass(kind: Kind, args: TokenStream, item: TokenStream) -> syn::Result<Tok
             let doc_attrs = with_name(&function.attrs, "doc");
             let vis = &function.vis;
             let ident = &function.sig.ident;
-            // Errors about types point at the parameters.
-            let callee = quote_spanned!(function.sig.inputs.span() => #ident);
-            let imp = implementation(kind, &args, &quote!(#own), &name, &doc, &callee, &quote!());
+            let callee = Callee { path: quote!(#ident), method: false, sig: &function.sig };
+            let imp = implementation(kind, &args, &quote!(#own), &name, &doc, &callee);
             quote! {
                 #(#cfg)*
                 #(#doc_attrs)*
@@ -60,30 +59,35 @@ fn try_pass(kind: Kind, args: TokenStream, item: TokenStream) -> syn::Result<Tok
             let Item::Impl(block) = &item else { return Ok(TokenStream::new()) };
             let doc = docs(&block.attrs);
             let cfg = with_name(&block.attrs, "cfg");
-            let method = format_ident!("{}", kind.method());
-            let imp = implementation(
-                kind,
-                &args,
-                &ty.to_token_stream(),
-                &name,
-                &doc,
-                &quote!(#ty::#method),
-                &quote!(self,),
-            );
+            let method = block.items.iter().find_map(|item| match item {
+                ImplItem::Fn(method) if method.sig.ident == kind.method() => Some(method),
+                _ => None,
+            });
+            let Some(method) = method else { return Ok(TokenStream::new()) };
+            let ident = &method.sig.ident;
+            let callee = Callee { path: quote!(#ty::#ident), method: true, sig: &method.sig };
+            let imp = implementation(kind, &args, &ty.to_token_stream(), &name, &doc, &callee);
             quote!(#(#cfg)* #imp)
         }
     })
 }
 
-/// The implementation and registration of a pass of type `ty` that calls `callee`.
+/// The function that does a pass's work.
+struct Callee<'a> {
+    path: TokenStream,
+    /// Whether it takes `&self` first.
+    method: bool,
+    sig: &'a Signature,
+}
+
+/// The implementation and registration of a pass of type `ty`.
 fn implementation(
     kind: Kind,
     args: &Args,
     ty: &TokenStream,
     name: &str,
     doc: &str,
-    callee: &TokenStream,
-    receiver: &TokenStream,
+    callee: &Callee<'_>,
 ) -> TokenStream {
     let Args { opt_level, name: _, required, preserves, holds, niello } = args;
     let pass = quote!(#niello::pass);
@@ -100,26 +104,49 @@ fn implementation(
         Some(path) => quote!(::core::option::Option::Some(#path)),
         None => quote!(::core::option::Option::None),
     };
+    let unit = match kind {
+        Kind::Module => quote!(#niello::ir::IRModule),
+        Kind::Function => quote!(#niello::graph::Function),
+        Kind::PrimFunc => quote!(#niello::tir::PrimFunc),
+    };
+    let siblings = (kind != Kind::Module).then(|| quote!(&#niello::ir::IRModule,));
+    let (receiver_type, receiver) =
+        if callee.method { (quote!(&#ty,), quote!(self,)) } else { (quote!(), quote!()) };
+    let path = &callee.path;
+    // Through a pointer, so that parameters of other types are one error, at the function's name.
+    let work = quote_spanned! { callee.sig.ident.span() =>
+        let work: fn(#receiver_type #unit, #siblings &#pass::PassContext) -> _ = #path;
+    };
+    // A result of another type is an error there.
+    let output = match &callee.sig.output {
+        ReturnType::Type(_, ty) => ty.span(),
+        ReturnType::Default => Span::call_site(),
+    };
     let (kind_name, body) = match kind {
         Kind::Module => {
-            (quote!(Module), quote!(#pass::IntoModule::into_module(#callee(#receiver module, cx))))
+            let convert = quote_spanned!(output => <_ as #pass::IntoModule>::into_module);
+            (quote!(Module), quote!(#work #convert(work(#receiver module, cx))))
         }
-        Kind::Function => (
-            quote!(Function),
-            quote! {
+        Kind::Function => {
+            let convert = quote_spanned!(output => <_ as #pass::IntoFunction>::into_function);
+            let body = quote! {
+                #work
                 #pass::transform_functions(module, cx, &|function, module, cx| {
-                    #pass::IntoFunction::into_function(#callee(#receiver function, module, cx))
+                    #convert(work(#receiver function, module, cx))
                 })
-            },
-        ),
-        Kind::PrimFunc => (
-            quote!(PrimFunc),
-            quote! {
+            };
+            (quote!(Function), body)
+        }
+        Kind::PrimFunc => {
+            let convert = quote_spanned!(output => <_ as #pass::IntoPrimFunc>::into_prim_func);
+            let body = quote! {
+                #work
                 #pass::transform_prim_funcs(module, cx, &|function, module, cx| {
-                    #pass::IntoPrimFunc::into_prim_func(#callee(#receiver function, module, cx))
+                    #convert(work(#receiver function, module, cx))
                 })
-            },
-        ),
+            };
+            (quote!(PrimFunc), body)
+        }
     };
     quote! {
         const _: () = {

@@ -46,6 +46,14 @@ impl<T: ConfigValue> ConfigKey<T> {
     }
 }
 
+impl<T> Clone for ConfigKey<T> {
+    fn clone(&self) -> ConfigKey<T> {
+        *self
+    }
+}
+
+impl<T> Copy for ConfigKey<T> {}
+
 impl<T> fmt::Debug for ConfigKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConfigKey({})", self.name)

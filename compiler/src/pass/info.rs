@@ -32,7 +32,7 @@ impl fmt::Display for PassKind {
 }
 
 /// A pass of which a program has one type: what the attribute macros make.
-pub trait NamedPass: PassBody + Sized {
+pub trait NamedPass: Sized {
     /// The registered name.
     const NAME: &'static str;
 

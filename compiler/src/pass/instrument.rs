@@ -13,6 +13,39 @@ use crate::ir::IRModule;
 /// What a hook returns.
 pub type HookResult<T = ()> = std::result::Result<T, BoxError>;
 
+/// What a hook may return in an impl block with `#[pass_instrument]`: its answer, or a `Result` of
+/// it with any error.
+#[diagnostic::on_unimplemented(
+    message = "this hook must return `{T}`, or a `Result` of it, not `{Self}`",
+    label = "not what a hook returns"
+)]
+pub trait IntoHookResult<T> {
+    /// The answer, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the hook returned an error.
+    fn into_hook_result(self) -> HookResult<T>;
+}
+
+impl IntoHookResult<()> for () {
+    fn into_hook_result(self) -> HookResult {
+        Ok(())
+    }
+}
+
+impl IntoHookResult<bool> for bool {
+    fn into_hook_result(self) -> HookResult<bool> {
+        Ok(self)
+    }
+}
+
+impl<T, E: Into<BoxError>> IntoHookResult<T> for std::result::Result<T, E> {
+    fn into_hook_result(self) -> HookResult<T> {
+        self.map_err(Into::into)
+    }
+}
+
 /// Watches the passes of a context.
 ///
 /// Every hook may be left out, and is called in the order in which instruments were registered,
@@ -139,6 +172,49 @@ impl InstrumentOutput {
     /// A file.
     pub fn new(suffix: impl Into<String>, text: impl Into<String>) -> InstrumentOutput {
         InstrumentOutput { suffix: suffix.into(), text: text.into() }
+    }
+}
+
+/// A shared instrument, so that whoever hands it over can ask it afterwards.
+impl<T: PassInstrument + ?Sized> PassInstrument for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn enter_pass_ctx(&self) -> HookResult {
+        (**self).enter_pass_ctx()
+    }
+
+    fn exit_pass_ctx(&self) -> HookResult {
+        (**self).exit_pass_ctx()
+    }
+
+    fn should_run(&self, module: &IRModule, info: &PassInfo) -> HookResult<bool> {
+        (**self).should_run(module, info)
+    }
+
+    fn run_before_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_before_pass(module, info)
+    }
+
+    fn run_after_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_after_pass(module, info)
+    }
+
+    fn after_pass_failed(&self, info: &PassInfo, error: &PassError) -> HookResult {
+        (**self).after_pass_failed(info, error)
+    }
+
+    fn pass_said(&self, info: &PassInfo, said: &Said<'_>) -> HookResult {
+        (**self).pass_said(info, said)
+    }
+
+    fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).before_skipped_pass(module, info)
+    }
+
+    fn outputs(&self) -> Vec<InstrumentOutput> {
+        (**self).outputs()
     }
 }
 

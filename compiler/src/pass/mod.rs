@@ -50,11 +50,13 @@ pub use error::{BoxError, Hook, PassError, PassErrorKind, Result};
 pub use evaluator::{Evaluator, ReferenceEvaluator};
 pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};
 pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requirement};
-pub use instrument::{HookResult, InstrumentOutput, InstrumentRef, PassInstrument, Said};
+pub use instrument::{
+    HookResult, InstrumentOutput, InstrumentRef, IntoHookResult, PassInstrument, Said,
+};
 pub use instruments::PassTiming;
 pub use module_pass::{IntoModule, ModulePass};
 pub use names::same as same_name;
-pub use niello_macros::{function_pass, module_pass, prim_func_pass};
+pub use niello_macros::{function_pass, module_pass, pass_instrument, prim_func_pass};
 pub use prim_func_pass::{IntoPrimFunc, PrimFuncPass, transform_prim_funcs};
 pub use registry::{Origin, PassEntry, Registry};
 pub use run::{Pass, PassBody, PassRef, RunToken};
