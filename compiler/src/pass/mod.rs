@@ -26,6 +26,7 @@
 
 mod config;
 mod context;
+mod diagnose;
 mod error;
 mod evaluator;
 mod fan_out;
