@@ -121,6 +121,9 @@ pub struct CompileOptions {
     /// Whether to stop before code is generated: the result has the model's interface, no weights
     /// and no objects.
     pub stub: bool,
+    /// Whether to leave out the objects, and with them the work of the code generator: the result
+    /// has everything else.
+    pub without_objects: bool,
 }
 
 impl CompileOptions {
@@ -142,6 +145,7 @@ impl CompileOptions {
             jobs: 1,
             isolate: false,
             stub: false,
+            without_objects: false,
         }
     }
 

@@ -10,8 +10,8 @@ use crate::options::CompileOptions;
 /// The hash covers model, program, options, target and niello's own version: whatever can make two
 /// objects differ makes their symbols differ.
 pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
-    // Dimensions, shapes and values of inputs are in the model as imported; neither the number
-    // of jobs nor the process shows in the objects.
+    // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
+    // jobs nor the process shows in the objects, nor does their absence.
     let CompileOptions {
         name: _,
         package,
@@ -28,6 +28,7 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         jobs: _,
         isolate: _,
         stub,
+        without_objects: _,
     } = options;
     let mut hasher = blake3::Hasher::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());

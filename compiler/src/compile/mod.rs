@@ -95,7 +95,10 @@ pub fn compile(
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &strides);
     let code = Code::new(kernels, entry, &functions, levels);
-    let objects = stages.run("compile code", || code.compile(options, levels))?;
+    let objects = match options.without_objects {
+        true => Vec::new(),
+        false => stages.run("compile code", || code.compile(options, levels))?,
+    };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,
