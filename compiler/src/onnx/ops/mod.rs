@@ -5,7 +5,9 @@
 //! operator set that changed it.
 
 mod calls;
+mod einsum;
 mod elementwise;
+mod indexed;
 mod nn;
 mod recurrent;
 mod reduce;
@@ -15,7 +17,7 @@ mod window;
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
-use crate::ops::{elementwise as e, nn as n, reduce as r};
+use crate::ops::{elementwise as e, nn as n, reduce as r, tensor as t};
 
 /// How an ONNX operator is imported.
 pub(super) struct OpImport {
@@ -93,24 +95,31 @@ static TABLE: &[OpImport] = &[
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
+    shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
+    shaped("CumProd", &[26], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMPROD)),
+    shaped("CumSum", &[11, 14], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMSUM)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
     shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    op("Einsum", &[12], (1, usize::MAX), einsum::einsum),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
     op("Exp", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::EXP)),
     shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
+    op("EyeLike", &[9, 22], (1, 1), indexed::eye_like),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
     op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
     op("GRU", &[1, 3, 7, 14, 22], (3, 6), recurrent::gru),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
+    op("GatherElements", &[11, 13], (2, 2), indexed::gather_elements),
+    op("GatherND", &[11, 12, 13], (2, 2), indexed::gather_nd),
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
     op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
@@ -120,6 +129,7 @@ static TABLE: &[OpImport] = &[
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
+    op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
@@ -168,7 +178,11 @@ static TABLE: &[OpImport] = &[
     op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
+    op("ReverseSequence", &[10], (2, 2), indexed::reverse_sequence),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    op("Scatter", &[9, 11], (3, 3), indexed::scatter_elements),
+    op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
+    op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
@@ -191,7 +205,9 @@ static TABLE: &[OpImport] = &[
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
     op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
     shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
+    shaped("TopK", &[1, 10, 11, 24], (1, 2), &[1], indexed::topk),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
+    shaped("Trilu", &[14], (1, 2), &[1], indexed::trilu),
     shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
