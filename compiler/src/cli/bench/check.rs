@@ -233,15 +233,12 @@ impl Random {
         let shape = shape.map_err(|_| unknown())?;
         let elements = ty.num_elements().and_then(|n| usize::try_from(n).ok());
         let elements = elements.ok_or_else(unknown)?;
-        let tensor = match ty.dtype {
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                let float = |_| (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
-                Tensor::from_floats(ty.dtype, &shape, (0..elements).map(float).collect())
-            }
-            _ => {
-                let bit = |_| i128::from(self.next() >> 63);
-                Tensor::from_ints(ty.dtype, &shape, (0..elements).map(bit).collect())
-            }
+        let tensor = if ty.dtype.is_float() {
+            let float = |_| (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+            Tensor::from_floats(ty.dtype, &shape, (0..elements).map(float).collect())
+        } else {
+            let bit = |_| i128::from(self.next() >> 63);
+            Tensor::from_ints(ty.dtype, &shape, (0..elements).map(bit).collect())
         };
         tensor
             .and_then(|tensor| tensor.to_constant().map_err(|_| TensorError::DType(ty.dtype)))
