@@ -81,6 +81,12 @@ impl PassTiming {
         Ok(self.threads.all(|profiles| write(&profiles.collect::<Vec<_>>(), format)))
     }
 
+    /// The profiles of the contexts that have been left so far, in a format.
+    pub fn finished(&self, format: TimingFormat) -> String {
+        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        write(&finished.iter().collect::<Vec<_>>(), format)
+    }
+
     fn close(&self, info: &PassInfo, failed: bool) -> HookResult {
         let now = Instant::now();
         self.threads.with(|profile| {
@@ -138,8 +144,7 @@ impl PassInstrument for PassTiming {
     }
 
     fn outputs(&self) -> Vec<InstrumentOutput> {
-        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        if finished.is_empty() {
+        if self.finished.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Vec::new();
         }
         let suffix = match self.format {
@@ -147,9 +152,6 @@ impl PassInstrument for PassTiming {
             TimingFormat::Json => "timing.json",
             TimingFormat::Trace => "trace.json",
         };
-        vec![InstrumentOutput::new(
-            suffix,
-            write(&finished.iter().collect::<Vec<_>>(), self.format),
-        )]
+        vec![InstrumentOutput::new(suffix, self.finished(self.format))]
     }
 }
