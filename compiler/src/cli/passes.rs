@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::Failure;
 use super::output::Output;
 use crate::pass::{
-    ConfigEntry, PassEntry, PassInfo, PassKind, Preserves, Registry, list_configs, options_of,
+    ConfigEntry, PassEntry, PassInfo, PassKind, Preserves, Property, Registry, Requirement,
+    list_configs, options_of,
 };
 
 /// List the passes, or show one.
@@ -86,17 +87,24 @@ fn description(entry: &PassEntry) -> String {
 fn facts(info: &PassInfo) -> String {
     let mut text = format!("{} pass, level {}\n", info.kind(), info.opt_level());
     let _ = writeln!(text, "also known as {}", aliases(info).join(", "));
-    let names = |list: &[crate::pass::Requirement]| {
-        list.iter().map(|pass| pass.name()).collect::<Vec<_>>().join(", ")
+    let passes = |list: &[Requirement]| list.iter().map(Requirement::name).collect::<Vec<_>>();
+    let properties = |list: &[Property]| list.iter().map(Property::name).collect::<Vec<_>>();
+    let preserved = match info.preserves() {
+        Preserves::All => vec!["everything"],
+        Preserves::Only(kept) => kept.to_vec(),
     };
-    if !info.required().is_empty() {
-        let _ = writeln!(text, "requires {}", names(info.required()));
-    }
-    match info.preserves() {
-        Preserves::All => text += "preserves everything\n",
-        Preserves::Only(kept) if kept.is_empty() => {}
-        Preserves::Only(kept) => {
-            let _ = writeln!(text, "preserves {}", names(kept));
+    for (what, names) in [
+        ("requires", passes(info.required())),
+        ("needs the property", properties(info.requires())),
+        ("sets the property", properties(info.sets())),
+        ("clears the property", properties(info.clears())),
+        ("goes before", passes(info.before())),
+        ("goes after", passes(info.after())),
+        ("conflicts with", passes(info.conflicts())),
+        ("preserves", preserved),
+    ] {
+        if !names.is_empty() {
+            let _ = writeln!(text, "{what} {}", names.join(", "));
         }
     }
     text

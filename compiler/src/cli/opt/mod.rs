@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 
-use super::Failure;
 use super::code::CodeArgs;
-use super::output::Output;
-use crate::compile::{self, Model, Passes};
+use super::output::{Output, write_file};
+use super::{Failure, read_model};
+use crate::compile::{self, Passes};
 use crate::diagnostics::{Diagnostic, Problem};
 use crate::graph::{self, PrintOptions, print_with_sidecar, verify_module};
 use crate::ir::IRModule;
@@ -144,7 +144,8 @@ impl Args {
 
     /// The context, without instruments.
     fn context(&self, options: &CompileOptions) -> PassContextBuilder {
-        let mut builder = Passes::context(options).remarks(self.watch.wants_remarks());
+        let mut builder =
+            Passes::context(options).remarks(self.watch.stats).verify_each(self.watch.verify_each);
         for pass in &self.require_pass {
             builder = builder.require_pass(pass);
         }
@@ -163,7 +164,7 @@ fn text_of(list: &Sequential) -> String {
 /// The module of a model. What is wrong with a text is told with its lines.
 fn read(path: &Path, options: &CompileOptions, teller: &mut Teller) -> Result<IRModule, Failure> {
     let Some((text, sidecar)) = compile::read_text(path)? else {
-        return Ok(Model::read(path)?.import(options)?.module);
+        return Ok(read_model(path)?.import(options)?.module);
     };
     teller.set_text(text.clone());
     let module = graph::parse_module_with(&text, &sidecar)
@@ -180,14 +181,12 @@ fn read(path: &Path, options: &CompileOptions, teller: &mut Teller) -> Result<IR
 /// Writes a module to a file, and large constants to a sidecar beside it.
 fn write_module(module: &IRModule, print: &PrintOptions, path: &Path) -> Result<(), Failure> {
     let (text, sidecar) = print_with_sidecar(module, print);
-    let failed = |error: std::io::Error| {
-        Problem::new(format!("{}: cannot write the file: {error}", path.display()))
-    };
-    std::fs::write(path, text).map_err(failed)?;
     if !sidecar.is_empty() {
         let mut bytes = Vec::new();
-        sidecar.write_to(&mut bytes).map_err(failed)?;
-        std::fs::write(compile::sidecar_path(path), bytes).map_err(failed)?;
+        sidecar
+            .write_to(&mut bytes)
+            .map_err(|error| Problem::new(format!("cannot write the sidecar: {error}")))?;
+        write_file(&compile::sidecar_path(path), &bytes)?;
     }
-    Ok(())
+    Ok(write_file(path, text.as_bytes())?)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::Failure;
-use crate::cli::output::Output;
+use crate::cli::output::{Output, write_file};
 use crate::diagnostics::{Problem, Report};
 use crate::pass::instruments::{
     CrashReproducer, DumpIr, IrStatistics, OptBisect, PassMemory, PassSelection, PassStatistics,
@@ -74,13 +74,14 @@ pub(super) struct WatchArgs {
     /// Count calls and constants before and after each pass; tell what passes count, and why they
     /// left what they might have rewritten
     #[arg(long)]
-    stats: bool,
+    pub(super) stats: bool,
     /// Measure what each pass allocates
     #[arg(long)]
     memory: bool,
-    /// Verify the module before the first pass and after each
+    /// Verify the module before the first pass and after each, and that passes keep what they say
+    /// they keep
     #[arg(long)]
-    verify_each: bool,
+    pub(super) verify_each: bool,
     /// Run only the first N passes of those that a level can leave out; -1 runs all. Tells each
     /// with its number
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
@@ -108,11 +109,6 @@ pub(super) struct Watch {
 }
 
 impl WatchArgs {
-    /// Whether to keep why rewrites were not made.
-    pub(super) fn wants_remarks(&self) -> bool {
-        self.stats
-    }
-
     /// The instruments. `pipeline` is the text of what will run.
     ///
     /// # Errors
@@ -227,9 +223,7 @@ impl Watch {
             match file {
                 None if *format == TimingFormat::Text => section("times", text),
                 None => Output::error(text.trim_end()),
-                Some(path) => std::fs::write(path, text).map_err(|error| {
-                    Problem::new(format!("{}: cannot write the file: {error}", path.display()))
-                })?,
+                Some(path) => write_file(path, text.as_bytes())?,
             }
         }
         Ok(())
