@@ -47,6 +47,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         scratch_stride: 0,
         weights: Vec::new(),
         macs: 0,
+        levels: options.targets().iter().map(niello::target::Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),
         external_data: Vec::new(),

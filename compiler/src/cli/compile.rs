@@ -152,8 +152,15 @@ fn write(
             files.push((format!("{stem}.relay"), text.into_bytes()));
         }
         Emit::Tir => {
-            let kernels = compilation.program.kernels.values();
-            let texts: Vec<String> = kernels.map(|kernel| kernel.func.to_string()).collect();
+            let functions = &compilation.functions;
+            let texts: Vec<String> = functions
+                .versions(&compilation.program)
+                .map(|(function, version)| {
+                    let level = model.levels.get(function.level).filter(|_| model.levels.len() > 1);
+                    let heading = level.map_or(String::new(), |level| format!("// for {level}\n"));
+                    format!("{heading}{version}")
+                })
+                .collect();
             files.push((format!("{stem}.tir"), texts.join("\n").into_bytes()));
         }
         Emit::Header => {

@@ -23,6 +23,7 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         disabled_passes,
         backend,
         target,
+        levels: _,
         threads,
         jobs: _,
         stub,
@@ -31,7 +32,9 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.update(&interface.digest);
     hasher.update(&program.digest());
-    let decided = (opt_level, disabled_passes, backend, target, threads, stub);
+    // Of the levels that were asked for those that the target does not have already.
+    let levels: Vec<&str> = options.targets().iter().map(|t| t.cpu_level().name()).collect();
+    let decided = (opt_level, disabled_passes, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
     let name = interface.name(options);
     symbol_name(package, version, name, hasher.finalize().as_bytes())

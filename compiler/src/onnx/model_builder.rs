@@ -43,6 +43,8 @@ pub enum ModelAttr {
     Ints(Vec<i64>),
     /// Floats.
     Floats(Vec<f32>),
+    /// Strings.
+    Strs(Vec<String>),
     /// A tensor; must not be opaque.
     Tensor(Constant),
     /// A graph.
@@ -69,6 +71,12 @@ attr_from!(
     Constant => Tensor,
     GraphProto => Graph,
 );
+
+impl From<Vec<&str>> for ModelAttr {
+    fn from(values: Vec<&str>) -> ModelAttr {
+        ModelAttr::Strs(values.into_iter().map(str::to_owned).collect())
+    }
+}
 
 impl<const N: usize> From<[i64; N]> for ModelAttr {
     fn from(values: [i64; N]) -> ModelAttr {
@@ -99,6 +107,11 @@ impl ModelAttr {
             ModelAttr::Floats(values) => {
                 proto.floats.clone_from(values);
                 AttributeType::Floats
+            }
+            ModelAttr::Strs(values) => {
+                proto.strings =
+                    values.iter().map(|value| value.clone().into_bytes().into()).collect();
+                AttributeType::Strings
             }
             ModelAttr::Tensor(constant) => {
                 proto.t = constant_to_onnx(constant, "").map(Box::new);

@@ -1,6 +1,6 @@
 //! Pass contexts: under which level, lists, instruments and options passes run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,8 +10,8 @@ use super::config::{self, AnyValue, ConfigKey, ConfigValue};
 use super::instrument::{Instruments, enter_all, exit_all};
 use super::sink::{Records, Sink};
 use super::{
-    BoxError, Evaluator, InstrumentRef, PassBody, PassErrorKind, PassInfo, PassInstrument,
-    ReferenceEvaluator, Registry, Remark, Result, Statistics, names,
+    BoxError, ConfigEntry, Evaluator, InstrumentRef, PassBody, PassErrorKind, PassInfo,
+    PassInstrument, ReferenceEvaluator, Registry, Remark, Result, Statistics, names,
 };
 use crate::diagnostics::{Diagnostic, Level, Problem, Report};
 use crate::graph::{Callee, Expr, ExprId, Function, verify_module};
@@ -146,6 +146,24 @@ impl PassContext {
     pub fn pass_enabled(&self, info: &PassInfo) -> bool {
         !self.is_disabled(info.name())
             && (self.is_required(info.name()) || self.opt_level() >= info.opt_level())
+    }
+
+    /// Canonical names of the passes that the context wants whatever their level, in order.
+    pub fn required_passes(&self) -> impl Iterator<Item = &str> {
+        self.shared.required.iter().map(String::as_str)
+    }
+
+    /// Canonical names of the passes that the context does not want, in order.
+    pub fn disabled_passes(&self) -> impl Iterator<Item = &str> {
+        self.shared.disabled.iter().map(String::as_str)
+    }
+
+    /// The options that the context sets, as JSON, in the order of their names.
+    pub fn config_json(&self) -> BTreeMap<&'static str, serde_json::Value> {
+        let set = |entry: &&ConfigEntry| self.shared.config.contains_key(entry.name);
+        let json = |entry: &ConfigEntry| entry.to_json(self.shared.config.get(entry.name)?);
+        let entries = super::list_configs().into_iter().filter(set);
+        entries.filter_map(|entry| Some((entry.name, json(entry)?))).collect()
     }
 
     /// The value of an option: the context's, else the option's default.
@@ -330,6 +348,11 @@ impl PassContext {
         };
         outer.sink.absorb(&self.sink);
         if failed.is_empty() { result } else { Err(PassErrorKind::Diagnostics(failed).into()) }
+    }
+
+    /// A copy of what was said under this context.
+    pub(super) fn records(&self) -> Records {
+        self.sink.lock().clone()
     }
 
     /// Moves what was said under this context to `outer`.

@@ -32,6 +32,8 @@ pub enum Hook {
     AfterPassFailed,
     /// A pass was skipped.
     BeforeSkippedPass,
+    /// A pass has said something.
+    PassSaid,
 }
 
 impl fmt::Display for Hook {
@@ -44,6 +46,7 @@ impl fmt::Display for Hook {
             Hook::RunAfterPass => "run_after_pass",
             Hook::AfterPassFailed => "after_pass_failed",
             Hook::BeforeSkippedPass => "before_skipped_pass",
+            Hook::PassSaid => "pass_said",
         })
     }
 }

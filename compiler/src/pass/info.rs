@@ -137,6 +137,7 @@ pub struct PassInfo {
     preserves: Preserves,
     summary: Cow<'static, str>,
     holds: Option<fn(&IRModule) -> bool>,
+    options: Cow<'static, str>,
 }
 
 /// The fields of a [`PassInfo`] that is made when the program is compiled; the attribute macros
@@ -180,6 +181,7 @@ impl PassInfo {
             preserves: Preserves::NONE,
             summary: Cow::Borrowed(""),
             holds: None,
+            options: Cow::Borrowed(""),
         })
     }
 
@@ -197,6 +199,7 @@ impl PassInfo {
             },
             summary: Cow::Borrowed(info.summary),
             holds: info.holds,
+            options: Cow::Borrowed(""),
         }
     }
 
@@ -224,6 +227,25 @@ impl PassInfo {
     pub(super) fn with_kind(mut self, kind: PassKind) -> PassInfo {
         self.kind = kind;
         self
+    }
+
+    pub(super) fn with_options(mut self, options: String) -> PassInfo {
+        self.options = Cow::Owned(options);
+        self
+    }
+
+    /// The options of its own that a textual pipeline gives the pass, as they are written there
+    /// between braces; empty if there are none.
+    pub fn options(&self) -> &str {
+        &self.options
+    }
+
+    /// The pass as it is written in a textual pipeline: `FuseOps{max_depth=10}`.
+    pub fn text(&self) -> String {
+        match self.options() {
+            "" => self.name().to_owned(),
+            options => format!("{}{{{options}}}", self.name()),
+        }
     }
 
     /// The name: what contexts, instruments and textual pipelines call the pass.

@@ -50,7 +50,9 @@ pub use error::{BoxError, Hook, PassError, PassErrorKind, Result};
 pub use evaluator::{Evaluator, ReferenceEvaluator};
 pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};
 pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requirement};
-pub use instrument::{HookResult, InstrumentRef, IntoHookResult, PassInstrument};
+pub use instrument::{
+    HookResult, InstrumentOutput, InstrumentRef, IntoHookResult, PassInstrument, Said,
+};
 pub use module_pass::{IntoModule, ModulePass};
 pub use names::same as same_name;
 pub use niello_macros::{function_pass, module_pass, pass_instrument, prim_func_pass};
@@ -60,7 +62,7 @@ pub use run::{Pass, PassBody, PassRef, RunToken};
 pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::{Plan, Sequential};
 pub use sink::{Remark, Statistics};
-pub use textual::PipelineText;
+pub use textual::{PipelineText, options_of};
 pub use timing::PassTiming;
 
 /// What the macros' expansions name; no one else should.

@@ -135,6 +135,8 @@ fn funnel<P: PassBody + ?Sized>(
         catch_unwind(AssertUnwindSafe(|| pass.transform(module, &inner, RunToken(()))))
     };
     let result = result.unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
+    // The records are copied only if someone wants to hear them: hooks may not run under the lock.
+    let heard = if instruments.is_empty() { None } else { Some(inner.records()) };
     let result = inner.settle(cx, result).and_then(|output| {
         if output.same(&input) {
             return Ok(output);
@@ -144,6 +146,11 @@ fn funnel<P: PassBody + ?Sized>(
             Some(Err(errors)) => Err(PassErrorKind::Verify(errors).into()),
         }
     });
+    let told = heard.map_or(Ok(()), |heard| instrument::said(&instruments, info, &heard));
+    let result = match (result, told) {
+        (Ok(output), told) => told.map(|()| output),
+        (Err(error), told) => Err(error.followed_by(told.err())),
+    };
     match result {
         Ok(output) => {
             instrument::after_pass(&instruments, &output, info).map_err(within)?;

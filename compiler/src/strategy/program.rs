@@ -4,6 +4,7 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
+use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, primitive, problem_at, tensors_of};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
@@ -14,12 +15,13 @@ use crate::target::Target;
 use crate::te::{Anchor, ComputeDag};
 use crate::tir::ParamKind;
 
-/// Lowers `main` of a module whose computations are all calls of primitive functions.
+/// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
+/// gets a version for each of `levels`, narrowest first.
 ///
 /// # Errors
 ///
 /// Everything in the module for which no code can be generated, with the nodes it came from.
-pub fn program(module: &IRModule, target: &Target) -> Result<Program, Report> {
+pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> {
     let Some(main) = module.function("main") else {
         return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
     };
@@ -39,7 +41,7 @@ pub fn program(module: &IRModule, target: &Target) -> Result<Program, Report> {
     let mut lowering = Lowering {
         main,
         primitives: &primitives,
-        target,
+        levels,
         program: Program::default(),
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
@@ -125,11 +127,14 @@ fn merge(demands: &mut [Demand], field: usize, other: Demand) {
 }
 
 fn demand_of(primitive: &Primitive, param: usize) -> Demand {
-    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, .. }, output)) =
+    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) =
         primitive.conv_of(param)
     {
         let input = primitive.dag.shape(primitive.params[param]);
         let kernel = primitive.dag.shape(*weight);
+        if *groups > 1 && !reads_blocks(kernel[1], *groups) {
+            return Demand { conv: None, dense: true };
+        }
         let halo = |axis: usize| {
             halo_needed(
                 input[axis + 2],
@@ -157,7 +162,7 @@ type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 struct Lowering<'a> {
     main: &'a Function,
     primitives: &'a IndexMap<GlobalVar, Primitive>,
-    target: &'a Target,
+    levels: &'a [Target],
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
     values: SecondaryMap<ExprId, Vec<ValueId>>,
@@ -190,7 +195,7 @@ impl Lowering<'_> {
         let x = dag.placeholder("x", spec.shape(), dtype);
         let y = dag.compute("layout_transform", spec.shape(), dtype, |dag, index| dag.at(x, index));
         let params = [(x, ParamKind::Input, spec)];
-        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.target);
+        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
         let to = self.program.values.push(Value { name, dtype, spec: dense, kind });
@@ -326,7 +331,7 @@ impl Lowering<'_> {
             .collect();
         let kernel = self.kernel(global, primitive, arg_specs, &specs);
 
-        let func = self.program.kernels[kernel].func.clone();
+        let func = self.program.kernels[kernel].signature().clone();
         let inner = primitive.constants.iter().map(|(_, constant)| Err(constant.clone()));
         let mut step_args = Vec::with_capacity(func.params.len());
         for (arg, param) in given.into_iter().chain(inner).zip(&func.params) {
@@ -384,7 +389,7 @@ impl Lowering<'_> {
         if variants > 0 {
             dag.func.name = format!("{}_v{}", dag.func.name, variants + 1);
         }
-        let kernel = self.program.kernels.push(schedule(dag, &params, &outputs, self.target));
+        let kernel = self.program.kernels.push(schedule(dag, &params, &outputs, self.levels));
         debug_assert_eq!(kernel.index() + 1, self.program.kernels.len());
         self.kernels.insert(key, kernel);
         kernel

@@ -93,6 +93,19 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// A list of strings.
+    pub(in crate::onnx) fn strings(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Vec<&'a str>>, NodeError> {
+        let Some(attr) = self.get(name, AttributeType::Strings)? else { return Ok(None) };
+        let texts: Result<_, _> =
+            attr.strings.iter().map(|text| std::str::from_utf8(text)).collect();
+        texts
+            .map(Some)
+            .map_err(|_| NodeError::new(format!("attribute `{name}` has what is no UTF-8 text")))
+    }
+
     /// A list of integers.
     pub(in crate::onnx) fn ints(&mut self, name: &str) -> Result<Option<&'a [i64]>, NodeError> {
         Ok(self.get(name, AttributeType::Ints)?.map(|attr| attr.ints.as_slice()))

@@ -33,6 +33,12 @@ pub const MIN_OPSET: i64 = 7;
 /// Newest version of ONNX's operators that is known. Later ones may change what an operator means.
 pub const MAX_OPSET: i64 = 28;
 
+/// Most steps of a recurrent layer or a loop that are unrolled.
+///
+/// Each step takes some ten calls at run time and a few kilobytes while compiling. Speech and text
+/// models have some hundred steps.
+pub(super) const MAX_UNROLLED_STEPS: usize = 4096;
+
 /// What to do about a model of another version.
 const CONVERT: &str = "convert the model: onnx.version_converter.convert_version(model, 17)";
 
@@ -146,7 +152,7 @@ impl Opsets<'_> {
 }
 
 /// ONNX's own operators have an empty domain, which may also be written out.
-fn normal_domain(domain: &str) -> &str {
+pub(super) fn normal_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
@@ -155,7 +161,8 @@ fn opset_versions(imports: &[OperatorSetIdProto]) -> BTreeMap<String, i64> {
     imports.iter().map(|set| (normal_domain(set.domain()).to_owned(), set.version())).collect()
 }
 
-fn model_info(model: &ModelProto) -> ModelInfo {
+/// What a model says about itself.
+pub(super) fn model_info(model: &ModelProto) -> ModelInfo {
     let producer = format!("{} {}", model.producer_name(), model.producer_version());
     let mut opsets = opset_versions(&model.opset_import);
     if opsets.is_empty() && model.ir_version() < 3 {

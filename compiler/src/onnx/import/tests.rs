@@ -254,7 +254,7 @@ fn every_problem_of_a_model_is_in_one_report() {
         .node("Relu", &["x"], &["c"], &[("alpha", 0.5f32.into())])
         .node("Transpose", &["x"], &["d"], &[("perm", 1.0f32.into())])
         // An operator that is not supported, on a value that is not known.
-        .node("LSTM", &["a2"], &["e"], &[])
+        .node("ImageDecoder", &["a2"], &["e"], &[])
         .node("Concat", &["a2", "b", "c", "d", "e"], &["y"], &[("axis", 0.into())])
         .output("y", DType::F32, &[1])
         .build();
@@ -271,7 +271,7 @@ fn every_problem_of_a_model_is_in_one_report() {
              Tensor[(1, 3, 8, 8), float32])",
             "node `d` (Transpose, opset 13): attribute `perm` must be of type ints, but it is of type \
              float (input `x`: Tensor[(1, 3, 8, 8), float32])",
-            "node `e` (LSTM, opset 13): the operator LSTM is not supported (input `a2` of unknown type); \
+            "node `e` (ImageDecoder, opset 13): the operator ImageDecoder is not supported (input `a2` of unknown type); \
              help: export the model without it, or cut the graph before it with \
              onnx.utils.extract_model",
         ]

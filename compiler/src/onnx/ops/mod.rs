@@ -4,8 +4,10 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
+mod calls;
 mod elementwise;
 mod nn;
+mod recurrent;
 mod reduce;
 mod resize;
 mod tensor;
@@ -107,6 +109,7 @@ static TABLE: &[OpImport] = &[
     shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
     op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
+    op("GRU", &[1, 3, 7, 14, 22], (3, 6), recurrent::gru),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
@@ -122,6 +125,7 @@ static TABLE: &[OpImport] = &[
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
     op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
     op("LRN", &[1, 13], (1, 1), nn::lrn),
+    op("LSTM", &[1, 7, 14, 22], (3, 8), recurrent::lstm),
     op("LayerNormalization", &[17], (2, 3), nn::layer_normalization),
     op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
     op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
@@ -144,6 +148,7 @@ static TABLE: &[OpImport] = &[
     shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
     op("Pow", &[1, 7, 12, 13, 15], (2, 2), elementwise::pow),
     op("RMSNormalization", &[23], (2, 2), nn::rms_normalization),
+    op("RNN", &[1, 7, 14, 22], (3, 6), recurrent::rnn),
     shaped("Range", &[11, 27], (3, 3), &[0, 1, 2], tensor::range),
     op("Reciprocal", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::RECIPROCAL)),
     shaped("ReduceL1", &[1, 11, 13, 18], (1, 2), &[1], reduce::l1),
@@ -228,3 +233,5 @@ fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
 mod tests;
 #[cfg(test)]
 mod tests_shapes;
+#[cfg(test)]
+mod tests_values;

@@ -66,8 +66,8 @@ fn the_types_without_code_are_refused() {
     for &dtype in WITHOUT_TYPE {
         let op = Op::get("add").unwrap().definition();
         let case = case(op, &sample("add").unwrap(), dtype).unwrap();
-        let (kernel, _) = case.schedule(&target);
-        let func = tir::lower(kernel.func, &target).unwrap();
+        let (kernel, _) = case.schedule(std::slice::from_ref(&target));
+        let func = tir::lower(kernel.versions[0].clone(), &target).unwrap();
         let error = generate(&func, "kernel", &target).unwrap_err();
         assert!(error.to_string().contains(&format!("no {dtype}")), "{error}");
     }

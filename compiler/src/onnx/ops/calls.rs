@@ -1,0 +1,196 @@
+//! Short forms of calls that decompositions are made of.
+
+use crate::graph::ExprId;
+use crate::ir::{Constant, DType, Dim};
+use crate::onnx::import::{Node, NodeError};
+use crate::ops::OpDef;
+use crate::ops::elementwise::{ADD, CLIP, ClipAttrs, DIVIDE, MULTIPLY, SUBTRACT, WHERE};
+use crate::ops::reduce::ReduceAttrs;
+use crate::ops::tensor::{
+    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, FULL, FullAttrs, STRIDED_SLICE,
+    StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
+};
+
+impl Node<'_, '_> {
+    pub(super) fn add(&mut self, a: ExprId, b: ExprId) -> Result<ExprId, NodeError> {
+        self.call(&ADD, &[a, b])
+    }
+
+    pub(super) fn subtract(&mut self, a: ExprId, b: ExprId) -> Result<ExprId, NodeError> {
+        self.call(&SUBTRACT, &[a, b])
+    }
+
+    pub(super) fn multiply(&mut self, a: ExprId, b: ExprId) -> Result<ExprId, NodeError> {
+        self.call(&MULTIPLY, &[a, b])
+    }
+
+    pub(super) fn divide(&mut self, a: ExprId, b: ExprId) -> Result<ExprId, NodeError> {
+        self.call(&DIVIDE, &[a, b])
+    }
+
+    /// `yes` where the condition holds, else `no`.
+    pub(super) fn choose(
+        &mut self,
+        condition: ExprId,
+        yes: ExprId,
+        no: ExprId,
+    ) -> Result<ExprId, NodeError> {
+        self.call(&WHERE, &[condition, yes, no])
+    }
+
+    /// The value and a scalar of its type.
+    pub(super) fn with_scalar(
+        &mut self,
+        op: &'static OpDef,
+        value: ExprId,
+        scalar: f64,
+    ) -> Result<ExprId, NodeError> {
+        let dtype = self.tensor(value)?.dtype;
+        let scalar = self.scalar(scalar, dtype)?;
+        self.call(op, &[value, scalar])
+    }
+
+    /// A scalar less the value.
+    pub(super) fn scalar_less(&mut self, scalar: f64, value: ExprId) -> Result<ExprId, NodeError> {
+        let dtype = self.tensor(value)?.dtype;
+        let scalar = self.scalar(scalar, dtype)?;
+        self.subtract(scalar, value)
+    }
+
+    /// The value within `-bound..=bound`.
+    pub(super) fn clip_to(&mut self, value: ExprId, bound: f64) -> Result<ExprId, NodeError> {
+        self.call_with(&CLIP, &[value], &ClipAttrs { min: Some(-bound), max: Some(bound) })
+    }
+
+    /// A reduction over axes.
+    pub(super) fn reduce(
+        &mut self,
+        op: &'static OpDef,
+        value: ExprId,
+        axes: impl IntoIterator<Item = usize>,
+        keepdims: bool,
+    ) -> Result<ExprId, NodeError> {
+        let axis: Vec<i64> = axes.into_iter().map(|axis| axis as i64).collect();
+        if axis.is_empty() {
+            // To the operator, no axes are all of them.
+            return Ok(value);
+        }
+        self.call_with(op, &[value], &ReduceAttrs { axis, keepdims })
+    }
+
+    /// The elements `begin..end` along an axis; the value itself if that is all of them.
+    pub(super) fn slice(
+        &mut self,
+        value: ExprId,
+        axis: usize,
+        begin: i64,
+        end: i64,
+    ) -> Result<ExprId, NodeError> {
+        let extent = self.shape(value)?.get(axis).and_then(Dim::as_const);
+        if begin == 0 && extent == Some(end) {
+            return Ok(value);
+        }
+        let attrs = StridedSliceAttrs {
+            begin: vec![begin],
+            end: vec![end],
+            strides: vec![1],
+            axes: vec![axis as i64],
+        };
+        self.call_with(&STRIDED_SLICE, &[value], &attrs)
+    }
+
+    /// The slice at one index of the first axis, without that axis.
+    pub(super) fn first_axis_at(&mut self, value: ExprId, index: i64) -> Result<ExprId, NodeError> {
+        let dims = self.shape(value)?.iter().skip(1).cloned().collect();
+        let slice = self.slice(value, 0, index, index + 1)?;
+        self.reshape(slice, dims)
+    }
+
+    /// As [`Node::first_axis_at`], but the index is an argument of the kernel, so that the slices of
+    /// all steps of a loop are one kernel.
+    pub(super) fn first_axis_step(
+        &mut self,
+        value: ExprId,
+        index: i64,
+    ) -> Result<ExprId, NodeError> {
+        if self.shape(value)?.first().and_then(Dim::as_const) == Some(1) {
+            return self.first_axis_at(value, index);
+        }
+        let dims = self.shape(value)?.iter().skip(1).cloned().collect();
+        let at = Constant::from_i64(&[1], &[index]);
+        let at = self.constant(at.map_err(|error| NodeError::new(error.to_string()))?);
+        let attrs = TakeAttrs { axis: 0, mode: TakeMode::Fast };
+        let slice = self.call_with(&TAKE, &[value, at], &attrs)?;
+        self.reshape(slice, dims)
+    }
+
+    /// The values one after the other along an axis.
+    pub(super) fn concatenate(
+        &mut self,
+        values: &[ExprId],
+        axis: usize,
+    ) -> Result<ExprId, NodeError> {
+        match values {
+            &[value] => Ok(value),
+            values => self.call_with(&CONCATENATE, values, &ConcatenateAttrs { axis: axis as i64 }),
+        }
+    }
+
+    /// The axes in another order; the value itself if it is theirs.
+    pub(super) fn transposed(
+        &mut self,
+        value: ExprId,
+        axes: &[usize],
+    ) -> Result<ExprId, NodeError> {
+        if axes.iter().enumerate().all(|(index, &axis)| index == axis) {
+            return Ok(value);
+        }
+        let axes = axes.iter().map(|&axis| axis as i64).collect();
+        self.call_with(&TRANSPOSE, &[value], &TransposeAttrs { axes })
+    }
+
+    /// The value repeated to a shape, unless it has that shape already.
+    pub(super) fn broadcast_to(
+        &mut self,
+        value: ExprId,
+        shape: Vec<Dim>,
+    ) -> Result<ExprId, NodeError> {
+        if self.shape(value)?[..] == shape[..] {
+            return Ok(value);
+        }
+        self.call_with(&BROADCAST_TO, &[value], &BroadcastToAttrs { shape })
+    }
+
+    /// One number in every place.
+    pub(super) fn full(
+        &mut self,
+        number: f64,
+        dtype: DType,
+        shape: Vec<Dim>,
+    ) -> Result<ExprId, NodeError> {
+        let scalar = self.scalar(number, dtype)?;
+        self.call_with(&FULL, &[scalar], &FullAttrs { shape })
+    }
+
+    /// The numbers `0..count` as 64-bit integers.
+    pub(super) fn counting(&mut self, count: i64) -> Result<ExprId, NodeError> {
+        let numbers: Vec<i64> = (0..count).collect();
+        let constant = Constant::from_i64(&[count], &numbers)
+            .map_err(|error| NodeError::new(error.to_string()))?;
+        Ok(self.constant(constant))
+    }
+
+    /// The extent of an axis, which must be known.
+    pub(super) fn known_extent(&self, value: ExprId, axis: usize) -> Result<i64, NodeError> {
+        let shape = self.shape(value)?;
+        let Some(dim) = shape.get(axis) else {
+            return Err(NodeError::new(format!(
+                "more than {axis} dimensions are expected, but the shape is {shape}"
+            )));
+        };
+        dim.as_const().ok_or_else(|| {
+            NodeError::new(format!("dimension {axis} of {shape} must be known while compiling"))
+                .help("pin the symbolic dimensions, for example .dim(\"length\", 128)")
+        })
+    }
+}

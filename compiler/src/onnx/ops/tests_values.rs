@@ -1,0 +1,268 @@
+//! Tests of what operators that are decomposed compute. The numbers are ONNX Runtime 1.31.1's, for
+//! inputs that are sine waves.
+
+use crate::graph::interp::{Value, evaluate};
+use crate::ir::{Constant, DType, SharedBytes, TensorType};
+use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, import};
+
+/// An input of the node under test.
+enum Input<'a> {
+    /// `sin(0.7 i + phase)` for element `i`, of these extents.
+    Wave(&'a [i64], f64),
+    /// A vector of 32-bit integers.
+    Ints(&'a [i32]),
+    /// Left out.
+    Missing,
+}
+use Input::{Ints, Missing, Wave};
+
+impl Input<'_> {
+    fn constant(&self) -> Option<Constant> {
+        match self {
+            Wave(dims, phase) => {
+                let count: i64 = dims.iter().product();
+                let wave = (0..count).map(|i| (i as f64 * 0.7 + phase).sin() as f32);
+                Some(Constant::from_f32(dims, &wave.collect::<Vec<_>>()).unwrap())
+            }
+            Ints(values) => {
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let ty = TensorType::from_consts(&[values.len() as i64], DType::I32);
+                Some(Constant::new(ty, SharedBytes::new(bytes)).unwrap())
+            }
+            Missing => None,
+        }
+    }
+}
+
+/// The outputs of one node, one after the other.
+fn run(
+    opset: i64,
+    op: &str,
+    inputs: &[Input<'_>],
+    attrs: &[(&str, ModelAttr)],
+    outputs: &[&str],
+) -> Vec<f64> {
+    let mut model = ModelBuilder::new(opset);
+    let mut names = Vec::new();
+    for (index, input) in inputs.iter().enumerate() {
+        let mut name = String::new();
+        if let Some(constant) = input.constant() {
+            name = format!("i{index}");
+            model = model.initializer(&name, &constant);
+        }
+        names.push(name);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    model = model.node(op, &names, outputs, attrs);
+    for name in outputs.iter().filter(|name| !name.is_empty()) {
+        model = model.output::<i64>(name, DType::F32, &[]);
+    }
+    let imported = import(&model.build(), None, &ImportOptions::default());
+    let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
+    let value = evaluate(&module, "main", &[]).unwrap();
+    let fields = value.as_tuple().map_or_else(|| vec![value.clone()], <[Value]>::to_vec);
+    let floats = |field: &Value| field.as_tensor().unwrap().floats().unwrap().to_vec();
+    fields.iter().flat_map(floats).collect()
+}
+
+/// Holds results against numbers of seven digits.
+#[track_caller]
+fn assert_close(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 2e-6 * b.abs().max(1.0);
+    assert!(found.iter().zip(expected).all(close), "{found:?}");
+}
+
+#[test]
+fn lstm_of_two_directions_with_peepholes_a_clip_and_lengths() {
+    let inputs = [
+        Wave(&[3, 2, 2], 0.1),
+        Wave(&[2, 8, 2], 0.2),
+        Wave(&[2, 8, 2], 0.3),
+        Wave(&[2, 16], 0.4),
+        Ints(&[3, 2]),
+        Wave(&[2, 2, 2], 0.5),
+        Wave(&[2, 2, 2], 0.6),
+        Wave(&[2, 6], 0.7),
+    ];
+    let attrs =
+        [("direction", "bidirectional".into()), ("hidden_size", 2.into()), ("clip", 0.8f32.into())];
+    let found = run(14, "LSTM", &inputs, &attrs, &["y", "h", "c"]);
+    assert_close(&found, LSTM_BOTH);
+}
+
+#[test]
+fn lstm_of_coupled_gates_with_other_activations() {
+    let inputs = [Wave(&[3, 2, 2], 0.1), Wave(&[1, 8, 2], 0.2), Wave(&[1, 8, 2], 0.3)];
+    let attrs = [
+        ("input_forget", 1.into()),
+        ("activations", vec!["HardSigmoid", "Softsign", "Affine"].into()),
+        ("activation_alpha", vec![0.3f32, 1.5].into()),
+        ("activation_beta", vec![0.4f32, 0.1].into()),
+    ];
+    let found = run(14, "LSTM", &inputs, &attrs, &["y"]);
+    assert_close(&found, LSTM_COUPLED);
+}
+
+#[test]
+fn gru_with_its_reset_before_and_after_the_product() {
+    let inputs = [
+        Wave(&[3, 2, 2], 0.1),
+        Wave(&[1, 6, 2], 0.2),
+        Wave(&[1, 6, 2], 0.3),
+        Wave(&[1, 12], 0.4),
+        Ints(&[1, 3]),
+        Wave(&[1, 2, 2], 0.5),
+    ];
+    let run = |linear_before_reset: i64| {
+        let attrs = [
+            ("direction", "reverse".into()),
+            ("hidden_size", 2.into()),
+            ("linear_before_reset", linear_before_reset.into()),
+        ];
+        run(14, "GRU", &inputs, &attrs, &["y", "h"])
+    };
+    assert_close(&run(0), GRU_BEFORE);
+    assert_close(&run(1), GRU_AFTER);
+}
+
+#[test]
+fn rnn_with_an_activation_for_each_direction() {
+    let inputs =
+        [Wave(&[3, 2, 2], 0.1), Wave(&[2, 2, 2], 0.2), Wave(&[2, 2, 2], 0.3), Wave(&[2, 4], 0.4)];
+    let attrs = [
+        ("direction", "bidirectional".into()),
+        ("activations", vec!["Relu", "LeakyRelu"].into()),
+        ("activation_alpha", vec![0.2f32].into()),
+    ];
+    assert_close(&run(14, "RNN", &inputs, &attrs, &["", "h"]), RNN_STATES);
+}
+
+#[test]
+fn recurrent_layers_refuse_what_does_not_fit() {
+    let message = |weights: &[i64], attrs: &[(&str, ModelAttr)]| {
+        let model = ModelBuilder::new(14)
+            .input("x", DType::F32, &[3, 2, 2])
+            .input("w", DType::F32, weights)
+            .input("r", DType::F32, &[1, 8, 2])
+            .node("LSTM", &["x", "w", "r"], &["y"], attrs)
+            .output::<i64>("y", DType::F32, &[]);
+        import(&model.build(), None, &ImportOptions::default()).unwrap_err().to_string()
+    };
+    assert!(message(&[1, 6, 2], &[]).contains("`W` must have the shape (1, 4 · 2, …), but it is"));
+    assert!(
+        message(&[1, 8, 2], &[("hidden_size", 3.into())])
+            .contains("attribute `hidden_size` is 3, but the recurrent weights have 2")
+    );
+    assert!(
+        message(&[1, 8, 2], &[("activations", vec!["Tanh"].into())])
+            .contains("attribute `activations` must have 3 names, but it has 1")
+    );
+    let long = ModelBuilder::new(14)
+        .input("x", DType::F32, &[5000, 2, 2])
+        .input("w", DType::F32, &[1, 8, 2])
+        .input("r", DType::F32, &[1, 8, 2])
+        .node("LSTM", &["x", "w", "r"], &["y"], &[])
+        .output::<i64>("y", DType::F32, &[]);
+    let report = import(&long.build(), None, &ImportOptions::default()).unwrap_err().to_string();
+    assert!(report.contains("5000 steps, but at most 4096 are unrolled"), "{report}");
+}
+
+const LSTM_BOTH: &[f64] = &[
+    -0.06906332,
+    0.05731301,
+    0.1644008,
+    -0.05017804,
+    -0.0335227,
+    -0.4200036,
+    -0.181767,
+    -0.3413357,
+    -0.2350028,
+    -0.2695933,
+    -0.04841017,
+    -0.1549809,
+    -0.1462309,
+    -0.4110304,
+    -0.2530604,
+    -0.4137753,
+    -0.3221098,
+    -0.2977209,
+    0.0,
+    0.0,
+    -0.1140281,
+    -0.4465488,
+    0.0,
+    0.0, // y
+    -0.3221098,
+    -0.2977209,
+    -0.04841017,
+    -0.1549809,
+    -0.0335227,
+    -0.4200036,
+    -0.181767,
+    -0.3413357, // h
+    -0.5060261,
+    -0.4617329,
+    -0.07027775,
+    -0.2285146,
+    -0.05653393,
+    -0.7272536,
+    -0.2698016,
+    -0.5422745, // c
+];
+
+const LSTM_COUPLED: &[f64] = &[
+    0.06399723,
+    -0.04768264,
+    0.1702739,
+    0.0,
+    0.1212353,
+    -0.0002541242,
+    0.2067784,
+    -0.5707259,
+    0.01582154,
+    0.03638908,
+    0.2270993,
+    -0.003239759,
+];
+
+const GRU_BEFORE: &[f64] = &[
+    0.5537027,
+    0.9281868,
+    0.6093404,
+    0.03872741,
+    0.0,
+    0.0,
+    0.77798,
+    -0.04669259,
+    0.0,
+    0.0,
+    0.8314058,
+    0.5417086, // y
+    0.5537027,
+    0.9281868,
+    0.6093404,
+    0.03872741, // h
+];
+
+const GRU_AFTER: &[f64] = &[
+    0.4741362,
+    0.8859674,
+    0.3877307,
+    -0.03590284,
+    0.0,
+    0.0,
+    0.645291,
+    -0.132352,
+    0.0,
+    0.0,
+    0.7423482,
+    0.5327398, // y
+    0.4741362,
+    0.8859674,
+    0.3877307,
+    -0.03590284, // h
+];
+
+const RNN_STATES: &[f64] =
+    &[6.365377, 7.641125, 6.846101, 9.395258, -0.2624352, -0.3979222, -0.4009731, -0.8231326];
