@@ -37,8 +37,8 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
             agree(&interpretation(&compilation.module, &network.inputs)?, &stage)?;
             let stage = "interpreter of the loop program";
             // Before it is lowered, as afterwards padding lanes are not told from what was forgotten.
-            let found = strategy::program(&compilation.module, &target)
-                .and_then(|program| Ok(interpret(&program, &inputs)?))
+            let found = strategy::program(&compilation.module, std::slice::from_ref(&target))
+                .and_then(|program| Ok(interpret(&program, 0, &inputs)?))
                 .map_err(|error| format!("{stage}: {error}"))?;
             agree(&found, &stage)?;
         }
