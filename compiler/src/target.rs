@@ -64,7 +64,10 @@ impl fmt::Display for TargetError {
             }
             TargetError::UnknownCpu(cpu, arch) => {
                 let known: Vec<_> = known_cpus(arch).collect();
-                write!(f, "`{cpu}` is not a CPU that is known for {arch}; known are portable, native")?;
+                write!(
+                    f,
+                    "`{cpu}` is not a CPU that is known for {arch}; known are portable, native"
+                )?;
                 for name in known {
                     write!(f, ", {name}")?;
                 }

@@ -3,6 +3,7 @@
 mod elementwise;
 mod image;
 mod nn;
+mod qnn;
 mod reduce;
 mod tensor;
 
@@ -53,6 +54,7 @@ pub fn compute(cx: &mut Compute<'_>) -> Stages {
         .or_else(|| tensor::compute(cx))
         .or_else(|| reduce::compute(cx))
         .or_else(|| nn::compute(cx))
+        .or_else(|| qnn::compute(cx))
         .or_else(|| image::compute(cx))
     {
         return result;
