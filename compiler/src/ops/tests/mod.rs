@@ -8,6 +8,7 @@ mod elementwise;
 mod errors;
 mod every_op;
 mod nn;
+mod qnn;
 mod reduce;
 mod relations;
 mod tensor;
