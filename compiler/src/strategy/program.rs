@@ -4,6 +4,7 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
+use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, primitive, problem_at, tensors_of};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
@@ -126,11 +127,14 @@ fn merge(demands: &mut [Demand], field: usize, other: Demand) {
 }
 
 fn demand_of(primitive: &Primitive, param: usize) -> Demand {
-    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, .. }, output)) =
+    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) =
         primitive.conv_of(param)
     {
         let input = primitive.dag.shape(primitive.params[param]);
         let kernel = primitive.dag.shape(*weight);
+        if *groups > 1 && !reads_blocks(kernel[1], *groups) {
+            return Demand { conv: None, dense: true };
+        }
         let halo = |axis: usize| {
             halo_needed(
                 input[axis + 2],

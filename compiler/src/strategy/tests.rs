@@ -408,6 +408,29 @@ fn grouped_and_depthwise_convolution() {
         dense(&[1, 12, 6, 6]),
         dense,
     );
+    // Groups of more than a panel that begin inside blocks, on both sides.
+    conv(
+        &[1, 36, 5, 5],
+        &[120, 12, 1, 1],
+        conv_attrs(1, [0; 4], 1, 3),
+        blocked(&[1, 36, 5, 5], &[]),
+        |shape| blocked(shape, &[(1, 1), (1, 1)]),
+    );
+    // Two output channels for each input channel; blocks in, a part of a block out.
+    conv(
+        &[2, 6, 7, 7],
+        &[12, 1, 3, 3],
+        conv_attrs(2, [1, 1, 1, 1], 1, 6),
+        dense(&[2, 6, 7, 7]),
+        |shape| blocked(shape, &[]),
+    );
+    conv(
+        &[1, 32, 6, 6],
+        &[20, 16, 3, 3],
+        conv_attrs(1, [1, 1, 1, 1], 1, 2),
+        blocked(&[1, 32, 6, 6], &[(1, 1), (1, 1)]),
+        |shape| blocked(shape, &[]),
+    );
 }
 
 #[test]
