@@ -14,6 +14,7 @@ use crate::ops::nn::{
     Conv2dAttrs, Conv3dAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPool1dAttrs,
     MaxPool2dAttrs, MaxPool3dAttrs, PadAttrs, PadMode, SoftmaxAttrs,
 };
+use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
@@ -156,6 +157,24 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             let one_hot = OneHotAttrs { depth: 4, axis: 0 };
             (attrs(one_hot), &[Some(&[2, 3]), Some(&[]), Some(&[])])
         }
+        "qnn.dequantize" => {
+            let by_axis = DequantizeAttrs { axis: 1, block_size: 0, dtype: DType::F16 };
+            (attrs(by_axis), &[Some(&[2, 3]), Some(&[3]), Some(&[3])])
+        }
+        "qnn.quantize" => {
+            let blocked = QuantizeAttrs {
+                axis: -2,
+                block_size: 2,
+                dtype: DType::I8,
+                precision: None,
+                saturate: true,
+            };
+            (attrs(blocked), &[Some(&[2, 3, 2]), Some(&[2, 2, 2]), Some(&[2, 2, 2])])
+        }
+        "qnn.requantize" => {
+            let by_axis = RequantizeAttrs { axis: 0, dtype: DType::U8 };
+            (attrs(by_axis), &[Some(&[2, 3]), Some(&[2]), Some(&[])])
+        }
         "reshape" => (attrs(ReshapeAttrs { newshape: dims(&[3, 1, 2]) }), UNARY),
         "split" => (attrs(SplitAttrs { axis: 1, sections: vec![1, 2] }), UNARY),
         "squeeze" => (attrs(SqueezeAttrs { axis: vec![1] }), &[Some(&[2, 1, 3])]),
@@ -197,6 +216,10 @@ pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
         ("take" | "gather" | "gather_nd" | "scatter_elements" | "scatter_nd", 1)
         | ("one_hot", 0) => DType::I64,
         ("where", 0) => DType::Bool,
+        ("qnn.requantize", 0) => DType::I32,
+        ("qnn.requantize", 2) => DType::U8,
+        ("qnn.quantize", 2) => DType::I8,
+        ("qnn.dequantize", 1) => DType::F32,
         _ => dtype,
     }
 }

@@ -1,7 +1,7 @@
 //! The table of operators: one line each.
 
 use super::elementwise as ew;
-use super::{OpDef, nn, reduce, tensor};
+use super::{OpDef, nn, qnn, reduce, tensor};
 
 /// Every operator, in the order of their names.
 static TABLE: &[&OpDef] = &[
@@ -98,6 +98,9 @@ static TABLE: &[&OpDef] = &[
     &tensor::ONE_HOT,
     &ew::POWER,
     &reduce::PROD,
+    &qnn::DEQUANTIZE,
+    &qnn::QUANTIZE,
+    &qnn::REQUANTIZE,
     &ew::RECIPROCAL,
     &tensor::RESHAPE,
     &ew::RIGHT_SHIFT,

@@ -9,6 +9,7 @@ mod errors;
 mod every_op;
 mod indexed;
 mod nn;
+mod qnn;
 mod reduce;
 mod relations;
 mod tensor;

@@ -4,6 +4,7 @@ mod elementwise;
 mod image;
 mod indexed;
 mod nn;
+mod qnn;
 mod reduce;
 mod tensor;
 
@@ -55,6 +56,7 @@ pub fn compute(cx: &mut Compute<'_>) -> Stages {
         .or_else(|| indexed::compute(cx))
         .or_else(|| reduce::compute(cx))
         .or_else(|| nn::compute(cx))
+        .or_else(|| qnn::compute(cx))
         .or_else(|| image::compute(cx))
     {
         return result;
