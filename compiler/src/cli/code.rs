@@ -87,10 +87,23 @@ impl CodeArgs {
             .map_err(|error| Problem::new(error.to_string()))?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
-        options.dims = self.dims.iter().cloned().collect::<BTreeMap<_, _>>();
+        options.dims = self.pinned()?;
         options.disabled_passes = self.disabled_passes.clone();
         options.jobs = jobs();
         Ok(options)
+    }
+
+    /// The dimensions' sizes by name.
+    fn pinned(&self) -> Result<BTreeMap<String, u64>, Problem> {
+        let mut dims = BTreeMap::new();
+        for (name, size) in &self.dims {
+            if let Some(former) = dims.insert(name.clone(), *size).filter(|former| former != size) {
+                return Err(Problem::new(format!(
+                    "dimension `{name}` is given two sizes, {former} and {size}"
+                )));
+            }
+        }
+        Ok(dims)
     }
 
     /// The same arguments, for a child process.
@@ -133,6 +146,16 @@ mod tests {
         let again = Command::try_parse_from(again).unwrap().code;
         assert_eq!(again.to_args(), code.to_args());
         assert_eq!(again.options().unwrap(), code.options().unwrap());
+    }
+
+    #[test]
+    fn a_dimension_has_one_size() {
+        let options = |second| {
+            let args = ["niello", "--dim=n=1", second];
+            Command::try_parse_from(args).unwrap().code.options()
+        };
+        assert_eq!(options("--dim=n=1").unwrap().dims, [("n".to_owned(), 1)].into());
+        assert!(options("--dim=n=2").is_err());
     }
 
     #[test]

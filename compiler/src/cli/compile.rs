@@ -7,7 +7,7 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::code::{CodeArgs, Engine};
-use super::output::{Output, make_file, write_file, write_json};
+use super::output::{Output, write_file, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem, read_model};
 use crate::bindings::{self, BindingsOptions};
@@ -229,13 +229,7 @@ fn write(
                 _ => format!("lib{stem}.so"),
             };
             let path = folder.join(name);
-            let link = |path: &Path| {
-                write_shared_library(model, &options.target, path).map_err(|report| {
-                    // The linker's text is one problem.
-                    Problem::new(report.to_string())
-                })
-            };
-            make_file(&path, link)?;
+            write_shared_library(model, &options.target, &path)?;
             return Ok(vec![path]);
         }
     }

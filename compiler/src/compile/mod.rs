@@ -9,6 +9,8 @@ mod stages;
 use std::path::Path;
 
 pub use model::Model;
+#[cfg(feature = "cli")]
+pub(crate) use model::read_text;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;

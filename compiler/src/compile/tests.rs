@@ -1,5 +1,7 @@
 //! Models compiled the whole way and run, against values computed by hand and the interpreter.
 
+mod quantised;
+
 use super::*;
 use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
