@@ -28,7 +28,20 @@ pub(super) struct OpImport {
     /// The inputs that must be known while compiling.
     known: &'static [usize],
     /// Builds the node's outputs.
-    pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+    pub(super) import: Handler,
+}
+
+/// What builds the outputs of a node.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// A function of the node alone.
+    Calls(fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>),
+    /// `If`, whose branches are graphs.
+    If,
+    /// `Loop`, whose body is a graph.
+    Loop,
+    /// `Scan`, whose body is a graph.
+    Scan,
 }
 
 impl OpImport {
@@ -54,7 +67,7 @@ const fn op(
     inputs: (usize, usize),
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 ) -> OpImport {
-    OpImport { name, since, inputs, known: &[], import }
+    OpImport { name, since, inputs, known: &[], import: Handler::Calls(import) }
 }
 
 /// As [`op`], for one some of whose inputs must be known while compiling.
@@ -64,6 +77,17 @@ const fn shaped(
     inputs: (usize, usize),
     known: &'static [usize],
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import: Handler::Calls(import) }
+}
+
+/// An operator that has graphs as attributes.
+const fn control(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: Handler,
 ) -> OpImport {
     OpImport { name, since, inputs, known, import }
 }
@@ -121,6 +145,7 @@ static TABLE: &[OpImport] = &[
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
+    control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
     op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
@@ -132,6 +157,7 @@ static TABLE: &[OpImport] = &[
     op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
+    control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
@@ -169,6 +195,7 @@ static TABLE: &[OpImport] = &[
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
