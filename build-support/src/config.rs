@@ -12,9 +12,11 @@ use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
-use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL};
-use niello::pass::{InstrumentRef, PassContextBuilder, PassInstrument, PassRef};
-use niello::target::Target;
+use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL, PORTABLE};
+use niello::pass::{
+    ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
+};
+use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
@@ -31,6 +33,19 @@ pub enum Weights {
     External(PathBuf),
 }
 
+/// An option of passes with its value.
+#[derive(Clone)]
+struct PassOption {
+    name: &'static str,
+    set: Arc<dyn Fn(PassContextBuilder) -> PassContextBuilder + Send + Sync>,
+}
+
+impl std::fmt::Debug for PassOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PassOption({})", self.name)
+    }
+}
+
 /// The options of one model; [`configure`](crate::configure) makes them.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is compiled before `try_compile` is called"]
@@ -39,7 +54,9 @@ pub struct Config {
     options: CompileOptions,
     extensions: PipelineExtensions,
     instruments: Vec<InstrumentRef>,
+    pass_options: Vec<PassOption>,
     target_cpu: Option<String>,
+    cpu_levels: Option<Vec<String>>,
     weights: Weights,
     out_dir: Option<PathBuf>,
     runtime: Option<String>,
@@ -82,7 +99,9 @@ impl Config {
             options: CompileOptions::new(Target::host()),
             extensions: PipelineExtensions::new(),
             instruments: Vec::new(),
+            pass_options: Vec::new(),
             target_cpu: None,
+            cpu_levels: None,
             weights: Weights::Embed,
             out_dir: None,
             runtime: None,
@@ -147,10 +166,29 @@ impl Config {
         self
     }
 
-    /// The CPU to compile for, such as `x86-64-v3`; the program runs on no lesser one. Unless given,
-    /// code uses what Cargo's target has: the baseline, or what `RUSTFLAGS` add to it.
+    /// Sets an option that passes read.
+    pub fn config<T: ConfigValue>(mut self, key: &ConfigKey<T>, value: T) -> Self {
+        let key = *key;
+        let set = move |builder: PassContextBuilder| builder.config(&key, value.clone());
+        self.pass_options.push(PassOption { name: key.name(), set: Arc::new(set) });
+        self
+    }
+
+    /// The CPU to compile for, such as `x86-64-v3` or `native`; the program runs on no lesser one, and
+    /// has one version of the model's code.
+    ///
+    /// Unless given, there is code for what Cargo's target has (the baseline, or what `RUSTFLAGS` add
+    /// to it) and for each wider CPU level, of which the program chooses at run time.
     pub fn target_cpu(mut self, cpu: impl Into<String>) -> Self {
         self.target_cpu = Some(cpu.into());
+        self
+    }
+
+    /// The CPU levels, beside what Cargo's target or [`target_cpu`](Self::target_cpu) has, that get
+    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given. With `baseline` alone there is one
+    /// version, which makes builds faster and binaries smaller.
+    pub fn cpu_levels(mut self, levels: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.cpu_levels = Some(levels.into_iter().map(Into::into).collect());
         self
     }
 
@@ -361,11 +399,23 @@ impl Config {
         for variable in compiler_variables(&options.target) {
             environment.watch(&variable);
         }
-        let cpu = environment.user("NIELLO_TARGET_CPU").or_else(|| self.target_cpu.clone());
-        if let Some(cpu) = cpu {
-            match options.target.clone().with_cpu(&cpu) {
-                Ok(target) => options.target = target,
-                Err(error) => report.push(Problem::new(error.to_string())),
+        let from_environment = environment.user("NIELLO_TARGET_CPU");
+        let levels = self.cpu_levels.as_deref().filter(|_| from_environment.is_none());
+        let cpu = from_environment.or_else(|| self.target_cpu.clone());
+        match options.set_target_cpu(cpu.as_deref().unwrap_or(PORTABLE)) {
+            Ok(()) => {}
+            Err(error) => report.push(Problem::new(error.to_string())),
+        }
+        if let Some(names) = levels {
+            options.levels.clear();
+            for name in names {
+                match CpuLevel::from_name(name) {
+                    Some(level) => options.levels.push(level),
+                    None => report.push(
+                        Problem::new(format!("`{name}` is not a CPU level"))
+                            .help("the levels are baseline, x86-64-v3, x86-64-v4"),
+                    ),
+                }
             }
         }
         if let Some(name) = environment.user("NIELLO_BACKEND") {
@@ -401,6 +451,8 @@ impl Config {
             builder.shared_instrument(instrument.clone())
         };
         let builder = self.instruments.iter().fold(Passes::context(options), watched);
+        let set = |builder, option: &PassOption| (option.set)(builder);
+        let builder = self.pass_options.iter().fold(builder, set);
         let context = builder.build().map_err(|error| Problem::new(error.to_string()))?;
         Ok(Passes { context, extensions: self.extensions.clone() })
     }

@@ -79,6 +79,8 @@ fn head(path: &Path, options: &CompileOptions) -> String {
     }
     let features: Vec<_> = target.features.iter().map(String::as_str).collect();
     line!(text, "features   {}", features.join(","));
+    let levels: Vec<_> = options.targets().iter().map(|t| t.cpu_level().name()).collect();
+    line!(text, "levels     {}", levels.join(","));
     line!(text, "backend    {}", options.backend);
     line!(text, "opt level  {}", options.opt_level);
     if options.stub {

@@ -9,6 +9,7 @@ use niello::diagnostics::{Problem, ProblemNode, Report};
 use niello::executor::{CompiledModel, TensorInfo};
 use niello::ir::DType;
 use niello::options::CompileOptions;
+use niello::target::{CpuLevel, Target};
 
 use crate::cargo::{Directives, Environment};
 use crate::{Artifacts, Config, Errors, Weights, configure};
@@ -47,6 +48,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         scratch_stride: 0,
         weights: Vec::new(),
         macs: 0,
+        levels: options.targets().iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),
         external_data: Vec::new(),
@@ -80,11 +82,12 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
         assert_eq!((options.package.as_str(), options.version.as_str()), ("app", "0.1.0"));
         assert_eq!((options.jobs, options.opt_level, options.stub), (3, 3, false));
         assert_eq!(options.target.triple, "x86_64-unknown-linux-gnu");
+        assert_eq!(options.levels, [CpuLevel::X86_64V3, CpuLevel::X86_64V4]);
         Ok(CompiledModel { external_data: vec![data.clone()], ..model(options) })
     });
     let artifacts = result.unwrap();
     let (path, data, out) = (path.display(), data.display(), out.display());
-    let host = niello::target::Target::host().triple == "x86_64-unknown-linux-gnu";
+    let host = Target::host().triple == "x86_64-unknown-linux-gnu";
     let role = if host { "HOST_CC" } else { "TARGET_CC" };
     assert_eq!(
         lines,
@@ -126,6 +129,7 @@ fn variables_win_over_the_build_script() {
         assert_eq!((options.opt_level, options.stub), (1, true));
         assert_eq!(options.target.cpu.as_deref(), Some("x86-64-v3"));
         assert!(options.target.has_feature("avx2") && !options.target.has_feature("avx512f"));
+        assert_eq!(options.targets().len(), 1, "a CPU by its name is the only one");
         assert_eq!(options.dims["n"], 2);
         Ok(model(options))
     });
@@ -182,6 +186,38 @@ fn problems_are_one_cargo_error_each_and_whole_in_the_log() {
 }
 
 #[test]
+fn levels_are_chosen_by_name_and_start_at_what_cargo_allows() {
+    let check = |config: &Config, features: &str, expected: &[CpuLevel]| {
+        let out = tempfile::tempdir().unwrap();
+        let mut variables = environment(out.path(), &[]);
+        variables.insert("CARGO_CFG_TARGET_FEATURE".to_owned(), features.to_owned());
+        let (result, _) = run(config, &variables, |_, options| {
+            let levels: Vec<CpuLevel> = options.targets().iter().map(Target::cpu_level).collect();
+            assert_eq!(levels, expected);
+            Ok(model(options))
+        });
+        result.unwrap();
+    };
+    let v3 =
+        "sse,sse2,sse3,ssse3,sse4.1,sse4.2,popcnt,avx,avx2,bmi1,bmi2,f16c,fma,lzcnt,movbe,xsave";
+    use CpuLevel::{Baseline, X86_64V3, X86_64V4};
+    let default = configure("levels.onnx");
+    check(&default, "sse,sse2", &[Baseline, X86_64V3, X86_64V4]);
+    check(&default, v3, &[X86_64V3, X86_64V4]);
+    check(&default, "", &[Baseline]);
+    let one = configure("levels.onnx").cpu_levels(["avx512"]);
+    check(&one, "sse,sse2", &[Baseline, X86_64V4]);
+    check(&one.clone().target_cpu("haswell"), "sse,sse2", &[X86_64V3, X86_64V4]);
+    check(&configure("levels.onnx").cpu_levels(["baseline"]), "sse,sse2", &[Baseline]);
+
+    let out = tempfile::tempdir().unwrap();
+    let wrong = configure("wrong.onnx").cpu_levels(["sse9"]);
+    let (result, _) = run(&wrong, &environment(out.path(), &[]), |_, _| panic!("not compiled"));
+    let text = result.unwrap_err().to_string();
+    assert!(text.contains("`sse9` is not a CPU level"), "{text}");
+}
+
+#[test]
 fn outside_a_build_script_there_must_be_a_folder_and_errors_have_a_status() {
     let variables = BTreeMap::new();
     let (result, _) = run(&configure("x.onnx"), &variables, |_, _| panic!("there is no folder"));
@@ -191,7 +227,7 @@ fn outside_a_build_script_there_must_be_a_folder_and_errors_have_a_status() {
 
     let out = tempfile::tempdir().unwrap();
     let (result, _) = run(&configure("x.onnx").out_dir(out.path()), &variables, |_, options| {
-        assert_eq!(options.target, niello::target::Target::host());
+        assert_eq!(options.target, Target::host());
         Ok(model(options))
     });
     assert!(result.unwrap().bindings.starts_with(out.path()));

@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use niello_build::niello::compile::Model;
+use niello_build::niello::graph::interp::{Tensor, Value, evaluate};
 use niello_build::niello::ir::{Constant, DType};
-use niello_build::niello::onnx::{ModelBuilder, ModelDim};
+use niello_build::niello::onnx::{ModelBuilder, ModelDim, ModelFile};
+use niello_build::niello::options::CompileOptions;
+use niello_build::niello::target::{CpuLevel, Target};
 use object::{Object, ObjectSymbol};
 
 /// Copies the packages, once for all tests, and returns the workspace's folder.
@@ -74,7 +78,7 @@ fn write(path: &Path, contents: impl AsRef<[u8]>) {
 }
 
 /// ONNX models of the packages, and where they go.
-fn onnx_models() -> [(&'static str, ModelBuilder); 3] {
+fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
     let affine = ModelBuilder::new(13)
         .input("x:0", DType::F32, &[3])
@@ -98,7 +102,30 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 3] {
         ("real/models/affine.onnx", affine),
         ("real/models/dense.onnx", dense),
         ("unsupported/unknown.onnx", unknown),
+        ("levels/models/network.onnx", network()),
     ]
+}
+
+/// A convolution and a matrix product of small integers, with sizes that no vector divides: every
+/// sum is exact, so that all CPU levels have the same result.
+fn network() -> ModelBuilder {
+    let integers = |shape: &[i64], step: i64, modulus: i64| {
+        let count: i64 = shape.iter().product();
+        let values: Vec<f32> =
+            (0..count).map(|i| ((i * step) % modulus - modulus / 2) as f32).collect();
+        Constant::from_f32(shape, &values).unwrap()
+    };
+    ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 3, 6, 5])
+        .initializer("filter", &integers(&[20, 3, 3, 3], 5, 7))
+        .initializer("bias", &integers(&[20], 3, 11))
+        .initializer("dense", &integers(&[600, 21], 7, 5))
+        .initializer("shape", &Constant::from_i64(&[2], &[1, -1]).unwrap())
+        .node("Conv", &["x", "filter", "bias"], &["c"], &[("pads", vec![1i64, 1, 1, 1].into())])
+        .node("Relu", &["c"], &["r"], &[])
+        .node("Reshape", &["r", "shape"], &["flat"], &[])
+        .node("MatMul", &["flat", "dense"], &["y"], &[])
+        .output("y", DType::F32, &[1, 21])
 }
 
 /// Runs Cargo in the workspace.
@@ -203,6 +230,53 @@ fn onnx_models_become_functions() {
         cargo_ok(&["run", "-q", "-p", "real"]),
         "[2.5, -5.5, 14.5] \"affine\"\n[0.0, 12.0, 0.0, 0.0, 26.0, 0.0] [2, 2]\n"
     );
+}
+
+/// One binary runs at each level that the machine has, says so, and computes the same.
+#[test]
+fn a_program_chooses_among_cpu_levels_when_it_starts() {
+    let target = Target::host();
+    let mut options = CompileOptions::new(target.clone());
+    options.levels = target.wider_levels();
+    let levels: Vec<CpuLevel> = options.targets().iter().map(Target::cpu_level).collect();
+    let native = target.with_cpu("native").unwrap();
+
+    let file = ModelFile { proto: network().build(), folder: None };
+    let module = Model::from_onnx("network", file).import(&options).unwrap().module;
+    let x: Vec<f32> = (0..90).map(|i| (i % 7) as f32 - 3.0).collect();
+    let x = Tensor::from_constant(&Constant::from_f32(&[1, 3, 6, 5], &x).unwrap()).unwrap();
+    let y = evaluate(&module, "main", &[Value::from(x)]).unwrap();
+    let y: Vec<f32> =
+        y.as_tensor().unwrap().floats().unwrap().iter().map(|&value| value as f32).collect();
+    let expected = |level: CpuLevel| {
+        let narrow = levels[0];
+        format!("{level} of {levels:?}\n{y:?}\n{narrow} of [{narrow:?}]\n{y:?}\n")
+    };
+
+    cargo_ok(&["build", "-p", "levels"]);
+    let binary = workspace().join(format!("target/debug/levels{}", std::env::consts::EXE_SUFFIX));
+    let run = |variable: &str| {
+        let output = Command::new(&binary).env("NIELLO_CPU_LEVEL", variable).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let best = native.cpu_level();
+    for &level in &levels {
+        if level <= best {
+            assert_eq!(run(level.name()), (expected(level), String::new()));
+            continue;
+        }
+        eprintln!("skipped: this machine cannot run {level}");
+        let (stdout, stderr) = run(level.name());
+        assert_eq!(stdout, expected(best));
+        assert!(stderr.contains("which this machine cannot run"), "{stderr}");
+    }
+    assert_eq!(run(""), (expected(best), String::new()));
+    let (stdout, stderr) = run("pentium");
+    assert_eq!(stdout, expected(best));
+    assert!(stderr.starts_with("niello: NIELLO_CPU_LEVEL is `pentium`"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
 #[test]

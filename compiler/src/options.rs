@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use niello_runtime::CpuLevel;
+
 use crate::ir::Constant;
-use crate::target::Target;
+use crate::target::{Target, TargetError};
 
 /// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
 pub const DEFAULT_OPT_LEVEL: u8 = 3;
 
 /// Highest optimisation level there is.
 pub const MAX_OPT_LEVEL: u8 = 4;
+
+/// In the place of a CPU's name: code for every CPU level, of which the program chooses at run time.
+pub const PORTABLE: &str = "portable";
 
 /// The code generator that turns loop IR into objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -85,8 +90,11 @@ pub struct CompileOptions {
     pub disabled_passes: Vec<String>,
     /// The code generator.
     pub backend: Backend,
-    /// The machine to compile for.
+    /// The least machine that the code runs on.
     pub target: Target,
+    /// CPU levels that get code of their own, beside that for [`target`](Self::target); which one
+    /// runs is chosen at run time. In any order; those that add nothing to the target are left out.
+    pub levels: Vec<CpuLevel>,
     /// Worker threads of one inference; 1 is serial.
     pub threads: usize,
     /// Threads that the compilation itself may use.
@@ -94,6 +102,9 @@ pub struct CompileOptions {
     /// Whether to stop before code is generated: the result has the model's interface, no weights
     /// and no objects.
     pub stub: bool,
+    /// Whether to leave out the objects, and with them the work of the code generator: the result
+    /// has everything else.
+    pub without_objects: bool,
 }
 
 impl CompileOptions {
@@ -110,16 +121,65 @@ impl CompileOptions {
             disabled_passes: Vec::new(),
             backend: Backend::default(),
             target,
+            levels: Vec::new(),
             threads: 1,
             jobs: 1,
             stub: false,
+            without_objects: false,
         }
+    }
+
+    /// Compiles for a CPU by its name, and for no other level: see [`Target::with_cpu`].
+    /// [`PORTABLE`] stands for the target as it is and for every wider level.
+    ///
+    /// # Errors
+    ///
+    /// The CPU is not known for the target's architecture.
+    pub fn set_target_cpu(&mut self, cpu: &str) -> Result<(), TargetError> {
+        if cpu == PORTABLE {
+            self.levels = self.target.wider_levels();
+            return Ok(());
+        }
+        self.target = self.target.clone().with_cpu(cpu)?;
+        self.levels.clear();
+        Ok(())
+    }
+
+    /// The target and its wider levels, for each of which there is code: narrowest first.
+    pub fn targets(&self) -> Vec<Target> {
+        let wider = self.target.wider_levels();
+        let asked = wider.into_iter().filter(|level| self.levels.contains(level));
+        let wider = asked.filter_map(|level| self.target.with_level(level));
+        std::iter::once(self.target.clone()).chain(wider).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn levels_are_those_the_target_lacks_in_order() {
+        let mut target = Target::host();
+        target.arch = "x86_64".to_owned();
+        target.os = "linux".to_owned();
+        target.features = ["sse2".to_owned()].into();
+        let mut options = CompileOptions::new(target);
+        let levels = |options: &CompileOptions| -> Vec<CpuLevel> {
+            options.targets().iter().map(Target::cpu_level).collect()
+        };
+        assert_eq!(levels(&options), [CpuLevel::Baseline]);
+        options.set_target_cpu(PORTABLE).unwrap();
+        assert_eq!(levels(&options), CpuLevel::ALL);
+        options.levels = vec![CpuLevel::X86_64V4, CpuLevel::Baseline, CpuLevel::X86_64V4];
+        assert_eq!(levels(&options), [CpuLevel::Baseline, CpuLevel::X86_64V4]);
+        options.set_target_cpu("haswell").unwrap();
+        assert_eq!(levels(&options), [CpuLevel::X86_64V3]);
+        options.set_target_cpu(PORTABLE).unwrap();
+        assert_eq!(levels(&options), [CpuLevel::X86_64V3, CpuLevel::X86_64V4]);
+        let error = options.set_target_cpu("cray").unwrap_err().to_string();
+        assert!(error.contains("`cray`") && error.contains("portable"), "{error}");
+    }
 
     #[test]
     fn backends_parse_back_and_an_unknown_one_lists_the_others() {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use niello_runtime::CpuLevel;
+
 /// Order of the bytes of a number in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Endian {
@@ -62,7 +64,10 @@ impl fmt::Display for TargetError {
             }
             TargetError::UnknownCpu(cpu, arch) => {
                 let known: Vec<_> = known_cpus(arch).collect();
-                write!(f, "`{cpu}` is not a CPU that is known for {arch}; known are native")?;
+                write!(
+                    f,
+                    "`{cpu}` is not a CPU that is known for {arch}; known are portable, native"
+                )?;
                 for name in known {
                     write!(f, ", {name}")?;
                 }
@@ -210,6 +215,42 @@ impl Target {
         Ok(self)
     }
 
+    /// The widest CPU level all of which code for this target may use.
+    pub fn cpu_level(&self) -> CpuLevel {
+        let has_all = |features: &[&str]| features.iter().all(|feature| self.has_feature(feature));
+        match self.arch.as_str() {
+            "x86_64" if has_all(X86_64_V3) && has_all(X86_64_V4) => CpuLevel::X86_64V4,
+            "x86_64" if has_all(X86_64_V3) => CpuLevel::X86_64V3,
+            _ => CpuLevel::Baseline,
+        }
+    }
+
+    /// The same machine with all that a CPU level has beside its own features; `None` if it has no
+    /// such level.
+    pub fn with_level(&self, level: CpuLevel) -> Option<Target> {
+        let (_, cpu, groups) =
+            CPUS.iter().find(|row| row.0 == self.arch && row.1 == level.name())?;
+        let mut target = self.clone();
+        target.features.extend(groups.iter().flat_map(|group| group.iter()).map(|f| (*f).into()));
+        target.cpu = Some((*cpu).to_owned());
+        Some(target)
+    }
+
+    /// The CPU levels beyond this machine's own features that a program can find at run time,
+    /// narrowest first.
+    pub fn wider_levels(&self) -> Vec<CpuLevel> {
+        // Without an operating system nobody may have switched the wide registers on, and kernels
+        // of operating systems that go without floats have no use for them.
+        if self.os == "none" || (self.arch == "x86_64" && !self.has_feature("sse2")) {
+            return Vec::new();
+        }
+        let wider = |level: &CpuLevel| {
+            *level > self.cpu_level()
+                && self.with_level(*level).is_some_and(|t| t.vector_bits() > self.vector_bits())
+        };
+        CpuLevel::ALL.into_iter().filter(wider).collect()
+    }
+
     /// Whether code may use `feature` without asking.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.features.contains(feature)
@@ -337,6 +378,33 @@ mod tests {
         assert!(v3.has_feature("fma") && v3.has_feature("sse2") && !v3.has_feature("avx512f"));
         let error = v3.with_cpu("pentium").unwrap_err().to_string();
         assert!(error.contains("`pentium`") && error.contains("x86-64-v4"), "{error}");
+    }
+
+    #[test]
+    fn levels_add_to_what_the_target_has() {
+        let linux = Target {
+            triple: "x86_64-unknown-linux-gnu".to_owned(),
+            arch: "x86_64".to_owned(),
+            os: "linux".to_owned(),
+            features: baseline_features("x86_64"),
+            ..Target::host()
+        };
+        assert_eq!(linux.cpu_level(), CpuLevel::Baseline);
+        assert_eq!(linux.wider_levels(), [CpuLevel::X86_64V3, CpuLevel::X86_64V4]);
+        let mut custom = linux.clone();
+        custom.features.extend(["avx", "avx2", "fma", "sha"].map(str::to_owned));
+        // It lacks BMI, so it is no x86-64-v3, but AVX2 is what a version of its own would be for.
+        assert_eq!(custom.wider_levels(), [CpuLevel::X86_64V4]);
+        let wide = custom.with_level(CpuLevel::X86_64V4).unwrap();
+        assert_eq!((wide.cpu_level(), wide.vector_bits()), (CpuLevel::X86_64V4, 512));
+        assert!(wide.has_feature("sha"), "what every machine has stays");
+        assert_eq!(wide.wider_levels(), []);
+
+        let bare = Target { os: "none".to_owned(), ..linux.clone() };
+        assert_eq!(bare.wider_levels(), []);
+        let arm = Target { arch: "aarch64".to_owned(), ..linux };
+        assert_eq!(arm.wider_levels(), []);
+        assert_eq!(arm.with_level(CpuLevel::X86_64V3), None);
     }
 
     #[test]

@@ -3,20 +3,35 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
 use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
 
 use crate::kind::Kind;
 
 /// Every argument there is.
-const NAMES: [&str; 6] = ["opt_level", "name", "required", "preserves", "holds", "crate"];
+const NAMES: [&str; 13] = [
+    "opt_level",
+    "name",
+    "required",
+    "requires",
+    "sets",
+    "clears",
+    "preserves",
+    "analyses",
+    "before",
+    "after",
+    "conflicts",
+    "holds",
+    "crate",
+];
 
-/// A pass that is named by path or by string.
+/// A pass, an analysis or a property that is named by path or by string.
 pub(crate) enum PassName {
     Path(Path),
     Text(String),
 }
 
-/// Which earlier results a pass keeps.
+/// Which results of earlier passes, and which analyses, still hold after a pass.
 pub(crate) enum Preserves {
     All,
     Only(Vec<PassName>),
@@ -27,7 +42,14 @@ pub(crate) struct Args {
     pub(crate) opt_level: u8,
     pub(crate) name: Option<String>,
     pub(crate) required: Vec<PassName>,
+    pub(crate) requires: Vec<PassName>,
+    pub(crate) sets: Vec<PassName>,
+    pub(crate) clears: Vec<PassName>,
     pub(crate) preserves: Preserves,
+    pub(crate) analyses: Vec<Path>,
+    pub(crate) before: Vec<PassName>,
+    pub(crate) after: Vec<PassName>,
+    pub(crate) conflicts: Vec<PassName>,
     pub(crate) holds: Option<Path>,
     pub(crate) niello: Path,
 }
@@ -49,6 +71,11 @@ impl Errors {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
+    /// The errors as items, for expansions that go on.
+    pub(crate) fn into_compile_error(self) -> TokenStream {
+        self.0.map(|errors| errors.to_compile_error()).unwrap_or_default()
+    }
+
     pub(crate) fn into_result(self) -> syn::Result<()> {
         self.0.map_or(Ok(()), Err)
     }
@@ -58,6 +85,77 @@ impl Errors {
 struct Arg {
     name: Ident,
     value: TokenStream,
+}
+
+impl Arg {
+    /// What an error about the value is shown under.
+    fn given(&self) -> TokenStream {
+        if self.value.is_empty() { self.name.to_token_stream() } else { self.value.clone() }
+    }
+}
+
+/// The arguments in order, each name once; duplicates are errors.
+fn list(tokens: TokenStream, errors: &mut Errors) -> Option<Vec<Arg>> {
+    let list = match Punctuated::<Arg, Token![,]>::parse_terminated.parse2(tokens) {
+        Ok(list) => list,
+        Err(error) => {
+            errors.push(error);
+            return None;
+        }
+    };
+    let mut args: Vec<Arg> = Vec::new();
+    for arg in list {
+        if args.iter().any(|seen| seen.name == arg.name) {
+            errors.at(&arg.name, format!("duplicate argument `{}`", arg.name));
+        } else {
+            args.push(arg);
+        }
+    }
+    Some(args)
+}
+
+/// An error about an argument that is none of `known`.
+fn unknown(name: &Ident, known: &[&'static str], errors: &mut Errors) {
+    let near = near(&name.to_string(), known)
+        .map_or(";".to_owned(), |near| format!(", did you mean `{near}`?"));
+    let all = known.join(", ");
+    errors.at(name, format!("unknown argument `{name}`{near} expected one of: {all}"));
+}
+
+fn crate_path(arg: &Arg, errors: &mut Errors) -> Option<Path> {
+    let path = syn::parse2(arg.value.clone()).ok();
+    if path.is_none() {
+        errors.at(arg.given(), "crate must be the path of niello");
+    }
+    path
+}
+
+/// The arguments of `#[pass_instrument]`.
+pub(crate) struct InstrumentArgs {
+    pub(crate) name: Option<syn::LitStr>,
+    pub(crate) niello: Path,
+}
+
+impl InstrumentArgs {
+    /// Reads the arguments.
+    pub(crate) fn parse(tokens: TokenStream, errors: &mut Errors) -> InstrumentArgs {
+        let mut args = InstrumentArgs { name: None, niello: parse_quote!(::niello) };
+        for arg in list(tokens, errors).unwrap_or_default() {
+            match arg.name.to_string().as_str() {
+                "name" => match syn::parse2(arg.value.clone()) {
+                    Ok(name) => args.name = Some(name),
+                    Err(_) => errors.at(arg.given(), "name must be a string literal"),
+                },
+                "crate" => {
+                    if let Some(path) = crate_path(&arg, errors) {
+                        args.niello = path;
+                    }
+                }
+                _ => unknown(&arg.name, &["name", "crate"], errors),
+            }
+        }
+        args
+    }
 }
 
 impl Parse for Arg {
@@ -86,28 +184,21 @@ impl Args {
             opt_level: 0,
             name: None,
             required: Vec::new(),
+            requires: Vec::new(),
+            sets: Vec::new(),
+            clears: Vec::new(),
             preserves: Preserves::Only(Vec::new()),
+            analyses: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            conflicts: Vec::new(),
             holds: None,
             niello: parse_quote!(::niello),
         };
-        let list = syn::punctuated::Punctuated::<Arg, Token![,]>::parse_terminated;
-        let list = match list.parse2(tokens) {
-            Ok(list) => list,
-            Err(error) => {
-                errors.push(error);
-                return args;
-            }
-        };
-        let mut seen: Vec<Ident> = Vec::new();
-        for Arg { name, value } in list {
-            let text = name.to_string();
-            if seen.contains(&name) {
-                errors.at(&name, format!("duplicate argument `{text}`"));
-                continue;
-            }
-            seen.push(name.clone());
-            let given = if value.is_empty() { name.to_token_stream() } else { value.clone() };
-            match text.as_str() {
+        let Some(list) = list(tokens, errors) else { return args };
+        for arg in &list {
+            let (given, value) = (arg.given(), arg.value.clone());
+            match arg.name.to_string().as_str() {
                 "opt_level" => {
                     match syn::parse2::<syn::LitInt>(value).and_then(|level| level.base10_parse()) {
                         Ok(level) => args.opt_level = level,
@@ -125,42 +216,53 @@ impl Args {
                     }
                     Err(_) => errors.at(given, "name must be a string literal"),
                 },
-                "required" => match pass_names(value) {
+                "required" => match names(value) {
                     Some(names) => args.required = names,
                     None => errors.at(given, "required must be a list of pass names or paths"),
                 },
                 "preserves" => match preserves(value) {
                     Some(preserves) => args.preserves = preserves,
+                    None => errors.at(
+                        given,
+                        "preserves must be `all`, `none`, or a list of passes and analyses",
+                    ),
+                },
+                property @ ("requires" | "sets" | "clears") => match names(value) {
+                    Some(names) if property == "requires" => args.requires = names,
+                    Some(names) if property == "sets" => args.sets = names,
+                    Some(names) => args.clears = names,
+                    None => errors.at(
+                        given,
+                        format!("{property} must be a list of properties or their names"),
+                    ),
+                },
+                order @ ("before" | "after" | "conflicts") => match names(value) {
+                    Some(names) if order == "before" => args.before = names,
+                    Some(names) if order == "after" => args.after = names,
+                    Some(names) => args.conflicts = names,
                     None => {
-                        errors.at(given, "preserves must be `all` or a list of pass names or paths")
+                        errors.at(given, format!("{order} must be a list of pass names or paths"))
                     }
+                },
+                "analyses" => match paths(value) {
+                    Some(paths) => args.analyses = paths,
+                    None => errors.at(given, "analyses must be a list of paths of analyses"),
                 },
                 "holds" => match syn::parse2(value) {
                     Ok(path) => args.holds = Some(path),
                     Err(_) => errors
                         .at(given, "holds must be the path of a function from &IRModule to bool"),
                 },
-                "crate" => match syn::parse2::<Path>(value) {
-                    Ok(path) => args.niello = path,
-                    Err(_) => {
-                        errors.at(given, "crate must be the path of niello");
+                "crate" => {
+                    if let Some(path) = crate_path(arg, errors) {
+                        args.niello = path;
                     }
-                },
-                _ => {
-                    let near = suggest(&text)
-                        .map_or(";".to_owned(), |near| format!(", did you mean `{near}`?"));
-                    let all = NAMES.join(", ");
-                    errors.at(
-                        name,
-                        format!("unknown argument `{text}`{near} expected one of: {all}"),
-                    );
                 }
+                _ => unknown(&arg.name, &NAMES, errors),
             }
         }
-        if !seen
-            .iter()
-            .any(|name| name == "opt_level" || suggest(&name.to_string()) == Some("opt_level"))
-        {
+        // A misspelt one is one mistake, not two.
+        if !list.iter().any(|arg| near(&arg.name.to_string(), &NAMES) == Some("opt_level")) {
             errors.push(syn::Error::new(
                 Span::call_site(),
                 format!("Please provide opt_level for the {}.", kind.noun()),
@@ -181,7 +283,7 @@ fn is_valid_name(name: &str) -> bool {
     !name.contains(|c: char| c.is_whitespace() || ",(){}=".contains(c))
 }
 
-fn pass_names(value: TokenStream) -> Option<Vec<PassName>> {
+fn names(value: TokenStream) -> Option<Vec<PassName>> {
     let list: ExprArray = syn::parse2(value).ok()?;
     list.elems
         .into_iter()
@@ -193,16 +295,18 @@ fn pass_names(value: TokenStream) -> Option<Vec<PassName>> {
         .collect()
 }
 
-fn preserves(value: TokenStream) -> Option<Preserves> {
-    if syn::parse2::<Ident>(value.clone()).is_ok_and(|ident| ident == "all") {
-        return Some(Preserves::All);
-    }
-    pass_names(value).map(Preserves::Only)
+fn paths(value: TokenStream) -> Option<Vec<Path>> {
+    let path = |name| if let PassName::Path(path) = name { Some(path) } else { None };
+    names(value)?.into_iter().map(path).collect()
 }
 
-/// The argument that was meant.
-fn suggest(name: &str) -> Option<&'static str> {
-    near(name, &NAMES)
+fn preserves(value: TokenStream) -> Option<Preserves> {
+    match syn::parse2::<Ident>(value.clone()) {
+        Ok(ident) if ident == "all" => return Some(Preserves::All),
+        Ok(ident) if ident == "none" => return Some(Preserves::Only(Vec::new())),
+        Ok(_) | Err(_) => {}
+    }
+    names(value).map(Preserves::Only)
 }
 
 /// The candidate with the same letters but for separators, or at most two letters away.

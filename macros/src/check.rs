@@ -37,7 +37,7 @@ fn wrong_item(kind: Kind) -> String {
 }
 
 /// The token that says what kind of item it is.
-fn head(item: &Item) -> TokenStream {
+pub(crate) fn head(item: &Item) -> TokenStream {
     match item {
         Item::Struct(item) => item.struct_token.to_token_stream(),
         Item::Enum(item) => item.enum_token.to_token_stream(),

@@ -1,9 +1,9 @@
 //! What the attributes expand to.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Item, Path};
+use syn::{Attribute, ImplItem, Item, ReturnType, Signature};
 
 use crate::args::{Args, Errors, PassName, Preserves};
 use crate::check::{self, Target};
@@ -40,9 +40,8 @@ fn try_pass(kind: Kind, args: TokenStream, item: TokenStream) -> syn::Result<Tok
             let doc_attrs = with_name(&function.attrs, "doc");
             let vis = &function.vis;
             let ident = &function.sig.ident;
-            // Errors about types point at the parameters.
-            let callee = quote_spanned!(function.sig.inputs.span() => #ident);
-            let imp = implementation(kind, &args, &quote!(#own), &name, &doc, &callee, &quote!());
+            let callee = Callee { path: quote!(#ident), method: false, sig: &function.sig };
+            let imp = implementation(kind, &args, &quote!(#own), &name, &doc, &callee);
             quote! {
                 #(#cfg)*
                 #(#doc_attrs)*
@@ -60,66 +59,103 @@ fn try_pass(kind: Kind, args: TokenStream, item: TokenStream) -> syn::Result<Tok
             let Item::Impl(block) = &item else { return Ok(TokenStream::new()) };
             let doc = docs(&block.attrs);
             let cfg = with_name(&block.attrs, "cfg");
-            let method = format_ident!("{}", kind.method());
-            let imp = implementation(
-                kind,
-                &args,
-                &ty.to_token_stream(),
-                &name,
-                &doc,
-                &quote!(#ty::#method),
-                &quote!(self,),
-            );
+            let method = block.items.iter().find_map(|item| match item {
+                ImplItem::Fn(method) if method.sig.ident == kind.method() => Some(method),
+                _ => None,
+            });
+            let Some(method) = method else { return Ok(TokenStream::new()) };
+            let ident = &method.sig.ident;
+            let callee = Callee { path: quote!(#ty::#ident), method: true, sig: &method.sig };
+            let imp = implementation(kind, &args, &ty.to_token_stream(), &name, &doc, &callee);
             quote!(#(#cfg)* #imp)
         }
     })
 }
 
-/// The implementation and registration of a pass of type `ty` that calls `callee`.
+/// The function that does a pass's work.
+struct Callee<'a> {
+    path: TokenStream,
+    /// Whether it takes `&self` first.
+    method: bool,
+    sig: &'a Signature,
+}
+
+/// The implementation and registration of a pass of type `ty`.
 fn implementation(
     kind: Kind,
     args: &Args,
     ty: &TokenStream,
     name: &str,
     doc: &str,
-    callee: &TokenStream,
-    receiver: &TokenStream,
+    callee: &Callee<'_>,
 ) -> TokenStream {
-    let Args { opt_level, name: _, required, preserves, holds, niello } = args;
+    let Args { opt_level, niello, .. } = args;
     let pass = quote!(#niello::pass);
     let summary = doc.lines().next().unwrap_or_default();
-    let required = requirements(niello, required);
-    let preserves = match preserves {
+    let [required, before, after, conflicts] =
+        [&args.required, &args.before, &args.after, &args.conflicts]
+            .map(|names| list(&quote!(#pass::Requirement), names));
+    let [requires, sets, clears] = [&args.requires, &args.sets, &args.clears]
+        .map(|names| list(&quote!(#pass::Property), names));
+    let analyses = &args.analyses;
+    let preserves = match &args.preserves {
         Preserves::All => quote!(::core::option::Option::None),
         Preserves::Only(kept) => {
-            let kept = requirements(niello, kept);
+            let kept = kept.iter().map(|name| match name {
+                // Passes and analyses alike have a name.
+                PassName::Path(path) => quote!(<#path>::NAME),
+                PassName::Text(text) => quote!(#text),
+            });
             quote!(::core::option::Option::Some(&[#(#kept),*]))
         }
     };
-    let holds = match holds {
+    let holds = match &args.holds {
         Some(path) => quote!(::core::option::Option::Some(#path)),
         None => quote!(::core::option::Option::None),
     };
+    let unit = match kind {
+        Kind::Module => quote!(#niello::ir::IRModule),
+        Kind::Function => quote!(#niello::graph::Function),
+        Kind::PrimFunc => quote!(#niello::tir::PrimFunc),
+    };
+    let siblings = (kind != Kind::Module).then(|| quote!(&#niello::ir::IRModule,));
+    let (receiver_type, receiver) =
+        if callee.method { (quote!(&#ty,), quote!(self,)) } else { (quote!(), quote!()) };
+    let path = &callee.path;
+    // Through a pointer, so that parameters of other types are one error, at the function's name.
+    let work = quote_spanned! { callee.sig.ident.span() =>
+        let work: fn(#receiver_type #unit, #siblings &#pass::PassContext) -> _ = #path;
+    };
+    // A result of another type is an error there.
+    let output = match &callee.sig.output {
+        ReturnType::Type(_, ty) => ty.span(),
+        ReturnType::Default => Span::call_site(),
+    };
     let (kind_name, body) = match kind {
         Kind::Module => {
-            (quote!(Module), quote!(#pass::IntoModule::into_module(#callee(#receiver module, cx))))
+            let convert = quote_spanned!(output => <_ as #pass::IntoModule>::into_module);
+            (quote!(Module), quote!(#work #convert(work(#receiver module, cx))))
         }
-        Kind::Function => (
-            quote!(Function),
-            quote! {
+        Kind::Function => {
+            let convert = quote_spanned!(output => <_ as #pass::IntoFunction>::into_function);
+            let body = quote! {
+                #work
                 #pass::transform_functions(module, cx, &|function, module, cx| {
-                    #pass::IntoFunction::into_function(#callee(#receiver function, module, cx))
+                    #convert(work(#receiver function, module, cx))
                 })
-            },
-        ),
-        Kind::PrimFunc => (
-            quote!(PrimFunc),
-            quote! {
+            };
+            (quote!(Function), body)
+        }
+        Kind::PrimFunc => {
+            let convert = quote_spanned!(output => <_ as #pass::IntoPrimFunc>::into_prim_func);
+            let body = quote! {
+                #work
                 #pass::transform_prim_funcs(module, cx, &|function, module, cx| {
-                    #pass::IntoPrimFunc::into_prim_func(#callee(#receiver function, module, cx))
+                    #convert(work(#receiver function, module, cx))
                 })
-            },
-        ),
+            };
+            (quote!(PrimFunc), body)
+        }
     };
     quote! {
         const _: () = {
@@ -128,7 +164,18 @@ fn implementation(
                 kind: #pass::PassKind::#kind_name,
                 opt_level: #opt_level,
                 required: &[#(#required),*],
-                preserves: #preserves,
+                requires: &[#(#requires),*],
+                sets: &[#(#sets),*],
+                clears: &[#(#clears),*],
+                before: &[#(#before),*],
+                after: &[#(#after),*],
+                conflicts: &[#(#conflicts),*],
+                preserves: {
+                    #[allow(unused_imports, reason = "one of the two, or neither, is used")]
+                    use #pass::{Analysis as _, NamedPass as _};
+                    #preserves
+                },
+                analyses: &[#(#pass::AnalysisRef::of::<#analyses>()),*],
                 summary: #summary,
                 holds: #holds,
             });
@@ -172,12 +219,13 @@ fn implementation(
     }
 }
 
-fn requirements(niello: &Path, names: &[PassName]) -> Vec<TokenStream> {
+/// Values of a type that is made `of` a path or `named` by a string.
+fn list(ty: &TokenStream, names: &[PassName]) -> Vec<TokenStream> {
     names
         .iter()
         .map(|name| match name {
-            PassName::Path(path) => quote!(#niello::pass::Requirement::of::<#path>()),
-            PassName::Text(text) => quote!(#niello::pass::Requirement::named(#text)),
+            PassName::Path(path) => quote!(#ty::of::<#path>()),
+            PassName::Text(text) => quote!(#ty::named(#text)),
         })
         .collect()
 }

@@ -30,14 +30,42 @@
 //! - `opt_level = 2`: the least level of the context at which the pass is enabled;
 //! - `name = "tir.MyPass"`: the registered name;
 //! - `required = [InferType, "OtherPass"]`: what must have run before, by path or by name;
-//! - `preserves = [InferType]` or `preserves = all`: whose results still hold afterwards, even if
-//!   the pass changed the module;
+//! - `requires = [Fused]`: properties that the module must have; the one pass that sets it runs
+//!   before, if no other pass has set it;
+//! - `sets = [Fused]`, `clears = [Anf]`: properties that the module has, or may have lost, after the
+//!   pass;
+//! - `preserves = [InferType, UseCounts]`, `preserves = all` or `preserves = none` (if it is left
+//!   out): which results of passes, and which analyses, still hold although the pass changed the
+//!   module;
+//! - `analyses = [CallGraph]`: analyses of the module that are computed before the pass begins;
+//! - `before = [..]`, `after = [..]`, `conflicts = [..]`: passes that may only come after or before
+//!   it in one list, or not at all;
 //! - `holds = path::to::function`: a `fn(&IRModule) -> bool` that says that there is nothing to do;
 //! - `crate = path`: where niello is, if it is not `::niello`.
+//!
+//! `#[pass_instrument]` makes an instrument of an inherent `impl` block:
+//!
+//! ```ignore
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//!
+//! use niello::ir::IRModule;
+//! use niello::pass::{PassInfo, pass_instrument};
+//!
+//! #[derive(Default)]
+//! pub struct CountPasses(AtomicUsize);
+//!
+//! #[pass_instrument]
+//! impl CountPasses {
+//!     fn run_before_pass(&self, _module: &IRModule, _info: &PassInfo) {
+//!         self.0.fetch_add(1, Ordering::Relaxed);
+//!     }
+//! }
+//! ```
 
 mod args;
 mod check;
 mod expand;
+mod instrument;
 mod kind;
 
 use proc_macro::TokenStream;
@@ -66,4 +94,16 @@ pub fn function_pass(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn prim_func_pass(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::pass(Kind::PrimFunc, args.into(), item.into()).into()
+}
+
+/// Makes an instrument of the type of an inherent `impl` block, whose methods may be any of the
+/// hooks of `PassInstrument`: `enter_pass_ctx`, `exit_pass_ctx`, `should_run`, `run_before_pass`,
+/// `run_after_pass`, `after_pass_failed` and `before_skipped_pass`. Each takes `&self`. A hook may
+/// return nothing (`should_run` a `bool`) or a `Result` of it with any error. Other methods are left
+/// alone; one whose name is almost a hook's needs `#[not_a_hook]`.
+///
+/// Arguments: `name = ".."` for the instrument's name in messages, and `crate = path`.
+#[proc_macro_attribute]
+pub fn pass_instrument(args: TokenStream, item: TokenStream) -> TokenStream {
+    instrument::instrument(args.into(), item.into()).into()
 }

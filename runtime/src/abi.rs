@@ -21,6 +21,9 @@ pub struct Context {
     pub pool: *mut c_void,
     /// Number of workers, at least 1.
     pub workers: usize,
+    /// Which of the model's CPU levels runs: 0 is the narrowest, which every machine has that the
+    /// model was compiled for.
+    pub level: usize,
 }
 
 /// A loop body over `begin..end`, run by `worker`.

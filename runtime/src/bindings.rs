@@ -20,16 +20,18 @@ pub struct Memory {
     pub scratch_stride: usize,
 }
 
-/// Runs a compiled model once, on the calling thread.
+/// Runs a compiled model once, on the calling thread. `level` is the place of a CPU level among the
+/// model's: see [`version`](crate::cpu::version).
 ///
 /// # Safety
 ///
-/// `entry`, `weights`, `memory` and the size of `workspace` belong to one model; `weights` and
+/// The machine has that level. `entry`, `weights`, `memory` and the size of `workspace` belong to one model; `weights` and
 /// `workspace` are aligned to 64. `inputs` and `outputs` have a pointer for each of its tensors, in
 /// its order, aligned to the element and valid for the tensor's bytes for reading or writing; no
 /// two outputs overlap, and no output overlaps an input.
 pub unsafe fn invoke(
     entry: Entry,
+    level: usize,
     weights: *const u8,
     memory: Memory,
     workspace: &mut [u8],
@@ -46,6 +48,7 @@ pub unsafe fn invoke(
         parallel_for: None,
         pool: core::ptr::null_mut(),
         workers: 1,
+        level,
     };
     // SAFETY: the caller's promise is what the entry asks for.
     unsafe { entry(&raw const context, inputs.as_ptr(), outputs.as_ptr()) }
@@ -81,6 +84,7 @@ mod tests {
             let context = &*context;
             assert_eq!(context.scratch as usize - context.workspace as usize, 64);
             assert_eq!((context.workers, context.scratch_stride), (1, 64));
+            assert_eq!(context.level, 2);
             assert!(context.parallel_for.is_none() && context.pool.is_null());
             *context.scratch += 1;
             let (input, output) = ((*inputs).cast::<i32>(), (*outputs).cast::<i32>());
@@ -104,7 +108,7 @@ mod tests {
             // SAFETY: this is what `entry` asks for.
             unsafe {
                 let (workspace, ()) = workspace.split();
-                invoke(entry, weights.0.as_ptr(), memory, workspace, &inputs, &outputs);
+                invoke(entry, 2, weights.0.as_ptr(), memory, workspace, &inputs, &outputs);
             }
             assert_eq!(output, [11 + calls, 22 + calls]);
         }

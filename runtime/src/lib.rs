@@ -12,22 +12,26 @@
 //! let outputs = model.run(&digits::Inputs { image: &pixels });
 //! ```
 //!
+//! A model may have code for several [CPU levels](CpuLevel); [`cpu_level`] tells which one runs.
+//!
 //! Features: `alloc` gives `Model::new()`, which keeps the workspace on the heap; `std`, on by
-//! default, implies it. Without both, a model runs in a [`Workspace`] of the caller's:
-//! `Model::with_workspace`.
+//! default, implies it and reads `NIELLO_CPU_LEVEL`. Without both, a model runs in a [`Workspace`]
+//! of the caller's: `Model::with_workspace`.
 #![no_std]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(feature = "std", test))]
 extern crate std;
 
 pub mod abi;
 mod bindings;
+mod cpu;
 mod error;
 mod weights;
 mod workspace;
 
+pub use cpu::{CpuLevel, cpu_level};
 pub use error::{ShapeError, WeightsError};
 pub use weights::{Aligned, checksum};
 pub use workspace::{Heap, Workspace};
@@ -61,6 +65,7 @@ pub mod __private {
         pub use crate::__when_alloc as when_alloc;
         pub use crate::abi::Context;
         pub use crate::bindings::{Entry, Memory, invoke, stub};
+        pub use crate::cpu::{CpuLevel, version};
         pub use crate::weights::verify;
         pub use crate::workspace::Zeroable;
         pub use crate::{Heap, ShapeError, WeightsError, Workspace};

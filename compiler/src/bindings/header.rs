@@ -2,6 +2,7 @@
 
 use super::names::word;
 use super::{BindingsOptions, Tensor, WeightsPlacement, printable, shape};
+use crate::codegen::c::level_function;
 use crate::diagnostics::Problem;
 use crate::executor::CompiledModel;
 
@@ -20,6 +21,7 @@ struct niello_context {
                          void *argument, int64_t count);
     void *pool;            /* handed to parallel_for */
     size_t workers;        /* at least 1 */
+    size_t level;          /* which of the CPU levels runs; every machine has 0 */
 };
 #endif
 ";
@@ -72,6 +74,8 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
         }
     };
     let note = if external { "; weights: the file of this build, aligned to 64" } else { "" };
+    text.push('\n');
+    text += &level_function(&format!("niello_{short}_level"), &model.levels);
     text += &format!(
         "
 void {symbol}_run(const struct niello_context *context,
@@ -89,6 +93,7 @@ static inline void niello_{short}_run({weights_parameter}void *workspace,
     context.parallel_for = NULL;
     context.pool = NULL;
     context.workers = 1;
+    context.level = niello_{short}_level();
     {symbol}_run(&context, inputs, outputs);
 }}
 

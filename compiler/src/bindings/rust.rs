@@ -83,6 +83,8 @@ impl Writer<'_> {
         for (name, value) in &model.metadata {
             put!(metadata, "\n    ({name:?}, {value:?}),");
         }
+        let levels: Vec<String> =
+            model.levels.iter().map(|level| format!("__niello::CpuLevel::{level:?}")).collect();
         metadata += if model.metadata.is_empty() { "]" } else { "\n]" };
         let constants = [
             ("The model's name.", "NAME: &str", format!("{:?}", model.name)),
@@ -104,10 +106,21 @@ impl Writer<'_> {
                 grouped(model.weights.len() as u64),
             ),
             ("Multiply-accumulate operations of one run.", "MACS: u64", grouped(model.macs)),
+            (
+                "The CPU levels that there is code for, narrowest first.",
+                "CPU_LEVELS: &[__niello::CpuLevel]",
+                format!("&[{}]", levels.join(", ")),
+            ),
         ];
         for (doc, declaration, value) in constants {
             put!(text, "\n/// {doc}\n{UNUSED}pub const {declaration} = {value};\n");
         }
+        put!(
+            text,
+            "\n/// The one of [`CPU_LEVELS`] that runs on this machine.\n{UNUSED}#[must_use]\n\
+             pub fn cpu_level() -> __niello::CpuLevel {{\n    \
+             CPU_LEVELS[__niello::version(CPU_LEVELS)]\n}}\n"
+        );
         if self.external() {
             put!(
                 text,
@@ -479,11 +492,12 @@ fn call_model(
         scratch_offset: {scratch_offset},
         scratch_stride: {scratch_stride},
     }};
-    // SAFETY: code, weights and sizes were written together with this file by one compilation;
-    // references are valid and aligned, and those to outputs are exclusive; weights and workspace
+    let level = __niello::version(CPU_LEVELS);
+    // SAFETY: code, weights and sizes were written together with this file by one compilation; the
+    // machine has the level; references are valid and aligned, and those to outputs are exclusive; weights and workspace
     // are aligned to 64.
     unsafe {{
-        __niello::invoke(run, {weights_pointer}, division, memory, &inputs, &outputs);
+        __niello::invoke(run, level, {weights_pointer}, division, memory, &inputs, &outputs);
     }}
 }}
 ",

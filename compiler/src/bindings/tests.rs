@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use niello_runtime::CpuLevel;
+
 use super::{BindingsOptions, WeightsPlacement, header, rust};
 use crate::executor::{CompiledModel, TensorInfo};
 use crate::ir::DType;
@@ -27,6 +29,7 @@ fn digits() -> CompiledModel {
             tensor("probabilities", DType::F32, &[1, 10]),
             tensor("Class*/", DType::I64, &[]),
         ],
+        levels: vec![CpuLevel::Baseline, CpuLevel::X86_64V3],
         workspace_bytes: 12_352,
         scratch_offset: 12_288,
         scratch_stride: 64,

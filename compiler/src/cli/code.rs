@@ -19,6 +19,14 @@ pub(super) enum Engine {
 }
 
 impl Engine {
+    /// The code generator; the interpreter has none.
+    pub(super) fn backend(self) -> Option<Backend> {
+        match self {
+            Engine::C => Some(Backend::C),
+            Engine::Interp => None,
+        }
+    }
+
     /// The name as an argument.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -42,7 +50,8 @@ pub(super) struct CodeArgs {
     /// Size of a symbolic dimension; may be given more than once
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
     pub(super) dims: Vec<(String, u64)>,
-    /// CPU to compile for, such as x86-64-v3
+    /// CPU to compile for, such as x86-64-v3; `portable` makes code for every CPU level, of which
+    /// the program chooses when it runs
     #[arg(long, value_name = "CPU", default_value = "native")]
     pub(super) target_cpu: String,
     /// Pass that must not run; may be given more than once
@@ -64,10 +73,10 @@ impl CodeArgs {
     ///
     /// The CPU is not known.
     pub(super) fn options(&self) -> Result<CompileOptions, Failure> {
-        let target = Target::host()
-            .with_cpu(&self.target_cpu)
+        let mut options = CompileOptions::new(Target::host());
+        options
+            .set_target_cpu(&self.target_cpu)
             .map_err(|error| Problem::new(error.to_string()))?;
-        let mut options = CompileOptions::new(target);
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
         options.dims = self.dims.iter().cloned().collect::<BTreeMap<_, _>>();

@@ -3,18 +3,28 @@
 //! Exit status 0 means that what was asked for was done; 1 that a model, a pass or a test case
 //! failed; 2 that the command was not understood.
 
+mod bench;
+mod case;
 mod code;
 mod compile;
+mod formats;
 mod inspect;
+mod isolated;
 mod opt;
 mod output;
 mod passes;
+mod progress;
+mod run;
+mod runner;
 mod test;
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 use output::Output;
 
@@ -30,8 +40,12 @@ struct Niello {
 enum Command {
     /// Compile a model to objects, sources, bindings or a shared library
     Compile(compile::Args),
+    /// Run a model on inputs from files
+    Run(run::Args),
     /// Run ONNX test cases and compare with their outputs
     Test(test::Args),
+    /// Compile a model, check it and measure how fast it is
+    Bench(bench::Args),
     /// Run passes on a model and print the module
     Opt(opt::Args),
     /// Show what a model consists of
@@ -41,6 +55,9 @@ enum Command {
     /// Run one test case in this process; `test` starts it
     #[command(name = test::CHILD, hide = true)]
     TestCase(test::ChildArgs),
+    /// Measure a model in this process; `bench` starts it
+    #[command(name = bench::CHILD, hide = true)]
+    BenchChild(bench::ChildArgs),
 }
 
 /// Why a command ended early.
@@ -64,15 +81,27 @@ impl From<Problem> for Failure {
     }
 }
 
+/// Reads the model that an argument names.
+fn read_model(path: &Path) -> Result<Model, Report> {
+    // Said here, as the library's words are for build scripts.
+    if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Err(Problem::new(format!("{}: there is no such file", path.display())).into());
+    }
+    Model::read(path)
+}
+
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let result = match Niello::parse().command {
         Command::Compile(args) => compile::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Passes(args) => passes::run(&args),
         Command::TestCase(args) => test::run_child(&args),
+        Command::BenchChild(args) => bench::run_child(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

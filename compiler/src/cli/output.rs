@@ -1,8 +1,9 @@
-//! Where a command's text goes.
+//! Where a command's text and files go.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -36,7 +37,8 @@ impl Output {
         if self.to_stderr {
             Self::error(text.trim_end_matches('\n'));
         } else {
-            let _ = io::stdout().lock().write_all(text.as_bytes());
+            let mut stdout = io::stdout().lock();
+            let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
         }
     }
 
@@ -46,7 +48,8 @@ impl Output {
     }
 }
 
-fn is_stdout(path: &Path) -> bool {
+/// Whether a path means the standard output.
+pub(super) fn is_stdout(path: &Path) -> bool {
     path == Path::new("-") || path == Path::new("/dev/stdout")
 }
 
@@ -56,10 +59,98 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
         Problem::new(format!("{}: cannot write the JSON file: {error}", path.display()))
     };
     let text = serde_json::to_string(value).map_err(|error| failed(&error))? + "\n";
-    let written = if is_stdout(path) {
-        io::stdout().lock().write_all(text.as_bytes())
-    } else {
-        fs::write(path, text)
+    if is_stdout(path) {
+        let written = io::stdout().lock().write_all(text.as_bytes());
+        return written.map_err(|error| failed(&error).into());
+    }
+    Ok(write_file(path, text.as_bytes())?)
+}
+
+/// Writes a file, which appears whole under its name or not at all.
+///
+/// # Errors
+///
+/// Those of the file system.
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
+    make_file(path, |path| {
+        fs::write(path, bytes)
+            .map_err(|error| Problem::new(format!("cannot write the file: {error}")))
+    })
+}
+
+/// Has a file made, which appears whole under its name or not at all: `make` is called with another
+/// name in the same folder.
+///
+/// # Errors
+///
+/// Those of `make`, with the name of the file before them, and those of the file system.
+pub(super) fn make_file(
+    path: &Path,
+    make: impl FnOnce(&Path) -> Result<(), Problem>,
+) -> Result<(), Problem> {
+    let named = |problem: Problem| Problem {
+        message: format!("{}: {}", path.display(), problem.message),
+        ..problem
     };
-    written.map_err(|error| failed(&error).into())
+    // A device or a pipe cannot be replaced by a file, and must not.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
+        return make(path).map_err(named);
+    }
+    // The file that a link leads to is replaced, not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let temporary = beside(&target);
+    let moved = make(&temporary).and_then(|()| {
+        fs::rename(&temporary, &target)
+            .map_err(|error| Problem::new(format!("cannot write the file: {error}")))
+    });
+    moved.map_err(|problem| {
+        // The error is told; a file that is left over as well would only confuse.
+        let _ = fs::remove_file(&temporary);
+        named(problem)
+    })
+}
+
+/// A name in the folder of `path` that no other process takes.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        write_file(&path, b"old").unwrap();
+        let failed = make_file(&path, |temporary| {
+            fs::write(temporary, b"ne").unwrap();
+            Err(Problem::new("interrupted"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), format!("{}: interrupted", path.display()));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        write_file(&path, b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        assert!(write_file(&folder.path().join("none/file"), b"").is_err());
+        assert!(write_file(folder.path(), b"").is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_are_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, b"old").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write_file(&link, b"new").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        write_file(Path::new("/dev/null"), b"text").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
 }

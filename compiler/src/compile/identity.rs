@@ -11,7 +11,7 @@ use crate::options::CompileOptions;
 /// objects differ makes their symbols differ.
 pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; the number of jobs does
-    // not show in the objects.
+    // not show in the objects, nor does their absence.
     let CompileOptions {
         name: _,
         package,
@@ -23,15 +23,19 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         disabled_passes,
         backend,
         target,
+        levels: _,
         threads,
         jobs: _,
         stub,
+        without_objects: _,
     } = options;
     let mut hasher = blake3::Hasher::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.update(&interface.digest);
     hasher.update(&program.digest());
-    let decided = (opt_level, disabled_passes, backend, target, threads, stub);
+    // Of the levels that were asked for those that the target does not have already.
+    let levels: Vec<&str> = options.targets().iter().map(|t| t.cpu_level().name()).collect();
+    let decided = (opt_level, disabled_passes, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
     let name = interface.name(options);
     symbol_name(package, version, name, hasher.finalize().as_bytes())

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
 use crate::diagnostics::{Problem, Report};
+use crate::executor::aot::KernelFunctions;
 use crate::executor::{CompiledModel, Program, TensorInfo};
 use crate::graph::module_hash;
 use crate::ir::{Digest, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
+use crate::target::Target;
 
 /// What a compiled model is to its callers.
 pub(super) struct Interface {
@@ -106,6 +108,7 @@ impl Interface {
             scratch_stride: 0,
             weights: Vec::new(),
             macs: 0,
+            levels: options.targets().iter().map(Target::cpu_level).collect(),
             digest: self.digest,
             metadata: self.metadata,
             external_data: self.external_data,
@@ -130,6 +133,7 @@ impl Interface {
             model: CompiledModel { symbol, ..self.model(options) },
             module,
             program: Program::default(),
+            functions: KernelFunctions::default(),
             sources: Vec::new(),
             peak_live_bytes: 0,
             stages,

@@ -16,7 +16,7 @@ pub use stages::{Stage, Stages};
 
 use crate::codegen::c::{SourceFile, compile_c};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::aot::{self, PackedWeights};
+use crate::executor::aot::{self, Entry, KernelFunctions, PackedWeights};
 use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
@@ -32,6 +32,8 @@ pub struct Compilation {
     pub module: IRModule,
     /// The lowered program: kernels and their calls. Empty in a stub.
     pub program: Program,
+    /// The functions that the kernels became.
+    pub functions: KernelFunctions,
     /// The C files that the objects were compiled from.
     pub sources: Vec<SourceFile>,
     /// Most bytes of intermediate values that are alive in one step.
@@ -43,11 +45,14 @@ pub struct Compilation {
 impl Compilation {
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
-        let Compilation { model, program, peak_live_bytes, stages, .. } = self;
+        let Compilation { model, program, functions, peak_live_bytes, stages, .. } = self;
+        let levels: Vec<&str> = model.levels.iter().map(|level| level.name()).collect();
         format!(
-            "{stages}{} kernels, {} calls, {} multiply-accumulates\n\
+            "{stages}{} kernels, {} functions for {}, {} calls, {} multiply-accumulates\n\
              workspace {} bytes (at least {peak_live_bytes} are needed), weights {} bytes\n",
             program.kernels.len(),
+            functions.functions.len(),
+            levels.join(", "),
             program.steps.len(),
             model.macs,
             model.workspace_bytes,
@@ -66,7 +71,7 @@ pub fn compile(
     options: &CompileOptions,
     passes: &Passes,
 ) -> Result<Compilation, Report> {
-    let (target, jobs) = (&options.target, options.jobs);
+    let (levels, jobs) = (&options.targets()[..], options.jobs);
     let mut stages = Stages::default();
     let imported = stages.run("import", || model.import(options))?;
     let interface = stages.run("interface", || interface::of(model, &imported))?;
@@ -74,21 +79,27 @@ pub fn compile(
         return Ok(interface.stub(options, imported.module, stages));
     }
     let module = stages.run("passes", || passes.run(imported.module))?;
-    let mut program = stages.run("strategies", || strategy::program(&module, target))?;
+    let mut program = stages.run("strategies", || strategy::program(&module, levels))?;
     program.verify()?;
     program.merge_equal_kernels();
     let symbol = identity::symbol(&interface, &program, options);
     let storage = stages.run("share memory", || memory::Storage::of(&program))?;
     program.insert_border_steps(&storage);
-    stages.run("lower kernels", || program.lower_kernels(target, jobs))?;
-    let kernels = stages.run("write C", || aot::c_kernels(&program, &symbol, target, jobs))?;
-    let scratch = aot::scratch_bytes(&program, &kernels, options.threads);
+    stages.run("lower kernels", || program.lower_kernels(levels, jobs))?;
+    let functions = stages.run("share code", || KernelFunctions::of(&program, &symbol, levels));
+    let kernels = stages.run("write C", || aot::c_kernels(&program, &functions, levels, jobs))?;
+    let strides = aot::scratch_strides(&functions, kernels.iter().map(|k| k.scratch_bytes));
+    let scratch = aot::scratch_bytes(&strides, options.threads);
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
-    let sources = aot::c_files(&program, &storage, &plan, &weights, &symbol, &kernels);
-    let objects = stages
-        .run("compile C", || compile_c(&sources, target, jobs))
-        .map_err(|error| Problem::new(error.to_string()))?;
+    let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &strides);
+    let sources = aot::c_files(&entry, &functions, levels, &kernels);
+    let objects = match options.without_objects {
+        true => Vec::new(),
+        false => stages
+            .run("compile C", || compile_c(&sources, levels, jobs))
+            .map_err(|error| Problem::new(error.to_string()))?,
+    };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,
@@ -99,7 +110,7 @@ pub fn compile(
         ..interface.model(options)
     };
     let peak_live_bytes = plan.peak_live_bytes;
-    Ok(Compilation { model, module, program, sources, peak_live_bytes, stages })
+    Ok(Compilation { model, module, program, functions, sources, peak_live_bytes, stages })
 }
 
 /// Compiles the model file `path`: ONNX, or the text of a module.

@@ -54,6 +54,28 @@ impl Model {
         Model { stem: stem.into(), contents: Contents::Text(module) }
     }
 
+    /// The file, if the model is ONNX.
+    pub fn as_onnx(&self) -> Option<&ModelFile> {
+        match &self.contents {
+            Contents::Onnx(file) => Some(file),
+            Contents::Text(_) => None,
+        }
+    }
+
+    /// Names of the inputs that a caller passes, in the model's order.
+    ///
+    /// # Errors
+    ///
+    /// The model is a text whose function `main` has no tensors as parameters.
+    pub fn input_names(&self) -> Result<Vec<String>, Report> {
+        match &self.contents {
+            Contents::Onnx(file) => Ok(onnx::input_names(&file.proto)),
+            Contents::Text(module) => {
+                Ok(from_text(module)?.inputs.into_iter().map(|port| port.name).collect())
+            }
+        }
+    }
+
     /// The model as a module of the graph IR, with its interface.
     ///
     /// # Errors

@@ -175,26 +175,42 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
             assert!((found - expected).abs() < 1e-4, "{what}: {found}, expected {expected}");
         }
     };
-    for (opt_level, cpu) in [(0, None), (3, Some("native"))] {
+    for (opt_level, cpu) in [(0, None), (3, None), (3, Some("native"))] {
         let mut options = CompileOptions { opt_level, ..options() };
+        options.levels = options.target.wider_levels();
         if let Some(cpu) = cpu {
             options.target = options.target.with_cpu(cpu).unwrap();
         }
+        let levels = options.targets();
         let module = Passes::new(&options).unwrap().run(imported.module.clone()).unwrap();
-        let mut program = strategy::program(&module, &options.target).unwrap();
-        let scheduled = interpret(&program, std::slice::from_ref(&x)).unwrap();
-        near(&scheduled, "scheduled loops");
-        program.lower_kernels(&options.target, 1).unwrap();
-        let lowered = interpret(&program, std::slice::from_ref(&x)).unwrap();
-        near(&lowered, "lowered loops");
+        let mut program = strategy::program(&module, &levels).unwrap();
+        program.verify().unwrap();
+        let mut runs = Vec::new();
+        for level in 0..levels.len() {
+            let scheduled = interpret(&program, level, std::slice::from_ref(&x)).unwrap();
+            near(&scheduled, "scheduled loops");
+        }
+        program.lower_kernels(&levels, 1).unwrap();
+        for level in 0..levels.len() {
+            let lowered = interpret(&program, level, std::slice::from_ref(&x)).unwrap();
+            near(&lowered, "lowered loops");
+            runs.push(lowered);
+        }
 
         let compilation = run(&model, &options).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("small.so");
         write_shared_library(&compilation.model, &options.target, &path).unwrap();
-        let loaded = LoadedModel::load(&compilation.model, &path).unwrap();
-        let native = loaded.run(std::slice::from_ref(&x)).unwrap();
-        // The same operations in the same order, bit for bit.
-        assert_eq!(native, lowered, "-O{opt_level} {cpu:?}");
+        let mut loaded = LoadedModel::load(&compilation.model, &path).unwrap();
+        for (level, lowered) in runs.iter().enumerate() {
+            if loaded.limit_level(level) != level {
+                let name = compilation.model.levels[level];
+                eprintln!("skipped: this machine cannot run {name}");
+                continue;
+            }
+            let native = loaded.run(std::slice::from_ref(&x)).unwrap();
+            // The same operations in the same order, bit for bit.
+            assert_eq!(native, *lowered, "-O{opt_level} {cpu:?}, level {level}");
+        }
     }
 }

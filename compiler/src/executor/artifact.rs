@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use niello_runtime::CpuLevel;
+
 use crate::ir::DType;
 
 /// One input or output of a compiled model.
@@ -36,7 +38,8 @@ pub struct ObjectFile {
 ///
 /// `inputs` and `outputs` are in the order of [`inputs`](Self::inputs) and
 /// [`outputs`](Self::outputs); each points at a dense row-major tensor aligned to its element. An
-/// empty tensor's pointer is never read. `niello_context` is `niello_runtime::abi::Context`.
+/// empty tensor's pointer is never read. `niello_context` is `niello_runtime::abi::Context`; its
+/// `level` is a place in [`levels`](Self::levels).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompiledModel {
     /// The model's name: what `include_model!` takes.
@@ -58,6 +61,9 @@ pub struct CompiledModel {
     pub weights: Vec<u8>,
     /// Multiply-accumulate operations of one inference.
     pub macs: u64,
+    /// The CPU levels that there is code for, narrowest first: never empty. The first is what every
+    /// machine has that the model was compiled for.
+    pub levels: Vec<CpuLevel>,
     /// BLAKE3 digest of the model as imported.
     pub digest: [u8; 32],
     /// Name and value of the model's own metadata (producer, domain, description …), in order.

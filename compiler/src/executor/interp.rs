@@ -2,21 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use super::{Program, Step, Value, ValueId, ValueKind};
+use super::{Program, Value, ValueId, ValueKind};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
-use crate::tir::{self, ParamKind};
+use crate::tir::{self, ParamKind, PrimFunc};
 
 /// What elements hold before they are computed: no value that a model would compute by chance.
 const UNDEFINED: u8 = 0xa5;
 
-/// Runs a program, lowered or not. Each value has memory of its own.
+/// Runs the versions of a program's kernels for a CPU level, 0 being the narrowest; lowered or not.
+/// Each value has memory of its own.
 ///
 /// # Errors
 ///
-/// Number, types or shapes of the inputs are not the program's; or a kernel does what it must not.
-/// The program must be well formed: see [`Program::verify`].
-pub fn interpret(program: &Program, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+/// Number, types or shapes of the inputs are not the program's; there is no such level; or a kernel
+/// does what it must not. The program must be well formed: see [`Program::verify`].
+pub fn interpret(
+    program: &Program,
+    level: usize,
+    inputs: &[Constant],
+) -> Result<Vec<Constant>, Problem> {
     if inputs.len() != program.inputs.len() {
         return Err(Problem::new(format!(
             "the program has {} inputs, but {} were given",
@@ -38,7 +43,10 @@ pub fn interpret(program: &Program, inputs: &[Constant]) -> Result<Vec<Constant>
     }
     for (number, step) in program.steps.iter().enumerate() {
         let args: Vec<ValueId> = step.args.iter().map(|&arg| roots[arg]).collect();
-        run(program, step, &args, &mut memory)
+        let Some(func) = program.kernels[step.kernel].versions.get(level) else {
+            return Err(Problem::new(format!("the program has no code for the CPU level {level}")));
+        };
+        run(func, &args, &mut memory)
             .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
     }
     let output = |&id: &ValueId| {
@@ -52,12 +60,10 @@ pub fn interpret(program: &Program, inputs: &[Constant]) -> Result<Vec<Constant>
 
 /// Runs one step on the memory of `args`.
 fn run(
-    program: &Program,
-    step: &Step,
+    func: &PrimFunc,
     args: &[ValueId],
     memory: &mut BTreeMap<ValueId, Vec<u8>>,
 ) -> Result<(), tir::InterpError> {
-    let func = &program.kernels[step.kernel].func;
     let mut buffers: Vec<Vec<u8>> =
         args.iter().map(|arg| memory.get(arg).cloned().unwrap_or_default()).collect();
     tir::interpret(func, &mut buffers, &[])?;
@@ -124,7 +130,7 @@ mod tests {
         b.output(z);
         b.output(y);
         let input = Constant::from_f32(&[2, 2], &[10.0, 20.0, 30.0, 40.0]).unwrap();
-        let outputs = interpret(&b.program, &[input]).unwrap();
+        let outputs = interpret(&b.program, 0, &[input]).unwrap();
         assert_eq!(outputs[0], Constant::from_f32(&[4], &[22.0, 44.0, 66.0, 88.0]).unwrap());
         assert_eq!(outputs[1], Constant::from_f32(&[2, 2], &[11.0, 22.0, 33.0, 44.0]).unwrap());
     }
@@ -141,10 +147,10 @@ mod tests {
         let z = b.map("copy", &[y], BufferSpec::dense(&[2]), |x| x[0].clone());
         b.output(z);
         let input = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
-        let problem = interpret(&b.program, &[input]).unwrap_err();
+        let problem = interpret(&b.program, 0, &[input]).unwrap_err();
         assert!(problem.message.starts_with("step 0: "), "{problem}");
         let wrong = Constant::from_f32(&[3], &[0.0; 3]).unwrap();
-        assert!(interpret(&b.program, &[wrong]).unwrap_err().message.contains("input `x`"));
-        assert!(interpret(&b.program, &[]).is_err());
+        assert!(interpret(&b.program, 0, &[wrong]).unwrap_err().message.contains("input `x`"));
+        assert!(interpret(&b.program, 0, &[]).is_err());
     }
 }

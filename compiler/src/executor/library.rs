@@ -3,16 +3,19 @@
 use std::ffi::c_void;
 use std::path::Path;
 
-use super::{CompiledModel, SHARED_ENTRY, TensorInfo};
+use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
 
 type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
 
+type Limit = unsafe extern "C" fn(most: u32) -> u32;
+
 /// A model in memory, ready to be called.
 #[derive(Debug)]
 pub struct LoadedModel {
     entry: Entry,
+    limit: Limit,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
     _library: system::Library,
@@ -39,12 +42,25 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+        let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
+        // SAFETY: the library's text defines the function with this signature.
+        let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
         Ok(LoadedModel {
             entry,
+            limit,
             inputs: model.inputs.clone(),
             outputs: model.outputs.clone(),
             _library: library,
         })
+    }
+
+    /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the
+    /// place of the level that runs from now on: a narrower one if the machine lacks that.
+    pub fn limit_level(&mut self, most: usize) -> usize {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        // SAFETY: the function takes any number; no call runs meanwhile, as it has the library to
+        // itself.
+        unsafe { (self.limit)(most) as usize }
     }
 
     /// Runs the model once. Buffers are aligned to their elements and no more, as callers' are.
@@ -54,6 +70,22 @@ impl LoadedModel {
     /// Number, types or shapes of the inputs are not the model's; or the model wrote outside of an
     /// output.
     pub fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+        let mut call = self.bind(inputs, Placement::Shifted)?;
+        call.run()?;
+        call.outputs()
+    }
+
+    /// A call of the model on copies of `inputs`, ready to be made many times. Buffers begin at a
+    /// multiple of 64 bytes, as large arrays of a program usually do.
+    ///
+    /// # Errors
+    ///
+    /// Number, types or shapes of the inputs are not the model's.
+    pub fn call(&self, inputs: &[Constant]) -> Result<LoadedCall<'_>, Problem> {
+        self.bind(inputs, Placement::Aligned)
+    }
+
+    fn bind(&self, inputs: &[Constant], placement: Placement) -> Result<LoadedCall<'_>, Problem> {
         if inputs.len() != self.inputs.len() {
             return Err(Problem::new(format!(
                 "the model has {} inputs, but {} were given",
@@ -71,7 +103,7 @@ impl LoadedModel {
                     input.ty()
                 )));
             };
-            let mut buffer = Buffer::new(bytes.len(), info);
+            let mut buffer = Buffer::new(bytes.len(), info, placement);
             buffer.bytes_mut().copy_from_slice(&bytes);
             input_buffers.push(buffer);
         }
@@ -81,19 +113,48 @@ impl LoadedModel {
             let bytes = bytes.ok_or_else(|| {
                 Problem::new(format!("output `{}` does not fit in memory", info.name))
             })?;
-            output_buffers.push(Buffer::new(bytes, info));
+            output_buffers.push(Buffer::new(bytes, info, placement));
         }
-        let input_pointers: Vec<*const c_void> =
-            input_buffers.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
-        let output_pointers: Vec<*mut c_void> =
-            output_buffers.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
+        Ok(LoadedCall { model: self, inputs: input_buffers, outputs: output_buffers })
+    }
+}
+
+/// A call of a loaded model: its inputs and room for its outputs.
+#[derive(Debug)]
+pub struct LoadedCall<'a> {
+    model: &'a LoadedModel,
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
+}
+
+impl LoadedCall<'_> {
+    /// Runs the model once, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// The model says that it failed.
+    pub fn run(&mut self) -> Result<(), Problem> {
+        let inputs: Vec<*const c_void> =
+            self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
+        let outputs: Vec<*mut c_void> =
+            self.outputs.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
         // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for, in
         // its order and aligned to their elements, and nothing else uses them meanwhile.
-        let status = unsafe { (self.entry)(input_pointers.as_ptr(), output_pointers.as_ptr()) };
+        let status = unsafe { (self.model.entry)(inputs.as_ptr(), outputs.as_ptr()) };
         if status != 0 {
             return Err(Problem::new(format!("the model ended with status {status}")));
         }
-        for (infos, buffers) in [(&self.inputs, &input_buffers), (&self.outputs, &output_buffers)] {
+        Ok(())
+    }
+
+    /// The outputs of the last run.
+    ///
+    /// # Errors
+    ///
+    /// The model wrote outside of an output, or into an input's surroundings.
+    pub fn outputs(self) -> Result<Vec<Constant>, Problem> {
+        let LoadedCall { model, inputs, outputs } = self;
+        for (infos, buffers) in [(&model.inputs, &inputs), (&model.outputs, &outputs)] {
             if let Some((info, _)) = infos.iter().zip(buffers).find(|(_, b)| !b.is_intact()) {
                 return Err(Problem::new(format!("the model wrote outside of `{}`", info.name)));
             }
@@ -102,8 +163,17 @@ impl LoadedModel {
             Constant::new(tensor_type(info), SharedBytes::new(buffer.bytes().to_vec()))
                 .map_err(|error| Problem::new(error.to_string()))
         };
-        self.outputs.iter().zip(output_buffers).map(constant).collect()
+        model.outputs.iter().zip(outputs).map(constant).collect()
     }
+}
+
+/// Where a buffer begins.
+#[derive(Clone, Copy)]
+enum Placement {
+    /// At a multiple of 64 bytes.
+    Aligned,
+    /// One element after such a multiple, which finds code that relies on more.
+    Shifted,
 }
 
 fn tensor_type(info: &TensorInfo) -> TensorType {
@@ -113,7 +183,8 @@ fn tensor_type(info: &TensorInfo) -> TensorType {
     TensorType::from_consts(&dims, info.dtype)
 }
 
-/// Memory between guards whose first byte is one element after a multiple of 64.
+/// Memory between guards.
+#[derive(Debug)]
 struct Buffer {
     memory: Vec<u8>,
     start: usize,
@@ -121,10 +192,13 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn new(len: usize, info: &TensorInfo) -> Buffer {
-        let element = info.dtype.bytes().unwrap_or(1);
+    fn new(len: usize, info: &TensorInfo, placement: Placement) -> Buffer {
+        let shift = match placement {
+            Placement::Aligned => 0,
+            Placement::Shifted => info.dtype.bytes().unwrap_or(1),
+        };
         let memory = vec![GUARD; len + 3 * GUARD_BYTES];
-        let start = memory.as_ptr().align_offset(GUARD_BYTES) + GUARD_BYTES + element;
+        let start = memory.as_ptr().align_offset(GUARD_BYTES) + GUARD_BYTES + shift;
         Buffer { memory, start, len }
     }
 

@@ -252,6 +252,7 @@ mod tests {
             scratch_stride: 0,
             weights: vec![1, 2, 3],
             macs: 1,
+            levels: vec![niello_runtime::CpuLevel::Baseline],
             digest: [0; 32],
             metadata: Vec::new(),
             external_data: Vec::new(),

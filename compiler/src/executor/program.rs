@@ -70,13 +70,26 @@ pub struct Step {
     pub args: Vec<ValueId>,
 }
 
-/// A kernel: a loop function, and what executors and reports need to know of it.
+/// A kernel: loop functions, and what executors and reports need to know of them.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The function as its strategy made it, or lowered: see [`Program::lower_kernels`].
-    pub func: PrimFunc,
+    /// A function for each CPU level of the program, narrowest first: never empty. They have the
+    /// same parameters in the same layouts, and results that differ by rounding alone. As their
+    /// strategy made them, or lowered: see [`Program::lower_kernels`].
+    pub versions: Vec<PrimFunc>,
     /// Multiply-accumulate operations of one call.
     pub macs: u64,
+}
+
+impl Kernel {
+    /// The narrowest version: whose parameters and name are those of all.
+    ///
+    /// # Panics
+    ///
+    /// If there is no version.
+    pub fn signature(&self) -> &PrimFunc {
+        self.versions.first().expect("a kernel has a version for each CPU level")
+    }
 }
 
 /// A model as a static sequence of kernel calls.

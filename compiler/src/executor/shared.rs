@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::CompiledModel;
-use crate::codegen::c::{self, CONTEXT_DECLARATION, SourceFile};
+use crate::codegen::c::{self, CONTEXT_DECLARATION, SourceFile, level_function};
 use crate::codegen::object::weights_object;
 use crate::diagnostics::{Problem, Report};
 use crate::target::Target;
@@ -11,11 +11,18 @@ use crate::target::Target;
 /// The function that a shared library exports.
 pub const SHARED_ENTRY: &str = "niello_run";
 
+/// The function of a shared library that sets the widest CPU level to use.
+pub const SHARED_LIMIT: &str = "niello_limit_level";
+
 /// Writes `model`, which must have been compiled for `target`, as the shared library `path`.
 ///
 /// It exports `int niello_run(const void *const *inputs, void *const *outputs)`: tensors in the
 /// model's order, dense row-major, aligned to their elements; 0 means success. Weights and
 /// workspace are in the library, so that one call runs at a time.
+///
+/// The widest of the model's CPU levels that the machine can run is chosen at the first call.
+/// `unsigned niello_limit_level(unsigned most)` asks for one whose place among the model's levels is
+/// at most `most`, and returns the place of the one that is used.
 ///
 /// # Errors
 ///
@@ -26,9 +33,9 @@ pub fn write_shared_library(
     path: &Path,
 ) -> Result<(), Report> {
     let name = format!("{}_shared", model.symbol);
-    let file = SourceFile { name, text: c_text(model) };
+    let file = SourceFile { name, text: c_text(model), level: 0 };
     let failed = |error: c::CompileError| Problem::new(error.to_string());
-    let mut objects = c::compile_c(&[file], target, 1).map_err(failed)?;
+    let mut objects = c::compile_c(&[file], std::slice::from_ref(target), 1).map_err(failed)?;
     if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
         objects.push(weights_object(code, &format!("{}_weights", model.symbol), &model.weights)?);
     }
@@ -51,21 +58,35 @@ fn c_text(model: &CompiledModel) -> String {
 {declaration}void {symbol}_run(const struct niello_context *, const void *const *, void *const *);
 #pragma GCC visibility pop
 
+{level}
+static unsigned limit = ~0u;
 static u8 workspace[{bytes}] __attribute__((aligned(64)));
 
 #pragma GCC visibility push(default)
 int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs);
+unsigned {SHARED_LIMIT}(unsigned most);
 #pragma GCC visibility pop
+
+static unsigned level(void) {{
+    unsigned best = best_level();
+    return best < limit ? best : limit;
+}}
+
+unsigned {SHARED_LIMIT}(unsigned most) {{
+    limit = most;
+    return level();
+}}
 
 int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs) {{
     /* Without a pool, kernels run serially. */
     const struct niello_context ctx = {{
-        {weights}, workspace, workspace + {scratch_offset}, {scratch_stride}, 0, 0, 1
+        {weights}, workspace, workspace + {scratch_offset}, {scratch_stride}, 0, 0, 1, level()
     }};
     {symbol}_run(&ctx, inputs, outputs);
     return 0;
 }}
 ",
+        level = level_function("best_level", &model.levels),
         bytes = model.workspace_bytes.max(1),
     )
 }

@@ -4,8 +4,8 @@ use cranelift_entity::SecondaryMap;
 
 use super::{Program, Step, Value, ValueId, ValueKind};
 use crate::diagnostics::{Problem, Report};
-use crate::ir::BufferSpec;
-use crate::tir::ParamKind;
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{Param, ParamKind, PrimFuncData};
 
 impl Program {
     /// Checks that values, kernels and steps fit together.
@@ -17,6 +17,7 @@ impl Program {
     pub fn verify(&self) -> Result<(), Report> {
         let mut verifier = Verifier { program: self, report: Report::new() };
         verifier.values();
+        verifier.kernels();
         verifier.steps();
         verifier.interface();
         verifier.report.into_result(())
@@ -59,13 +60,10 @@ impl Verifier<'_> {
                             .help("read the text with the sidecar file that was written beside it"),
                         );
                     }
-                    let dims = constant.ty().shape.as_consts().unwrap_or_default();
-                    let dims: Option<Vec<i64>> =
-                        dims.into_iter().map(|extent| i64::try_from(extent).ok()).collect();
-                    let fits = dims.is_some_and(|dims| {
-                        is_same_layout(&BufferSpec::dense(&dims), &value.spec)
-                            || dims == value.spec.shape()
-                    });
+                    // A kernel may give the elements other axes, such as groups of channels.
+                    let elements = constant.ty().num_elements();
+                    let held = value.spec.num_elements().and_then(|held| u64::try_from(held).ok());
+                    let fits = elements.is_some() && elements == held;
                     if !fits || constant.ty().dtype != value.dtype {
                         self.problem(format!(
                             "{id} is {} of {}, but its constant is {}",
@@ -93,6 +91,28 @@ impl Verifier<'_> {
                 "{id}, {} of {}, cannot view {of}, {} of {}",
                 value.spec, value.dtype, viewed.spec, viewed.dtype
             ));
+        }
+    }
+
+    /// All kernels have as many versions, and those of one kernel the same parameters.
+    fn kernels(&mut self) {
+        let program = self.program;
+        let levels = program.kernels.values().next().map_or(1, |kernel| kernel.versions.len());
+        for (id, kernel) in &program.kernels {
+            if kernel.versions.len() != levels || levels == 0 {
+                self.problem(format!(
+                    "{id} has {} versions, the first kernel {levels}",
+                    kernel.versions.len()
+                ));
+                continue;
+            }
+            let (first, others) = (kernel.signature(), &kernel.versions[1..]);
+            if others.iter().any(|other| !is_same_signature(first, other)) {
+                self.problem(format!(
+                    "the versions of `{}` differ in their parameters",
+                    first.name
+                ));
+            }
         }
     }
 
@@ -133,19 +153,23 @@ impl Verifier<'_> {
             self.problem(format!("step {number} uses {arg}, which does not exist"));
             return false;
         }
-        if kernel.func.params.len() != step.args.len() {
+        let Some(func) = kernel.versions.first() else {
+            self.problem(format!("step {number} calls {}, which has no code", step.kernel));
+            return false;
+        };
+        if func.params.len() != step.args.len() {
             self.problem(format!(
                 "step {number} calls `{}` with {} values; it has {} parameters",
-                kernel.func.name,
+                func.name,
                 step.args.len(),
-                kernel.func.params.len()
+                func.params.len()
             ));
             return false;
         }
-        if !kernel.func.dims.is_empty() {
+        if !func.dims.is_empty() {
             self.problem(format!(
                 "step {number} calls `{}`, which needs dimensions at run time",
-                kernel.func.name
+                func.name
             ));
         }
         true
@@ -159,7 +183,7 @@ impl Verifier<'_> {
         is_computed: &mut SecondaryMap<ValueId, bool>,
     ) {
         let program = self.program;
-        let func = &program.kernels[step.kernel].func;
+        let func = program.kernels[step.kernel].signature();
         for (position, (&arg, param)) in step.args.iter().zip(&func.params).enumerate() {
             let (value, root) = (&program.values[arg], roots[arg]);
             let place = format!("step {number}, parameter {position} of `{}`", func.name);
@@ -219,6 +243,21 @@ impl Verifier<'_> {
     }
 }
 
+/// Whether the functions can be called in each other's place, on the same memory.
+fn is_same_signature(a: &PrimFuncData, b: &PrimFuncData) -> bool {
+    let params = |func: &PrimFuncData| -> Vec<(ParamKind, DType, BufferSpec)> {
+        let param = |param: &Param| {
+            let buffer = &func.buffers[param.buffer];
+            (param.kind, buffer.dtype, buffer.spec.clone())
+        };
+        func.params.iter().map(param).collect()
+    };
+    a.name == b.name
+        && a.dims.len() == b.dims.len()
+        && a.inplace == b.inplace
+        && params(a) == params(b)
+}
+
 /// Whether every element of one is where the other has it: a kernel may see a dense value under
 /// another shape.
 fn is_same_layout(a: &BufferSpec, b: &BufferSpec) -> bool {
@@ -229,7 +268,8 @@ fn is_same_layout(a: &BufferSpec, b: &BufferSpec) -> bool {
 mod tests {
     use super::super::testing::ProgramBuilder;
     use super::*;
-    use crate::ir::{Constant, DType, TensorType};
+    use crate::executor::Kernel;
+    use crate::ir::{Constant, TensorType};
 
     fn errors(program: &Program) -> String {
         program.verify().unwrap_err().to_string()
@@ -278,6 +318,32 @@ mod tests {
         assert!(errors(&builder.program).contains("is [4] of float32, but value1 is [2, 3]"));
         builder.program.steps[0].args.pop();
         assert!(errors(&builder.program).contains("with 2 values; it has 3 parameters"));
+    }
+
+    #[test]
+    fn versions_of_a_kernel_can_take_each_others_place() {
+        let (builder, _) = two_steps();
+        let kernels = |change: &dyn Fn(&mut Kernel)| {
+            let mut program = builder.program.clone();
+            for kernel in program.kernels.values_mut() {
+                kernel.versions.push(kernel.signature().clone());
+            }
+            assert_eq!(program.verify(), Ok(()));
+            change(program.kernels.values_mut().last().unwrap());
+            errors(&program)
+        };
+        let found = kernels(&|kernel| {
+            kernel.versions.pop();
+        });
+        assert!(found.contains("kernel1 has 1 versions, the first kernel 2"), "{found}");
+        let found = kernels(&|kernel| {
+            let wide = kernel.versions[1].make_mut();
+            let buffer = wide.params[0].buffer;
+            wide.buffers[buffer].spec = BufferSpec::dense(&[4]).with_halo(0, 1, 1);
+        });
+        assert!(found.contains("versions of `add_1` differ in their parameters"), "{found}");
+        let found = kernels(&|kernel| kernel.versions[1].make_mut().inplace.clear());
+        assert!(found.contains("differ in their parameters"), "{found}");
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn share_places(
 ) -> SecondaryMap<ValueId, Option<ValueId>> {
     let mut groups: SecondaryMap<ValueId, Option<ValueId>> = SecondaryMap::new();
     for (step, call) in program.steps.iter().enumerate() {
-        let func = &program.kernels[call.kernel].func;
+        let func = program.kernels[call.kernel].signature();
         let mut taken: Vec<ValueId> = Vec::new();
         for &(output, input) in &func.inplace {
             let (Some(&to), Some(&from)) = (call.args.get(output), call.args.get(input)) else {

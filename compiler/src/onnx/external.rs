@@ -11,7 +11,7 @@ use super::tensor::TensorError;
 use crate::ir::SharedBytes;
 
 /// What a Git-LFS pointer begins with.
-pub(super) const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+pub(crate) const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// The files beside a model, mapped when a tensor first needs them.
 #[derive(Debug, Default)]

@@ -8,16 +8,20 @@ mod model_builder;
 mod ops;
 mod ports;
 pub mod proto;
+mod summary;
 mod tensor;
 
 pub use external::ExternalData;
+#[cfg(feature = "cli")]
+pub(crate) use external::LFS_POINTER;
 pub use import::{
     ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import, static_inputs,
 };
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
 pub use ops::supported_operators;
-pub use ports::{dim_names, input_names, string_port};
+pub use ports::{dim_names, input_names, non_tensor_inputs, non_tensor_outputs, string_port};
+pub use summary::{DeclaredDim, DeclaredPort, FileSummary, OperatorUse, ParameterCount, summary};
 pub use tensor::{
     TensorError, TestValue, constant_from_onnx, constant_to_onnx, dtype_from_onnx, dtype_to_onnx,
     test_value_from_bytes, test_value_to_bytes,

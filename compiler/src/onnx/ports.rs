@@ -10,11 +10,33 @@ pub fn input_names(model: &ModelProto) -> Vec<String> {
     inputs(graph).map(|input| input.name().to_owned()).collect()
 }
 
-fn inputs(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+pub(super) fn inputs(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
     graph
         .input
         .iter()
         .filter(|input| !graph.initializer.iter().any(|constant| constant.name() == input.name()))
+}
+
+/// For each input that is no initializer what it is, if it is declared as something else than a
+/// tensor: a sequence, say.
+pub fn non_tensor_inputs(model: &ModelProto) -> Vec<Option<&'static str>> {
+    model.graph.as_ref().map(|graph| inputs(graph).map(non_tensor).collect()).unwrap_or_default()
+}
+
+/// For each output what it is, if it is declared as something else than a tensor.
+pub fn non_tensor_outputs(model: &ModelProto) -> Vec<Option<&'static str>> {
+    let Some(graph) = &model.graph else { return Vec::new() };
+    graph.output.iter().map(non_tensor).collect()
+}
+
+fn non_tensor(port: &ValueInfoProto) -> Option<&'static str> {
+    match port.r#type.as_ref()?.value.as_ref()? {
+        TypeValue::Tensor(_) => None,
+        TypeValue::SparseTensor(_) => Some("a sparse tensor"),
+        TypeValue::Sequence(_) => Some("a sequence"),
+        TypeValue::Optional(_) => Some("an optional value"),
+        TypeValue::Map(_) => Some("a map"),
+    }
 }
 
 /// The symbol of each declared dimension of an input or output, where it has one.
@@ -72,6 +94,7 @@ mod tests {
         assert_eq!(dim_names(&model, "y"), [Some("batch".to_owned()), None]);
         assert_eq!(dim_names(&model, "z"), []);
         assert_eq!(string_port(&model), None);
+        assert_eq!(non_tensor_inputs(&model), [None]);
     }
 
     #[test]
@@ -93,5 +116,6 @@ mod tests {
             TypeProto { value: Some(TypeValue::Sequence(Box::new(sequence))), denotation: None };
         model.graph.as_mut().unwrap().output[0].r#type = Some(ty);
         assert_eq!(string_port(&model), Some("y"));
+        assert_eq!(non_tensor_outputs(&model), [Some("a sequence")]);
     }
 }

@@ -46,6 +46,14 @@ impl<T: ConfigValue> ConfigKey<T> {
     }
 }
 
+impl<T> Clone for ConfigKey<T> {
+    fn clone(&self) -> ConfigKey<T> {
+        *self
+    }
+}
+
+impl<T> Copy for ConfigKey<T> {}
+
 impl<T> fmt::Debug for ConfigKey<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ConfigKey({})", self.name)
@@ -63,6 +71,7 @@ pub struct ConfigEntry {
     type_name: fn() -> &'static str,
     default: fn() -> String,
     parse: fn(&serde_json::Value) -> Result<AnyValue, String>,
+    to_json: fn(&AnyValue) -> Option<serde_json::Value>,
 }
 
 inventory::collect!(ConfigEntry);
@@ -95,6 +104,7 @@ impl ConfigEntry {
                     .map(|value| Arc::new(value) as AnyValue)
                     .map_err(|error| error.to_string())
             },
+            to_json: |value| serde_json::to_value(value.downcast_ref::<O::Value>()?).ok(),
         }
     }
 
@@ -106,6 +116,11 @@ impl ConfigEntry {
     /// The value that a context holds for this JSON.
     pub(super) fn parse(&self, value: &serde_json::Value) -> Result<AnyValue, String> {
         (self.parse)(value)
+    }
+
+    /// The JSON of a value that a context holds for this option.
+    pub(super) fn to_json(&self, value: &AnyValue) -> Option<serde_json::Value> {
+        (self.to_json)(value)
     }
 
     /// The value if the option is not set, as JSON.

@@ -32,6 +32,14 @@ pub enum Hook {
     AfterPassFailed,
     /// A pass was skipped.
     BeforeSkippedPass,
+    /// A pass has said something.
+    PassSaid,
+    /// An analysis is about to be computed.
+    BeforeAnalysis,
+    /// An analysis has been computed.
+    AfterAnalysis,
+    /// The result of an analysis no longer holds.
+    AnalysisInvalidated,
 }
 
 impl fmt::Display for Hook {
@@ -44,6 +52,10 @@ impl fmt::Display for Hook {
             Hook::RunAfterPass => "run_after_pass",
             Hook::AfterPassFailed => "after_pass_failed",
             Hook::BeforeSkippedPass => "before_skipped_pass",
+            Hook::PassSaid => "pass_said",
+            Hook::BeforeAnalysis => "before_analysis",
+            Hook::AfterAnalysis => "after_analysis",
+            Hook::AnalysisInvalidated => "analysis_invalidated",
         })
     }
 }
@@ -85,6 +97,42 @@ pub enum PassErrorKind {
     },
     /// Passes require each other; the first and the last are the same.
     RequirementCycle(Vec<String>),
+    /// Passes must come after each other; the first and the last are the same.
+    OrderCycle(Vec<String>),
+    /// A pass stands where it may not, or beside one that it may not stand beside.
+    Order {
+        /// The pass.
+        pass: String,
+        /// What is wrong with its place.
+        problem: String,
+    },
+    /// A pass needs a property that the module does not have, and that no one pass gives it.
+    UnmetProperty {
+        /// The property.
+        property: &'static str,
+        /// The pass that needs it.
+        required_by: String,
+        /// The passes that would set it: none, or several.
+        providers: Vec<String>,
+    },
+    /// A pass needs a property that an earlier pass would have set, had it run.
+    SkippedProvider {
+        /// The property.
+        property: &'static str,
+        /// The pass that needs it.
+        required_by: String,
+    },
+    /// A pass says that it sets a property, but the module does not have it.
+    NotSet(&'static str),
+    /// A pass preserved an analysis whose result is another one afterwards.
+    NotPreserved {
+        /// The analysis; `None` if all of them were preserved and the code has changed.
+        analysis: Option<&'static str>,
+        /// The pass.
+        pass: String,
+        /// The function it is about; `None` if that is the module.
+        function: Option<GlobalVar>,
+    },
     /// A context, a configuration or a pipeline has these problems.
     Invalid(Report),
     /// The module that the pass returned is malformed.
@@ -210,6 +258,42 @@ impl fmt::Display for PassErrorKind {
             PassErrorKind::RequirementCycle(cycle) => {
                 write!(f, "passes require each other: {}", cycle.join(" → "))
             }
+            PassErrorKind::OrderCycle(cycle) => {
+                write!(f, "passes must come after each other: {}", cycle.join(" → "))
+            }
+            PassErrorKind::Order { pass, problem } => write!(f, "`{pass}` {problem}"),
+            PassErrorKind::UnmetProperty { property, required_by, providers } => {
+                write!(f, "`{required_by}` requires the property `{property}`, which ")?;
+                match providers.as_slice() {
+                    [] => f.write_str("no registered pass sets"),
+                    _ => write!(
+                        f,
+                        "several passes set: {}; put one of them before it",
+                        providers.join(", ")
+                    ),
+                }
+            }
+            PassErrorKind::SkippedProvider { property, required_by } => write!(
+                f,
+                "`{required_by}` requires the property `{property}`, but an instrument has kept the pass that sets it from running"
+            ),
+            PassErrorKind::NotSet(property) => {
+                write!(
+                    f,
+                    "the pass sets the property `{property}`, but the module does not have it"
+                )
+            }
+            PassErrorKind::NotPreserved { analysis, pass, function } => {
+                match function {
+                    Some(function) => write!(f, "function {function}")?,
+                    None => f.write_str("the module")?,
+                }
+                write!(f, " was changed by `{pass}`, which says that it preserves ")?;
+                match analysis {
+                    Some(analysis) => write!(f, "`{analysis}`: its result is another one now"),
+                    None => f.write_str("every analysis"),
+                }
+            }
             PassErrorKind::Invalid(report) => write!(f, "{report}"),
             PassErrorKind::Verify(errors) => {
                 write!(f, "the pass returned a malformed module: {errors}")
@@ -252,6 +336,12 @@ impl Error for PassError {
             | PassErrorKind::UnknownPass { .. }
             | PassErrorKind::DuplicatePass { .. }
             | PassErrorKind::RequirementCycle(_)
+            | PassErrorKind::OrderCycle(_)
+            | PassErrorKind::Order { .. }
+            | PassErrorKind::UnmetProperty { .. }
+            | PassErrorKind::SkippedProvider { .. }
+            | PassErrorKind::NotSet(_)
+            | PassErrorKind::NotPreserved { .. }
             | PassErrorKind::NotInnermost => None,
         }
     }

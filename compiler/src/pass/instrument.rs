@@ -5,11 +5,48 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::error::panic_message;
-use super::{BoxError, Hook, PassError, PassErrorKind, PassInfo, Result};
+use super::sink::Records;
+use super::{
+    AnalysisInfo, BoxError, Hook, PassError, PassErrorKind, PassInfo, Remark, Result, Statistics,
+};
+use crate::diagnostics::Diagnostic;
 use crate::ir::IRModule;
 
 /// What a hook returns.
 pub type HookResult<T = ()> = std::result::Result<T, BoxError>;
+
+/// What a hook may return in an impl block with `#[pass_instrument]`: its answer, or a `Result` of
+/// it with any error.
+#[diagnostic::on_unimplemented(
+    message = "this hook must return `{T}`, or a `Result` of it, not `{Self}`",
+    label = "not what a hook returns"
+)]
+pub trait IntoHookResult<T> {
+    /// The answer, or why there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the hook returned an error.
+    fn into_hook_result(self) -> HookResult<T>;
+}
+
+impl IntoHookResult<()> for () {
+    fn into_hook_result(self) -> HookResult {
+        Ok(())
+    }
+}
+
+impl IntoHookResult<bool> for bool {
+    fn into_hook_result(self) -> HookResult<bool> {
+        Ok(self)
+    }
+}
+
+impl<T, E: Into<BoxError>> IntoHookResult<T> for std::result::Result<T, E> {
+    fn into_hook_result(self) -> HookResult<T> {
+        self.map_err(Into::into)
+    }
+}
 
 /// Watches the passes of a context.
 ///
@@ -84,6 +121,48 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
+    /// What a pass had to say that has just run, or has failed: before
+    /// [`run_after_pass`](Self::run_after_pass) or [`after_pass_failed`](Self::after_pass_failed).
+    ///
+    /// # Errors
+    ///
+    /// The pass's result is lost, and the error is returned in its place.
+    fn pass_said(&self, info: &PassInfo, said: &Said<'_>) -> HookResult {
+        let _ = (info, said);
+        Ok(())
+    }
+
+    /// An analysis that a pass asked for is about to be computed; not called in the functions of a
+    /// function pass, which run side by side.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// An analysis has been computed; see [`before_analysis`](Self::before_analysis).
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn after_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// What an analysis had found out does not hold after the pass that has just run.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass.
+    fn analysis_invalidated(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
     /// An instrument kept a pass from running.
     ///
     /// # Errors
@@ -92,6 +171,95 @@ pub trait PassInstrument: Send + Sync {
     fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
         let _ = (module, info);
         Ok(())
+    }
+
+    /// What the instrument has to show once its context has been left, as files: `niello-build`
+    /// writes them beside the model's other files.
+    fn outputs(&self) -> Vec<InstrumentOutput> {
+        Vec::new()
+    }
+}
+
+/// What a pass, and the passes within it, said while it ran.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Said<'a> {
+    /// Diagnostics, in order.
+    pub diagnostics: &'a [Diagnostic],
+    /// Rewrites that were not made, if the context asks for them.
+    pub remarks: &'a [Remark],
+    /// Counts, by pass and by what was counted.
+    pub statistics: &'a Statistics,
+}
+
+/// One file that an instrument has to show.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InstrumentOutput {
+    /// The end of the file's name, after that of the model: `timing.txt`.
+    pub suffix: String,
+    /// The contents.
+    pub text: String,
+}
+
+impl InstrumentOutput {
+    /// A file.
+    pub fn new(suffix: impl Into<String>, text: impl Into<String>) -> InstrumentOutput {
+        InstrumentOutput { suffix: suffix.into(), text: text.into() }
+    }
+}
+
+/// A shared instrument, so that whoever hands it over can ask it afterwards.
+impl<T: PassInstrument + ?Sized> PassInstrument for Arc<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn enter_pass_ctx(&self) -> HookResult {
+        (**self).enter_pass_ctx()
+    }
+
+    fn exit_pass_ctx(&self) -> HookResult {
+        (**self).exit_pass_ctx()
+    }
+
+    fn should_run(&self, module: &IRModule, info: &PassInfo) -> HookResult<bool> {
+        (**self).should_run(module, info)
+    }
+
+    fn run_before_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_before_pass(module, info)
+    }
+
+    fn run_after_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).run_after_pass(module, info)
+    }
+
+    fn after_pass_failed(&self, info: &PassInfo, error: &PassError) -> HookResult {
+        (**self).after_pass_failed(info, error)
+    }
+
+    fn pass_said(&self, info: &PassInfo, said: &Said<'_>) -> HookResult {
+        (**self).pass_said(info, said)
+    }
+
+    fn before_skipped_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        (**self).before_skipped_pass(module, info)
+    }
+
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).before_analysis(info)
+    }
+
+    fn after_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).after_analysis(info)
+    }
+
+    fn analysis_invalidated(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).analysis_invalidated(info)
+    }
+
+    fn outputs(&self) -> Vec<InstrumentOutput> {
+        (**self).outputs()
     }
 }
 
@@ -167,6 +335,14 @@ pub(super) fn before_pass(
         }
     }
     Ok(run)
+}
+
+/// Says what a pass has said.
+pub(super) fn said(list: &Instruments, info: &PassInfo, records: &Records) -> Result<()> {
+    let Records { diagnostics, remarks, statistics, .. } = records;
+    let said = Said { diagnostics, remarks, statistics };
+    list.iter()
+        .try_for_each(|instrument| call(instrument, Hook::PassSaid, |i| i.pass_said(info, &said)))
 }
 
 /// Says that a pass has returned `module`.

@@ -173,11 +173,19 @@ fn with_options(
             ))),
         }
     }
-    PassRef::new(Configured { pass, config })
+    let info = pass.info().clone().with_options(options_text(options));
+    PassRef::new(Configured { pass, info, config })
 }
 
-/// The registered options of a pass by their last part: `max_depth` for `relay.FuseOps.max_depth`.
-fn options_of(pass: &str) -> IndexMap<&'static str, &'static ConfigEntry> {
+/// Options as they are written between braces.
+fn options_text(options: &IndexMap<String, String>) -> String {
+    let list: Vec<String> = options.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    list.join(" ")
+}
+
+/// The registered options of the pass of that name, by their last part: `max_depth` for
+/// `relay.FuseOps.max_depth`.
+pub fn options_of(pass: &str) -> IndexMap<&'static str, &'static ConfigEntry> {
     let last = |name: &str| name.rsplit('.').next().map(names::canonical);
     let own = last(pass);
     list_configs()
@@ -192,12 +200,13 @@ fn options_of(pass: &str) -> IndexMap<&'static str, &'static ConfigEntry> {
 /// A pass with options of its own.
 struct Configured {
     pass: PassRef,
+    info: PassInfo,
     config: IndexMap<&'static str, AnyValue>,
 }
 
 impl PassBody for Configured {
     fn info(&self) -> &PassInfo {
-        self.pass.info()
+        &self.info
     }
 
     fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule> {
@@ -344,9 +353,7 @@ fn write_elements(f: &mut fmt::Formatter<'_>, elements: &[Element]) -> fmt::Resu
             Element::Pass { name, options, at: _ } => {
                 f.write_str(name)?;
                 if !options.is_empty() {
-                    let list: Vec<String> =
-                        options.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                    write!(f, "{{{}}}", list.join(" "))?;
+                    write!(f, "{{{}}}", options_text(options))?;
                 }
             }
         }

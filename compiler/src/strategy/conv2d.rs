@@ -7,7 +7,7 @@
 use super::emit::Emitter;
 use super::machine::split_even;
 use super::nest::{block, zero_halo};
-use super::tile::{Columns, Rows, Tile};
+use super::tile::{ColumnRun, Columns, Rows, Tile};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
@@ -25,6 +25,17 @@ const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
+
+/// Most vectors in a row of a register tile.
+const MAX_TILE_VECTORS: i64 = 3;
+
+/// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
+/// are read plane by plane.
+pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
+    let depthwise = groups > 1 && in_channels == 1;
+    let whole_blocks = groups == 1 || in_channels % CHANNEL_BLOCK == 0 || depthwise;
+    in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
+}
 
 /// Geometry of a convolution.
 struct Conv {
@@ -58,8 +69,7 @@ pub fn halo_needed(
 }
 
 impl Emitter {
-    /// The loops of a convolution of floats with constant weights; `None` if its groups fit no
-    /// vector.
+    /// The loops of a convolution of floats with constant weights; `None` for others.
     pub(super) fn emit_conv2d(
         &mut self,
         root: StageId,
@@ -98,16 +108,8 @@ impl Emitter {
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
             return None;
         }
-        let lanes = self.machine.lanes(DType::F32);
         let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
-        if depthwise {
-            return Some(self.depthwise(conv, lanes));
-        }
-        let blocks_fit = conv.in_channels % CHANNEL_BLOCK == 0 && conv.out_channels % lanes == 0;
-        if conv.groups > 1 && !blocks_fit {
-            return None;
-        }
-        Some(self.direct(conv, lanes))
+        Some(if depthwise { self.depthwise(conv) } else { self.direct(conv) })
     }
 
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
@@ -132,7 +134,8 @@ impl Emitter {
             .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after);
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
         let planar = spec.blocking().is_empty();
-        if halo_fits && (is_blocked || (planar && !blocked)) {
+        let fits = if planar { !blocked } else { is_blocked && (blocked || conv.groups == 1) };
+        if halo_fits && fits {
             return Stmt::nop();
         }
         let spec = if blocked {
@@ -153,39 +156,30 @@ impl Emitter {
         Stmt::seq([border, Stmt::block("image", fill)])
     }
 
-    fn direct(&mut self, mut conv: Conv, lanes: i64) -> Stmt {
-        let in_total = conv.in_channels * conv.groups;
-        let image = self.image(&mut conv, in_total >= MIN_BLOCKED_CHANNELS);
+    fn direct(&mut self, mut conv: Conv) -> Stmt {
+        let blocked = reads_blocks(conv.in_channels, conv.groups);
+        let image = self.image(&mut conv, blocked);
         let blocked = block(&self.func.buffers[conv.data].spec, 1).is_some();
 
         // Columns of a panel: as many vectors as waste the fewest channels.
-        let vectors = panel_vectors(conv.out_channels, lanes, self.machine.registers);
-        let panel = if conv.groups > 1 && conv.out_channels % (vectors * lanes) != 0 {
-            lanes
-        } else {
-            vectors * lanes
-        };
-        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        let wide = self.packing.lanes(DType::F32);
+        let panel = panel_vectors(conv.out_channels, wide) * wide;
+        let lanes = self.machine.lanes(DType::F32);
+        let width = self.machine.tile_columns(panel, MAX_TILE_VECTORS, DType::F32);
+        // Groups are an axis of their own, so that each begins with a panel.
+        let [kh, kw] = conv.kernel;
+        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let dims: &[(usize, i64)] = if blocked {
-            &[(0, panel), (1, CHANNEL_BLOCK), (2, 1), (3, 1), (1, 1), (0, 1)]
+            &[(0, 1), (1, panel), (2, CHANNEL_BLOCK), (3, 1), (4, 1), (2, 1), (1, 1)]
         } else {
-            &[(0, panel), (1, 1), (2, 1), (3, 1), (0, 1)]
+            &[(0, 1), (1, panel), (2, 1), (3, 1), (4, 1), (1, 1)]
         };
         self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, dims);
 
         let weight_bytes = shape.iter().product::<i64>() * 4;
         let panels_inside = weight_bytes <= MAX_RESIDENT_WEIGHTS;
-        let (full, rest) = (conv.out_channels / panel, conv.out_channels % panel);
-        let mut runs = Vec::new();
-        for (first, count, columns) in [
-            (0, full, Columns::new(panel, lanes)),
-            (full * panel, i64::from(rest > 0), Columns::new(rest.max(1), lanes)),
-        ] {
-            if count > 0 {
-                runs.push((first, count, columns));
-            }
-        }
-        let rows = self.tiles(&conv, Columns::new(panel, lanes).vectors);
+        let runs = ColumnRun::cover(conv.out_channels, panel, width, lanes);
+        let rows = self.tiles(&conv, width / lanes);
         let body = if panels_inside {
             let tiles: Vec<Stmt> = rows
                 .into_iter()
@@ -194,8 +188,8 @@ impl Emitter {
                         let panels: Vec<Stmt> = runs
                             .iter()
                             .map(|&run| {
-                                emitter.over_panels(&conv, run, panel, &mut |emitter, n, g, o| {
-                                    emitter.tile(&conv, blocked, tile, run.2, [n, g, o, y, x])
+                                emitter.over_panels(&conv, run, &mut |emitter, n, g, o| {
+                                    emitter.tile(&conv, blocked, tile, run.columns, [n, g, o, y, x])
                                 })
                             })
                             .collect();
@@ -208,12 +202,12 @@ impl Emitter {
             let panels: Vec<Stmt> = runs
                 .iter()
                 .map(|&run| {
-                    self.over_panels(&conv, run, panel, &mut |emitter, n, g, o| {
+                    self.over_panels(&conv, run, &mut |emitter, n, g, o| {
                         let tiles: Vec<Stmt> = rows
                             .iter()
                             .map(|&tile| {
                                 emitter.over_tiles(tile, &mut |emitter, y, x| {
-                                    emitter.tile(&conv, blocked, tile, run.2, [n, g, o, y, x])
+                                    emitter.tile(&conv, blocked, tile, run.columns, [n, g, o, y, x])
                                 })
                             })
                             .collect();
@@ -254,20 +248,18 @@ impl Emitter {
         around(y_var, tile.y.1, around(x_var, tile.x.1, stmt))
     }
 
-    /// Loops over batch, groups and the panels of a run; `body` is handed those, the panel as its
+    /// Loops over batch, groups and the tiles of a run; `body` is handed those, the tile as its
     /// first output channel in the group.
     fn over_panels(
         &mut self,
         conv: &Conv,
-        (first, count, _): (i64, i64, Columns),
-        panel: i64,
+        run: ColumnRun,
         body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
         let (n, n_var) = self.counter("n", conv.batch);
         let (g, g_var) = self.counter("g", conv.groups);
-        let (o, o_var) = self.counter("o", count);
-        let stmt = body(self, &n, &g, &(o * panel + first));
-        around(n_var, conv.batch, around(g_var, conv.groups, around(o_var, count, stmt)))
+        let stmt = self.over_columns(run, &mut |emitter, o| body(emitter, &n, &g, o));
+        around(n_var, conv.batch, around(g_var, conv.groups, stmt))
     }
 
     /// One register tile: batch, group, first output channel in the group, first pixel.
@@ -290,8 +282,8 @@ impl Emitter {
         let step = |emitter: &mut Emitter, c: PrimExpr, ky: PrimExpr, kx: PrimExpr| {
             let channel = g.clone() * conv.in_channels + c.clone();
             let weights = |emitter: &Emitter, column: PrimExpr| {
-                let o = first.clone() + column;
-                emitter.func.load(weight, [o, c.clone(), ky.clone(), kx.clone()])
+                let o = o.clone() + column;
+                emitter.func.load(weight, [g.clone(), o, c.clone(), ky.clone(), kx.clone()])
             };
             let pixel = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, _: PrimExpr| {
                 let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
@@ -344,7 +336,8 @@ impl Emitter {
         around(b_var, blocks, around(ky_var, conv.kernel[0], stmt))
     }
 
-    fn depthwise(&mut self, mut conv: Conv, lanes: i64) -> Stmt {
+    fn depthwise(&mut self, mut conv: Conv) -> Stmt {
+        let lanes = self.machine.lanes(DType::F32);
         let image = self.image(&mut conv, true);
         let shape = self.func.buffers[conv.weight].shape().to_vec();
         self.func.buffers[conv.weight].spec =
@@ -439,14 +432,8 @@ pub(super) fn around(var: crate::tir::VarId, extent: i64, body: Stmt) -> Stmt {
 
 /// Vectors of one panel of weights. One vector a row means one broadcast for each multiply-add, so
 /// two or more are better even if some channels are padding.
-fn panel_vectors(channels: i64, lanes: i64, registers: u32) -> i64 {
+fn panel_vectors(channels: i64, lanes: i64) -> i64 {
     let vectors = (channels + lanes - 1) / lanes;
-    let choices: &[i64] = if registers >= 32 { &[2, 3] } else { &[2, 3, 4] };
-    choices
-        .iter()
-        .copied()
-        .filter(|&choice| vectors % choice == 0)
-        .min_by_key(|&choice| (choice != 2, choice))
-        .unwrap_or(2)
-        .min(vectors)
+    let even = if vectors % 2 != 0 && vectors % 3 == 0 { 3 } else { 2 };
+    even.min(vectors)
 }

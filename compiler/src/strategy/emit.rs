@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, can_vectorize};
+use super::nest::{Nest, Padding, can_vectorize};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
 use crate::tir::{
@@ -16,6 +16,10 @@ pub(super) struct Emitter {
     pub(super) dag: ComputeDag,
     pub(super) func: PrimFuncData,
     pub(super) machine: Machine,
+    /// The machine whose registers weights are packed for: that of the widest level.
+    pub(super) packing: Machine,
+    /// Constants that have padding lanes.
+    pub(super) padding: Padding,
     pub(super) materialised: BTreeMap<StageId, BufferId>,
     uses: BTreeMap<StageId, usize>,
     /// Scratch buffers that live as long as the kernel runs.
@@ -33,12 +37,15 @@ struct Root {
 impl Emitter {
     /// An emitter for a dag whose placeholders and outputs have the given layouts.
     ///
-    /// An output that is a placeholder, or occurs twice, becomes a stage of its own.
+    /// An output that is a placeholder, or occurs twice, becomes a stage of its own. Constants in
+    /// `padding` have padding lanes from the start.
     pub(super) fn new(
         mut dag: ComputeDag,
         params: &[(StageId, ParamKind, BufferSpec)],
         outputs: &[(StageId, BufferSpec)],
         machine: Machine,
+        packing: Machine,
+        padding: Padding,
     ) -> (Emitter, Vec<StageId>) {
         let mut stages: Vec<StageId> = Vec::with_capacity(outputs.len());
         for &(stage, _) in outputs {
@@ -63,9 +70,19 @@ impl Emitter {
             func.params.push(Param { buffer, kind });
             materialised.insert(stage, buffer);
         }
+        padding.apply(&mut func);
         let uses = use_counts(&dag, &stages);
-        let emitter =
-            Emitter { dag, func, machine, materialised, uses, scratch: Vec::new(), macs: 0 };
+        let emitter = Emitter {
+            dag,
+            func,
+            machine,
+            packing,
+            padding,
+            materialised,
+            uses,
+            scratch: Vec::new(),
+            macs: 0,
+        };
         (emitter, stages)
     }
 
@@ -336,10 +353,21 @@ impl Emitter {
         let var = self.func.index_var("l");
         let lane = self.func.var_expr(var);
         let body = build(self, &nest.index_at(&lane), lane);
-        can_vectorize(&mut self.func, &body, var, lanes, nest.overruns).then(|| {
+        self.can_vectorize(&body, var, lanes, nest.overruns).then(|| {
             let (min, extent) = (PrimExpr::index(0), PrimExpr::index(lanes));
             Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
         })
+    }
+
+    /// Whether a loop over lanes can be one of vectors: [`nest::can_vectorize`](can_vectorize).
+    pub(super) fn can_vectorize(
+        &mut self,
+        body: &Stmt,
+        lane: VarId,
+        lanes: i64,
+        overruns: bool,
+    ) -> bool {
+        can_vectorize(&mut self.func, &mut self.padding, body, lane, lanes, overruns)
     }
 
     fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
@@ -458,7 +486,7 @@ impl Emitter {
                     values.insert(axis.var, emitter.func.var_expr(fresh.var));
                 }
                 let value = value.clone().substitute(&values);
-                let fma = emitter.machine.fma && acc_dtype.is_float();
+                let fma = emitter.machine.fma && matches!(acc_dtype, DType::F32 | DType::F64);
                 let (mut inliner, func) = emitter.inliner();
                 let value = inliner.expression(func, value);
                 let sum = func.load(acc, [lane.clone()]);

@@ -36,6 +36,15 @@ impl Machine {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
+    /// Columns of a register tile inside a panel of weights: the most vectors, at most `most`, that
+    /// divide it evenly. The panel may have been made for wider registers than these.
+    pub(super) fn tile_columns(self, panel: i64, most: i64, dtype: DType) -> i64 {
+        let lanes = self.lanes(dtype);
+        let vectors = (panel / lanes).max(1);
+        let fits = (1..=vectors.min(most)).rev().find(|count| vectors % count == 0);
+        fits.unwrap_or(1) * lanes
+    }
+
     /// Rows of a register tile whose rows take `vectors` registers each: accumulators leave room
     /// for one row of the other operand and a broadcast value.
     pub(super) fn tile_rows(self, vectors: i64) -> i64 {
@@ -87,5 +96,10 @@ mod tests {
         let avx2 = Machine { vector_bits: 256, registers: 16, fma: true };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
+        // A panel of two wide registers is two tiles of two narrower ones.
+        assert_eq!(avx512.tile_columns(32, 3, DType::F32), 32);
+        assert_eq!(avx2.tile_columns(32, 3, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(48, 3, DType::F32), 24);
+        assert_eq!(avx2.tile_columns(16, 3, DType::F32), 16);
     }
 }

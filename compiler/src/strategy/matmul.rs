@@ -4,7 +4,7 @@ use super::conv2d::around;
 use super::emit::Emitter;
 use super::machine::split_even;
 use super::nest::block;
-use super::tile::{Columns, Rows, Tile};
+use super::tile::{ColumnRun, Columns, Rows, Tile};
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
@@ -63,17 +63,18 @@ impl Emitter {
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
-        let lanes = self.machine.lanes(DType::F32);
-        let vectors = (p.n + lanes - 1) / lanes;
+        let wide = self.packing.lanes(DType::F32);
+        let vectors = (p.n + wide - 1) / wide;
         // Few rows: more columns keep enough sums in flight.
         let wanted = match p.m {
             1 => 8,
             2..=6 => 4,
             _ => 2,
         };
-        let most = if self.machine.registers >= 32 { 8 } else { 6 };
-        let panel_vectors = vectors.min(wanted).min(most);
-        let panel = panel_vectors * lanes;
+        let most = if self.packing.registers >= 32 { 8 } else { 6 };
+        let panel = vectors.min(wanted).min(most) * wide;
+        let lanes = self.machine.lanes(DType::F32);
+        let width = self.machine.tile_columns(panel, wanted, DType::F32);
         let shape = self.func.buffers[p.rhs].shape().to_vec();
         let dims: &[(usize, i64)] = if p.transpose_b {
             &[(0, panel), (1, 1), (0, 1)]
@@ -82,13 +83,8 @@ impl Emitter {
         };
         self.func.buffers[p.rhs].spec = BufferSpec::packed(&shape, dims);
 
-        let rows = split_even(p.m, self.machine.tile_rows(panel_vectors));
-        let (full, rest) = (p.n / panel, p.n % panel);
-        let mut panels = vec![(0, full, Columns::new(panel, lanes))];
-        if rest > 0 {
-            panels.push((full * panel, 1, Columns::new(rest, lanes)));
-        }
-        panels.retain(|run| run.1 > 0);
+        let rows = split_even(p.m, self.machine.tile_rows(width / lanes));
+        let panels = ColumnRun::cover(p.n, panel, width, lanes);
 
         let batch: Vec<(PrimExpr, crate::tir::VarId, i64)> = p
             .batch
@@ -108,14 +104,13 @@ impl Emitter {
             m0 += count * size;
         }
         if rows_inside {
-            for &(first, count, columns) in &panels {
-                let (j, j_var) = self.counter("j", count);
-                let column = j * panel + first;
-                let tiles: Vec<Stmt> = row_runs
-                    .iter()
-                    .map(|&run| self.rows(p, run, columns, &index, &column))
-                    .collect();
-                stmts.push(around(j_var, count, Stmt::seq(tiles)));
+            for &run in &panels {
+                stmts.push(self.over_columns(run, &mut |emitter, column| {
+                    let tiles = row_runs
+                        .iter()
+                        .map(|&rows| emitter.rows(p, rows, run.columns, &index, column));
+                    Stmt::seq(tiles.collect::<Vec<_>>())
+                }));
             }
         } else {
             for &(m0, rows, size) in &row_runs {
@@ -123,11 +118,10 @@ impl Emitter {
                 let row = i * size + m0;
                 let tiles: Vec<Stmt> = panels
                     .iter()
-                    .map(|&(first, count, columns)| {
-                        let (j, j_var) = self.counter("j", count);
-                        let column = j * panel + first;
-                        let tile = self.product_tile(p, size, columns, &index, &row, &column);
-                        around(j_var, count, tile)
+                    .map(|&run| {
+                        self.over_columns(run, &mut |emitter, column| {
+                            emitter.product_tile(p, size, run.columns, &index, &row, column)
+                        })
                     })
                     .collect();
                 stmts.push(around(i_var, rows, Stmt::seq(tiles)));

@@ -20,6 +20,9 @@ mod tests;
 pub use conv2d::{CHANNEL_BLOCK, MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
 
+use machine::Machine;
+use nest::Padding;
+
 use crate::executor::Kernel;
 use crate::ir::BufferSpec;
 use crate::target::Target;
@@ -30,21 +33,56 @@ use crate::tir::{ParamKind, PrimFunc};
 /// constant's layout must be dense; the strategy chooses the one it is packed in.
 pub type KernelParam = (StageId, ParamKind, BufferSpec);
 
-/// Schedules a dag as one kernel, with `params` and then `outputs` as its parameters.
+/// Schedules a dag as one kernel, with `params` and then `outputs` as its parameters: once for each
+/// of `levels`, narrowest first.
+///
+/// Weights are packed for the registers of the last level. The others read the same panels in
+/// narrower tiles, so all versions have the same parameters.
 ///
 /// # Panics
 ///
-/// If a stage that is read is neither computed in the dag nor among `params`.
+/// If a stage that is read is neither computed in the dag nor among `params`, or there is no level.
 pub fn schedule(
     dag: ComputeDag,
     params: &[KernelParam],
     outputs: &[(StageId, BufferSpec)],
-    target: &Target,
+    levels: &[Target],
 ) -> Kernel {
-    let machine = machine::Machine::of(target);
-    let (mut emitter, stages) = emit::Emitter::new(dag, params, outputs, machine);
-    let body = emitter.emit(&stages);
-    let mut func = emitter.func;
-    func.body = body;
-    Kernel { func: PrimFunc::new(func), macs: emitter.macs }
+    let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
+    let mut padding = Padding::default();
+    loop {
+        let mut kernel = Kernel { versions: Vec::with_capacity(levels.len()), macs: 0 };
+        let before = padding.clone();
+        // The widest first: what is padded for it is padded for all.
+        for level in levels.iter().rev() {
+            let (mut emitter, stages) = emit::Emitter::new(
+                dag.clone(),
+                params,
+                outputs,
+                Machine::of(level),
+                packing,
+                padding,
+            );
+            let body = emitter.emit(&stages);
+            let mut func = emitter.func;
+            func.body = body;
+            kernel.versions.push(PrimFunc::new(func));
+            kernel.macs = emitter.macs;
+            padding = emitter.padding;
+        }
+        kernel.versions.reverse();
+        // A version that was made before another one asked for padding lanes does not know of them.
+        // Each round pads one constant more, or is the last.
+        if levels.len() == 1 || padding == before || versions_agree(&kernel) {
+            return kernel;
+        }
+    }
+}
+
+/// Whether constants have the same layout in all versions.
+fn versions_agree(kernel: &Kernel) -> bool {
+    let specs = |func: &PrimFunc| -> Vec<BufferSpec> {
+        func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect()
+    };
+    kernel.versions.windows(2).all(|pair| specs(&pair[0]) == specs(&pair[1]))
 }

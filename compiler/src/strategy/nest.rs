@@ -1,6 +1,6 @@
 //! Loop nests over the elements of a layout, and which of them can be vectors.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{
@@ -124,21 +124,57 @@ impl Nest {
 /// the same for each lane or contiguous, and all of it is of one width.
 ///
 /// With `overrun`, lanes beyond the shape must be padding lanes in every buffer; constants are
-/// given a layout that has them.
+/// given a layout that has them, which is noted in `padding`.
 pub(super) fn can_vectorize(
     func: &mut PrimFuncData,
+    padding: &mut Padding,
     stmt: &Stmt,
     lane: VarId,
     lanes: i64,
     overrun: bool,
 ) -> bool {
-    let mut check =
-        LaneCheck { func, lane, lanes, overrun, varying: BTreeSet::new(), widths: BTreeSet::new() };
-    check.stmt(stmt) && check.widths.len() <= 1
+    let mut check = LaneCheck {
+        func,
+        lane,
+        lanes,
+        overrun,
+        varying: BTreeSet::new(),
+        widths: BTreeSet::new(),
+        padding: Padding::default(),
+    };
+    let fits = check.stmt(stmt) && check.widths.len() <= 1;
+    let found = check.padding;
+    if fits {
+        found.apply(func);
+        padding.0.extend(found.0);
+    }
+    fits
+}
+
+/// Dense constants that get padding lanes: along which axis, and the elements of a block.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Padding(pub(super) BTreeMap<BufferId, (usize, i64)>);
+
+impl Padding {
+    /// Gives the constants their padding lanes.
+    pub(super) fn apply(&self, func: &mut PrimFuncData) {
+        for (&buffer, &(axis, lanes)) in &self.0 {
+            let spec = padded(func.buffers[buffer].shape(), axis, lanes);
+            func.buffers[buffer].spec = spec;
+        }
+    }
+}
+
+/// A layout in blocks of `lanes` along one axis, the block innermost.
+fn padded(shape: &[i64], axis: usize, lanes: i64) -> BufferSpec {
+    let rest = (0..shape.len()).filter(|&other| other != axis).map(|other| (other, 1));
+    let dims: Vec<(usize, i64)> =
+        std::iter::once((axis, lanes)).chain(rest).chain([(axis, 1)]).collect();
+    BufferSpec::packed(shape, &dims)
 }
 
 struct LaneCheck<'a> {
-    func: &'a mut PrimFuncData,
+    func: &'a PrimFuncData,
     lane: VarId,
     lanes: i64,
     overrun: bool,
@@ -146,6 +182,8 @@ struct LaneCheck<'a> {
     varying: BTreeSet<VarId>,
     /// Bits of the elements of vectors.
     widths: BTreeSet<u32>,
+    /// Constants that need padding lanes.
+    padding: Padding,
 }
 
 impl LaneCheck<'_> {
@@ -238,7 +276,13 @@ impl LaneCheck<'_> {
         if self.overrun && !self.pad(buffer, axis) {
             return false;
         }
-        contiguous(&self.func.buffers[buffer].spec, axis, &first, self.lanes)
+        match self.padding.0.get(&buffer) {
+            Some(&(along, lanes)) => {
+                let spec = padded(self.func.buffers[buffer].shape(), along, lanes);
+                contiguous(&spec, axis, &first, self.lanes)
+            }
+            None => contiguous(&self.func.buffers[buffer].spec, axis, &first, self.lanes),
+        }
     }
 
     /// Whether the buffer has padding lanes along an axis; a constant gets them.
@@ -255,12 +299,7 @@ impl LaneCheck<'_> {
         if !constant || !data.spec.is_dense() {
             return false;
         }
-        let rest = (0..data.shape().len()).filter(|&other| other != axis).map(|other| (other, 1));
-        let dims: Vec<(usize, i64)> =
-            std::iter::once((axis, self.lanes)).chain(rest).chain([(axis, 1)]).collect();
-        let spec = BufferSpec::packed(data.shape(), &dims);
-        self.func.buffers[buffer].spec = spec;
-        true
+        *self.padding.0.entry(buffer).or_insert((axis, self.lanes)) == (axis, self.lanes)
     }
 }
 

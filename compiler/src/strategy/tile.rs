@@ -1,5 +1,6 @@
 //! Register tiles: the outer product of a column of one operand with vectors of packed weights.
 
+use super::conv2d::around;
 use super::emit::Emitter;
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
@@ -33,12 +34,61 @@ impl Columns {
     }
 }
 
+/// Tiles of one width, side by side in panels of weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ColumnRun {
+    /// First column.
+    pub(super) first: i64,
+    /// Number of panels, and columns of each.
+    pub(super) panels: (i64, i64),
+    /// Number of tiles in each panel, and columns of each.
+    pub(super) tiles: (i64, i64),
+    /// The columns of one tile.
+    pub(super) columns: Columns,
+}
+
+impl ColumnRun {
+    /// `total` columns in panels of `panel`, those in tiles of `width`, which divides a panel.
+    pub(super) fn cover(total: i64, panel: i64, width: i64, lanes: i64) -> Vec<ColumnRun> {
+        let (full, rest) = (total / panel, total % panel);
+        let run = |first, panels, tiles, width: i64| ColumnRun {
+            first,
+            panels: (panels, panel),
+            tiles: (tiles, width),
+            columns: Columns::new(width.max(1), lanes),
+        };
+        let last = full * panel;
+        let mut runs = vec![
+            run(0, full, panel / width, width),
+            run(last, 1, rest / width, width),
+            run(last + rest / width * width, 1, 1, rest % width),
+        ];
+        runs.retain(|run| run.panels.0 > 0 && run.tiles.0 > 0 && run.tiles.1 > 0);
+        runs
+    }
+}
+
 /// Accumulators in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) rows: Rows,
     pub(super) columns: Columns,
     acc: BufferId,
+}
+
+impl Emitter {
+    /// Loops over the tiles of a run; `body` is handed the first column.
+    pub(super) fn over_columns(
+        &mut self,
+        run: ColumnRun,
+        body: &mut dyn FnMut(&mut Emitter, &PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let (panel, panel_var) = self.counter("o", run.panels.0);
+        let (tile, tile_var) = self.counter("t", run.tiles.0);
+        let column = panel * run.panels.1 + tile * run.tiles.1 + run.first;
+        let stmt = around(tile_var, run.tiles.0, body(self, &column));
+        around(panel_var, run.panels.0, stmt)
+    }
 }
 
 impl Tile {
@@ -173,7 +223,7 @@ impl Tile {
             })
         });
         let Stmt::For { var, body, .. } = &stmt else { unreachable!("a loop over lanes") };
-        let fits = super::nest::can_vectorize(&mut emitter.func, body, *var, lanes, overruns);
+        let fits = emitter.can_vectorize(body, *var, lanes, overruns);
         fits.then_some(stmt)
     }
 
@@ -215,5 +265,30 @@ impl Tile {
     /// The lifetime of the accumulators.
     pub(super) fn wrap(&self, body: Stmt) -> Stmt {
         Stmt::allocate(self.acc, body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_cover_each_column_once_and_no_tile_leaves_its_panel() {
+        for total in 1..150 {
+            for (panel, width, lanes) in [(32, 32, 16), (32, 16, 8), (48, 12, 4), (16, 4, 4)] {
+                let mut columns = Vec::new();
+                for run in ColumnRun::cover(total, panel, width, lanes) {
+                    let valid = (run.columns.vectors - 1) * lanes + run.columns.valid;
+                    for p in 0..run.panels.0 {
+                        for t in 0..run.tiles.0 {
+                            let first = run.first + p * panel + t * run.tiles.1;
+                            assert_eq!(first / panel, (first + valid - 1) / panel);
+                            columns.extend(first..first + valid);
+                        }
+                    }
+                }
+                assert_eq!(columns, (0..total).collect::<Vec<_>>(), "{total} in {panel}/{width}");
+            }
+        }
     }
 }

@@ -77,7 +77,7 @@ fn statements_as_tests(
 
 #[test]
 fn every_block_of_code_says_what_it_is() {
-    for path in ["README.md", "docs/adding-a-pass.md"] {
+    for path in ["README.md", "docs/adding-a-pass.md", "docs/tutorial-passes.md"] {
         let snippets = document(path);
         assert!(snippets.len() > 5, "{path} has lost its snippets");
         for Snippet { line, language, marker, .. } in &snippets {
@@ -199,4 +199,15 @@ fn a_pass_in_a_crate_of_its_own_works() {
                 }\n";
     folder.write("shrunk/src/main.rs", main);
     assert_eq!(folder.cargo_ok("shrunk", &["run", "--quiet"]), "[0.0, 0.0, 2.5]\n");
+}
+
+#[test]
+fn the_tutorial_on_passes_does_what_it_says() {
+    let tutorial = document("docs/tutorial-passes.md");
+    let folder = Folder::new();
+    folder.write_marked(&tutorial);
+    let tests =
+        tutorial.iter().map(|snippet| snippet.text.matches("#[test]").count()).sum::<usize>();
+    let output = folder.cargo_ok("pass-tutorial", &["test", "--lib"]);
+    assert!(tests >= 7 && output.contains(&format!("{tests} passed; 0 failed")), "{output}");
 }

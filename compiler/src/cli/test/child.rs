@@ -4,15 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use super::case::{self, DataSet};
-use super::compare::{Tolerance, compare};
-use super::runner::Runner;
 use super::{Outcome, Verdict};
-use crate::cli::Failure;
+use crate::cli::case::{self, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
+use crate::cli::runner::Runner;
+use crate::cli::{Failure, isolated};
+use crate::compile::Model;
+use crate::graph::interp::{Tolerance, compare};
 use crate::ir::Constant;
-use crate::onnx::{self, ModelFile, TestValue};
+use crate::onnx::{self, TestValue};
 use crate::options::CompileOptions;
 
 /// Longest reason in bytes: it is passed on through a pipe, which holds a few KiB unread.
@@ -44,6 +45,7 @@ impl From<String> for Stop {
 
 /// Runs the case and prints the outcome.
 pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
+    isolated::end_with_parent();
     let mut options = args.code.options()?;
     options.jobs = args.jobs;
     let mut outcome = outcome(args, &options);
@@ -93,14 +95,17 @@ fn run_case(args: &Args, options: &CompileOptions) -> Result<u64, Stop> {
     let tolerance = case::tolerance(&args.case)?;
     let mut options = options.clone();
     options.dims.extend(case::dims(&args.case)?);
+    let data_sets = case::data_sets(&args.case, &file.proto)?;
+    let model = Model::from_onnx("model", file);
     let mut ready: Option<(Vec<Constant>, Runner)> = None;
     let mut kernels = 0;
-    for (number, data) in case::data_sets(&args.case)?.into_iter().enumerate() {
+    for (number, data) in data_sets.into_iter().enumerate() {
         let (inputs, expected) = tensors(data)?;
         let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {
-            let runner = prepare(args.backend, &file, &inputs, &options)?;
+            let runner = Runner::new(args.backend, &model, &inputs, &options)
+                .map_err(|report| report.to_string())?;
             ready = Some((inputs.clone(), runner));
         }
         let Some((_, runner)) = &ready else { continue };
@@ -128,37 +133,6 @@ fn tensors(data: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Stop> {
     Ok((of("input", data.inputs)?, of("output", data.outputs)?))
 }
 
-/// Compiles the model for the shapes of the inputs.
-fn prepare(
-    engine: Engine,
-    file: &ModelFile,
-    inputs: &[Constant],
-    options: &CompileOptions,
-) -> Result<Runner, Stop> {
-    let names = onnx::input_names(&file.proto);
-    if names.len() != inputs.len() {
-        return Err(Stop::Fail(format!(
-            "the model has {} inputs, but the data set has {}",
-            names.len(),
-            inputs.len()
-        )));
-    }
-    let mut options = options.clone();
-    // A compiled model takes no shapes, axes or bounds: the case's own become part of it.
-    let fixed = onnx::static_inputs(&file.proto);
-    let mut passed = Vec::new();
-    for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
-        if fixed.contains(&name.as_str()) {
-            options.input_values.insert(name, input.clone());
-        } else {
-            let shape = input.ty().shape.as_consts().unwrap_or_default();
-            options.input_shapes.insert(name, shape);
-            passed.push(position);
-        }
-    }
-    Ok(Runner::new(engine, file, passed, &options).map_err(|report| report.to_string())?)
-}
-
 /// Runs the model twice, as what the first run leaves behind must not change the second, and
 /// compares. Returns the number of compiled kernels that one run calls.
 fn check(
@@ -167,7 +141,8 @@ fn check(
     expected: &[Constant],
     tolerance: Tolerance,
 ) -> Result<u64, String> {
-    let found = runner.run(inputs)?;
+    let run = || runner.run(inputs).map_err(|problem| problem.to_string());
+    let found = run()?;
     if found.len() != expected.len() {
         return Err(format!(
             "the model has {} outputs, but the data set has {}",
@@ -179,7 +154,7 @@ fn check(
         compare(found, expected, tolerance)
             .map_err(|reason| format!("output {position}: {reason}"))?;
     }
-    if runner.keeps_state() && runner.run(inputs)? != found {
+    if runner.loaded().is_some() && run()? != found {
         return Err("a second run gives other outputs".to_owned());
     }
     Ok(runner.kernels())

@@ -1,12 +1,9 @@
 //! `niello test`: ONNX test cases, each in a process of its own.
 
-mod case;
 mod child;
-mod compare;
-mod process;
-mod runner;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +12,10 @@ use clap::{Args as ClapArgs, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use super::code::{self, CodeArgs, Engine};
+use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
-use super::{Failure, Problem};
+use super::progress::Progress;
+use super::{Failure, Problem, case};
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
 
@@ -53,6 +52,8 @@ pub(super) struct Args {
 enum Executor {
     /// By one function
     Aot,
+    /// By an interpreter of the graph; not there yet
+    Graph,
 }
 
 /// How a case ended.
@@ -105,20 +106,31 @@ struct Json<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let Executor::Aot = args.executor;
+    match args.executor {
+        Executor::Aot => {}
+        Executor::Graph => {
+            return Err(Problem::new("the graph executor is not there yet")
+                .help("leave out --executor, or use --executor aot")
+                .into());
+        }
+    }
     // What is wrong with the options would be wrong with every case.
     args.code.options()?;
     let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
+    let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
     let outcomes = run_all(&cases, args, |index, outcome: &Outcome| {
+        progress.advance();
         let word = match outcome.result {
             Verdict::Pass => return,
             Verdict::Fail => "fail",
             Verdict::Skip => "skip",
         };
-        out.line(&format!("{}: {word}: {}", names[index], outcome.reason));
+        let line = format!("{}: {word}: {}", names[index], outcome.reason);
+        progress.suspended(|| out.line(&line));
     })?;
+    progress.finish();
     let count = |verdict| outcomes.iter().filter(|outcome| outcome.result == verdict).count();
     let (passed, failed, skipped) =
         (count(Verdict::Pass), count(Verdict::Fail), count(Verdict::Skip));
@@ -137,15 +149,9 @@ fn run_all(
     args: &Args,
     told: impl Fn(usize, &Outcome) + Sync,
 ) -> Result<Vec<Outcome>, Failure> {
-    let program = std::env::current_exe().map_err(|error| {
-        Problem::new(format!("cannot find the program of this command: {error}"))
-    })?;
+    let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
     let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, cases.len());
-    let child = process::Child {
-        program,
-        args: child_args(args, code::jobs() / jobs),
-        timeout: Duration::from_secs(args.timeout),
-    };
+    let child_args = child_args(args, code::jobs() / jobs);
     let next = AtomicUsize::new(0);
     let results: Mutex<Results> =
         Mutex::new(Results { outcomes: vec![None; cases.len()], told: 0 });
@@ -155,7 +161,7 @@ fn run_all(
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
-                    let outcome = child.run(case);
+                    let outcome = run_case(&isolated, &child_args, case);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     results.outcomes[index] = Some(outcome);
                     while let Some(Some(outcome)) = results.outcomes.get(results.told) {
@@ -177,11 +183,66 @@ struct Results {
     told: usize,
 }
 
+/// Runs one case in a process of its own.
+fn run_case(isolated: &Isolated, args: &[OsString], case: &Path) -> Outcome {
+    let end = isolated.run(&[args, &[case.as_os_str().to_owned()]].concat());
+    match end {
+        Ok(end) => outcome_of(&end),
+        Err(error) => Outcome::fail(format!("the test process cannot be run: {error}")),
+    }
+}
+
+/// What the end of a child says. A result that was printed before a crash does not count.
+fn outcome_of(end: &End) -> Outcome {
+    let with_last_line = |what: String, errors: &str| match errors.lines().last() {
+        Some(line) => Outcome::fail(format!("{what}: {line}")),
+        None => Outcome::fail(what),
+    };
+    match end {
+        End::Timeout(seconds) => Outcome::fail(format!("timeout after {seconds} s")),
+        End::Signal { number, errors } => {
+            with_last_line(format!("killed by signal {number}"), errors)
+        }
+        End::Exited { status, output, errors } => match serde_json::from_str(output.trim()) {
+            Ok(outcome) if status.success() => outcome,
+            _ => with_last_line(format!("the test process left no result: {status}"), errors),
+        },
+    }
+}
+
 /// Arguments of a child, to which the case is added.
-fn child_args(args: &Args, jobs: usize) -> Vec<String> {
+fn child_args(args: &Args, jobs: usize) -> Vec<OsString> {
     let mut all = vec![CHILD.to_owned(), format!("--backend={}", args.backend.name())];
     all.push(format!("--jobs={}", jobs.max(1)));
     all.extend(args.code.to_args());
     all.push("--".to_owned());
-    all
+    all.into_iter().map(OsString::from).collect()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+
+    fn exited(status: i32, output: &str) -> Outcome {
+        outcome_of(&End::Exited {
+            status: ExitStatus::from_raw(status << 8),
+            output: output.to_owned(),
+            errors: "note\nlast words".to_owned(),
+        })
+    }
+
+    #[test]
+    fn the_end_of_the_process_decides() {
+        let result = r#"{"result":"pass","reason":"","kernels":3}"#;
+        assert_eq!((exited(0, result).result, exited(0, result).kernels), (Verdict::Pass, 3));
+        assert_eq!(exited(1, result).result, Verdict::Fail);
+        let nonsense = exited(3, "nonsense").reason;
+        assert_eq!(nonsense, "the test process left no result: exit status: 3: last words");
+        let signal = End::Signal { number: 11, errors: String::new() };
+        assert_eq!(outcome_of(&signal).reason, "killed by signal 11");
+        assert_eq!(outcome_of(&End::Timeout(7)).reason, "timeout after 7 s");
+    }
 }

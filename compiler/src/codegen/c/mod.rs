@@ -16,6 +16,7 @@
 mod expr;
 mod helpers;
 mod kernel;
+mod level;
 mod link;
 mod names;
 mod preamble;
@@ -25,6 +26,7 @@ mod toolchain;
 
 pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
+pub use level::level_function;
 pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
 #[cfg(feature = "cli")]

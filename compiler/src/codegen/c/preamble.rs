@@ -31,6 +31,7 @@ struct niello_context {
     void (*parallel_for)(void *pool, niello_body *body, void *argument, i64 count);
     void *pool;
     usize workers;
+    usize level;
 };
 ";
 

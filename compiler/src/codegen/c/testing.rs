@@ -66,23 +66,9 @@ impl LoadedKernel {
                 args.join(", ")
             ));
         }
-        let folder = TempFolder::new().expect("a temporary folder");
-        let compiler = Compiler::find(target).expect("tests need a C compiler");
-        let file = SourceFile { name: "kernel".to_owned(), text };
-        compiler
-            .run_shared(&file, folder.path(), "kernel.so")
-            .unwrap_or_else(|error| panic!("{error}\n{}", file.text));
-        let path = folder.path().join("kernel.so");
-        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
-        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
-        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        assert!(!handle.is_null(), "cannot load the kernel:\n{}", file.text);
-        let library = Rc::new(Library { handle, _folder: folder });
+        let library = Rc::new(Library::of(text, target));
         let load = |(position, &(kernel, _, _)): (usize, &(&KernelSource, usize, usize))| {
-            let name = CString::new(format!("entry{position}")).expect("no NUL");
-            // SAFETY: the library is open and the name NUL-terminated.
-            let symbol = unsafe { dlsym(handle, name.as_ptr()) };
-            assert!(!symbol.is_null());
+            let symbol = library.symbol(&format!("entry{position}"));
             // SAFETY: the text above defines the entry with this signature.
             let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
             let scratch_bytes = kernel.scratch_bytes as usize * WORKERS;
@@ -116,6 +102,53 @@ impl LoadedKernel {
             let after = &copy[end..];
             assert!(after.iter().all(|byte| *byte == 0xa5), "the kernel wrote after a buffer");
         }
+    }
+}
+
+/// A function of a file of C that takes nothing.
+pub(crate) struct LoadedFunction;
+
+impl LoadedFunction {
+    /// What `unsigned <name>(void)` of a freestanding text returns.
+    pub(crate) fn call(text: &str, name: &str) -> u32 {
+        let text = format!(
+            "{text}\n__attribute__((visibility(\"default\")))\nunsigned entry(void) {{\n    return {name}();\n}}\n"
+        );
+        let library = Library::of(text, &Target::host());
+        // SAFETY: the text above defines the entry with this signature.
+        let entry = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u32>(
+                library.symbol("entry"),
+            )
+        };
+        // SAFETY: the function takes nothing.
+        unsafe { entry() }
+    }
+}
+
+impl Library {
+    /// Compiles a file and loads it.
+    fn of(text: String, target: &Target) -> Library {
+        let folder = TempFolder::new().expect("a temporary folder");
+        let compiler = Compiler::find(target).expect("tests need a C compiler");
+        let file = SourceFile { name: "kernel".to_owned(), text, level: 0 };
+        compiler
+            .run_shared(&file, folder.path(), "kernel.so")
+            .unwrap_or_else(|error| panic!("{error}\n{}", file.text));
+        let path = folder.path().join("kernel.so");
+        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
+        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
+        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!handle.is_null(), "cannot load the library:\n{}", file.text);
+        Library { handle, _folder: folder }
+    }
+
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).expect("no NUL");
+        // SAFETY: the library is open and the name NUL-terminated.
+        let symbol = unsafe { dlsym(self.handle, name.as_ptr()) };
+        assert!(!symbol.is_null(), "no symbol {name:?}");
+        symbol
     }
 }
 

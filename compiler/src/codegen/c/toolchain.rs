@@ -19,6 +19,8 @@ pub struct SourceFile {
     pub name: String,
     /// Its contents.
     pub text: String,
+    /// Place among the targets of the one whose instructions the code may use.
+    pub level: usize,
 }
 
 /// Why C files could not be compiled.
@@ -95,18 +97,22 @@ const FLAGS: &[&str] = &[
 /// The compiler is the one that Cargo's build scripts use for the target (`CC_<target>`, `CC`, or
 /// the system's); flags in `CFLAGS` are left aside, as they could change results. Objects depend
 /// on nothing but the texts, the target and the compiler.
+///
+/// `targets` differ in their features alone; each file is compiled for the one at its level.
 pub fn compile_c(
     files: &[SourceFile],
-    target: &Target,
+    targets: &[Target],
     jobs: usize,
 ) -> Result<Vec<ObjectFile>, CompileError> {
     if let Some(file) = files.iter().find(|file| !is_plain_name(&file.name)) {
         return Err(CompileError::BadName(file.name.clone()));
     }
-    if files.is_empty() {
+    let (Some(target), false) = (targets.first(), files.is_empty()) else {
         return Ok(Vec::new());
-    }
+    };
     let compiler = Compiler::find(target)?;
+    let compilers: Vec<Compiler> =
+        targets.iter().map(|level| compiler.with_features(level)).collect();
     let folder = TempFolder::new()?;
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<ObjectFile, CompileError>>>> =
@@ -119,7 +125,9 @@ pub fn compile_c(
                     let (Some(file), Some(slot)) = (files.get(index), results.get(index)) else {
                         break;
                     };
-                    let result = compiler.compile(file, folder.path());
+                    // A level that does not exist has no wider registers than the last.
+                    let level = file.level.min(compilers.len() - 1);
+                    let result = compilers[level].compile(file, folder.path());
                     // A poisoned lock only means that another thread panicked while writing.
                     *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
                 }
@@ -155,12 +163,16 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 /// A C compiler with the flags for one target.
+#[derive(Clone)]
 pub(super) struct Compiler {
     program: OsString,
     /// Arguments that belong to the program, such as the compiler behind a cache.
     leading: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    /// What holds whatever features the target has.
     flags: Vec<String>,
+    /// What allows the target's features.
+    feature_flags: Vec<String>,
 }
 
 impl Compiler {
@@ -194,8 +206,13 @@ impl Compiler {
             if is_clang {
                 flags.push(format!("--target={}", target.triple));
             }
-            let compiler =
-                Compiler { program: program.into(), leading: vec![], env: vec![], flags };
+            let compiler = Compiler {
+                program: program.into(),
+                leading: vec![],
+                env: vec![],
+                flags,
+                feature_flags: feature_flags(target),
+            };
             match compiler.runs() {
                 Ok(()) => return Ok(compiler),
                 Err(why) => tried.push(format!("{program} ({why})")),
@@ -248,7 +265,12 @@ impl Compiler {
         }
         let program = words.remove(0);
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Ok(Compiler { program, leading: words, env, flags })
+        Ok(Compiler { program, leading: words, env, flags, feature_flags: feature_flags(target) })
+    }
+
+    /// The same compiler for a target that differs in its features alone.
+    fn with_features(&self, target: &Target) -> Compiler {
+        Compiler { feature_flags: feature_flags(target), ..self.clone() }
     }
 
     pub(super) fn name(&self) -> String {
@@ -317,6 +339,7 @@ impl Compiler {
         let mut command = self.command();
         command
             .args(&self.flags)
+            .args(&self.feature_flags)
             // gcc derives symbol suffixes from it; by default it is random.
             .arg(format!("-frandom-seed={}", file.name))
             .arg(mode)
@@ -364,10 +387,6 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
     if is_clang {
         flags.push("-fno-slp-vectorize".to_owned());
     }
-    flags.extend(feature_flags(target));
-    if target.vector_bits() == 512 {
-        flags.push("-mprefer-vector-width=512".to_owned());
-    }
     flags
 }
 
@@ -375,7 +394,13 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 /// they know, and a name would allow features that the target does not list.
 fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
-        "x86" | "x86_64" => target.features.iter().filter_map(|f| x86_flag(f)).collect(),
+        "x86" | "x86_64" => {
+            let mut flags: Vec<_> = target.features.iter().filter_map(|f| x86_flag(f)).collect();
+            if target.vector_bits() == 512 {
+                flags.push("-mprefer-vector-width=512".to_owned());
+            }
+            flags
+        }
         "aarch64" => {
             let extensions: Vec<_> = ["dotprod", "i8mm", "fp16", "bf16"]
                 .into_iter()
@@ -447,24 +472,26 @@ mod tests {
     #[test]
     fn objects_are_deterministic_and_errors_say_what_the_compiler_said() {
         let target = Target::host();
-        let file = |name: &str, text: &str| SourceFile { name: name.into(), text: text.into() };
+        let file =
+            |name: &str, text: &str| SourceFile { name: name.into(), text: text.into(), level: 0 };
         let files = [
             file("one", "int one(void) { return 1; }\n"),
             file("two", "static int n; int *two(void) { return &n; }\n"),
         ];
-        let first = compile_c(&files, &target, 2).unwrap();
-        assert_eq!(first, compile_c(&files, &target, 1).unwrap());
+        let first = compile_c(&files, std::slice::from_ref(&target), 2).unwrap();
+        assert_eq!(first, compile_c(&files, std::slice::from_ref(&target), 1).unwrap());
         assert_eq!(first[1].name, "two.o");
         assert!(!first[0].bytes.is_empty());
 
-        let error = compile_c(&[file("bad", "int f( {\n")], &target, 1).unwrap_err();
+        let error =
+            compile_c(&[file("bad", "int f( {\n")], std::slice::from_ref(&target), 1).unwrap_err();
         let CompileError::Failed { file: name, command, stderr } = error else {
             panic!("{error}");
         };
         assert_eq!(name, "bad.c");
         assert!(command.contains("-ffp-contract=off") && stderr.contains("error"), "{stderr}");
 
-        let error = compile_c(&[file("../x", "")], &target, 1).unwrap_err();
+        let error = compile_c(&[file("../x", "")], &[target], 1).unwrap_err();
         assert!(matches!(error, CompileError::BadName(_)), "{error}");
     }
 

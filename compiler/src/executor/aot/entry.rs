@@ -1,114 +1,237 @@
-//! The C text of the function that calls a model's kernels in order.
+//! The function that runs a model: its calls as data, and their text in C.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
-use super::{PackedWeights, scratch_stride};
-use crate::codegen::c::{CONTEXT_DECLARATION, KernelSource};
-use crate::executor::{Program, Step, ValueId};
+use cranelift_entity::SecondaryMap;
+
+use super::{KernelFunctions, PackedWeights};
+use crate::codegen::c::CONTEXT_DECLARATION;
+use crate::executor::{KernelId, Program, ValueId};
 use crate::memory::{MemoryPlan, Place, Storage};
 
-/// Kernel calls in one C function: compilers take more than linear time for a function's length.
-const CALLS_PER_FUNCTION: usize = 500;
+/// Kernel calls in one function: compilers take more than linear time for a function's length.
+pub const CALLS_PER_FUNCTION: usize = 500;
 
-/// Parameters of each function that calls kernels.
+/// Parameters of each C function that calls kernels.
 const PARAMETERS: &str =
     "const struct niello_context *ctx, const void *const *inputs, void *const *outputs";
 
-/// What the calls are made of.
-pub(super) struct Entry<'a> {
-    pub(super) program: &'a Program,
-    pub(super) storage: &'a Storage,
-    pub(super) plan: &'a MemoryPlan,
-    pub(super) weights: &'a PackedWeights,
-    /// In the order of the program's kernels.
-    pub(super) kernels: &'a [KernelSource],
+/// What `<symbol>_run(ctx, inputs, outputs)` does, whatever code generator writes it.
+///
+/// It looks at `ctx->level` once, makes the [`calls`](Self::calls) in order with the functions of
+/// that level, a level beyond the last being the last, and then the [`copies`](Self::copies). Each
+/// call is handed a copy of the context, in which `scratch` and `scratch_stride` are what the call
+/// says, and after it its arguments.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Prefix of the model's symbols.
+    pub symbol: String,
+    /// The calls, in order.
+    pub calls: Vec<Call>,
+    /// Symbols of the functions of each kernel, level by level.
+    pub functions: SecondaryMap<KernelId, Vec<String>>,
+    /// Number of levels, at least 1.
+    pub levels: usize,
+    /// What is copied to outputs, once all calls are made.
+    pub copies: Vec<Copy>,
 }
 
-impl Entry<'_> {
-    /// The file that defines `<symbol>_run`.
-    pub(super) fn c_text(&self, symbol: &str) -> String {
+/// A call of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// Scratch memory: its offset in the workspace, and the bytes from one worker's to the next
+    /// one's. A kernel without any leaves the context as it is.
+    pub scratch: Option<(u64, u64)>,
+    /// Where its parameters are, in order.
+    pub args: Vec<Pointer>,
+}
+
+/// A copy of a value to an output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copy {
+    /// The value.
+    pub from: Pointer,
+    /// The position among the model's outputs.
+    pub output: usize,
+    /// How much.
+    pub bytes: u64,
+}
+
+/// Where something is at run time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pointer {
+    /// The caller's input of that position.
+    Input(usize),
+    /// The caller's output of that position.
+    Output(usize),
+    /// That many bytes after `ctx->weights`.
+    Weights(u64),
+    /// That many bytes after `ctx->workspace`.
+    Workspace(u64),
+    /// Nowhere: it is never read.
+    Null,
+}
+
+/// As C, with `w` for the weights and `a` for the workspace.
+impl fmt::Display for Pointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pointer::Input(position) => write!(f, "inputs[{position}]"),
+            Pointer::Output(position) => write!(f, "outputs[{position}]"),
+            Pointer::Weights(offset) => write!(f, "w + {offset}"),
+            Pointer::Workspace(offset) => write!(f, "a + {offset}"),
+            Pointer::Null => f.write_str("(void *)0"),
+        }
+    }
+}
+
+impl Entry {
+    /// The calls of a program whose memory is planned. `strides` is what
+    /// [`scratch_strides`](super::scratch_strides) found.
+    pub fn new(
+        program: &Program,
+        storage: &Storage,
+        plan: &MemoryPlan,
+        weights: &PackedWeights,
+        symbol: &str,
+        functions: &KernelFunctions,
+        strides: &SecondaryMap<KernelId, u64>,
+    ) -> Entry {
+        let pointer = |value: ValueId| match plan.places[value] {
+            Place::Input(position) => Pointer::Input(position),
+            Place::Output(position) => Pointer::Output(position),
+            Place::Weights(constant) => Pointer::Weights(weights.offsets[constant].unwrap_or(0)),
+            Place::Arena(offset) => Pointer::Workspace(offset),
+            Place::Nowhere => Pointer::Null,
+        };
+        let calls = program.steps.iter().enumerate().map(|(number, step)| {
+            let offset = plan.scratch.get(number).copied().flatten();
+            Call {
+                kernel: step.kernel,
+                scratch: offset.map(|offset| (offset, strides[step.kernel])),
+                args: step.args.iter().map(|&arg| pointer(arg)).collect(),
+            }
+        });
+        let copies = storage.copies.iter().map(|copy| Copy {
+            from: pointer(copy.from),
+            output: copy.output,
+            bytes: copy.bytes,
+        });
+        let mut symbols: SecondaryMap<KernelId, Vec<String>> = SecondaryMap::new();
+        let mut levels = 1;
+        for kernel in program.kernels.keys() {
+            let count = functions.by_level[kernel].len();
+            let symbol = |level| functions.symbol(kernel, level).to_owned();
+            symbols[kernel] = (0..count).map(symbol).collect();
+            levels = levels.max(count);
+        }
+        Entry {
+            symbol: symbol.to_owned(),
+            calls: calls.collect(),
+            functions: symbols,
+            levels,
+            copies: copies.collect(),
+        }
+    }
+
+    /// The file that defines `<symbol>_run` in C; `prototypes` declare the functions it calls.
+    pub fn c_text<'a>(&self, prototypes: impl IntoIterator<Item = &'a str>) -> String {
+        let symbol = &self.symbol;
         let mut text = String::from("/* Generated by niello. */\n\n");
         text.push_str(CONTEXT_DECLARATION);
         // Without this, calls into the other files would go through a table.
         text.push_str("\n#pragma GCC visibility push(hidden)\n\n");
-        for kernel in self.kernels {
-            text.push_str(&kernel.prototype);
+        for prototype in prototypes {
+            text.push_str(prototype);
             text.push_str(";\n");
         }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\nvoid {symbol}_run({PARAMETERS});");
         text.push_str("\n#pragma GCC visibility pop\n");
 
-        let steps: Vec<(usize, &Step)> = self.program.steps.iter().enumerate().collect();
         let mut body = String::new();
-        if steps.len() <= CALLS_PER_FUNCTION {
-            self.locals(&mut body);
-            self.calls(&steps, &mut body);
+        if self.levels == 1 {
+            let name = format!("{symbol}_run");
+            self.level(0, &name, &mut text, &mut body);
         } else {
-            for (number, steps) in steps.chunks(CALLS_PER_FUNCTION).enumerate() {
-                let name = format!("{symbol}_run_{number}");
-                let _ = writeln!(
-                    text,
-                    "\nstatic __attribute__((noinline)) void {name}({PARAMETERS}) {{"
-                );
-                self.locals(&mut text);
-                self.calls(steps, &mut text);
-                text.push_str("}\n");
-                let _ = writeln!(body, "    {name}(ctx, inputs, outputs);");
+            for level in 0..self.levels {
+                let name = format!("{symbol}_run_level_{level}");
+                let mut calls = String::new();
+                self.level(level, &name, &mut text, &mut calls);
+                function(&name, &calls, &mut text);
+                match level + 1 {
+                    last if last == self.levels => {
+                        let _ = writeln!(body, "    {name}(ctx, inputs, outputs);");
+                    }
+                    _ => {
+                        let _ = writeln!(
+                            body,
+                            "    if (ctx->level == {level})\n        {name}(ctx, inputs, \
+                             outputs);\n    else"
+                        );
+                    }
+                }
             }
-            self.locals(&mut body);
+            locals(&mut body);
         }
-        let _ = writeln!(text, "\nvoid {symbol}_run({PARAMETERS}) {{");
-        text.push_str(&body);
-        for copy in &self.storage.copies {
-            let from = self.pointer(copy.from);
-            let _ = writeln!(
-                text,
-                "    __builtin_memcpy(outputs[{}], {from}, {});",
-                copy.output, copy.bytes
-            );
+        let _ = writeln!(text, "\nvoid {symbol}_run({PARAMETERS}) {{\n{body}");
+        text.truncate(text.len() - 1);
+        for copy in &self.copies {
+            let Copy { from, output, bytes } = copy;
+            let _ = writeln!(text, "    __builtin_memcpy(outputs[{output}], {from}, {bytes});");
         }
         text.push_str("}\n");
         text
     }
 
-    /// The bases that pointers are relative to, and a context whose scratch memory changes.
-    fn locals(&self, text: &mut String) {
-        text.push_str(
-            "    const void *const w = ctx->weights;
-    void *const a = ctx->workspace;
-    struct niello_context c = *ctx;
-    (void)w, (void)a, (void)c, (void)inputs, (void)outputs;
-",
-        );
+    /// Writes the calls of one level into `body`, or, if there are many, into functions before it.
+    fn level(&self, level: usize, name: &str, text: &mut String, body: &mut String) {
+        locals(body);
+        if self.calls.len() <= CALLS_PER_FUNCTION {
+            self.calls(level, &self.calls, body);
+            return;
+        }
+        for (number, calls) in self.calls.chunks(CALLS_PER_FUNCTION).enumerate() {
+            let mut part = String::new();
+            locals(&mut part);
+            self.calls(level, calls, &mut part);
+            let name = format!("{name}_{number}");
+            function(&name, &part, text);
+            let _ = writeln!(body, "    {name}(ctx, inputs, outputs);");
+        }
     }
 
-    fn calls(&self, steps: &[(usize, &Step)], text: &mut String) {
-        for (number, step) in steps {
-            let Some(kernel) = self.kernels.get(step.kernel.as_u32() as usize) else { continue };
-            if let Some(Some(offset)) = self.plan.scratch.get(*number) {
-                let stride = scratch_stride(kernel);
+    fn calls(&self, level: usize, calls: &[Call], text: &mut String) {
+        for call in calls {
+            let Some(symbol) = self.functions[call.kernel].get(level) else { continue };
+            if let Some((offset, stride)) = call.scratch {
                 let _ =
                     writeln!(text, "    c.scratch = a + {offset}, c.scratch_stride = {stride};");
             }
-            let _ = write!(text, "    {}(&c", kernel.symbol);
-            for &arg in &step.args {
-                let _ = write!(text, ", {}", self.pointer(arg));
+            let _ = write!(text, "    {symbol}(&c");
+            for pointer in &call.args {
+                let _ = write!(text, ", {pointer}");
             }
             text.push_str(");\n");
         }
     }
+}
 
-    /// A value's address as a pointer to `void`.
-    fn pointer(&self, value: ValueId) -> String {
-        match self.plan.places[value] {
-            Place::Input(position) => format!("inputs[{position}]"),
-            Place::Output(position) => format!("outputs[{position}]"),
-            Place::Weights(constant) => {
-                format!("w + {}", self.weights.offsets[constant].unwrap_or(0))
-            }
-            Place::Arena(offset) => format!("a + {offset}"),
-            Place::Nowhere => "(void *)0".to_owned(),
-        }
-    }
+/// A function of the file's own.
+fn function(name: &str, body: &str, text: &mut String) {
+    let _ =
+        writeln!(text, "\nstatic __attribute__((noinline)) void {name}({PARAMETERS}) {{\n{body}}}");
+}
+
+/// The bases that pointers are relative to, and a context whose scratch memory changes.
+fn locals(text: &mut String) {
+    text.push_str(
+        "    const void *const w = ctx->weights;
+    void *const a = ctx->workspace;
+    struct niello_context c = *ctx;
+    (void)w, (void)a, (void)c, (void)inputs, (void)outputs;
+",
+    );
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
+use niello_runtime::CpuLevel;
 
 use super::parallel;
 use crate::diagnostics::{Problem, Report};
@@ -16,12 +17,13 @@ use crate::tir::{self, ParamKind, PrimFunc};
 impl Program {
     /// Makes steps whose kernels differ in nothing but names call the same one.
     pub fn merge_equal_kernels(&mut self) {
-        let mut first: BTreeMap<Digest, KernelId> = BTreeMap::new();
+        let mut first: BTreeMap<Vec<Digest>, KernelId> = BTreeMap::new();
         let mut merged: PrimaryMap<KernelId, Kernel> = PrimaryMap::new();
         let mut renumbered: SecondaryMap<KernelId, Option<KernelId>> = SecondaryMap::new();
         for (id, kernel) in std::mem::take(&mut self.kernels) {
-            let digest = kernel.func.structural_digest();
-            let to = *first.entry(digest).or_insert_with(|| merged.push(kernel));
+            let digests: Vec<Digest> =
+                kernel.versions.iter().map(PrimFunc::structural_digest).collect();
+            let to = *first.entry(digests).or_insert_with(|| merged.push(kernel));
             renumbered[id] = Some(to);
         }
         for step in &mut self.steps {
@@ -34,11 +36,12 @@ impl Program {
     ///
     /// Afterwards such a value has two steps: the one that computes it comes second.
     pub fn insert_border_steps(&mut self, storage: &Storage) {
+        let levels = self.kernels.values().next().map_or(1, |kernel| kernel.versions.len());
         let mut borders: BTreeMap<Digest, KernelId> = BTreeMap::new();
         let steps = std::mem::take(&mut self.steps);
         for step in steps {
             let outputs: Vec<ValueId> = {
-                let params = &self.kernels[step.kernel].func.params;
+                let params = &self.kernels[step.kernel].signature().params;
                 let args = step.args.iter().zip(params);
                 args.filter(|(_, param)| param.kind == ParamKind::Output)
                     .map(|(&arg, _)| arg)
@@ -49,7 +52,7 @@ impl Program {
                 let key = digest(|hasher| (&value.spec, value.dtype).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
-                    self.kernels.push(Kernel { func, macs: 0 })
+                    self.kernels.push(Kernel { versions: vec![func; levels], macs: 0 })
                 });
                 self.steps.push(Step { kernel, args: vec![output] });
             }
@@ -57,20 +60,30 @@ impl Program {
         }
     }
 
-    /// Lowers every kernel for the target; see [`tir::lower`].
+    /// Lowers every version of every kernel for its level; see [`tir::lower`].
     ///
     /// # Errors
     ///
     /// One problem for each kernel that cannot be lowered.
-    pub fn lower_kernels(&mut self, target: &Target, jobs: usize) -> Result<(), Report> {
-        let kernels: Vec<PrimFunc> = self.kernels.values().map(|k| k.func.clone()).collect();
-        let lowered = parallel::map(&kernels, jobs, |func| tir::lower(func.clone(), target));
+    pub fn lower_kernels(&mut self, levels: &[Target], jobs: usize) -> Result<(), Report> {
+        let mut work: Vec<(&PrimFunc, &Target)> = Vec::new();
+        for kernel in self.kernels.values() {
+            work.extend(kernel.versions.iter().zip(levels));
+        }
+        let lowered =
+            parallel::map(&work, jobs, |(func, level)| tir::lower((*func).clone(), level));
+        let mut lowered = lowered.into_iter();
         let mut report = Report::new();
-        for (kernel, result) in self.kernels.values_mut().zip(lowered) {
-            match result {
-                Ok(func) => kernel.func = func,
-                Err(error) => report.push(Problem::new(error.to_string())),
+        for kernel in self.kernels.values_mut() {
+            // The versions of a kernel that cannot be lowered tend to have the same problem.
+            let mut failed = None;
+            for (version, result) in kernel.versions.iter_mut().zip(&mut lowered) {
+                match result {
+                    Ok(func) => *version = func,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
             }
+            report.problems.extend(failed.map(|error| Problem::new(error.to_string())));
         }
         report.into_result(())
     }
@@ -84,8 +97,10 @@ impl Program {
                 value.kind.hash(hasher);
             }
             for kernel in self.kernels.values() {
-                kernel.func.name.hash(hasher);
-                kernel.func.structural_digest().hash(hasher);
+                kernel.signature().name.hash(hasher);
+                for version in &kernel.versions {
+                    version.structural_digest().hash(hasher);
+                }
             }
             for step in &self.steps {
                 (step.kernel, &step.args).hash(hasher);
@@ -95,29 +110,102 @@ impl Program {
     }
 }
 
-/// The symbol of each kernel: the model's, then the kernel's name, made unique.
-pub(super) fn symbols(program: &Program, symbol: &str) -> Vec<String> {
-    let mut taken: BTreeSet<String> = BTreeSet::new();
-    program
-        .kernels
-        .values()
-        .map(|kernel| {
-            let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-            let name: String = kernel.func.name.chars().map(word).collect();
-            // `run` begins the names of the functions that call the kernels.
-            let is_free = |name: &str, taken: &BTreeSet<String>| {
-                !taken.contains(name) && name != "weights" && !name.starts_with("run")
-            };
-            let mut unique = name.clone();
-            let mut number = 0;
-            while !is_free(&unique, &taken) {
-                number += 1;
-                unique = format!("kernel_{name}_{number}");
+/// A function of a model's code: a kernel, for one CPU level or for several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelFunction {
+    /// The kernel.
+    pub kernel: KernelId,
+    /// Place of the narrowest level that calls the function: its code may use that level's
+    /// instructions and no others.
+    pub level: usize,
+    /// The name under which it links.
+    pub symbol: String,
+}
+
+/// The functions that a lowered program's kernels become, and which level calls which.
+#[derive(Clone, Debug, Default)]
+pub struct KernelFunctions {
+    /// Kernel by kernel, narrowest level first.
+    pub functions: Vec<KernelFunction>,
+    /// For each kernel the place of its function in [`functions`](Self::functions), level by level.
+    pub by_level: SecondaryMap<KernelId, Vec<usize>>,
+}
+
+impl KernelFunctions {
+    /// Names the functions: the model's symbol, then the kernel's name, made unique, then the level
+    /// unless it is the narrowest.
+    ///
+    /// Levels share a function where lowering has left no difference between their versions: what
+    /// has neither vectors nor fused operations gains nothing from other instructions.
+    pub fn of(program: &Program, symbol: &str, levels: &[Target]) -> KernelFunctions {
+        let mut result = KernelFunctions::default();
+        let names = names(program);
+        for ((id, kernel), name) in program.kernels.iter().zip(names) {
+            let mut own: Vec<usize> = Vec::with_capacity(levels.len());
+            for (level, (version, target)) in kernel.versions.iter().zip(levels).enumerate() {
+                // Versions come narrowest first, so the one before is the likeliest to be equal.
+                let equal = own
+                    .last()
+                    .copied()
+                    .filter(|_| kernel.versions[level - 1].structural_eq(version));
+                own.push(equal.unwrap_or_else(|| {
+                    let suffix = match level {
+                        0 => String::new(),
+                        _ => format!("_{}", word(target.cpu_level().name())),
+                    };
+                    let symbol = format!("{symbol}_{name}{suffix}");
+                    result.functions.push(KernelFunction { kernel: id, level, symbol });
+                    result.functions.len() - 1
+                }));
             }
-            taken.insert(unique.clone());
-            format!("{symbol}_{unique}")
+            result.by_level[id] = own;
+        }
+        result
+    }
+
+    /// The symbol of the function that a level calls for a kernel.
+    pub fn symbol(&self, kernel: KernelId, level: usize) -> &str {
+        let function = self.by_level[kernel].get(level).and_then(|&at| self.functions.get(at));
+        function.map_or("", |function| &function.symbol)
+    }
+
+    /// The lowered version that each function is generated from.
+    pub fn versions<'a>(
+        &'a self,
+        program: &'a Program,
+    ) -> impl Iterator<Item = (&'a KernelFunction, &'a PrimFunc)> {
+        self.functions.iter().filter_map(|function| {
+            let version = program.kernels[function.kernel].versions.get(function.level)?;
+            Some((function, version))
         })
-        .collect()
+    }
+}
+
+/// `name` with all but letters and digits replaced.
+pub(super) fn word(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+}
+
+/// A name for each kernel, so that no two are alike, also with the name of a level behind one.
+fn names(program: &Program) -> Vec<String> {
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let is_free = |name: &str, taken: &BTreeSet<String>| {
+        let of_a_level = CpuLevel::ALL.iter().any(|level| name.ends_with(&word(level.name())));
+        // `run` begins the names of the functions that call the kernels.
+        !taken.contains(name) && name != "weights" && !name.starts_with("run") && !of_a_level
+    };
+    let mut unique = |kernel: &Kernel| {
+        let name = word(&kernel.signature().name);
+        let mut unique = name.clone();
+        let mut number = 0;
+        while !is_free(&unique, &taken) {
+            number += 1;
+            unique = format!("kernel_{name}_{number}");
+        }
+        taken.insert(unique.clone());
+        unique
+    };
+    program.kernels.values().map(&mut unique).collect()
 }
 
 fn digest(feed: impl FnOnce(&mut DigestHasher)) -> Digest {
@@ -145,6 +233,7 @@ mod tests {
     use super::*;
     use crate::executor::testing::ProgramBuilder;
     use crate::ir::BufferSpec;
+    use crate::tir::{PrimExpr, Stmt};
 
     #[test]
     fn kernels_that_differ_in_names_alone_are_merged() {
@@ -185,7 +274,7 @@ mod tests {
             .steps
             .iter()
             .map(|step| {
-                (program.kernels[step.kernel].func.name.as_str(), step.args.last().copied())
+                (program.kernels[step.kernel].signature().name.as_str(), step.args.last().copied())
             })
             .collect();
         assert_eq!(
@@ -201,19 +290,61 @@ mod tests {
     }
 
     #[test]
+    fn levels_share_the_functions_that_do_not_differ() {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[8]);
+        let y = b.add(x, x);
+        let z =
+            b.map("scale", &[y], BufferSpec::dense(&[8]), |x| x[0].clone() * PrimExpr::f32(2.0));
+        b.output(z);
+        let mut program = b.program;
+        let host = Target { arch: "x86_64".to_owned(), ..Target::host() };
+        let levels = ["x86-64", "x86-64-v3", "x86-64-v4"].map(|cpu| host.clone().with_cpu(cpu));
+        let levels = levels.map(Result::unwrap);
+        // The second kernel differs from the first level to the second.
+        for (id, kernel) in &mut program.kernels {
+            let narrow = kernel.signature().clone();
+            let mut wide = narrow.clone();
+            if id.as_u32() == 1 {
+                wide.make_mut().body = Stmt::nop();
+            }
+            kernel.versions = vec![narrow, wide.clone(), wide];
+        }
+        let functions = KernelFunctions::of(&program, "m", &levels);
+        let made: Vec<_> =
+            functions.functions.iter().map(|f| (f.symbol.as_str(), f.level)).collect();
+        assert_eq!(made, [("m_add_0", 0), ("m_scale_1", 0), ("m_scale_1_x86_64_v3", 1)]);
+        let called = |level| {
+            let symbol = |kernel: KernelId| functions.symbol(kernel, level).to_owned();
+            program.kernels.keys().map(symbol).collect::<Vec<_>>()
+        };
+        assert_eq!(called(0), ["m_add_0", "m_scale_1"]);
+        assert_eq!(called(1), ["m_add_0", "m_scale_1_x86_64_v3"]);
+        assert_eq!(called(2), called(1));
+    }
+
+    #[test]
     fn symbols_are_c_names_and_differ() {
         let mut b = ProgramBuilder::default();
         let x = b.input("x", &[8]);
-        for _ in 0..4 {
+        for _ in 0..5 {
             b.add(x, x);
         }
-        let names = ["a.b", "a_b", "run", "weights"];
+        let names = ["a.b", "a_b", "run", "weights", "x86_64_v3"];
         for (kernel, name) in b.program.kernels.values_mut().zip(names) {
-            kernel.func.make_mut().name = name.to_owned();
+            kernel.versions[0].make_mut().name = name.to_owned();
         }
+        let functions = KernelFunctions::of(&b.program, "m", &[Target::host()]);
+        let symbols: Vec<_> = functions.functions.iter().map(|f| f.symbol.as_str()).collect();
         assert_eq!(
-            symbols(&b.program, "m"),
-            ["m_a_b", "m_kernel_a_b_1", "m_kernel_run_1", "m_kernel_weights_1"]
+            symbols,
+            [
+                "m_a_b",
+                "m_kernel_a_b_1",
+                "m_kernel_run_1",
+                "m_kernel_weights_1",
+                "m_kernel_x86_64_v3_1"
+            ]
         );
     }
 }

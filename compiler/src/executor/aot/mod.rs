@@ -5,6 +5,8 @@ mod kernels;
 mod parallel;
 mod weights;
 
+pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
+pub use kernels::{KernelFunction, KernelFunctions};
 pub use weights::PackedWeights;
 
 use cranelift_entity::SecondaryMap;
@@ -12,7 +14,6 @@ use cranelift_entity::SecondaryMap;
 use crate::codegen::c::{self, KernelSource, SourceFile};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{KernelId, Program};
-use crate::memory::{MemoryPlan, Storage};
 use crate::target::Target;
 
 /// C text of kernels that makes a file full.
@@ -22,22 +23,21 @@ use crate::target::Target;
 /// files do not depend on the number of cores, so that objects do not either.
 const FILE_BYTES: usize = 48 << 10;
 
-/// Writes the kernels of a lowered program as C, all symbols beginning with `symbol`; in the order
-/// of the program's kernels.
+/// Writes the functions of a lowered program as C, in their order.
 ///
 /// # Errors
 ///
-/// One problem for each kernel that has something that C, or C for this target, cannot say.
+/// One problem for each kernel that has something that C, or C for one of the levels, cannot say.
 pub fn c_kernels(
     program: &Program,
-    symbol: &str,
-    target: &Target,
+    functions: &KernelFunctions,
+    levels: &[Target],
     jobs: usize,
 ) -> Result<Vec<KernelSource>, Report> {
-    let names = kernels::symbols(program, symbol);
-    let work: Vec<_> = program.kernels.values().zip(&names).collect();
-    let results =
-        parallel::map(&work, jobs, |(kernel, name)| c::generate(&kernel.func, name, target));
+    let work: Vec<_> = functions.versions(program).collect();
+    let results = parallel::map(&work, jobs, |(function, version)| {
+        c::generate(version, &function.symbol, &levels[function.level])
+    });
     let mut report = Report::new();
     let mut kernels = Vec::with_capacity(results.len());
     for result in results {
@@ -49,52 +49,68 @@ pub fn c_kernels(
     report.into_result(kernels)
 }
 
+/// Bytes from the scratch memory of one worker to that of the next, for each kernel: what the
+/// greediest of its functions needs. `bytes` is what each function needs for a worker, in their
+/// order.
+pub fn scratch_strides(
+    functions: &KernelFunctions,
+    bytes: impl IntoIterator<Item = u64>,
+) -> SecondaryMap<KernelId, u64> {
+    let mut strides: SecondaryMap<KernelId, u64> = SecondaryMap::new();
+    for (function, bytes) in functions.functions.iter().zip(bytes) {
+        let stride = &mut strides[function.kernel];
+        *stride = (*stride).max(bytes.next_multiple_of(64));
+    }
+    strides
+}
+
 /// Bytes of scratch memory that a call of each kernel needs, for `workers` workers.
 pub fn scratch_bytes(
-    program: &Program,
-    kernels: &[KernelSource],
+    strides: &SecondaryMap<KernelId, u64>,
     workers: usize,
 ) -> SecondaryMap<KernelId, u64> {
     let mut bytes = SecondaryMap::new();
-    for (id, kernel) in program.kernels.keys().zip(kernels) {
-        bytes[id] = scratch_stride(kernel).saturating_mul(workers as u64);
+    for (id, &stride) in strides.iter() {
+        bytes[id] = stride.saturating_mul(workers as u64);
     }
     bytes
 }
 
-/// Distance between the scratch memory of two workers.
-fn scratch_stride(kernel: &KernelSource) -> u64 {
-    kernel.scratch_bytes.next_multiple_of(64)
-}
-
-/// The C files of a model: kernels, then the function that calls them. Each can be compiled by
-/// itself.
+/// The C files of a model: kernels, level by level, then the function that calls them. Each can be
+/// compiled by itself. `kernels` are the functions in their order.
 pub fn c_files(
-    program: &Program,
-    storage: &Storage,
-    plan: &MemoryPlan,
-    weights: &PackedWeights,
-    symbol: &str,
+    entry: &Entry,
+    functions: &KernelFunctions,
+    levels: &[Target],
     kernels: &[KernelSource],
 ) -> Vec<SourceFile> {
+    let symbol = &entry.symbol;
     let mut files = Vec::new();
-    let mut first = 0;
-    while first < kernels.len() {
-        let mut bytes = 0;
-        let full = kernels[first..].iter().position(|kernel| {
-            bytes += kernel.text_bytes();
-            bytes > FILE_BYTES
-        });
-        // At least one kernel, however large.
-        let end = full.map_or(kernels.len(), |full| first + full.max(1));
-        files.push(SourceFile {
-            name: format!("{symbol}_{}", files.len()),
-            text: c::translation_unit(&kernels[first..end]),
-        });
-        first = end;
+    for (level, target) in levels.iter().enumerate() {
+        let of_level = functions.functions.iter().zip(kernels);
+        let own: Vec<&KernelSource> =
+            of_level.filter(|(f, _)| f.level == level).map(|(_, kernel)| kernel).collect();
+        let prefix = match level {
+            0 => symbol.clone(),
+            _ => format!("{symbol}_{}", kernels::word(target.cpu_level().name())),
+        };
+        let mut first = 0;
+        for number in 0.. {
+            let Some(rest) = own.get(first..).filter(|rest| !rest.is_empty()) else { break };
+            let mut bytes = 0;
+            let full = rest.iter().position(|kernel| {
+                bytes += kernel.text_bytes();
+                bytes > FILE_BYTES
+            });
+            // At least one kernel, however large.
+            let count = full.map_or(rest.len(), |full| full.max(1));
+            let text = c::translation_unit(rest[..count].iter().copied());
+            files.push(SourceFile { name: format!("{prefix}_{number}"), text, level });
+            first += count;
+        }
     }
-    let entry = entry::Entry { program, storage, plan, weights, kernels };
-    files.push(SourceFile { name: symbol.to_owned(), text: entry.c_text(symbol) });
+    let prototypes = kernels.iter().map(|kernel| kernel.prototype.as_str());
+    files.push(SourceFile { name: symbol.clone(), text: entry.c_text(prototypes), level: 0 });
     files
 }
 

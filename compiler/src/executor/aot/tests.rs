@@ -7,22 +7,25 @@ use crate::executor::{
     CompiledModel, LoadedModel, Step, TensorInfo, ValueId, write_shared_library,
 };
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
-use crate::memory;
+use crate::memory::{self, Storage};
 use crate::tir::PrimExpr;
 
 /// The stages from a program to a model.
 fn compile(mut program: Program, symbol: &str) -> CompiledModel {
-    let target = Target::host();
+    let levels = [Target::host()];
     program.verify().unwrap();
     program.merge_equal_kernels();
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
-    program.lower_kernels(&target, 2).unwrap();
-    let kernels = c_kernels(&program, symbol, &target, 2).unwrap();
-    let plan = memory::plan(&program, &storage, &scratch_bytes(&program, &kernels, 1)).unwrap();
+    program.lower_kernels(&levels, 2).unwrap();
+    let functions = KernelFunctions::of(&program, symbol, &levels);
+    let kernels = c_kernels(&program, &functions, &levels, 2).unwrap();
+    let strides = scratch_strides(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes));
+    let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
-    let files = c_files(&program, &storage, &plan, &weights, symbol, &kernels);
-    let objects = c::compile_c(&files, &target, 2).unwrap();
+    let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &strides);
+    let files = c_files(&entry, &functions, &levels, &kernels);
+    let objects = c::compile_c(&files, &levels, 2).unwrap();
     check_undefined(&objects, &[]).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
@@ -46,6 +49,7 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
         scratch_stride: 0,
         weights: weights.bytes,
         macs: 0,
+        levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),
         external_data: Vec::new(),
@@ -204,7 +208,7 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     let mut y = b.add(x, x);
     let kernel = b.program.steps[0].kernel;
     // Never in place: the kernel reads the value before the last as well.
-    b.program.kernels[kernel].func.make_mut().inplace.clear();
+    b.program.kernels[kernel].versions[0].make_mut().inplace.clear();
     for _ in 0..100_000 {
         let value = b.program.values[y].clone();
         let next = b.program.values.push(value);
@@ -216,13 +220,16 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     program.verify().unwrap();
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
-    program.lower_kernels(&Target::host(), 1).unwrap();
-    let kernels = c_kernels(&program, "long", &Target::host(), 1).unwrap();
-    let scratch = scratch_bytes(&program, &kernels, 1);
-    let plan = memory::plan(&program, &storage, &scratch).unwrap();
+    let levels = [Target::host()];
+    program.lower_kernels(&levels, 1).unwrap();
+    let functions = KernelFunctions::of(&program, "long", &levels);
+    let kernels = c_kernels(&program, &functions, &levels, 1).unwrap();
+    let strides = scratch_strides(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes));
+    let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
     assert_eq!(plan.arena_bytes, 128);
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
-    let files = c_files(&program, &storage, &plan, &weights, "long", &kernels);
+    let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &strides);
+    let files = c_files(&entry, &functions, &levels, &kernels);
     let text = &files.last().unwrap().text;
     assert_eq!(text.matches("long_add_0(&c, ").count(), 100_001);
     assert_eq!(text.matches("noinline").count(), 201);

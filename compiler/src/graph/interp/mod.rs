@@ -2,6 +2,7 @@
 //! compiled code computes is compared with it.
 
 mod call;
+mod compare;
 mod evaluate;
 mod plan;
 mod symbols;
@@ -11,6 +12,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub use compare::{Tolerance, compare};
 pub use evaluate::{DEFAULT_STEP_LIMIT, Evaluation, InterpError, Interpreter, evaluate};
 pub use tensor::{Elements, Tensor, TensorError};
 pub use value::{FunctionValue, Value};

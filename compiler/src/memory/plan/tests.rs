@@ -86,7 +86,7 @@ fn a_place_is_not_taken_from_a_value_that_is_also_read_elsewhere_in_the_kernel()
     let c = b.add(a, a);
     // The kernel that adds a to itself reads its second argument in another order.
     let step = b.program.steps[1].clone();
-    b.program.kernels[step.kernel].func.make_mut().inplace = vec![(2, 0)];
+    b.program.kernels[step.kernel].versions[0].make_mut().inplace = vec![(2, 0)];
     let out = b.add(c, x);
     b.output(out);
     let (_, plan) = planned(&b.program);

@@ -156,7 +156,7 @@ impl Opsets<'_> {
 }
 
 /// ONNX's own operators have an empty domain, which may also be written out.
-fn normal_domain(domain: &str) -> &str {
+pub(super) fn normal_domain(domain: &str) -> &str {
     if domain == "ai.onnx" { "" } else { domain }
 }
 
@@ -165,7 +165,8 @@ fn opset_versions(imports: &[OperatorSetIdProto]) -> BTreeMap<String, i64> {
     imports.iter().map(|set| (normal_domain(set.domain()).to_owned(), set.version())).collect()
 }
 
-fn model_info(model: &ModelProto) -> ModelInfo {
+/// What a model says about itself.
+pub(super) fn model_info(model: &ModelProto) -> ModelInfo {
     let producer = format!("{} {}", model.producer_name(), model.producer_version());
     let mut opsets = opset_versions(&model.opset_import);
     if opsets.is_empty() && model.ir_version() < 3 {

@@ -27,7 +27,7 @@ const SOURCE: &str = r#"
 #include <stddef.h>
 struct niello_context {
     const unsigned char *weights; unsigned char *workspace; unsigned char *scratch;
-    size_t scratch_stride; void *parallel_for; void *pool; size_t workers;
+    size_t scratch_stride; void *parallel_for; void *pool; size_t workers; size_t level;
 };
 __attribute__((visibility("hidden")))
 void @SYMBOL@_run(const struct niello_context *context, const void *const *inputs, void *const *outputs) {
@@ -98,6 +98,7 @@ pub fn compile(
         scratch_stride: 0,
         weights: if options.stub { Vec::new() } else { model.weights },
         macs: 1234,
+        levels: vec![options.target.cpu_level()],
         digest,
         metadata: model.metadata.iter().map(own).collect(),
         external_data: Vec::new(),

@@ -1,22 +1,53 @@
-//! Comparing what a model computed with what was expected.
+//! Comparing what a model computed with what was expected, and how much they may differ.
 
-use crate::graph::interp::{Elements, Tensor};
-use crate::ir::Constant;
+use super::{Elements, Tensor};
+use crate::ir::{Constant, DType};
 
 /// How far a value may be from the expected one: `atol + rtol × |expected|`.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
-pub(super) struct Tolerance {
-    pub(super) rtol: f64,
-    pub(super) atol: f64,
+pub struct Tolerance {
+    /// Relative to the expected value.
+    pub rtol: f64,
+    /// Whatever the expected value is.
+    pub atol: f64,
 }
 
-impl Default for Tolerance {
-    fn default() -> Self {
-        Tolerance { rtol: 1e-3, atol: 1e-7 }
-    }
+/// One row of the table of tolerances.
+struct Row {
+    dtype: DType,
+    /// Greatest relative error of one rounding.
+    unit: f64,
+    /// Roundings that any result may have: those of one elementary function, which is a polynomial
+    /// in compiled code and the system's function in the interpreter.
+    least: f64,
 }
+
+/// The floating-point types; all others are exact.
+const TABLE: [Row; 4] = [
+    Row { dtype: DType::F16, unit: 1.0 / (1u64 << 11) as f64, least: 2.0 },
+    Row { dtype: DType::BF16, unit: 1.0 / (1u64 << 8) as f64, least: 2.0 },
+    Row { dtype: DType::F32, unit: 1.0 / (1u64 << 24) as f64, least: 16.0 },
+    Row { dtype: DType::F64, unit: 1.0 / (1u64 << 53) as f64, least: 16.0 },
+];
 
 impl Tolerance {
+    /// No difference at all.
+    pub const EXACT: Tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
+
+    /// For expectations from elsewhere, such as ONNX test cases: whoever made them rounded in other
+    /// places.
+    pub const CASES: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-7 };
+
+    /// For two computations of the same thing by niello, in which up to `roundings` roundings of
+    /// values of magnitude one add up: the number of elements of a sum, say.
+    pub fn of(dtype: DType, roundings: f64) -> Tolerance {
+        let Some(row) = TABLE.iter().find(|row| row.dtype == dtype) else {
+            return Tolerance::EXACT;
+        };
+        let error = row.unit * (row.least + roundings);
+        Tolerance { rtol: error, atol: error }
+    }
+
     /// Whether a value is near enough. NaN equals NaN, and an infinity only itself.
     fn accepts(self, found: f64, expected: f64) -> bool {
         if found.is_nan() || expected.is_nan() {
@@ -28,16 +59,12 @@ impl Tolerance {
     }
 }
 
-/// Compares data type, shape and every element.
+/// Compares data type, shape and every element. NaN equals NaN.
 ///
 /// # Errors
 ///
 /// What differs first and how much of the tensor differs.
-pub(super) fn compare(
-    found: &Constant,
-    expected: &Constant,
-    tolerance: Tolerance,
-) -> Result<(), String> {
+pub fn compare(found: &Constant, expected: &Constant, tolerance: Tolerance) -> Result<(), String> {
     let (found_type, expected_type) = (found.ty(), expected.ty());
     if found_type.dtype != expected_type.dtype {
         return Err(format!(
@@ -56,7 +83,7 @@ pub(super) fn compare(
     }
     let (Ok(found), Ok(expected)) = (Tensor::from_constant(found), Tensor::from_constant(expected))
     else {
-        // Types that are only stored have no values to be near to.
+        // Elements that are not known are near to none.
         return Err(format!("the bytes of a tensor of {} differ", found_type.dtype));
     };
     let differing: Vec<(usize, String, String)> = match (found.elements(), expected.elements()) {
@@ -117,7 +144,7 @@ mod tests {
     }
 
     fn differs(found: &[f32], expected: &[f32]) -> bool {
-        compare(&floats(found), &floats(expected), Tolerance::default()).is_err()
+        compare(&floats(found), &floats(expected), Tolerance::CASES).is_err()
     }
 
     #[test]
@@ -140,8 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tolerance_grows_with_the_roundings_and_integers_have_none() {
+        let [short, long] = [1.0, 1000.0].map(|n| Tolerance::of(DType::F32, n));
+        assert!(short.rtol < 2e-6 && long.rtol > 5e-5 && long.rtol < 1e-4);
+        assert!(Tolerance::of(DType::F64, 1000.0).rtol < 1e-12);
+        assert_eq!(Tolerance::of(DType::I32, 1000.0), Tolerance::EXACT);
+        assert_eq!(Tolerance::of(DType::Bool, 1.0), Tolerance::EXACT);
+    }
+
+    #[test]
     fn type_shape_and_place_are_told() {
-        let tolerance = Tolerance::default();
+        let tolerance = Tolerance::CASES;
         let found = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         let expected = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.5, 6.0]).unwrap();
         assert_eq!(

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::compare::Tolerance;
 use crate::diagnostics::Problem;
-use crate::onnx::{TestValue, test_value_from_bytes};
+use crate::graph::interp::Tolerance;
+use crate::onnx::proto::ModelProto;
+use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_from_bytes};
 
 /// The model's file in a case.
 pub(super) const MODEL: &str = "model.onnx";
@@ -76,7 +77,7 @@ struct IndexEntry {
 pub(super) fn tolerance(case: &Path) -> Result<Tolerance, String> {
     // The parent of `.` and the like is only known of the absolute path.
     let absolute = fs::canonicalize(case).map_err(|error| error.to_string())?;
-    let mut tolerance = Tolerance::default();
+    let mut tolerance = Tolerance::CASES;
     let Some(folder) = absolute.parent() else { return Ok(tolerance) };
     let entries: Vec<IndexEntry> = read_json(&folder.join("index.json"))?.unwrap_or_default();
     let name = name(&absolute);
@@ -112,12 +113,19 @@ pub(super) struct DataSet {
     pub(super) outputs: Vec<TestValue>,
 }
 
-/// The data sets of a case, `test_data_set_0` first.
+/// Whether a folder has test data.
+pub(super) fn has_data(case: &Path) -> bool {
+    let is_set = |path: &PathBuf| name(path).starts_with("test_data_set_");
+    subfolders(case).is_ok_and(|folders| folders.iter().any(is_set))
+}
+
+/// The data sets of a case, `test_data_set_0` first. The model says which of the values are
+/// tensors: their files do not.
 ///
 /// # Errors
 ///
 /// There is none, or one of its files cannot be read.
-pub(super) fn data_sets(case: &Path) -> Result<Vec<DataSet>, String> {
+pub(super) fn data_sets(case: &Path, model: &ModelProto) -> Result<Vec<DataSet>, String> {
     let mut folders = Vec::new();
     for path in subfolders(case).map_err(|problem| problem.message)? {
         let number = name(&path).strip_prefix("test_data_set_").and_then(|n| n.parse::<u64>().ok());
@@ -132,13 +140,20 @@ pub(super) fn data_sets(case: &Path) -> Result<Vec<DataSet>, String> {
     folders
         .iter()
         .map(|(_, folder)| {
-            Ok(DataSet { inputs: values(folder, "input")?, outputs: values(folder, "output")? })
+            Ok(DataSet {
+                inputs: values(folder, "input", &non_tensor_inputs(model))?,
+                outputs: values(folder, "output", &non_tensor_outputs(model))?,
+            })
         })
         .collect()
 }
 
 /// `input_0.pb`, `input_1.pb` and so on, as far as they go.
-fn values(folder: &Path, kind: &str) -> Result<Vec<TestValue>, String> {
+fn values(
+    folder: &Path,
+    kind: &str,
+    non_tensors: &[Option<&str>],
+) -> Result<Vec<TestValue>, String> {
     let mut values = Vec::new();
     loop {
         let path = folder.join(format!("{kind}_{}.pb", values.len()));
@@ -147,8 +162,11 @@ fn values(folder: &Path, kind: &str) -> Result<Vec<TestValue>, String> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(values),
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
-        let value = test_value_from_bytes(bytes.into())
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let value = match non_tensors.get(values.len()) {
+            Some(Some(what)) => TestValue::Unsupported((*what).to_owned()),
+            Some(None) | None => test_value_from_bytes(bytes.into())
+                .map_err(|error| format!("{}: {error}", path.display()))?,
+        };
         values.push(value);
     }
 }
@@ -184,7 +202,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let case = root.path().join("case");
         write(&case.join(MODEL), b"");
-        assert_eq!(tolerance(&case), Ok(Tolerance::default()));
+        assert_eq!(tolerance(&case), Ok(Tolerance::CASES));
         assert_eq!(dims(&case), Ok(BTreeMap::new()));
 
         let index = br#"[{"name": "other", "rtol": 7}, {"name": "case", "atol": 0.5, "ops": []}]"#;
@@ -200,7 +218,9 @@ mod tests {
     #[test]
     fn data_sets_are_read_by_their_numbers() {
         let root = tempfile::tempdir().unwrap();
-        assert!(data_sets(root.path()).unwrap_err().contains("test_data_set_0"));
+        assert!(
+            data_sets(root.path(), &ModelProto::default()).unwrap_err().contains("test_data_set_0")
+        );
         for set in [10, 9] {
             let constant = Constant::from_i64(&[1], &[set]).unwrap();
             let bytes = test_value_to_bytes(&constant, "x").unwrap();
@@ -209,7 +229,7 @@ mod tests {
             write(&folder.join("output_0.pb"), &bytes);
             write(&folder.join("output_1.pb"), &bytes);
         }
-        let sets = data_sets(root.path()).unwrap();
+        let sets = data_sets(root.path(), &ModelProto::default()).unwrap();
         assert_eq!(sets.len(), 2);
         assert_eq!((sets[0].inputs.len(), sets[0].outputs.len()), (1, 2));
         let TestValue::Tensor(first) = &sets[0].inputs[0] else { panic!("not a tensor") };

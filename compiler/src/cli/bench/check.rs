@@ -1,0 +1,304 @@
+//! Whether a model that is measured computes what it should.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Checked;
+use crate::cli::case::{self, DataSet};
+use crate::cli::runner::{Runner, interpret};
+use crate::compile::Model;
+use crate::diagnostics::{Problem, Report};
+use crate::graph::interp::{Elements, Tensor, TensorError};
+use crate::graph::interp::{Tolerance, compare};
+use crate::ir::{Constant, DType, TensorType};
+use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
+use crate::options::CompileOptions;
+
+/// Most multiply-accumulates that the interpreter is asked for.
+///
+/// It does some ten million a second, and few people wait longer than that for a benchmark. Larger
+/// models have test data, or are not checked.
+const MAX_INTERPRETED_MACS: u64 = 20_000_000;
+
+/// Tolerance against the interpreter, whose sums run in another order: relative to the value, and
+/// to the largest value of the output.
+const RELATIVE: f64 = 1e-3;
+
+/// As [`RELATIVE`], for types of 16 bits, which round after each operator.
+const RELATIVE_16_BITS: f64 = 2e-2;
+
+/// What a model is run on.
+pub(super) enum Data {
+    /// Test data beside the model: inputs and outputs, of at least one set.
+    Sets(Vec<(Vec<Constant>, Vec<Constant>)>),
+    /// Random inputs, the same each time.
+    Random(Vec<Constant>),
+}
+
+impl Data {
+    /// The inputs that are measured.
+    pub(super) fn inputs(&self) -> &[Constant] {
+        match self {
+            Data::Sets(sets) => sets.first().map_or(&[], |(inputs, _)| inputs),
+            Data::Random(inputs) => inputs,
+        }
+    }
+}
+
+/// The folder that a model is in.
+fn folder(model: &Path) -> PathBuf {
+    match model.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        Some(_) | None => PathBuf::from("."),
+    }
+}
+
+/// Test data if there is some, else random inputs.
+///
+/// # Errors
+///
+/// Test data cannot be read, or the sizes of inputs are not known.
+pub(super) fn data(path: &Path, model: &Model, options: &CompileOptions) -> Result<Data, Report> {
+    let folder = folder(path);
+    if let Some(file) = model.as_onnx().filter(|_| case::has_data(&folder)) {
+        let sets = case::data_sets(&folder, &file.proto).map_err(Problem::new)?;
+        let sets: Result<Vec<_>, _> = sets.into_iter().map(tensors).collect();
+        let mut sets = sets?;
+        // Data of another size than the one that was asked for is of no use.
+        let ports = onnx::summary(&file.proto).inputs;
+        sets.retain(|(inputs, _)| fits(inputs, &ports, &options.dims));
+        if !sets.is_empty() {
+            return Ok(Data::Sets(sets));
+        }
+    }
+    random(model, options)
+}
+
+/// Whether no extent of the inputs is pinned to another size.
+fn fits(inputs: &[Constant], ports: &[DeclaredPort], dims: &BTreeMap<String, u64>) -> bool {
+    inputs.iter().zip(ports).all(|(input, port)| {
+        let extents = input.ty().shape.as_consts().unwrap_or_default();
+        let declared = port.shape.iter().flatten().enumerate();
+        declared.zip(extents).all(|((axis, dim), extent)| {
+            let pinned = match dim {
+                DeclaredDim::Value(_) => None,
+                DeclaredDim::Symbol(name) => dims.get(name),
+                DeclaredDim::Unknown => dims.get(&format!("{}_{axis}", port.name)),
+            };
+            pinned.is_none_or(|&size| size == extent)
+        })
+    })
+}
+
+fn tensors(set: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Problem> {
+    let tensors = |values: Vec<TestValue>| -> Result<Vec<Constant>, Problem> {
+        let tensor = |value| match value {
+            TestValue::Tensor(tensor) => Ok(tensor),
+            TestValue::Unsupported(what) => {
+                Err(Problem::new(format!("the test data has {what}, which is not supported")))
+            }
+        };
+        values.into_iter().map(tensor).collect()
+    };
+    Ok((tensors(set.inputs)?, tensors(set.outputs)?))
+}
+
+/// Random inputs of the model's types.
+fn random(model: &Model, options: &CompileOptions) -> Result<Data, Report> {
+    let mut report = Report::new();
+    if let Some(file) = model.as_onnx() {
+        for name in onnx::static_inputs(&file.proto) {
+            report.push(
+                Problem::new(format!(
+                    "input `{name}` must be known while the model is compiled, so it cannot be random"
+                ))
+                .help("put inputs and outputs into a folder test_data_set_0 beside the model"),
+            );
+        }
+    }
+    if !report.is_empty() {
+        return Err(report);
+    }
+    let imported = model.import(options)?;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut inputs = Vec::new();
+    for port in &imported.inputs {
+        for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
+            report.push(
+                Problem::new(format!(
+                    "input `{}` is {}: the size of `{dim}` is not known",
+                    port.name, port.ty
+                ))
+                .help(format!("pin it: --dim {dim}=N")),
+            );
+        }
+        match random.tensor(&port.ty) {
+            Ok(tensor) => inputs.push(tensor),
+            Err(problem) if report.is_empty() => report.push(problem),
+            Err(_) => {}
+        }
+    }
+    report.into_result(Data::Random(inputs))
+}
+
+/// Compares what the model computes with what is expected, as far as that is known.
+///
+/// # Errors
+///
+/// It computes something else.
+pub(super) fn check(
+    path: &Path,
+    model: &Model,
+    runner: &Runner,
+    data: &Data,
+    options: &CompileOptions,
+) -> Result<Checked, Report> {
+    match data {
+        Data::Sets(sets) => {
+            let tolerance = case::tolerance(&folder(path)).map_err(Problem::new)?;
+            let first = data.inputs();
+            for (number, (inputs, expected)) in sets.iter().enumerate() {
+                // Sets of other shapes would need another compilation.
+                if runner.serves(first, inputs) {
+                    agree(&runner.run(inputs)?, expected, |_| tolerance)
+                        .map_err(|what| Problem::new(format!("test_data_set_{number}: {what}")))?;
+                }
+            }
+            Ok(Checked::TestData)
+        }
+        Data::Random(inputs) => {
+            let macs = runner.compilation().map_or(u64::MAX, |compilation| compilation.model.macs);
+            if macs > MAX_INTERPRETED_MACS {
+                return Ok(Checked::Unchecked);
+            }
+            // The model as imported: passes are checked as well.
+            let imported = model.import(options)?;
+            // What the interpreter cannot run is no fault of the compiled model.
+            let Ok(expected) = interpret(&imported.module, inputs) else {
+                return Ok(Checked::Unchecked);
+            };
+            agree(&runner.run(inputs)?, &expected, near)
+                .map_err(|what| Problem::new(format!("against the interpreter: {what}")))?;
+            Ok(Checked::Interpreter)
+        }
+    }
+}
+
+fn agree(
+    found: &[Constant],
+    expected: &[Constant],
+    tolerance: impl Fn(&Constant) -> Tolerance,
+) -> Result<(), String> {
+    if found.len() != expected.len() {
+        return Err(format!("{} outputs, but {} are expected", found.len(), expected.len()));
+    }
+    for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
+        compare(found, expected, tolerance(expected))
+            .map_err(|reason| format!("output {position}: {reason}"))?;
+    }
+    Ok(())
+}
+
+/// How near to what the interpreter computed is near enough.
+fn near(expected: &Constant) -> Tolerance {
+    let relative = match expected.ty().dtype.bits() {
+        ..=16 => RELATIVE_16_BITS,
+        _ => RELATIVE,
+    };
+    let largest = match Tensor::from_constant(expected).as_ref().map(Tensor::elements) {
+        Ok(Elements::Float(values)) => {
+            values.iter().filter(|value| value.is_finite()).fold(0.0, |most, v| v.abs().max(most))
+        }
+        Ok(Elements::Int(_)) | Err(_) => 0.0,
+    };
+    Tolerance { rtol: relative, atol: 1e-7 + relative * 1e-2 * largest }
+}
+
+/// Numbers that look random and are the same each time (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A tensor of floats within -1 and 1; of integers that are 0 or 1, as these are often indices.
+    fn tensor(&mut self, ty: &TensorType) -> Result<Constant, Problem> {
+        let unknown = || Problem::new(format!("the size of {ty} is not known"));
+        let shape = ty.shape.as_consts().ok_or_else(unknown)?;
+        let shape: Result<Vec<usize>, _> = shape.into_iter().map(usize::try_from).collect();
+        let shape = shape.map_err(|_| unknown())?;
+        let elements = ty.num_elements().and_then(|n| usize::try_from(n).ok());
+        let elements = elements.ok_or_else(unknown)?;
+        let tensor = match ty.dtype {
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+                let float = |_| (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0;
+                Tensor::from_floats(ty.dtype, &shape, (0..elements).map(float).collect())
+            }
+            _ => {
+                let bit = |_| i128::from(self.next() >> 63);
+                Tensor::from_ints(ty.dtype, &shape, (0..elements).map(bit).collect())
+            }
+        };
+        tensor
+            .and_then(|tensor| tensor.to_constant().map_err(|_| TensorError::DType(ty.dtype)))
+            .map_err(|_| Problem::new(format!("no random input of type {} can be made", ty.dtype)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_inputs_are_in_range_and_the_same_each_time() {
+        for dtype in DType::all().filter(|dtype| !dtype.is_storage_only()) {
+            let ty = TensorType::from_consts(&[100], dtype);
+            let tensor = Random(1).tensor(&ty).unwrap();
+            assert_eq!(tensor, Random(1).tensor(&ty).unwrap());
+            match Tensor::from_constant(&tensor).unwrap().elements() {
+                Elements::Float(values) => {
+                    assert!(values.iter().all(|value| value.abs() <= 1.0));
+                    assert!(values.iter().any(|&value| value < -0.5));
+                    assert!(values.iter().any(|&value| value > 0.5));
+                }
+                Elements::Int(values) => {
+                    assert!(values.iter().all(|value| [0, 1].contains(value)));
+                    assert!((20..80).contains(&values.iter().filter(|&&v| v == 1).count()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn data_fits_unless_a_pinned_extent_is_another() {
+        let symbol = DeclaredDim::Symbol("batch".to_owned());
+        let port = DeclaredPort {
+            name: "x".to_owned(),
+            dtype: Some(DType::F32),
+            shape: Some(vec![symbol, DeclaredDim::Unknown]),
+            other: None,
+        };
+        let input = [Constant::from_f32(&[1, 2], &[0.0, 0.0]).unwrap()];
+        let fits = |dims: &[(&str, u64)]| {
+            let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
+            fits(&input, std::slice::from_ref(&port), &dims)
+        };
+        assert!(fits(&[]) && fits(&[("batch", 1), ("x_1", 2)]));
+        assert!(!fits(&[("batch", 2)]) && !fits(&[("x_1", 3)]));
+    }
+
+    #[test]
+    fn the_tolerance_goes_by_the_largest_value() {
+        let large = Constant::from_f32(&[2], &[1000.0, 0.0]).unwrap();
+        let near = near(&large);
+        assert!((near.atol - 0.0100001).abs() < 1e-9, "{near:?}");
+        let found = |value| Constant::from_f32(&[2], &[1000.5, value]).unwrap();
+        assert!(compare(&found(0.009), &large, near).is_ok());
+        assert!(compare(&found(0.011), &large, near).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! The process that compiles, checks and measures; the outcome is a line of JSON.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::check;
+use super::measure::measure;
+use super::{Outcome, Row};
+use crate::cli::code::{CodeArgs, Engine};
+use crate::cli::output::write_json;
+use crate::cli::runner::Runner;
+use crate::cli::{Failure, isolated, read_model};
+use crate::codegen::object::text_bytes;
+use crate::diagnostics::{Problem, Report};
+
+/// Measure a model in this process.
+#[derive(clap::Args, Debug)]
+pub(in crate::cli) struct Args {
+    #[arg(long, value_enum)]
+    backend: Engine,
+    #[arg(long)]
+    seconds: f64,
+    #[command(flatten)]
+    code: CodeArgs,
+    model: PathBuf,
+}
+
+/// Measures, and prints the outcome.
+pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
+    isolated::end_with_parent();
+    let outcome = match row(args) {
+        Ok(row) => Outcome::Measured(row),
+        Err(Failure::Report(report)) => {
+            Outcome::Failed(report.problems.iter().map(Problem::to_string).collect())
+        }
+        Err(Failure::Told) => Outcome::Failed(Vec::new()),
+    };
+    write_json(Path::new("-"), &outcome)
+}
+
+/// The model's name: its file's, or that of its folder if the file is called `model` as in every test
+/// case.
+fn name(path: &Path, stem: &str) -> String {
+    let folder = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| Some(path.parent()?.file_name()?.to_string_lossy().into_owned()));
+    folder.filter(|_| stem == "model").unwrap_or_else(|| stem.to_owned())
+}
+
+fn row(args: &Args) -> Result<Row, Failure> {
+    let options = args.code.options()?;
+    let model = read_model(&args.model)?;
+    let data = check::data(&args.model, &model, &options)?;
+    let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
+    let checked = check::check(&args.model, &model, &runner, &data, &options)?;
+    let (Some(compilation), Some(loaded)) = (runner.compilation(), runner.loaded()) else {
+        return Err(Problem::new("the interpreter is not measured").into());
+    };
+    let mut call = loaded.call(&runner.passed(data.inputs()))?;
+    let times = measure(Duration::from_secs_f64(args.seconds), || call.run())?;
+    let mut code_bytes = 0;
+    for object in &compilation.model.objects {
+        code_bytes += text_bytes(object).map_err(Report::from)?;
+    }
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    Ok(Row {
+        model: name(&args.model, &model.stem),
+        threads: u64::from(args.code.threads),
+        compile_ms: compilation.stages.total().as_secs_f64() * 1e3,
+        median_us: micros(times.median),
+        min_us: micros(times.min),
+        workspace_bytes: compilation.model.workspace_bytes,
+        weight_bytes: compilation.model.weights.len() as u64,
+        code_bytes,
+        checked,
+    })
+}

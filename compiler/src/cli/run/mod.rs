@@ -1,0 +1,102 @@
+//! `niello run`: a model run once on inputs from files.
+
+mod describe;
+mod inputs;
+mod outputs;
+
+use std::path::PathBuf;
+
+use clap::ArgAction;
+use serde_json::json;
+
+use super::code::{CodeArgs, Engine};
+use super::output::{Output, write_json};
+use super::progress::Progress;
+use super::runner::Runner;
+use super::{Failure, read_model};
+use crate::compile::Model;
+use crate::diagnostics::Report;
+use crate::ir::DType;
+use crate::onnx;
+use crate::options::CompileOptions;
+
+/// Run a model on inputs from files.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The model: ONNX, or the text of a module
+    model: PathBuf,
+    /// Inputs in the model's order: files of one tensor each (.npy, .pb), or archives whose names
+    /// are the inputs' (.npz)
+    #[arg(value_name = "INPUTS")]
+    inputs: Vec<PathBuf>,
+    /// An input by its name; may be given more than once
+    #[arg(long = "input", value_name = "NAME=FILE", action = ArgAction::Append)]
+    named: Vec<String>,
+    /// File for the outputs: .npz for all, .npy or .pb for one in the model's order or by its
+    /// name; may be given more than once [default: a summary is printed]
+    #[arg(short, long, value_name = "[NAME=]FILE", action = ArgAction::Append)]
+    output: Vec<String>,
+    /// What runs the model
+    #[arg(long, value_enum, default_value_t = Engine::C)]
+    backend: Engine,
+    #[command(flatten)]
+    code: CodeArgs,
+    /// Write a summary of the outputs to a file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An input or output as the model declares it.
+struct Port {
+    name: String,
+    /// `None` if it is not declared, or niello has no such type: the compiler tells.
+    dtype: Option<DType>,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let options = args.code.options()?;
+    let model = read_model(&args.model)?;
+    let (input_ports, output_ports) = ports(&model, &options)?;
+    // Everything that can be wrong with files is told before the model is compiled.
+    let targets = outputs::targets(&args.output, &output_ports)?;
+    let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;
+    let progress = Progress::spinner(args.json.as_deref(), "compiling");
+    let runner = Runner::new(args.backend, &model, &inputs, &options)?;
+    progress.say("running");
+    let values = runner.run(&inputs)?;
+    progress.finish();
+    let named: Vec<_> = runner.output_names().iter().map(String::as_str).zip(&values).collect();
+    let out = Output::beside(args.json.as_deref());
+    if let Some(path) = &args.json {
+        let outputs: Vec<_> =
+            named.iter().map(|(name, value)| describe::json(name, value)).collect();
+        write_json(path, &json!({"model": model.stem, "outputs": outputs}))?;
+    }
+    if targets.is_empty() {
+        named.iter().for_each(|(name, value)| out.text(&describe::text(name, value)));
+        return Ok(());
+    }
+    for path in outputs::write(&targets, &named)? {
+        out.line(&path.display().to_string());
+    }
+    Ok(())
+}
+
+/// Inputs and outputs of a model, before it is compiled.
+fn ports(model: &Model, options: &CompileOptions) -> Result<(Vec<Port>, Vec<Port>), Report> {
+    if let Some(file) = model.as_onnx() {
+        let summary = onnx::summary(&file.proto);
+        let port = |port: onnx::DeclaredPort| Port { name: port.name, dtype: port.dtype };
+        let (inputs, outputs) = (summary.inputs, summary.outputs);
+        return Ok((
+            inputs.into_iter().map(port).collect(),
+            outputs.into_iter().map(port).collect(),
+        ));
+    }
+    // Everything that a text says of its interface is in its types; nothing is left to import.
+    let imported = model.import(options)?;
+    let (inputs, outputs) = (imported.inputs, imported.outputs);
+    let port = |port: onnx::ModelPort| Port { name: port.name, dtype: Some(port.ty.dtype) };
+    Ok((inputs.into_iter().map(port).collect(), outputs.into_iter().map(port).collect()))
+}

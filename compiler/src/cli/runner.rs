@@ -1,0 +1,182 @@
+//! Running a model on given inputs: by the interpreter or as native code.
+
+use super::code::Engine;
+use crate::codegen::c::TempFolder;
+use crate::compile::{self, Compilation, Model, Passes};
+use crate::diagnostics::{Problem, Report};
+use crate::executor::{LoadedModel, write_shared_library};
+use crate::graph::interp::{Tensor, Value, evaluate};
+use crate::ir::{Constant, IRModule};
+use crate::onnx;
+use crate::options::{Backend, CompileOptions};
+
+/// A model that is ready to run.
+pub(super) struct Runner {
+    engine: Ready,
+    /// Positions of the inputs that are passed; the others are compiled in.
+    passed: Vec<usize>,
+    outputs: Vec<String>,
+}
+
+enum Ready {
+    /// The module after graph passes, and the interpreter.
+    Interp(IRModule),
+    /// A shared library in this process, and what it was made of.
+    Native { model: LoadedModel, compilation: Box<Compilation> },
+}
+
+impl Runner {
+    /// Makes a model ready for inputs of these shapes. Inputs that a compiled model does not take,
+    /// such as the shape of a Reshape, become part of it with the values they have here.
+    ///
+    /// # Errors
+    ///
+    /// The number of inputs is not the model's, or the model cannot be compiled for them.
+    pub(super) fn new(
+        engine: Engine,
+        model: &Model,
+        inputs: &[Constant],
+        options: &CompileOptions,
+    ) -> Result<Runner, Report> {
+        let mut options = options.clone();
+        let passed = fit(model, inputs, &mut options)?;
+        match engine.backend() {
+            None => {
+                let imported = model.import(&options)?;
+                let outputs = imported.outputs.into_iter().map(|port| port.name).collect();
+                let module = Passes::new(&options)?.run(imported.module)?;
+                Ok(Runner { engine: Ready::Interp(module), passed, outputs })
+            }
+            Some(backend) => {
+                let (model, compilation) = native(backend, model, options)?;
+                let infos = &compilation.model.outputs;
+                let outputs = infos.iter().map(|info| info.name.clone()).collect();
+                let compilation = Box::new(compilation);
+                Ok(Runner { engine: Ready::Native { model, compilation }, passed, outputs })
+            }
+        }
+    }
+
+    /// What was compiled, unless the interpreter runs the model.
+    pub(super) fn compilation(&self) -> Option<&Compilation> {
+        match &self.engine {
+            Ready::Interp(_) => None,
+            Ready::Native { compilation, .. } => Some(compilation),
+        }
+    }
+
+    /// The library, unless the interpreter runs the model.
+    pub(super) fn loaded(&self) -> Option<&LoadedModel> {
+        match &self.engine {
+            Ready::Interp(_) => None,
+            Ready::Native { model, .. } => Some(model),
+        }
+    }
+
+    /// Names of the outputs, in the model's order.
+    pub(super) fn output_names(&self) -> &[String] {
+        &self.outputs
+    }
+
+    /// Kernel calls of one run.
+    pub(super) fn kernels(&self) -> u64 {
+        self.compilation().map_or(0, |compilation| compilation.program.steps.len() as u64)
+    }
+
+    /// Whether what was made for the inputs `former` serves `new` as well.
+    pub(super) fn serves(&self, former: &[Constant], new: &[Constant]) -> bool {
+        former.len() == new.len()
+            && former.iter().zip(new).enumerate().all(|(position, (former, new))| {
+                if self.passed.contains(&position) {
+                    former.ty() == new.ty()
+                } else {
+                    former == new
+                }
+            })
+    }
+
+    /// Those of the model's inputs that are passed; the others are compiled in.
+    pub(super) fn passed(&self, inputs: &[Constant]) -> Vec<Constant> {
+        self.passed.iter().filter_map(|&position| inputs.get(position).cloned()).collect()
+    }
+
+    /// The outputs for these inputs, those among them that are compiled in included.
+    ///
+    /// # Errors
+    ///
+    /// The inputs are not of the types that the model was made ready for, or it fails.
+    pub(super) fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+        let passed = self.passed(inputs);
+        match &self.engine {
+            Ready::Interp(module) => interpret(module, &passed),
+            Ready::Native { model, .. } => model.run(&passed),
+        }
+    }
+}
+
+/// Fixes the shapes of a model's inputs, and the values of those that a compiled model does not
+/// take: shapes, axes, bounds. Returns the positions of the others.
+fn fit(
+    model: &Model,
+    inputs: &[Constant],
+    options: &mut CompileOptions,
+) -> Result<Vec<usize>, Report> {
+    let names = model.input_names()?;
+    if names.len() != inputs.len() {
+        return Err(Problem::new(format!(
+            "the model has {} inputs, but {} were given",
+            names.len(),
+            inputs.len()
+        ))
+        .into());
+    }
+    // The types of a text are in it.
+    let Some(file) = model.as_onnx() else { return Ok((0..names.len()).collect()) };
+    let fixed = onnx::static_inputs(&file.proto);
+    let mut passed = Vec::new();
+    for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
+        if fixed.contains(&name.as_str()) {
+            options.input_values.insert(name, input.clone());
+        } else {
+            let shape = input.ty().shape.as_consts().unwrap_or_default();
+            options.input_shapes.insert(name, shape);
+            passed.push(position);
+        }
+    }
+    Ok(passed)
+}
+
+/// Compiles a model and loads it into this process.
+fn native(
+    backend: Backend,
+    model: &Model,
+    mut options: CompileOptions,
+) -> Result<(LoadedModel, Compilation), Report> {
+    options.backend = backend;
+    let compilation = compile::compile(model, &options, &Passes::new(&options)?)?;
+    // Deleted before the model runs: the system keeps what is loaded, and nothing is left if the
+    // model crashes.
+    let folder = TempFolder::new().map_err(|error| Problem::new(error.to_string()))?;
+    let path = folder.path().join("model.so");
+    write_shared_library(&compilation.model, &options.target, &path)?;
+    let model = LoadedModel::load(&compilation.model, &path)?;
+    Ok((model, compilation))
+}
+
+/// The outputs of a module's function `main`, by the reference interpreter.
+pub(super) fn interpret(module: &IRModule, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+    let problem = |error: &dyn std::error::Error| Problem::new(error.to_string());
+    let tensor = |constant| Tensor::from_constant(constant).map_err(|error| problem(&error));
+    let args: Vec<Value> =
+        inputs.iter().map(|input| tensor(input).map(Value::from)).collect::<Result<_, _>>()?;
+    let result = evaluate(module, "main", &args).map_err(|error| problem(&error))?;
+    let constant = |value: &Value| {
+        let tensor =
+            value.as_tensor().ok_or_else(|| Problem::new("the model's result is no tensor"))?;
+        tensor.to_constant().map_err(|error| problem(&error))
+    };
+    match result.as_tuple() {
+        Some(fields) => fields.iter().map(constant).collect(),
+        None => Ok(vec![constant(&result)?]),
+    }
+}

@@ -1,0 +1,130 @@
+//! Detection of the levels of x86-64, by CPUID and XGETBV.
+
+use core::arch::x86_64::{__cpuid, __cpuid_count, _xgetbv};
+
+use super::CpuLevel;
+
+/// What x86-64 CPUs and systems say of themselves.
+#[derive(Clone, Copy, Default)]
+struct Registers {
+    /// ECX of CPUID leaf 1.
+    leaf_1_ecx: u32,
+    /// EBX of CPUID leaf 7.
+    leaf_7_ebx: u32,
+    /// ECX of CPUID leaf 8000_0001.
+    extended_ecx: u32,
+    /// XCR0: the registers that the system saves; 0 if it does not use XSAVE.
+    xcr0: u64,
+}
+
+/// SSE3, SSSE3, FMA, CX16, SSE4.1, SSE4.2, MOVBE, POPCNT, OSXSAVE, AVX, F16C.
+const V3_LEAF_1_ECX: u32 = 1
+    | 1 << 9
+    | 1 << 12
+    | 1 << 13
+    | 1 << 19
+    | 1 << 20
+    | OSXSAVE
+    | 1 << 22
+    | 1 << 23
+    | 1 << 28
+    | 1 << 29;
+/// The system uses XSAVE.
+const OSXSAVE: u32 = 1 << 27;
+/// BMI1, AVX2, BMI2.
+const V3_LEAF_7_EBX: u32 = 1 << 3 | 1 << 5 | 1 << 8;
+/// LZCNT.
+const V3_EXTENDED_ECX: u32 = 1 << 5;
+/// XMM and YMM registers.
+const V3_XCR0: u64 = 1 << 1 | 1 << 2;
+/// AVX-512 F, DQ, CD, BW, VL.
+const V4_LEAF_7_EBX: u32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
+/// Mask registers, upper halves of ZMM0 to ZMM15, ZMM16 to ZMM31.
+const V4_XCR0: u64 = 1 << 5 | 1 << 6 | 1 << 7;
+
+impl Registers {
+    /// The widest level whose instructions the CPU has and whose registers the system saves.
+    fn level(self) -> CpuLevel {
+        let v3 = self.leaf_1_ecx & V3_LEAF_1_ECX == V3_LEAF_1_ECX
+            && self.leaf_7_ebx & V3_LEAF_7_EBX == V3_LEAF_7_EBX
+            && self.extended_ecx & V3_EXTENDED_ECX == V3_EXTENDED_ECX
+            && self.xcr0 & V3_XCR0 == V3_XCR0;
+        let v4 = self.leaf_7_ebx & V4_LEAF_7_EBX == V4_LEAF_7_EBX && self.xcr0 & V4_XCR0 == V4_XCR0;
+        match (v3, v4) {
+            (false, _) => CpuLevel::Baseline,
+            (true, false) => CpuLevel::X86_64V3,
+            (true, true) => CpuLevel::X86_64V4,
+        }
+    }
+}
+
+/// What this machine can run.
+#[allow(unused_unsafe, reason = "CPUID became a safe function after Rust 1.88")]
+pub(super) fn detect() -> CpuLevel {
+    /// XGETBV without the promise that the caller was compiled for it.
+    ///
+    /// # Safety
+    ///
+    /// CPUID has OSXSAVE.
+    #[target_feature(enable = "xsave")]
+    unsafe fn xcr0() -> u64 {
+        // SAFETY: the instruction exists where OSXSAVE is set.
+        unsafe { _xgetbv(0) }
+    }
+
+    let mut registers = Registers::default();
+    // SAFETY: every x86-64 CPU has CPUID.
+    unsafe {
+        let most = __cpuid(0).eax;
+        if most >= 1 {
+            registers.leaf_1_ecx = __cpuid(1).ecx;
+        }
+        if most >= 7 {
+            registers.leaf_7_ebx = __cpuid_count(7, 0).ebx;
+        }
+        if __cpuid(0x8000_0000).eax > 0x8000_0000 {
+            registers.extended_ecx = __cpuid(0x8000_0001).ecx;
+        }
+    }
+    if registers.leaf_1_ecx & OSXSAVE != 0 {
+        // SAFETY: OSXSAVE is set.
+        registers.xcr0 = unsafe { xcr0() };
+    }
+    registers.level()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVERYTHING: Registers =
+        Registers { leaf_1_ecx: !0, leaf_7_ebx: !0, extended_ecx: !0, xcr0: !0 };
+
+    #[test]
+    fn a_level_needs_the_cpu_and_the_system() {
+        assert_eq!(EVERYTHING.level(), CpuLevel::X86_64V4);
+        assert_eq!(Registers::default().level(), CpuLevel::Baseline);
+        // The system saves YMM, but not ZMM.
+        assert_eq!(Registers { xcr0: 0b111, ..EVERYTHING }.level(), CpuLevel::X86_64V3);
+        // An old system on a new CPU.
+        assert_eq!(Registers { xcr0: 0b011, ..EVERYTHING }.level(), CpuLevel::Baseline);
+        assert_eq!(Registers { xcr0: 0, ..EVERYTHING }.level(), CpuLevel::Baseline);
+        // A CPU with AVX-512 F alone, and one with AVX2 but no FMA.
+        let foundation = (!V4_LEAF_7_EBX) | 1 << 16;
+        assert_eq!(Registers { leaf_7_ebx: foundation, ..EVERYTHING }.level(), CpuLevel::X86_64V3);
+        let without_fma = Registers { leaf_1_ecx: !(1 << 12), ..EVERYTHING };
+        assert_eq!(without_fma.level(), CpuLevel::Baseline);
+    }
+
+    #[test]
+    fn detection_agrees_with_the_standard_librarys() {
+        let detected = detect();
+        let v3 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+        let v4 = v3
+            && std::is_x86_feature_detected!("avx512f")
+            && std::is_x86_feature_detected!("avx512bw")
+            && std::is_x86_feature_detected!("avx512vl");
+        assert_eq!(detected >= CpuLevel::X86_64V3, v3);
+        assert_eq!(detected >= CpuLevel::X86_64V4, v4);
+    }
+}

@@ -1,0 +1,17 @@
+//! Row 17: a method that is almost a hook.
+
+use niello::ir::IRModule;
+use niello::pass::{PassInfo, pass_instrument};
+
+struct Watch;
+
+#[pass_instrument]
+impl Watch {
+    fn run_befor_pass(&self, _module: &IRModule, _info: &PassInfo) {}
+
+    fn shouldrun(&self, _module: &IRModule, _info: &PassInfo) -> bool {
+        true
+    }
+}
+
+fn main() {}
