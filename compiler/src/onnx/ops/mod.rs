@@ -5,6 +5,7 @@
 //! operator set that changed it.
 
 mod calls;
+mod conv_transpose;
 mod elementwise;
 mod nn;
 mod recurrent;
@@ -121,6 +122,7 @@ static TABLE: &[OpImport] = &[
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
+    op("ConvTranspose", &[1, 11, 22], (2, 3), conv_transpose::conv_transpose),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
