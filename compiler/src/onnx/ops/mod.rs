@@ -4,9 +4,11 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
+mod attention;
 mod calls;
 mod conv_transpose;
 mod elementwise;
+mod loss;
 mod nn;
 mod recurrent;
 mod reduce;
@@ -106,6 +108,7 @@ static TABLE: &[OpImport] = &[
     op("Asinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ASINH)),
     op("Atan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ATAN)),
     op("Atanh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ATANH)),
+    op("Attention", &[23, 24, 25], (3, 7), attention::attention),
     op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
     op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
     op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
@@ -115,6 +118,7 @@ static TABLE: &[OpImport] = &[
     op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
+    op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
@@ -157,6 +161,7 @@ static TABLE: &[OpImport] = &[
     op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
     op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
     op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
+    op("LinearAttention", &[27], (3, 6), attention::linear_attention),
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
     control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
@@ -169,6 +174,7 @@ static TABLE: &[OpImport] = &[
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
+    op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
@@ -196,6 +202,7 @@ static TABLE: &[OpImport] = &[
     op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
+    op("RotaryEmbedding", &[23], (3, 4), attention::rotary_embedding),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
     control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
@@ -207,6 +214,7 @@ static TABLE: &[OpImport] = &[
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
     shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
+    op("SoftmaxCrossEntropyLoss", &[12, 13], (2, 3), loss::softmax_cross_entropy),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
