@@ -17,7 +17,7 @@ use super::{
     Registry, Remark, Result, Statistics, names,
 };
 use crate::diagnostics::{Diagnostic, Level};
-use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::graph::{Callee, Expr, ExprId, Function, excerpt};
 use crate::ir::{GlobalVar, IRModule, Span};
 
 /// Checks a module after a pass.
@@ -240,6 +240,29 @@ impl PassContext {
     /// Says that the program is wrong, which fails the pass once it returns.
     pub fn error(&self, span: Span, message: impl Into<String>) {
         self.emit(Diagnostic::new(Level::Error, span, message));
+    }
+
+    /// Says that `expr` is wrong, which fails the pass once it returns; the message shows where it
+    /// is in the text of the function. `expr` is of the function that the pass was given.
+    pub fn error_at(&self, expr: ExprId, message: impl Into<String>) {
+        self.emit(self.at(Level::Error, expr, message.into()));
+    }
+
+    /// As [`error_at`](Self::error_at), for what may not do what was meant.
+    pub fn warning_at(&self, expr: ExprId, message: impl Into<String>) {
+        self.emit(self.at(Level::Warning, expr, message.into()));
+    }
+
+    fn at(&self, level: Level, expr: ExprId, message: String) -> Diagnostic {
+        let unit = self.unit.as_ref();
+        let function = unit.and_then(|unit| unit.function.as_ref());
+        let Some(function) = function.filter(|function| (expr.as_u32() as usize) < function.len())
+        else {
+            return Diagnostic::new(level, Span::Unknown, message);
+        };
+        let global = unit.and_then(|unit| unit.global.as_ref());
+        Diagnostic::new(level, function.span(expr).clone(), message)
+            .showing(excerpt(function, global, expr))
     }
 
     /// Says that the program may not do what was meant.

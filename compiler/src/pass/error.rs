@@ -399,7 +399,7 @@ impl From<PassError> for Report {
             PassErrorKind::Invalid(report) if error.0.secondary.is_empty() => report,
             PassErrorKind::Diagnostics(diagnostics) if error.0.secondary.is_empty() => {
                 let failures = diagnostics.into_iter().filter(|d| d.level.is_failure());
-                let problems = failures.map(|Diagnostic { level: _, message, span }| {
+                let problems = failures.map(|Diagnostic { message, span, .. }| {
                     let problem = Problem::new(format!("pass {passes}: {message}"));
                     match ProblemNode::of(&span) {
                         Some(node) => problem.at(node),

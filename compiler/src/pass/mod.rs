@@ -28,12 +28,14 @@ mod analysis;
 mod builder;
 mod config;
 mod context;
+mod diagnose;
 mod error;
 mod evaluator;
 mod fan_out;
 mod function_pass;
 mod info;
 mod instrument;
+pub mod instruments;
 mod module_pass;
 mod names;
 mod plan;
@@ -46,7 +48,6 @@ mod scope;
 mod sequential;
 mod sink;
 mod textual;
-mod timing;
 mod verify;
 
 pub use analysis::{
@@ -63,6 +64,7 @@ pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requir
 pub use instrument::{
     HookResult, InstrumentOutput, InstrumentRef, IntoHookResult, PassInstrument, Said,
 };
+pub use instruments::PassTiming;
 pub use module_pass::{IntoModule, ModulePass};
 pub use names::same as same_name;
 pub use niello_macros::{function_pass, module_pass, pass_instrument, prim_func_pass};
@@ -75,7 +77,6 @@ pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::Sequential;
 pub use sink::{Remark, Statistics};
 pub use textual::{PipelineText, options_of};
-pub use timing::PassTiming;
 
 /// What the macros' expansions name; no one else should.
 #[doc(hidden)]
