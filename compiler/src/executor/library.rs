@@ -29,7 +29,8 @@ const GUARD: u8 = 0xa5;
 
 impl LoadedModel {
     /// Loads the shared library `path`, which was made of `model` by
-    /// [`write_shared_library`](super::write_shared_library) for this machine.
+    /// [`write_shared_library`](super::write_shared_library) for this machine. It runs at the level
+    /// that [`niello_runtime::cpu_level`] tells, which heeds `NIELLO_CPU_LEVEL`.
     ///
     /// # Errors
     ///
@@ -45,13 +46,17 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        Ok(LoadedModel {
+        let best = niello_runtime::cpu_level();
+        let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
+        let mut model = LoadedModel {
             entry,
             limit,
             inputs: model.inputs.clone(),
             outputs: model.outputs.clone(),
             _library: library,
-        })
+        };
+        model.limit_level(most);
+        Ok(model)
     }
 
     /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the
