@@ -5,6 +5,7 @@
 // The macros' expansions name the crate from outside, here as everywhere.
 extern crate self as niello;
 
+pub mod analysis;
 pub mod arith;
 pub mod bindings;
 #[cfg(feature = "cli")]

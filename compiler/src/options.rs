@@ -102,6 +102,9 @@ pub struct CompileOptions {
     /// Whether to stop before code is generated: the result has the model's interface, no weights
     /// and no objects.
     pub stub: bool,
+    /// Whether to leave out the objects, and with them the work of the code generator: the result
+    /// has everything else.
+    pub without_objects: bool,
 }
 
 impl CompileOptions {
@@ -122,6 +125,7 @@ impl CompileOptions {
             threads: 1,
             jobs: 1,
             stub: false,
+            without_objects: false,
         }
     }
 

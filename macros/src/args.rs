@@ -9,15 +9,29 @@ use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
 use crate::kind::Kind;
 
 /// Every argument there is.
-const NAMES: [&str; 6] = ["opt_level", "name", "required", "preserves", "holds", "crate"];
+const NAMES: [&str; 13] = [
+    "opt_level",
+    "name",
+    "required",
+    "requires",
+    "sets",
+    "clears",
+    "preserves",
+    "analyses",
+    "before",
+    "after",
+    "conflicts",
+    "holds",
+    "crate",
+];
 
-/// A pass that is named by path or by string.
+/// A pass, an analysis or a property that is named by path or by string.
 pub(crate) enum PassName {
     Path(Path),
     Text(String),
 }
 
-/// Which earlier results a pass keeps.
+/// Which results of earlier passes, and which analyses, still hold after a pass.
 pub(crate) enum Preserves {
     All,
     Only(Vec<PassName>),
@@ -28,7 +42,14 @@ pub(crate) struct Args {
     pub(crate) opt_level: u8,
     pub(crate) name: Option<String>,
     pub(crate) required: Vec<PassName>,
+    pub(crate) requires: Vec<PassName>,
+    pub(crate) sets: Vec<PassName>,
+    pub(crate) clears: Vec<PassName>,
     pub(crate) preserves: Preserves,
+    pub(crate) analyses: Vec<Path>,
+    pub(crate) before: Vec<PassName>,
+    pub(crate) after: Vec<PassName>,
+    pub(crate) conflicts: Vec<PassName>,
     pub(crate) holds: Option<Path>,
     pub(crate) niello: Path,
 }
@@ -163,7 +184,14 @@ impl Args {
             opt_level: 0,
             name: None,
             required: Vec::new(),
+            requires: Vec::new(),
+            sets: Vec::new(),
+            clears: Vec::new(),
             preserves: Preserves::Only(Vec::new()),
+            analyses: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            conflicts: Vec::new(),
             holds: None,
             niello: parse_quote!(::niello),
         };
@@ -188,15 +216,37 @@ impl Args {
                     }
                     Err(_) => errors.at(given, "name must be a string literal"),
                 },
-                "required" => match pass_names(value) {
+                "required" => match names(value) {
                     Some(names) => args.required = names,
                     None => errors.at(given, "required must be a list of pass names or paths"),
                 },
                 "preserves" => match preserves(value) {
                     Some(preserves) => args.preserves = preserves,
+                    None => errors.at(
+                        given,
+                        "preserves must be `all`, `none`, or a list of passes and analyses",
+                    ),
+                },
+                property @ ("requires" | "sets" | "clears") => match names(value) {
+                    Some(names) if property == "requires" => args.requires = names,
+                    Some(names) if property == "sets" => args.sets = names,
+                    Some(names) => args.clears = names,
+                    None => errors.at(
+                        given,
+                        format!("{property} must be a list of properties or their names"),
+                    ),
+                },
+                order @ ("before" | "after" | "conflicts") => match names(value) {
+                    Some(names) if order == "before" => args.before = names,
+                    Some(names) if order == "after" => args.after = names,
+                    Some(names) => args.conflicts = names,
                     None => {
-                        errors.at(given, "preserves must be `all` or a list of pass names or paths")
+                        errors.at(given, format!("{order} must be a list of pass names or paths"))
                     }
+                },
+                "analyses" => match paths(value) {
+                    Some(paths) => args.analyses = paths,
+                    None => errors.at(given, "analyses must be a list of paths of analyses"),
                 },
                 "holds" => match syn::parse2(value) {
                     Ok(path) => args.holds = Some(path),
@@ -233,7 +283,7 @@ fn is_valid_name(name: &str) -> bool {
     !name.contains(|c: char| c.is_whitespace() || ",(){}=".contains(c))
 }
 
-fn pass_names(value: TokenStream) -> Option<Vec<PassName>> {
+fn names(value: TokenStream) -> Option<Vec<PassName>> {
     let list: ExprArray = syn::parse2(value).ok()?;
     list.elems
         .into_iter()
@@ -245,11 +295,18 @@ fn pass_names(value: TokenStream) -> Option<Vec<PassName>> {
         .collect()
 }
 
+fn paths(value: TokenStream) -> Option<Vec<Path>> {
+    let path = |name| if let PassName::Path(path) = name { Some(path) } else { None };
+    names(value)?.into_iter().map(path).collect()
+}
+
 fn preserves(value: TokenStream) -> Option<Preserves> {
-    if syn::parse2::<Ident>(value.clone()).is_ok_and(|ident| ident == "all") {
-        return Some(Preserves::All);
+    match syn::parse2::<Ident>(value.clone()) {
+        Ok(ident) if ident == "all" => return Some(Preserves::All),
+        Ok(ident) if ident == "none" => return Some(Preserves::Only(Vec::new())),
+        Ok(_) | Err(_) => {}
     }
-    pass_names(value).map(Preserves::Only)
+    names(value).map(Preserves::Only)
 }
 
 /// The candidate with the same letters but for separators, or at most two letters away.

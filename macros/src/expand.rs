@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, ImplItem, Item, Path, ReturnType, Signature};
+use syn::{Attribute, ImplItem, Item, ReturnType, Signature};
 
 use crate::args::{Args, Errors, PassName, Preserves};
 use crate::check::{self, Target};
@@ -89,18 +89,27 @@ fn implementation(
     doc: &str,
     callee: &Callee<'_>,
 ) -> TokenStream {
-    let Args { opt_level, name: _, required, preserves, holds, niello } = args;
+    let Args { opt_level, niello, .. } = args;
     let pass = quote!(#niello::pass);
     let summary = doc.lines().next().unwrap_or_default();
-    let required = requirements(niello, required);
-    let preserves = match preserves {
+    let [required, before, after, conflicts] =
+        [&args.required, &args.before, &args.after, &args.conflicts]
+            .map(|names| list(&quote!(#pass::Requirement), names));
+    let [requires, sets, clears] = [&args.requires, &args.sets, &args.clears]
+        .map(|names| list(&quote!(#pass::Property), names));
+    let analyses = &args.analyses;
+    let preserves = match &args.preserves {
         Preserves::All => quote!(::core::option::Option::None),
         Preserves::Only(kept) => {
-            let kept = requirements(niello, kept);
+            let kept = kept.iter().map(|name| match name {
+                // Passes and analyses alike have a name.
+                PassName::Path(path) => quote!(<#path>::NAME),
+                PassName::Text(text) => quote!(#text),
+            });
             quote!(::core::option::Option::Some(&[#(#kept),*]))
         }
     };
-    let holds = match holds {
+    let holds = match &args.holds {
         Some(path) => quote!(::core::option::Option::Some(#path)),
         None => quote!(::core::option::Option::None),
     };
@@ -155,7 +164,18 @@ fn implementation(
                 kind: #pass::PassKind::#kind_name,
                 opt_level: #opt_level,
                 required: &[#(#required),*],
-                preserves: #preserves,
+                requires: &[#(#requires),*],
+                sets: &[#(#sets),*],
+                clears: &[#(#clears),*],
+                before: &[#(#before),*],
+                after: &[#(#after),*],
+                conflicts: &[#(#conflicts),*],
+                preserves: {
+                    #[allow(unused_imports, reason = "one of the two, or neither, is used")]
+                    use #pass::{Analysis as _, NamedPass as _};
+                    #preserves
+                },
+                analyses: &[#(#pass::AnalysisRef::of::<#analyses>()),*],
                 summary: #summary,
                 holds: #holds,
             });
@@ -199,12 +219,13 @@ fn implementation(
     }
 }
 
-fn requirements(niello: &Path, names: &[PassName]) -> Vec<TokenStream> {
+/// Values of a type that is made `of` a path or `named` by a string.
+fn list(ty: &TokenStream, names: &[PassName]) -> Vec<TokenStream> {
     names
         .iter()
         .map(|name| match name {
-            PassName::Path(path) => quote!(#niello::pass::Requirement::of::<#path>()),
-            PassName::Text(text) => quote!(#niello::pass::Requirement::named(#text)),
+            PassName::Path(path) => quote!(#ty::of::<#path>()),
+            PassName::Text(text) => quote!(#ty::named(#text)),
         })
         .collect()
 }

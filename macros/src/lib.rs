@@ -30,8 +30,16 @@
 //! - `opt_level = 2`: the least level of the context at which the pass is enabled;
 //! - `name = "tir.MyPass"`: the registered name;
 //! - `required = [InferType, "OtherPass"]`: what must have run before, by path or by name;
-//! - `preserves = [InferType]` or `preserves = all`: whose results still hold afterwards, even if
-//!   the pass changed the module;
+//! - `requires = [Fused]`: properties that the module must have; the one pass that sets it runs
+//!   before, if no other pass has set it;
+//! - `sets = [Fused]`, `clears = [Anf]`: properties that the module has, or may have lost, after the
+//!   pass;
+//! - `preserves = [InferType, UseCounts]`, `preserves = all` or `preserves = none` (if it is left
+//!   out): which results of passes, and which analyses, still hold although the pass changed the
+//!   module;
+//! - `analyses = [CallGraph]`: analyses of the module that are computed before the pass begins;
+//! - `before = [..]`, `after = [..]`, `conflicts = [..]`: passes that may only come after or before
+//!   it in one list, or not at all;
 //! - `holds = path::to::function`: a `fn(&IRModule) -> bool` that says that there is nothing to do;
 //! - `crate = path`: where niello is, if it is not `::niello`.
 //!

@@ -7,13 +7,15 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::code::{CodeArgs, Engine};
-use super::output::{Output, write_json};
-use super::{Failure, Problem};
+use super::output::{Output, make_file, write_file, write_json};
+use super::progress::Progress;
+use super::{Failure, Problem, read_model};
 use crate::bindings::{self, BindingsOptions};
 use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
-use crate::compile::{self, Compilation, Model, Passes};
+use crate::compile::{self, Compilation, Passes, sidecar_path};
 use crate::executor::write_shared_library;
+use crate::graph::print_with_sidecar;
 use crate::options::CompileOptions;
 
 /// Compile a model to objects, sources, bindings or a shared library.
@@ -48,7 +50,7 @@ enum Emit {
     Obj,
     /// C sources
     C,
-    /// The graph after all passes, as text
+    /// The graph after all passes, as text with a sidecar for large constants
     Graph,
     /// The lowered loop functions, as text
     Tir,
@@ -60,28 +62,44 @@ enum Emit {
     Shared,
 }
 
+impl Emit {
+    /// Whether it takes machine code. All else is written without a C compiler.
+    fn needs_objects(self) -> bool {
+        match self {
+            Emit::Obj | Emit::Shared => true,
+            Emit::C | Emit::Graph | Emit::Tir | Emit::Header | Emit::Bindings => false,
+        }
+    }
+}
+
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.backend == Engine::Interp {
+    let Some(backend) = args.backend.backend() else {
         return Err(Problem::new("the interpreter makes no code")
-            .help("use --backend c, or run the model with `niello test --backend interp`")
+            .help("leave out --backend, or run the model with `niello run --backend interp`")
             .into());
-    }
+    };
     let mut options = args.code.options()?;
+    options.backend = backend;
     options.name = args.name.clone();
-    let model = Model::read(&args.model)?;
-    let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
-    // A missing function would otherwise be found by whoever links or loads the model.
-    check_undefined(&compilation.model.objects, LIBM_FUNCTIONS)?;
+    options.without_objects = args.json.is_none() && !args.emit.iter().any(|e| e.needs_objects());
+    let model = read_model(&args.model)?;
+    // Before the work, so that a folder that cannot be written is told at once.
     fs::create_dir_all(&args.output).map_err(|error| {
         Problem::new(format!("{}: cannot create the folder: {error}", args.output.display()))
     })?;
+    let progress = Progress::spinner(args.json.as_deref(), "compiling");
+    let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
+    // A missing function would otherwise be found by whoever links or loads the model.
+    check_undefined(&compilation.model.objects, LIBM_FUNCTIONS)?;
+    progress.say("writing");
     let mut written = Vec::new();
     for (position, &emit) in args.emit.iter().enumerate() {
         if !args.emit[..position].contains(&emit) {
             written.extend(write(emit, &compilation, &options, &args.output)?);
         }
     }
+    progress.finish();
     let out = Output::beside(args.json.as_deref());
     for path in &written {
         out.line(&path.display().to_string());
@@ -96,7 +114,9 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
         code_bytes += text_bytes(object)?;
     }
     out.text(&compilation.summary());
-    out.line(&format!("code {code_bytes} bytes"));
+    if !model.objects.is_empty() {
+        out.line(&format!("code {code_bytes} bytes"));
+    }
     let Some(path) = &args.json else { return Ok(()) };
     let times: serde_json::Map<String, serde_json::Value> = stages
         .0
@@ -148,8 +168,17 @@ fn write(
             }
         }
         Emit::Graph => {
-            let text = crate::graph::print_module(&compilation.module, &Default::default());
-            files.push((format!("{stem}.relay"), text.into_bytes()));
+            let (text, sidecar) = print_with_sidecar(&compilation.module, &Default::default());
+            let name = format!("{stem}.relay");
+            if !sidecar.is_empty() {
+                let mut bytes = Vec::new();
+                sidecar
+                    .write_to(&mut bytes)
+                    .map_err(|error| Problem::new(format!("cannot write the sidecar: {error}")))?;
+                let path = sidecar_path(Path::new(&name));
+                files.push((path.to_string_lossy().into_owned(), bytes));
+            }
+            files.push((name, text.into_bytes()));
         }
         Emit::Tir => {
             let functions = &compilation.functions;
@@ -180,16 +209,20 @@ fn write(
                 _ => format!("lib{stem}.so"),
             };
             let path = folder.join(name);
-            write_shared_library(model, &options.target, &path)?;
+            let link = |path: &Path| {
+                write_shared_library(model, &options.target, path).map_err(|report| {
+                    // The linker's text is one problem.
+                    Problem::new(report.to_string())
+                })
+            };
+            make_file(&path, link)?;
             return Ok(vec![path]);
         }
     }
     let mut paths = Vec::new();
     for (name, bytes) in files {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|error| {
-            Problem::new(format!("{}: cannot write the file: {error}", path.display()))
-        })?;
+        write_file(&path, &bytes)?;
         paths.push(path);
     }
     Ok(paths)

@@ -18,10 +18,13 @@ mod run;
 mod runner;
 mod test;
 
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 use output::Output;
 
@@ -76,6 +79,15 @@ impl From<Problem> for Failure {
     fn from(problem: Problem) -> Self {
         Failure::Report(problem.into())
     }
+}
+
+/// Reads the model that an argument names.
+fn read_model(path: &Path) -> Result<Model, Report> {
+    // Said here, as the library's words are for build scripts.
+    if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Err(Problem::new(format!("{}: there is no such file", path.display())).into());
+    }
+    Model::read(path)
 }
 
 /// Runs the command that the process was started with.

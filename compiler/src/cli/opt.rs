@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::Failure;
 use super::code::CodeArgs;
-use super::output::Output;
-use crate::compile::{self, Model, Passes};
+use super::output::{Output, write_file};
+use super::{Failure, read_model};
+use crate::compile::{self, Passes};
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{PrintOptions, print_with_sidecar};
 use crate::ir::IRModule;
@@ -33,7 +33,7 @@ pub(super) struct Args {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
-    let model = Model::read(&args.model)?;
+    let model = read_model(&args.model)?;
     let imported = model.import(&options)?;
     let passes = Passes::new(&options)?;
     let module = match &args.passes {
@@ -49,16 +49,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Output::stdout().text(&text);
         return Ok(());
     };
-    let failed = |error: std::io::Error| {
-        Problem::new(format!("{}: cannot write the file: {error}", path.display()))
-    };
-    std::fs::write(path, text).map_err(failed)?;
     if !sidecar.is_empty() {
         let mut bytes = Vec::new();
-        sidecar.write_to(&mut bytes).map_err(failed)?;
-        std::fs::write(compile::sidecar_path(path), bytes).map_err(failed)?;
+        sidecar
+            .write_to(&mut bytes)
+            .map_err(|error| Problem::new(format!("cannot write the sidecar: {error}")))?;
+        write_file(&compile::sidecar_path(path), &bytes)?;
     }
-    Ok(())
+    Ok(write_file(path, text.as_bytes())?)
 }
 
 /// Runs the passes of a text such as `module(function(fold-constant),FuseOps)`.

@@ -11,7 +11,7 @@ use crate::options::CompileOptions;
 /// objects differ makes their symbols differ.
 pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; the number of jobs does
-    // not show in the objects.
+    // not show in the objects, nor does their absence.
     let CompileOptions {
         name: _,
         package,
@@ -27,6 +27,7 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         threads,
         jobs: _,
         stub,
+        without_objects: _,
     } = options;
     let mut hasher = blake3::Hasher::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());

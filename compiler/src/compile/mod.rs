@@ -94,9 +94,12 @@ pub fn compile(
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &strides);
     let sources = aot::c_files(&entry, &functions, levels, &kernels);
-    let objects = stages
-        .run("compile C", || compile_c(&sources, levels, jobs))
-        .map_err(|error| Problem::new(error.to_string()))?;
+    let objects = match options.without_objects {
+        true => Vec::new(),
+        false => stages
+            .run("compile C", || compile_c(&sources, levels, jobs))
+            .map_err(|error| Problem::new(error.to_string()))?,
+    };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
         symbol,

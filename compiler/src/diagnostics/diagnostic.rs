@@ -1,7 +1,8 @@
-//! What a pass has to say about the program it works on.
+//! What there is to say about a program, by a pass, a parser or the verifier.
 
 use std::fmt;
 
+use super::Excerpt;
 use crate::ir::Span;
 
 /// How grave a diagnostic is.
@@ -47,12 +48,48 @@ pub struct Diagnostic {
     pub message: String,
     /// The place.
     pub span: Span,
+    /// The text to show, if it is not that of the file that `span` is about: a module that passes
+    /// have changed is in no file.
+    pub excerpt: Option<Box<Excerpt>>,
+    /// What more there is to say: notes and help.
+    pub children: Vec<Diagnostic>,
 }
 
 impl Diagnostic {
     /// A diagnostic about a place.
     pub fn new(level: Level, span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { level, message: message.into(), span }
+        Diagnostic { level, message: message.into(), span, excerpt: None, children: Vec::new() }
+    }
+
+    /// An error about no place in particular.
+    pub fn error(message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(Level::Error, Span::Unknown, message)
+    }
+
+    /// Shows a text.
+    #[must_use]
+    pub fn showing(mut self, excerpt: impl Into<Option<Excerpt>>) -> Diagnostic {
+        self.excerpt = excerpt.into().map(Box::new);
+        self
+    }
+
+    /// Adds what else is to be said.
+    #[must_use]
+    pub fn with(mut self, child: Diagnostic) -> Diagnostic {
+        self.children.push(child);
+        self
+    }
+
+    /// Adds a note about no place in particular.
+    #[must_use]
+    pub fn note(self, message: impl Into<String>) -> Diagnostic {
+        self.with(Diagnostic::new(Level::Note, Span::Unknown, message))
+    }
+
+    /// Adds what would be better.
+    #[must_use]
+    pub fn help(self, message: impl Into<String>) -> Diagnostic {
+        self.with(Diagnostic::new(Level::Help, Span::Unknown, message))
     }
 }
 

@@ -1,14 +1,26 @@
-//! Problems of a model, collected and told in one go.
+//! What is wrong with a model or with a program of the IR, and how it is told.
+//!
+//! A [`Problem`] is about a model as its user knows it: nodes, inputs, files. A [`Diagnostic`] is
+//! about a place of the IR, and a [`Renderer`] shows it with an excerpt of the text.
 
 mod diagnostic;
+mod excerpt;
+mod json;
+mod render;
+mod snippet;
 mod suggest;
 
 use std::fmt;
+use std::sync::Arc;
 
 pub use diagnostic::{Diagnostic, Level};
+pub use excerpt::{Excerpt, Source};
+pub use json::JsonRenderer;
+pub use render::{Renderer, override_renderer, renderer};
+pub use snippet::SnippetRenderer;
 pub use suggest::suggest;
 
-use crate::ir::Span;
+use crate::ir::{OnnxSpan, Span};
 
 /// The node of a model that a problem is about.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -99,6 +111,22 @@ impl fmt::Display for Problem {
             line += help;
         }
         write_on_one_line(f, &line)
+    }
+}
+
+impl From<&Problem> for Diagnostic {
+    fn from(problem: &Problem) -> Diagnostic {
+        let Problem { message, node, help } = problem;
+        let span = node.as_deref().map_or(Span::Unknown, |node| {
+            let ProblemNode { name, op, opset, source } = node;
+            let (node, op, source) = (name.clone(), op.clone(), source.clone());
+            Span::Onnx(Arc::new(OnnxSpan { node, op, opset: opset.unwrap_or_default(), source }))
+        });
+        let diagnostic = Diagnostic::new(Level::Error, span, message.trim_end());
+        match help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
     }
 }
 

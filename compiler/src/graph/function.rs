@@ -6,7 +6,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::{Expr, ExprId, ScopeId};
 use crate::arith::Facts;
-use crate::ir::{Attrs, Dim, FuncType, Span, Type};
+use crate::ir::{Attrs, Dim, FuncType, Identity, Span, Type};
 
 /// An expression and what is known about it.
 #[derive(Clone, Debug)]
@@ -86,6 +86,11 @@ impl Function {
     /// Whether both are the same handle, and so certainly equal.
     pub fn same(&self, other: &Function) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What tells this handle's data from all other, for as long as this is around.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of(&self.0)
     }
 
     /// Number of expressions, dead ones included.
@@ -203,11 +208,17 @@ impl Function {
     /// How often each expression is used by live expressions, bindings not counted; the result of a
     /// scope counts as one use.
     pub fn use_counts(&self) -> SecondaryMap<ExprId, u32> {
-        let live = self.live();
+        self.use_counts_among(&self.live())
+    }
+
+    /// As [`use_counts`](Self::use_counts), if it is known what is live.
+    pub(crate) fn use_counts_among(
+        &self,
+        live: &SecondaryMap<ExprId, bool>,
+    ) -> SecondaryMap<ExprId, u32> {
         let mut counts = SecondaryMap::with_capacity(self.len());
         counts[self.result()] += 1;
-        for (id, data) in self.iter().filter(|(id, _)| live[*id]) {
-            debug_assert!(live[id]);
+        for (_, data) in self.iter().filter(|(id, _)| live[*id]) {
             for operand in data.expr.operands() {
                 counts[operand] += 1;
             }

@@ -24,7 +24,8 @@ pub use parse::{
     ParseError, ParseErrors, parse_constants, parse_function, parse_module, parse_module_with,
 };
 pub use print::{
-    INLINE_ELEMENTS, PrintOptions, print_constant, print_function, print_module, print_with_sidecar,
+    INLINE_ELEMENTS, PrintOptions, excerpt, print_constant, print_function, print_module,
+    print_with_sidecar,
 };
 pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
 pub use sidecar::{Sidecar, SidecarError};

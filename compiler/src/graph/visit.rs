@@ -10,6 +10,7 @@ use super::{Expr, ExprId, Function, ScopeId};
 /// The scopes of a function as a tree, with what stands in each.
 ///
 /// It holds for any function whose ids are in range, also for one that the verifier refuses.
+#[derive(PartialEq, Debug)]
 pub struct ScopeTree {
     exprs: SecondaryMap<ScopeId, Vec<ExprId>>,
     children: SecondaryMap<ScopeId, Vec<ScopeId>>,
@@ -113,6 +114,7 @@ impl ScopeTree {
 /// Which live expressions use an expression as an operand.
 ///
 /// The result and the bindings of a scope are no users: see [`Scope`](super::Scope).
+#[derive(PartialEq, Debug)]
 pub struct Users {
     /// Users of `id` are `users[starts[id]..starts[id + 1]]`.
     starts: Vec<u32>,
@@ -122,7 +124,11 @@ pub struct Users {
 impl Users {
     /// The users of each expression of a function.
     pub fn new(function: &Function) -> Users {
-        let live = function.live();
+        Users::among(function, &function.live())
+    }
+
+    /// As [`new`](Self::new), if it is known what is live.
+    pub(crate) fn among(function: &Function, live: &SecondaryMap<ExprId, bool>) -> Users {
         let operands = || {
             function
                 .iter()

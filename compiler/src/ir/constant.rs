@@ -5,7 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use super::{DType, TensorType};
+use super::small_float::{SmallFloat, decode_e8m0};
+use super::{DType, TensorType, unpack_elements};
 
 /// A BLAKE3 digest.
 pub type Digest = [u8; 32];
@@ -232,7 +233,7 @@ impl Constant {
         })
     }
 
-    /// The elements as integers, for small integer or boolean constants. `None` for other types,
+    /// The elements as integers, for integer or boolean constants. `None` for other types,
     /// an opaque constant, or a `u64` beyond `i64`.
     pub fn to_i64_vec(&self) -> Option<Vec<i64>> {
         let bytes = self.to_bytes()?;
@@ -253,14 +254,18 @@ impl Constant {
             DType::U16 => ints!(u16),
             DType::U32 => ints!(u32),
             DType::U64 => ints!(u64),
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => {
+                let dtype = self.0.ty.dtype;
+                let (codes, (low, _)) = (self.codes(&bytes)?, dtype.int_range()?);
+                let span = 1i64 << dtype.bits();
+                let low = i64::try_from(low).ok()?;
+                let value = |code: u8| (i64::from(code) - low).rem_euclid(span) + low;
+                Some(codes.into_iter().map(value).collect())
+            }
             DType::F16
             | DType::BF16
             | DType::F32
             | DType::F64
-            | DType::I4
-            | DType::U4
-            | DType::I2
-            | DType::U2
             | DType::F8E4M3FN
             | DType::F8E4M3FNUZ
             | DType::F8E5M2
@@ -270,8 +275,8 @@ impl Constant {
         }
     }
 
-    /// The elements as floats, for floating-point constants of 16 bits and more. `None` for other
-    /// types or an opaque constant.
+    /// The elements as floats, for floating-point constants. `None` for other types or an opaque
+    /// constant.
     pub fn to_f64_vec(&self) -> Option<Vec<f64>> {
         let bytes = self.to_bytes()?;
         macro_rules! floats {
@@ -287,6 +292,15 @@ impl Constant {
             DType::BF16 => floats!(half::bf16, f64::from),
             DType::F32 => floats!(f32, f64::from),
             DType::F64 => floats!(f64, f64::from),
+            DType::F8E8M0 => Some(bytes.iter().map(|&code| decode_e8m0(code)).collect()),
+            DType::F8E4M3FN
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2
+            | DType::F8E5M2FNUZ
+            | DType::F4E2M1 => {
+                let (codes, format) = (self.codes(&bytes)?, SmallFloat::of(self.0.ty.dtype)?);
+                Some(codes.into_iter().map(|code| format.decode(code.into())).collect())
+            }
             DType::Bool
             | DType::I8
             | DType::I16
@@ -299,14 +313,14 @@ impl Constant {
             | DType::I4
             | DType::U4
             | DType::I2
-            | DType::U2
-            | DType::F8E4M3FN
-            | DType::F8E4M3FNUZ
-            | DType::F8E5M2
-            | DType::F8E5M2FNUZ
-            | DType::F8E8M0
-            | DType::F4E2M1 => None,
+            | DType::U2 => None,
         }
+    }
+
+    /// The codes of elements of at most 8 bits.
+    fn codes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let count = usize::try_from(self.0.ty.num_elements()?).ok()?;
+        Some(unpack_elements(self.0.ty.dtype, bytes, count))
     }
 }
 
@@ -410,6 +424,12 @@ mod tests {
         let c = Constant::from_i64(&[2], &[-1, 7]).unwrap();
         assert_eq!(c.to_i64_vec(), Some(vec![-1, 7]));
         assert_eq!(c.to_f64_vec(), None);
+        let narrow = |dtype, bytes: Vec<u8>| {
+            Constant::new(TensorType::from_consts(&[3], dtype), SharedBytes::new(bytes)).unwrap()
+        };
+        assert_eq!(narrow(DType::I4, vec![0x7f, 8]).to_i64_vec(), Some(vec![-1, 7, -8]));
+        assert_eq!(narrow(DType::U2, vec![0b11_01_10]).to_i64_vec(), Some(vec![2, 1, 3]));
+        assert_eq!(narrow(DType::F4E2M1, vec![0xf1, 2]).to_f64_vec(), Some(vec![0.5, -6.0, 1.0]));
         assert_eq!(Constant::scalar(300.0, DType::U8).unwrap().to_i64_vec(), Some(vec![255]));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::{Attrs, FuncType};
+use super::{Attrs, FuncType, Identity};
 use crate::graph::Function;
 use crate::tir::PrimFunc;
 
@@ -102,6 +102,11 @@ impl IRModule {
     /// Whether both are the same handle.
     pub fn same(&self, other: &IRModule) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// What tells this handle's data from all other, for as long as this is around.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of(&self.0)
     }
 
     /// Number of definitions.

@@ -55,7 +55,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(axis), UNARY)
         }
         "broadcast_to" => (attrs(BroadcastToAttrs { shape: dims(&[4, 2, 3]) }), UNARY),
-        "cast" => (attrs(CastAttrs { dtype: DType::I16 }), UNARY),
+        "cast" => (attrs(CastAttrs::to(DType::I16)), UNARY),
         "clip" => (attrs(ClipAttrs { min: Some(0.0), max: None }), UNARY),
         "concatenate" => {
             (attrs(ConcatenateAttrs { axis: 1 }), &[Some(&[2, 3]), Some(&[2, 0]), Some(&[2, 4])])

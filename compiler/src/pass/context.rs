@@ -6,35 +6,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use indexmap::IndexMap;
 
-use super::config::{self, AnyValue, ConfigKey, ConfigValue};
+use super::analysis::{AnalysisCache, Claim};
+use super::builder::PassContextBuilder;
+use super::config::{AnyValue, ConfigKey, ConfigValue};
 use super::instrument::{Instruments, enter_all, exit_all};
+use super::progress::Progress;
 use super::sink::{Records, Sink};
 use super::{
-    BoxError, ConfigEntry, Evaluator, InstrumentRef, PassBody, PassErrorKind, PassInfo,
-    PassInstrument, ReferenceEvaluator, Registry, Remark, Result, Statistics, names,
+    BoxError, ConfigEntry, Evaluator, InstrumentRef, PassError, PassErrorKind, PassInfo, PassKind,
+    Registry, Remark, Result, Statistics, names,
 };
-use crate::diagnostics::{Diagnostic, Level, Problem, Report};
-use crate::graph::{Callee, Expr, ExprId, Function, verify_module};
+use crate::diagnostics::{Diagnostic, Level};
+use crate::graph::{Callee, Expr, ExprId, Function, excerpt};
 use crate::ir::{GlobalVar, IRModule, Span};
-
-/// Optimisation level of a context that says nothing else.
-pub const DEFAULT_CONTEXT_OPT_LEVEL: u8 = 2;
 
 /// Checks a module after a pass.
 pub type Verifier = Arc<dyn Fn(&IRModule) -> Result<(), BoxError> + Send + Sync>;
 
-/// What the clones of a context share, and never changes, but for the instruments.
-struct Shared {
-    opt_level: u8,
-    required: BTreeSet<String>,
-    disabled: BTreeSet<String>,
-    instruments: Mutex<Instruments>,
-    config: IndexMap<&'static str, AnyValue>,
-    evaluator: Arc<dyn Evaluator>,
-    verifier: Option<Verifier>,
-    registry: Registry,
-    remarks: bool,
-    jobs: usize,
+/// What the clones of a context share, and never changes, but for the instruments and what is known
+/// of functions.
+pub(super) struct Shared {
+    pub(super) opt_level: u8,
+    pub(super) required: BTreeSet<String>,
+    pub(super) disabled: BTreeSet<String>,
+    pub(super) instruments: Mutex<Instruments>,
+    pub(super) config: IndexMap<&'static str, AnyValue>,
+    pub(super) evaluator: Arc<dyn Evaluator>,
+    pub(super) verifier: Option<Verifier>,
+    pub(super) registry: Registry,
+    pub(super) remarks: bool,
+    pub(super) resume_panics: bool,
+    pub(super) jobs: usize,
+    pub(super) analyses: AnalysisCache,
 }
 
 /// What is being worked on.
@@ -59,6 +62,8 @@ pub struct PassContext {
     unit: Option<Arc<Unit>>,
     /// Options that a textual pipeline sets for the pass that is running.
     overrides: Overrides,
+    /// What the list of passes knows that is running; for the lists within it.
+    progress: Option<Progress>,
 }
 
 type Overrides = Option<Arc<IndexMap<&'static str, AnyValue>>>;
@@ -83,42 +88,28 @@ impl fmt::Debug for PassContext {
 }
 
 impl PassContext {
+    pub(super) fn from_shared(shared: Shared) -> PassContext {
+        PassContext {
+            shared: Arc::new(shared),
+            sink: Arc::default(),
+            unit: None,
+            overrides: None,
+            progress: None,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// A builder with level 2 and nothing else.
     pub fn builder() -> PassContextBuilder {
-        PassContextBuilder {
-            opt_level: DEFAULT_CONTEXT_OPT_LEVEL,
-            required: BTreeSet::new(),
-            disabled: BTreeSet::new(),
-            unchecked: Vec::new(),
-            instruments: Vec::new(),
-            config: IndexMap::new(),
-            values: IndexMap::new(),
-            evaluator: Arc::new(ReferenceEvaluator),
-            verifier: None,
-            registry: Registry::global(),
-            remarks: false,
-            jobs: None,
-        }
+        PassContextBuilder::new()
     }
 
     /// A builder with everything that the [current](Self::current) context has.
     pub fn inherit() -> PassContextBuilder {
-        let current = PassContext::current();
-        let shared = &current.shared;
-        PassContextBuilder {
-            opt_level: shared.opt_level,
-            required: shared.required.clone(),
-            disabled: shared.disabled.clone(),
-            unchecked: Vec::new(),
-            instruments: current.instruments().to_vec(),
-            config: shared.config.clone(),
-            values: IndexMap::new(),
-            evaluator: shared.evaluator.clone(),
-            verifier: shared.verifier.clone(),
-            registry: shared.registry.clone(),
-            remarks: shared.remarks,
-            jobs: Some(shared.jobs),
-        }
+        PassContextBuilder::of(&PassContext::current())
     }
 
     /// Whether both are the same context.
@@ -174,6 +165,15 @@ impl PassContext {
             .unwrap_or_else(|| key.default_value())
     }
 
+    /// The options that are set, also those that a textual pipeline sets for the pass that runs.
+    pub(super) fn effective_config(&self) -> IndexMap<&'static str, AnyValue> {
+        let mut config = self.shared.config.clone();
+        if let Some(overrides) = &self.overrides {
+            config.extend(overrides.iter().map(|(name, value)| (*name, value.clone())));
+        }
+        config
+    }
+
     /// What computes calls whose arguments are constants.
     pub fn evaluator(&self) -> &dyn Evaluator {
         &*self.shared.evaluator
@@ -191,6 +191,15 @@ impl PassContext {
 
     pub(super) fn verifier(&self) -> Option<&Verifier> {
         self.shared.verifier.as_ref()
+    }
+
+    /// Whether a panic of a pass goes on after instruments were told.
+    pub(super) fn resumes_panics(&self) -> bool {
+        self.shared.resume_panics
+    }
+
+    pub(super) fn cache(&self) -> &AnalysisCache {
+        &self.shared.analyses
     }
 
     /// The instruments at this moment.
@@ -231,6 +240,29 @@ impl PassContext {
     /// Says that the program is wrong, which fails the pass once it returns.
     pub fn error(&self, span: Span, message: impl Into<String>) {
         self.emit(Diagnostic::new(Level::Error, span, message));
+    }
+
+    /// Says that `expr` is wrong, which fails the pass once it returns; the message shows where it
+    /// is in the text of the function. `expr` is of the function that the pass was given.
+    pub fn error_at(&self, expr: ExprId, message: impl Into<String>) {
+        self.emit(self.at(Level::Error, expr, message.into()));
+    }
+
+    /// As [`error_at`](Self::error_at), for what may not do what was meant.
+    pub fn warning_at(&self, expr: ExprId, message: impl Into<String>) {
+        self.emit(self.at(Level::Warning, expr, message.into()));
+    }
+
+    fn at(&self, level: Level, expr: ExprId, message: String) -> Diagnostic {
+        let unit = self.unit.as_ref();
+        let function = unit.and_then(|unit| unit.function.as_ref());
+        let Some(function) = function.filter(|function| (expr.as_u32() as usize) < function.len())
+        else {
+            return Diagnostic::new(level, Span::Unknown, message);
+        };
+        let global = unit.and_then(|unit| unit.global.as_ref());
+        Diagnostic::new(level, function.span(expr).clone(), message)
+            .showing(excerpt(function, global, expr))
     }
 
     /// Says that the program may not do what was meant.
@@ -288,14 +320,16 @@ impl PassContext {
 
     // What the funnel and the runners of passes do with contexts.
 
-    /// This context with a sink of its own, for one run of a pass.
-    pub(super) fn for_pass(&self, pass: &str) -> PassContext {
-        let unit = Unit { pass: pass.to_owned(), global: None, function: None };
+    /// This context with a sink of its own, for one run of a pass. Only lists go on from what the
+    /// list around them knows: any other pass may run lists on modules of its own.
+    pub(super) fn for_pass(&self, info: &PassInfo) -> PassContext {
+        let unit = Unit { pass: info.name().to_owned(), global: None, function: None };
         PassContext {
             shared: self.shared.clone(),
             sink: Arc::default(),
             unit: Some(Arc::new(unit)),
             overrides: self.overrides.clone(),
+            progress: self.progress.clone().filter(|_| info.kind() == PassKind::Sequential),
         }
     }
 
@@ -319,7 +353,17 @@ impl PassContext {
             sink: Arc::default(),
             unit: Some(Arc::new(unit)),
             overrides: self.overrides.clone(),
+            progress: None,
         }
+    }
+
+    /// What the list around the one that runs under this context knows, if there is one.
+    pub(super) fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    pub(super) fn with_progress(&self, progress: Progress) -> PassContext {
+        PassContext { progress: Some(progress), ..self.clone() }
     }
 
     /// Whether this context is for one function of a pass of functions.
@@ -332,32 +376,46 @@ impl PassContext {
         PassContext { sink: self.sink.clone(), ..PassContext::default() }
     }
 
-    /// Moves what was said under this context to `outer`. A result after an error was said becomes
-    /// that error.
-    pub(super) fn settle<T>(&self, outer: &PassContext, result: Result<T>) -> Result<T> {
-        let failed: Vec<Diagnostic> = match &result {
-            Err(_) => Vec::new(),
-            Ok(_) => {
-                let Records { diagnostics, .. } = &*self.sink.lock();
-                if diagnostics.iter().any(|diagnostic| diagnostic.level.is_failure()) {
-                    diagnostics.clone()
-                } else {
-                    Vec::new()
-                }
+    /// Notes what the pass says that it preserves: of the function it works on, if it works on one.
+    pub(super) fn claim(&self, claim: Claim) {
+        let global = self.unit.as_ref().and_then(|unit| unit.global.clone());
+        self.sink.lock().claims.push((global, claim));
+    }
+
+    /// Makes this the error of the pass that is running, once it returns.
+    pub(super) fn fail_later(&self, error: PassError) {
+        self.sink.lock().failures.push(error);
+    }
+
+    /// Everything that was said under this context; nothing is left.
+    pub(super) fn take_records(&self) -> Records {
+        self.sink.take()
+    }
+
+    /// Adds what was said under another context.
+    pub(super) fn absorb(&self, records: Records) {
+        self.sink.absorb(records);
+    }
+}
+
+impl Records {
+    /// A result after an error was said, or after something has failed aside, is that error.
+    pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
+        let said = &self.diagnostics;
+        let result = match result {
+            Ok(_) if said.iter().any(|diagnostic| diagnostic.level.is_failure()) => {
+                Err(PassErrorKind::Diagnostics(said.clone()).into())
             }
+            result => result,
         };
-        outer.sink.absorb(&self.sink);
-        if failed.is_empty() { result } else { Err(PassErrorKind::Diagnostics(failed).into()) }
-    }
-
-    /// A copy of what was said under this context.
-    pub(super) fn records(&self) -> Records {
-        self.sink.lock().clone()
-    }
-
-    /// Moves what was said under this context to `outer`.
-    pub(super) fn drain_into(&self, outer: &PassContext) {
-        outer.sink.absorb(&self.sink);
+        let mut failures = self.failures.drain(..);
+        match result {
+            Ok(value) => match failures.next() {
+                None => Ok(value),
+                Some(first) => Err(first.followed_by(failures)),
+            },
+            Err(error) => Err(error.followed_by(failures)),
+        }
     }
 }
 
@@ -376,176 +434,5 @@ fn kind_of(function: &Function, expr: ExprId) -> String {
         Expr::If(_) => "if".to_owned(),
         Expr::While(_) => "while".to_owned(),
         Expr::Func(_) => "closure".to_owned(),
-    }
-}
-
-/// Makes a [`PassContext`].
-#[must_use]
-pub struct PassContextBuilder {
-    opt_level: u8,
-    required: BTreeSet<String>,
-    disabled: BTreeSet<String>,
-    /// Names that were given as text, and the list they were given for.
-    unchecked: Vec<(String, &'static str)>,
-    instruments: Vec<InstrumentRef>,
-    config: IndexMap<&'static str, AnyValue>,
-    values: IndexMap<String, serde_json::Value>,
-    evaluator: Arc<dyn Evaluator>,
-    verifier: Option<Verifier>,
-    registry: Registry,
-    remarks: bool,
-    jobs: Option<usize>,
-}
-
-impl fmt::Debug for PassContextBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PassContextBuilder")
-            .field("opt_level", &self.opt_level)
-            .finish_non_exhaustive()
-    }
-}
-
-impl PassContextBuilder {
-    /// The level: passes of this level and below run; 2 unless set.
-    pub fn opt_level(mut self, opt_level: u8) -> Self {
-        self.opt_level = opt_level;
-        self
-    }
-
-    /// Runs the registered pass of that name whatever its level, and whatever instruments say.
-    pub fn require_pass(mut self, name: &str) -> Self {
-        self.required.insert(names::canonical(name));
-        self.unchecked.push((name.to_owned(), "required_pass"));
-        self
-    }
-
-    /// Runs that pass whatever its level, and whatever instruments say.
-    pub fn require(mut self, pass: &(impl PassBody + ?Sized)) -> Self {
-        self.required.insert(names::canonical(pass.info().name()));
-        self
-    }
-
-    /// Does not run the registered pass of that name, even if it is required. `sequential` stands
-    /// for every list of passes without a name of its own that is within another.
-    pub fn disable_pass(mut self, name: &str) -> Self {
-        self.disabled.insert(names::canonical(name));
-        self.unchecked.push((name.to_owned(), "disabled_pass"));
-        self
-    }
-
-    /// Does not run that pass, even if it is required.
-    pub fn disable(mut self, pass: &(impl PassBody + ?Sized)) -> Self {
-        self.disabled.insert(names::canonical(pass.info().name()));
-        self
-    }
-
-    /// Adds an instrument after those there are. Give a clone of an `Arc` to
-    /// [`shared_instrument`](Self::shared_instrument) to ask it later.
-    pub fn instrument(self, instrument: impl PassInstrument + 'static) -> Self {
-        self.shared_instrument(Arc::new(instrument))
-    }
-
-    /// Adds an instrument after those there are.
-    pub fn shared_instrument(mut self, instrument: InstrumentRef) -> Self {
-        self.instruments.push(instrument);
-        self
-    }
-
-    /// Sets an option.
-    pub fn config<T: ConfigValue>(mut self, key: &ConfigKey<T>, value: T) -> Self {
-        self.config.insert(key.name(), Arc::new(value));
-        self
-    }
-
-    /// Sets an option by its name; name and value are checked when the context is built. The fields
-    /// that a map leaves out take their defaults.
-    pub fn config_value(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
-        self.values.insert(name.to_owned(), value.into());
-        self
-    }
-
-    /// What computes calls whose arguments are constants.
-    pub fn evaluator(mut self, evaluator: Arc<dyn Evaluator>) -> Self {
-        self.evaluator = evaluator;
-        self
-    }
-
-    /// Whether to verify the module after each pass that changed it: the graph functions, by
-    /// [`verify_module`].
-    pub fn verify_each(mut self, verify: bool) -> Self {
-        self.verifier = verify.then(|| {
-            let verifier: Verifier = Arc::new(|module| Ok(verify_module(module)?));
-            verifier
-        });
-        self
-    }
-
-    /// Checks the module after each pass that changed it.
-    pub fn verify_with(
-        mut self,
-        verifier: impl Fn(&IRModule) -> Result<(), BoxError> + Send + Sync + 'static,
-    ) -> Self {
-        self.verifier = Some(Arc::new(verifier));
-        self
-    }
-
-    /// Where passes are looked up by name; those of all linked crates unless set.
-    pub fn registry(mut self, registry: Registry) -> Self {
-        self.registry = registry;
-        self
-    }
-
-    /// Whether to keep why rewrites were not made.
-    pub fn remarks(mut self, remarks: bool) -> Self {
-        self.remarks = remarks;
-        self
-    }
-
-    /// Threads that a pass of functions may use; as many as the machine has unless set. The result
-    /// does not depend on it.
-    pub fn jobs(mut self, jobs: usize) -> Self {
-        self.jobs = Some(jobs.max(1));
-        self
-    }
-
-    /// The context.
-    ///
-    /// # Errors
-    ///
-    /// All names of passes and options that are not known, and all values that do not fit.
-    pub fn build(self) -> Result<PassContext> {
-        let mut report = Report::new();
-        for (name, list) in &self.unchecked {
-            if names::same(name, super::sequential::DEFAULT_NAME) {
-                continue;
-            }
-            if let Err(error) = self.registry.get(name) {
-                report.push(Problem::new(format!("{list}: {error}")));
-            }
-        }
-        let mut config = self.config;
-        config.extend(config::check(&self.values, &mut report));
-        report.into_result(())?;
-        let jobs = self.jobs.unwrap_or_else(|| {
-            std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-        });
-        let shared = Shared {
-            opt_level: self.opt_level,
-            required: self.required,
-            disabled: self.disabled,
-            instruments: Mutex::new(self.instruments.into()),
-            config,
-            evaluator: self.evaluator,
-            verifier: self.verifier,
-            registry: self.registry,
-            remarks: self.remarks,
-            jobs,
-        };
-        Ok(PassContext {
-            shared: Arc::new(shared),
-            sink: Arc::default(),
-            unit: None,
-            overrides: None,
-        })
     }
 }

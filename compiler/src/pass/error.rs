@@ -34,6 +34,12 @@ pub enum Hook {
     BeforeSkippedPass,
     /// A pass has said something.
     PassSaid,
+    /// An analysis is about to be computed.
+    BeforeAnalysis,
+    /// An analysis has been computed.
+    AfterAnalysis,
+    /// The result of an analysis no longer holds.
+    AnalysisInvalidated,
 }
 
 impl fmt::Display for Hook {
@@ -47,6 +53,9 @@ impl fmt::Display for Hook {
             Hook::AfterPassFailed => "after_pass_failed",
             Hook::BeforeSkippedPass => "before_skipped_pass",
             Hook::PassSaid => "pass_said",
+            Hook::BeforeAnalysis => "before_analysis",
+            Hook::AfterAnalysis => "after_analysis",
+            Hook::AnalysisInvalidated => "analysis_invalidated",
         })
     }
 }
@@ -88,6 +97,42 @@ pub enum PassErrorKind {
     },
     /// Passes require each other; the first and the last are the same.
     RequirementCycle(Vec<String>),
+    /// Passes must come after each other; the first and the last are the same.
+    OrderCycle(Vec<String>),
+    /// A pass stands where it may not, or beside one that it may not stand beside.
+    Order {
+        /// The pass.
+        pass: String,
+        /// What is wrong with its place.
+        problem: String,
+    },
+    /// A pass needs a property that the module does not have, and that no one pass gives it.
+    UnmetProperty {
+        /// The property.
+        property: &'static str,
+        /// The pass that needs it.
+        required_by: String,
+        /// The passes that would set it: none, or several.
+        providers: Vec<String>,
+    },
+    /// A pass needs a property that an earlier pass would have set, had it run.
+    SkippedProvider {
+        /// The property.
+        property: &'static str,
+        /// The pass that needs it.
+        required_by: String,
+    },
+    /// A pass says that it sets a property, but the module does not have it.
+    NotSet(&'static str),
+    /// A pass preserved an analysis whose result is another one afterwards.
+    NotPreserved {
+        /// The analysis; `None` if all of them were preserved and the code has changed.
+        analysis: Option<&'static str>,
+        /// The pass.
+        pass: String,
+        /// The function it is about; `None` if that is the module.
+        function: Option<GlobalVar>,
+    },
     /// A context, a configuration or a pipeline has these problems.
     Invalid(Report),
     /// The module that the pass returned is malformed.
@@ -213,6 +258,42 @@ impl fmt::Display for PassErrorKind {
             PassErrorKind::RequirementCycle(cycle) => {
                 write!(f, "passes require each other: {}", cycle.join(" → "))
             }
+            PassErrorKind::OrderCycle(cycle) => {
+                write!(f, "passes must come after each other: {}", cycle.join(" → "))
+            }
+            PassErrorKind::Order { pass, problem } => write!(f, "`{pass}` {problem}"),
+            PassErrorKind::UnmetProperty { property, required_by, providers } => {
+                write!(f, "`{required_by}` requires the property `{property}`, which ")?;
+                match providers.as_slice() {
+                    [] => f.write_str("no registered pass sets"),
+                    _ => write!(
+                        f,
+                        "several passes set: {}; put one of them before it",
+                        providers.join(", ")
+                    ),
+                }
+            }
+            PassErrorKind::SkippedProvider { property, required_by } => write!(
+                f,
+                "`{required_by}` requires the property `{property}`, but an instrument has kept the pass that sets it from running"
+            ),
+            PassErrorKind::NotSet(property) => {
+                write!(
+                    f,
+                    "the pass sets the property `{property}`, but the module does not have it"
+                )
+            }
+            PassErrorKind::NotPreserved { analysis, pass, function } => {
+                match function {
+                    Some(function) => write!(f, "function {function}")?,
+                    None => f.write_str("the module")?,
+                }
+                write!(f, " was changed by `{pass}`, which says that it preserves ")?;
+                match analysis {
+                    Some(analysis) => write!(f, "`{analysis}`: its result is another one now"),
+                    None => f.write_str("every analysis"),
+                }
+            }
             PassErrorKind::Invalid(report) => write!(f, "{report}"),
             PassErrorKind::Verify(errors) => {
                 write!(f, "the pass returned a malformed module: {errors}")
@@ -255,6 +336,12 @@ impl Error for PassError {
             | PassErrorKind::UnknownPass { .. }
             | PassErrorKind::DuplicatePass { .. }
             | PassErrorKind::RequirementCycle(_)
+            | PassErrorKind::OrderCycle(_)
+            | PassErrorKind::Order { .. }
+            | PassErrorKind::UnmetProperty { .. }
+            | PassErrorKind::SkippedProvider { .. }
+            | PassErrorKind::NotSet(_)
+            | PassErrorKind::NotPreserved { .. }
             | PassErrorKind::NotInnermost => None,
         }
     }
@@ -312,7 +399,7 @@ impl From<PassError> for Report {
             PassErrorKind::Invalid(report) if error.0.secondary.is_empty() => report,
             PassErrorKind::Diagnostics(diagnostics) if error.0.secondary.is_empty() => {
                 let failures = diagnostics.into_iter().filter(|d| d.level.is_failure());
-                let problems = failures.map(|Diagnostic { level: _, message, span }| {
+                let problems = failures.map(|Diagnostic { message, span, .. }| {
                     let problem = Problem::new(format!("pass {passes}: {message}"));
                     match ProblemNode::of(&span) {
                         Some(node) => problem.at(node),

@@ -3,16 +3,21 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{PassContext, PassError, Result};
 use crate::graph::Function;
 use crate::ir::GlobalVar;
 
-/// Size of a module, in expressions or statements, below which its definitions are rewritten on the
-/// calling thread.
+/// How long the calling thread works alone before others join it.
 ///
-/// A thread takes some 30 µs to start, in which a pass rewrites a few hundred expressions.
-const MIN_PARALLEL_SIZE: usize = 2048;
+/// A thread takes some 30 µs to start and to end. So passes that have little to do pay nothing for
+/// threads, and those that take long lose a tenth of a millisecond.
+const ALONE: Duration = Duration::from_micros(100);
+
+/// Size of a definition, in expressions or statements, that is assumed to take longer than
+/// [`ALONE`]: threads start before it rather than after.
+const LARGE: usize = 32_768;
 
 /// One definition to be rewritten.
 pub(super) struct Work<'a, T> {
@@ -48,37 +53,51 @@ pub(super) fn fan_out<T: Sync, R: Send>(
         (inner, result.map_err(|error| error.about(work.global)))
     };
     let mut finish = |work: &Work<'_, T>, (inner, result): Outcome<R>| {
-        inner.drain_into(cx);
+        cx.absorb(inner.take_records());
         result.map(|result| finish(work.global, result))
     };
 
-    let size: usize = work.iter().map(|work| work.size).sum();
-    let workers = if size < MIN_PARALLEL_SIZE { 1 } else { cx.jobs().min(work.len()) };
-    if workers <= 1 {
+    let threads = cx.jobs().min(work.len());
+    if threads <= 1 {
         return work.iter().try_for_each(|work| finish(work, run(work)));
     }
     let next = AtomicUsize::new(0);
     let first_failed = AtomicUsize::new(usize::MAX);
     let done: Vec<Mutex<Option<Outcome<R>>>> = work.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                let _attached = ambient.attach();
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    // Indices are handed out in order: all before a failure are done or under way.
-                    if index >= work.len() || index > first_failed.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let result = run(&work[index]);
-                    if result.1.is_err() {
-                        first_failed.fetch_min(index, Ordering::Relaxed);
-                    }
-                    *done[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                }
-            });
+    // Does one definition; false if there are no more, or one before them has failed. Indices are
+    // handed out in order, so all before a failure are done or under way.
+    let step = || {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= work.len() || index > first_failed.load(Ordering::Relaxed) {
+            return false;
         }
-    });
+        let result = run(&work[index]);
+        if result.1.is_err() {
+            first_failed.fetch_min(index, Ordering::Relaxed);
+        }
+        *done[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        true
+    };
+    let begun = Instant::now();
+    let mut more = true;
+    while more && begun.elapsed() < ALONE {
+        if work.get(next.load(Ordering::Relaxed)).is_some_and(|work| work.size >= LARGE) {
+            break;
+        }
+        more = step();
+    }
+    let left = work.len().saturating_sub(next.load(Ordering::Relaxed));
+    if more && left > 0 {
+        std::thread::scope(|scope| {
+            for _ in 1..threads.min(left) {
+                scope.spawn(|| {
+                    let _attached = ambient.attach();
+                    while step() {}
+                });
+            }
+            while step() {}
+        });
+    }
     work.iter().zip(done).try_for_each(|(work, result)| {
         let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
         finish(work, result.expect("only definitions after a failed one are left out"))

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Pass, PassBody, PassRef, names};
+use super::{AnalysisRef, Pass, PassBody, PassRef, Property, names};
 use crate::ir::IRModule;
 
 /// What a pass works on.
@@ -104,11 +104,12 @@ impl Requirement {
     }
 }
 
-/// Which results of earlier passes still hold after a pass that changed the module.
+/// Which results of earlier passes, and which analyses, still hold after a pass that changed the
+/// module.
 #[derive(Clone, Debug)]
 pub enum Preserves {
-    /// Only those of the listed passes.
-    Only(Cow<'static, [Requirement]>),
+    /// Only those of these names.
+    Only(Cow<'static, [&'static str]>),
     /// All.
     All,
 }
@@ -117,28 +118,43 @@ impl Preserves {
     /// None of them.
     pub const NONE: Preserves = Preserves::Only(Cow::Borrowed(&[]));
 
-    /// Whether the result of the pass of that name still holds.
+    /// Those of these names.
+    pub fn only(names: impl IntoIterator<Item = &'static str>) -> Preserves {
+        Preserves::Only(names.into_iter().collect::<Vec<_>>().into())
+    }
+
+    /// Whether what the pass or the analysis of that name found still holds.
     pub fn contains(&self, name: &str) -> bool {
         match self {
             Preserves::All => true,
-            Preserves::Only(list) => list.iter().any(|kept| names::same(kept.name(), name)),
+            Preserves::Only(list) => list.iter().any(|kept| names::same(kept, name)),
         }
     }
 }
 
 /// What is known about a pass before it runs: its name, the least level at which it is enabled,
-/// and the passes it needs.
+/// what it needs, and what it leaves.
 #[derive(Clone, Debug)]
 pub struct PassInfo {
     name: Cow<'static, str>,
     kind: PassKind,
     opt_level: u8,
-    required: Cow<'static, [Requirement]>,
+    required: List<Requirement>,
+    requires: List<Property>,
+    sets: List<Property>,
+    clears: List<Property>,
+    before: List<Requirement>,
+    after: List<Requirement>,
+    conflicts: List<Requirement>,
     preserves: Preserves,
+    analyses: List<AnalysisRef>,
     summary: Cow<'static, str>,
     holds: Option<fn(&IRModule) -> bool>,
     options: Cow<'static, str>,
 }
+
+/// A list that may be made when the program is compiled.
+type List<T> = Cow<'static, [T]>;
 
 /// The fields of a [`PassInfo`] that is made when the program is compiled; the attribute macros
 /// fill it in.
@@ -151,10 +167,24 @@ pub struct StaticPassInfo {
     pub kind: PassKind,
     /// The least level at which it is enabled.
     pub opt_level: u8,
-    /// What it needs.
+    /// What must have run before.
     pub required: &'static [Requirement],
+    /// What must be true of the module.
+    pub requires: &'static [Property],
+    /// What is true of it afterwards.
+    pub sets: &'static [Property],
+    /// What may no longer be true of it afterwards.
+    pub clears: &'static [Property],
+    /// What comes after it in a list that has both.
+    pub before: &'static [Requirement],
+    /// What comes before it in a list that has both.
+    pub after: &'static [Requirement],
+    /// What is not in the same list.
+    pub conflicts: &'static [Requirement],
     /// What it keeps, or `None` for everything.
-    pub preserves: Option<&'static [Requirement]>,
+    pub preserves: Option<&'static [&'static str]>,
+    /// What is computed of the module before it begins.
+    pub analyses: &'static [AnalysisRef],
     /// The first line of its documentation.
     pub summary: &'static str,
     /// Whether what it establishes holds already.
@@ -178,7 +208,14 @@ impl PassInfo {
             kind: PassKind::Module,
             opt_level,
             required: Cow::Borrowed(&[]),
+            requires: Cow::Borrowed(&[]),
+            sets: Cow::Borrowed(&[]),
+            clears: Cow::Borrowed(&[]),
+            before: Cow::Borrowed(&[]),
+            after: Cow::Borrowed(&[]),
+            conflicts: Cow::Borrowed(&[]),
             preserves: Preserves::NONE,
+            analyses: Cow::Borrowed(&[]),
             summary: Cow::Borrowed(""),
             holds: None,
             options: Cow::Borrowed(""),
@@ -193,10 +230,17 @@ impl PassInfo {
             kind: info.kind,
             opt_level: info.opt_level,
             required: Cow::Borrowed(info.required),
+            requires: Cow::Borrowed(info.requires),
+            sets: Cow::Borrowed(info.sets),
+            clears: Cow::Borrowed(info.clears),
+            before: Cow::Borrowed(info.before),
+            after: Cow::Borrowed(info.after),
+            conflicts: Cow::Borrowed(info.conflicts),
             preserves: match info.preserves {
                 Some(kept) => Preserves::Only(Cow::Borrowed(kept)),
                 None => Preserves::All,
             },
+            analyses: Cow::Borrowed(info.analyses),
             summary: Cow::Borrowed(info.summary),
             holds: info.holds,
             options: Cow::Borrowed(""),
@@ -207,6 +251,55 @@ impl PassInfo {
     #[must_use]
     pub fn requiring(mut self, required: impl IntoIterator<Item = Requirement>) -> PassInfo {
         self.required.to_mut().extend(required);
+        self
+    }
+
+    /// Adds properties that the module must have before this pass runs.
+    #[must_use]
+    pub fn needing(mut self, properties: impl IntoIterator<Item = Property>) -> PassInfo {
+        self.requires.to_mut().extend(properties);
+        self
+    }
+
+    /// Adds properties that the module has after this pass.
+    #[must_use]
+    pub fn setting(mut self, properties: impl IntoIterator<Item = Property>) -> PassInfo {
+        self.sets.to_mut().extend(properties);
+        self
+    }
+
+    /// Adds properties that the module may no longer have after this pass.
+    #[must_use]
+    pub fn clearing(mut self, properties: impl IntoIterator<Item = Property>) -> PassInfo {
+        self.clears.to_mut().extend(properties);
+        self
+    }
+
+    /// Adds passes that must come after this one in a list that has both.
+    #[must_use]
+    pub fn going_before(mut self, passes: impl IntoIterator<Item = Requirement>) -> PassInfo {
+        self.before.to_mut().extend(passes);
+        self
+    }
+
+    /// Adds passes that must come before this one in a list that has both.
+    #[must_use]
+    pub fn going_after(mut self, passes: impl IntoIterator<Item = Requirement>) -> PassInfo {
+        self.after.to_mut().extend(passes);
+        self
+    }
+
+    /// Adds passes that may not be in the same list.
+    #[must_use]
+    pub fn conflicting_with(mut self, passes: impl IntoIterator<Item = Requirement>) -> PassInfo {
+        self.conflicts.to_mut().extend(passes);
+        self
+    }
+
+    /// Adds analyses of the module that are computed before this pass begins.
+    #[must_use]
+    pub fn analysing(mut self, analyses: impl IntoIterator<Item = AnalysisRef>) -> PassInfo {
+        self.analyses.to_mut().extend(analyses);
         self
     }
 
@@ -268,7 +361,42 @@ impl PassInfo {
         &self.required
     }
 
-    /// Which earlier results still hold after this pass.
+    /// The properties that the module must have before this pass.
+    pub fn requires(&self) -> &[Property] {
+        &self.requires
+    }
+
+    /// The properties that the module has after this pass.
+    pub fn sets(&self) -> &[Property] {
+        &self.sets
+    }
+
+    /// The properties that the module may no longer have after this pass.
+    pub fn clears(&self) -> &[Property] {
+        &self.clears
+    }
+
+    /// The passes that come after this one in a list that has both.
+    pub fn before(&self) -> &[Requirement] {
+        &self.before
+    }
+
+    /// The passes that come before this one in a list that has both.
+    pub fn after(&self) -> &[Requirement] {
+        &self.after
+    }
+
+    /// The passes that may not be in the same list.
+    pub fn conflicts(&self) -> &[Requirement] {
+        &self.conflicts
+    }
+
+    /// The analyses of the module that are computed before this pass begins.
+    pub fn analyses(&self) -> &[AnalysisRef] {
+        &self.analyses
+    }
+
+    /// Which results of earlier passes, and which analyses, still hold after this pass.
     pub fn preserves(&self) -> &Preserves {
         &self.preserves
     }
@@ -345,8 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn info_has_what_it_was_given() {
-        // Case 8.
+    fn case_8_info_has_what_it_was_given() {
         let info = PassInfo::new("xyz", 1).unwrap().requiring([Requirement::named("InferType")]);
         assert_eq!((info.name(), info.opt_level(), info.kind()), ("xyz", 1, PassKind::Module));
         assert_eq!(info.required()[0].name(), "InferType");

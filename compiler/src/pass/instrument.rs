@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::error::panic_message;
 use super::sink::Records;
-use super::{BoxError, Hook, PassError, PassErrorKind, PassInfo, Remark, Result, Statistics};
+use super::{
+    AnalysisInfo, BoxError, Hook, PassError, PassErrorKind, PassInfo, Remark, Result, Statistics,
+};
 use crate::diagnostics::Diagnostic;
 use crate::ir::IRModule;
 
@@ -130,6 +132,37 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
+    /// An analysis that a pass asked for is about to be computed; not called in the functions of a
+    /// function pass, which run side by side.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// An analysis has been computed; see [`before_analysis`](Self::before_analysis).
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass that is running.
+    fn after_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
+    /// What an analysis had found out does not hold after the pass that has just run.
+    ///
+    /// # Errors
+    ///
+    /// The error becomes that of the pass.
+    fn analysis_invalidated(&self, info: &AnalysisInfo) -> HookResult {
+        let _ = info;
+        Ok(())
+    }
+
     /// An instrument kept a pass from running.
     ///
     /// # Errors
@@ -213,6 +246,18 @@ impl<T: PassInstrument + ?Sized> PassInstrument for Arc<T> {
         (**self).before_skipped_pass(module, info)
     }
 
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).before_analysis(info)
+    }
+
+    fn after_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).after_analysis(info)
+    }
+
+    fn analysis_invalidated(&self, info: &AnalysisInfo) -> HookResult {
+        (**self).analysis_invalidated(info)
+    }
+
     fn outputs(&self) -> Vec<InstrumentOutput> {
         (**self).outputs()
     }
@@ -294,7 +339,7 @@ pub(super) fn before_pass(
 
 /// Says what a pass has said.
 pub(super) fn said(list: &Instruments, info: &PassInfo, records: &Records) -> Result<()> {
-    let Records { diagnostics, remarks, statistics } = records;
+    let Records { diagnostics, remarks, statistics, .. } = records;
     let said = Said { diagnostics, remarks, statistics };
     list.iter()
         .try_for_each(|instrument| call(instrument, Hook::PassSaid, |i| i.pass_said(info, &said)))

@@ -24,28 +24,39 @@
 //! funnel ([`Pass::run`]), which tells the context's instruments; a [`Sequential`] decides which of
 //! its passes run, and in what order what they require.
 
+mod analysis;
+mod builder;
 mod config;
 mod context;
+mod diagnose;
 mod error;
 mod evaluator;
 mod fan_out;
 mod function_pass;
 mod info;
 mod instrument;
+pub mod instruments;
 mod module_pass;
 mod names;
 mod plan;
 mod prim_func_pass;
+mod progress;
+mod property;
 mod registry;
 mod run;
 mod scope;
 mod sequential;
 mod sink;
 mod textual;
-mod timing;
+mod verify;
 
+pub use analysis::{
+    Analyses, Analysis, AnalysisInfo, AnalysisRef, AnalysisSet, AnalysisUnit, InvalidateAnalysis,
+    PreservedAnalyses, RequireAnalysis,
+};
+pub use builder::{DEFAULT_CONTEXT_OPT_LEVEL, MAX_OPT_LEVEL, PassContextBuilder};
 pub use config::{ConfigEntry, ConfigKey, ConfigValue, list_configs};
-pub use context::{DEFAULT_CONTEXT_OPT_LEVEL, PassContext, PassContextBuilder, Verifier};
+pub use context::{PassContext, Verifier};
 pub use error::{BoxError, Hook, PassError, PassErrorKind, Result};
 pub use evaluator::{Evaluator, ReferenceEvaluator};
 pub use function_pass::{FunctionPass, IntoFunction, is_optimizable, transform_functions};
@@ -53,17 +64,19 @@ pub use info::{InvalidPassName, NamedPass, PassInfo, PassKind, Preserves, Requir
 pub use instrument::{
     HookResult, InstrumentOutput, InstrumentRef, IntoHookResult, PassInstrument, Said,
 };
+pub use instruments::PassTiming;
 pub use module_pass::{IntoModule, ModulePass};
 pub use names::same as same_name;
 pub use niello_macros::{function_pass, module_pass, pass_instrument, prim_func_pass};
+pub use plan::Plan;
 pub use prim_func_pass::{IntoPrimFunc, PrimFuncPass, transform_prim_funcs};
+pub use property::{IrProperty, Property};
 pub use registry::{Origin, PassEntry, Registry};
 pub use run::{Pass, PassBody, PassRef, RunToken};
 pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
-pub use sequential::{Plan, Sequential};
+pub use sequential::Sequential;
 pub use sink::{Remark, Statistics};
 pub use textual::{PipelineText, options_of};
-pub use timing::PassTiming;
 
 /// What the macros' expansions name; no one else should.
 #[doc(hidden)]

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::{PassContext, PassError, PassErrorKind, PassInfo, Result, instrument};
+use super::analysis::Change;
+use super::verify::{self, Claims};
+use super::{Hook, PassContext, PassError, PassInfo, Result, instrument};
 use crate::ir::IRModule;
 
 /// Proof that a pass is run by the funnel, which alone can make one.
@@ -27,6 +29,17 @@ pub trait PassBody: Send + Sync + 'static {
     ///
     /// Whatever keeps the pass from doing its work; the caller's module stays as it was.
     fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule>;
+
+    /// Gets ready, at some cost, for any number of modules: called once before the first pass of the
+    /// outermost list runs, or before a pass runs that is in no list.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the pass from getting ready; no pass of the list runs.
+    fn initialize(&self, cx: &PassContext) -> Result<()> {
+        let _ = cx;
+        Ok(())
+    }
 
     /// The passes that this one runs in order, if it is a list of them.
     fn members(&self) -> &[PassRef] {
@@ -58,7 +71,7 @@ pub trait Pass: PassBody {
 
 impl<P: PassBody> Pass for P {
     fn run(&self, module: IRModule, cx: &PassContext) -> Result<IRModule> {
-        funnel(self, module, cx, Asked::ByCaller)
+        Ok(funnel(self, module, cx, Asked::ByCaller)?.module)
     }
 
     fn apply(&self, module: IRModule) -> Result<IRModule> {
@@ -76,9 +89,14 @@ impl PassRef {
         PassRef(Arc::new(pass))
     }
 
-    /// Runs it as a requirement of another pass: no instrument can keep it from running.
-    pub(super) fn run_required(&self, module: IRModule, cx: &PassContext) -> Result<IRModule> {
-        funnel(&*self.0, module, cx, Asked::AsRequirement)
+    /// Runs it for whoever asked.
+    pub(super) fn run_asked(
+        &self,
+        module: IRModule,
+        cx: &PassContext,
+        asked: Asked,
+    ) -> Result<Ran> {
+        funnel(&*self.0, module, cx, asked)
     }
 }
 
@@ -104,9 +122,20 @@ impl fmt::Debug for PassRef {
 
 /// Who wants a pass to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+pub(super) enum Asked {
+    /// Somebody who has the pass at hand.
     ByCaller,
+    /// A list that it is in, which has let it get ready.
+    ByList,
+    /// A list, for another pass that needs it: no instrument can keep it from running.
     AsRequirement,
+}
+
+/// What came of a pass.
+pub(super) struct Ran {
+    pub(super) module: IRModule,
+    /// Whether an instrument kept it from running.
+    pub(super) skipped: bool,
 }
 
 /// Runs a pass with everything around it. Nothing else calls [`PassBody::transform`].
@@ -115,7 +144,7 @@ fn funnel<P: PassBody + ?Sized>(
     module: IRModule,
     cx: &PassContext,
     asked: Asked,
-) -> Result<IRModule> {
+) -> Result<Ran> {
     let info = pass.info();
     let within = |error: PassError| error.within(info.name());
     // Function passes run side by side: what they run themselves is not the caller's instruments'
@@ -125,37 +154,57 @@ fn funnel<P: PassBody + ?Sized>(
     let instruments = cx.instruments();
     let must_run = asked == Asked::AsRequirement || cx.is_required(info.name());
     if !instrument::before_pass(&instruments, &module, info, must_run).map_err(within)? {
-        return Ok(module);
+        return Ok(Ran { module, skipped: true });
     }
     // The clone makes the pass's edits copy, so that the caller's module and this comparison hold.
     let input = module.clone();
-    let inner = cx.for_pass(info.name());
+    let since = cx.cache().now();
+    let inner = cx.for_pass(info);
     let result = {
         let _installed = inner.install();
-        catch_unwind(AssertUnwindSafe(|| pass.transform(module, &inner, RunToken(()))))
+        catch_unwind(AssertUnwindSafe(|| {
+            if asked == Asked::ByCaller {
+                pass.initialize(&inner)?;
+            }
+            for analysis in info.analyses() {
+                analysis.compute(&module, &inner);
+            }
+            pass.transform(module, &inner, RunToken(()))
+        }))
     };
-    let result = result.unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
-    // The records are copied only if someone wants to hear them: hooks may not run under the lock.
-    let heard = if instruments.is_empty() { None } else { Some(inner.records()) };
-    let result = inner.settle(cx, result).and_then(|output| {
-        if output.same(&input) {
-            return Ok(output);
-        }
-        match cx.verifier().map(|verify| verify(&output)) {
-            None | Some(Ok(())) => Ok(output),
-            Some(Err(errors)) => Err(PassErrorKind::Verify(errors).into()),
-        }
+    let (result, panic) = match result {
+        Ok(result) => (result, None),
+        Err(payload) => (Err(PassError::from_panic(&*payload)), Some(payload)),
+    };
+    let mut records = inner.take_records();
+    let claims = Claims { info, said: std::mem::take(&mut records.claims) };
+    let result = records.settle(result).and_then(|output| {
+        verify::verify(cx, &claims, &input, &output)?;
+        Ok(output)
     });
-    let told = heard.map_or(Ok(()), |heard| instrument::said(&instruments, info, &heard));
-    let result = match (result, told) {
-        (Ok(output), told) => told.map(|()| output),
-        (Err(error), told) => Err(error.followed_by(told.err())),
-    };
+    let change = Change { before: &input, after: result.as_ref().unwrap_or(&input), since };
+    let update = cx.cache().update(&change, |unit| claims.about(unit), cx.verifier().map(|_| cx));
+    let result = verify::carried_over(&update, &claims).and(result);
+    for analysis in &update.invalidated {
+        inner.tell(&instruments, Hook::AnalysisInvalidated, |i| i.analysis_invalidated(analysis));
+    }
+    let told = instrument::said(&instruments, info, &records);
+    cx.absorb(records);
+    let mut late = inner.take_records();
+    late.failures.extend(told.err());
+    let result = late.settle(result);
+    cx.absorb(late);
     match result {
         Ok(output) => {
             instrument::after_pass(&instruments, &output, info).map_err(within)?;
-            Ok(output)
+            Ok(Ran { module: output, skipped: false })
         }
-        Err(error) => Err(instrument::after_failure(&instruments, info, within(error))),
+        Err(error) => {
+            let error = instrument::after_failure(&instruments, info, within(error));
+            match panic {
+                Some(payload) if cx.resumes_panics() => resume_unwind(payload),
+                _ => Err(error),
+            }
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Lists of passes: the only place that decides which of them run.
 
-use std::fmt;
-
+use super::plan::{Plan, Role, Step};
+use super::progress::Progress;
+use super::run::Asked;
 use super::{
-    InvalidPassName, PassBody, PassContext, PassInfo, PassKind, PassRef, Result, RunToken, names,
-    plan,
+    InvalidPassName, PassBody, PassContext, PassInfo, PassKind, PassRef, Result, RunToken,
 };
 use crate::ir::IRModule;
 
@@ -68,18 +68,16 @@ impl Sequential {
         &self.passes
     }
 
-    /// What runs under a context, in order.
+    /// What runs under a context, in order; printed, it is the text that `niello opt
+    /// --print-pipeline` shows.
     ///
     /// # Errors
     ///
-    /// If an enabled pass requires one that is not known, or passes require each other.
+    /// If an enabled pass requires one that is not known, or a property that no pass or more than
+    /// one sets; or if passes require each other, or stand where they may not.
     pub fn plan(&self, cx: &PassContext) -> Result<Plan> {
-        let mut groups = Vec::new();
-        for pass in self.passes.iter().filter(|pass| cx.pass_enabled(pass.info())) {
-            let required = plan::requirements(pass, cx.registry())?;
-            groups.push(PlanGroup { required, pass: pass.clone() });
-        }
-        Ok(Plan(groups))
+        let properties = cx.progress().map(Progress::properties).unwrap_or_default();
+        Plan::new(&self.passes, cx, properties)
     }
 }
 
@@ -90,91 +88,41 @@ impl PassBody for Sequential {
 
     fn transform(&self, mut module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
         // Planned as a whole first: an unknown requirement fails before anything has run.
-        let mut holding = Holding::default();
-        for PlanGroup { required, pass } in self.plan(cx)?.0 {
-            for required in
-                required.iter().filter(|pass| !pass.info().holds(&module)).collect::<Vec<_>>()
-            {
-                if !holding.contains(required.info()) {
-                    let before = module.clone();
-                    module = required.run_required(module, cx)?;
-                    holding.ran(required.info(), before.same(&module));
-                }
+        let plan = self.plan(cx)?;
+        let progress = match cx.progress() {
+            Some(outer) => outer.clone(),
+            None => {
+                plan.initialize(cx)?;
+                Progress::default()
             }
-            if pass.info().holds(&module) {
+        };
+        let cx = cx.with_progress(progress.clone());
+        for Step { pass, role, .. } in plan.steps() {
+            let info = pass.info();
+            let asked = match role {
+                Role::Listed => Asked::ByList,
+                Role::Required if progress.holds(info) => continue,
+                Role::Provider(property) if progress.has(property, &module) => continue,
+                Role::Required | Role::Provider(_) => Asked::AsRequirement,
+            };
+            if info.holds(&module) {
+                progress.ran(info, false);
                 continue;
             }
+            if let Some(unmet) = info.requires().iter().find(|p| !progress.has(p, &module)) {
+                return Err(plan.unmet(unmet, info));
+            }
             let before = module.clone();
-            module = pass.run(module, cx)?;
-            holding.ran(pass.info(), before.same(&module));
+            let ran = pass.run_asked(module, &cx, asked)?;
+            module = ran.module;
+            if !ran.skipped {
+                progress.ran(info, !module.same(&before));
+            }
         }
         Ok(module)
     }
 
     fn members(&self) -> &[PassRef] {
         &self.passes
-    }
-}
-
-/// Passes whose results still hold, by canonical name.
-#[derive(Default)]
-struct Holding(Vec<String>);
-
-impl Holding {
-    fn contains(&self, info: &PassInfo) -> bool {
-        self.0.contains(&names::canonical(info.name()))
-    }
-
-    fn ran(&mut self, info: &PassInfo, unchanged: bool) {
-        if !unchanged {
-            self.0.retain(|name| info.preserves().contains(name));
-        }
-        let name = names::canonical(info.name());
-        if !self.0.contains(&name) {
-            self.0.push(name);
-        }
-    }
-}
-
-/// An enabled pass, after what it requires.
-#[derive(Clone, Debug)]
-struct PlanGroup {
-    required: Vec<PassRef>,
-    pass: PassRef,
-}
-
-/// What a [`Sequential`] runs under a context; a requirement is left out when it is reached and
-/// still holds.
-#[derive(Clone, Debug)]
-pub struct Plan(Vec<PlanGroup>);
-
-impl fmt::Display for Plan {
-    /// One pass a line, what lists contain indented: `FoldConstant (function, level 2), requires
-    /// InferType`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for PlanGroup { required, pass } in &self.0 {
-            write!(
-                f,
-                "{} ({}, level {})",
-                pass.info().name(),
-                pass.info().kind(),
-                pass.info().opt_level()
-            )?;
-            for (index, required) in required.iter().enumerate() {
-                f.write_str(if index == 0 { ", after " } else { ", " })?;
-                f.write_str(required.info().name())?;
-            }
-            f.write_str("\n")?;
-            for member in pass.members() {
-                writeln!(
-                    f,
-                    "  {} ({}, level {})",
-                    member.info().name(),
-                    member.info().kind(),
-                    member.info().opt_level()
-                )?;
-            }
-        }
-        Ok(())
     }
 }

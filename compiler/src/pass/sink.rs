@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::PassError;
+use super::analysis::Claim;
 use crate::diagnostics::Diagnostic;
 use crate::ir::{GlobalVar, Span};
 
@@ -42,11 +44,15 @@ impl fmt::Display for Remark {
 pub type Statistics = BTreeMap<(String, &'static str), u64>;
 
 /// What was said, in order.
-#[derive(Clone, Default, Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Records {
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) remarks: Vec<Remark>,
     pub(super) statistics: Statistics,
+    /// What the pass says that it preserves, and of which function if not of all.
+    pub(super) claims: Vec<(Option<GlobalVar>, Claim)>,
+    /// Errors that could not be returned where they came up.
+    pub(super) failures: Vec<PassError>,
 }
 
 /// Collects what one pass, or one function of a pass, says.
@@ -60,14 +66,20 @@ impl Sink {
     }
 
     /// Moves everything that another one has collected to the end of this one.
-    pub(super) fn absorb(&self, other: &Sink) {
-        let Records { mut diagnostics, mut remarks, statistics } =
-            std::mem::take(&mut *other.lock());
+    pub(super) fn absorb(&self, other: Records) {
+        let Records { mut diagnostics, mut remarks, statistics, mut claims, mut failures } = other;
         let mut records = self.lock();
+        records.claims.append(&mut claims);
+        records.failures.append(&mut failures);
         records.diagnostics.append(&mut diagnostics);
         records.remarks.append(&mut remarks);
         for (what, count) in statistics {
             *records.statistics.entry(what).or_default() += count;
         }
+    }
+
+    /// Everything that was collected; nothing is left.
+    pub(super) fn take(&self) -> Records {
+        std::mem::take(&mut *self.lock())
     }
 }

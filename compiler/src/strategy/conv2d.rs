@@ -26,6 +26,14 @@ const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
 
+/// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
+/// are read plane by plane.
+pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
+    let depthwise = groups > 1 && in_channels == 1;
+    let whole_blocks = groups == 1 || in_channels % CHANNEL_BLOCK == 0 || depthwise;
+    in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
+}
+
 /// Geometry of a convolution.
 struct Conv {
     root: StageId,
@@ -58,8 +66,7 @@ pub fn halo_needed(
 }
 
 impl Emitter {
-    /// The loops of a convolution of floats with constant weights; `None` if its groups fit no
-    /// vector.
+    /// The loops of a convolution of floats with constant weights; `None` for others.
     pub(super) fn emit_conv2d(
         &mut self,
         root: StageId,
@@ -98,16 +105,8 @@ impl Emitter {
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
             return None;
         }
-        let lanes = self.packing.lanes(DType::F32);
         let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
-        if depthwise {
-            return Some(self.depthwise(conv));
-        }
-        let blocks_fit = conv.in_channels % CHANNEL_BLOCK == 0 && conv.out_channels % lanes == 0;
-        if conv.groups > 1 && !blocks_fit {
-            return None;
-        }
-        Some(self.direct(conv))
+        Some(if depthwise { self.depthwise(conv) } else { self.direct(conv) })
     }
 
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
@@ -132,7 +131,8 @@ impl Emitter {
             .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after);
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
         let planar = spec.blocking().is_empty();
-        if halo_fits && (is_blocked || (planar && !blocked)) {
+        let fits = if planar { !blocked } else { is_blocked && (blocked || conv.groups == 1) };
+        if halo_fits && fits {
             return Stmt::nop();
         }
         let spec = if blocked {
@@ -154,18 +154,13 @@ impl Emitter {
     }
 
     fn direct(&mut self, mut conv: Conv) -> Stmt {
-        let in_total = conv.in_channels * conv.groups;
-        let image = self.image(&mut conv, in_total >= MIN_BLOCKED_CHANNELS);
+        let blocked = reads_blocks(conv.in_channels, conv.groups);
+        let image = self.image(&mut conv, blocked);
         let blocked = block(&self.func.buffers[conv.data].spec, 1).is_some();
 
         // Columns of a panel: as many vectors as waste the fewest channels.
         let wide = self.packing.lanes(DType::F32);
-        let vectors = panel_vectors(conv.out_channels, wide);
-        let panel = if conv.groups > 1 && conv.out_channels % (vectors * wide) != 0 {
-            wide
-        } else {
-            vectors * wide
-        };
+        let panel = panel_vectors(conv.out_channels, wide) * wide;
         let lanes = self.machine.lanes(DType::F32);
         let width = self.machine.tile_columns(panel, DType::F32);
         // A tile that is wider than a block of channels, or across two, has no step between.
@@ -173,11 +168,13 @@ impl Emitter {
             0 => steps(&[panel, CHANNEL_BLOCK, width]),
             _ => steps(&[panel, width]),
         };
-        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        // Groups are an axis of their own, so that each begins with a panel.
+        let [kh, kw] = conv.kernel;
+        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let dims: &[(usize, i64)] = if blocked {
-            &[(0, panel), (1, CHANNEL_BLOCK), (2, 1), (3, 1), (1, 1), (0, 1)]
+            &[(0, 1), (1, panel), (2, CHANNEL_BLOCK), (3, 1), (4, 1), (2, 1), (1, 1)]
         } else {
-            &[(0, panel), (1, 1), (2, 1), (3, 1), (0, 1)]
+            &[(0, 1), (1, panel), (2, 1), (3, 1), (4, 1), (1, 1)]
         };
         self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, dims);
 
@@ -287,8 +284,8 @@ impl Emitter {
         let step = |emitter: &mut Emitter, c: PrimExpr, ky: PrimExpr, kx: PrimExpr| {
             let channel = g.clone() * conv.in_channels + c.clone();
             let weights = |emitter: &Emitter, column: PrimExpr| {
-                let o = first.clone() + column;
-                emitter.func.load(weight, [o, c.clone(), ky.clone(), kx.clone()])
+                let o = o.clone() + column;
+                emitter.func.load(weight, [g.clone(), o, c.clone(), ky.clone(), kx.clone()])
             };
             let pixel = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, _: PrimExpr| {
                 let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;

@@ -486,7 +486,7 @@ impl Emitter {
                     values.insert(axis.var, emitter.func.var_expr(fresh.var));
                 }
                 let value = value.clone().substitute(&values);
-                let fma = emitter.machine.fma && acc_dtype.is_float();
+                let fma = emitter.machine.fma && matches!(acc_dtype, DType::F32 | DType::F64);
                 let (mut inliner, func) = emitter.inliner();
                 let value = inliner.expression(func, value);
                 let sum = func.load(acc, [lane.clone()]);

@@ -6,7 +6,7 @@ use crate::diagnostics::{Problem, ProblemNode};
 use crate::graph::{Callee, Expr, ExprId, Function};
 use crate::ir::{Constant, DType, Span, TensorType, Type};
 use crate::te::topi::{Compute, compute};
-use crate::te::{Anchor, ComputeDag, StageId};
+use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
 use crate::tir::PrimExpr;
 
 /// A primitive function as one dag.
@@ -56,15 +56,11 @@ pub(super) fn problem_at(message: impl Into<String>, span: &Span) -> Problem {
     }
 }
 
-/// Extents and data type of a tensor whose extents are known and that code can compute with.
+/// Extents of a tensor, which must be known, and the data type in which programs hold it.
 pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, DType), Problem> {
-    if ty.dtype.is_storage_only() {
-        let message = format!("no code can be generated for tensors of {} yet", ty.dtype);
-        return Err(problem_at(message, span));
-    }
     let dims: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.as_const()).collect();
     let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && ty.bytes().is_some());
-    dims.map(|dims| (dims, ty.dtype)).ok_or_else(|| {
+    dims.map(|dims| (dims, held_as(ty.dtype))).ok_or_else(|| {
         problem_at(format!("the extents of a tensor of type {ty} must be known"), span).help(
             "give each symbolic dimension a size: `.dim(\"NAME\", SIZE)` in build.rs, `--dim \
              NAME=SIZE` for the command",
@@ -208,6 +204,7 @@ impl Builder {
 
     fn constant(&mut self, constant: &Constant, span: &Span) -> Result<StageId, Problem> {
         let (shape, dtype) = static_tensor(constant.ty(), span)?;
+        let constant = &held_constant(constant);
         let elements: i64 = shape.iter().product();
         if elements != 1 {
             let stage = self.dag.placeholder("const", &shape, dtype);

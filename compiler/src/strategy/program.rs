@@ -4,14 +4,15 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
+use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, primitive, problem_at, tensors_of};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{KernelId, Program, Step, Value, ValueId, ValueKind};
 use crate::graph::{Callee, Expr, ExprId, Function};
-use crate::ir::{BufferSpec, Constant, DType, GlobalVar, IRModule};
+use crate::ir::{BufferSpec, Constant, DType, GlobalVar, IRModule, TensorType, Type};
 use crate::target::Target;
-use crate::te::{Anchor, ComputeDag};
+use crate::te::{Anchor, ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
 use crate::tir::ParamKind;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
@@ -126,11 +127,14 @@ fn merge(demands: &mut [Demand], field: usize, other: Demand) {
 }
 
 fn demand_of(primitive: &Primitive, param: usize) -> Demand {
-    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, .. }, output)) =
+    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) =
         primitive.conv_of(param)
     {
         let input = primitive.dag.shape(primitive.params[param]);
         let kernel = primitive.dag.shape(*weight);
+        if *groups > 1 && !reads_blocks(kernel[1], *groups) {
+            return Demand { conv: None, dense: true };
+        }
         let halo = |axis: usize| {
             halo_needed(
                 input[axis + 2],
@@ -174,6 +178,7 @@ impl Lowering<'_> {
             self.values[id] = self.expr(id)?;
         }
         self.program.outputs = self.values[self.main.result()].clone();
+        self.pack_outputs();
         for position in 0..self.program.outputs.len() {
             let output = self.program.outputs[position];
             if !self.program.values[output].spec.is_dense() {
@@ -185,11 +190,24 @@ impl Lowering<'_> {
 
     /// A dense copy of a value that convolutions read as well.
     fn dense_copy(&mut self, from: ValueId) -> ValueId {
+        self.convert(from, "layout_transform", |dag, x| {
+            let (shape, dtype) = (dag.shape(x).to_vec(), dag.dtype(x));
+            dag.compute("layout_transform", &shape, dtype, |dag, index| dag.at(x, index))
+        })
+    }
+
+    /// A dense value made of another by a kernel of its own.
+    fn convert(
+        &mut self,
+        from: ValueId,
+        what: &str,
+        build: impl FnOnce(&mut ComputeDag, StageId) -> StageId,
+    ) -> ValueId {
         let Value { name, dtype, spec, kind: _ } = self.program.values[from].clone();
-        let mut dag = ComputeDag::new(&format!("layout_transform_{}", self.program.kernels.len()));
-        let dense = BufferSpec::dense(spec.shape());
+        let mut dag = ComputeDag::new(&format!("{what}_{}", self.program.kernels.len()));
         let x = dag.placeholder("x", spec.shape(), dtype);
-        let y = dag.compute("layout_transform", spec.shape(), dtype, |dag, index| dag.at(x, index));
+        let y = build(&mut dag, x);
+        let (dense, dtype) = (BufferSpec::dense(dag.shape(y)), dag.dtype(y));
         let params = [(x, ParamKind::Input, spec)];
         let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels);
         let kernel = self.program.kernels.push(kernel);
@@ -199,23 +217,59 @@ impl Lowering<'_> {
         to
     }
 
+    /// Outputs whose elements are narrower than a byte leave the program packed.
+    fn pack_outputs(&mut self) {
+        let result = self.main.ty(self.main.result());
+        let fields: Vec<DType> = match result.as_tuple() {
+            Some(fields) => fields.iter().filter_map(|ty| Some(ty.as_tensor()?.dtype)).collect(),
+            None => result.as_tensor().map(|ty| ty.dtype).into_iter().collect(),
+        };
+        for (position, dtype) in fields.into_iter().enumerate() {
+            if is_packed(dtype)
+                && let Some(&output) = self.program.outputs.get(position)
+            {
+                self.program.outputs[position] =
+                    self.convert(output, "pack", |dag, held| pack(dag, held, dtype));
+            }
+        }
+    }
+
+    /// A value that the caller hands over; one of elements narrower than a byte is unpacked.
+    fn input(&mut self, name: &str, ty: &TensorType, shape: &[i64]) -> ValueId {
+        let dtype = ty.dtype;
+        let (held_dtype, extents) = if is_packed(dtype) {
+            (DType::U8, vec![packed_len(shape, dtype)])
+        } else {
+            (dtype, shape.to_vec())
+        };
+        let value = self.program.values.push(Value {
+            name: name.to_owned(),
+            dtype: held_dtype,
+            spec: BufferSpec::dense(&extents),
+            kind: ValueKind::Input(self.program.inputs.len()),
+        });
+        self.program.inputs.push(value);
+        if !is_packed(dtype) {
+            return value;
+        }
+        self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
+    }
+
     fn expr(&mut self, id: ExprId) -> Result<Vec<ValueId>, Problem> {
         let span = self.main.span(id);
         match self.main.expr(id) {
             Expr::Var(name) => {
-                let mut values = Vec::new();
-                for (shape, dtype) in tensors_of(self.main.ty(id), span)? {
-                    let position = self.program.inputs.len();
-                    let value = self.program.values.push(Value {
-                        name: name.to_string(),
-                        dtype,
-                        spec: BufferSpec::dense(&shape),
-                        kind: ValueKind::Input(position),
-                    });
-                    self.program.inputs.push(value);
-                    values.push(value);
-                }
-                Ok(values)
+                // Tuples of tensors, flattened, and nothing else get past this check.
+                let shapes = tensors_of(self.main.ty(id), span)?;
+                let types = match self.main.ty(id) {
+                    Type::Tensor(tensor) => vec![tensor.clone()],
+                    Type::Tuple(fields) => {
+                        fields.iter().filter_map(|field| field.as_tensor().cloned()).collect()
+                    }
+                    Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => Vec::new(),
+                };
+                let inputs = types.iter().zip(&shapes);
+                Ok(inputs.map(|(ty, (shape, _))| self.input(name, ty, shape)).collect())
             }
             // A constant's value is made where it is used, in the layout that is read there.
             Expr::Constant(constant) => {
@@ -260,6 +314,7 @@ impl Lowering<'_> {
     }
 
     fn constant(&mut self, constant: &Constant, spec: BufferSpec) -> ValueId {
+        let constant = &held_constant(constant);
         let key = (constant.clone(), spec.clone());
         if let Some(&value) = self.constants.get(&key) {
             return value;

@@ -5,6 +5,8 @@
 //! loops is for a strategy to say, not for them.
 
 mod dag;
+mod packed;
 pub mod topi;
 
 pub use dag::{Anchor, ComputeDag, ConcatPart, ReduceAxis, Stage, StageId, StageKind, identity};
+pub use packed::{held_as, held_constant, is_packed, pack, packed_len, unpack};

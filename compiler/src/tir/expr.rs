@@ -203,8 +203,9 @@ pub enum PrimExpr {
         /// The value elsewhere.
         otherwise: Box<PrimExpr>,
     },
-    /// Conversion of value. Float to integer truncates and saturates, NaN gives 0; integer to
-    /// narrower integer wraps; anything to `Bool` is `!= 0`.
+    /// Conversion of value. Float to integer truncates and saturates, or wraps if the integer is
+    /// narrower than a byte; NaN gives 0; integer to narrower integer wraps; anything to `Bool` is
+    /// `!= 0`.
     Cast {
         /// The operand.
         value: Box<PrimExpr>,

@@ -10,7 +10,7 @@ use super::{
     Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
     VarId,
 };
-use crate::ir::{BufferSpec, DType, Digest};
+use crate::ir::{BufferSpec, DType, Digest, Identity};
 
 /// A loop function: one kernel. Clones share the data until one of them is changed.
 #[derive(Clone, Debug)]
@@ -71,6 +71,11 @@ impl PrimFunc {
     pub fn structural_eq(&self, other: &PrimFunc) -> bool {
         self.same(other)
             || super::print::anonymous_text(self) == super::print::anonymous_text(other)
+    }
+
+    /// What tells this handle's data from all other, for as long as this is around.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of(&self.0)
     }
 
     /// Whether both are the same handle.

@@ -2,15 +2,17 @@
 
 use super::transform::{
     flatten_buffer, lower_intrin, lower_mul_add, remove_no_op, simplify, unroll_loop,
-    vectorize_loop,
+    unsupported_dtype_legalize, vectorize_loop,
 };
 use super::{LowerError, PrimFunc};
 use crate::target::Target;
 
 /// Lowers a function for one target: one physical index for each access, explicit vectors no wider
-/// than the target's, no unrolled loops left, and only operations that the target has.
+/// than the target's, no unrolled loops left, and only data types and operations that the target
+/// has.
 pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
     let func = flatten_buffer(func)?;
+    let func = unsupported_dtype_legalize(func)?;
     let func = simplify(func)?;
     let func = vectorize_loop(func, target)?;
     let func = unroll_loop(func)?;

@@ -3,10 +3,9 @@
 //! A value is held as 64 bits: integers sign- or zero-extended from their width, `Bool` as 0 or 1,
 //! floats as the bits of their own format.
 
-use half::{bf16, f16};
-
 use super::{BinaryOp, CompareOp, Intrinsic, UnaryOp};
 use crate::ir::DType;
+use crate::ir::small_float::{PowerRounding, SmallFloat, decode_e8m0, encode_e8m0};
 
 /// Brings an integer or `Bool` into the range of its type: wraps, or `!= 0`. Other types are left
 /// as they are.
@@ -24,26 +23,25 @@ pub fn wrap_int(value: i64, dtype: DType) -> i64 {
     }
 }
 
-/// The value of a float's bits; `None` for a type that is not computed with.
+/// The value of a float's bits; `None` for what is no float.
 pub fn float_value(bits: u64, dtype: DType) -> Option<f64> {
-    Some(match dtype {
-        DType::F64 => f64::from_bits(bits),
-        DType::F32 => f64::from(f32::from_bits(bits as u32)),
-        DType::F16 => f16::from_bits(bits as u16).to_f64(),
-        DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
-        _ => return None,
-    })
+    match dtype {
+        DType::F64 => Some(f64::from_bits(bits)),
+        DType::F32 => Some(f64::from(f32::from_bits(bits as u32))),
+        DType::F8E8M0 => Some(decode_e8m0(bits as u8)),
+        _ => SmallFloat::of(dtype).map(|format| format.decode(bits as u32)),
+    }
 }
 
-/// The bits of the nearest float; `None` for a type that is not computed with.
+/// The bits of the nearest float; `None` for what is no float. Beyond the greatest number there is
+/// infinity, NaN or that number, whichever the type has.
 pub fn float_bits(value: f64, dtype: DType) -> Option<u64> {
-    Some(match dtype {
-        DType::F64 => value.to_bits(),
-        DType::F32 => u64::from((value as f32).to_bits()),
-        DType::F16 => u64::from(f16::from_f64(value).to_bits()),
-        DType::BF16 => u64::from(bf16::from_f64(value).to_bits()),
-        _ => return None,
-    })
+    match dtype {
+        DType::F64 => Some(value.to_bits()),
+        DType::F32 => Some(u64::from((value as f32).to_bits())),
+        DType::F8E8M0 => Some(encode_e8m0(value as f32, PowerRounding::Nearest, false).into()),
+        _ => SmallFloat::of(dtype).map(|format| format.encode(value).into()),
+    }
 }
 
 /// Evaluates an operator with one operand.
@@ -186,6 +184,9 @@ pub fn cast(from: DType, to: DType, value: u64) -> Option<u64> {
             return float_bits(float, to);
         }
         let (low, high) = to.int_range()?;
+        if to.bits() < 8 {
+            return Some(wrap_int((float as i32).into(), to) as u64);
+        }
         // Rust's `as` truncates, saturates and turns NaN into 0.
         return Some((float as i128).clamp(low, high) as u64);
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::SecondaryMap;
 
-use crate::graph::{Callee, Expr, ExprId, Function, Rewriter, ScopeId, compact};
+use crate::analysis::{Pure, effects};
+use crate::graph::{Expr, ExprId, Function, Rewriter, ScopeId, compact};
 use crate::ir::{Definition, GlobalVar, IRModule};
-use crate::ops::Effect;
 use crate::pass::{PassContext, Result, module_pass};
 use crate::transform::InferType;
 
@@ -19,7 +19,7 @@ crate::register_pass_config_option! {
 #[module_pass(opt_level = 1, required = [InferType], preserves = [InferType])]
 pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let inline_once = cx.get(&INLINE_ONCE);
-    let pure = pure_functions(&module);
+    let pure = cx.analysis::<Pure>(&module);
     let before = module.clone();
     for (global, function) in before.functions() {
         if !crate::pass::is_optimizable(function.attrs()) {
@@ -29,70 +29,6 @@ pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<I
         module.insert(global.clone(), Definition::Graph(compact(function)));
     }
     Ok(module)
-}
-
-/// Which functions have no effect when they are called: those all of whose calls have none. A call
-/// that leads back to a function under consideration adds no effect of its own.
-fn pure_functions(module: &IRModule) -> BTreeMap<GlobalVar, bool> {
-    let mut pure: BTreeMap<GlobalVar, bool> = module
-        .iter()
-        .map(|(global, definition)| {
-            // Loop functions write nothing but their outputs; what is defined elsewhere may do
-            // anything.
-            (global.clone(), !matches!(definition, Definition::Extern(_)))
-        })
-        .collect();
-    loop {
-        let impure: Vec<GlobalVar> = module
-            .functions()
-            .filter(|(global, function)| {
-                pure[*global] && !effects(function, &pure).iter().all(|(_, &effect)| !effect)
-            })
-            .map(|(global, _)| global.clone())
-            .collect();
-        if impure.is_empty() {
-            return pure;
-        }
-        for global in impure {
-            pure.insert(global, false);
-        }
-    }
-}
-
-/// Which expressions have an effect when they are evaluated.
-fn effects(function: &Function, pure: &BTreeMap<GlobalVar, bool>) -> SecondaryMap<ExprId, bool> {
-    let mut effects: SecondaryMap<ExprId, bool> = SecondaryMap::with_capacity(function.len());
-    // Everything in a scope comes before the expression that the scope belongs to.
-    let mut in_scope: SecondaryMap<ScopeId, bool> = SecondaryMap::new();
-    for (id, data) in function.iter() {
-        let effect = match &data.expr {
-            Expr::Var(_)
-            | Expr::GlobalVar(_)
-            | Expr::Constant(_)
-            | Expr::Tuple(_)
-            | Expr::TupleGet { .. }
-            // A closure has its effects when it is called.
-            | Expr::Func(_) => false,
-            Expr::Call(call) => match &call.callee {
-                Callee::Op(op) => op.effect == Effect::Stateful,
-                Callee::Expr(callee) => match function.expr(*callee) {
-                    Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
-                    Expr::Func(closure) => in_scope[closure.scope],
-                    Expr::Var(_)
-                    | Expr::Constant(_)
-                    | Expr::Tuple(_)
-                    | Expr::TupleGet { .. }
-                    | Expr::Call(_)
-                    | Expr::If(_)
-                    | Expr::While(_) => true,
-                },
-            },
-            Expr::If(_) | Expr::While(_) => data.expr.scopes().any(|scope| in_scope[scope]),
-        };
-        effects[id] = effect;
-        in_scope[data.scope] |= effect;
-    }
-    effects
 }
 
 fn without_dead_bindings(

@@ -3,6 +3,7 @@
 use cranelift_entity::SecondaryMap;
 
 use super::channels::{per_channel, scale_weights, vector};
+use crate::analysis::UseCounts;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, IRModule, normalize_axis};
 use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
@@ -29,7 +30,7 @@ pub fn fold_scale_axis(
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let uses = function.use_counts();
+    let uses = cx.analysis::<UseCounts>(&function);
     let mut folder = Folder { rewriter: Rewriter::new(function), biased: SecondaryMap::new() };
     while let Some(id) = folder.rewriter.next_call()? {
         let old = folder.rewriter.old().clone();

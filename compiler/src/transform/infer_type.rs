@@ -3,26 +3,33 @@
 //! Within a function types are computed when an expression is pushed. What can go out of date is
 //! the type with which a function refers to another one.
 
+use super::{FuseOps, SimplifyInference};
+use crate::analysis::{CallGraph, Callees, Pure, Typed, Types, declared};
 use crate::graph::{Expr, Function, Rewriter};
-use crate::ir::{Definition, FuncType, GlobalVar, IRModule};
+use crate::ir::{Definition, IRModule};
 use crate::pass::{PassContext, PassError, Result, module_pass};
 
 /// Makes every reference to a global have the type of what is defined there.
-#[module_pass(opt_level = 0, preserves = all, holds = types_hold)]
-pub fn infer_type(mut module: IRModule, _cx: &PassContext) -> Result<IRModule> {
+#[module_pass(
+    opt_level = 0,
+    sets = [Typed],
+    preserves = [SimplifyInference, FuseOps, Callees, CallGraph, Pure],
+    holds = types_hold,
+)]
+pub fn infer_type(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     // A changed result type reaches a caller in the next round: as many rounds as calls nest.
     for _ in 0..=module.len() {
-        let stale: Vec<(GlobalVar, Function)> = module
-            .functions()
-            .filter(|(_, function)| !refs_hold(function, &module))
-            .map(|(global, function)| (global.clone(), function.clone()))
-            .collect();
+        let stale = cx.analysis::<Types>(&module);
         if stale.is_empty() {
             return Ok(module);
         }
-        for (global, function) in stale {
-            let function = with_types_of(function, &module)?;
-            module.insert(global, Definition::Graph(function));
+        let before = module.clone();
+        for global in stale.iter() {
+            let Some(function) = before.get(global).and_then(Definition::as_graph) else {
+                continue;
+            };
+            let function = with_types_of(function.clone(), &module)?;
+            module.insert(global.clone(), Definition::Graph(function));
         }
     }
     Err(PassError::new("the types of functions that call each other do not settle"))
@@ -30,25 +37,13 @@ pub fn infer_type(mut module: IRModule, _cx: &PassContext) -> Result<IRModule> {
 
 /// Whether every reference to a global has the type of what is defined there.
 pub fn types_hold(module: &IRModule) -> bool {
-    module.functions().all(|(_, function)| refs_hold(function, module))
-}
-
-fn refs_hold(function: &Function, module: &IRModule) -> bool {
-    function.global_refs().iter().all(|&id| match function.expr(id) {
-        Expr::GlobalVar(global) => declared(module, global)
-            .is_none_or(|declared| function.ty(id).as_func() == Some(&declared)),
-        _ => true,
+    module.functions().all(|(_, function)| {
+        function.global_refs().iter().all(|&id| {
+            let Expr::GlobalVar(global) = function.expr(id) else { return true };
+            declared(module, global)
+                .is_none_or(|declared| function.ty(id).as_func() == Some(&declared))
+        })
     })
-}
-
-/// The type of a definition. Loop functions have none of their own: they are called with the type
-/// of what they were made from.
-fn declared(module: &IRModule, global: &GlobalVar) -> Option<FuncType> {
-    match module.get(global)? {
-        Definition::Graph(function) => Some(function.func_type()),
-        Definition::Extern(function) => Some(function.ty.clone()),
-        Definition::Prim(_) => None,
-    }
 }
 
 fn with_types_of(function: Function, module: &IRModule) -> Result<Function> {
@@ -70,7 +65,7 @@ fn with_types_of(function: Function, module: &IRModule) -> Result<Function> {
 mod tests {
     use super::*;
     use crate::graph::FunctionBuilder;
-    use crate::ir::{Attrs, DType, Type};
+    use crate::ir::{Attrs, DType, FuncType, GlobalVar, Type};
     use crate::ops::Op;
     use crate::pass::{Pass, Sequential};
 

@@ -3,12 +3,12 @@
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
 
+use crate::analysis::{Fused, Liveness};
 use crate::graph::{
     Callee, Closure, Expr, ExprId, Function, FunctionBuilder, Rewriter, ScopeId, ScopeKind,
 };
 use crate::ir::{Attrs, Definition, GlobalVar, IRModule, Type};
 use crate::pass::{PassContext, Result, is_optimizable, module_pass};
-use crate::transform::FuseOps;
 
 /// Longest name of an outlined function; a longer one is cut, and made unique if need be.
 ///
@@ -19,14 +19,14 @@ const MAX_NAME: usize = 80;
 ///
 /// Closures with the attribute `Primitive` become globals such as `@fused_nn_conv2d_nn_relu`; equal
 /// ones share one. Closures that use what is defined around them stay where they are.
-#[module_pass(opt_level = 0, required = [FuseOps])]
+#[module_pass(opt_level = 0, requires = [Fused])]
 pub fn outline_primitives(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let mut outlined: IndexMap<Shape, GlobalVar> = IndexMap::new();
     for (global, function) in module.clone().functions() {
         if !is_optimizable(function.attrs()) || function.attrs().flag("Primitive") {
             continue;
         }
-        let closures = closures(function);
+        let closures = closures(function, &cx.analysis::<Liveness>(function));
         if closures.is_empty() {
             continue;
         }
@@ -65,8 +65,7 @@ struct OpenClosure {
 }
 
 /// The live primitive closures of a function.
-fn closures(function: &Function) -> Vec<OpenClosure> {
-    let live = function.live();
+fn closures(function: &Function, live: &SecondaryMap<ExprId, bool>) -> Vec<OpenClosure> {
     let mut of_scope: SecondaryMap<ScopeId, Option<u32>> = SecondaryMap::new();
     let mut closures = Vec::new();
     for (id, data) in function.iter().filter(|(id, _)| live[*id]) {
@@ -171,6 +170,7 @@ impl Outline {
 mod tests {
     use super::*;
     use crate::pass::{Pass, Sequential};
+    use crate::transform::FuseOps;
     use crate::transform::tests::support::{Net, show};
 
     fn outlined(function: Function) -> IRModule {

@@ -9,9 +9,8 @@ use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
 use crate::cli::runner::Runner;
-use crate::cli::{Failure, isolated};
+use crate::cli::{Failure, isolated, read_model};
 use crate::codegen::object::text_bytes;
-use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 
 /// Measure a model in this process.
@@ -39,9 +38,19 @@ pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
     write_json(Path::new("-"), &outcome)
 }
 
+/// The model's name: its file's, or that of its folder if the file is called `model` as in every test
+/// case.
+fn name(path: &Path, stem: &str) -> String {
+    let folder = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| Some(path.parent()?.file_name()?.to_string_lossy().into_owned()));
+    folder.filter(|_| stem == "model").unwrap_or_else(|| stem.to_owned())
+}
+
 fn row(args: &Args) -> Result<Row, Failure> {
     let options = args.code.options()?;
-    let model = Model::read(&args.model)?;
+    let model = read_model(&args.model)?;
     let data = check::data(&args.model, &model, &options)?;
     let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
     let checked = check::check(&args.model, &model, &runner, &data, &options)?;
@@ -56,7 +65,7 @@ fn row(args: &Args) -> Result<Row, Failure> {
     }
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(Row {
-        model: model.stem.clone(),
+        model: name(&args.model, &model.stem),
         threads: u64::from(args.code.threads),
         compile_ms: compilation.stages.total().as_secs_f64() * 1e3,
         median_us: micros(times.median),

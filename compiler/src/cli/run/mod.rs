@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use serde_json::json;
 
-use super::Failure;
 use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::runner::Runner;
+use super::{Failure, read_model};
 use crate::compile::Model;
 use crate::diagnostics::Report;
 use crate::ir::DType;
@@ -56,7 +56,7 @@ struct Port {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
-    let model = Model::read(&args.model)?;
+    let model = read_model(&args.model)?;
     let (input_ports, output_ports) = ports(&model, &options)?;
     // Everything that can be wrong with files is told before the model is compiled.
     let targets = outputs::targets(&args.output, &output_ports)?;

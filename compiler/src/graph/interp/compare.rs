@@ -83,7 +83,7 @@ pub fn compare(found: &Constant, expected: &Constant, tolerance: Tolerance) -> R
     }
     let (Ok(found), Ok(expected)) = (Tensor::from_constant(found), Tensor::from_constant(expected))
     else {
-        // Types that are only stored have no values to be near to.
+        // Elements that are not known are near to none.
         return Err(format!("the bytes of a tensor of {} differ", found_type.dtype));
     };
     let differing: Vec<(usize, String, String)> = match (found.elements(), expected.elements()) {

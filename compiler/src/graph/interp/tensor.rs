@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::ir::{Constant, ConstantError, DType, SharedBytes, TensorType};
+use crate::ir::{
+    Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, unpack_elements,
+};
+use crate::tir::scalar;
 
 /// The elements of a tensor, widened so that one piece of code serves every data type.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,7 +34,7 @@ pub enum TensorError {
         /// Number of elements that were given.
         found: usize,
     },
-    /// The interpreter does not compute in this data type.
+    /// The elements are floats and the data type is not, or the other way round.
     DType(DType),
     /// The constant's elements are not known.
     Opaque(TensorType),
@@ -44,7 +47,7 @@ impl fmt::Display for TensorError {
                 write!(f, "a tensor of shape {shape:?} cannot have {found} elements")
             }
             TensorError::DType(dtype) => {
-                write!(f, "the interpreter does not support the data type {dtype}")
+                write!(f, "the elements given are not ones of the data type {dtype}")
             }
             TensorError::Opaque(ty) => {
                 write!(f, "the elements of a constant of type {ty} are not known, only its digest")
@@ -57,12 +60,9 @@ impl std::error::Error for TensorError {}
 
 /// Rounds to the nearest value of a floating-point type.
 fn round_float(value: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => f64::from(value as f32),
-        DType::F16 => f64::from(half::f16::from_f64(value)),
-        DType::BF16 => f64::from(half::bf16::from_f64(value)),
-        _ => value,
-    }
+    scalar::float_bits(value, dtype)
+        .and_then(|bits| scalar::float_value(bits, dtype))
+        .unwrap_or(value)
 }
 
 /// Wraps into the range of an integer type, as its arithmetic does.
@@ -76,8 +76,17 @@ fn wrap_int(value: i128, dtype: DType) -> i128 {
     }
 }
 
-fn is_computed(dtype: DType) -> bool {
-    !dtype.is_storage_only()
+/// The codes of elements of at most 8 bits, of which there must be as many bytes as they take.
+fn codes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Vec<u8>, TensorError> {
+    let count = shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+    let fits = |count: &usize| dtype.bytes_for(*count as u64) == Some(bytes.len() as u64);
+    match count.filter(fits) {
+        Some(count) => Ok(unpack_elements(dtype, bytes, count)),
+        None => Err(TensorError::WrongLength {
+            shape: shape.to_vec(),
+            found: bytes.len().saturating_mul(8 / dtype.bits().max(1) as usize),
+        }),
+    }
 }
 
 impl Tensor {
@@ -85,14 +94,13 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the length is not the product of the extents, or `dtype` is not a float of 16 bits or
-    /// more.
+    /// If the length is not the product of the extents, or `dtype` is not a float.
     pub fn from_floats(
         dtype: DType,
         shape: &[usize],
         mut values: Vec<f64>,
     ) -> Result<Tensor, TensorError> {
-        if !dtype.is_float() || !is_computed(dtype) {
+        if !dtype.is_float() {
             return Err(TensorError::DType(dtype));
         }
         if dtype != DType::F64 {
@@ -108,14 +116,14 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the length is not the product of the extents, or `dtype` is not an integer of 8 bits or
-    /// more, nor a boolean.
+    /// If the length is not the product of the extents, or `dtype` is neither an integer nor a
+    /// boolean.
     pub fn from_ints(
         dtype: DType,
         shape: &[usize],
         mut values: Vec<i128>,
     ) -> Result<Tensor, TensorError> {
-        if dtype.is_float() || !is_computed(dtype) {
+        if dtype.is_float() {
             return Err(TensorError::DType(dtype));
         }
         for value in &mut values {
@@ -124,8 +132,9 @@ impl Tensor {
         Tensor::checked(dtype, shape, Elements::Int(values))
     }
 
-    /// A tensor of any data type the interpreter computes in, from either kind of elements: floats
-    /// become integers by truncation, as in ONNX `Cast`; out-of-range floats saturate.
+    /// A tensor of any data type, from either kind of elements: floats
+    /// become integers by truncation, as in ONNX `Cast`; out-of-range floats saturate, but wrap in
+    /// integers narrower than a byte.
     ///
     /// # Errors
     ///
@@ -144,6 +153,7 @@ impl Tensor {
             (false, Elements::Float(values)) => {
                 let to_int = |v: f64| match dtype.int_range() {
                     None => i128::from(v != 0.0),
+                    Some(_) if dtype.bits() < 8 => i128::from(v as i32),
                     Some((low, high)) => (v as i128).clamp(low, high),
                 };
                 Tensor::from_ints(dtype, shape, values.into_iter().map(to_int).collect())
@@ -168,7 +178,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the constant is opaque, or of a data type the interpreter does not compute in.
+    /// If the constant is opaque.
     pub fn from_constant(constant: &Constant) -> Result<Tensor, TensorError> {
         let ty = constant.ty();
         let bytes = constant.to_bytes().ok_or_else(|| TensorError::Opaque(ty.clone()))?;
@@ -180,11 +190,11 @@ impl Tensor {
         Tensor::from_bytes(ty.dtype, &shape, &bytes)
     }
 
-    /// A tensor from dense row-major little-endian bytes.
+    /// A tensor from dense row-major little-endian bytes; elements narrower than a byte share bytes.
     ///
     /// # Errors
     ///
-    /// If the length is not the shape's, or the interpreter does not compute in `dtype`.
+    /// If the length is not the shape's.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor, TensorError> {
         macro_rules! read {
             ($t:ty, $variant:ident, $wide:ty) => {
@@ -213,16 +223,23 @@ impl Tensor {
             DType::BF16 => read!(half::bf16, Float, f64),
             DType::F32 => read!(f32, Float, f64),
             DType::F64 => read!(f64, Float, f64),
-            DType::I4
-            | DType::U4
-            | DType::I2
-            | DType::U2
-            | DType::F8E4M3FN
+            DType::I4 | DType::U4 | DType::I2 | DType::U2 => Elements::Int(
+                codes(dtype, shape, bytes)?
+                    .into_iter()
+                    .map(|code| wrap_int(code.into(), dtype))
+                    .collect(),
+            ),
+            DType::F8E4M3FN
             | DType::F8E4M3FNUZ
             | DType::F8E5M2
             | DType::F8E5M2FNUZ
             | DType::F8E8M0
-            | DType::F4E2M1 => return Err(TensorError::DType(dtype)),
+            | DType::F4E2M1 => Elements::Float(
+                codes(dtype, shape, bytes)?
+                    .into_iter()
+                    .map(|code| scalar::float_value(code.into(), dtype).unwrap_or(f64::NAN))
+                    .collect(),
+            ),
         };
         Tensor::checked(dtype, shape, elements)
     }
@@ -243,9 +260,17 @@ impl Tensor {
                     values.iter().flat_map(|&v| half::bf16::from_f64(v).to_le_bytes()).collect()
                 }
                 DType::F32 => write!(values, f32),
-                _ => write!(values, f64),
+                DType::F64 => write!(values, f64),
+                // NaN has several codes in some types: here the usual one is as good as any.
+                dtype => {
+                    let code = |v: &f64| scalar::float_bits(*v, dtype).unwrap_or_default() as u8;
+                    pack_elements(dtype, &values.iter().map(code).collect::<Vec<u8>>())
+                }
             },
             Elements::Int(values) => match self.dtype.bits() {
+                2 | 4 => {
+                    pack_elements(self.dtype, &values.iter().map(|&v| v as u8).collect::<Vec<u8>>())
+                }
                 8 => write!(values, u8),
                 16 => write!(values, u16),
                 32 => write!(values, u32),
@@ -348,10 +373,11 @@ mod tests {
 
     #[test]
     fn bytes_go_there_and_back_in_every_type() {
-        for dtype in DType::all().filter(|d| !d.is_storage_only()) {
-            let elements = Elements::Int(vec![0, 1, 1, 0]);
-            let t = Tensor::from_elements(dtype, &[2, 2], elements).unwrap();
-            assert_eq!(Tensor::from_bytes(dtype, &[2, 2], &t.to_bytes()).unwrap(), t);
+        for dtype in DType::all() {
+            // What fills no whole byte in some types; powers of two have no zero.
+            let elements = Elements::Int(vec![0, 1, 1, 0, 1]);
+            let t = Tensor::from_elements(dtype, &[5], elements).unwrap();
+            assert_eq!(Tensor::from_bytes(dtype, &[5], &t.to_bytes()).unwrap(), t);
             assert_eq!(Tensor::from_constant(&t.to_constant().unwrap()).unwrap(), t);
         }
     }
@@ -360,6 +386,8 @@ mod tests {
     fn casts_from_floats_truncate_and_saturate() {
         let t = Tensor::from_elements(DType::U8, &[3], Elements::Float(vec![1.9, -3.0, 999.0]));
         assert_eq!(t.unwrap().ints().unwrap(), [1, 0, 255]);
+        let t = Tensor::from_elements(DType::I4, &[3], Elements::Float(vec![1.9, -9.0, 24.0]));
+        assert_eq!(t.unwrap().ints().unwrap(), [1, 7, -8]);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::lexer::Pos;
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Diagnostic, Level, Problem, Report};
+use crate::ir::Span;
 
 /// Errors after which a text is not read further: the rest would mostly follow from the first ones.
 pub(super) const MAX_ERRORS: usize = 32;
@@ -78,6 +79,22 @@ impl fmt::Display for ParseErrors {
 }
 
 impl std::error::Error for ParseErrors {}
+
+impl ParseErrors {
+    /// The errors as diagnostics about the text.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let diagnostic = |error: &ParseError| {
+            let ParseError { line, column, message, help, excerpt: _, caret: _ } = error;
+            let span = Span::Text { line: *line, column: *column };
+            let diagnostic = Diagnostic::new(Level::Error, span, message);
+            match help {
+                Some(help) => diagnostic.help(help),
+                None => diagnostic,
+            }
+        };
+        self.0.iter().map(diagnostic).collect()
+    }
+}
 
 impl From<ParseErrors> for Report {
     fn from(errors: ParseErrors) -> Report {

@@ -2,9 +2,13 @@
 
 mod body;
 mod constant;
+mod excerpt;
 mod names;
 
 use std::fmt::{self, Write};
+
+pub use excerpt::excerpt;
+pub(super) use excerpt::of_line;
 
 use cranelift_entity::SecondaryMap;
 

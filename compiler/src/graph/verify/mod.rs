@@ -4,6 +4,7 @@
 //! made the function, or of who built it by hand. Text and builders refuse most of it already.
 
 mod check;
+mod diagnose;
 mod render;
 
 #[cfg(test)]

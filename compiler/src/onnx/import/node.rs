@@ -291,7 +291,7 @@ impl Node<'_, '_> {
         if self.tensor(value)?.dtype == dtype {
             return Ok(value);
         }
-        self.call_with(&CAST, &[value], &CastAttrs { dtype })
+        self.call_with(&CAST, &[value], &CastAttrs::to(dtype))
     }
 
     /// Reshapes a value, unless it has that shape already.

@@ -1,15 +1,16 @@
 //! Operators that work element by element: arithmetic, comparison, logic, activation.
 
 use super::broadcast;
+use crate::ir::small_float::PowerRounding;
 use crate::ir::{Constant, DType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::OpDef;
 use crate::ops::elementwise::{
-    ADD, CELU, CLIP, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR_MOD, GELU, GREATER,
-    GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF, LEAKY_RELU, LEFT_SHIFT,
-    LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, PRELU, RIGHT_SHIFT,
-    SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs, WHERE,
+    ADD, CAST, CELU, CLIP, CastAttrs, CeluAttrs, ClipAttrs, DIVIDE, ELU, EluAttrs, FLOOR_MOD, GELU,
+    GREATER, GeluApproximation, GeluAttrs, HARDSIGMOID, HardsigmoidAttrs, ISINF, LEAKY_RELU,
+    LEFT_SHIFT, LESS, LOGICAL_AND, LeakyReluAttrs, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, PRELU,
+    RIGHT_SHIFT, SELU, SIGMOID, SeluAttrs, THRESHOLDED_RELU, ThresholdedReluAttrs, WHERE,
 };
 
 /// A function of one argument without attributes.
@@ -150,35 +151,48 @@ pub(super) fn clip(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![result])
 }
 
-/// `Cast`-6, -9, -13, -19 (`saturate`), -21, -23, -24 (`round_mode`), -25, -28. The two
-/// later attributes only matter to 8-bit floats, in which nothing is computed yet.
+/// `Cast`-6, -9, -13, -19 (`saturate`), -21, -23, -24 (`round_mode`), -25, -28. The two later
+/// attributes only matter to 8-bit floats.
 pub(super) fn cast(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let to = node.attrs.int("to")?.ok_or_else(|| NodeError::new("attribute `to` is missing"))?;
-    read_cast_modes(node)?;
     let number = i32::try_from(to)
         .map_err(|_| NodeError::new(format!("attribute `to` is {to}, which is no data type")))?;
-    let dtype = dtype_from_onnx(number)?;
-    let x = node.input(0)?;
-    Ok(vec![node.cast(x, dtype)?])
+    cast_to(node, dtype_from_onnx(number)?)
 }
 
 /// `CastLike`-15, -19 (`saturate`), -21, -23, -24 (`round_mode`), -25: to the type of the second
 /// input.
 pub(super) fn cast_like(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    read_cast_modes(node)?;
-    let (x, like) = (node.input(0)?, node.input(1)?);
-    let dtype = node.tensor(like)?.dtype;
-    Ok(vec![node.cast(x, dtype)?])
+    let dtype = node.tensor(node.input(1)?)?.dtype;
+    cast_to(node, dtype)
 }
 
-fn read_cast_modes(node: &mut Node<'_, '_>) -> Result<(), NodeError> {
-    if node.version >= 19 {
-        node.attrs.flag("saturate", true)?;
+fn cast_to(node: &mut Node<'_, '_>, dtype: DType) -> Result<Outputs, NodeError> {
+    let saturate = node.version < 19 || node.attrs.flag("saturate", true)?;
+    let mode = if node.version >= 24 { node.attrs.string("round_mode")? } else { None };
+    let round_mode = match mode {
+        None | Some("up") => PowerRounding::Up,
+        Some("down") => PowerRounding::Down,
+        Some("nearest") => PowerRounding::Nearest,
+        Some(other) => {
+            return Err(NodeError::new(format!(
+                "attribute `round_mode` must be up, down or nearest, but it is {other}"
+            )));
+        }
+    };
+    let x = node.input(0)?;
+    // Only these types make use of the attributes: elsewhere one form of a cast is enough.
+    let attrs = match dtype {
+        DType::F8E8M0 => CastAttrs { dtype, saturate, round_mode },
+        DType::F8E4M3FN | DType::F8E4M3FNUZ | DType::F8E5M2 | DType::F8E5M2FNUZ => {
+            CastAttrs { saturate, ..CastAttrs::to(dtype) }
+        }
+        _ => return Ok(vec![node.cast(x, dtype)?]),
+    };
+    if node.tensor(x)?.dtype == dtype {
+        return Ok(vec![x]);
     }
-    if node.version >= 24 {
-        node.attrs.string("round_mode")?;
-    }
-    Ok(())
+    Ok(vec![node.call_with(&CAST, &[x], &attrs)?])
 }
 
 /// `LeakyRelu`-6, -16 (more types).

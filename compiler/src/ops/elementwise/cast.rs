@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::X;
 use crate::graph::TypeError;
-use crate::graph::interp::Tensor;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::small_float::{PowerRounding, SmallFloat, decode_e8m0, encode_e8m0};
 use crate::ir::{Attrs, DType, Dim, TensorType, Type};
 use crate::ops::eval::EvalCx;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
@@ -15,12 +16,41 @@ use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 pub struct CastAttrs {
     /// The data type of the result.
     pub dtype: DType,
+    /// Whether a number beyond the greatest one of an 8-bit float becomes that number. Else it
+    /// becomes infinity, or NaN where there is none.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub saturate: bool,
+    /// How numbers become powers of two, in casts to `float8_e8m0`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub round_mode: PowerRounding,
+}
+
+impl CastAttrs {
+    /// A cast as casts usually are: saturating, and powers of two rounded up.
+    pub fn to(dtype: DType) -> CastAttrs {
+        CastAttrs { dtype, saturate: true, round_mode: PowerRounding::Up }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_default(mode: &PowerRounding) -> bool {
+    *mode == PowerRounding::default()
 }
 
 /// The elements in another data type.
 ///
-/// Floats become integers by truncation and saturate, as Rust's `as`; integers wrap; floats are
-/// rounded to nearest, ties to even; what is not zero becomes true.
+/// Floats become integers by truncation and saturate, as Rust's `as`; they wrap in integers narrower
+/// than a byte, as other integers do everywhere; floats are rounded to nearest, ties to even; what is not zero becomes true. Casts to 8-bit floats go by the
+/// attributes.
 pub static CAST: OpDef = OpDef::new("cast", "the elements in another data type", X, infer, eval)
     .pattern(OpPattern::ElemWise)
     .shape_value(shape_value);
@@ -38,5 +68,22 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
 
 fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
     let cx = EvalCx::new(&CAST, attrs, args)?;
-    cx.result(cx.arg(0)?.elements().clone())
+    let CastAttrs { dtype, saturate, round_mode } = cx.attrs()?;
+    let elements = cx.arg(0)?.elements();
+    let by_attributes = dtype.is_float() && dtype.bits() == 8;
+    if !by_attributes {
+        return cx.result(elements.clone());
+    }
+    let limit = SmallFloat::of(dtype).map(SmallFloat::max_value);
+    let convert = |value: f64| match limit {
+        None => decode_e8m0(encode_e8m0(value as f32, round_mode, saturate)),
+        // A NaN passes.
+        Some(limit) if saturate => value.clamp(-limit, limit),
+        Some(_) => value,
+    };
+    let values = match elements {
+        Elements::Float(values) => values.iter().map(|&value| convert(value)).collect(),
+        Elements::Int(values) => values.iter().map(|&value| convert(value as f64)).collect(),
+    };
+    cx.result(Elements::Float(values))
 }

@@ -474,7 +474,7 @@ fn where_broadcasts_all_three() {
 #[test]
 fn casts_truncate_saturate_and_round() {
     let x = floats(&[5], &[2.9, -2.9, 300.0, f64::NAN, 0.0]);
-    let cast = |x: &Tensor, dtype| call(&CAST, &CastAttrs { dtype }, &[x.clone()]).unwrap();
+    let cast = |x: &Tensor, dtype| call(&CAST, &CastAttrs::to(dtype), &[x.clone()]).unwrap();
     assert_eq!(cast(&x, DType::I8), [ints(DType::I8, &[2, -2, 127, 0, 0])]);
     assert_eq!(cast(&x, DType::U8), [ints(DType::U8, &[2, 0, 255, 0, 0])]);
     assert_eq!(cast(&x, DType::Bool), [ints(DType::Bool, &[1, 1, 1, 1, 0])]);

@@ -151,9 +151,9 @@ fn values_go_through_casts_slices_products_and_division() {
     let mut b = Builder(FunctionBuilder::new());
     let x = b.0.param("x", f32s(&["n", "6", "h", "4"]));
     let shape = b.call(&SHAPE_OF, ShapeOfAttrs { dtype: DType::I64 }, &[x]);
-    let narrow = b.call(&CAST, CastAttrs { dtype: DType::I32 }, &[shape]);
+    let narrow = b.call(&CAST, CastAttrs::to(DType::I32), &[shape]);
     b.has_value(narrow, &["n", "6", "h", "4"]);
-    let float = b.call(&CAST, CastAttrs { dtype: DType::F32 }, &[shape]);
+    let float = b.call(&CAST, CastAttrs::to(DType::F32), &[shape]);
     assert_eq!(b.0.data_of(float).shape_value, None);
 
     let tail =
@@ -202,7 +202,7 @@ fn values_that_leave_their_type_are_not_claimed() {
     let one = b.ints(&[1], &[1]);
     let sum = b.call(&ADD, (), &[big, one]);
     assert_eq!(b.0.data_of(sum).shape_value, None);
-    let narrow = b.call(&CAST, CastAttrs { dtype: DType::I8 }, &[big]);
+    let narrow = b.call(&CAST, CastAttrs::to(DType::I8), &[big]);
     assert_eq!(b.0.data_of(narrow).shape_value, None);
 }
 

@@ -153,10 +153,7 @@ fn case_21_a_requirement_that_still_holds_does_not_run_again() {
     let needing = |name| info(name, 0).requiring(needs("R"));
     let keep = noting(&Log::default(), needing("P1"));
     let change = changing(&Log::default(), needing("P1"));
-    let preserve = changing(
-        &Log::default(),
-        needing("P1").preserving(Preserves::Only(vec![Requirement::of::<R>()].into())),
-    );
+    let preserve = changing(&Log::default(), needing("P1").preserving(Preserves::only([R::NAME])));
     let p2 = noting(&Log::default(), needing("P2"));
     for (p1, expected) in [
         (keep, "sequential R P1 P2"),

@@ -2,11 +2,12 @@
 
 use super::{Compute, ComputeError, Stages, broadcast};
 use crate::ir::DType;
+use crate::ir::small_float::{PowerRounding, SmallFloat};
 use crate::ops::elementwise::{
     CastAttrs, CeluAttrs, ClipAttrs, EluAttrs, GeluApproximation, GeluAttrs, HardsigmoidAttrs,
     LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
-use crate::te::{ComputeDag, StageId};
+use crate::te::{ComputeDag, StageId, held_as};
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, UnaryOp};
 
 pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
@@ -43,42 +44,42 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
         "sign" => unary(cx, sign),
         "nn.relu" => unary(cx, |x| PrimExpr::zero(x.ty()).max(x)),
         "nn.leaky_relu" => cx.attrs().and_then(|attrs: LeakyReluAttrs| {
-            unary(cx, |x| {
+            weighted(cx, |x| {
                 let scaled = x.clone() * like(attrs.alpha, &x);
                 PrimExpr::select(negative(&x), scaled, x)
             })
         }),
         "nn.elu" => cx.attrs().and_then(|attrs: EluAttrs| {
-            unary(cx, |x| {
+            weighted(cx, |x| {
                 let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
                 PrimExpr::select(negative(&x), curve, x)
             })
         }),
         "nn.celu" => cx.attrs().and_then(|attrs: CeluAttrs| {
-            unary(cx, |x| {
+            weighted(cx, |x| {
                 let alpha = like(attrs.alpha, &x);
                 let curve = exp_minus_one(x.clone() / alpha.clone()) * alpha;
                 PrimExpr::select(negative(&x), curve, x)
             })
         }),
         "nn.selu" => cx.attrs().and_then(|attrs: SeluAttrs| {
-            unary(cx, |x| {
+            weighted(cx, |x| {
                 let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
                 let gamma = like(attrs.gamma, &x);
                 PrimExpr::select(negative(&x), curve, x) * gamma
             })
         }),
         "nn.thresholded_relu" => cx.attrs().and_then(|attrs: ThresholdedReluAttrs| {
-            unary(cx, |x| {
+            weighted(cx, |x| {
                 let above = x.clone().greater(like(attrs.alpha, &x));
                 let zero = PrimExpr::zero(x.ty());
                 PrimExpr::select(above, x, zero)
             })
         }),
         "nn.hardsigmoid" => cx.attrs().and_then(|attrs: HardsigmoidAttrs| {
-            unary(cx, |x| hardsigmoid(&x, attrs.alpha, attrs.beta))
+            weighted(cx, |x| hardsigmoid(&x, attrs.alpha, attrs.beta))
         }),
-        "nn.hardswish" => unary(cx, |x| hardsigmoid(&x, 1.0 / 6.0, 0.5) * x),
+        "nn.hardswish" => weighted(cx, |x| hardsigmoid(&x, 1.0 / 6.0, 0.5) * x),
         "nn.softplus" => softplus(cx, |_, softplus| softplus),
         "nn.mish" => softplus(cx, |x, softplus| x * PrimExpr::call(Intrinsic::Tanh, softplus)),
         "nn.softsign" => unary(cx, |x| {
@@ -86,7 +87,7 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
             x.clone() / (one(&x) + magnitude)
         }),
         "nn.gelu" => {
-            cx.attrs().and_then(|attrs: GeluAttrs| unary(cx, |x| gelu(x, attrs.approximate)))
+            cx.attrs().and_then(|attrs: GeluAttrs| weighted(cx, |x| gelu(x, attrs.approximate)))
         }
         "nn.prelu" => binary(cx, |_, x, slope| {
             let scaled = x.clone() * slope;
@@ -105,7 +106,7 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
                 }
             })
         }),
-        "cast" => cx.attrs().and_then(|attrs: CastAttrs| unary(cx, |x| x.cast(attrs.dtype))),
+        "cast" => cx.attrs().and_then(|attrs: CastAttrs| unary(cx, |x| cast(x, &attrs))),
         "where" => choose(cx),
         "nn.bias_add" => bias_add(cx),
         _ => return None,
@@ -170,6 +171,14 @@ fn call(cx: &mut Compute<'_>, intrinsic: Intrinsic) -> Stages {
 fn unary(cx: &mut Compute<'_>, body: impl FnOnce(PrimExpr) -> PrimExpr) -> Stages {
     let x = cx.arg(0)?;
     cx.element(|dag, index| body(dag.at(x, index)))
+}
+
+/// A function with coefficients, which floats of 16 bits would round: it is computed in 32.
+fn weighted(cx: &mut Compute<'_>, body: impl FnOnce(PrimExpr) -> PrimExpr) -> Stages {
+    unary(cx, |x| match x.dtype() {
+        dtype @ (DType::F16 | DType::BF16) => body(x.cast(DType::F32)).cast(dtype),
+        _ => body(x),
+    })
 }
 
 fn binary(
@@ -328,6 +337,41 @@ fn bias_add(cx: &mut Compute<'_>) -> Stages {
     };
     let axis = cx.axis(axis, rank)?;
     cx.element(|dag, index| dag.at(x, index) + dag.at(bias, &index[axis..=axis]))
+}
+
+fn cast(x: PrimExpr, attrs: &CastAttrs) -> PrimExpr {
+    let dtype = attrs.dtype;
+    // What a tensor of the type is held in: see `te::held_as`.
+    let held = held_as(dtype);
+    if dtype == DType::F8E8M0 {
+        return power_of_two(x.cast(DType::F32), attrs.round_mode, attrs.saturate);
+    }
+    let limit = SmallFloat::of(dtype).filter(|_| attrs.saturate && dtype.bits() == 8);
+    let Some(limit) = limit.map(SmallFloat::max_value) else { return x.cast(dtype).cast(held) };
+    let x = if x.dtype().is_float() { x } else { x.cast(DType::F32) };
+    // The operand is on the right: a NaN passes.
+    let above = like(-limit, &x).max(x);
+    like(limit, &above).min(above).cast(dtype)
+}
+
+/// The power of two near the magnitude of a `float32`, by its exponent.
+fn power_of_two(x: PrimExpr, rounding: PowerRounding, saturate: bool) -> PrimExpr {
+    let int = |value: i64| PrimExpr::int(value, DType::I32);
+    let shr = |value: PrimExpr| PrimExpr::binary(BinaryOp::Shr, value, int(23));
+    let magnitude = x.reinterpret(DType::I32).and(int(0x7fff_ffff));
+    let added = match rounding {
+        PowerRounding::Up => 0x7f_ffff,
+        PowerRounding::Down => 0,
+        PowerRounding::Nearest => 0x40_0000,
+    };
+    let is_finite = magnitude.clone().less(int(0x7f80_0000));
+    // The least power is denormal, so it and what is below it are told apart by value.
+    let is_least = magnitude.clone().less_equal(int(0x40_0000));
+    let power = shr(int(0x7f7f_ffff).min(magnitude) + int(added));
+    let power = if saturate { int(0xfe).min(power) } else { power };
+    let power = PrimExpr::select(is_least, int(0), power);
+    let code = PrimExpr::select(is_finite, power, int(0xff));
+    code.cast(DType::U8).reinterpret(DType::F8E8M0)
 }
 
 /// The greater or lesser of two, where a NaN on either side gives a NaN.

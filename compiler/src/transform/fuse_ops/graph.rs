@@ -3,7 +3,8 @@
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 
-use crate::graph::{Callee, Expr, ExprId, Function, Scope, ScopeId};
+use crate::analysis::kernel_scopes;
+use crate::graph::{Callee, Expr, ExprId, Function, Scope};
 use crate::ir::Type;
 use crate::ops::OpPattern;
 
@@ -45,14 +46,13 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn new(function: &Function) -> Graph {
+    pub(super) fn new(function: &Function, live: &SecondaryMap<ExprId, bool>) -> Graph {
         let mut graph = Graph {
             nodes: SecondaryMap::with_capacity(function.len()),
             ids: Vec::new(),
             contains: SecondaryMap::with_capacity(function.len()),
         };
-        let live = function.live();
-        let closed = closed_scopes(function);
+        let closed = kernel_scopes(function);
         graph.need_scope(function.scope(function.body()));
         for (id, data) in function.iter().filter(|(id, _)| live[*id]) {
             if closed[data.scope] {
@@ -165,24 +165,6 @@ fn same_shape(a: &Type, b: &Type) -> bool {
         (Some(a), Some(b)) => a.shape == b.shape,
         _ => false,
     }
-}
-
-/// Which scopes are those of kernels or of another code generator, or within one.
-fn closed_scopes(function: &Function) -> SecondaryMap<ScopeId, bool> {
-    let mut closed = SecondaryMap::new();
-    for (_, data) in function.iter() {
-        if let Expr::Func(closure) = &data.expr
-            && (closure.attrs.flag("Primitive") || closure.attrs.get("Compiler").is_some())
-        {
-            closed[closure.scope] = true;
-        }
-    }
-    for (scope, data) in function.scopes() {
-        if let Some(parent) = data.parent {
-            closed[scope] |= closed[parent];
-        }
-    }
-    closed
 }
 
 #[derive(Clone, Copy)]

@@ -9,6 +9,7 @@ mod partition;
 
 use cranelift_entity::SecondaryMap;
 
+use crate::analysis::{Anf, Fused, Liveness};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeKind};
 use crate::ir::{Attrs, Constant, DType, IRModule};
 use crate::ops::Op;
@@ -30,12 +31,12 @@ crate::register_pass_config_option! {
 /// Element-wise operators join the convolution, product or reduction whose result they take;
 /// injective ones join each other and element-wise ones. At level 0 each operator is a kernel of
 /// its own. Scalar constants go into kernels, other constants are their arguments.
-#[function_pass(opt_level = 0, required = [InferType])]
+#[function_pass(opt_level = 0, required = [InferType], sets = [Fused], clears = [Anf])]
 pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let graph = Graph::new(&function);
+    let graph = Graph::new(&function, &cx.analysis::<Liveness>(&function));
     let groups = Groups::new(&graph, cx.opt_level(), cx.get(&MAX_DEPTH));
     let link_params = cx.get(&LINK_PARAMS);
     let mut members: SecondaryMap<ExprId, Vec<ExprId>> = SecondaryMap::new();

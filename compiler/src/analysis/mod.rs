@@ -1,0 +1,15 @@
+//! What is worth knowing of functions and modules; computed once and kept by the pass
+//! infrastructure, see [`PassContext::analysis`](crate::pass::PassContext::analysis).
+
+mod call_graph;
+mod function;
+mod property;
+mod purity;
+mod types;
+
+pub use call_graph::{CallGraph, Callees, Calls};
+pub use function::{Liveness, Scopes, UseCounts, Uses};
+pub(crate) use property::kernel_scopes;
+pub use property::{Anf, Flattened, Fused, Typed};
+pub use purity::{Pure, effects};
+pub use types::{Reference, References, Types, declared};

@@ -1,0 +1,106 @@
+//! Properties of modules that niello's passes set and need.
+
+use cranelift_entity::SecondaryMap;
+
+use crate::graph::visit::is_trivial;
+use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
+use crate::ir::IRModule;
+use crate::pass::{IrProperty, is_optimizable};
+use crate::transform::types_hold;
+
+/// Functions refer to each other with the types that they are defined with.
+#[derive(Clone, Copy, Debug)]
+pub struct Typed;
+
+impl IrProperty for Typed {
+    const NAME: &'static str = "Typed";
+    const HOLDS: Option<fn(&IRModule) -> bool> = Some(types_hold);
+}
+
+/// Every call of an operator stands in a kernel: a closure or a function with the attribute
+/// `Primitive`, or one for another code generator.
+#[derive(Clone, Copy, Debug)]
+pub struct Fused;
+
+impl IrProperty for Fused {
+    const NAME: &'static str = "Fused";
+    const HOLDS: Option<fn(&IRModule) -> bool> = Some(|module| {
+        module.functions().all(|(_, function)| {
+            function.attrs().flag("Primitive")
+                || !is_optimizable(function.attrs())
+                || is_fused(function)
+        })
+    });
+}
+
+fn is_fused(function: &Function) -> bool {
+    let kernels = kernel_scopes(function);
+    let live = function.live();
+    function.iter().all(|(id, data)| match data.expr.as_call() {
+        Some(call) if live[id] && !kernels[data.scope] => matches!(call.callee, Callee::Expr(_)),
+        _ => true,
+    })
+}
+
+/// Which scopes are those of kernels or of another code generator, or within one.
+pub(crate) fn kernel_scopes(function: &Function) -> SecondaryMap<ScopeId, bool> {
+    let mut kernels = SecondaryMap::new();
+    for (_, data) in function.iter() {
+        if let Expr::Func(closure) = &data.expr
+            && (closure.attrs.flag("Primitive") || closure.attrs.get("Compiler").is_some())
+        {
+            kernels[closure.scope] = true;
+        }
+    }
+    for (scope, data) in function.scopes() {
+        if let Some(parent) = data.parent {
+            kernels[scope] |= kernels[parent];
+        }
+    }
+    kernels
+}
+
+/// A-normal form: every live expression that computes something is bound, or is the result of its
+/// scope. What stands in kernels does not count.
+#[derive(Clone, Copy, Debug)]
+pub struct Anf;
+
+impl IrProperty for Anf {
+    const NAME: &'static str = "ANF";
+    const HOLDS: Option<fn(&IRModule) -> bool> = Some(|module| {
+        module.functions().all(|(_, function)| {
+            function.attrs().flag("Primitive")
+                || !is_optimizable(function.attrs())
+                || is_bound(function)
+        })
+    });
+}
+
+fn is_bound(function: &Function) -> bool {
+    let kernels = kernel_scopes(function);
+    let live = function.live();
+    let mut bound: SecondaryMap<ExprId, bool> = SecondaryMap::with_capacity(function.len());
+    for (_, scope) in function.scopes() {
+        bound[scope.result] = true;
+        for binding in &scope.bindings {
+            bound[binding.value] = true;
+        }
+    }
+    function
+        .iter()
+        .all(|(id, data)| bound[id] || !live[id] || kernels[data.scope] || is_trivial(&data.expr))
+}
+
+/// Every buffer of every loop function has one dense axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Flattened;
+
+impl IrProperty for Flattened {
+    const NAME: &'static str = "Flattened";
+    const HOLDS: Option<fn(&IRModule) -> bool> = Some(|module| {
+        module.prim_funcs().all(|(_, function)| {
+            let flat = |spec: &crate::ir::BufferSpec| spec.is_dense() && spec.shape().len() == 1;
+            function.buffers.values().all(|buffer| flat(&buffer.spec))
+        })
+    });
+}

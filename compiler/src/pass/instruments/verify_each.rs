@@ -1,0 +1,85 @@
+//! The verifier, after each pass.
+
+use super::per_thread::PerThread;
+use crate::graph::verify_module;
+use crate::ir::IRModule;
+use crate::pass::{BoxError, HookResult, PassError, PassInfo, PassInstrument};
+use crate::tir;
+
+/// Verifies the module before the first pass and after each pass that changed it: graph functions
+/// and loop functions.
+///
+/// Unlike [`verify_each`](crate::pass::PassContextBuilder::verify_each) of a context it also tells
+/// a module that was malformed to begin with from one that a pass has spoilt.
+#[derive(Default, Debug)]
+pub struct VerifyEach {
+    threads: PerThread<State>,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    /// Passes that are running, one within the other.
+    depth: usize,
+    /// The last module that was found to be well-formed.
+    good: Option<IRModule>,
+}
+
+impl State {
+    fn is_good(&self, module: &IRModule) -> bool {
+        self.good.as_ref().is_some_and(|good| good.same(module))
+    }
+}
+
+impl VerifyEach {
+    /// A verifier.
+    pub fn new() -> VerifyEach {
+        VerifyEach::default()
+    }
+
+    fn check(&self, module: &IRModule) -> HookResult {
+        if self.threads.with(|state| state.is_good(module)) {
+            return Ok(());
+        }
+        verify(module)?;
+        // Where the last pass of a list returns what the list returns, that is not verified twice.
+        self.threads.with(|state| state.good = Some(module.clone()));
+        Ok(())
+    }
+}
+
+/// Verifies every function of a module, of whichever IR.
+fn verify(module: &IRModule) -> Result<(), BoxError> {
+    verify_module(module)?;
+    for (global, function) in module.prim_funcs() {
+        if let Err(errors) = tir::verify(function) {
+            let text = tir::print_with_errors(function, &errors);
+            return Err(format!("loop function {global} is malformed:\n{text}").into());
+        }
+    }
+    Ok(())
+}
+
+impl PassInstrument for VerifyEach {
+    fn run_before_pass(&self, module: &IRModule, _: &PassInfo) -> HookResult {
+        if self.threads.with(|state| state.depth) == 0 {
+            self.check(module)?;
+        }
+        self.threads.with(|state| state.depth += 1);
+        Ok(())
+    }
+
+    fn run_after_pass(&self, module: &IRModule, _: &PassInfo) -> HookResult {
+        self.threads.with(|state| state.depth = state.depth.saturating_sub(1));
+        self.check(module)
+    }
+
+    fn after_pass_failed(&self, _: &PassInfo, _: &PassError) -> HookResult {
+        self.threads.with(|state| state.depth = state.depth.saturating_sub(1));
+        Ok(())
+    }
+
+    fn exit_pass_ctx(&self) -> HookResult {
+        self.threads.take();
+        Ok(())
+    }
+}

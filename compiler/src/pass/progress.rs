@@ -1,0 +1,56 @@
+//! What a running list of passes knows: whose results still hold, and what is true of the module.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::property::Properties;
+use super::{PassInfo, PassKind, Property, names};
+use crate::ir::IRModule;
+
+/// What a list of passes knows; shared with the lists within it.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Progress(Arc<Mutex<State>>);
+
+#[derive(Default, Debug)]
+struct State {
+    /// Passes whose results still hold, by canonical name.
+    holding: Vec<String>,
+    properties: Properties,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the result of a pass still holds, so that it need not run again.
+    pub(super) fn holds(&self, info: &PassInfo) -> bool {
+        self.lock().holding.contains(&names::canonical(info.name()))
+    }
+
+    /// Whether a module has a property: a pass has set it, or it can be seen.
+    pub(super) fn has(&self, property: &Property, module: &IRModule) -> bool {
+        let set = self.lock().properties.contains(property);
+        set || property.holds(module) == Some(true)
+    }
+
+    pub(super) fn properties(&self) -> Properties {
+        self.lock().properties.clone()
+    }
+
+    /// Notes that a pass has run, or that it had nothing to do.
+    pub(super) fn ran(&self, info: &PassInfo, changed: bool) {
+        let mut state = self.lock();
+        // The passes of a list have been noted one by one.
+        if changed && info.kind() != PassKind::Sequential {
+            state.holding.retain(|name| info.preserves().contains(name));
+        }
+        if changed {
+            state.properties.clear(info.clears());
+        }
+        state.properties.set(info.sets());
+        let name = names::canonical(info.name());
+        if !state.holding.contains(&name) {
+            state.holding.push(name);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether a pass has done what it says: asked after each pass, if the context verifies.
+
+use super::analysis::{Claim, PreservedAnalyses, Update};
+use super::{PassContext, PassError, PassErrorKind, PassInfo, Result};
+use crate::graph::structural_hash;
+use crate::ir::{Definition, Digest, GlobalVar, IRModule};
+
+/// What a pass says that it preserves: as declared, and as said while it ran.
+pub(super) struct Claims<'a> {
+    pub(super) info: &'a PassInfo,
+    pub(super) said: Vec<(Option<GlobalVar>, Claim)>,
+}
+
+impl Claims<'_> {
+    /// What is preserved of a function, or of the module.
+    pub(super) fn about(&self, unit: Option<&GlobalVar>) -> PreservedAnalyses {
+        let mut preserved = PreservedAnalyses::from(self.info.preserves());
+        for (of, claim) in &self.said {
+            // Of the module a single function can only say what does not hold.
+            let counts = match of {
+                None => true,
+                Some(of) => unit == Some(of) || (unit.is_none() && claim.is_abandonment()),
+            };
+            if counts {
+                preserved.claim(claim);
+            }
+        }
+        preserved
+    }
+
+    fn broken(&self, analysis: Option<&'static str>, function: Option<&GlobalVar>) -> PassError {
+        PassErrorKind::NotPreserved {
+            analysis,
+            pass: self.info.name().to_owned(),
+            function: function.cloned(),
+        }
+        .into()
+    }
+}
+
+/// Verifies the module that a pass returned, if the context asks for it.
+///
+/// # Errors
+///
+/// If the module is malformed, it does not have a property that the pass sets, or it was changed
+/// although the pass preserves everything.
+pub(super) fn verify(
+    cx: &PassContext,
+    claims: &Claims<'_>,
+    before: &IRModule,
+    after: &IRModule,
+) -> Result<()> {
+    let Some(verifier) = cx.verifier() else { return Ok(()) };
+    if !after.same(before) {
+        verifier(after).map_err(PassErrorKind::Verify)?;
+    }
+    for property in claims.info.sets() {
+        if property.holds(after) == Some(false) {
+            return Err(PassErrorKind::NotSet(property.name()).into());
+        }
+    }
+    if after.same(before) {
+        return Ok(());
+    }
+    let changed = |(global, new): &(&GlobalVar, &Definition)| {
+        before.get(global).is_none_or(|old| !old.same(new) && digest(old) != digest(new))
+    };
+    for (global, _) in after.iter().filter(changed) {
+        if before.get(global).is_some() && claims.about(Some(global)).keeps_all() {
+            return Err(claims.broken(None, Some(global)));
+        }
+    }
+    let globals = |module: &IRModule| module.iter().map(|(global, _)| global.clone()).collect();
+    let (old, new): (Vec<GlobalVar>, Vec<GlobalVar>) = (globals(before), globals(after));
+    if (old != new || before.attrs() != after.attrs()) && claims.about(None).keeps_all() {
+        return Err(claims.broken(None, None));
+    }
+    Ok(())
+}
+
+/// The error for analyses that a pass preserved, and whose results are others now.
+///
+/// # Errors
+///
+/// If there are any: the first, with the others as what followed.
+pub(super) fn carried_over(update: &Update, claims: &Claims<'_>) -> Result<()> {
+    let mut wrong = update
+        .false_claims
+        .iter()
+        .map(|wrong| claims.broken(Some(wrong.analysis), wrong.function.as_ref()));
+    match wrong.next() {
+        None => Ok(()),
+        Some(first) => Err(first.followed_by(wrong)),
+    }
+}
+
+fn digest(definition: &Definition) -> Option<Digest> {
+    match definition {
+        Definition::Graph(function) => Some(structural_hash(function)),
+        Definition::Prim(function) => Some(function.structural_digest()),
+        Definition::Extern(_) => None,
+    }
+}

@@ -1,0 +1,224 @@
+//! Data types that code is not generated for, in terms of those it is generated for.
+//!
+//! Floats of 16 bits and fewer are computed in `float32` and kept in memory as the integers of
+//! their bits; integers narrower than a byte are computed in bytes. This is what TVM's
+//! `BF16ComputeLegalize`, `FP8ComputeLegalize` and the storage passes that go with them do, in one
+//! sweep.
+//!
+//! A value is rounded to its type where it is stored to memory and where it is cast to the type,
+//! and nowhere in between: a chain of operators in one kernel, and what is accumulated in
+//! registers, keeps the precision of `float32`.
+
+mod convert;
+
+use crate::ir::DType;
+use crate::tir::{BufferId, BufferScope, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+
+/// Rewrites a flattened function so that nothing in it is of a float type of 16 bits or fewer, or
+/// of an integer type narrower than a byte.
+///
+/// # Errors
+///
+/// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
+pub fn unsupported_dtype_legalize(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+    if !mentions_unsupported(&func) {
+        return Ok(func);
+    }
+    if let Some(buffer) = func.buffers.values().find(|buffer| buffer.dtype.bits() < 8) {
+        let message = format!("buffer `{}` holds packed elements of {}", buffer.name, buffer.dtype);
+        let pass = "unsupported-dtype-legalize";
+        return Err(LowerError { function: func.name.clone(), pass, message });
+    }
+    let data = func.make_mut();
+    let mut body = std::mem::replace(&mut data.body, Stmt::nop());
+    let mut legalize = Legalize { data };
+    body = body.rewrite(&mut |stmt| legalize.stmt(stmt));
+    data.body = body;
+    for var in data.vars.values_mut() {
+        var.ty.dtype = computed_in(var.ty.dtype).unwrap_or(var.ty.dtype);
+    }
+    for buffer in data.buffers.values_mut() {
+        let dtype = if buffer.scope == BufferScope::Register {
+            computed_in(buffer.dtype)
+        } else {
+            stored_as(buffer.dtype)
+        };
+        buffer.dtype = dtype.unwrap_or(buffer.dtype);
+    }
+    Ok(func)
+}
+
+/// The type that values of an unsupported type are computed in; `None` for supported ones.
+fn computed_in(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::F16
+        | DType::BF16
+        | DType::F8E4M3FN
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0
+        | DType::F4E2M1 => Some(DType::F32),
+        DType::I4 | DType::I2 => Some(DType::I8),
+        DType::U4 | DType::U2 => Some(DType::U8),
+        DType::Bool
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::F32
+        | DType::F64 => None,
+    }
+}
+
+/// The type of an unsupported type's bits in memory; `None` for supported ones.
+fn stored_as(dtype: DType) -> Option<DType> {
+    computed_in(dtype)?;
+    Some(if dtype.bits() == 16 { DType::U16 } else { DType::U8 })
+}
+
+fn is_unsupported(dtype: DType) -> bool {
+    computed_in(dtype).is_some()
+}
+
+fn mentions_unsupported(func: &PrimFunc) -> bool {
+    let mut found = func.buffers.values().any(|buffer| is_unsupported(buffer.dtype))
+        || func.vars.values().any(|var| is_unsupported(var.ty.dtype));
+    // Constants and casts are the only other places where types are made.
+    func.body.walk_exprs(&mut |expr| {
+        found |= match expr {
+            PrimExpr::Int { dtype, .. }
+            | PrimExpr::Float { dtype, .. }
+            | PrimExpr::Cast { dtype, .. }
+            | PrimExpr::Reinterpret { dtype, .. } => is_unsupported(*dtype),
+            _ => false,
+        };
+    });
+    found
+}
+
+struct Legalize<'a> {
+    data: &'a mut PrimFuncData,
+}
+
+impl Legalize<'_> {
+    fn stmt(&mut self, mut stmt: Stmt) -> Stmt {
+        if let Stmt::Store { buffer, indices, value } = stmt {
+            let indices = indices.into_iter().map(|index| self.expr(index)).collect();
+            let dtype = self.data.buffers[buffer].dtype;
+            let value = if is_unsupported(dtype) && !self.is_register(buffer) {
+                self.bits_of(value, dtype)
+            } else {
+                self.expr(value)
+            };
+            return Stmt::Store { buffer, indices, value };
+        }
+        stmt.for_each_expr_mut(&mut |expr| {
+            let taken = std::mem::replace(expr, PrimExpr::index(0));
+            *expr = self.expr(taken);
+        });
+        stmt
+    }
+
+    fn is_register(&self, buffer: BufferId) -> bool {
+        self.data.buffers[buffer].scope == BufferScope::Register
+    }
+
+    /// The expression in supported types. Each kind has a function of its own, so that the frames
+    /// of the recursion stay small in unoptimised builds.
+    fn expr(&mut self, expr: PrimExpr) -> PrimExpr {
+        match expr {
+            PrimExpr::Reinterpret { value, dtype } => self.reinterpret(*value, dtype),
+            PrimExpr::Cast { value, dtype } => {
+                let value = self.expr(*value);
+                self.cast(value, dtype)
+            }
+            other => {
+                let rebuilt = other.map_children(&mut |child| self.expr(child));
+                self.leaf(rebuilt)
+            }
+        }
+    }
+
+    /// Constants, variables and loads; everything else has the types of its operands.
+    fn leaf(&mut self, expr: PrimExpr) -> PrimExpr {
+        match expr {
+            PrimExpr::Int { value, dtype } => {
+                PrimExpr::Int { value, dtype: computed_in(dtype).unwrap_or(dtype) }
+            }
+            PrimExpr::Float { value, dtype } => {
+                PrimExpr::Float { value, dtype: computed_in(dtype).unwrap_or(dtype) }
+            }
+            PrimExpr::Var { var, ty } => {
+                let dtype = computed_in(ty.dtype).unwrap_or(ty.dtype);
+                PrimExpr::Var { var, ty: ty.with_dtype(dtype) }
+            }
+            PrimExpr::Load { buffer, dtype, indices } => match computed_in(dtype) {
+                None => PrimExpr::Load { buffer, dtype, indices },
+                Some(wide) if self.is_register(buffer) => {
+                    PrimExpr::Load { buffer, dtype: wide, indices }
+                }
+                Some(_) => {
+                    let bits = load_bits(buffer, dtype, indices);
+                    convert::widen(self.data, bits, dtype)
+                }
+            },
+            other => other,
+        }
+    }
+
+    /// `value` is legal already.
+    fn cast(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
+        match computed_in(dtype) {
+            None => value.cast(dtype),
+            Some(DType::F32) => {
+                let bits = convert::narrow(self.data, value, dtype);
+                convert::widen(self.data, bits, dtype)
+            }
+            Some(_) => convert::narrow_int(value, dtype),
+        }
+    }
+
+    fn reinterpret(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
+        let from = value.dtype();
+        let bits = if is_unsupported(from) { self.bits_of(value, from) } else { self.expr(value) };
+        if is_unsupported(dtype) {
+            return convert::widen(self.data, bits, dtype);
+        }
+        bits.reinterpret(dtype)
+    }
+
+    /// The bits of a value of an unsupported type, as an unsigned integer. What has these bits at
+    /// hand is not converted there and back.
+    fn bits_of(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
+        match value {
+            PrimExpr::Load { buffer, dtype, indices } if !self.is_register(buffer) => {
+                let indices = indices.into_iter().map(|index| self.expr(index)).collect();
+                load_bits(buffer, dtype, indices)
+            }
+            PrimExpr::Reinterpret { value, dtype: _ } if !is_unsupported(value.dtype()) => {
+                self.expr(*value)
+            }
+            // Rounded once on the way to the bits.
+            PrimExpr::Cast { value, dtype: to } if to == dtype => {
+                let value = self.expr(*value);
+                convert::narrow(self.data, value, dtype)
+            }
+            value => {
+                let value = self.expr(value);
+                convert::narrow(self.data, value, dtype)
+            }
+        }
+    }
+}
+
+fn load_bits(buffer: BufferId, dtype: DType, indices: Vec<PrimExpr>) -> PrimExpr {
+    PrimExpr::Load { buffer, dtype: stored_as(dtype).unwrap_or(dtype), indices }
+}
+
+#[cfg(test)]
+mod tests;
