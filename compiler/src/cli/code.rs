@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::Failure;
 use crate::diagnostics::Problem;
-use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL};
+use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
 use crate::target::Target;
 
 /// What runs or is made of a model.
@@ -14,23 +14,31 @@ use crate::target::Target;
 pub(super) enum Engine {
     /// Native code by way of C
     C,
+    /// Native code by way of LLVM, in builds that have it
+    Llvm,
     /// The reference interpreter
     Interp,
 }
 
 impl Engine {
     /// The code generator; the interpreter has none.
-    pub(super) fn backend(self) -> Option<Backend> {
-        match self {
-            Engine::C => Some(Backend::C),
-            Engine::Interp => None,
+    ///
+    /// # Errors
+    ///
+    /// This build has no such code generator.
+    pub(super) fn backend(self) -> Result<Option<Backend>, Problem> {
+        if self == Engine::Interp {
+            return Ok(None);
         }
+        let unknown = |error: UnknownBackend| Problem::new(error.to_string());
+        self.name().parse().map(Some).map_err(unknown)
     }
 
     /// The name as an argument.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Engine::C => Backend::C.name(),
+            Engine::C => "c",
+            Engine::Llvm => "llvm",
             Engine::Interp => "interp",
         }
     }
