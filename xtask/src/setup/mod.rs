@@ -31,6 +31,8 @@ pub(crate) struct Options {
 pub(crate) struct Environment {
     /// The interpreter of the Python environment, if there is one.
     pub(crate) python: Option<PathBuf>,
+    /// LLVM 19 is there to be linked.
+    pub(crate) llvm: bool,
     /// A line for each part that is still missing and what that means.
     pub(crate) missing: Vec<String>,
 }
@@ -73,6 +75,7 @@ pub(crate) fn prepare(options: &Options) -> Result<Environment> {
     let machine = Machine::look();
     Ok(Environment {
         missing: plan(&machine).iter().map(consequence).collect(),
+        llvm: machine.has_llvm,
         python: machine.environment_is_current.then_some(machine.environment),
     })
 }
