@@ -59,10 +59,10 @@ pub(crate) fn run(options: &Options) -> Result {
     backends.retain(|&backend| backend != Backend::Interp);
     let python =
         environment.python.ok_or("the peers run in Python; run `cargo xtask setup` first")?;
-    install(&python)?;
-    let niello = command::build(&backends)?;
+    install(python)?;
+    let niello = command::build(&environment)?;
 
-    let mut measure = Command::new(&python);
+    let mut measure = Command::new(python);
     measure.arg("-B").arg(workspace::root().join("tests/bench/latency.py"));
     measure.args(backends.iter().map(|backend| format!("--backend={}", backend.name())));
     measure.arg(format!("--threads={}", options.threads));

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use serde_json::Value;
 
-use crate::{Result, process, setup, workspace};
+use crate::setup::Environment;
+use crate::{Result, process, workspace};
 
 /// What runs a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,51 +45,24 @@ impl Backend {
 /// # Errors
 ///
 /// One that was asked for cannot be built.
-pub(crate) fn backends(
-    asked: &[Backend],
-    environment: &setup::Environment,
-) -> Result<Vec<Backend>> {
-    let obstacle = if !has_feature("llvm")? {
-        Some("the compiler has no feature `llvm`")
-    } else if !environment.llvm {
-        Some("LLVM 19 is missing")
-    } else {
-        None
-    };
-    let Some(obstacle) = obstacle else {
-        return Ok(if asked.is_empty() {
-            Backend::value_variants().to_vec()
-        } else {
-            asked.to_vec()
-        });
-    };
-    if asked.contains(&Backend::Llvm) {
-        return Err(format!("the backend llvm cannot be built: {obstacle}").into());
+pub(crate) fn backends(asked: &[Backend], environment: &Environment) -> Result<Vec<Backend>> {
+    let all = if asked.is_empty() { Backend::value_variants() } else { asked };
+    if environment.llvm.is_some() || !all.contains(&Backend::Llvm) {
+        return Ok(all.to_vec());
     }
-    if asked.is_empty() {
-        println!("skipped: the backend llvm: {obstacle}");
-        return Ok(vec![Backend::C, Backend::Interp]);
+    if !asked.is_empty() {
+        return Err("LLVM 19 is missing; run `cargo xtask setup` first".into());
     }
-    Ok(asked.to_vec())
+    println!("skipped: llvm: LLVM 19 is missing");
+    Ok(all.iter().copied().filter(|&backend| backend != Backend::Llvm).collect())
 }
 
-/// Builds the command with what the backends need and returns its path.
-pub(crate) fn build(backends: &[Backend]) -> Result<PathBuf> {
-    let features = if backends.contains(&Backend::Llvm) { "cli,llvm" } else { "cli" };
+/// Builds the command with every backend that can be built here and returns its path.
+pub(crate) fn build(environment: &Environment) -> Result<PathBuf> {
+    let features = if environment.llvm.is_some() { "cli,llvm" } else { "cli" };
     let mut build = process::cargo();
     build.args(["build", "--release", "--package", "niello", "--features", features]);
+    environment.tell_prefix(&mut build);
     process::run(&mut build)?;
     Ok(workspace::target().join("release").join(format!("niello{}", std::env::consts::EXE_SUFFIX)))
-}
-
-/// Whether the compiler has a feature of that name.
-fn has_feature(name: &str) -> Result<bool> {
-    let mut metadata = process::cargo();
-    metadata.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
-    let text = process::output(&mut metadata)
-        .ok_or_else(|| format!("{} fails", process::shown(&metadata)))?;
-    let metadata: Value = serde_json::from_str(&text)?;
-    let packages = metadata["packages"].as_array().ok_or("cargo names no packages")?;
-    let compiler = packages.iter().find(|package| package["name"] == "niello");
-    Ok(compiler.is_some_and(|package| package["features"].get(name).is_some()))
 }

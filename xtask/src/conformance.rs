@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) -> Result {
     }
 
     let backends = command::backends(&options.backend, &environment)?;
-    let niello = command::build(&backends)?;
+    let niello = command::build(&environment)?;
     let mut lost = 0;
     for &backend in backends.iter().filter(|_| !options.operators) {
         lost += check(backend, &niello, &cases, options.bless)?;
