@@ -99,9 +99,8 @@ fn the_ir_is_readable_and_leaves_llvm_no_freedom_with_floats() {
 
 #[test]
 fn objects_are_of_the_targets_format() {
-    let arm = |triple: &str, os: &str| {
-        foreign(triple, "aarch64", os).with_cpu("neoverse-n1").unwrap()
-    };
+    let arm =
+        |triple: &str, os: &str| foreign(triple, "aarch64", os).with_cpu("neoverse-n1").unwrap();
     let mut windows = x86("x86-64-v3");
     windows.triple = "x86_64-pc-windows-msvc".to_owned();
     windows.os = "windows".to_owned();
