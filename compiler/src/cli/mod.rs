@@ -10,6 +10,7 @@ mod compile;
 mod formats;
 mod inspect;
 mod isolated;
+mod operators;
 mod opt;
 mod output;
 mod passes;
@@ -50,6 +51,8 @@ enum Command {
     Opt(opt::Args),
     /// Show what a model consists of
     Inspect(inspect::Args),
+    /// List the ONNX operators that can be imported
+    Operators(operators::Args),
     /// List the passes, or show one
     Passes(passes::Args),
     /// Run one test case in this process; `test` starts it
@@ -109,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Operators(args) => operators::run(&args),
         Command::Passes(args) => passes::run(&args),
         Command::TestCase(args) => test::run_child(&args),
         Command::BenchChild(args) => bench::run_child(&args),

@@ -28,7 +28,7 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
     };
     let target = Target::host().with_cpu("native").map_err(|error| error.to_string())?;
     let mut results: Vec<(Backend, Vec<Constant>)> = Vec::new();
-    for backend in Backend::ALL {
+    for &backend in Backend::ALL {
         let stage = format!("backend {backend}");
         let (compilation, found) = native(&network.module, backend, level, &target, &inputs)
             .map_err(|error| format!("{stage}: {error}"))?;

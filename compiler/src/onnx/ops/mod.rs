@@ -4,10 +4,13 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
+mod attention;
 mod calls;
+mod conv_transpose;
 mod einsum;
 mod elementwise;
 mod indexed;
+mod loss;
 mod nn;
 mod quantize;
 mod recurrent;
@@ -31,7 +34,20 @@ pub(super) struct OpImport {
     /// The inputs that must be known while compiling.
     known: &'static [usize],
     /// Builds the node's outputs.
-    pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+    pub(super) import: Handler,
+}
+
+/// What builds the outputs of a node.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// A function of the node alone.
+    Calls(fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>),
+    /// `If`, whose branches are graphs.
+    If,
+    /// `Loop`, whose body is a graph.
+    Loop,
+    /// `Scan`, whose body is a graph.
+    Scan,
 }
 
 impl OpImport {
@@ -62,7 +78,7 @@ const fn op(
     inputs: (usize, usize),
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 ) -> OpImport {
-    OpImport { name, since, inputs, known: &[], import }
+    OpImport { name, since, inputs, known: &[], import: Handler::Calls(import) }
 }
 
 /// As [`op`], for one some of whose inputs must be known while compiling.
@@ -72,6 +88,17 @@ const fn shaped(
     inputs: (usize, usize),
     known: &'static [usize],
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import: Handler::Calls(import) }
+}
+
+/// An operator that has graphs as attributes.
+const fn control(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: Handler,
 ) -> OpImport {
     OpImport { name, since, inputs, known, import }
 }
@@ -89,6 +116,7 @@ static TABLE: &[OpImport] = &[
     op("Asinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ASINH)),
     op("Atan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ATAN)),
     op("Atanh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ATANH)),
+    op("Attention", &[23, 24, 25], (3, 7), attention::attention),
     op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
     op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
     op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
@@ -98,6 +126,7 @@ static TABLE: &[OpImport] = &[
     op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
+    op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
@@ -107,6 +136,7 @@ static TABLE: &[OpImport] = &[
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
     op("ConvInteger", &[10], (2, 4), quantize::conv_integer),
+    op("ConvTranspose", &[1, 11, 22], (2, 3), conv_transpose::conv_transpose),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
     shaped("CumProd", &[26], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMPROD)),
@@ -140,6 +170,7 @@ static TABLE: &[OpImport] = &[
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
     op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
+    control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
     op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
@@ -149,8 +180,10 @@ static TABLE: &[OpImport] = &[
     op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
     op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
     op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
+    op("LinearAttention", &[27], (3, 6), attention::linear_attention),
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
+    control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
     op("MatMulInteger", &[10], (2, 4), quantize::matmul_integer),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
@@ -161,6 +194,7 @@ static TABLE: &[OpImport] = &[
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
+    op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
@@ -192,7 +226,9 @@ static TABLE: &[OpImport] = &[
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
     op("ReverseSequence", &[10], (2, 2), indexed::reverse_sequence),
+    op("RotaryEmbedding", &[23], (3, 4), attention::rotary_embedding),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
     op("Scatter", &[9, 11], (3, 3), indexed::scatter_elements),
     op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
     op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
@@ -205,6 +241,7 @@ static TABLE: &[OpImport] = &[
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
     shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
+    op("SoftmaxCrossEntropyLoss", &[12, 13], (2, 3), loss::softmax_cross_entropy),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
@@ -238,6 +275,12 @@ static MICROSOFT: &[OpImport] = &[
 /// The names of ONNX's own operators that can be imported, sorted.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|op| op.name)
+}
+
+/// The versions of the operator set in which the operators that can be imported appeared or
+/// changed, by name; each version ascending. None is newer than the newest set that is known.
+pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64])> {
+    TABLE.iter().map(|op| (op.name, op.since))
 }
 
 /// An input or attribute that must be there and is not.

@@ -117,7 +117,7 @@ impl Window {
 }
 
 /// A list as an array; its length was checked when it was read.
-fn array<const N: usize>(list: &[i64]) -> Result<[i64; N], NodeError> {
+pub(super) fn array<const N: usize>(list: &[i64]) -> Result<[i64; N], NodeError> {
     list.try_into()
         .map_err(|_| NodeError::new(format!("{N} values are expected, but not {list:?}")))
 }

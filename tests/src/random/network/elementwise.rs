@@ -328,7 +328,7 @@ impl Generator<'_> {
             }
             dtype => Known::wrapping(dtype, x.known.lo, x.known.hi),
         };
-        self.emit("cast", &[x], CastAttrs { dtype }, known)
+        self.emit("cast", &[x], CastAttrs::to(dtype), known)
     }
 
     /// A cast from any type to any type.
