@@ -314,14 +314,11 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         let unsupported = || {
             NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
         };
-        if !domain.is_empty() {
-            return Err(unsupported());
-        }
-        let op = ops::find(proto.op_type()).ok_or_else(unsupported)?;
+        let op = ops::find(&op_name(proto)).ok_or_else(unsupported)?;
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
-        if opset < MIN_OPSET && op.version(MIN_OPSET) != Some(version) {
+        if domain.is_empty() && opset < MIN_OPSET && op.version(MIN_OPSET) != Some(version) {
             if !std::mem::replace(&mut self.shared.too_old, true) {
                 let message = format!(
                     "the model uses opset {opset}, but the oldest that is supported is {MIN_OPSET}"

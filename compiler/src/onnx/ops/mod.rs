@@ -10,10 +10,12 @@ mod conv_transpose;
 mod elementwise;
 mod loss;
 mod nn;
+mod norm;
 mod recurrent;
 mod reduce;
 mod resize;
 mod tensor;
+mod training;
 mod window;
 
 use super::import::{Node, NodeError, Outputs};
@@ -131,7 +133,7 @@ static TABLE: &[OpImport] = &[
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
-    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[1, 2], nn::dropout),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
@@ -144,12 +146,14 @@ static TABLE: &[OpImport] = &[
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
     op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
+    op("GlobalLpPool", &[1, 2, 22], (1, 1), norm::global_lp_pool),
     op("GlobalMaxPool", &[1, 22], (1, 1), window::global_max_pool),
     op("Greater", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::GREATER)),
     op("GreaterOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::GREATER_EQUAL)),
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
+    op("Hardmax", &[1, 11, 13], (1, 1), nn::hardmax),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
     control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
@@ -165,10 +169,13 @@ static TABLE: &[OpImport] = &[
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
     control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
+    op("LpNormalization", &[1, 22], (1, 1), norm::lp_normalization),
+    op("LpPool", &[1, 2, 11, 18, 22], (1, 1), window::lp_pool),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
     op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
+    op("MeanVarianceNormalization", &[9, 13], (1, 1), norm::mean_variance),
     op("Min", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MINIMUM)),
     op("Mish", &[18, 22], (1, 1), |node| elementwise::unary(node, &e::MISH)),
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
@@ -207,6 +214,7 @@ static TABLE: &[OpImport] = &[
     control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
+    op("Shrink", &[9], (1, 1), elementwise::shrink),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
     op("Sign", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::SIGN)),
     op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
@@ -223,6 +231,7 @@ static TABLE: &[OpImport] = &[
     shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
     op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
     op("Sum", &[1, 6, 8, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::ADD)),
+    op("SwiGLU", &[28], (2, 2), elementwise::swiglu),
     op("Swish", &[24], (1, 1), elementwise::swish),
     op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
@@ -233,6 +242,9 @@ static TABLE: &[OpImport] = &[
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
+    op("ai.onnx.preview.training.Adagrad", &[1], (2, usize::MAX), training::adagrad),
+    op("ai.onnx.preview.training.Adam", &[1], (2, usize::MAX), training::adam),
+    op("ai.onnx.preview.training.Momentum", &[1], (2, usize::MAX), training::momentum),
 ];
 
 /// The names of the operators that can be imported, sorted.

@@ -4,12 +4,12 @@ use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
-use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SQRT, SUBTRACT};
+use crate::ops::elementwise::{ADD, DIVIDE, EQUAL, MULTIPLY, SQRT, SUBTRACT};
 use crate::ops::nn::{
     BATCH_NORM, BatchNormAttrs, DENSE, DROPOUT, DropoutAttrs, LAYER_NORM, LRN, LayerNormAttrs,
     LrnAttrs, MATMUL, MatmulAttrs, SoftmaxAttrs,
 };
-use crate::ops::reduce::{MEAN, ReduceAttrs};
+use crate::ops::reduce::{ARGMAX, ArgReduceAttrs, MEAN, ReduceAttrs};
 
 /// What ONNX adds to a variance unless a node says otherwise.
 const EPSILON: f64 = 1e-5f32 as f64;
@@ -73,19 +73,21 @@ fn scale(node: &mut Node<'_, '_>, value: ExprId, factor: f64) -> Result<ExprId, 
 }
 
 /// `BatchNormalization`-7 (`spatial`), -9, -14 (`training_mode`), -15 (types of statistics differ from
-/// the input's). Only inference, with given statistics.
+/// the input's).
 pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    // How training would update the statistics.
-    node.attrs.float("momentum")?;
+    let momentum = node.attrs.float("momentum")?.unwrap_or(f64::from(0.9f32));
     if node.version < 9 && !node.attrs.flag("spatial", true)? {
         return Err(NodeError::new("statistics for each element, `spatial` 0, are not supported"));
     }
-    let training = node.version >= 14 && node.attrs.flag("training_mode", false)?;
-    if training || (1..node.output_count()).any(|index| node.wants_output(index)) {
-        return Err(NodeError::new("batch normalisation in training mode is not supported").help(
-            "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
-        ));
+    if node.version >= 14 && node.attrs.flag("training_mode", false)? {
+        return super::norm::batch_in_training(node, epsilon, momentum);
+    }
+    if (1..node.output_count()).any(|index| node.wants_output(index)) {
+        return Err(NodeError::new(
+            "only batch normalisation in training mode puts out statistics",
+        )
+        .help("export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL"));
     }
     let inputs = node.all_inputs()?;
     let dtype = node.tensor(inputs[0])?.dtype;
@@ -96,7 +98,7 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
 }
 
 /// `Dropout`-7, -10 (a boolean mask), -12 (`ratio` and `training_mode` as inputs), -13, -22 (more
-/// types). Only inference, in which it drops nothing.
+/// types). Only where nothing is dropped: in inference, or with a ratio of zero.
 pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let rate = if node.version >= 12 {
@@ -106,7 +108,8 @@ pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
             Some(_) => node.ints_input(2)?.is_some_and(|flag| flag != [0]),
             None => false,
         };
-        if training {
+        let drops_nothing = node.number_input(1).is_ok_and(|ratio| ratio == Some(0.0));
+        if training && !drops_nothing {
             return Err(NodeError::new("dropout in training mode is not supported").help(
                 "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
             ));
@@ -145,6 +148,32 @@ pub(super) fn softmax(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Out
     let matrix = node.reshape(x, flat)?;
     let result = node.call_with(op, &[matrix], &attrs(1))?;
     Ok(vec![node.reshape(result, shape.to_vec())?])
+}
+
+/// `Hardmax`-1 and -11 search all dimensions from `axis` on, -13 `axis` alone: one at the first of
+/// the greatest elements, else zero.
+pub(super) fn hardmax(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let ty = node.tensor(x)?;
+    let default = if node.version >= 13 { -1 } else { 1 };
+    let axis = node.attrs.int("axis")?.unwrap_or(default);
+    let mut axis = node.axis(axis, ty.shape.rank())?;
+    let mut lines = x;
+    if node.version < 13 {
+        let flat = vec![ty.shape[..axis].iter().product(), ty.shape[axis..].iter().product()];
+        lines = node.reshape(x, flat)?;
+        axis = 1;
+    }
+    let attrs = ArgReduceAttrs { axis: axis as i64, keepdims: true, select_last_index: false };
+    let found = node.call_with(&ARGMAX, &[lines], &attrs)?;
+    let extent = node.known_extent(lines, axis)?;
+    let numbers = node.counting(extent)?;
+    let mut dims = vec![Dim::from(1i64); node.shape(lines)?.rank()];
+    dims[axis] = Dim::from(extent);
+    let numbers = node.reshape(numbers, dims)?;
+    let marked = node.call(&EQUAL, &[found, numbers])?;
+    let marked = node.cast(marked, ty.dtype)?;
+    Ok(vec![node.reshape(marked, ty.shape.to_vec())?])
 }
 
 /// `LRN`-1, -13 (more types).
@@ -253,7 +282,7 @@ pub(super) fn instance_normalization(node: &mut Node<'_, '_>) -> Result<Outputs,
 }
 
 /// `value·gamma + beta`, with one of each for each channel, the axis 1 of the value.
-fn per_channel(
+pub(super) fn per_channel(
     node: &mut Node<'_, '_>,
     value: ExprId,
     gamma: ExprId,
