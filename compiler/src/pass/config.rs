@@ -68,7 +68,7 @@ pub struct ConfigEntry {
     pub doc: &'static str,
     /// Where it is defined.
     pub origin: Origin,
-    type_name: fn() -> &'static str,
+    type_name: fn() -> String,
     default: fn() -> String,
     parse: fn(&serde_json::Value) -> Result<AnyValue, String>,
     to_json: fn(&AnyValue) -> Option<serde_json::Value>,
@@ -109,7 +109,7 @@ impl ConfigEntry {
     }
 
     /// The type of the option's value.
-    pub fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> String {
         (self.type_name)()
     }
 
@@ -135,9 +135,19 @@ impl fmt::Debug for ConfigEntry {
     }
 }
 
-fn short_type_name<T>() -> &'static str {
-    let name = std::any::type_name::<T>();
-    name.rsplit("::").next().unwrap_or(name)
+/// The name of a type without the modules it is in: `Vec<String>`.
+fn short_type_name<T>() -> String {
+    let is_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
+    let mut name = String::new();
+    let mut rest = std::any::type_name::<T>();
+    while !rest.is_empty() {
+        let path = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+        name += rest[..path].rsplit("::").next().unwrap_or_default();
+        let other = rest[path..].find(is_path).map_or(rest.len(), |at| path + at);
+        name += &rest[path..other];
+        rest = &rest[other..];
+    }
+    name
 }
 
 /// Every registered option of every linked crate, in the order of their names.

@@ -189,6 +189,11 @@ impl PassContext {
         self.shared.jobs
     }
 
+    /// Whether the module is verified after each pass that changed it.
+    pub fn verifies(&self) -> bool {
+        self.verifier().is_some()
+    }
+
     pub(super) fn verifier(&self) -> Option<&Verifier> {
         self.shared.verifier.as_ref()
     }

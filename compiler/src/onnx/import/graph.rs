@@ -314,7 +314,11 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         let unsupported = || {
             NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
         };
+<<<<<<< HEAD
         let op = ops::find(&op_name(proto)).ok_or_else(unsupported)?;
+=======
+        let op = ops::find(domain, proto.op_type()).ok_or_else(unsupported)?;
+>>>>>>> main
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
