@@ -314,11 +314,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         let unsupported = || {
             NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
         };
-<<<<<<< HEAD
-        let op = ops::find(&op_name(proto)).ok_or_else(unsupported)?;
-=======
         let op = ops::find(domain, proto.op_type()).ok_or_else(unsupported)?;
->>>>>>> main
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
@@ -358,6 +354,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             Handler::If => self.import_if(proto, &mut attrs, &inputs_known),
             Handler::Loop => self.import_loop(proto, &mut attrs, &inputs_known),
             Handler::Scan => self.import_scan(proto, version, &mut attrs, &inputs_known),
+            Handler::FlexAttention => self.import_flex_attention(proto, &mut attrs, &inputs_known),
         });
         let unread: Vec<&str> = attrs.unread().collect();
         let mut errors = Vec::new();

@@ -4,7 +4,7 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
-mod attention;
+pub(super) mod attention;
 mod calls;
 mod conv_transpose;
 mod einsum;
@@ -12,11 +12,8 @@ mod elementwise;
 mod indexed;
 mod loss;
 mod nn;
-<<<<<<< HEAD
 mod norm;
-=======
 mod quantize;
->>>>>>> main
 mod recurrent;
 mod reduce;
 mod resize;
@@ -53,6 +50,8 @@ pub(super) enum Handler {
     Loop,
     /// `Scan`, whose body is a graph.
     Scan,
+    /// `FlexAttention`, whose scores and weights go through graphs.
+    FlexAttention,
 }
 
 impl OpImport {
@@ -71,6 +70,8 @@ pub(super) fn known_inputs(name: &str) -> &'static [usize] {
 pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
     let table = match domain {
         "" => TABLE,
+        "ai.onnx.preview" => PREVIEW,
+        "ai.onnx.preview.training" => TRAINING,
         "com.microsoft" => MICROSOFT,
         _ => return None,
     };
@@ -149,13 +150,9 @@ static TABLE: &[OpImport] = &[
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::dequantize_linear),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
-<<<<<<< HEAD
     shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[1, 2], nn::dropout),
-=======
-    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
     op("DynamicQuantizeLinear", &[11], (1, 1), quantize::dynamic_quantize_linear),
     op("Einsum", &[12], (1, usize::MAX), einsum::einsum),
->>>>>>> main
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
@@ -178,11 +175,7 @@ static TABLE: &[OpImport] = &[
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
-<<<<<<< HEAD
-    op("Hardmax", &[1, 11, 13], (1, 1), nn::hardmax),
-=======
     op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
->>>>>>> main
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
     control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
@@ -281,9 +274,17 @@ static TABLE: &[OpImport] = &[
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
-    op("ai.onnx.preview.training.Adagrad", &[1], (2, usize::MAX), training::adagrad),
-    op("ai.onnx.preview.training.Adam", &[1], (2, usize::MAX), training::adam),
-    op("ai.onnx.preview.training.Momentum", &[1], (2, usize::MAX), training::momentum),
+];
+
+/// Operators of ONNX that are being tried out, by name.
+static PREVIEW: &[OpImport] =
+    &[control("FlexAttention", &[1], (3, 3), &[], Handler::FlexAttention)];
+
+/// Optimisers, by name.
+static TRAINING: &[OpImport] = &[
+    op("Adagrad", &[1], (2, usize::MAX), training::adagrad),
+    op("Adam", &[1], (2, usize::MAX), training::adam),
+    op("Momentum", &[1], (2, usize::MAX), training::momentum),
 ];
 
 /// Operators of ONNX Runtime's domain that its quantisation tools write, by name.

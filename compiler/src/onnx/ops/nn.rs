@@ -4,12 +4,12 @@ use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
-use crate::ops::elementwise::{ADD, DIVIDE, EQUAL, MULTIPLY, SQRT, SUBTRACT};
+use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SQRT, SUBTRACT};
 use crate::ops::nn::{
     BATCH_NORM, BatchNormAttrs, DENSE, DROPOUT, DropoutAttrs, LAYER_NORM, LRN, LayerNormAttrs,
     LrnAttrs, MATMUL, MatmulAttrs, SoftmaxAttrs,
 };
-use crate::ops::reduce::{ARGMAX, ArgReduceAttrs, MEAN, ReduceAttrs};
+use crate::ops::reduce::{MEAN, ReduceAttrs};
 
 /// What ONNX adds to a variance unless a node says otherwise.
 const EPSILON: f64 = 1e-5f32 as f64;
@@ -148,32 +148,6 @@ pub(super) fn softmax(node: &mut Node<'_, '_>, op: &'static OpDef) -> Result<Out
     let matrix = node.reshape(x, flat)?;
     let result = node.call_with(op, &[matrix], &attrs(1))?;
     Ok(vec![node.reshape(result, shape.to_vec())?])
-}
-
-/// `Hardmax`-1 and -11 search all dimensions from `axis` on, -13 `axis` alone: one at the first of
-/// the greatest elements, else zero.
-pub(super) fn hardmax(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = node.input(0)?;
-    let ty = node.tensor(x)?;
-    let default = if node.version >= 13 { -1 } else { 1 };
-    let axis = node.attrs.int("axis")?.unwrap_or(default);
-    let mut axis = node.axis(axis, ty.shape.rank())?;
-    let mut lines = x;
-    if node.version < 13 {
-        let flat = vec![ty.shape[..axis].iter().product(), ty.shape[axis..].iter().product()];
-        lines = node.reshape(x, flat)?;
-        axis = 1;
-    }
-    let attrs = ArgReduceAttrs { axis: axis as i64, keepdims: true, select_last_index: false };
-    let found = node.call_with(&ARGMAX, &[lines], &attrs)?;
-    let extent = node.known_extent(lines, axis)?;
-    let numbers = node.counting(extent)?;
-    let mut dims = vec![Dim::from(1i64); node.shape(lines)?.rank()];
-    dims[axis] = Dim::from(extent);
-    let numbers = node.reshape(numbers, dims)?;
-    let marked = node.call(&EQUAL, &[found, numbers])?;
-    let marked = node.cast(marked, ty.dtype)?;
-    Ok(vec![node.reshape(marked, ty.shape.to_vec())?])
 }
 
 /// `LRN`-1, -13 (more types).
