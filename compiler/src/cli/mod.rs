@@ -93,6 +93,16 @@ fn read_model(path: &Path) -> Result<Model, Report> {
     Model::read(path)
 }
 
+/// What people call a model: its file's name without ending, or the name of the folder if the file is
+/// called `model`, as in every test case.
+fn title(path: &Path, model: &Model) -> String {
+    let folder = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| Some(path.parent()?.file_name()?.to_string_lossy().into_owned()));
+    folder.filter(|_| model.stem == "model").unwrap_or_else(|| model.stem.clone())
+}
+
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let result = match Niello::parse().command {
