@@ -78,7 +78,9 @@ impl Folder {
     /// Runs the program of a package that was built, in its folder.
     pub(crate) fn run(&self, package: &str, arguments: &[&str]) -> Output {
         let program = target().join("debug").join(package);
-        Command::new(program).args(arguments).current_dir(self.path(package)).output().unwrap()
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.path(package)).env_remove("RUST_BACKTRACE");
+        command.output().unwrap()
     }
 
     /// Runs Cargo, which must succeed, and returns its standard output.
