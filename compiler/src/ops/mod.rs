@@ -10,6 +10,7 @@ mod context;
 pub mod elementwise;
 mod eval;
 pub mod nn;
+pub mod qnn;
 pub mod reduce;
 mod relation;
 mod table;

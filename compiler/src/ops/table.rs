@@ -1,7 +1,7 @@
 //! The table of operators: one line each.
 
 use super::elementwise as ew;
-use super::{OpDef, nn, reduce, tensor};
+use super::{OpDef, nn, qnn, reduce, tensor};
 
 /// Every operator, in the order of their names.
 static TABLE: &[&OpDef] = &[
@@ -26,6 +26,8 @@ static TABLE: &[&OpDef] = &[
     &tensor::CONCATENATE,
     &ew::COS,
     &ew::COSH,
+    &tensor::CUMPROD,
+    &tensor::CUMSUM,
     &ew::DIVIDE,
     &ew::EQUAL,
     &ew::ERF,
@@ -34,6 +36,8 @@ static TABLE: &[&OpDef] = &[
     &ew::FLOOR,
     &ew::FLOOR_MOD,
     &tensor::FULL,
+    &tensor::GATHER,
+    &tensor::GATHER_ND,
     &ew::GREATER,
     &ew::GREATER_EQUAL,
     &tensor::RESIZE2D,
@@ -94,11 +98,16 @@ static TABLE: &[&OpDef] = &[
     &tensor::ONE_HOT,
     &ew::POWER,
     &reduce::PROD,
+    &qnn::DEQUANTIZE,
+    &qnn::QUANTIZE,
+    &qnn::REQUANTIZE,
     &ew::RECIPROCAL,
     &tensor::RESHAPE,
     &ew::RIGHT_SHIFT,
     &ew::ROUND,
     &ew::RSQRT,
+    &tensor::SCATTER_ELEMENTS,
+    &tensor::SCATTER_ND,
     &tensor::SHAPE_OF,
     &ew::SIGMOID,
     &ew::SIGN,
@@ -113,6 +122,7 @@ static TABLE: &[&OpDef] = &[
     &tensor::TAKE,
     &ew::TAN,
     &ew::TANH,
+    &tensor::TOPK,
     &tensor::TRANSPOSE,
     &ew::WHERE,
 ];

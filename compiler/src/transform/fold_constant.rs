@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeId};
 use crate::ir::{Constant, DType, Dim, IRModule, SharedBytes, TensorType, Type};
 use crate::ops::nn::DROPOUT;
+use crate::ops::qnn::DEQUANTIZE;
 use crate::ops::{Effect, Op};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
@@ -74,7 +75,8 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
     }
     let grown = result_bytes(old.ty(id)).is_none_or(|bytes| {
         let given: u64 = args.iter().flatten().map(Constant::byte_len).sum();
-        bytes > given.max(MAX_GROWN_BYTES)
+        // Weights that are stored quantised are computed with as what they stand for.
+        bytes > given.max(MAX_GROWN_BYTES) && !op.is(&DEQUANTIZE)
     });
     if grown {
         cx.missed(

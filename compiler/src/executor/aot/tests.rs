@@ -1,4 +1,4 @@
-//! Programs made by hand, compiled by the C compiler, loaded and run.
+//! Programs made by hand, compiled by every backend, loaded and run.
 
 use super::*;
 use crate::codegen::object::check_undefined;
@@ -8,10 +8,12 @@ use crate::executor::{
 };
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory::{self, Storage};
+use crate::options::{Backend, CompileOptions};
 use crate::tir::PrimExpr;
 
 /// The stages from a program to a model.
-fn compile(mut program: Program, symbol: &str) -> CompiledModel {
+fn compile(mut program: Program, symbol: &str, backend: Backend) -> CompiledModel {
+    let options = CompileOptions { jobs: 2, ..CompileOptions::new(Target::host()) };
     let levels = [Target::host()];
     program.verify().unwrap();
     program.merge_equal_kernels();
@@ -19,13 +21,13 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
     program.insert_border_steps(&storage);
     program.lower_kernels(&levels, 2).unwrap();
     let functions = KernelFunctions::of(&program, symbol, &levels);
-    let kernels = c_kernels(&program, &functions, &levels, 2).unwrap();
-    let strides = scratch_strides(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes));
+    let kernels = KernelCode::of(backend, &program, &functions, &levels, 2).unwrap();
+    let strides = scratch_strides(&functions, kernels.scratch_bytes());
     let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &strides);
-    let files = c_files(&entry, &functions, &levels, &kernels);
-    let objects = c::compile_c(&files, &levels, 2).unwrap();
+    let code = Code::new(kernels, entry, &functions, &levels);
+    let objects = code.compile(&options, &levels).unwrap();
     check_undefined(&objects, &[]).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
@@ -57,16 +59,29 @@ fn compile(mut program: Program, symbol: &str) -> CompiledModel {
     }
 }
 
-/// Compiles and runs twice: what one run leaves behind must not change the next.
+/// Compiles by every backend and runs twice: what one run leaves behind must not change the next,
+/// and all must give the same.
 fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
-    let model = compile(program, "niello_test");
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.so");
-    write_shared_library(&model, &Target::host(), &path).unwrap();
-    let loaded = LoadedModel::load(&model, &path).unwrap();
-    let first = loaded.run(inputs).unwrap();
-    assert_eq!(loaded.run(inputs).unwrap(), first);
-    first.iter().map(floats).collect()
+    let mut results: Vec<Vec<Constant>> = Vec::new();
+    for &backend in Backend::ALL {
+        let model = compile(program.clone(), "niello_test", backend);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.so");
+        write_shared_library(&model, &Target::host(), &path).unwrap();
+        let library = LoadedModel::load(&model, &path).unwrap();
+        let ways = [
+            library,
+            #[cfg(feature = "llvm")]
+            LoadedModel::jit(&model).unwrap(),
+        ];
+        for loaded in ways {
+            for _ in 0..2 {
+                results.push(loaded.run(inputs).unwrap());
+            }
+        }
+    }
+    assert!(results.iter().all(|result| *result == results[0]));
+    results[0].iter().map(floats).collect()
 }
 
 fn floats(constant: &Constant) -> Vec<f32> {
@@ -198,7 +213,10 @@ fn objects_depend_on_the_program_alone() {
         b.output(y);
         b.program
     };
-    assert_eq!(compile(program(), "niello_a"), compile(program(), "niello_a"));
+    for &backend in Backend::ALL {
+        let once = || compile(program(), "niello_a", backend);
+        assert_eq!(once(), once());
+    }
 }
 
 #[test]

@@ -4,9 +4,15 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
+mod attention;
 mod calls;
+mod conv_transpose;
+mod einsum;
 mod elementwise;
+mod indexed;
+mod loss;
 mod nn;
+mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -15,7 +21,7 @@ mod window;
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
-use crate::ops::{elementwise as e, nn as n, reduce as r};
+use crate::ops::{elementwise as e, nn as n, reduce as r, tensor as t};
 
 /// How an ONNX operator is imported.
 pub(super) struct OpImport {
@@ -28,7 +34,20 @@ pub(super) struct OpImport {
     /// The inputs that must be known while compiling.
     known: &'static [usize],
     /// Builds the node's outputs.
-    pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+    pub(super) import: Handler,
+}
+
+/// What builds the outputs of a node.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// A function of the node alone.
+    Calls(fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>),
+    /// `If`, whose branches are graphs.
+    If,
+    /// `Loop`, whose body is a graph.
+    Loop,
+    /// `Scan`, whose body is a graph.
+    Scan,
 }
 
 impl OpImport {
@@ -40,12 +59,17 @@ impl OpImport {
 
 /// The inputs of an operator that must be known while compiling, by position.
 pub(super) fn known_inputs(name: &str) -> &'static [usize] {
-    find(name).map_or(&[], |op| op.known)
+    find("", name).map_or(&[], |op| op.known)
 }
 
-/// The import of the operator of that name.
-pub(super) fn find(name: &str) -> Option<&'static OpImport> {
-    TABLE.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &TABLE[index])
+/// The import of the operator of that domain and name.
+pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
+    let table = match domain {
+        "" => TABLE,
+        "com.microsoft" => MICROSOFT,
+        _ => return None,
+    };
+    table.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &table[index])
 }
 
 const fn op(
@@ -54,7 +78,7 @@ const fn op(
     inputs: (usize, usize),
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 ) -> OpImport {
-    OpImport { name, since, inputs, known: &[], import }
+    OpImport { name, since, inputs, known: &[], import: Handler::Calls(import) }
 }
 
 /// As [`op`], for one some of whose inputs must be known while compiling.
@@ -64,6 +88,17 @@ const fn shaped(
     inputs: (usize, usize),
     known: &'static [usize],
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import: Handler::Calls(import) }
+}
+
+/// An operator that has graphs as attributes.
+const fn control(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: Handler,
 ) -> OpImport {
     OpImport { name, since, inputs, known, import }
 }
@@ -81,6 +116,7 @@ static TABLE: &[OpImport] = &[
     op("Asinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ASINH)),
     op("Atan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ATAN)),
     op("Atanh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ATANH)),
+    op("Attention", &[23, 24, 25], (3, 7), attention::attention),
     op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
     op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
     op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
@@ -90,27 +126,39 @@ static TABLE: &[OpImport] = &[
     op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
+    op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
+    shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
+    op("ConvInteger", &[10], (2, 4), quantize::conv_integer),
+    op("ConvTranspose", &[1, 11, 22], (2, 3), conv_transpose::conv_transpose),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
+    shaped("CumProd", &[26], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMPROD)),
+    shaped("CumSum", &[11, 14], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMSUM)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
+    op("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::dequantize_linear),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
     shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    op("DynamicQuantizeLinear", &[11], (1, 1), quantize::dynamic_quantize_linear),
+    op("Einsum", &[12], (1, usize::MAX), einsum::einsum),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
     op("Exp", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::EXP)),
     shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
+    op("EyeLike", &[9, 22], (1, 1), indexed::eye_like),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
     op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
     op("GRU", &[1, 3, 7, 14, 22], (3, 6), recurrent::gru),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
+    op("GatherElements", &[11, 13], (2, 2), indexed::gather_elements),
+    op("GatherND", &[11, 12, 13], (2, 2), indexed::gather_nd),
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
     op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
@@ -120,7 +168,9 @@ static TABLE: &[OpImport] = &[
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
+    op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
+    control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
     op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
@@ -130,9 +180,12 @@ static TABLE: &[OpImport] = &[
     op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
     op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
     op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
+    op("LinearAttention", &[27], (3, 6), attention::linear_attention),
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
+    control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
+    op("MatMulInteger", &[10], (2, 4), quantize::matmul_integer),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
     op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
@@ -141,12 +194,16 @@ static TABLE: &[OpImport] = &[
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
+    op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
     op("PRelu", &[1, 6, 7, 9, 16], (2, 2), elementwise::prelu),
     shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
     op("Pow", &[1, 7, 12, 13, 15], (2, 2), elementwise::pow),
+    op("QLinearConv", &[10], (8, 9), quantize::qlinear_conv),
+    op("QLinearMatMul", &[10, 21], (8, 8), quantize::qlinear_matmul),
+    op("QuantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::quantize_linear),
     op("RMSNormalization", &[23], (2, 2), nn::rms_normalization),
     op("RNN", &[1, 7, 14, 22], (3, 6), recurrent::rnn),
     shaped("Range", &[11, 27], (3, 3), &[0, 1, 2], tensor::range),
@@ -168,7 +225,13 @@ static TABLE: &[OpImport] = &[
     op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
+    op("ReverseSequence", &[10], (2, 2), indexed::reverse_sequence),
+    op("RotaryEmbedding", &[23], (3, 4), attention::rotary_embedding),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
+    op("Scatter", &[9, 11], (3, 3), indexed::scatter_elements),
+    op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
+    op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
@@ -178,6 +241,7 @@ static TABLE: &[OpImport] = &[
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
     shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
+    op("SoftmaxCrossEntropyLoss", &[12, 13], (2, 3), loss::softmax_cross_entropy),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
@@ -191,14 +255,24 @@ static TABLE: &[OpImport] = &[
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
     op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
     shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
+    shaped("TopK", &[1, 10, 11, 24], (1, 2), &[1], indexed::topk),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
+    shaped("Trilu", &[14], (1, 2), &[1], indexed::trilu),
     shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
 ];
 
-/// The names of the operators that can be imported, sorted.
+/// Operators of ONNX Runtime's domain that its quantisation tools write, by name.
+static MICROSOFT: &[OpImport] = &[
+    op("DequantizeLinear", &[1], (2, 3), quantize::microsoft_dequantize_linear),
+    op("QLinearAdd", &[1], (7, 8), |node| quantize::qlinear_binary(node, &e::ADD)),
+    op("QLinearMul", &[1], (7, 8), |node| quantize::qlinear_binary(node, &e::MULTIPLY)),
+    op("QuantizeLinear", &[1], (2, 3), quantize::microsoft_quantize_linear),
+];
+
+/// The names of ONNX's own operators that can be imported, sorted.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|op| op.name)
 }

@@ -117,7 +117,7 @@ impl Window {
 }
 
 /// A list as an array; its length was checked when it was read.
-fn array<const N: usize>(list: &[i64]) -> Result<[i64; N], NodeError> {
+pub(super) fn array<const N: usize>(list: &[i64]) -> Result<[i64; N], NodeError> {
     list.try_into()
         .map_err(|_| NodeError::new(format!("{N} values are expected, but not {list:?}")))
 }
@@ -125,6 +125,16 @@ fn array<const N: usize>(list: &[i64]) -> Result<[i64; N], NodeError> {
 /// `Conv`-1, -11 (defaults of strides and dilations spelled out), -22 (more types).
 pub(super) fn conv(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, weight, bias) = (node.input(0)?, node.input(1)?, node.optional(2));
+    Ok(vec![convolve(node, x, weight, bias)?])
+}
+
+/// A convolution with the attributes that all ONNX operators for it have.
+pub(super) fn convolve(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    weight: ExprId,
+    bias: Option<ExprId>,
+) -> Result<ExprId, NodeError> {
     let (x_shape, w_shape) = (node.shape(x)?, node.shape(weight)?);
     if w_shape.rank() != x_shape.rank() {
         return Err(NodeError::new(format!(
@@ -148,11 +158,11 @@ pub(super) fn conv(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
             node.call_optional(&$op, args, &attrs)?
         }};
     }
-    Ok(vec![match kernel.len() {
+    Ok(match kernel.len() {
         1 => call!(CONV1D, Conv1dAttrs),
         2 => call!(CONV2D, Conv2dAttrs),
         _ => call!(CONV3D, Conv3dAttrs),
-    }])
+    })
 }
 
 /// `MaxPool`-1, -8 (indices as a second output), -10 (`ceil_mode`, `dilations`), -11, -12 (8-bit

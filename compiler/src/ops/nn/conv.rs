@@ -10,7 +10,7 @@ use super::window::{Window, spatial};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Shape, TensorType, Type};
-use crate::ops::eval::{EvalCx, floats, num_elements};
+use crate::ops::eval::{EvalCx, floats, ints, num_elements};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 
@@ -119,8 +119,8 @@ pub static CONV3D: OpDef = OpDef::new(
 
 fn infer<A: ConvAttrs>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: A = cx.attrs()?;
-    let x = cx.tensor_of_rank(0, DTypes::Float, A::RANK + 2, A::LAYOUT)?;
-    let weight = cx.tensor_of_rank(1, DTypes::Float, A::RANK + 2, A::KERNEL_LAYOUT)?;
+    let x = cx.tensor_of_rank(0, DTypes::Numeric, A::RANK + 2, A::LAYOUT)?;
+    let weight = cx.tensor_of_rank(1, DTypes::Numeric, A::RANK + 2, A::KERNEL_LAYOUT)?;
     cx.same_dtype(0, 1)?;
     let groups = attrs.groups();
     at_least("groups", groups, 1)?;
@@ -180,9 +180,27 @@ fn eval<A: ConvAttrs>(
         output: spatial(cx.shape()),
         channels: x.shape()[1],
     };
-    let bias = cx.optional(2).map(floats).transpose()?;
     let outputs = weight.shape()[0];
-    cx.result(Elements::Float(conv.run(cx.floats(0)?, cx.floats(1)?, bias, outputs, cx.len())))
+    if let (Some(x), Some(weight)) = (x.floats(), weight.floats()) {
+        let bias = cx.optional(2).map(floats).transpose()?;
+        let tensors = Tensors { x, weight, bias, outputs };
+        let add = |sum: f64, x: f64, weight: f64| sum + weight * x;
+        return cx.result(Elements::Float(conv.run(&tensors, cx.len(), 0.0, add)));
+    }
+    let (x, weight) = (cx.ints(0)?, cx.ints(1)?);
+    let bias = cx.optional(2).map(ints).transpose()?;
+    let tensors = Tensors { x, weight, bias, outputs };
+    let add = |sum: i128, x: i128, weight: i128| sum.wrapping_add(weight.wrapping_mul(x));
+    cx.result(Elements::Int(conv.run(&tensors, cx.len(), 0, add)))
+}
+
+/// The elements that a convolution goes over.
+struct Tensors<'a, T> {
+    x: &'a [T],
+    weight: &'a [T],
+    bias: Option<&'a [T]>,
+    /// Number of output channels.
+    outputs: usize,
 }
 
 /// A convolution of known extents.
@@ -197,15 +215,14 @@ struct Conv {
 impl Conv {
     /// Computes plane by plane of the result, and in each tap by tap, so that the innermost loop
     /// runs along a row of the argument and one of the result.
-    fn run(
+    fn run<T: Copy>(
         &self,
-        x: &[f64],
-        weight: &[f64],
-        bias: Option<&[f64]>,
-        outputs: usize,
+        &Tensors { x, weight, bias, outputs }: &Tensors<'_, T>,
         len: usize,
-    ) -> Vec<f64> {
-        let mut result = vec![0.0; len];
+        zero: T,
+        add: impl Fn(T, T, T) -> T,
+    ) -> Vec<T> {
+        let mut result = vec![zero; len];
         let plane_len = num_elements(&self.output);
         if len == 0 {
             return result;
@@ -222,14 +239,20 @@ impl Conv {
             for channel in 0..group_channels {
                 let x = &x[(first + channel) * image_len..][..image_len];
                 let kernel = &weight[(output * group_channels + channel) * taps..][..taps];
-                self.add_channel(plane, x, kernel);
+                self.add_channel(plane, x, kernel, &add);
             }
         }
         result
     }
 
     /// Adds the correlation of one channel with its kernel.
-    fn add_channel(&self, plane: &mut [f64], x: &[f64], kernel: &[f64]) {
+    fn add_channel<T: Copy>(
+        &self,
+        plane: &mut [T],
+        x: &[T],
+        kernel: &[T],
+        add: &impl Fn(T, T, T) -> T,
+    ) {
         let [depth_window, row_window, column_window] = self.window.0;
         let [depth, height, width] = self.input;
         let [out_depth, out_height, out_width] = self.output;
@@ -253,11 +276,11 @@ impl Conv {
                         [x_first..x_end];
                     if stride == 1 {
                         for (out, &x) in out.iter_mut().zip(row) {
-                            *out += weight * x;
+                            *out = add(*out, x, weight);
                         }
                     } else {
                         for (out, &x) in out.iter_mut().zip(row.iter().step_by(stride)) {
-                            *out += weight * x;
+                            *out = add(*out, x, weight);
                         }
                     }
                 }

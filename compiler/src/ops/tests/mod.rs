@@ -7,7 +7,9 @@
 mod elementwise;
 mod errors;
 mod every_op;
+mod indexed;
 mod nn;
+mod qnn;
 mod reduce;
 mod relations;
 mod tensor;

@@ -168,7 +168,7 @@ fn case_78_a_map_may_leave_fields_out() {
 #[test]
 fn case_64_options_are_listed_with_their_types() {
     let entry = list_configs().into_iter().find(|entry| entry.name == "test.noalias").unwrap();
-    assert_eq!((entry.type_name().as_str(), entry.default_json().as_str()), ("bool", "true"));
+    assert_eq!((entry.type_name(), entry.default_json().as_str()), ("bool".to_owned(), "true"));
     assert_eq!(entry.doc.trim(), "Whether pointers are distinct.");
     assert!(entry.origin.file.ends_with("contexts.rs"));
     assert!(list_configs().is_sorted_by_key(|entry| entry.name));

@@ -1,7 +1,7 @@
 //! Code of every operator of the table, in every data type that it accepts.
 
 use super::{Arg, Case, check_all};
-use crate::codegen::c::testing::runnable_levels;
+use crate::codegen::testing::runnable_levels;
 use crate::graph::FunctionBuilder;
 use crate::ir::{Attrs, BufferSpec, DType, TensorType, Type};
 use crate::ops::samples::{Shapes, sample, tensor, types};
@@ -49,7 +49,7 @@ fn every_operator_of_float32_does_what_its_evaluation_does() {
 fn every_operator_of_every_other_type_does_what_its_evaluation_does() {
     // One level: what differs from level to level is tested with more calls elsewhere.
     let level = runnable_levels().pop().unwrap();
-    // Elements narrower than a byte come to no kernel as they are: see `narrow_types`.
+    // Elements narrower than a byte come to no kernel as they are.
     let dtypes = DType::all().filter(|dtype| dtype.bits() >= 8 && *dtype != DType::F32);
     let cases: Vec<Case> = dtypes.flat_map(cases).collect();
     check_all(&cases, &[level]);

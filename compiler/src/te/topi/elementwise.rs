@@ -339,7 +339,8 @@ fn bias_add(cx: &mut Compute<'_>) -> Stages {
     cx.element(|dag, index| dag.at(x, index) + dag.at(bias, &index[axis..=axis]))
 }
 
-fn cast(x: PrimExpr, attrs: &CastAttrs) -> PrimExpr {
+/// An element in another data type, as tensors of it are held.
+pub(super) fn cast(x: PrimExpr, attrs: &CastAttrs) -> PrimExpr {
     let dtype = attrs.dtype;
     // What a tensor of the type is held in: see `te::held_as`.
     let held = held_as(dtype);

@@ -2,7 +2,9 @@
 
 mod elementwise;
 mod image;
+mod indexed;
 mod nn;
+mod qnn;
 mod reduce;
 mod tensor;
 
@@ -51,8 +53,10 @@ type Stages = Result<Vec<StageId>, ComputeError>;
 pub fn compute(cx: &mut Compute<'_>) -> Stages {
     if let Some(result) = elementwise::compute(cx)
         .or_else(|| tensor::compute(cx))
+        .or_else(|| indexed::compute(cx))
         .or_else(|| reduce::compute(cx))
         .or_else(|| nn::compute(cx))
+        .or_else(|| qnn::compute(cx))
         .or_else(|| image::compute(cx))
     {
         return result;

@@ -1,0 +1,231 @@
+//! Quantised operators and narrow types, imported, compiled and run: against numbers of ONNX Runtime
+//! 1.31.1 and the interpreter.
+
+use super::{options, run};
+use crate::compile::{CompileOptions, Model};
+use crate::executor::{LoadedModel, write_shared_library};
+use crate::graph::interp::{Elements, Tensor, Value, evaluate};
+use crate::ir::{Constant, DType};
+use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, ModelFile, import};
+
+fn ints(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = i128>) -> Constant {
+    let tensor = Tensor::from_ints(dtype, shape, values.into_iter().collect());
+    tensor.unwrap().to_constant().unwrap()
+}
+
+fn floats(shape: &[usize], values: &[f64]) -> Constant {
+    Tensor::from_floats(DType::F32, shape, values.to_vec()).unwrap().to_constant().unwrap()
+}
+
+/// One number.
+fn scale(value: f64) -> Constant {
+    floats(&[], &[value])
+}
+
+/// A zero point for a whole tensor.
+fn zero(value: i128) -> Constant {
+    ints(DType::U8, &[], [value])
+}
+
+/// Unsigned bytes that look random.
+fn u8s(shape: &[usize], seed: i128) -> Constant {
+    let count = shape.iter().product::<usize>() as i128;
+    ints(DType::U8, shape, (0..count).map(|i| (i * 37 + seed * 11) % 256))
+}
+
+/// Signed bytes that look random.
+fn i8s(shape: &[usize], seed: i128) -> Constant {
+    let count = shape.iter().product::<usize>() as i128;
+    ints(DType::I8, shape, (0..count).map(|i| (i * 37 + seed * 11) % 255 - 127))
+}
+
+/// What a model of one node computes: as the interpreter and as native code have it, which must be
+/// the same.
+fn outputs(
+    (domain, op): (&str, &str),
+    inputs: &[Constant],
+    attrs: &[(&str, ModelAttr)],
+    results: &[(DType, &[i64])],
+) -> Vec<Constant> {
+    let names: Vec<String> = (0..inputs.len()).map(|i| format!("x{i}")).collect();
+    let out: Vec<String> = (0..results.len()).map(|i| format!("y{i}")).collect();
+    let mut builder = ModelBuilder::new(23).opset("com.microsoft", 1);
+    for (name, input) in names.iter().zip(inputs) {
+        let dims = input.ty().shape.as_consts().unwrap();
+        let dims: Vec<i64> = dims.iter().map(|&dim| dim as i64).collect();
+        builder = builder.input(name, input.ty().dtype, &dims);
+    }
+
+    let arguments: Vec<&str> = names.iter().map(String::as_str).collect();
+    let values: Vec<&str> = out.iter().map(String::as_str).collect();
+    builder = builder.node_in(domain, op, &arguments, &values, attrs);
+    for (name, (dtype, shape)) in out.iter().zip(results) {
+        builder = builder.output(name, *dtype, *shape);
+    }
+    let proto = builder.build();
+
+    let imported = import(&proto, None, &ImportOptions::default());
+    let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
+    let args: Vec<Value> =
+        inputs.iter().map(|input| Tensor::from_constant(input).unwrap().into()).collect();
+    let value = evaluate(&module, "main", &args).unwrap();
+    let fields = value.as_tuple().map_or_else(|| vec![value.clone()], <[Value]>::to_vec);
+    let expected: Vec<Constant> =
+        fields.iter().map(|field| field.as_tensor().unwrap().to_constant().unwrap()).collect();
+
+    let model = Model::from_onnx("node", ModelFile { proto, folder: None });
+    let options = CompileOptions { opt_level: 3, ..options() };
+    let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}")).model;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("node.so");
+    write_shared_library(&compiled, &options.target, &path).unwrap();
+    let found = LoadedModel::load(&compiled, &path).unwrap().run(inputs).unwrap();
+    assert_eq!(found, expected, "{op}");
+    found
+}
+
+#[test]
+fn qlinear_conv_has_a_scale_for_each_channel_a_bias_groups_and_padding_with_the_zero_point() {
+    let inputs = [
+        u8s(&[1, 2, 3, 4], 1),
+        scale(0.02),
+        zero(100),
+        i8s(&[4, 1, 2, 2], 2),
+        floats(&[4], &[0.01, 0.02, 0.005, 0.03]),
+        ints(DType::I8, &[4], [0; 4]),
+        scale(0.09),
+        zero(120),
+        ints(DType::I32, &[4], [100, -200, 300, 50000]),
+    ];
+    let attrs = [
+        ("pads", vec![1i64, 0, 0, 1].into()),
+        ("strides", vec![1i64, 2].into()),
+        ("group", 2.into()),
+    ];
+    let shape = [1, 4, 3, 2];
+    let found = outputs(("", "QLinearConv"), &inputs, &attrs, &[(DType::U8, &shape)]);
+    let expected = [
+        126, 122, 146, 110, 95, 101, 96, 101, 71, 232, 144, 99, 129, 117, 111, 134, 118, 112, 255,
+        255, 255, 255, 255, 255,
+    ];
+    assert_eq!(found[0].to_i64_vec().unwrap(), expected);
+}
+
+#[test]
+fn qlinear_matmul_has_a_scale_and_a_zero_point_for_each_column() {
+    let inputs = [
+        u8s(&[2, 3], 3),
+        scale(0.03),
+        zero(7),
+        i8s(&[3, 4], 4),
+        floats(&[4], &[0.02, 0.03, 0.01, 0.05]),
+        ints(DType::I8, &[4], [0, 3, -2, 5]),
+        scale(0.5),
+        zero(33),
+    ];
+    let found = outputs(("", "QLinearMatMul"), &inputs, &[], &[(DType::U8, &[2, 4])]);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [30, 40, 31, 38, 22, 49, 25, 39]);
+}
+
+#[test]
+fn integer_products_subtract_their_zero_points() {
+    let inputs = [u8s(&[1, 1, 3, 3], 5), u8s(&[2, 1, 2, 2], 6), zero(3), zero(9)];
+    let attrs = [("pads", vec![0i64, 1, 0, 0].into())];
+    let result = [(DType::I32, &[1, 2, 2, 3][..])];
+    let found = outputs(("", "ConvInteger"), &inputs, &attrs, &result);
+    let expected =
+        [32272, 66283, 82933, 18346, 39689, 56339, 22364, 47947, 67557, 40526, 85529, 105_139];
+    assert_eq!(found[0].to_i64_vec().unwrap(), expected);
+
+    let inputs = [u8s(&[3, 2], 7), i8s(&[2, 2], 8), zero(11), ints(DType::I8, &[2], [3, -4])];
+    let found = outputs(("", "MatMulInteger"), &inputs, &[], &[(DType::I32, &[3, 2])]);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [524, 7960, -216, 13732, -9148, 48]);
+}
+
+#[test]
+fn quantisation_rounds_halves_to_even_and_stays_in_the_range() {
+    let x = floats(&[2, 4], &[-3.0, 0.25, 0.75, 1e9, 1.25, -1.25, 100.0, 7.0]);
+    let inputs = [x, floats(&[2], &[0.5, 2.0]), ints(DType::U8, &[2], [3, 250])];
+    let attrs = [("axis", 0.into())];
+    let found = outputs(("", "QuantizeLinear"), &inputs, &attrs, &[(DType::U8, &[2, 4])]);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [0, 3, 5, 255, 251, 249, 255, 254]);
+
+    let x = floats(&[5], &[-1.5, 0.3, 2.25, 0.7, -0.1]);
+    let results: [(DType, &[i64]); 3] = [(DType::U8, &[5]), (DType::F32, &[]), (DType::U8, &[])];
+    let found = outputs(("", "DynamicQuantizeLinear"), &[x], &[], &results);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [0, 122, 255, 150, 95]);
+    assert_eq!(found[1].to_f64_vec().unwrap(), [f64::from(3.75f32 / 255.0)]);
+    assert_eq!(found[2].to_i64_vec().unwrap(), [102]);
+}
+
+#[test]
+fn sums_and_products_of_onnx_runtime_are_of_what_the_elements_stand_for() {
+    let inputs = |to: f64| {
+        let (a, b) = (u8s(&[2, 3], 9), u8s(&[3], 2));
+        [a, scale(0.1), zero(10), b, scale(0.2), zero(100), scale(to), zero(50)]
+    };
+    let result = [(DType::U8, &[2, 3][..])];
+    let found = outputs(("com.microsoft", "QLinearAdd"), &inputs(0.3), &[], &result);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [28, 65, 102, 65, 102, 53]);
+    let found = outputs(("com.microsoft", "QLinearMul"), &inputs(3.0), &[], &result);
+    assert_eq!(found[0].to_i64_vec().unwrap(), [4, 16, 46, 0, 0, 50]);
+}
+
+#[test]
+fn packed_elements_keep_their_order_through_kernels() {
+    for dtype in DType::all().filter(|dtype| dtype.bits() < 8) {
+        // An odd number, so that the last byte is not full.
+        let codes = (0..15).map(|i| if dtype.is_float() { i % 4 } else { i });
+        let x = Tensor::from_elements(dtype, &[3, 5], Elements::Int(codes.collect())).unwrap();
+        let x = x.to_constant().unwrap();
+        let found = outputs(("", "Transpose"), &[x.clone()], &[], &[(dtype, &[5, 3])]);
+        let back = outputs(("", "Transpose"), &found, &[], &[(dtype, &[3, 5])]);
+        assert_eq!(back, [x.clone()], "{dtype}");
+
+        let to = |dtype: DType| [("to", i64::from(onnx_number(dtype)).into())];
+        let floats = outputs(("", "Cast"), &[x.clone()], &to(DType::F32), &[(DType::F32, &[3, 5])]);
+        assert_eq!(floats[0].to_f64_vec().unwrap().len(), 15);
+        assert_eq!(outputs(("", "Cast"), &floats, &to(dtype), &[(dtype, &[3, 5])]), [x]);
+    }
+}
+
+/// The number of a data type in ONNX files.
+fn onnx_number(dtype: DType) -> i32 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U4 => 21,
+        DType::I4 => 22,
+        DType::F4E2M1 => 23,
+        DType::U2 => 25,
+        DType::I2 => 26,
+        other => panic!("no test casts to {other}"),
+    }
+}
+
+#[test]
+fn weights_of_four_bits_have_scales_for_blocks() {
+    let codes = (0..24).map(|i| i * 5 % 16 - 8);
+    let inputs = [
+        ints(DType::I4, &[3, 8], codes.clone()),
+        floats(&[3, 2], &[0.5, 1.0, 2.0, 4.0, 0.25, 8.0]),
+        ints(DType::I4, &[3, 2], [0, 1, -1, 2, 3, -8]),
+    ];
+    let attrs = [("axis", 1.into()), ("block_size", 4.into())];
+    let found = outputs(("", "DequantizeLinear"), &inputs, &attrs, &[(DType::F32, &[3, 8])]);
+    let scales = [0.5, 1.0, 2.0, 4.0, 0.25, 8.0];
+    let zeros = [0, 1, -1, 2, 3, -8];
+    let expected: Vec<f64> =
+        codes.enumerate().map(|(i, code)| (code - zeros[i / 4]) as f64 * scales[i / 4]).collect();
+    assert_eq!(found[0].to_f64_vec().unwrap(), expected);
+}
+
+#[test]
+fn half_precision_sums_are_rounded_once() {
+    let ones = vec![1.0; 4096];
+    let halves = |shape: &[usize], values: &[f64]| {
+        Tensor::from_floats(DType::F16, shape, values.to_vec()).unwrap().to_constant().unwrap()
+    };
+    let inputs = [halves(&[1, 4096], &ones), halves(&[4096, 1], &ones)];
+    let found = outputs(("", "MatMul"), &inputs, &[], &[(DType::F16, &[1, 1])]);
+    assert_eq!(found[0].to_f64_vec().unwrap(), [4096.0]);
+}

@@ -1,0 +1,315 @@
+//! Quantised tensors: `qnn.quantize`, `qnn.dequantize` and `qnn.requantize`, named as in TVM.
+//!
+//! A quantised tensor holds small numbers `q` that stand for `(q − zero_point) · scale`. Scale and
+//! zero point are arguments, as a model may compute them: one for the whole tensor, one for each
+//! index of an axis, or one for each block of neighbours along an axis.
+//!
+//! There are no quantised convolutions and matrix products: `nn.conv2d` and `nn.matmul` of 32-bit
+//! integers, less their zero points, are exact, and `qnn.requantize` brings their sums back.
+
+use serde::{Deserialize, Serialize};
+
+use super::eval::{AxisSplit, EvalCx};
+use super::relation::{DTypes, is_one};
+use super::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::small_float::SmallFloat;
+use crate::ir::{Attrs, DType, Dim, TensorType, Type};
+use crate::tir::scalar;
+
+/// Attributes of `qnn.quantize`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuantizeAttrs {
+    /// The axis along which scales differ, counted from either end.
+    pub axis: i64,
+    /// Neighbours along the axis that have one scale in common; 0 if scales do not differ in blocks.
+    pub block_size: i64,
+    /// The data type of the result: an integer of at most 16 bits, or a float of at most 8.
+    pub dtype: DType,
+    /// The data type in which the elements are divided by the scale; the scale's if there is none.
+    pub precision: Option<DType>,
+    /// Whether what is beyond the greatest 8-bit float becomes that; else infinity or NaN.
+    pub saturate: bool,
+}
+
+/// Attributes of `qnn.dequantize`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DequantizeAttrs {
+    /// The axis along which scales differ, counted from either end.
+    pub axis: i64,
+    /// Neighbours along the axis that have one scale in common; 0 if scales do not differ in blocks.
+    pub block_size: i64,
+    /// The data type of the result: a float of at least 16 bits.
+    pub dtype: DType,
+}
+
+/// Attributes of `qnn.requantize`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequantizeAttrs {
+    /// The axis along which scales differ, counted from either end.
+    pub axis: i64,
+    /// The data type of the result: an integer of at most 16 bits.
+    pub dtype: DType,
+}
+
+const INPUTS: &[Input] =
+    &[Input::required("x"), Input::required("scale"), Input::optional("zero_point")];
+
+/// `round(x / scale) + zero_point`, halves to even, within the range of the result. Results that are
+/// floats are rounded to their type instead.
+pub static QUANTIZE: OpDef = OpDef::new(
+    "qnn.quantize",
+    "quotients with a scale, in a small type",
+    INPUTS,
+    infer_quantize,
+    eval_quantize,
+)
+.pattern(OpPattern::Broadcast);
+
+/// `(x − zero_point) · scale`.
+pub static DEQUANTIZE: OpDef = OpDef::new(
+    "qnn.dequantize",
+    "the numbers that quantised elements stand for",
+    INPUTS,
+    infer_dequantize,
+    eval_dequantize,
+)
+.pattern(OpPattern::Broadcast);
+
+/// `round(x · scale) + zero_point`, halves to even, within the range of the result: from the sums of
+/// a quantised product to quantised elements. The scale is that of the sums divided by that of the
+/// result.
+pub static REQUANTIZE: OpDef = OpDef::new(
+    "qnn.requantize",
+    "products with a scale, in a small integer type",
+    INPUTS,
+    infer_requantize,
+    eval_requantize,
+)
+.pattern(OpPattern::Broadcast);
+
+/// Checks that there is a scale, or one for each index or block of an axis, and one zero point or as
+/// many, of the given type.
+fn check_scales(
+    cx: &InferCx<'_>,
+    axis: i64,
+    block_size: i64,
+    zero_point: DType,
+) -> Result<(), TypeError> {
+    let x = cx.tensor(0)?;
+    let scale = cx.tensor_of(1, DTypes::Float)?;
+    let is_single = scale.shape.iter().all(is_one);
+    if !is_single || block_size != 0 {
+        let axis = cx.axis(0, axis)?;
+        let expected: Vec<Dim> = if block_size == 0 {
+            vec![x.shape[axis].clone()]
+        } else {
+            ensure!(
+                block_size > 0,
+                "attribute `block_size` must not be negative, but it is {block_size}"
+            );
+            let mut dims = x.shape.to_vec();
+            dims[axis] = (dims[axis].clone() + (block_size - 1)).floor_div(&Dim::from(block_size));
+            dims
+        };
+        let fits = scale.shape.rank() == expected.len()
+            && scale.shape.iter().zip(&expected).all(|(a, b)| cx.same(a, b));
+        ensure!(
+            fits,
+            "input `scale` must be one number or {} for input `x`, which is {x}, axis {axis} and \
+             blocks of {block_size}, but it is {scale}",
+            TensorType::new(expected.into_iter().collect(), scale.dtype)
+        );
+    }
+    let expected = TensorType::new(scale.shape.clone(), zero_point);
+    match cx.optional_tensor(2)? {
+        // One zero point does for any number of scales.
+        Some(given) if given.shape.iter().all(is_one) => {
+            ensure!(
+                given.dtype == zero_point,
+                "input `zero_point` must hold {zero_point}, but it is {given}"
+            );
+            Ok(())
+        }
+        _ => cx.expect_type(2, &expected, "input `scale` and the quantised type"),
+    }
+}
+
+/// Whether quantised elements may have the type.
+fn is_quantised(dtype: DType) -> bool {
+    (dtype.is_int() && dtype.bits() <= 16)
+        || (dtype.is_float() && dtype.bits() <= 8 && dtype != DType::F8E8M0)
+}
+
+fn infer_quantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: QuantizeAttrs = cx.attrs()?;
+    let x = cx.tensor_of(0, DTypes::Numeric)?;
+    ensure!(is_quantised(attrs.dtype), "elements cannot be quantised to {}", attrs.dtype);
+    let precision = attrs.precision.unwrap_or(DType::F32);
+    ensure!(
+        precision.is_float() && !precision.is_storage_only(),
+        "attribute `precision` must be a float of at least 16 bits, but it is {precision}"
+    );
+    check_scales(cx, attrs.axis, attrs.block_size, attrs.dtype)?;
+    Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
+}
+
+fn infer_dequantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: DequantizeAttrs = cx.attrs()?;
+    let x = cx.tensor(0)?;
+    ensure!(
+        is_quantised(x.dtype) || x.dtype == DType::I32,
+        "input `x` must hold quantised elements, but it is {x}"
+    );
+    ensure!(
+        attrs.dtype.is_float() && !attrs.dtype.is_storage_only(),
+        "attribute `dtype` must be a float of at least 16 bits, but it is {}",
+        attrs.dtype
+    );
+    check_scales(cx, attrs.axis, attrs.block_size, x.dtype)?;
+    Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
+}
+
+fn infer_requantize(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: RequantizeAttrs = cx.attrs()?;
+    let x = cx.tensor(0)?;
+    ensure!(x.dtype == DType::I32, "input `x` must hold int32, but it is {x}");
+    ensure!(
+        attrs.dtype.is_int() && is_quantised(attrs.dtype),
+        "attribute `dtype` must be an integer of at most 16 bits, but it is {}",
+        attrs.dtype
+    );
+    check_scales(cx, attrs.axis, 0, attrs.dtype)?;
+    Ok(TensorType::new(x.shape.clone(), attrs.dtype).into())
+}
+
+/// The zero point at the position of a scale.
+fn zero_at<T: Copy>(zeros: Option<&[T]>, position: usize, none: T) -> T {
+    match zeros {
+        None => none,
+        Some(&[single]) => single,
+        Some(zeros) => zeros.get(position).copied().unwrap_or(none),
+    }
+}
+
+/// For each element the position of its scale.
+fn scale_positions(
+    cx: &EvalCx<'_>,
+    axis: i64,
+    block_size: i64,
+) -> Result<impl Fn(usize) -> usize, EvalError> {
+    let (x, scale) = (cx.arg(0)?, cx.arg(1)?);
+    let single = scale.len() == 1;
+    // The axis of a scalar is of no interest.
+    let split = match x.shape() {
+        [] => AxisSplit { outer: 1, extent: 1, inner: 1 },
+        shape => match crate::ir::normalize_axis(axis, shape.len()) {
+            Some(axis) => AxisSplit::new(shape, axis),
+            None => AxisSplit::new(shape, 0),
+        },
+    };
+    let AxisSplit { outer: _, extent, inner } = split;
+    let block = usize::try_from(block_size).unwrap_or(0);
+    Ok(move |element: usize| {
+        let (along, after) = (element / inner.max(1) % extent.max(1), element % inner.max(1));
+        match (single, block) {
+            (true, _) => 0,
+            (false, 0) => along,
+            (false, block) => {
+                let before = element / (inner * extent).max(1);
+                (before * extent.div_ceil(block) + along / block) * inner + after
+            }
+        }
+    })
+}
+
+fn round_to(value: f64, dtype: DType) -> f64 {
+    scalar::float_bits(value, dtype)
+        .and_then(|bits| scalar::float_value(bits, dtype))
+        .unwrap_or(value)
+}
+
+/// The elements of a tensor, integers among them, as floats.
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    match tensor.elements() {
+        Elements::Float(values) => values.clone(),
+        Elements::Int(values) => values.iter().map(|&v| v as f64).collect(),
+    }
+}
+
+/// The nearest integer, moved by the zero point, within the range of a type; 0 for NaN.
+fn to_range(value: f64, zero_point: i128, dtype: DType) -> i128 {
+    let (low, high) = dtype.int_range().unwrap_or((0, 1));
+    if value.is_nan() {
+        return 0i128.clamp(low, high);
+    }
+    (value.round_ties_even() as i128).saturating_add(zero_point).clamp(low, high)
+}
+
+fn eval_quantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&QUANTIZE, attrs, args)?;
+    let attrs: QuantizeAttrs = cx.attrs()?;
+    let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
+    let scale = cx.floats(1)?;
+    let precision = attrs.precision.unwrap_or(cx.arg(1)?.dtype());
+    // In 64 bits, a quotient of shorter floats rounds to them as the exact one would.
+    let quotient = |index: usize, x: f64| {
+        let scale = round_to(scale[position(index)], precision);
+        round_to(round_to(x, precision) / scale, precision)
+    };
+    let x = numbers(cx.arg(0)?);
+    let quotients = x.iter().enumerate().map(|(index, &x)| quotient(index, x));
+    if attrs.dtype.is_int() {
+        let zeros = cx.optional(2).map(|_| cx.ints(2)).transpose()?;
+        let zero = |index| zero_at(zeros, position(index), 0);
+        let values =
+            quotients.enumerate().map(|(index, q)| to_range(q, zero(index), attrs.dtype)).collect();
+        return cx.result(Elements::Int(values));
+    }
+    let zeros = cx.optional(2).map(|_| cx.floats(2)).transpose()?;
+    let limit = SmallFloat::of(attrs.dtype).filter(|_| attrs.saturate).map(SmallFloat::max_value);
+    let values = quotients.enumerate().map(|(index, q)| {
+        let moved = q + zero_at(zeros, position(index), 0.0);
+        limit.map_or(moved, |limit| moved.clamp(-limit, limit))
+    });
+    cx.result(Elements::Float(values.collect()))
+}
+
+fn eval_dequantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&DEQUANTIZE, attrs, args)?;
+    let attrs: DequantizeAttrs = cx.attrs()?;
+    let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
+    let scale = cx.floats(1)?;
+    let zeros = cx.optional(2).map(numbers);
+    let computed = computed_in(cx.arg(1)?.dtype());
+    let values = numbers(cx.arg(0)?).into_iter().enumerate().map(|(index, x)| {
+        let at = position(index);
+        let zero = zero_at(zeros.as_deref(), at, 0.0);
+        round_to(round_to(x - zero, computed) * scale[at], computed)
+    });
+    cx.result(Elements::Float(values.collect()))
+}
+
+fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&REQUANTIZE, attrs, args)?;
+    let attrs: RequantizeAttrs = cx.attrs()?;
+    let position = scale_positions(&cx, attrs.axis, 0)?;
+    let scale = cx.floats(1)?;
+    let zeros = cx.optional(2).map(|_| cx.ints(2)).transpose()?;
+    let computed = computed_in(cx.arg(1)?.dtype());
+    let values = cx.ints(0)?.iter().enumerate().map(|(index, &x)| {
+        let at = position(index);
+        let product = round_to(round_to(x as f64, computed) * scale[at], computed);
+        to_range(product, zero_at(zeros, at, 0), attrs.dtype)
+    });
+    cx.result(Elements::Int(values.collect()))
+}
+
+/// The type in which numbers are multiplied with scales of a type.
+pub(crate) fn computed_in(scale: DType) -> DType {
+    if scale == DType::F64 { DType::F64 } else { DType::F32 }
+}
