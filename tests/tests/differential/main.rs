@@ -1,6 +1,7 @@
 //! Random networks, computed in every way that there is: by the interpreter as imported and after
 //! the passes of each level, by the interpreter of loop programs, and by the code of each backend
-//! at each level. All must agree within the table of tolerances.
+//! at each level, at the default one for each CPU level. All must agree within the table of
+//! tolerances.
 //!
 //! `NIELLO_DIFF_CASES` sets how many cases are run, `NIELLO_DIFF_SEED` which: see docs/testing.md.
 
