@@ -192,7 +192,7 @@ impl Config {
         self
     }
 
-    /// The code generator; C unless given.
+    /// The code generator; C unless given. LLVM is there with this crate's feature `llvm`.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.options.backend = backend;
         self
@@ -389,6 +389,8 @@ impl Config {
         options.version = environment.cargo("CARGO_PKG_VERSION").unwrap_or_default();
         let jobs = environment.cargo("NUM_JOBS").and_then(|jobs| jobs.parse().ok());
         options.jobs = jobs.unwrap_or(1).max(1);
+        // LLVM ends the process that it fails in, which would be the build script without a word.
+        options.isolate = true;
 
         if environment.is_build_script() {
             match Target::from_cargo_env(|name| environment.cargo(name)) {

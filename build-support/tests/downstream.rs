@@ -232,6 +232,25 @@ fn onnx_models_become_functions() {
     );
 }
 
+/// The same models by LLVM, asked for by the environment; and a build without it says so.
+#[test]
+fn models_compile_by_way_of_llvm_where_it_is_there() {
+    let llvm = [("NIELLO_BACKEND", "llvm")];
+    let without = cargo(&["build", "-q", "-p", "real"], &llvm);
+    let message = String::from_utf8_lossy(&without.stderr);
+    assert!(!without.status.success() && message.contains("feature `llvm`"), "{message}");
+    if cfg!(feature = "llvm") {
+        let run = cargo(&["run", "-q", "-p", "real", "--features", "real/llvm"], &llvm);
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert_eq!(
+            String::from_utf8_lossy(&run.stdout),
+            "[2.5, -5.5, 14.5] \"affine\"\n[0.0, 12.0, 0.0, 0.0, 26.0, 0.0] [2, 2]\n"
+        );
+    } else {
+        eprintln!("skipped: this build has no LLVM backend");
+    }
+}
+
 /// One binary runs at each level that the machine has, says so, and computes the same.
 #[test]
 fn a_program_chooses_among_cpu_levels_when_it_starts() {

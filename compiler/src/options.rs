@@ -25,16 +25,25 @@ pub enum Backend {
     /// C, through the C compiler that is installed for the target.
     #[default]
     C,
+    /// LLVM, in this process.
+    #[cfg(feature = "llvm")]
+    Llvm,
 }
 
 impl Backend {
     /// Every backend of this build of niello.
-    pub const ALL: [Backend; 1] = [Backend::C];
+    pub const ALL: &[Backend] = &[
+        Backend::C,
+        #[cfg(feature = "llvm")]
+        Backend::Llvm,
+    ];
 
     /// The name in options and environment variables.
     pub fn name(self) -> &'static str {
         match self {
             Backend::C => "c",
+            #[cfg(feature = "llvm")]
+            Backend::Llvm => "llvm",
         }
     }
 }
@@ -52,7 +61,14 @@ pub struct UnknownBackend(pub String);
 impl fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known: Vec<_> = Backend::ALL.iter().map(|backend| backend.name()).collect();
-        write!(f, "`{}` is not a backend of this build; it has {}", self.0, known.join(", "))
+        let Self(name) = self;
+        if name == "llvm" {
+            return f.write_str(
+                "this build of niello has no LLVM backend: it is in builds with the feature `llvm`, \
+                 which need LLVM 19 with its headers (Debian and Ubuntu: `apt install llvm-19-dev`)",
+            );
+        }
+        write!(f, "`{name}` is not a backend of this build; it has {}", known.join(", "))
     }
 }
 
@@ -63,7 +79,8 @@ impl FromStr for Backend {
 
     fn from_str(s: &str) -> Result<Self, UnknownBackend> {
         Backend::ALL
-            .into_iter()
+            .iter()
+            .copied()
             .find(|backend| backend.name() == s)
             .ok_or_else(|| UnknownBackend(s.to_owned()))
     }
@@ -99,6 +116,8 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Threads that the compilation itself may use.
     pub jobs: usize,
+    /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
+    pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
     /// and no objects.
     pub stub: bool,
@@ -124,6 +143,7 @@ impl CompileOptions {
             levels: Vec::new(),
             threads: 1,
             jobs: 1,
+            isolate: false,
             stub: false,
             without_objects: false,
         }
@@ -183,10 +203,17 @@ mod tests {
 
     #[test]
     fn backends_parse_back_and_an_unknown_one_lists_the_others() {
-        for backend in Backend::ALL {
+        for &backend in Backend::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
         let error = "cuda".parse::<Backend>().unwrap_err().to_string();
-        assert_eq!(error, "`cuda` is not a backend of this build; it has c");
+        assert!(error.starts_with("`cuda` is not a backend of this build; it has c"), "{error}");
+    }
+
+    #[cfg(not(feature = "llvm"))]
+    #[test]
+    fn a_build_without_llvm_says_how_to_get_one() {
+        let error = "llvm".parse::<Backend>().unwrap_err().to_string();
+        assert!(error.contains("feature `llvm`") && error.contains("llvm-19-dev"), "{error}");
     }
 }

@@ -15,8 +15,9 @@ pub(crate) fn run(options: &setup::Options) -> Result {
     let environment = setup::prepare(options)?;
 
     let mut command = process::cargo();
-    // The command is a feature, and its tests come with it.
-    command.args(["test", "--workspace", "--features", "niello/cli", "--no-fail-fast"]);
+    // The command and the LLVM backend are features, and their tests come with them.
+    command.args(["test", "--workspace", "--features", environment.features(), "--no-fail-fast"]);
+    environment.tell_prefix(&mut command);
     if std::io::stderr().is_terminal() {
         command.args(["--color", "always"]);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -41,8 +42,15 @@ pub(super) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
 }
 
 fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, Problem> {
-    let failed = |error: std::io::Error| {
-        Problem::new(format!("{}: cannot read the folder: {error}", folder.display()))
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => {
+            Problem::new(format!("{}: there is no such folder", folder.display()))
+        }
+        ErrorKind::NotADirectory => {
+            Problem::new(format!("{}: this is no folder", folder.display()))
+                .help("name the folder that the model and its test data are in")
+        }
+        _ => Problem::new(format!("{}: cannot read the folder: {error}", folder.display())),
     };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -194,7 +202,10 @@ mod tests {
         assert_eq!(names, ["a", "b", "c", "b"]);
         let error = find(&[root.path().join("notes")]).unwrap_err();
         assert!(error.message.contains("neither this folder nor one in it"), "{error}");
-        assert!(find(&[root.path().join("nowhere")]).is_err());
+        let error = find(&[root.path().join("nowhere")]).unwrap_err();
+        assert!(error.message.ends_with("there is no such folder"), "{error}");
+        let error = find(&[root.path().join("a").join(MODEL)]).unwrap_err();
+        assert!(error.message.ends_with("this is no folder"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::Failure;
 use crate::diagnostics::Problem;
-use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL};
+use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
 use crate::target::Target;
 
 /// What runs or is made of a model.
@@ -14,23 +14,31 @@ use crate::target::Target;
 pub(super) enum Engine {
     /// Native code by way of C
     C,
+    /// Native code by way of LLVM, in builds that have it
+    Llvm,
     /// The reference interpreter
     Interp,
 }
 
 impl Engine {
     /// The code generator; the interpreter has none.
-    pub(super) fn backend(self) -> Option<Backend> {
-        match self {
-            Engine::C => Some(Backend::C),
-            Engine::Interp => None,
+    ///
+    /// # Errors
+    ///
+    /// This build has no such code generator.
+    pub(super) fn backend(self) -> Result<Option<Backend>, Problem> {
+        if self == Engine::Interp {
+            return Ok(None);
         }
+        let unknown = |error: UnknownBackend| Problem::new(error.to_string());
+        self.name().parse().map(Some).map_err(unknown)
     }
 
     /// The name as an argument.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Engine::C => Backend::C.name(),
+            Engine::C => "c",
+            Engine::Llvm => "llvm",
             Engine::Interp => "interp",
         }
     }
@@ -79,10 +87,23 @@ impl CodeArgs {
             .map_err(|error| Problem::new(error.to_string()))?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
-        options.dims = self.dims.iter().cloned().collect::<BTreeMap<_, _>>();
+        options.dims = self.pinned()?;
         options.disabled_passes = self.disabled_passes.clone();
         options.jobs = jobs();
         Ok(options)
+    }
+
+    /// The dimensions' sizes by name.
+    fn pinned(&self) -> Result<BTreeMap<String, u64>, Problem> {
+        let mut dims = BTreeMap::new();
+        for (name, size) in &self.dims {
+            if let Some(former) = dims.insert(name.clone(), *size).filter(|former| former != size) {
+                return Err(Problem::new(format!(
+                    "dimension `{name}` is given two sizes, {former} and {size}"
+                )));
+            }
+        }
+        Ok(dims)
     }
 
     /// The same arguments, for a child process.
@@ -125,6 +146,16 @@ mod tests {
         let again = Command::try_parse_from(again).unwrap().code;
         assert_eq!(again.to_args(), code.to_args());
         assert_eq!(again.options().unwrap(), code.options().unwrap());
+    }
+
+    #[test]
+    fn a_dimension_has_one_size() {
+        let options = |second| {
+            let args = ["niello", "--dim=n=1", second];
+            Command::try_parse_from(args).unwrap().code.options()
+        };
+        assert_eq!(options("--dim=n=1").unwrap().dims, [("n".to_owned(), 1)].into());
+        assert!(options("--dim=n=2").is_err());
     }
 
     #[test]

@@ -7,13 +7,14 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::code::{CodeArgs, Engine};
-use super::output::{Output, make_file, write_file, write_json};
+use super::output::{Output, write_file, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem, read_model};
 use crate::bindings::{self, BindingsOptions};
 use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Passes, sidecar_path};
+use crate::executor::aot::Listing;
 use crate::executor::write_shared_library;
 use crate::graph::print_with_sidecar;
 use crate::options::CompileOptions;
@@ -50,6 +51,10 @@ enum Emit {
     Obj,
     /// C sources
     C,
+    /// LLVM IR, as optimised
+    LlvmIr,
+    /// Assembly
+    Asm,
     /// The graph after all passes, as text with a sidecar for large constants
     Graph,
     /// The lowered loop functions, as text
@@ -63,18 +68,24 @@ enum Emit {
 }
 
 impl Emit {
-    /// Whether it takes machine code. All else is written without a C compiler.
+    /// Whether it takes machine code, as objects.
     fn needs_objects(self) -> bool {
         match self {
             Emit::Obj | Emit::Shared => true,
-            Emit::C | Emit::Graph | Emit::Tir | Emit::Header | Emit::Bindings => false,
+            Emit::C
+            | Emit::LlvmIr
+            | Emit::Asm
+            | Emit::Graph
+            | Emit::Tir
+            | Emit::Header
+            | Emit::Bindings => false,
         }
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let Some(backend) = args.backend.backend() else {
+    let Some(backend) = args.backend.backend()? else {
         return Err(Problem::new("the interpreter makes no code")
             .help("leave out --backend, or run the model with `niello run --backend interp`")
             .into());
@@ -163,9 +174,18 @@ fn write(
             }
         }
         Emit::C => {
-            for source in &compilation.sources {
+            let Some(sources) = compilation.code.c_sources() else {
+                let message = "C is what the C backend makes, and code is made by LLVM";
+                return Err(Problem::new(message).help("add --backend c").into());
+            };
+            for source in sources {
                 files.push((format!("{}.c", source.name), source.text.clone().into_bytes()));
             }
+        }
+        Emit::LlvmIr | Emit::Asm => {
+            let listing = if emit == Emit::Asm { Listing::Assembly } else { Listing::LlvmIr };
+            let texts = compilation.code.listing(listing, options)?;
+            files.extend(texts.into_iter().map(|(name, text)| (name, text.into_bytes())));
         }
         Emit::Graph => {
             let (text, sidecar) = print_with_sidecar(&compilation.module, &Default::default());
@@ -209,13 +229,7 @@ fn write(
                 _ => format!("lib{stem}.so"),
             };
             let path = folder.join(name);
-            let link = |path: &Path| {
-                write_shared_library(model, &options.target, path).map_err(|report| {
-                    // The linker's text is one problem.
-                    Problem::new(report.to_string())
-                })
-            };
-            make_file(&path, link)?;
+            write_shared_library(model, &options.target, &path)?;
             return Ok(vec![path]);
         }
     }

@@ -72,41 +72,21 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
 ///
 /// Those of the file system.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
-    make_file(path, |path| {
-        fs::write(path, bytes)
-            .map_err(|error| Problem::new(format!("cannot write the file: {error}")))
-    })
-}
-
-/// Has a file made, which appears whole under its name or not at all: `make` is called with another
-/// name in the same folder.
-///
-/// # Errors
-///
-/// Those of `make`, with the name of the file before them, and those of the file system.
-pub(super) fn make_file(
-    path: &Path,
-    make: impl FnOnce(&Path) -> Result<(), Problem>,
-) -> Result<(), Problem> {
-    let named = |problem: Problem| Problem {
-        message: format!("{}: {}", path.display(), problem.message),
-        ..problem
+    let failed = |error: io::Error| {
+        Problem::new(format!("{}: cannot write the file: {error}", path.display()))
     };
     // A device or a pipe cannot be replaced by a file, and must not.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-        return make(path).map_err(named);
+        return fs::write(path, bytes).map_err(failed);
     }
     // The file that a link leads to is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let temporary = beside(&target);
-    let moved = make(&temporary).and_then(|()| {
-        fs::rename(&temporary, &target)
-            .map_err(|error| Problem::new(format!("cannot write the file: {error}")))
-    });
-    moved.map_err(|problem| {
+    let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &target));
+    written.map_err(|error| {
         // The error is told; a file that is left over as well would only confuse.
         let _ = fs::remove_file(&temporary);
-        named(problem)
+        failed(error)
     })
 }
 
@@ -127,17 +107,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         write_file(&path, b"old").unwrap();
-        let failed = make_file(&path, |temporary| {
-            fs::write(temporary, b"ne").unwrap();
-            Err(Problem::new("interrupted"))
-        });
-        assert_eq!(failed.unwrap_err().to_string(), format!("{}: interrupted", path.display()));
-        assert_eq!(fs::read(&path).unwrap(), b"old");
+        // What has the file open goes on reading the old one.
+        let mut open = fs::File::open(&path).unwrap();
         write_file(&path, b"new").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+        let mut old = Vec::new();
+        io::Read::read_to_end(&mut open, &mut old).unwrap();
+        assert_eq!((old, fs::read(&path).unwrap()), (b"old".to_vec(), b"new".to_vec()));
         assert!(write_file(&folder.path().join("none/file"), b"").is_err());
-        assert!(write_file(folder.path(), b"").is_err());
+        let taken = folder.path().join("folder");
+        fs::create_dir(&taken).unwrap();
+        let error = write_file(&taken, b"").unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}: cannot write the file: ", taken.display())));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
     }
 
     #[cfg(unix)]

@@ -40,7 +40,7 @@ impl Runner {
     ) -> Result<Runner, Report> {
         let mut options = options.clone();
         let passed = fit(model, inputs, &mut options)?;
-        match engine.backend() {
+        match engine.backend()? {
             None => {
                 let imported = model.import(&options)?;
                 let outputs = imported.outputs.into_iter().map(|port| port.name).collect();
@@ -154,6 +154,10 @@ fn native(
 ) -> Result<(LoadedModel, Compilation), Report> {
     options.backend = backend;
     let compilation = compile::compile(model, &options, &Passes::new(&options)?)?;
+    #[cfg(feature = "llvm")]
+    if backend == Backend::Llvm {
+        return Ok((LoadedModel::jit(&compilation.model)?, compilation));
+    }
     // Deleted before the model runs: the system keeps what is loaded, and nothing is left if the
     // model crashes.
     let folder = TempFolder::new().map_err(|error| Problem::new(error.to_string()))?;

@@ -2,6 +2,16 @@
 
 pub mod c;
 mod error;
+mod features;
+mod kernel;
+#[cfg(feature = "llvm")]
+pub mod llvm;
 pub mod object;
 
 pub use error::CodegenError;
+pub use kernel::{STACK_BUFFER_BYTES, STACK_BYTES};
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;

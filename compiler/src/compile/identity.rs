@@ -10,8 +10,8 @@ use crate::options::CompileOptions;
 /// The hash covers model, program, options, target and niello's own version: whatever can make two
 /// objects differ makes their symbols differ.
 pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
-    // Dimensions, shapes and values of inputs are in the model as imported; the number of jobs does
-    // not show in the objects, nor does their absence.
+    // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
+    // jobs nor the process shows in the objects, nor does their absence.
     let CompileOptions {
         name: _,
         package,
@@ -26,6 +26,7 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         levels: _,
         threads,
         jobs: _,
+        isolate: _,
         stub,
         without_objects: _,
     } = options;

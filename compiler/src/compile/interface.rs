@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::aot::KernelFunctions;
+use crate::executor::aot::{Code, KernelFunctions};
 use crate::executor::{CompiledModel, Program, TensorInfo};
 use crate::graph::module_hash;
 use crate::ir::{Digest, IRModule};
@@ -134,7 +134,7 @@ impl Interface {
             module,
             program: Program::default(),
             functions: KernelFunctions::default(),
-            sources: Vec::new(),
+            code: Code::default(),
             peak_live_bytes: 0,
             stages,
         }

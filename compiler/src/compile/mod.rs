@@ -9,14 +9,15 @@ mod stages;
 use std::path::Path;
 
 pub use model::Model;
+#[cfg(feature = "cli")]
+pub(crate) use model::read_text;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
-use crate::codegen::c::{SourceFile, compile_c};
-use crate::diagnostics::{Problem, Report};
-use crate::executor::aot::{self, Entry, KernelFunctions, PackedWeights};
+use crate::diagnostics::Report;
+use crate::executor::aot::{self, Code, Entry, KernelCode, KernelFunctions, PackedWeights};
 use crate::executor::{CompiledModel, Program};
 use crate::ir::IRModule;
 use crate::memory;
@@ -34,8 +35,8 @@ pub struct Compilation {
     pub program: Program,
     /// The functions that the kernels became.
     pub functions: KernelFunctions,
-    /// The C files that the objects were compiled from.
-    pub sources: Vec<SourceFile>,
+    /// What the objects were compiled from.
+    pub code: Code,
     /// Most bytes of intermediate values that are alive in one step.
     pub peak_live_bytes: u64,
     /// How long each stage took.
@@ -87,18 +88,18 @@ pub fn compile(
     program.insert_border_steps(&storage);
     stages.run("lower kernels", || program.lower_kernels(levels, jobs))?;
     let functions = stages.run("share code", || KernelFunctions::of(&program, &symbol, levels));
-    let kernels = stages.run("write C", || aot::c_kernels(&program, &functions, levels, jobs))?;
-    let strides = aot::scratch_strides(&functions, kernels.iter().map(|k| k.scratch_bytes));
+    let kernels = stages.run("write kernels", || {
+        KernelCode::of(options.backend, &program, &functions, levels, jobs)
+    })?;
+    let strides = aot::scratch_strides(&functions, kernels.scratch_bytes());
     let scratch = aot::scratch_bytes(&strides, options.threads);
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &strides);
-    let sources = aot::c_files(&entry, &functions, levels, &kernels);
+    let code = Code::new(kernels, entry, &functions, levels);
     let objects = match options.without_objects {
         true => Vec::new(),
-        false => stages
-            .run("compile C", || compile_c(&sources, levels, jobs))
-            .map_err(|error| Problem::new(error.to_string()))?,
+        false => stages.run("compile code", || code.compile(options, levels))?,
     };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
@@ -110,7 +111,7 @@ pub fn compile(
         ..interface.model(options)
     };
     let peak_live_bytes = plan.peak_live_bytes;
-    Ok(Compilation { model, module, program, functions, sources, peak_live_bytes, stages })
+    Ok(Compilation { model, module, program, functions, code, peak_live_bytes, stages })
 }
 
 /// Compiles the model file `path`: ONNX, or the text of a module.

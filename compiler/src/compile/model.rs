@@ -141,6 +141,19 @@ fn starts_as_text(path: &Path) -> bool {
     read.is_ok() && start.iter().all(|&byte| byte >= b' ' || byte.is_ascii_whitespace())
 }
 
+/// The file as the text of a module, with the elements of its large constants, if it is one.
+///
+/// # Errors
+///
+/// The file or its sidecar cannot be read.
+#[cfg(feature = "cli")]
+pub(crate) fn read_text(path: &Path) -> Result<Option<(String, Sidecar)>, Report> {
+    match text(path)? {
+        Some(text) => Ok(Some((text, sidecar(path)?))),
+        None => Ok(None),
+    }
+}
+
 fn parse(path: &Path, text: &str) -> Result<IRModule, Report> {
     let sidecar = sidecar(path)?;
     graph::parse_module_with(text, &sidecar).map_err(|errors| {

@@ -3,9 +3,11 @@
 mod quantised;
 
 use super::*;
+use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
+use crate::options::Backend;
 use crate::target::Target;
 
 fn options() -> CompileOptions {
@@ -36,26 +38,38 @@ fn run(model: &Model, options: &CompileOptions) -> Result<Compilation, Report> {
     compile(model, options, &Passes::new(options)?)
 }
 
+/// A model of this machine in every way in which it can be loaded.
+fn load(model: &CompiledModel, options: &CompileOptions) -> Vec<LoadedModel> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.so");
+    write_shared_library(model, &options.target, &path).unwrap();
+    vec![
+        LoadedModel::load(model, &path).unwrap(),
+        #[cfg(feature = "llvm")]
+        LoadedModel::jit(model).unwrap(),
+    ]
+}
+
 fn pinned(batch: u64) -> CompileOptions {
     CompileOptions { dims: [("batch".to_owned(), batch)].into(), ..options() }
 }
 
 #[test]
 fn a_model_runs_as_native_code() {
-    for opt_level in [0, 3] {
-        let options = CompileOptions { opt_level, ..pinned(2) };
+    for (opt_level, &backend) in
+        [0, 3].into_iter().flat_map(|l| Backend::ALL.iter().map(move |b| (l, b)))
+    {
+        let options = CompileOptions { opt_level, backend, ..pinned(2) };
         let compilation = run(&dense(), &options).unwrap();
         let model = &compilation.model;
         assert_eq!(model.macs, 12);
         assert!(model.symbol.starts_with("niello_app_1_2_3_dense_"), "{}", model.symbol);
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("dense.so");
-        write_shared_library(model, &options.target, &path).unwrap();
-        let loaded = LoadedModel::load(model, &path).unwrap();
-        let x = Constant::from_f32(&[2, 3], &[1.0, 2.0, 3.0, -1.0, 0.0, 5.0]).unwrap();
-        // 1+4+0+0.5, -1+1+9-10; -1+0+0+0.5, 1+0+15-10
-        let expected = Constant::from_f32(&[2, 2], &[5.5, 0.0, 0.0, 6.0]).unwrap();
-        assert_eq!(loaded.run(&[x]).unwrap(), [expected]);
+        for loaded in load(model, &options) {
+            let x = Constant::from_f32(&[2, 3], &[1.0, 2.0, 3.0, -1.0, 0.0, 5.0]).unwrap();
+            // 1+4+0+0.5, -1+1+9-10; -1+0+0+0.5, 1+0+15-10
+            let expected = Constant::from_f32(&[2, 2], &[5.5, 0.0, 0.0, 6.0]).unwrap();
+            assert_eq!(loaded.run(&[x]).unwrap(), [expected]);
+        }
     }
 }
 
@@ -92,8 +106,41 @@ fn whatever_changes_the_code_changes_the_symbol() {
 
 #[test]
 fn two_compilations_are_equal_byte_for_byte() {
-    let once = |jobs| run(&dense(), &CompileOptions { jobs, ..pinned(2) }).unwrap().model;
-    assert_eq!(once(1), once(3));
+    for &backend in Backend::ALL {
+        let options = |jobs| CompileOptions { jobs, backend, ..pinned(2) };
+        let once = |jobs| run(&dense(), &options(jobs)).unwrap().model;
+        assert_eq!(once(1), once(3));
+    }
+}
+
+#[test]
+fn code_can_be_read_and_is_the_same_each_time() {
+    for &backend in Backend::ALL {
+        let options = CompileOptions { backend, ..pinned(2) };
+        let code = run(&dense(), &options).unwrap().code;
+        for listing in [Listing::LlvmIr, Listing::Assembly] {
+            let text = code.listing(listing, &options);
+            if backend == Backend::C && listing == Listing::LlvmIr {
+                let report = text.unwrap_err().to_string();
+                assert!(report.contains("--backend llvm"), "{report}");
+                continue;
+            }
+            let text = text.unwrap();
+            assert_eq!(text, code.listing(listing, &options).unwrap());
+            // The kernels, then the function that calls them.
+            let (name, entry) = &text[1];
+            let ending = if listing == Listing::LlvmIr { ".ll" } else { ".s" };
+            assert!(name.ends_with(ending) && entry.contains("_run"), "{name}: {entry}");
+        }
+    }
+}
+
+#[cfg(feature = "llvm")]
+#[test]
+fn llvm_makes_the_same_in_a_child_process() {
+    let options = |isolate| CompileOptions { backend: Backend::Llvm, isolate, ..pinned(2) };
+    let model = |isolate| run(&dense(), &options(isolate)).unwrap().model;
+    assert_eq!(model(true), model(false));
 }
 
 #[test]
@@ -199,20 +246,21 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
             runs.push(lowered);
         }
 
-        let compilation = run(&model, &options).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("small.so");
-        write_shared_library(&compilation.model, &options.target, &path).unwrap();
-        let mut loaded = LoadedModel::load(&compilation.model, &path).unwrap();
-        for (level, lowered) in runs.iter().enumerate() {
-            if loaded.limit_level(level) != level {
-                let name = compilation.model.levels[level];
-                eprintln!("skipped: this machine cannot run {name}");
-                continue;
+        for &backend in Backend::ALL {
+            let options = CompileOptions { backend, ..options.clone() };
+            let compilation = run(&model, &options).unwrap();
+            for mut loaded in load(&compilation.model, &options) {
+                for (level, lowered) in runs.iter().enumerate() {
+                    if loaded.limit_level(level) != level {
+                        let name = compilation.model.levels[level];
+                        eprintln!("skipped: this machine cannot run {name}");
+                        continue;
+                    }
+                    let native = loaded.run(std::slice::from_ref(&x)).unwrap();
+                    // The same operations in the same order, bit for bit.
+                    assert_eq!(native, *lowered, "{backend}, -O{opt_level} {cpu:?}, level {level}");
+                }
             }
-            let native = loaded.run(std::slice::from_ref(&x)).unwrap();
-            // The same operations in the same order, bit for bit.
-            assert_eq!(native, *lowered, "-O{opt_level} {cpu:?}, level {level}");
         }
     }
 }

@@ -14,11 +14,18 @@ type Limit = unsafe extern "C" fn(most: u32) -> u32;
 /// A model in memory, ready to be called.
 #[derive(Debug)]
 pub struct LoadedModel {
-    entry: Entry,
-    limit: Limit,
+    code: Code,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
-    _library: system::Library,
+}
+
+#[derive(Debug)]
+enum Code {
+    /// The functions of a shared library, and what holds them.
+    Library { entry: Entry, limit: Limit, _library: system::Library },
+    /// Objects linked in memory.
+    #[cfg(feature = "llvm")]
+    Jit(super::jit::JitModel),
 }
 
 /// Bytes around each buffer that is handed to the model, to see whether it writes there.
@@ -29,7 +36,8 @@ const GUARD: u8 = 0xa5;
 
 impl LoadedModel {
     /// Loads the shared library `path`, which was made of `model` by
-    /// [`write_shared_library`](super::write_shared_library) for this machine.
+    /// [`write_shared_library`](super::write_shared_library) for this machine. It runs at the level
+    /// that [`niello_runtime::cpu_level`] tells, which heeds `NIELLO_CPU_LEVEL`.
     ///
     /// # Errors
     ///
@@ -45,22 +53,44 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        Ok(LoadedModel {
-            entry,
-            limit,
-            inputs: model.inputs.clone(),
-            outputs: model.outputs.clone(),
-            _library: library,
-        })
+        let code = Code::Library { entry, limit, _library: library };
+        Ok(LoadedModel::new(code, model))
+    }
+
+    /// Links the objects of `model`, which was compiled for this machine, in memory: no linker and
+    /// no file is needed.
+    ///
+    /// # Errors
+    ///
+    /// LLVM's linker refuses an object.
+    #[cfg(feature = "llvm")]
+    pub fn jit(model: &CompiledModel) -> Result<LoadedModel, Problem> {
+        Ok(LoadedModel::new(Code::Jit(super::jit::JitModel::new(model)?), model))
+    }
+
+    /// Code that uses the widest CPU level that the model has and this machine can run.
+    fn new(code: Code, model: &CompiledModel) -> LoadedModel {
+        let best = niello_runtime::cpu_level();
+        let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
+        let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
+        let mut loaded = LoadedModel { code, inputs, outputs };
+        loaded.limit_level(most);
+        loaded
     }
 
     /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the
     /// place of the level that runs from now on: a narrower one if the machine lacks that.
     pub fn limit_level(&mut self, most: usize) -> usize {
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        // SAFETY: the function takes any number; no call runs meanwhile, as it has the library to
-        // itself.
-        unsafe { (self.limit)(most) as usize }
+        match &mut self.code {
+            Code::Library { limit, .. } => {
+                let most = u32::try_from(most).unwrap_or(u32::MAX);
+                // SAFETY: the function takes any number; no call runs meanwhile, as it has the
+                // library to itself.
+                unsafe { limit(most) as usize }
+            }
+            #[cfg(feature = "llvm")]
+            Code::Jit(model) => model.limit_level(most),
+        }
     }
 
     /// Runs the model once. Buffers are aligned to their elements and no more, as callers' are.
@@ -138,9 +168,17 @@ impl LoadedCall<'_> {
             self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
         let outputs: Vec<*mut c_void> =
             self.outputs.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
-        // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for, in
-        // its order and aligned to their elements, and nothing else uses them meanwhile.
-        let status = unsafe { (self.model.entry)(inputs.as_ptr(), outputs.as_ptr()) };
+        let status = match &self.model.code {
+            // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for,
+            // in its order and aligned to their elements, and nothing else uses them meanwhile.
+            Code::Library { entry, .. } => unsafe { entry(inputs.as_ptr(), outputs.as_ptr()) },
+            #[cfg(feature = "llvm")]
+            Code::Jit(model) => {
+                // SAFETY: as above.
+                unsafe { model.call(inputs.as_ptr(), outputs.as_ptr()) };
+                0
+            }
+        };
         if status != 0 {
             return Err(Problem::new(format!("the model ended with status {status}")));
         }

@@ -3,6 +3,8 @@
 pub mod aot;
 mod artifact;
 mod interp;
+#[cfg(feature = "llvm")]
+mod jit;
 mod library;
 mod package;
 mod program;

@@ -17,9 +17,11 @@ use crate::ops::nn::{
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
-    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs, FullAttrs,
-    NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ShapeOfAttrs,
-    SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
+    FullAttrs, GatherAttrs, GatherNdAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs,
+    Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
+    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs,
+    TransposeAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -60,6 +62,9 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "clip" => (attrs(ClipAttrs { min: Some(0.0), max: None }), UNARY),
         "concatenate" => {
             (attrs(ConcatenateAttrs { axis: 1 }), &[Some(&[2, 3]), Some(&[2, 0]), Some(&[2, 4])])
+        }
+        "cumprod" | "cumsum" => {
+            (attrs(CumulativeAttrs { axis: 1, exclusive: false, reverse: true }), UNARY)
         }
         "expand_dims" => (attrs(ExpandDimsAttrs { axis: vec![0, -1] }), UNARY),
         "full" => (attrs(FullAttrs { shape: dims(&[2, 0, 3]) }), &[Some(&[])]),
@@ -182,6 +187,19 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             };
             (attrs(slice), UNARY)
         }
+        "gather" => (attrs(GatherAttrs { axis: 1 }), &[Some(&[2, 7]), Some(&[1, 4])]),
+        "gather_nd" => {
+            (attrs(GatherNdAttrs { batch_dims: 1 }), &[Some(&[2, 7, 3]), Some(&[2, 4, 1])])
+        }
+        "scatter_elements" => {
+            let scatter = ScatterElementsAttrs { axis: 1, reduction: ScatterReduction::Update };
+            (attrs(scatter), &[Some(&[2, 7]), Some(&[1, 4]), Some(&[1, 4])])
+        }
+        "scatter_nd" => {
+            let scatter = ScatterNdAttrs { reduction: ScatterReduction::Update };
+            (attrs(scatter), &[Some(&[7, 3]), Some(&[4, 1]), Some(&[4, 3])])
+        }
+        "topk" => (attrs(TopkAttrs { k: 2, axis: 1, largest: true }), UNARY),
         "take" => {
             let take = TakeAttrs { axis: 1, mode: TakeMode::Wrap };
             (attrs(take), &[Some(&[2, 3]), Some(&[2, 2])])
@@ -195,7 +213,8 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
 /// Which data types the inputs of an operator have when the one that decides has `dtype`.
 pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
     match (op.name, input) {
-        ("take", 1) | ("one_hot", 0) => DType::I64,
+        ("take" | "gather" | "gather_nd" | "scatter_elements" | "scatter_nd", 1)
+        | ("one_hot", 0) => DType::I64,
         ("where", 0) => DType::Bool,
         ("qnn.requantize", 0) => DType::I32,
         ("qnn.requantize", 2) => DType::U8,

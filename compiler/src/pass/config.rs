@@ -68,7 +68,7 @@ pub struct ConfigEntry {
     pub doc: &'static str,
     /// Where it is defined.
     pub origin: Origin,
-    type_name: fn() -> &'static str,
+    type_name: fn() -> String,
     default: fn() -> String,
     parse: fn(&serde_json::Value) -> Result<AnyValue, String>,
     to_json: fn(&AnyValue) -> Option<serde_json::Value>,
@@ -109,7 +109,7 @@ impl ConfigEntry {
     }
 
     /// The type of the option's value.
-    pub fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> String {
         (self.type_name)()
     }
 
@@ -135,9 +135,19 @@ impl fmt::Debug for ConfigEntry {
     }
 }
 
-fn short_type_name<T>() -> &'static str {
-    let name = std::any::type_name::<T>();
-    name.rsplit("::").next().unwrap_or(name)
+/// The name of a type without the modules it is in: `Vec<String>`.
+fn short_type_name<T>() -> String {
+    let is_path = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
+    let mut name = String::new();
+    let mut rest = std::any::type_name::<T>();
+    while !rest.is_empty() {
+        let path = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+        name += rest[..path].rsplit("::").next().unwrap_or_default();
+        let other = rest[path..].find(is_path).map_or(rest.len(), |at| path + at);
+        name += &rest[path..other];
+        rest = &rest[other..];
+    }
+    name
 }
 
 /// Every registered option of every linked crate, in the order of their names.
@@ -150,13 +160,20 @@ pub fn list_configs() -> Vec<&'static ConfigEntry> {
 /// Options that were registered under one name in several places.
 pub(super) fn duplicates() -> Report {
     let mut report = Report::new();
-    for pair in list_configs().windows(2).filter(|pair| pair[0].name == pair[1].name) {
-        report.push(Problem::new(format!(
-            "the option `{}` is registered in two places: {} and {}",
-            pair[0].name, pair[0].origin, pair[1].origin
-        )));
+    for same in list_configs().chunk_by(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
+        report.push(duplicate(same));
     }
     report
+}
+
+fn duplicate(same: &[&ConfigEntry]) -> Problem {
+    let places: Vec<String> = same.iter().map(|entry| entry.origin.to_string()).collect();
+    Problem::new(format!(
+        "the option `{}` is registered in {} places: {}",
+        same[0].name,
+        if places.len() == 2 { "two".to_owned() } else { places.len().to_string() },
+        places.join(" and ")
+    ))
 }
 
 /// Checks values against the registered options; reports every problem in the order of the names.
@@ -170,9 +187,16 @@ pub(super) fn check(
     names.sort();
     for name in names {
         let known = || entries.iter().map(|entry| entry.name);
-        let Some(entry) = entries.iter().find(|entry| entry.name == name.as_str()) else {
+        let same: Vec<&ConfigEntry> =
+            entries.iter().copied().filter(|entry| entry.name == name.as_str()).collect();
+        if same.len() > 1 {
+            report.push(duplicate(&same));
+            continue;
+        }
+        let Some(entry) = same.first() else {
             let mut problem = Problem::new(format!("there is no option `{name}`"));
-            let all: Vec<&str> = known().collect();
+            let mut all: Vec<&str> = known().collect();
+            all.dedup();
             problem = problem.help(match suggest(name, known()) {
                 Some(near) => format!("did you mean `{near}`? the options are {}", all.join(", ")),
                 None => format!("the options are {}", all.join(", ")),

@@ -5,15 +5,15 @@ mod families;
 
 use super::primitive::{Primitive, primitive};
 use super::{CHANNEL_BLOCK, KernelParam, schedule};
-use crate::codegen::c::testing::{LoadedKernel, runnable_levels};
-use crate::codegen::c::{KernelSource, generate};
+use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::executor::Kernel;
 use crate::graph::interp::Tensor;
 use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder};
 use crate::ir::{Attrs, BufferSpec, DType, Type};
 use crate::ops::Op;
+use crate::options::Backend;
 use crate::target::Target;
-use crate::tir::{self, ParamKind};
+use crate::tir::{self, ParamKind, PrimFunc};
 
 /// Values that are different everywhere and exact in f32.
 fn sample(shape: &[usize], seed: usize) -> Tensor {
@@ -74,8 +74,8 @@ struct Case {
     results: Vec<BufferSpec>,
 }
 
-/// Compiles the function for every CPU level of this machine, each by itself and all together, and
-/// compares with the reference. Inputs and results that have no layout of their own are dense.
+/// Compiles the function for every CPU level of this machine, all together and one of them by itself,
+/// and compares with the reference. Inputs and results that have no layout of their own are dense.
 fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
     let tensors: Vec<Tensor> = function
         .params()
@@ -97,44 +97,58 @@ fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
     let levels = runnable_levels();
     let cases = [case];
     check_all(&cases, &levels);
-    // The widest by itself packs weights as all together do.
-    for level in &levels[..levels.len() - 1] {
-        check_all(&cases, std::slice::from_ref(level));
+    // By itself, the widest packs weights as all together do; the next has panels of its own.
+    if let [.., next, _] = &levels[..] {
+        check_all(&cases, std::slice::from_ref(next));
     }
 }
 
 /// Schedules the functions for all targets together, compiles them into one library for each target
-/// and compares with the reference. Returns what the code of the last target computed.
+/// and backend and compares with the reference; the backends must agree bit for bit. Returns what
+/// the code of the last target computed.
 fn check_all(cases: &[Case], targets: &[Target]) -> Vec<Vec<Tensor>> {
     let kernels: Vec<_> = cases.iter().map(|case| case.schedule(targets)).collect();
     let mut found = Vec::new();
     for (level, target) in targets.iter().enumerate() {
         found.clear();
-        let prepared: Vec<(KernelSource, Vec<Vec<u8>>)> = cases
+        let prepared: Vec<(PrimFunc, Vec<Vec<u8>>)> = cases
             .iter()
             .zip(&kernels)
-            .enumerate()
-            .map(|(number, (case, (kernel, buffers)))| {
-                let source = tir::lower(kernel.versions[level].clone(), target)
-                    .map_err(|error| error.to_string())
-                    .and_then(|func| {
-                        generate(&func, &format!("kernel{number}"), target)
-                            .map_err(|error| error.to_string())
-                    })
+            .map(|(case, (kernel, buffers))| {
+                let lowered = tir::lower(kernel.versions[level].clone(), target)
                     .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-                (source, buffers.clone())
+                (lowered, buffers.clone())
             })
             .collect();
-        let kernels: Vec<_> =
-            prepared.iter().map(|(source, buffers)| (source, buffers.len(), 0)).collect();
-        let loaded = LoadedKernel::all(&kernels, target);
-        for ((case, kernel), (_, buffers)) in cases.iter().zip(loaded).zip(&prepared) {
-            let mut buffers = buffers.clone();
-            kernel.run(&mut buffers, &[]);
-            found.push(case.compare(&buffers, target));
+        let lowered: Vec<&PrimFunc> = prepared.iter().map(|(func, _)| func).collect();
+        for &backend in Backend::ALL {
+            let loaded = LoadedKernel::all(&lowered, target, backend)
+                .unwrap_or_else(|error| panic!("{backend}: {error}"));
+            for (number, (case, kernel)) in cases.iter().zip(loaded).enumerate() {
+                let mut buffers = prepared[number].1.clone();
+                kernel.run(&mut buffers, &[]);
+                let what = format!("{} for {:?} by {backend}", case.name, target.cpu);
+                let results = case.compare(&buffers, &what);
+                match found.get(number) {
+                    None => found.push(results),
+                    Some(first) => identical(first, &results, &what),
+                }
+            }
         }
     }
     found
+}
+
+/// Compares results bit for bit; which NaN an operation gives is the processor's choice.
+fn identical(first: &[Tensor], other: &[Tensor], what: &str) {
+    for (first, other) in first.iter().zip(other) {
+        assert_eq!(first.ints(), other.ints(), "{what}");
+        let floats = first.floats().into_iter().flatten().zip(other.floats().into_iter().flatten());
+        for (i, (a, b)) in floats.enumerate() {
+            let same = a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+            assert!(same, "{what}: element {i} is {b:e}, and {a:e} by another backend");
+        }
+    }
 }
 
 impl Case {
@@ -173,14 +187,14 @@ impl Case {
     }
 
     /// Checks the results and returns them.
-    fn compare(&self, buffers: &[Vec<u8>], target: &Target) -> Vec<Tensor> {
+    fn compare(&self, buffers: &[Vec<u8>], what: &str) -> Vec<Tensor> {
         let expected = self.expected();
         let results = buffers[self.tensors.len()..].iter().zip(&self.results);
         (expected.iter().zip(results))
             .map(|(expected, (buffer, spec))| {
                 let dense = spec.unpack(buffer, expected.dtype()).unwrap();
                 let found = Tensor::from_bytes(expected.dtype(), expected.shape(), &dense).unwrap();
-                close(&found, expected, &format!("{} for {:?}", self.name, target.cpu));
+                close(&found, expected, what);
                 halo_is_zero(buffer, spec, expected.dtype());
                 found
             })

@@ -28,8 +28,8 @@ print(sys.version_info.major, sys.version_info.minor)
 /// The facts that a plan is made from.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
-    /// LLVM 19 is there with headers and its shared library.
-    pub(super) has_llvm: bool,
+    /// LLVM 19, if it is there with its headers and its shared library.
+    pub(super) llvm: Option<Llvm>,
     /// A Python that can make environments, as typed in a shell.
     pub(super) python: Option<String>,
     /// The Python environment's interpreter, there or not.
@@ -48,7 +48,7 @@ impl Machine {
     pub(super) fn look() -> Self {
         let environment = environment();
         Self {
-            has_llvm: has_llvm(),
+            llvm: Llvm::look(),
             python: usable_python(),
             environment_is_current: is_current(&environment),
             environment,
@@ -76,16 +76,48 @@ fn is_current(python: &Path) -> bool {
     process::output(command.args(["-c", VERSIONS_MATCH]).arg(requirements())).is_some()
 }
 
-/// Debian's name first; elsewhere the folder may be given as llvm-sys takes it, or the plain command may be it.
-fn has_llvm() -> bool {
-    let prefix = std::env::var_os("LLVM_SYS_191_PREFIX");
-    let prefixed = prefix.map(|folder| Path::new(&folder).join("bin/llvm-config"));
-    let names = [Path::new("llvm-config-19"), Path::new("llvm-config")];
-    prefixed.iter().map(PathBuf::as_path).chain(names).any(|config| {
-        let ask = |arguments: &[&str]| process::output(Command::new(config).args(arguments));
-        ask(&["--version"]).is_some_and(|version| version.starts_with("19."))
-            && ask(&["--link-shared", "--libs"]).is_some()
-    })
+/// Where LLVM 19 is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Llvm {
+    /// Where the build of the crate llvm-sys finds it: in PATH, or in the folder that `LLVM_SYS_191_PREFIX` names.
+    Known,
+    /// In a folder to which `LLVM_SYS_191_PREFIX` has to be set.
+    Prefix(PathBuf),
+}
+
+/// Folders of packages that put nothing into PATH: Debian's and Ubuntu's, Fedora's, Homebrew's.
+const USUAL_PREFIXES: [&str; 4] = [
+    "/usr/lib/llvm-19",
+    "/usr/lib64/llvm19",
+    "/opt/homebrew/opt/llvm@19",
+    "/usr/local/opt/llvm@19",
+];
+
+impl Llvm {
+    /// Looks where llvm-sys looks, then in the usual folders.
+    fn look() -> Option<Self> {
+        if let Some(prefix) = std::env::var_os("LLVM_SYS_191_PREFIX") {
+            // Whoever sets it wants that one and no other.
+            return is_llvm(&Path::new(&prefix).join("bin/llvm-config")).then_some(Self::Known);
+        }
+        if ["llvm-config", "llvm-config-19"].iter().any(|name| is_llvm(Path::new(name))) {
+            return Some(Self::Known);
+        }
+        let usual = USUAL_PREFIXES.iter().map(Path::new);
+        usual
+            .filter(|prefix| is_llvm(&prefix.join("bin/llvm-config")))
+            .map(|prefix| Self::Prefix(prefix.to_path_buf()))
+            .next()
+    }
+}
+
+/// Whether this `llvm-config` is of an LLVM 19 with headers and a shared library.
+fn is_llvm(config: &Path) -> bool {
+    let ask = |arguments: &[&str]| process::output(Command::new(config).args(arguments));
+    ask(&["--version"]).is_some_and(|version| version.starts_with("19."))
+        && ask(&["--link-shared", "--libs"]).is_some()
+        && ask(&["--includedir"])
+            .is_some_and(|folder| Path::new(folder.trim()).join("llvm-c/Core.h").exists())
 }
 
 /// The first Python that is new enough and can make environments. A version manager's shim may come first in `PATH` and

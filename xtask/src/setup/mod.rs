@@ -10,7 +10,9 @@ mod plan;
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::process::Command;
 
+pub(crate) use machine::Llvm;
 use machine::Machine;
 use plan::{Step, plan};
 
@@ -31,8 +33,27 @@ pub(crate) struct Options {
 pub(crate) struct Environment {
     /// The interpreter of the Python environment, if there is one.
     pub(crate) python: Option<PathBuf>,
+    /// LLVM 19, if it is there.
+    pub(crate) llvm: Option<Llvm>,
     /// A line for each part that is still missing and what that means.
     pub(crate) missing: Vec<String>,
+}
+
+impl Environment {
+    /// The features of the workspace's packages that can be built here, for Cargo's `--features`.
+    pub(crate) fn features(&self) -> &'static str {
+        match self.llvm {
+            Some(_) => "niello/cli,niello/llvm,niello-build/llvm",
+            None => "niello/cli",
+        }
+    }
+
+    /// Lets a Cargo command find LLVM where it does not look by itself.
+    pub(crate) fn tell_prefix(&self, command: &mut Command) {
+        if let Some(Llvm::Prefix(prefix)) = &self.llvm {
+            command.env("LLVM_SYS_191_PREFIX", prefix);
+        }
+    }
 }
 
 /// Installs what is missing; fails if anything still is afterwards.
@@ -74,6 +95,7 @@ pub(crate) fn prepare(options: &Options) -> Result<Environment> {
     Ok(Environment {
         missing: plan(&machine).iter().map(consequence).collect(),
         python: machine.environment_is_current.then_some(machine.environment),
+        llvm: machine.llvm,
     })
 }
 

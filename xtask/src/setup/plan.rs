@@ -86,7 +86,7 @@ pub(super) struct Step {
 /// The steps that make `machine` complete, in the order in which they have to run; empty if it is.
 pub(super) fn plan(machine: &Machine) -> Vec<Step> {
     let mut steps = Vec::new();
-    if !machine.has_llvm {
+    if machine.llvm.is_none() {
         steps.push(system_step(machine, Part::Llvm));
     }
     if !machine.environment_is_current {
@@ -107,7 +107,7 @@ fn system_step(machine: &Machine, part: Part) -> Step {
         let obstacle = match part {
             Part::Llvm => {
                 "this system has no apt; install LLVM 19 with its shared library and put \
-                 llvm-config-19 into PATH or its folder into LLVM_SYS_191_PREFIX"
+                 llvm-config-19 into PATH or the folder of the installation into LLVM_SYS_191_PREFIX"
                     .to_owned()
             }
             Part::Python | Part::Environment => {
@@ -169,12 +169,13 @@ fn environment_step(machine: &Machine, python: Option<&str>) -> Step {
 
 #[cfg(test)]
 mod tests {
+    use super::super::machine::Llvm;
     use super::*;
 
     /// Debian as root with nothing installed.
     fn bare() -> Machine {
         Machine {
-            has_llvm: false,
+            llvm: None,
             python: None,
             environment: workspace::root().join("target/python/bin/python"),
             environment_is_current: false,
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_complete_machine_needs_nothing() {
-        let machine = Machine { has_llvm: true, environment_is_current: true, ..bare() };
+        let machine = Machine { llvm: Some(Llvm::Known), environment_is_current: true, ..bare() };
         assert_eq!(plan(&machine), []);
     }
 
@@ -217,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_usable_python_is_taken_as_it_is() {
-        let machine = Machine { has_llvm: true, python: Some("python3.12".into()), ..bare() };
+        let machine =
+            Machine { llvm: Some(Llvm::Known), python: Some("python3.12".into()), ..bare() };
         let lines = lines(&plan(&machine));
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0], "python3.12 -m venv --clear target/python");

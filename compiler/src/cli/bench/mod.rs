@@ -129,7 +129,7 @@ enum Outcome {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.backend.backend().is_none() {
+    if args.backend.backend()?.is_none() {
         return Err(Problem::new("the interpreter is not measured")
             .help("leave out --backend, or name a code generator")
             .into());

@@ -71,7 +71,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Option<String>, Constant)>, Probl
     let tensors = match format {
         Format::Npy => npy::read_file(file).map(|tensor| vec![(None, tensor)]),
         Format::Pb => pb::read(file).map(|tensor| vec![(None, tensor)]),
-        Format::Npz => npz::read(file).map(|entries| {
+        Format::Npz => npz::read_file(file).map(|entries| {
             entries.into_iter().map(|(name, tensor)| (Some(name), tensor)).collect()
         }),
     };

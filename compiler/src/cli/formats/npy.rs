@@ -227,7 +227,41 @@ pub(super) fn to_bytes(tensor: &Constant) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Damage is an error or another array, and never ends the process.
+        #[test]
+        fn damaged_files_do_not_panic(
+            edits in vec((0usize..200, any::<u8>()), 1..6),
+            length in 0usize..200,
+            fortran: bool,
+        ) {
+            let mut bytes = array("<f4", fortran, &[2, 3], &[1; 24]);
+            for (at, byte) in edits {
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            bytes.truncate(length);
+            let _ = parse(&bytes);
+        }
+
+        /// Turning twice changes nothing: the array of the reversed shape has the same elements,
+        /// transposed.
+        #[test]
+        fn index_orders_are_inverse(shape in vec(0u64..4, 0..5)) {
+            let elements: u64 = shape.iter().product();
+            let data: Vec<u8> = (0..elements).flat_map(|i| (i as u16).to_le_bytes()).collect();
+            let reversed: Vec<u64> = shape.iter().rev().copied().collect();
+            let once = to_row_major(&data, &shape, 2);
+            // Row-major of a shape is column-major of the reversed one.
+            prop_assert_eq!(to_row_major(&once, &reversed, 2), data);
+        }
+    }
 
     fn parse(bytes: &[u8]) -> Result<Constant, String> {
         read(&mut &bytes[..], bytes.len() as u64)

@@ -120,8 +120,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
-    let outcomes = run_all(&cases, args, |index, outcome: &Outcome| {
-        progress.advance();
+    let outcomes = run_all(&cases, args, &progress, |index, outcome: &Outcome| {
         let word = match outcome.result {
             Verdict::Pass => return,
             Verdict::Fail => "fail",
@@ -147,6 +146,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn run_all(
     cases: &[PathBuf],
     args: &Args,
+    progress: &Progress,
     told: impl Fn(usize, &Outcome) + Sync,
 ) -> Result<Vec<Outcome>, Failure> {
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
@@ -162,6 +162,7 @@ fn run_all(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
                     let outcome = run_case(&isolated, &child_args, case);
+                    progress.advance();
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     results.outcomes[index] = Some(outcome);
                     while let Some(Some(outcome)) = results.outcomes.get(results.told) {

@@ -8,17 +8,11 @@ use super::names::Names;
 use super::preamble::Preamble;
 use super::text::{comment_text, memory_type};
 use crate::codegen::CodegenError;
+use crate::codegen::kernel::{Locals, RegisterParts, first_position};
 use crate::target::Target;
 use crate::tir::{
     BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
 };
-
-/// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
-pub const STACK_BUFFER_BYTES: u64 = 1 << 10;
-
-/// Most bytes of local buffers that one kernel puts on the stack: kernels run on threads whose
-/// stacks may be small.
-pub const STACK_BYTES: u64 = 8 << 10;
 
 /// The C text of one kernel and what a caller must know about it.
 #[derive(Clone, Debug)]
@@ -31,7 +25,7 @@ pub struct KernelSource {
     pub scratch_bytes: u64,
     /// Bytes of local buffers on the stack.
     pub stack_bytes: u64,
-    pub(super) definition: String,
+    pub(in crate::codegen) definition: String,
     pub(super) preamble: Preamble,
 }
 
@@ -54,8 +48,8 @@ pub fn generate(
     Ok(KernelSource {
         symbol: symbol.to_owned(),
         prototype: emitter.prototype(),
-        scratch_bytes: emitter.scratch_peak,
-        stack_bytes: emitter.stack_peak,
+        scratch_bytes: emitter.locals.scratch_bytes,
+        stack_bytes: emitter.locals.stack_bytes,
         definition: emitter.definition,
         preamble: emitter.preamble,
     })
@@ -87,7 +81,7 @@ pub(super) struct Emitter<'a> {
     pub(super) names: Names,
     pub(super) preamble: Preamble,
     /// Finished functions: outlined loop bodies, then the kernel.
-    pub(super) definition: String,
+    pub(in crate::codegen) definition: String,
     /// Lines of the function being written.
     pub(super) lines: Vec<String>,
     pub(super) indent: usize,
@@ -103,10 +97,7 @@ pub(super) struct Emitter<'a> {
     pub(super) in_body: bool,
     /// Number of loop bodies written.
     pub(super) bodies: usize,
-    pub(super) scratch_top: u64,
-    scratch_peak: u64,
-    pub(super) stack_top: u64,
-    stack_peak: u64,
+    pub(super) locals: Locals,
 }
 
 impl<'a> Emitter<'a> {
@@ -127,10 +118,7 @@ impl<'a> Emitter<'a> {
             in_index: false,
             in_body: false,
             bodies: 0,
-            scratch_top: 0,
-            scratch_peak: 0,
-            stack_top: 0,
-            stack_peak: 0,
+            locals: Locals::default(),
         }
     }
 
@@ -224,79 +212,18 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Reserves memory for a local buffer until [`release`](Self::release).
-    pub(super) fn reserve(&mut self, bytes: u64) -> Place {
-        let bytes = bytes.next_multiple_of(64);
-        if bytes <= STACK_BUFFER_BYTES && self.stack_top + bytes <= STACK_BYTES {
-            self.stack_top += bytes;
-            self.stack_peak = self.stack_peak.max(self.stack_top);
-            return Place::Stack { bytes };
-        }
-        let offset = self.scratch_top;
-        self.scratch_top += bytes;
-        self.scratch_peak = self.scratch_peak.max(self.scratch_top);
-        Place::Scratch { offset, bytes }
-    }
-
-    pub(super) fn release(&mut self, place: Place) {
-        match place {
-            Place::Stack { bytes } => self.stack_top -= bytes,
-            Place::Scratch { bytes, .. } => self.scratch_top -= bytes,
-        }
-    }
-
-    /// Collects how a register buffer is accessed in the statement where it lives.
+    /// Names the variables that hold a register buffer in the statement where it lives.
     pub(super) fn registers_of(&mut self, id: BufferId, body: &Stmt) -> Result<Registers> {
         let buffer = &self.func.buffers[id];
-        let mut accesses: Vec<(Option<i64>, u32)> = Vec::new();
-        let mut prefetched = false;
-        let mut note = |indices: &[PrimExpr]| {
-            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
-            accesses.push((indices.first().and_then(first_position), lanes));
-        };
-        body.walk_exprs(&mut |expr| {
-            if let PrimExpr::Load { buffer, indices, .. } = expr
-                && *buffer == id
-            {
-                note(indices);
-            }
-        });
-        body.walk(&mut |stmt| match stmt {
-            Stmt::Store { buffer, indices, .. } if *buffer == id => note(indices),
-            Stmt::Prefetch { buffer, .. } if *buffer == id => prefetched = true,
-            _ => {}
-        });
-        if prefetched {
-            return Err(format!("register buffer `{}` cannot be prefetched", buffer.name));
-        }
-        let lanes = accesses.first().map_or(1, |access| access.1);
-        let mut variables = BTreeMap::new();
-        for (position, width) in accesses {
-            let Some(position) = position else {
-                return Err(format!(
-                    "an index of register buffer `{}` is not constant: unroll the loops around it",
-                    buffer.name
-                ));
-            };
-            if width != lanes || position % i64::from(lanes) != 0 {
-                return Err(format!(
-                    "register buffer `{}` is accessed at {position} by {width} lanes and elsewhere \
-                     by {lanes}; all accesses must be alike and aligned",
-                    buffer.name
-                ));
-            }
-            variables.entry(position).or_insert_with(String::new);
-        }
-        for (position, name) in &mut variables {
-            *name = self.names.unique(&register_name(buffer, *position, lanes));
-        }
-        Ok(Registers { lanes, variables })
+        let parts = RegisterParts::of(self.func, id, body)?;
+        let name = |&position| (position, self.names.unique(&parts.name(buffer, position)));
+        Ok(Registers { lanes: parts.lanes, variables: parts.positions.iter().map(name).collect() })
     }
 
     /// The variable that holds part of a register buffer.
     pub(super) fn register(&self, id: BufferId, indices: &[PrimExpr]) -> Result<String> {
         let registers = self.registers.get(&id);
-        let position = indices.first().and_then(first_position);
+        let position = first_position(indices);
         registers
             .zip(position)
             .and_then(|(registers, position)| registers.variables.get(&position))
@@ -320,44 +247,4 @@ impl<'a> Emitter<'a> {
             format!("buffer `{}` is used outside its Allocate", self.func.buffers[id].name)
         })
     }
-}
-
-/// Where a local buffer is.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
-    Stack { bytes: u64 },
-    Scratch { offset: u64, bytes: u64 },
-}
-
-/// The constant position of an access: of its first lane if the lanes are consecutive.
-fn first_position(index: &PrimExpr) -> Option<i64> {
-    match index {
-        PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
-        PrimExpr::Int { value, .. } => Some(*value),
-        _ => None,
-    }
-}
-
-/// `acc_2_3`: the buffer's name and the logical index of a part, in units of parts.
-fn register_name(buffer: &crate::tir::Buffer, position: i64, lanes: u32) -> String {
-    let shape = buffer.shape();
-    if !buffer.spec.is_dense() {
-        return format!("{}_{position}", buffer.name);
-    }
-    let mut rest = position;
-    let mut digits = Vec::new();
-    for (axis, &extent) in shape.iter().enumerate().rev() {
-        let mut digit = rest % extent.max(1);
-        rest /= extent.max(1);
-        if axis + 1 == shape.len() {
-            digit /= i64::from(lanes);
-            if extent <= i64::from(lanes) {
-                continue;
-            }
-        }
-        digits.push(digit.to_string());
-    }
-    digits.push(buffer.name.clone());
-    digits.reverse();
-    digits.join("_")
 }

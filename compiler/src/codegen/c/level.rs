@@ -75,7 +75,7 @@ pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codegen::c::testing::LoadedFunction;
+    use crate::codegen::testing::LoadedFunction;
 
     /// The runtime's detection is another implementation, in Rust.
     #[test]

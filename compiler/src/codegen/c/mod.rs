@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A pointer stands at the start of the buffer's physical layout. Local buffers are on the stack up
-//! to [`STACK_BUFFER_BYTES`] each and [`STACK_BYTES`] together, else in the scratch area of the
+//! to [`STACK_BUFFER_BYTES`](super::STACK_BUFFER_BYTES) each and [`STACK_BYTES`](super::STACK_BYTES)
+//! together, else in the scratch area of the
 //! worker.
 
 mod expr;
@@ -25,15 +26,10 @@ mod text;
 mod toolchain;
 
 pub use expr::LIBM_FUNCTIONS;
-pub use kernel::{KernelSource, STACK_BUFFER_BYTES, STACK_BYTES, generate};
+pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "cli", test))]
 pub(crate) use toolchain::TempFolder;
-pub use toolchain::{CompileError, SourceFile, compile_c, compiler_variables};
-
-#[cfg(test)]
-pub(crate) mod testing;
-#[cfg(test)]
-mod tests;
+pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};

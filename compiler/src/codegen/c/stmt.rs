@@ -1,9 +1,8 @@
 //! Statements.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use super::kernel::{Binding, Emitter, Place, Result};
+use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, comment_text, memory_type};
+use crate::codegen::kernel::{Place, local_bytes, local_elements, uses};
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimType, Stmt, VarId};
 
@@ -237,15 +236,10 @@ impl Emitter<'_> {
             BufferScope::Local => {
                 let element = memory_type(buffer.dtype)
                     .ok_or_else(|| format!("the C backend has no {}", buffer.dtype))?;
-                let len = buffer.spec.physical_len().map_err(|error| error.to_string())?;
-                let len = u64::try_from(len).unwrap_or(0).max(1);
-                let bytes = buffer
-                    .dtype
-                    .bytes_for(len)
-                    .filter(|bytes| *bytes < 1 << 62)
-                    .ok_or_else(|| format!("buffer `{}` is too large", buffer.name))?;
+                let len = local_elements(buffer)?;
+                let bytes = local_bytes(buffer)?;
                 let name = self.names.unique(&buffer.name);
-                let place = self.reserve(bytes);
+                let place = self.locals.reserve(bytes);
                 match place {
                     Place::Stack { .. } => {
                         self.line(format!("{element} {name}[{len}] __attribute__((aligned(64)));"));
@@ -261,7 +255,7 @@ impl Emitter<'_> {
                 self.buffers.insert(id, Binding { ctype: format!("{element} *"), name });
                 self.stmt(body)?;
                 self.buffers.remove(&id);
-                self.release(place);
+                self.locals.release(place);
                 Ok(())
             }
         }
@@ -290,25 +284,4 @@ impl Emitter<'_> {
         self.in_index = outer;
         piece
     }
-}
-
-/// Variables and buffers that a statement mentions, in the order of their declaration.
-fn uses(body: &Stmt) -> (BTreeSet<VarId>, BTreeSet<BufferId>) {
-    let mut vars = BTreeSet::new();
-    let mut buffers = BTreeMap::new();
-    body.walk_exprs(&mut |expr| match expr {
-        PrimExpr::Var { var, .. } => {
-            vars.insert(*var);
-        }
-        PrimExpr::Load { buffer, .. } => {
-            buffers.insert(*buffer, ());
-        }
-        _ => {}
-    });
-    body.walk(&mut |stmt| {
-        if let Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } = stmt {
-            buffers.insert(*buffer, ());
-        }
-    });
-    (vars, buffers.into_keys().collect())
 }

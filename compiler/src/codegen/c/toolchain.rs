@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::codegen::features::x86_feature;
 use crate::executor::ObjectFile;
 use crate::target::Target;
 
@@ -142,6 +143,22 @@ pub fn compile_c(
                 .expect("every file was handed to a worker")
         })
         .collect()
+}
+
+/// The assembly that the compiler makes of a file; see [`compile_c`].
+pub fn assembly(file: &SourceFile, targets: &[Target]) -> Result<String, CompileError> {
+    if !is_plain_name(&file.name) {
+        return Err(CompileError::BadName(file.name.clone()));
+    }
+    let Some(target) = targets.get(file.level).or(targets.last()) else {
+        return Ok(String::new());
+    };
+    let folder = TempFolder::new()?;
+    let name = format!("{}.s", file.name);
+    Compiler::find(target)?.run(file, folder.path(), "-S", &name)?;
+    let path = folder.path().join(&name);
+    std::fs::read_to_string(&path)
+        .map_err(|error| CompileError::Io(format!("cannot read {}", path.display()), error))
 }
 
 /// The variable that names the C compiler for a target, if one does.
@@ -312,18 +329,7 @@ impl Compiler {
         Ok(ObjectFile { name: object_name, bytes })
     }
 
-    /// Makes a shared library of one file.
-    #[cfg(test)]
-    pub(super) fn run_shared(
-        &self,
-        file: &SourceFile,
-        folder: &Path,
-        output: &str,
-    ) -> Result<(), CompileError> {
-        self.run(file, folder, "-shared", output)
-    }
-
-    /// Runs the compiler on one file; `mode` is `-c` or `-shared`.
+    /// Runs the compiler on one file; `mode` is `-c` or `-S`.
     fn run(
         &self,
         file: &SourceFile,
@@ -395,7 +401,8 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
         "x86" | "x86_64" => {
-            let mut flags: Vec<_> = target.features.iter().filter_map(|f| x86_flag(f)).collect();
+            let names = target.features.iter().filter_map(|feature| x86_feature(feature));
+            let mut flags: Vec<_> = names.map(|name| format!("-m{name}")).collect();
             if target.vector_bits() == 512 {
                 flags.push("-mprefer-vector-width=512".to_owned());
             }
@@ -415,20 +422,6 @@ fn feature_flags(target: &Target) -> Vec<String> {
         }
         _ => Vec::new(),
     }
-}
-
-/// The flag for one of rustc's feature names.
-fn x86_flag(feature: &str) -> Option<String> {
-    let flag = match feature {
-        // Not code generation, or implied by the architecture.
-        "cmpxchg16b" => "cx16",
-        "bmi1" => "bmi",
-        "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2" | "f16c" | "fma" | "sse"
-        | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx" | "avx2" | "avx512f"
-        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" => feature,
-        _ => return None,
-    };
-    Some(format!("-m{flag}"))
 }
 
 /// A folder that is deleted with its owner.

@@ -1,10 +1,12 @@
 //! The ahead-of-time executor: the model as one function that calls its kernels in order.
 
+mod code;
 mod entry;
 mod kernels;
-mod parallel;
+pub(crate) mod parallel;
 mod weights;
 
+pub use code::{Code, KernelCode, Listing};
 pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
 pub use kernels::{KernelFunction, KernelFunctions};
 pub use weights::PackedWeights;
@@ -90,10 +92,7 @@ pub fn c_files(
         let of_level = functions.functions.iter().zip(kernels);
         let own: Vec<&KernelSource> =
             of_level.filter(|(f, _)| f.level == level).map(|(_, kernel)| kernel).collect();
-        let prefix = match level {
-            0 => symbol.clone(),
-            _ => format!("{symbol}_{}", kernels::word(target.cpu_level().name())),
-        };
+        let prefix = level_prefix(symbol, level, target);
         let mut first = 0;
         for number in 0.. {
             let Some(rest) = own.get(first..).filter(|rest| !rest.is_empty()) else { break };
@@ -112,6 +111,14 @@ pub fn c_files(
     let prototypes = kernels.iter().map(|kernel| kernel.prototype.as_str());
     files.push(SourceFile { name: symbol.clone(), text: entry.c_text(prototypes), level: 0 });
     files
+}
+
+/// What the names of a level's files begin with.
+fn level_prefix(symbol: &str, level: usize, target: &Target) -> String {
+    match level {
+        0 => symbol.to_owned(),
+        _ => format!("{symbol}_{}", kernels::word(target.cpu_level().name())),
+    }
 }
 
 #[cfg(test)]

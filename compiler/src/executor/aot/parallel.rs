@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Applies `f` to each item with up to `jobs` threads; results come back in the items' order.
-pub(super) fn map<T: Sync, R: Send>(
+pub(crate) fn map<T: Sync, R: Send>(
     items: &[T],
     jobs: usize,
     f: impl Fn(&T) -> R + Sync,

@@ -1,7 +1,7 @@
 //! The attributes of a node. Each is marked as it is read; what is left over is a problem.
 
 use super::NodeError;
-use crate::onnx::proto::{AttributeProto, AttributeType, NodeProto, TensorProto};
+use crate::onnx::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
 /// A node's attributes.
 pub(in crate::onnx) struct Attributes<'a> {
@@ -12,6 +12,16 @@ pub(in crate::onnx) struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     pub(super) fn new(node: &'a NodeProto) -> Attributes<'a> {
         Attributes { list: &node.attribute, read: vec![false; node.attribute.len()] }
+    }
+
+    /// No attributes: for a node that only builds calls.
+    pub(super) fn none() -> Attributes<'a> {
+        Attributes { list: &[], read: Vec::new() }
+    }
+
+    /// The attributes, with none left here.
+    pub(super) fn take(&mut self) -> Attributes<'a> {
+        std::mem::replace(self, Attributes::none())
     }
 
     /// Attributes that nothing has read.
@@ -138,6 +148,15 @@ impl<'a> Attributes<'a> {
         name: &str,
     ) -> Result<Option<&'a TensorProto>, NodeError> {
         Ok(self.get(name, AttributeType::Tensor)?.and_then(|attr| attr.t.as_deref()))
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// A graph.
+    pub(super) fn graph(&mut self, name: &str) -> Result<&'a GraphProto, NodeError> {
+        self.get(name, AttributeType::Graph)?
+            .and_then(|attr| attr.g.as_deref())
+            .ok_or_else(|| NodeError::new(format!("attribute `{name}` is missing")))
     }
 }
 

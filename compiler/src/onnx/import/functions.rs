@@ -6,9 +6,12 @@ use std::ops::Deref;
 
 use prost::Message;
 
+use super::subgraphs::{self, Substitution};
 use super::{Opsets, normal_domain, op_name, opset_versions, problem_node};
 use crate::diagnostics::{Problem, Report};
-use crate::onnx::proto::{AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto};
+use crate::onnx::proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto,
+};
 
 /// Most memory, in bytes, that the nodes of replaced calls may take.
 ///
@@ -23,6 +26,23 @@ pub(super) struct FlatNode<'a> {
     pub(super) opsets: Opsets<'a>,
     /// A call that could not be replaced, for a reason that is reported: its outputs are not known.
     pub(super) failed: bool,
+}
+
+impl FlatNode<'_> {
+    /// The values that the node reads: its inputs, and what its graphs read from outside.
+    pub(super) fn uses(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.input.iter().map(String::as_str).collect();
+        for graph in self.graphs() {
+            names.extend(subgraphs::captures(graph));
+        }
+        names.retain(|name| !name.is_empty());
+        names
+    }
+
+    /// The graphs that the node has as attributes.
+    fn graphs(&self) -> impl Iterator<Item = &GraphProto> {
+        self.attribute.iter().flat_map(subgraphs::of_attribute)
+    }
 }
 
 impl Deref for FlatNode<'_> {
@@ -139,7 +159,7 @@ pub(super) fn flatten<'a>(
 /// Bytes of memory that a copy of a node takes, about. Tensors share their elements.
 fn size(node: &NodeProto) -> usize {
     let attribute = |attribute: &AttributeProto| {
-        let graphs = attribute.g.as_deref().into_iter().chain(&attribute.graphs);
+        let graphs = subgraphs::of_attribute(attribute);
         size_of::<AttributeProto>()
             + attribute.ints.len() * size_of::<i64>()
             + attribute.floats.len() * size_of::<f32>()
@@ -215,17 +235,33 @@ impl<'c> Body<'c> {
         }
     }
 
-    fn node(&self, inner: &NodeProto) -> NodeProto {
-        let attribute = inner.attribute.iter().filter_map(|attribute| {
-            match attribute.ref_attr_name() {
-                "" => Some(attribute.clone()),
-                // One that the call does not give, and that has no default, is not there.
-                refers_to => self.attributes.get(refers_to).map(|given| AttributeProto {
-                    name: attribute.name.clone(),
-                    ..(*given).clone()
-                }),
+    /// An attribute of a node of the body. One that refers to an attribute that the call does not
+    /// give, and that has no default, is not there.
+    fn attribute(&self, attribute: &AttributeProto) -> Option<AttributeProto> {
+        match attribute.ref_attr_name() {
+            "" if subgraphs::of_attribute(attribute).next().is_none() => Some(attribute.clone()),
+            "" => {
+                let substitution = Substitution {
+                    value: &|name| self.value(name),
+                    attribute: &|inner| match inner.ref_attr_name() {
+                        "" => Some(inner.clone()),
+                        refers_to => self.given(inner, refers_to),
+                    },
+                };
+                Some(substitution.apply(attribute))
             }
-        });
+            refers_to => self.given(attribute, refers_to),
+        }
+    }
+
+    /// The attribute of the call that one of the body refers to, under the name of the latter.
+    fn given(&self, attribute: &AttributeProto, refers_to: &str) -> Option<AttributeProto> {
+        let given = self.attributes.get(refers_to)?;
+        Some(AttributeProto { name: attribute.name.clone(), ..(*given).clone() })
+    }
+
+    fn node(&self, inner: &NodeProto) -> NodeProto {
+        let attribute = inner.attribute.iter().filter_map(|attribute| self.attribute(attribute));
         NodeProto {
             input: inner.input.iter().map(|name| self.value(name)).collect(),
             output: inner.output.iter().map(|name| self.value(name)).collect(),

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::functions::FlatNode;
+use super::functions::{self, FlatNode, Functions};
 use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
-    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, Node, NodeError, Opsets, Outputs,
-    inputs, node_name, normal_domain, op_name, problem_node,
+    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs, node_name,
+    normal_domain, op_name, problem_node, subgraphs,
 };
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{ExprId, Function, FunctionBuilder};
 use crate::ir::{Constant, OnnxSpan, Span, TensorType, Type};
 use crate::onnx::external::ExternalData;
-use crate::onnx::ops::{self, OpImport};
+use crate::onnx::ops::{self, Handler, OpImport};
 use crate::onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::{constant_from_onnx, dtype_from_onnx};
 
@@ -29,47 +29,72 @@ pub(super) struct Main {
     pub(super) outputs: Vec<ModelPort>,
 }
 
-/// A value of the graph: an expression, or nothing because of a problem that is reported already.
+/// A value of a graph: an expression, or nothing because of a problem that is reported already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Value {
+pub(super) enum Value {
     Known(ExprId),
     Unknown,
 }
 
-struct GraphImporter<'a> {
-    graph: &'a GraphProto,
-    opsets: Opsets<'a>,
-    definitions: Definitions<'a>,
-    values: IndexMap<&'a str, Value>,
-    builder: FunctionBuilder,
-    external: &'a mut ExternalData,
-    known: KnownValues,
+/// What the graphs of a model have in common while they are imported.
+pub(super) struct Shared<'m> {
+    pub(super) builder: FunctionBuilder,
+    pub(super) external: &'m mut ExternalData,
+    pub(super) known: KnownValues,
+    pub(super) functions: &'m Functions<'m>,
     /// Whether the model's opset is too old for a node that was met; told once.
     too_old: bool,
-    report: &'a mut Report,
+    /// Nodes that were imported as steps of loops.
+    pub(super) unrolled: usize,
+    pub(super) report: &'m mut Report,
+}
+
+/// One graph while it is imported.
+pub(super) struct GraphImporter<'a, 's, 'm> {
+    graph: &'a GraphProto,
+    opsets: Opsets<'a>,
+    definitions: &'s Definitions<'a>,
+    values: IndexMap<&'a str, Value>,
+    pub(super) shared: &'s mut Shared<'m>,
+}
+
+/// A graph that a node has as an attribute: a branch, or the body of a loop, which is imported once
+/// for each step.
+pub(super) struct Body<'a> {
+    pub(super) graph: &'a GraphProto,
+    opsets: Opsets<'a>,
+    nodes: Vec<FlatNode<'a>>,
+    /// What it reads from the graphs around it.
+    outer: Vec<(&'a str, Value)>,
 }
 
 /// Imports the main graph. `None` if that is not possible; the report says why.
 pub(super) fn import(
     graph: &GraphProto,
-    nodes: &[FlatNode<'_>],
     opsets: Opsets<'_>,
+    functions: &Functions<'_>,
     options: &ImportOptions,
     external: &mut ExternalData,
     report: &mut Report,
 ) -> Option<Main> {
-    let definitions = definitions(graph, nodes, report);
-    let order = live_order(graph, nodes, &definitions, report);
-    let mut importer = GraphImporter {
-        graph,
-        opsets,
-        definitions,
-        values: IndexMap::new(),
+    let nodes = functions::flatten(&graph.node, opsets, functions, report);
+    let definitions = definitions(graph, &nodes, &[], report);
+    let order = live_order(graph, &nodes, &definitions, report);
+    let mut shared = Shared {
         builder: FunctionBuilder::new(),
         external,
         known: KnownValues::default(),
+        functions,
         too_old: false,
+        unrolled: 0,
         report,
+    };
+    let mut importer = GraphImporter {
+        graph,
+        opsets,
+        definitions: &definitions,
+        values: IndexMap::new(),
+        shared: &mut shared,
     };
     importer.check_graph();
     let inputs = importer.inputs(options);
@@ -77,20 +102,54 @@ pub(super) fn import(
         importer.node(&nodes[index]);
     }
     let (result, outputs) = importer.outputs()?;
-    Some(Main { function: importer.builder.finish(result), inputs, outputs })
+    Some(Main { function: shared.builder.finish(result), inputs, outputs })
 }
 
-impl<'a> GraphImporter<'a> {
+impl Body<'_> {
+    /// Number of nodes, at least one.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len().max(1)
+    }
+}
+
+impl Shared<'_> {
+    /// Imports a body with values for its inputs. Returns the values of its outputs; those that are
+    /// not known depend on a problem that is reported.
+    pub(super) fn run(&mut self, body: &Body<'_>, inputs: &[Value]) -> Vec<Value> {
+        let outer: Vec<&str> = body.outer.iter().map(|(name, _)| *name).collect();
+        let definitions = definitions(body.graph, &body.nodes, &outer, self.report);
+        let order = live_order(body.graph, &body.nodes, &definitions, self.report);
+        let mut values: IndexMap<&str, Value> = body.outer.iter().copied().collect();
+        values
+            .extend(body.graph.input.iter().map(ValueInfoProto::name).zip(inputs.iter().copied()));
+        let mut importer = GraphImporter {
+            graph: body.graph,
+            opsets: body.opsets,
+            definitions: &definitions,
+            values,
+            shared: self,
+        };
+        importer.check_graph();
+        for index in order {
+            importer.node(&body.nodes[index]);
+        }
+        let outputs = &body.graph.output;
+        outputs.iter().map(|output| importer.defined(output.name())).collect()
+    }
+}
+
+impl<'a, 'm> GraphImporter<'a, '_, 'm> {
     fn check_graph(&mut self) {
         for sparse in &self.graph.sparse_initializer {
             let name = sparse.values.as_ref().map_or("", |values| values.name());
-            self.report.push(
+            self.shared.report.push(
                 Problem::new(format!("initializer `{name}` is sparse, which is not supported"))
                     .help("store it as a dense tensor"),
             );
         }
         if self.graph.output.is_empty() {
-            self.report
+            self.shared
+                .report
                 .push(Problem::new("the graph has no outputs, so there is nothing to compute"));
         }
     }
@@ -106,7 +165,7 @@ impl<'a> GraphImporter<'a> {
             })
             .map(|(_, input)| input)
             .collect();
-        let types = inputs::input_types(&declared, options, self.report);
+        let types = inputs::input_types(&declared, options, self.shared.report);
         let mut ports = Vec::with_capacity(declared.len());
         for (input, ty) in declared.into_iter().zip(types) {
             let name = input.name();
@@ -120,7 +179,7 @@ impl<'a> GraphImporter<'a> {
                 self.values.insert(name, value);
                 continue;
             }
-            let param = self.builder.param(name, ty.clone());
+            let param = self.shared.builder.param(name, ty.clone());
             self.values.insert(name, Value::Known(param));
             ports.push(ModelPort { name: name.to_owned(), ty });
         }
@@ -138,9 +197,9 @@ impl<'a> GraphImporter<'a> {
                 .zip(ty.shape.iter())
                 .all(|(given, declared)| declared.as_const().is_none() || given == declared);
         if fits {
-            return Value::Known(self.builder.constant(constant.clone()));
+            return Value::Known(self.shared.builder.constant(constant.clone()));
         }
-        self.report.push(Problem::new(format!(
+        self.shared.report.push(Problem::new(format!(
             "the value given for input `{name}` is {}, but the input is {ty}",
             constant.ty()
         )));
@@ -149,7 +208,7 @@ impl<'a> GraphImporter<'a> {
 
     fn set_span(&mut self, node: String, op: String, proto: Option<&FlatNode<'_>>) {
         let domain = proto.map_or("", |proto| proto.domain());
-        self.builder.set_span(Span::Onnx(Arc::new(OnnxSpan {
+        self.shared.builder.set_span(Span::Onnx(Arc::new(OnnxSpan {
             node,
             op,
             opset: proto
@@ -168,7 +227,9 @@ impl<'a> GraphImporter<'a> {
         }
         let value = match self.definitions.get(name) {
             Some(&Definition::Initializer(index)) => self.initializer(index),
-            Some(Definition::Input(_) | Definition::Node(_)) | None => Value::Unknown,
+            Some(Definition::Input(_) | Definition::Node(_) | Definition::Outer) | None => {
+                Value::Unknown
+            }
         };
         self.values.insert(name, value);
         value
@@ -176,16 +237,42 @@ impl<'a> GraphImporter<'a> {
 
     fn initializer(&mut self, index: usize) -> Value {
         let tensor = &self.graph.initializer[index];
-        match constant_from_onnx(tensor, self.external) {
+        match constant_from_onnx(tensor, self.shared.external) {
             Ok(constant) => {
                 self.set_span(tensor.name().to_owned(), "initializer".to_owned(), None);
-                Value::Known(self.builder.constant(constant))
+                Value::Known(self.shared.builder.constant(constant))
             }
             Err(error) => {
-                self.report.push(Problem::new(format!("initializer `{}`: {error}", tensor.name())));
+                self.shared
+                    .report
+                    .push(Problem::new(format!("initializer `{}`: {error}", tensor.name())));
                 Value::Unknown
             }
         }
+    }
+
+    /// The value of a name that must be defined; if it is not, that is reported.
+    fn defined(&mut self, name: &'a str) -> Value {
+        if !self.definitions.contains_key(name) {
+            self.shared.report.push(Problem::new(format!("nothing defines the output `{name}`")));
+        }
+        self.value(name)
+    }
+
+    /// Prepares a graph that a node has as an attribute.
+    pub(super) fn body<'f>(&mut self, graph: &'a GraphProto, opsets: Opsets<'a>) -> Body<'f>
+    where
+        'a: 'f,
+        'm: 'f,
+    {
+        let functions: &'m Functions<'m> = self.shared.functions;
+        let nodes = functions::flatten(&graph.node, opsets, functions, self.shared.report);
+        let captures = subgraphs::captures(graph).into_iter();
+        let outer = captures
+            .filter(|name| self.definitions.contains_key(name))
+            .map(|name| (name, self.value(name)))
+            .collect();
+        Body { graph, opsets, nodes, outer }
     }
 
     fn node(&mut self, proto: &'a FlatNode<'_>) {
@@ -195,7 +282,7 @@ impl<'a> GraphImporter<'a> {
             _ if proto.failed => Vec::new(),
             Err(error) => {
                 let problem = error.into_problem(&self.describe_inputs(proto, &inputs));
-                self.report.push(problem.at(problem_node(proto)));
+                self.shared.report.push(problem.at(problem_node(proto)));
                 Vec::new()
             }
             // The cause is reported where it is.
@@ -204,7 +291,7 @@ impl<'a> GraphImporter<'a> {
             Ok(Some((op, version))) => self.import_node(proto, op, version, &inputs),
         };
         for (index, name) in proto.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let value = outputs.get(index).map_or(Value::Unknown, |&id| Value::Known(id));
+            let value = outputs.get(index).copied().unwrap_or(Value::Unknown);
             self.values.insert(name, value);
         }
     }
@@ -232,11 +319,11 @@ impl<'a> GraphImporter<'a> {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
         if domain.is_empty() && opset < MIN_OPSET && op.version(MIN_OPSET) != Some(version) {
-            if !std::mem::replace(&mut self.too_old, true) {
+            if !std::mem::replace(&mut self.shared.too_old, true) {
                 let message = format!(
                     "the model uses opset {opset}, but the oldest that is supported is {MIN_OPSET}"
                 );
-                self.report.push(Problem::new(message).help(CONVERT));
+                self.shared.report.push(Problem::new(message).help(CONVERT));
             }
             return Ok(None);
         }
@@ -249,23 +336,27 @@ impl<'a> GraphImporter<'a> {
         op: &'static OpImport,
         version: i64,
         inputs: &[Option<Value>],
-    ) -> Outputs {
+    ) -> Vec<Value> {
         let known = |input: &Option<Value>| match input {
             Some(Value::Known(id)) => Some(*id),
             Some(Value::Unknown) | None => None,
         };
         self.set_span(node_name(proto), op_name(proto), Some(proto));
-        let mut node = Node {
-            attrs: Attributes::new(proto),
-            version,
-            proto,
-            inputs: inputs.iter().map(known).collect(),
-            builder: &mut self.builder,
-            external: self.external,
-            known: &mut self.known,
-        };
-        let result = check_arity(&node, op).and_then(|()| (op.import)(&mut node));
-        let unread: Vec<&str> = node.attrs.unread().collect();
+        let inputs_known: Vec<Option<ExprId>> = inputs.iter().map(known).collect();
+        let mut attrs = Attributes::new(proto);
+        let result = check_arity(inputs.len(), &attrs, op).and_then(|()| match op.import {
+            Handler::Calls(import) => {
+                let mut node = self.shared.node(proto, version, inputs_known, attrs.take());
+                let outputs = import(&mut node);
+                attrs = node.attrs;
+                Ok(outputs?.into_iter().map(Value::Known).collect())
+            }
+            Handler::If => self.import_if(proto, &mut attrs, &inputs_known),
+            Handler::Loop => self.import_loop(proto, &mut attrs, &inputs_known),
+            Handler::Scan => self.import_scan(proto, version, &mut attrs, &inputs_known),
+            Handler::FlexAttention => self.import_flex_attention(proto, &mut attrs, &inputs_known),
+        });
+        let unread: Vec<&str> = attrs.unread().collect();
         let mut errors = Vec::new();
         let outputs = match result {
             Ok(outputs) => {
@@ -295,7 +386,7 @@ impl<'a> GraphImporter<'a> {
         let listed = self.describe_inputs(proto, inputs);
         for error in errors {
             let problem = error.into_problem(&listed);
-            self.report.push(problem.at(problem_node(proto)));
+            self.shared.report.push(problem.at(problem_node(proto)));
         }
         Vec::new()
     }
@@ -308,7 +399,7 @@ impl<'a> GraphImporter<'a> {
             .zip(inputs)
             .take(MAX_LISTED_INPUTS)
             .map(|(name, value)| match value {
-                Some(Value::Known(id)) => format!("`{name}`: {}", self.builder.ty(*id)),
+                Some(Value::Known(id)) => format!("`{name}`: {}", self.shared.builder.ty(*id)),
                 Some(Value::Unknown) => format!("`{name}` of unknown type"),
                 None => "none".to_owned(),
             })
@@ -332,20 +423,20 @@ impl<'a> GraphImporter<'a> {
         for output in &self.graph.output {
             let name = output.name();
             if !self.definitions.contains_key(name) {
-                self.report.push(Problem::new(format!("nothing defines the output `{name}`")));
+                self.defined(name);
                 continue;
             }
             if ports.iter().any(|port| port.name == name) {
-                self.report.push(Problem::new(format!("there are two outputs `{name}`")));
+                self.shared.report.push(Problem::new(format!("there are two outputs `{name}`")));
                 continue;
             }
             let Value::Known(id) = self.value(name) else { continue };
-            let Type::Tensor(ty) = self.builder.ty(id).clone() else {
-                self.report.push(Problem::new(format!("output `{name}` is no tensor")));
+            let Type::Tensor(ty) = self.shared.builder.ty(id).clone() else {
+                self.shared.report.push(Problem::new(format!("output `{name}` is no tensor")));
                 continue;
             };
             if let Some(problem) = check_output(output, &ty) {
-                self.report.push(problem);
+                self.shared.report.push(problem);
                 continue;
             }
             fields.push(id);
@@ -358,8 +449,8 @@ impl<'a> GraphImporter<'a> {
             [] => None,
             &[field] => Some((field, ports)),
             fields => {
-                self.builder.set_span(Span::Unknown);
-                Some((self.builder.tuple(fields), ports))
+                self.shared.builder.set_span(Span::Unknown);
+                Some((self.shared.builder.tuple(fields), ports))
             }
         }
     }
@@ -375,11 +466,10 @@ fn check_output(output: &ValueInfoProto, ty: &TensorType) -> Option<Problem> {
     })
 }
 
-fn check_arity(node: &Node<'_, '_>, op: &OpImport) -> Result<(), NodeError> {
-    if let Some(name) = node.attrs.repeated() {
+fn check_arity(count: usize, attrs: &Attributes<'_>, op: &OpImport) -> Result<(), NodeError> {
+    if let Some(name) = attrs.repeated() {
         return Err(NodeError::new(format!("attribute `{name}` is given twice")));
     }
-    let count = node.input_count();
     let (least, most) = op.inputs;
     if count < least || count > most {
         let expected = match (least, most) {

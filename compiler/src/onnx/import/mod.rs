@@ -4,6 +4,7 @@
 //! type; they are left out silently, so that one cause makes one problem.
 
 mod attributes;
+mod control;
 mod functions;
 mod graph;
 mod inputs;
@@ -11,6 +12,7 @@ mod known;
 mod node;
 mod order;
 mod static_inputs;
+mod subgraphs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,9 @@ pub const MAX_OPSET: i64 = 28;
 /// Each step takes some ten calls at run time and a few kilobytes while compiling. Speech and text
 /// models have some hundred steps.
 pub(super) const MAX_UNROLLED_STEPS: usize = 4096;
+
+/// Most nodes, all steps taken together, that loops of a model are unrolled to.
+const MAX_UNROLLED_NODES: usize = 1 << 18;
 
 /// What to do about a model of another version.
 const CONVERT: &str = "convert the model: onnx.version_converter.convert_version(model, 17)";
@@ -127,8 +132,7 @@ pub fn import(
     let mut external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
     let opsets = Opsets(&info.opsets);
     let functions = Functions::of(model);
-    let nodes = functions::flatten(&graph.node, opsets, &functions, &mut report);
-    let imported = graph::import(graph, &nodes, opsets, options, &mut external, &mut report);
+    let imported = graph::import(graph, opsets, &functions, options, &mut external, &mut report);
     let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
     let Some(main) = imported else { return Err(report) };
     report.into_result(Imported {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Attributes;
+use super::graph::Shared;
 use super::known::KnownValues;
 use crate::diagnostics::Problem;
 use crate::graph::{ExprId, FunctionBuilder, TypeError};
@@ -70,6 +71,27 @@ pub(in crate::onnx) struct Node<'a, 'b> {
     pub(super) builder: &'b mut FunctionBuilder,
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
+}
+
+impl Shared<'_> {
+    /// A node as its handler sees it.
+    pub(super) fn node<'a, 'b>(
+        &'b mut self,
+        proto: &'a NodeProto,
+        version: i64,
+        inputs: Vec<Option<ExprId>>,
+        attrs: Attributes<'a>,
+    ) -> Node<'a, 'b> {
+        Node {
+            attrs,
+            version,
+            proto,
+            inputs,
+            builder: &mut self.builder,
+            external: self.external,
+            known: &mut self.known,
+        }
+    }
 }
 
 impl Node<'_, '_> {
@@ -149,14 +171,14 @@ impl Node<'_, '_> {
         if let Some(dims) = &self.builder.data_of(value).shape_value {
             return Ok(Some(dims.to_vec()));
         }
-        match self.known(value).and_then(|constant| constant.to_i64_vec()) {
+        match self.known_value(value).and_then(|constant| constant.to_i64_vec()) {
             Some(values) => Ok(Some(values.into_iter().map(Dim::from).collect())),
             None => Err(self.not_known(index)),
         }
     }
 
-    /// The value of an expression, if it depends on constants alone.
-    fn known(&mut self, value: ExprId) -> Option<Constant> {
+    /// The value of a small tensor, if it depends on constants alone.
+    pub(in crate::onnx) fn known_value(&mut self, value: ExprId) -> Option<Constant> {
         match self.builder.expr(value).as_constant() {
             Some(constant) => Some(constant.clone()),
             None => self.known.get(self.builder, value),
@@ -195,7 +217,7 @@ impl Node<'_, '_> {
         index: usize,
     ) -> Result<Option<Vec<f64>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
-        let floats = self.known(value).and_then(|constant| constant.to_f64_vec());
+        let floats = self.known_value(value).and_then(|constant| constant.to_f64_vec());
         floats.map(Some).ok_or_else(|| self.not_known(index))
     }
 

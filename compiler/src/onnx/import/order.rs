@@ -19,15 +19,19 @@ pub(super) enum Definition {
     Initializer(usize),
     /// An output of a node, by position.
     Node(usize),
+    /// A value of a graph around this one.
+    Outer,
 }
 
 /// The values of a graph by name.
 pub(super) type Definitions<'a> = IndexMap<&'a str, Definition>;
 
-/// Finds what each name stands for. Reports names that are defined twice.
+/// Finds what each name stands for, `outer` being those of the graphs around this one. Reports names
+/// that are defined twice.
 pub(super) fn definitions<'a>(
     graph: &'a GraphProto,
     nodes: &'a [FlatNode<'_>],
+    outer: &[&'a str],
     report: &mut Report,
 ) -> Definitions<'a> {
     let mut definitions = Definitions::new();
@@ -41,7 +45,7 @@ pub(super) fn definitions<'a>(
             // An input with a default value, which no caller of a compiled model can override; up
             // to version 3 of the format, every initializer was listed so.
             Some(Definition::Initializer(_)) => {}
-            Some(Definition::Input(_) | Definition::Node(_)) => {
+            Some(Definition::Input(_) | Definition::Node(_) | Definition::Outer) => {
                 report.push(Problem::new(format!("there are two inputs `{}`", input.name())));
             }
             None => {
@@ -55,6 +59,7 @@ pub(super) fn definitions<'a>(
                 let by = match former {
                     Definition::Input(_) => "an input of the graph".to_owned(),
                     Definition::Initializer(_) => "an initializer".to_owned(),
+                    Definition::Outer => "a value of the graph around it".to_owned(),
                     Definition::Node(former) => {
                         nodes.get(former).map_or_else(String::new, |former| {
                             format!("an output of {}", problem_node(former))
@@ -67,6 +72,9 @@ pub(super) fn definitions<'a>(
                 );
             }
         }
+    }
+    for name in outer {
+        definitions.entry(name).or_insert(Definition::Outer);
     }
     definitions
 }
@@ -84,13 +92,13 @@ pub(super) fn live_order(
     let mut missing = vec![0usize; nodes.len()];
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for (index, node) in nodes.iter().enumerate().filter(|(index, _)| live[*index]) {
-        for input in node.input.iter().filter(|input| !input.is_empty()) {
-            match definitions.get(input.as_str()) {
+        for input in node.uses() {
+            match definitions.get(input) {
                 Some(&Definition::Node(from)) => {
                     missing[index] += 1;
                     waiting[from].push(index);
                 }
-                Some(Definition::Input(_) | Definition::Initializer(_)) => {}
+                Some(Definition::Input(_) | Definition::Initializer(_) | Definition::Outer) => {}
                 None => report.push(
                     Problem::new(format!("it uses `{input}`, which nothing defines"))
                         .at(problem_node(node)),
@@ -130,7 +138,7 @@ fn live_nodes(
             && !live[index]
         {
             live[index] = true;
-            work.extend(nodes[index].input.iter().map(String::as_str));
+            work.extend(nodes[index].uses());
         }
     }
     live
@@ -147,7 +155,7 @@ fn cycle(
     /// Longest cycle that is written out.
     const SHOWN: usize = 6;
     let waits_for = |index: usize| {
-        nodes[index].input.iter().find_map(|input| match definitions.get(input.as_str()) {
+        nodes[index].uses().into_iter().find_map(|input| match definitions.get(input) {
             Some(&Definition::Node(from)) if missing[from] > 0 => Some(from),
             _ => None,
         })

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 
-use super::normal_domain;
+use super::{normal_domain, subgraphs};
 use crate::onnx::ops;
 use crate::onnx::proto::{ModelProto, NodeProto};
 
-/// The inputs whose elements an operator needs while compiling: shapes, axes, bounds, scales; also
-/// where these are computed from the input. In the order of the model.
+/// The inputs whose elements an operator needs while compiling: shapes, axes, bounds, scales, numbers
+/// of steps; also where these are computed from the input. Conditions count as well: a branch that
+/// is not taken need not fit the other inputs. In the order of the model.
 ///
 /// Compiled models take no such inputs. A caller that knows their values gives them as
 /// [`ImportOptions::input_values`](super::ImportOptions::input_values).
@@ -17,7 +18,12 @@ pub fn static_inputs(model: &ModelProto) -> Vec<&str> {
     let Some(graph) = &model.graph else { return Vec::new() };
     let mut producers: IndexMap<&str, &NodeProto> = IndexMap::new();
     let mut needed: Vec<&str> = Vec::new();
-    for node in &graph.node {
+    // Of all graphs: those that nodes have as attributes use the names of those around them.
+    let mut nodes: Vec<&NodeProto> = graph.node.iter().collect();
+    while let Some(node) = nodes.pop() {
+        nodes.extend(
+            node.attribute.iter().flat_map(subgraphs::of_attribute).flat_map(|graph| &graph.node),
+        );
         producers.extend(node.output.iter().map(|output| (output.as_str(), node)));
         if normal_domain(node.domain()).is_empty() {
             let known = ops::known_inputs(node.op_type());

@@ -435,3 +435,136 @@ fn a_hundred_thousand_nodes_are_imported_without_recursion() {
     let imported = import_default(&model).unwrap();
     assert_eq!(imported.module.function("main").unwrap().len(), NODES + 1);
 }
+
+/// `y = if c { x + x } else { -x }`, with a branch that does not fit if `odd`.
+fn branches(odd: bool) -> ModelProto {
+    let other = if odd { "Shape" } else { "Neg" };
+    let dtype = if odd { DType::I64 } else { DType::F32 };
+    let yes = ModelBuilder::new(18)
+        .node("Add", &["x", "x"], &["t"], &[])
+        .output::<i64>("t", DType::F32, &[])
+        .build_graph();
+    let no = ModelBuilder::new(18)
+        .node(other, &["x"], &["u"], &[])
+        .output::<i64>("u", dtype, &[])
+        .build_graph();
+    ModelBuilder::new(18)
+        .input::<i64>("c", DType::Bool, &[])
+        .input("x", DType::F32, &[2])
+        .node("If", &["c"], &["y"], &[("then_branch", yes.into()), ("else_branch", no.into())])
+        .output("y", DType::F32, &[2])
+        .build()
+}
+
+#[test]
+fn a_known_condition_leaves_one_branch() {
+    let condition = |value: f64| ImportOptions {
+        input_values: BTreeMap::from([(
+            "c".to_owned(),
+            Constant::scalar(value, DType::Bool).unwrap(),
+        )]),
+        ..ImportOptions::default()
+    };
+    let body = |options: &ImportOptions| {
+        let text = import(&branches(false), None, options).unwrap().module.to_string();
+        text[text.find("{\n").unwrap() + 2..].to_owned()
+    };
+    assert_eq!(body(&condition(1.0)), "  add(%x, %x)\n}\n");
+    assert_eq!(body(&condition(0.0)), "  negative(%x)\n}\n");
+    assert_eq!(
+        body(&ImportOptions::default()),
+        "  %0 = add(%x, %x);\n  %1 = negative(%x);\n  where(%c, %0, %1)\n}\n"
+    );
+    assert_eq!(static_inputs(&branches(false)), ["c"]);
+}
+
+#[test]
+fn branches_of_unequal_types_need_a_known_condition() {
+    let problems = problems(&branches(true), &ImportOptions::default());
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(
+        problem.contains(
+            "the condition depends on the model's inputs, and so would the type of a value: \
+             Tensor[(2), float32] or Tensor[(1), int64]"
+        ),
+        "{problem}"
+    );
+}
+
+/// A loop of at most `steps` steps that adds `k`, of outside, to `v`, and goes on while `next` says
+/// so, which may use the loop's values `i` and `v`. It scans `v`.
+fn adding_loop(steps: i64, next: (&str, &[&str]), outputs: &[&str]) -> ModelProto {
+    let body = ModelBuilder::new(18)
+        .input::<i64>("i", DType::I64, &[])
+        .input::<i64>("c", DType::Bool, &[])
+        .input("v", DType::F32, &[1])
+        .node("Add", &["v", "k"], &["w"], &[])
+        .node(next.0, next.1, &["d"], &[])
+        .output::<i64>("d", DType::Bool, &[])
+        .output("w", DType::F32, &[1]);
+    let body = if outputs.len() > 1 { body.output("w", DType::F32, &[1]) } else { body };
+    let mut model = ModelBuilder::new(18)
+        .input("x", DType::F32, &[1])
+        .input("k", DType::F32, &[1])
+        .initializer("steps", &Constant::scalar(steps as f64, DType::I64).unwrap())
+        .initializer("bound", &Constant::scalar(1.0, DType::I64).unwrap())
+        .node("Loop", &["steps", "", "x"], outputs, &[("body", body.build_graph().into())]);
+    for output in outputs {
+        model = model.output::<i64>(output, DType::F32, &[]);
+    }
+    model.build()
+}
+
+#[test]
+fn loops_are_unrolled() {
+    let body = |model: &ModelProto| {
+        let text = text(model);
+        text[text.find("{\n").unwrap() + 2..].to_owned()
+    };
+    let scanned = adding_loop(2, ("Identity", &["c"]), &["y", "all"]);
+    assert_eq!(
+        body(&scanned),
+        "  %0 = add(%x, %k);\n  %1 = add(%0, %k);\n  %2 = reshape(%0, newshape=[1, 1]);\n  \
+           %3 = reshape(%1, newshape=[1, 1]);\n  %4 = concatenate(%2, %3, axis=0);\n  (%1, %4)\n}\n"
+    );
+    // The condition is known: of ten steps, those with numbers 0 and 1 take place.
+    let bounded = adding_loop(10, ("Less", &["i", "bound"]), &["y"]);
+    assert_eq!(
+        body(&bounded),
+        "  %0 = add(%x, %k);\n  %1 = less(const(0, int64), const(1, int64));\n  \
+           %2 = add(%0, %k);\n  %3 = less(const(1, int64), const(1, int64));\n  %2\n}\n"
+    );
+}
+
+#[test]
+fn a_loop_that_stops_by_its_data_selects_what_was_last() {
+    let model = adding_loop(3, ("Less", &["v", "k"]), &["y"]);
+    let module = import_default(&model).unwrap().module;
+    let run = |x: f32, k: f32| {
+        let arg = |value: f32| {
+            let constant = Constant::from_f32(&[1], &[value]).unwrap();
+            crate::graph::interp::Tensor::from_constant(&constant).unwrap().into()
+        };
+        let value = crate::graph::interp::evaluate(&module, "main", &[arg(x), arg(k)]).unwrap();
+        value.as_tensor().unwrap().floats().unwrap()[0]
+    };
+    // One step always; one more while the value before the last was less than 4.
+    assert_eq!([run(5.0, 4.0), run(1.0, 4.0), run(-9.0, 4.0)], [9.0, 9.0, 3.0]);
+    let scanned =
+        problems(&adding_loop(3, ("Less", &["v", "k"]), &["y", "all"]), &ImportOptions::default());
+    assert!(
+        scanned[0].contains("the number of steps depends on the model's inputs"),
+        "{scanned:?}"
+    );
+    let long =
+        problems(&adding_loop(5000, ("Identity", &["c"]), &["y"]), &ImportOptions::default());
+    assert!(long[0].contains("at most 4096 steps of a loop"), "{long:?}");
+}
+
+#[test]
+fn problems_of_a_loop_are_told_once() {
+    let model = adding_loop(3, ("ImageDecoder", &["w"]), &["y"]);
+    let problems = problems(&model, &ImportOptions::default());
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(problem.contains("the operator ImageDecoder is not supported"), "{problem}");
+}

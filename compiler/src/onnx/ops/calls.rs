@@ -106,32 +106,44 @@ impl Node<'_, '_> {
         self.reshape(slice, dims)
     }
 
-    /// As [`Node::first_axis_at`], but the index is an argument of the kernel, so that the slices of
-    /// all steps of a loop are one kernel.
-    pub(super) fn first_axis_step(
+    /// The slice at one index of an axis, without that axis. The index is an argument of the kernel,
+    /// so that the slices of all steps of a loop are one kernel.
+    pub(in crate::onnx) fn step_of(
         &mut self,
         value: ExprId,
+        axis: usize,
         index: i64,
     ) -> Result<ExprId, NodeError> {
-        if self.shape(value)?.first().and_then(Dim::as_const) == Some(1) {
-            return self.first_axis_at(value, index);
+        let mut dims = self.shape(value)?.to_vec();
+        if dims.get(axis).and_then(Dim::as_const) == Some(1) {
+            dims.remove(axis);
+            return self.reshape(value, dims);
         }
-        let dims = self.shape(value)?.iter().skip(1).cloned().collect();
         let at = Constant::from_i64(&[1], &[index]);
         let at = self.constant(at.map_err(|error| NodeError::new(error.to_string()))?);
-        let attrs = TakeAttrs { axis: 0, mode: TakeMode::Fast };
+        let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Fast };
         let slice = self.call_with(&TAKE, &[value, at], &attrs)?;
+        dims.remove(axis);
         self.reshape(slice, dims)
     }
 
-    /// The values one after the other along an axis.
-    pub(super) fn concatenate(
+    /// The values one after the other along an axis. Many are joined in groups first: C compilers
+    /// take far too long over a function of a thousand arguments, and equal groups are one kernel.
+    pub(in crate::onnx) fn concatenate(
         &mut self,
         values: &[ExprId],
         axis: usize,
     ) -> Result<ExprId, NodeError> {
+        const GROUP: usize = 32;
         match values {
             &[value] => Ok(value),
+            values if values.len() > GROUP => {
+                let groups: Vec<ExprId> = values
+                    .chunks(GROUP)
+                    .map(|group| self.concatenate(group, axis))
+                    .collect::<Result<_, _>>()?;
+                self.concatenate(&groups, axis)
+            }
             values => self.call_with(&CONCATENATE, values, &ConcatenateAttrs { axis: axis as i64 }),
         }
     }
@@ -181,7 +193,11 @@ impl Node<'_, '_> {
     }
 
     /// The extent of an axis, which must be known.
-    pub(super) fn known_extent(&self, value: ExprId, axis: usize) -> Result<i64, NodeError> {
+    pub(in crate::onnx) fn known_extent(
+        &self,
+        value: ExprId,
+        axis: usize,
+    ) -> Result<i64, NodeError> {
         let shape = self.shape(value)?;
         let Some(dim) = shape.get(axis) else {
             return Err(NodeError::new(format!(

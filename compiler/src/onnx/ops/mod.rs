@@ -4,19 +4,26 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
+pub(super) mod attention;
 mod calls;
+mod conv_transpose;
+mod einsum;
 mod elementwise;
+mod indexed;
+mod loss;
 mod nn;
+mod norm;
 mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
 mod tensor;
+mod training;
 mod window;
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
-use crate::ops::{elementwise as e, nn as n, reduce as r};
+use crate::ops::{elementwise as e, nn as n, reduce as r, tensor as t};
 
 /// How an ONNX operator is imported.
 pub(super) struct OpImport {
@@ -29,7 +36,22 @@ pub(super) struct OpImport {
     /// The inputs that must be known while compiling.
     known: &'static [usize],
     /// Builds the node's outputs.
-    pub(super) import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+    pub(super) import: Handler,
+}
+
+/// What builds the outputs of a node.
+#[derive(Clone, Copy)]
+pub(super) enum Handler {
+    /// A function of the node alone.
+    Calls(fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>),
+    /// `If`, whose branches are graphs.
+    If,
+    /// `Loop`, whose body is a graph.
+    Loop,
+    /// `Scan`, whose body is a graph.
+    Scan,
+    /// `FlexAttention`, whose scores and weights go through graphs.
+    FlexAttention,
 }
 
 impl OpImport {
@@ -48,6 +70,8 @@ pub(super) fn known_inputs(name: &str) -> &'static [usize] {
 pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
     let table = match domain {
         "" => TABLE,
+        "ai.onnx.preview" => PREVIEW,
+        "ai.onnx.preview.training" => TRAINING,
         "com.microsoft" => MICROSOFT,
         _ => return None,
     };
@@ -60,7 +84,7 @@ const fn op(
     inputs: (usize, usize),
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
 ) -> OpImport {
-    OpImport { name, since, inputs, known: &[], import }
+    OpImport { name, since, inputs, known: &[], import: Handler::Calls(import) }
 }
 
 /// As [`op`], for one some of whose inputs must be known while compiling.
@@ -70,6 +94,17 @@ const fn shaped(
     inputs: (usize, usize),
     known: &'static [usize],
     import: fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>,
+) -> OpImport {
+    OpImport { name, since, inputs, known, import: Handler::Calls(import) }
+}
+
+/// An operator that has graphs as attributes.
+const fn control(
+    name: &'static str,
+    since: &'static [i64],
+    inputs: (usize, usize),
+    known: &'static [usize],
+    import: Handler,
 ) -> OpImport {
     OpImport { name, since, inputs, known, import }
 }
@@ -87,6 +122,7 @@ static TABLE: &[OpImport] = &[
     op("Asinh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ASINH)),
     op("Atan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ATAN)),
     op("Atanh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ATANH)),
+    op("Attention", &[23, 24, 25], (3, 7), attention::attention),
     op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
     op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
     op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
@@ -96,40 +132,52 @@ static TABLE: &[OpImport] = &[
     op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
+    op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
+    shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
     op("ConvInteger", &[10], (2, 4), quantize::conv_integer),
+    op("ConvTranspose", &[1, 11, 22], (2, 3), conv_transpose::conv_transpose),
     op("Cos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::COS)),
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
+    shaped("CumProd", &[26], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMPROD)),
+    shaped("CumSum", &[11, 14], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMSUM)),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::dequantize_linear),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
-    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[1, 2], nn::dropout),
     op("DynamicQuantizeLinear", &[11], (1, 1), quantize::dynamic_quantize_linear),
+    op("Einsum", &[12], (1, usize::MAX), einsum::einsum),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
     op("Equal", &[1, 7, 11, 13, 19], (2, 2), |node| elementwise::binary(node, &e::EQUAL)),
     op("Erf", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::ERF)),
     op("Exp", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::EXP)),
     shaped("Expand", &[8, 13], (2, 2), &[1], tensor::expand),
+    op("EyeLike", &[9, 22], (1, 1), indexed::eye_like),
     op("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], (1, 1), tensor::flatten),
     op("Floor", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::FLOOR)),
     op("GRU", &[1, 3, 7, 14, 22], (3, 6), recurrent::gru),
     op("Gather", &[1, 11, 13], (2, 2), tensor::gather),
+    op("GatherElements", &[11, 13], (2, 2), indexed::gather_elements),
+    op("GatherND", &[11, 12, 13], (2, 2), indexed::gather_nd),
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
     op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
+    op("GlobalLpPool", &[1, 2, 22], (1, 1), norm::global_lp_pool),
     op("GlobalMaxPool", &[1, 22], (1, 1), window::global_max_pool),
     op("Greater", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::GREATER)),
     op("GreaterOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::GREATER_EQUAL)),
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
+    op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
     op("Identity", &[1, 13, 14, 16, 19, 21, 23, 24, 25], (1, 1), tensor::identity),
+    control("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (1, 1), &[0], Handler::If),
     op("InstanceNormalization", &[1, 6, 22], (3, 3), nn::instance_normalization),
     op("IsInf", &[10, 20], (1, 1), elementwise::is_inf),
     op("IsNaN", &[9, 13, 20], (1, 1), |node| elementwise::unary(node, &e::ISNAN)),
@@ -139,18 +187,24 @@ static TABLE: &[OpImport] = &[
     op("LeakyRelu", &[1, 6, 16], (1, 1), elementwise::leaky_relu),
     op("Less", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::LESS)),
     op("LessOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::LESS_EQUAL)),
+    op("LinearAttention", &[27], (3, 6), attention::linear_attention),
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
+    control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
+    op("LpNormalization", &[1, 22], (1, 1), norm::lp_normalization),
+    op("LpPool", &[1, 2, 11, 18, 22], (1, 1), window::lp_pool),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
     op("MatMulInteger", &[10], (2, 4), quantize::matmul_integer),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
     op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
+    op("MeanVarianceNormalization", &[9, 13], (1, 1), norm::mean_variance),
     op("Min", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MINIMUM)),
     op("Mish", &[18, 22], (1, 1), |node| elementwise::unary(node, &e::MISH)),
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
+    op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
@@ -181,9 +235,16 @@ static TABLE: &[OpImport] = &[
     op("Relu", &[1, 6, 13, 14], (1, 1), |node| elementwise::unary(node, &e::RELU)),
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
+    op("ReverseSequence", &[10], (2, 2), indexed::reverse_sequence),
+    op("RotaryEmbedding", &[23], (3, 4), attention::rotary_embedding),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
+    op("Scatter", &[9, 11], (3, 3), indexed::scatter_elements),
+    op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
+    op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
+    op("Shrink", &[9], (1, 1), elementwise::shrink),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
     op("Sign", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::SIGN)),
     op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
@@ -191,6 +252,7 @@ static TABLE: &[OpImport] = &[
     op("Size", &[1, 13, 19, 21, 23, 24, 25], (1, 1), tensor::size),
     shaped("Slice", &[1, 10, 11, 13], (1, 5), &[1, 2, 3, 4], tensor::slice),
     op("Softmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::SOFTMAX)),
+    op("SoftmaxCrossEntropyLoss", &[12, 13], (2, 3), loss::softmax_cross_entropy),
     op("Softplus", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTPLUS)),
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
@@ -199,16 +261,30 @@ static TABLE: &[OpImport] = &[
     shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
     op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
     op("Sum", &[1, 6, 8, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::ADD)),
+    op("SwiGLU", &[28], (2, 2), elementwise::swiglu),
     op("Swish", &[24], (1, 1), elementwise::swish),
     op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
     op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
     shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
+    shaped("TopK", &[1, 10, 11, 24], (1, 2), &[1], indexed::topk),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
+    shaped("Trilu", &[14], (1, 2), &[1], indexed::trilu),
     shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
+];
+
+/// Operators of ONNX that are being tried out, by name.
+static PREVIEW: &[OpImport] =
+    &[control("FlexAttention", &[1], (3, 3), &[], Handler::FlexAttention)];
+
+/// Optimisers, by name.
+static TRAINING: &[OpImport] = &[
+    op("Adagrad", &[1], (2, usize::MAX), training::adagrad),
+    op("Adam", &[1], (2, usize::MAX), training::adam),
+    op("Momentum", &[1], (2, usize::MAX), training::momentum),
 ];
 
 /// Operators of ONNX Runtime's domain that its quantisation tools write, by name.
@@ -222,6 +298,12 @@ static MICROSOFT: &[OpImport] = &[
 /// The names of ONNX's own operators that can be imported, sorted.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|op| op.name)
+}
+
+/// The versions of the operator set in which the operators that can be imported appeared or
+/// changed, by name; each version ascending. None is newer than the newest set that is known.
+pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64])> {
+    TABLE.iter().map(|op| (op.name, op.since))
 }
 
 /// An input or attribute that must be there and is not.

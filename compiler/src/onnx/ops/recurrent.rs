@@ -431,7 +431,7 @@ impl Layer {
         let mut outputs = Vec::new();
         for step in 0..self.steps {
             let at = if direction.is_reverse { self.steps - 1 - step } else { step };
-            let x = node.first_axis_step(direction.projected, at)?;
+            let x = node.step_of(direction.projected, 0, at)?;
             let mut next = match self.cell {
                 Cell::Rnn => self.rnn(node, direction, x, state)?,
                 Cell::Gru { linear_before_reset } => {

@@ -168,6 +168,50 @@ fn recurrent_layers_refuse_what_does_not_fit() {
     assert!(report.contains("5000 steps, but at most 4096 are unrolled"), "{report}");
 }
 
+/// A transposed convolution by its definition: every input element adds its multiple of the kernel
+/// to the whole result, of which `before` and `after` are cut.
+fn scattered(taps: i64, stride: i64, dilation: i64, pads: [i64; 2], extra: i64) -> Vec<f64> {
+    // Four input channels in two groups of two output channels each.
+    let (extent, wave) = (3, |i: i64, phase: f64| f64::from((i as f64 * 0.7 + phase).sin() as f32));
+    let whole = stride * (extent - 1) + extra + dilation * (taps - 1) + 1;
+    let mut outputs = Vec::new();
+    for output in 0..4 {
+        let mut result = vec![wave(output, 0.3); whole as usize];
+        for channel in (output / 2 * 2)..(output / 2 * 2 + 2) {
+            for (i, tap) in (0..extent).flat_map(|i| (0..taps).map(move |tap| (i, tap))) {
+                let weight = wave((channel * 2 + output % 2) * taps + tap, 0.2);
+                result[(i * stride + tap * dilation) as usize] +=
+                    wave(channel * extent + i, 0.1) * weight;
+            }
+        }
+        outputs.extend_from_slice(&result[pads[0] as usize..(whole - pads[1]) as usize]);
+    }
+    outputs
+}
+
+#[test]
+fn transposed_convolutions_are_what_their_definition_says() {
+    for (taps, stride, dilation) in
+        [(1, 1, 1), (1, 3, 1), (2, 2, 1), (3, 1, 2), (3, 2, 1), (3, 2, 3), (4, 3, 1), (5, 2, 1)]
+    {
+        for (pads, extra) in [([0, 0], 0), ([1, 0], 0), ([0, 2], 1), ([1, 1], stride - 1)] {
+            if stride * 2 + extra + dilation * (taps - 1) < pads[0] + pads[1] {
+                continue;
+            }
+            let inputs = [Wave(&[1, 4, 3], 0.1), Wave(&[4, 2, taps], 0.2), Wave(&[4], 0.3)];
+            let attrs = [
+                ("group", 2.into()),
+                ("strides", [stride].into()),
+                ("dilations", [dilation].into()),
+                ("pads", pads.into()),
+                ("output_padding", [extra].into()),
+            ];
+            let found = run(11, "ConvTranspose", &inputs, &attrs, &["y"]);
+            assert_close(&found, &scattered(taps, stride, dilation, pads, extra));
+        }
+    }
+}
+
 const LSTM_BOTH: &[f64] = &[
     -0.06906332,
     0.05731301,

@@ -1,29 +1,40 @@
-//! Operators that move elements, or tell about a tensor, without arithmetic on its elements.
+//! Operators that move elements, or tell about a tensor, with at most the plainest arithmetic on its
+//! elements.
 
 mod broadcast_to;
 mod concatenate;
+mod cumulative;
 mod full;
+mod gather;
 mod one_hot;
 mod reshape;
 mod resize2d;
+mod scatter;
 mod shape_of;
 mod split;
 mod strided_slice;
 mod take;
+mod topk;
 mod transpose;
 
 pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
 pub use concatenate::{CONCATENATE, ConcatenateAttrs};
+pub use cumulative::{CUMPROD, CUMSUM, CumulativeAttrs};
 pub use full::{FULL, FullAttrs};
+pub use gather::{GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs};
 pub use one_hot::{ONE_HOT, OneHotAttrs};
 pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, SqueezeAttrs};
 pub use resize2d::{
     CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
 };
+pub use scatter::{
+    SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
+};
 pub use shape_of::{NDARRAY_SIZE, SHAPE_OF, ShapeOfAttrs};
 pub use split::{SPLIT, SplitAttrs};
 pub use strided_slice::{STRIDED_SLICE, StridedSliceAttrs};
 pub use take::{TAKE, TakeAttrs, TakeMode};
+pub use topk::{TOPK, TopkAttrs};
 pub use transpose::{TRANSPOSE, TransposeAttrs};
 
 use super::Input;

@@ -7,6 +7,7 @@
 mod elementwise;
 mod errors;
 mod every_op;
+mod indexed;
 mod nn;
 mod qnn;
 mod reduce;

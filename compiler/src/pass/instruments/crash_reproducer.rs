@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::per_thread::PerThread;
-use super::reproducer::{Reproducer, failure_text};
+use super::reproducer::{Reproducer, failure_text, verify_errors};
 use super::text_output::TextOutput;
 use crate::ir::IRModule;
 use crate::pass::{HookResult, PassContext, PassError, PassInfo, PassInstrument, PassKind};
@@ -69,6 +69,7 @@ impl CrashReproducer {
             required: cx.required_passes().map(str::to_owned).collect(),
             disabled: cx.disabled_passes().map(str::to_owned).collect(),
             config: cx.config_json().into_iter().map(|(name, v)| (name.to_owned(), v)).collect(),
+            verify: cx.verifies() || verify_errors(error).is_some(),
             failure: failure_text(error),
             module,
         };

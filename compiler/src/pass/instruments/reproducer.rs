@@ -6,7 +6,7 @@
 //! ```text
 //! ; niello reproducer 1
 //! ; pipeline: FuseOps{max_depth=2}
-//! ; context: {"opt_level":3,"required":[],"disabled":[],"config":{},"whole_pipeline":false}
+//! ; context: {"opt_level":3,"required":[],"disabled":[],"config":{},"verify":false,…}
 //! ; definitions: ["main"]
 //! ; failure: "panicked: index out of bounds"
 //!
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::module_text::module_text_with_sidecar;
 use crate::diagnostics::{Diagnostic, Problem, Report};
-use crate::graph::{Sidecar, parse_module_with};
+use crate::graph::{Sidecar, VerifyErrors, parse_module_with};
 use crate::ir::{Definition, GlobalVar, IRModule, SharedBytes};
 use crate::pass::{
     InstrumentRef, Pass, PassContext, PassError, PassErrorKind, PipelineText, Registry, Result,
@@ -51,6 +51,8 @@ pub struct Reproducer {
     pub disabled: Vec<String>,
     /// Options that the context sets.
     pub config: BTreeMap<String, serde_json::Value>,
+    /// Whether the module is verified after each pass.
+    pub verify: bool,
     /// What went wrong.
     pub failure: String,
     /// The module to begin with.
@@ -65,6 +67,7 @@ struct ContextHeader {
     required: Vec<String>,
     disabled: Vec<String>,
     config: BTreeMap<String, serde_json::Value>,
+    verify: bool,
     whole_pipeline: bool,
 }
 
@@ -81,18 +84,30 @@ pub enum Replay {
 
 /// What went wrong, without the places that a module loses on its way through a file.
 pub(super) fn failure_text(error: &PassError) -> String {
-    let what = match error.kind() {
-        PassErrorKind::Diagnostics(diagnostics) => {
+    let what = match (verify_errors(error), error.kind()) {
+        // Found by the context or by an instrument, it is the same.
+        (Some(errors), _) => format!("a malformed module: {errors}"),
+        (None, PassErrorKind::Diagnostics(diagnostics)) => {
             let message =
                 |diagnostic: &Diagnostic| format!("{}: {}", diagnostic.level, diagnostic.message);
             let failures = diagnostics.iter().filter(|diagnostic| diagnostic.level.is_failure());
             failures.map(message).collect::<Vec<_>>().join("; ")
         }
-        kind => kind.to_string(),
+        (None, kind) => kind.to_string(),
     };
     match error.function() {
         Some(function) => format!("function {function}: {what}"),
         None => what,
+    }
+}
+
+/// What the verifier has found, if that is the failure.
+pub(super) fn verify_errors(error: &PassError) -> Option<&VerifyErrors> {
+    match error.kind() {
+        PassErrorKind::Verify(source) | PassErrorKind::Instrument { source, .. } => {
+            source.downcast_ref()
+        }
+        _ => None,
     }
 }
 
@@ -133,6 +148,7 @@ impl Reproducer {
             required: self.required.clone(),
             disabled: self.disabled.clone(),
             config: self.config.clone(),
+            verify: self.verify,
             whole_pipeline: self.whole_pipeline,
         };
         let names: Vec<&str> = self.module.iter().map(|(global, _)| global.name()).collect();
@@ -183,6 +199,7 @@ impl Reproducer {
             required: context.required,
             disabled: context.disabled,
             config: context.config,
+            verify: context.verify,
             failure,
             module: module(&text, &sidecar, &names)
                 .map_err(|error| problem(&format_args!("its module is malformed: {error}")))?,
@@ -196,7 +213,7 @@ impl Reproducer {
     /// If the context or the pipeline cannot be made, as when a pass is not linked into this
     /// program.
     pub fn run(&self, instruments: impl IntoIterator<Item = InstrumentRef>) -> Result<Replay> {
-        let mut builder = PassContext::builder().opt_level(self.opt_level);
+        let mut builder = PassContext::builder().opt_level(self.opt_level).verify_each(self.verify);
         builder = self.required.iter().fold(builder, |builder, name| builder.require_pass(name));
         builder = self.disabled.iter().fold(builder, |builder, name| builder.disable_pass(name));
         for (name, value) in &self.config {

@@ -7,8 +7,12 @@ use super::per_thread::PerThread;
 use super::timing_report::{json, text, trace};
 use crate::ir::IRModule;
 use crate::pass::{
-    HookResult, InstrumentOutput, PassError, PassInfo, PassInstrument, PassKind, Result,
+    AnalysisInfo, HookResult, InstrumentOutput, PassError, PassInfo, PassInstrument, PassKind,
+    Result,
 };
+
+/// The kind of what is no pass.
+const ANALYSIS: &str = "analysis";
 
 /// How a profile is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -22,7 +26,8 @@ pub enum TimingFormat {
     Trace,
 }
 
-/// Measures how long each pass takes, and the passes within it.
+/// Measures how long each pass takes, and the passes within it and the analyses it asks for, which
+/// are marked `(A)`.
 ///
 /// Results are kept until the context is left: [`render`](Self::render) them before. What it has
 /// to show [afterwards](PassInstrument::outputs) is `timing.txt`, `timing.json` or `trace.json`.
@@ -44,7 +49,8 @@ pub(super) struct Profile {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) name: String,
-    pub(super) kind: PassKind,
+    /// The kind of pass, or an analysis.
+    pub(super) kind: &'static str,
     pub(super) depth: usize,
     pub(super) parent: Option<usize>,
     pub(super) start: Instant,
@@ -81,17 +87,50 @@ impl PassTiming {
         Ok(self.threads.all(|profiles| write(&profiles.collect::<Vec<_>>(), format)))
     }
 
+    /// The profiles of the contexts that have been left so far, in a format.
+    pub fn finished(&self, format: TimingFormat) -> String {
+        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        write(&finished.iter().collect::<Vec<_>>(), format)
+    }
+
     fn close(&self, info: &PassInfo, failed: bool) -> HookResult {
         let now = Instant::now();
         self.threads.with(|profile| {
-            let Some(index) = profile.open.pop() else {
-                return Err(format!("`{}` ended, but no pass has begun", info.name()).into());
-            };
-            let node = &mut profile.nodes[index];
+            // An analysis that panicked has not ended.
+            while profile.last_open().is_some_and(|node| node.kind == ANALYSIS) {
+                profile.close_last(now, true);
+            }
+            match profile.last_open() {
+                Some(_) => Ok(profile.close_last(now, failed)),
+                None => Err(format!("`{}` ended, but no pass has begun", info.name()).into()),
+            }
+        })
+    }
+}
+
+impl Profile {
+    fn open(&mut self, name: String, kind: &'static str) {
+        self.nodes.push(Node {
+            name,
+            kind,
+            depth: self.open.len(),
+            parent: self.open.last().copied(),
+            start: Instant::now(),
+            duration: Duration::ZERO,
+            failed: false,
+        });
+        self.open.push(self.nodes.len() - 1);
+    }
+
+    fn last_open(&self) -> Option<&Node> {
+        self.nodes.get(*self.open.last()?)
+    }
+
+    fn close_last(&mut self, now: Instant, failed: bool) {
+        if let Some(node) = self.open.pop().and_then(|index| self.nodes.get_mut(index)) {
             node.duration = now - node.start;
             node.failed = failed;
-            Ok(())
-        })
+        }
     }
 }
 
@@ -113,19 +152,24 @@ impl PassInstrument for PassTiming {
     }
 
     fn run_before_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
-        self.threads.with(|profile| {
-            let node = Node {
-                name: info.text(),
-                kind: info.kind(),
-                depth: profile.open.len(),
-                parent: profile.open.last().copied(),
-                start: Instant::now(),
-                duration: Duration::ZERO,
-                failed: false,
-            };
-            profile.open.push(profile.nodes.len());
-            profile.nodes.push(node);
-        });
+        let kind = match info.kind() {
+            PassKind::Module => "module",
+            PassKind::Function => "function",
+            PassKind::PrimFunc => "prim_func",
+            PassKind::Sequential => "sequential",
+        };
+        self.threads.with(|profile| profile.open(info.text(), kind));
+        Ok(())
+    }
+
+    fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+        self.threads.with(|profile| profile.open(format!("(A) {}", info.name), ANALYSIS));
+        Ok(())
+    }
+
+    fn after_analysis(&self, _: &AnalysisInfo) -> HookResult {
+        let now = Instant::now();
+        self.threads.with(|profile| profile.close_last(now, false));
         Ok(())
     }
 
@@ -138,8 +182,7 @@ impl PassInstrument for PassTiming {
     }
 
     fn outputs(&self) -> Vec<InstrumentOutput> {
-        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        if finished.is_empty() {
+        if self.finished.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
             return Vec::new();
         }
         let suffix = match self.format {
@@ -147,9 +190,6 @@ impl PassInstrument for PassTiming {
             TimingFormat::Json => "timing.json",
             TimingFormat::Trace => "trace.json",
         };
-        vec![InstrumentOutput::new(
-            suffix,
-            write(&finished.iter().collect::<Vec<_>>(), self.format),
-        )]
+        vec![InstrumentOutput::new(suffix, self.finished(self.format))]
     }
 }

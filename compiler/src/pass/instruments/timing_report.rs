@@ -79,7 +79,7 @@ pub(super) fn json(profiles: &[&Profile]) -> String {
             let (of_total, of_parent) = shares.percents(profile, node);
             passes.push(object!({
                 "name": node.name,
-                "kind": node.kind.to_string(),
+                "kind": node.kind,
                 "thread": thread,
                 "depth": node.depth,
                 "parent": node.parent.map(|parent| first + parent),
@@ -101,7 +101,7 @@ pub(super) fn trace(profiles: &[&Profile]) -> String {
     let event = |thread: usize, node: &Node| {
         object!({
             "name": node.name,
-            "cat": node.kind.to_string(),
+            "cat": node.kind,
             "ph": "X",
             "ts": start(node, epoch),
             "dur": micros(node),

@@ -1,7 +1,7 @@
 //! Code of every operator of the table, in every data type that it accepts.
 
 use super::{Arg, Case, check_all};
-use crate::codegen::c::testing::runnable_levels;
+use crate::codegen::testing::runnable_levels;
 use crate::graph::FunctionBuilder;
 use crate::ir::{Attrs, BufferSpec, DType, TensorType, Type};
 use crate::ops::samples::{Shapes, sample, tensor, types};

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Arg, Case, check_all, sample};
-use crate::codegen::c::testing::runnable_levels;
+use crate::codegen::testing::runnable_levels;
 use crate::graph::FunctionBuilder;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};

@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod image;
+mod indexed;
 mod nn;
 mod qnn;
 mod reduce;
@@ -52,6 +53,7 @@ type Stages = Result<Vec<StageId>, ComputeError>;
 pub fn compute(cx: &mut Compute<'_>) -> Stages {
     if let Some(result) = elementwise::compute(cx)
         .or_else(|| tensor::compute(cx))
+        .or_else(|| indexed::compute(cx))
         .or_else(|| reduce::compute(cx))
         .or_else(|| nn::compute(cx))
         .or_else(|| qnn::compute(cx))

@@ -192,8 +192,7 @@ fn take(cx: &mut Compute<'_>) -> Stages {
             TakeMode::Clip => which.cast(DType::I64),
             TakeMode::Wrap => which.cast(DType::I64).floormod(extent.max(1)),
         };
-        // No index in the data may lead outside of the tensor.
-        let which = PrimExpr::index(0).max(which).min(extent - 1);
+        let which = within(which, extent);
         let mut at = index[..axis].to_vec();
         at.push(which);
         at.extend_from_slice(&index[axis + taken..]);
@@ -201,8 +200,13 @@ fn take(cx: &mut Compute<'_>) -> Stages {
     })
 }
 
+/// A position that is data, such that it does not lead outside of the tensor.
+pub(super) fn within(which: PrimExpr, extent: i64) -> PrimExpr {
+    PrimExpr::index(0).max(which).min(extent - 1)
+}
+
 /// An index that is data, as a position; a negative one counts from the end.
-fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
+pub(super) fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
     let is_signed = which.dtype().is_signed_int();
     let which = which.cast(DType::I64);
     if !is_signed {

@@ -1,9 +1,10 @@
 //! Error of the polynomials of `lower_intrin`, measured on compiled code against `f64`.
 
-use super::{check_level, f32_bytes, f32_values};
-use crate::codegen::c::generate;
-use crate::codegen::c::testing::{LoadedKernel, runnable_levels};
+use super::{check_level, compare, f32_bytes, f32_values};
+use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::ir::{BufferSpec, DType};
+use crate::options::Backend;
+use crate::target::Target;
 use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, lower, scalar};
 
 /// The function `y[i] = f(x[i])` over `len` elements.
@@ -29,6 +30,21 @@ fn sweep() -> Vec<f32> {
     (0..=u32::MAX).step_by(8191).map(f32::from_bits).filter(|x| x.is_finite()).collect()
 }
 
+/// Runs a kernel; all backends must agree bit for bit.
+fn run(func: &PrimFunc, args: &[Vec<u8>], target: &Target) -> Vec<Vec<u8>> {
+    let lowered = lower(func.clone(), target).unwrap();
+    let mut results = Backend::ALL.iter().map(|&backend| {
+        let mut buffers = args.to_vec();
+        LoadedKernel::new(&lowered, target, backend).run(&mut buffers, &[]);
+        buffers
+    });
+    let first = results.next().expect("there is a backend");
+    for other in results {
+        compare(func, &first, &other, &format!("{:?}", target.cpu));
+    }
+    first
+}
+
 #[test]
 fn the_errors_of_the_polynomials_are_as_documented() {
     let inputs = sweep();
@@ -50,10 +66,7 @@ fn the_errors_of_the_polynomials_are_as_documented() {
             .collect();
         let func = elementwise(intrinsic, DType::F32, inputs.len());
         for target in runnable_levels() {
-            let lowered = lower(func.clone(), &target).unwrap();
-            let kernel = generate(&lowered, "kernel", &target).unwrap();
-            let mut buffers = args.clone();
-            LoadedKernel::new(&kernel, 2, 0, &target).run(&mut buffers, &[]);
+            let buffers = run(&func, &args, &target);
             let (mut worst, mut worst_at) = (0.0, 0.0);
             for ((x, y), expected) in inputs.iter().zip(f32_values(&buffers[1])).zip(&expected) {
                 let rounded = *expected as f32;
@@ -120,10 +133,7 @@ fn special_arguments_give_what_c_gives() {
     for intrinsic in exact.into_iter().chain(close) {
         let func = elementwise(intrinsic, DType::F32, inputs.len());
         for target in runnable_levels() {
-            let lowered = lower(func.clone(), &target).unwrap();
-            let kernel = generate(&lowered, "kernel", &target).unwrap();
-            let mut buffers = args.clone();
-            LoadedKernel::new(&kernel, 2, 0, &target).run(&mut buffers, &[]);
+            let buffers = run(&func, &args, &target);
             for (x, y) in inputs.iter().zip(f32_values(&buffers[1])) {
                 let bits = scalar::call(intrinsic, DType::F32, &[u64::from(x.to_bits())]);
                 let expected = f32::from_bits(bits.unwrap() as u32);

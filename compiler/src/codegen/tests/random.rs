@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestError, TestRunner};
 
 use super::check_level;
-use crate::codegen::c::testing::runnable_levels;
+use crate::codegen::testing::runnable_levels;
 use crate::ir::DType;
 use crate::tir::ParamKind;
 use crate::tir::testing::{ELEMENTS, random_function};

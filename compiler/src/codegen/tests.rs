@@ -1,12 +1,12 @@
-//! Tests of generated code against the interpreter, at every CPU level that this machine has.
+//! Tests of every backend's code against the interpreter, at every CPU level that this machine has.
 
 mod intrinsics;
 mod kernels;
 mod random;
 
-use super::generate;
 use super::testing::{LoadedKernel, runnable_levels};
 use crate::ir::DType;
+use crate::options::Backend;
 use crate::target::Target;
 use crate::tir::{ParamKind, PrimFunc, interpret, lower};
 
@@ -30,8 +30,8 @@ fn small_floats(seed: usize, bytes: usize) -> Vec<u8> {
     }))
 }
 
-/// Runs a function through the interpreter before and after lowering, and as C; the last two must
-/// agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
+/// Runs a function through the interpreter before and after lowering, and as code of every backend;
+/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
 fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<Vec<u8>> {
     let sizes: Vec<usize> = func
         .params
@@ -78,10 +78,17 @@ fn check_level(func: &PrimFunc, dims: &[i64], args: &[Vec<u8>], target: &Target)
     let lowered = lower(func.clone(), target).unwrap();
     let mut interpreted = args.to_vec();
     interpret(&lowered, &mut interpreted, dims).unwrap();
-    let kernel = generate(&lowered, "kernel", target).unwrap();
-    let loaded = LoadedKernel::new(&kernel, func.params.len(), dims.len(), target);
-    let mut compiled = args.to_vec();
-    loaded.run(&mut compiled, dims);
+    for &backend in Backend::ALL {
+        let loaded = LoadedKernel::new(&lowered, target, backend);
+        let mut compiled = args.to_vec();
+        loaded.run(&mut compiled, dims);
+        compare(func, &interpreted, &compiled, &format!("{backend}, {:?}", target.cpu));
+    }
+    interpreted
+}
+
+/// Compares what two runs left in a function's parameters.
+fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<u8>], what: &str) {
     for (position, param) in func.params.iter().enumerate() {
         let buffer = &func.buffers[param.buffer];
         let width = buffer.dtype.bytes().unwrap();
@@ -89,13 +96,11 @@ fn check_level(func: &PrimFunc, dims: &[i64], args: &[Vec<u8>], target: &Target)
         for (element, (a, b)) in pairs.enumerate() {
             assert!(
                 a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
-                "{:?}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
-                target.cpu,
+                "{what}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
                 buffer.name,
             );
         }
     }
-    compiled
 }
 
 /// Which NaN an operation gives is the processor's choice.

@@ -1,10 +1,12 @@
-//! Random modules: small, valid, with every kind of expression, and quick to evaluate.
+//! Random modules with every kind of expression and few operators: for what works on the graph IR.
 
 use niello::graph::{ExprId, Function, FunctionBuilder, ScopeKind};
 use niello::ir::{
     AttrValue, Attrs, Constant, DType, Definition, FuncType, GlobalVar, IRModule, Type,
 };
 use niello::ops::Op;
+
+use super::Choices;
 
 /// Steps in one scope, so that nested scopes do not grow without bound.
 const MAX_STEPS: u32 = 12;
@@ -14,7 +16,7 @@ const MAX_DEPTH: usize = 3;
 /// A module made from a list of choices: any list makes a valid one, a shorter list a smaller one.
 /// With `junk`, unused expressions are put in between, and nothing else changes.
 pub fn random_module(choices: &[u32], junk: bool) -> IRModule {
-    let mut choices = Choices { list: choices, next: 0 };
+    let mut choices = Choices::new(choices);
     let mut module = IRModule::new();
     let helper = function(&mut choices, None, junk);
     let ty = helper.func_type();
@@ -23,24 +25,6 @@ pub fn random_module(choices: &[u32], junk: bool) -> IRModule {
     module.insert(GlobalVar::new("main"), Definition::Graph(main));
     module.insert(global, Definition::Graph(helper));
     module
-}
-
-struct Choices<'a> {
-    list: &'a [u32],
-    next: usize,
-}
-
-impl Choices<'_> {
-    /// A number below `n`; zero when the list is used up.
-    fn below(&mut self, n: usize) -> usize {
-        let choice = self.list.get(self.next).copied().unwrap_or(0) as usize;
-        self.next += 1;
-        choice % n
-    }
-
-    fn used_up(&self) -> bool {
-        self.next >= self.list.len()
-    }
 }
 
 struct Generator<'c, 'l> {

@@ -1,8 +1,9 @@
 //! Kernels like those that schedules make.
 
 use super::{check, f32_bytes, f32_values, small_floats};
-use crate::codegen::c::testing::runnable_levels;
-use crate::codegen::c::{STACK_BYTES, generate};
+use crate::codegen::STACK_BYTES;
+use crate::codegen::c::generate;
+use crate::codegen::testing::runnable_levels;
 use crate::ir::{BufferSpec, DType};
 use crate::target::Target;
 use crate::tir::{

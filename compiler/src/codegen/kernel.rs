@@ -1,0 +1,212 @@
+//! What every code generator needs to know of a kernel: where its local buffers are, which registers
+//! it has, what a loop body uses.
+
+use std::collections::BTreeSet;
+
+use crate::tir::{Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, Stmt, VarId};
+
+/// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
+pub const STACK_BUFFER_BYTES: u64 = 1 << 10;
+
+/// Most bytes of local buffers that one kernel puts on the stack: kernels run on threads whose
+/// stacks may be small.
+pub const STACK_BYTES: u64 = 8 << 10;
+
+/// Where a local buffer is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Stack { bytes: u64 },
+    Scratch { offset: u64, bytes: u64 },
+}
+
+/// Hands out memory to local buffers: buffers that do not live at the same time share it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Locals {
+    scratch_top: u64,
+    stack_top: u64,
+    /// Bytes of scratch memory that a worker needs.
+    pub(super) scratch_bytes: u64,
+    /// Bytes of local buffers on the stack.
+    pub(super) stack_bytes: u64,
+}
+
+impl Locals {
+    /// The memory of a whole function; backends reserve the same in the same order.
+    #[cfg(feature = "llvm")]
+    pub(super) fn of(func: &PrimFuncData) -> Result<Self, String> {
+        let mut locals = Locals::default();
+        locals.visit(func, &func.body)?;
+        Ok(locals)
+    }
+
+    #[cfg(feature = "llvm")]
+    fn visit(&mut self, func: &PrimFuncData, stmt: &Stmt) -> Result<(), String> {
+        match stmt {
+            Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.visit(func, stmt)),
+            Stmt::For { body, .. } | Stmt::Block { body, .. } | Stmt::Let { body, .. } => {
+                self.visit(func, body)
+            }
+            Stmt::If { then, otherwise, .. } => {
+                self.visit(func, then)?;
+                otherwise.iter().try_for_each(|stmt| self.visit(func, stmt))
+            }
+            Stmt::Allocate { buffer, body } => {
+                let buffer = &func.buffers[*buffer];
+                if buffer.scope != BufferScope::Local {
+                    return self.visit(func, body);
+                }
+                let place = self.reserve(local_bytes(buffer)?);
+                self.visit(func, body)?;
+                self.release(place);
+                Ok(())
+            }
+            Stmt::Store { .. } | Stmt::Prefetch { .. } => Ok(()),
+        }
+    }
+
+    /// Reserves memory for a local buffer until [`release`](Self::release).
+    pub(super) fn reserve(&mut self, bytes: u64) -> Place {
+        let bytes = bytes.next_multiple_of(64);
+        if bytes <= STACK_BUFFER_BYTES && self.stack_top + bytes <= STACK_BYTES {
+            self.stack_top += bytes;
+            self.stack_bytes = self.stack_bytes.max(self.stack_top);
+            return Place::Stack { bytes };
+        }
+        let offset = self.scratch_top;
+        self.scratch_top += bytes;
+        self.scratch_bytes = self.scratch_bytes.max(self.scratch_top);
+        Place::Scratch { offset, bytes }
+    }
+
+    pub(super) fn release(&mut self, place: Place) {
+        match place {
+            Place::Stack { bytes } => self.stack_top -= bytes,
+            Place::Scratch { bytes, .. } => self.scratch_top -= bytes,
+        }
+    }
+}
+
+/// Elements of a local buffer, at least one.
+pub(super) fn local_elements(buffer: &Buffer) -> Result<u64, String> {
+    let len = buffer.spec.physical_len().map_err(|error| error.to_string())?;
+    Ok(u64::try_from(len).unwrap_or(0).max(1))
+}
+
+/// Bytes of a local buffer.
+pub(super) fn local_bytes(buffer: &Buffer) -> Result<u64, String> {
+    buffer
+        .dtype
+        .bytes_for(local_elements(buffer)?)
+        .filter(|bytes| *bytes < 1 << 62)
+        .ok_or_else(|| format!("buffer `{}` is too large", buffer.name))
+}
+
+/// How a register buffer is accessed: in parts of equal width.
+#[derive(Clone, Debug)]
+pub(super) struct RegisterParts {
+    /// Lanes of each part.
+    pub(super) lanes: u32,
+    /// The position of each part's first element.
+    pub(super) positions: BTreeSet<i64>,
+}
+
+impl RegisterParts {
+    /// Collects how a register buffer is accessed in the statement where it lives.
+    pub(super) fn of(func: &PrimFuncData, id: BufferId, body: &Stmt) -> Result<Self, String> {
+        let buffer = &func.buffers[id];
+        let mut accesses: Vec<(Option<i64>, u32)> = Vec::new();
+        let mut prefetched = false;
+        let mut note = |indices: &[PrimExpr]| {
+            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
+            accesses.push((first_position(indices), lanes));
+        };
+        body.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && *buffer == id
+            {
+                note(indices);
+            }
+        });
+        body.walk(&mut |stmt| match stmt {
+            Stmt::Store { buffer, indices, .. } if *buffer == id => note(indices),
+            Stmt::Prefetch { buffer, .. } if *buffer == id => prefetched = true,
+            _ => {}
+        });
+        if prefetched {
+            return Err(format!("register buffer `{}` cannot be prefetched", buffer.name));
+        }
+        let lanes = accesses.first().map_or(1, |access| access.1);
+        let mut positions = BTreeSet::new();
+        for (position, width) in accesses {
+            let Some(position) = position else {
+                return Err(format!(
+                    "an index of register buffer `{}` is not constant: unroll the loops around it",
+                    buffer.name
+                ));
+            };
+            if width != lanes || position % i64::from(lanes) != 0 {
+                return Err(format!(
+                    "register buffer `{}` is accessed at {position} by {width} lanes and elsewhere \
+                     by {lanes}; all accesses must be alike and aligned",
+                    buffer.name
+                ));
+            }
+            positions.insert(position);
+        }
+        Ok(RegisterParts { lanes, positions })
+    }
+
+    /// `acc_2_3`: the buffer's name and the logical index of a part, in units of parts.
+    pub(super) fn name(&self, buffer: &Buffer, position: i64) -> String {
+        let shape = buffer.shape();
+        if !buffer.spec.is_dense() {
+            return format!("{}_{position}", buffer.name);
+        }
+        let mut rest = position;
+        let mut digits = Vec::new();
+        for (axis, &extent) in shape.iter().enumerate().rev() {
+            let mut digit = rest % extent.max(1);
+            rest /= extent.max(1);
+            if axis + 1 == shape.len() {
+                digit /= i64::from(self.lanes);
+                if extent <= i64::from(self.lanes) {
+                    continue;
+                }
+            }
+            digits.push(digit.to_string());
+        }
+        digits.push(buffer.name.clone());
+        digits.reverse();
+        digits.join("_")
+    }
+}
+
+/// The constant position of an access: of its first lane if the lanes are consecutive.
+pub(super) fn first_position(indices: &[PrimExpr]) -> Option<i64> {
+    match indices.first()? {
+        PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
+        PrimExpr::Int { value, .. } => Some(*value),
+        _ => None,
+    }
+}
+
+/// Variables and buffers that a statement mentions, in the order of their declaration.
+pub(super) fn uses(body: &Stmt) -> (BTreeSet<VarId>, BTreeSet<BufferId>) {
+    let mut vars = BTreeSet::new();
+    let mut buffers = BTreeSet::new();
+    body.walk_exprs(&mut |expr| match expr {
+        PrimExpr::Var { var, .. } => {
+            vars.insert(*var);
+        }
+        PrimExpr::Load { buffer, .. } => {
+            buffers.insert(*buffer);
+        }
+        _ => {}
+    });
+    body.walk(&mut |stmt| {
+        if let Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } = stmt {
+            buffers.insert(*buffer);
+        }
+    });
+    (vars, buffers)
+}

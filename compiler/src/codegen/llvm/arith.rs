@@ -1,0 +1,185 @@
+//! Conversions, integer division and shifts: total functions, where LLVM's instructions are not.
+
+use inkwell::types::BasicTypeEnum;
+use inkwell::values::{BasicValueEnum, InstructionOpcode};
+
+use super::expr::{width, zero};
+use super::kernel::{Emitter, Result, Value, with_lanes};
+use crate::ir::DType;
+use crate::tir::{BinaryOp, CompareOp, PrimExpr};
+
+impl<'ctx> Emitter<'_, 'ctx> {
+    /// A conversion of value.
+    pub(super) fn convert(&mut self, value: &PrimExpr, to: DType) -> Result<Value<'ctx>> {
+        use InstructionOpcode as Op;
+        let from = value.ty();
+        let result = self.unit.value_type(from.with_dtype(to))?;
+        let value = self.expr(value)?;
+        let from = from.dtype;
+        if from == to {
+            return Ok(value);
+        }
+        if to == DType::Bool {
+            return match from.is_float() {
+                true => self.compare_of(CompareOp::Ne, from, value, zero(value)),
+                false => self.is_not_zero(value),
+            };
+        }
+        let opcode = match (from.is_float(), to.is_float()) {
+            (true, true) if to.bits() > from.bits() => Op::FPExt,
+            (true, true) => Op::FPTrunc,
+            (true, false) => return self.saturate(value, result, to.is_signed_int()),
+            (false, true) if from.is_signed_int() => Op::SIToFP,
+            (false, true) => Op::UIToFP,
+            (false, false) if to.bits() < from.bits() && from != DType::Bool => Op::Trunc,
+            // The same bits under another sign.
+            (false, false) if to.bits() == from.bits() && from != DType::Bool => return Ok(value),
+            (false, false) if from.is_signed_int() => Op::SExt,
+            (false, false) => Op::ZExt,
+        };
+        self.cast(opcode, value, result)
+    }
+
+    /// Float to integer: truncates, saturates, NaN gives 0.
+    fn saturate(
+        &self,
+        value: Value<'ctx>,
+        result: BasicTypeEnum<'ctx>,
+        signed: bool,
+    ) -> Result<Value<'ctx>> {
+        let name = if signed { "llvm.fptosi.sat" } else { "llvm.fptoui.sat" };
+        let function = self.unit.intrinsic(name, &[result, value.get_type()])?;
+        let call = self.builder.build_call(function, &[value.into()], "")?;
+        call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
+    }
+
+    /// `value != 0`, lane by lane.
+    pub(super) fn is_not_zero(&self, value: Value<'ctx>) -> Result<Value<'ctx>> {
+        self.compare_of(CompareOp::Ne, DType::U8, value, zero(value))
+    }
+
+    /// An integer constant of a value's type.
+    fn constant(&self, value: i64, like: Value<'ctx>) -> Result<Value<'ctx>> {
+        let scalar = match like {
+            BasicValueEnum::VectorValue(vector) => vector.get_type().get_element_type(),
+            like => like.get_type(),
+        };
+        let BasicTypeEnum::IntType(ty) = scalar else {
+            return Err("an integer constant among floats".into());
+        };
+        let scalar = ty.const_int(value as u64, true);
+        match with_lanes(scalar.get_type().into(), width(like)) {
+            BasicTypeEnum::VectorType(_) => self.splat(scalar.into(), width(like)),
+            _ => Ok(scalar.into()),
+        }
+    }
+
+    /// Integer division and remainder: a zero divisor gives 0, and −1 wraps.
+    pub(super) fn divide(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+        constant: Option<i64>,
+    ) -> Result<Value<'ctx>> {
+        if constant.is_some_and(|divisor| divisor > 0) {
+            return self.divide_by(op, dtype, lhs, rhs, constant);
+        }
+        let (none, one) = (zero(rhs), self.constant(1, rhs)?);
+        let is_zero = self.compare_of(CompareOp::Eq, dtype, rhs, none)?;
+        // Divisors that LLVM leaves undefined are replaced by 1, and so are their results below.
+        let mut divisor = self.choose(is_zero, one, rhs)?;
+        let mut negated = None;
+        if dtype.is_signed_int() {
+            let is_minus_one =
+                self.compare_of(CompareOp::Eq, dtype, rhs, self.constant(-1, rhs)?)?;
+            divisor = self.choose(is_minus_one, one, divisor)?;
+            negated = Some(is_minus_one);
+        }
+        let mut result = self.divide_by(op, dtype, lhs, divisor, None)?;
+        if let Some(is_minus_one) = negated {
+            let of_minus_one = match op {
+                BinaryOp::Div | BinaryOp::FloorDiv => self.op(InstructionOpcode::Sub, none, lhs)?,
+                _ => none,
+            };
+            result = self.choose(is_minus_one, of_minus_one, result)?;
+        }
+        self.choose(is_zero, none, result)
+    }
+
+    /// Division by what is neither 0 nor −1.
+    fn divide_by(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+        constant: Option<i64>,
+    ) -> Result<Value<'ctx>> {
+        use InstructionOpcode as Op;
+        let signed = dtype.is_signed_int();
+        let (div, rem) = if signed { (Op::SDiv, Op::SRem) } else { (Op::UDiv, Op::URem) };
+        let exponent = constant
+            .and_then(|divisor| u64::try_from(divisor).ok())
+            .filter(|divisor| divisor.is_power_of_two())
+            .map(|divisor| i64::from(divisor.trailing_zeros()));
+        match (op, exponent) {
+            (BinaryOp::Div, _) => self.op(div, lhs, rhs),
+            (BinaryOp::Rem, _) => self.op(rem, lhs, rhs),
+            (BinaryOp::FloorDiv, _) if !signed => self.op(div, lhs, rhs),
+            (_, _) if !signed => self.op(rem, lhs, rhs),
+            (BinaryOp::FloorDiv, Some(exponent)) => {
+                self.op(Op::AShr, lhs, self.constant(exponent, lhs)?)
+            }
+            (_, Some(exponent)) => self.op(Op::And, lhs, self.constant((1 << exponent) - 1, lhs)?),
+            (_, None) => {
+                let rest = self.op(rem, lhs, rhs)?;
+                let none = zero(lhs);
+                let is_inexact = self.compare_of(CompareOp::Ne, dtype, rest, none)?;
+                let is_negative = self.compare_of(CompareOp::Lt, dtype, lhs, none)?;
+                let divides_negative = self.compare_of(CompareOp::Lt, dtype, rhs, none)?;
+                let signs_differ = self.op(Op::Xor, is_negative, divides_negative)?;
+                let is_off = self.op(Op::And, is_inexact, signs_differ)?;
+                if op == BinaryOp::FloorDiv {
+                    let quotient = self.op(div, lhs, rhs)?;
+                    let below = self.op(Op::Sub, quotient, self.constant(1, lhs)?)?;
+                    return self.choose(is_off, below, quotient);
+                }
+                let above = self.op(Op::Add, rest, rhs)?;
+                self.choose(is_off, above, rest)
+            }
+        }
+    }
+
+    /// A shift whose amount may be anything.
+    pub(super) fn shift(
+        &self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+        constant: Option<i64>,
+    ) -> Result<Value<'ctx>> {
+        use InstructionOpcode as Op;
+        let opcode = match op {
+            BinaryOp::Shl => Op::Shl,
+            _ if dtype.is_signed_int() => Op::AShr,
+            _ => Op::LShr,
+        };
+        let bits = i64::from(dtype.bits());
+        if constant.is_some_and(|amount| (0..bits).contains(&amount)) {
+            return self.op(opcode, lhs, rhs);
+        }
+        // The amount is taken as unsigned.
+        let is_small =
+            self.compare_of(CompareOp::Lt, DType::U64, rhs, self.constant(bits, rhs)?)?;
+        if opcode == Op::AShr {
+            let amount = self.choose(is_small, rhs, self.constant(bits - 1, rhs)?)?;
+            return self.op(opcode, lhs, amount);
+        }
+        let amount = self.choose(is_small, rhs, zero(rhs))?;
+        let shifted = self.op(opcode, lhs, amount)?;
+        self.choose(is_small, shifted, zero(lhs))
+    }
+}

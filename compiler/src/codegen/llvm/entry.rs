@@ -1,0 +1,208 @@
+//! The function that calls a model's kernels in order.
+
+use std::collections::BTreeMap;
+
+use inkwell::builder::Builder;
+use inkwell::module::Linkage;
+use inkwell::values::{BasicMetadataValueEnum, FunctionValue, IntValue, PointerValue};
+use inkwell::{IntPredicate, attributes::AttributeLoc};
+
+use super::kernel::{Failure, Result, Unit, field, param_types, pointer_param};
+use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer};
+
+/// Writes `<symbol>_run` and its parts.
+pub(super) fn generate<'ctx>(unit: &Unit<'_, 'ctx>, entry: &Entry) -> Result<()> {
+    let mut writer = Writer { unit, entry, kernels: BTreeMap::new() };
+    let name = format!("{}_run", entry.symbol);
+    let run = writer.function(&name, Linkage::External)?;
+    let body = Body::new(unit, run)?;
+    if entry.levels == 1 {
+        writer.level(0, &name, &body)?;
+    } else {
+        writer.choose_level(&name, &body)?;
+    }
+    writer.copies(&body)?;
+    body.builder.build_return(None)?;
+    Ok(())
+}
+
+struct Writer<'a, 'ctx> {
+    unit: &'a Unit<'a, 'ctx>,
+    entry: &'a Entry,
+    /// Functions of kernels that have been declared, by symbol.
+    kernels: BTreeMap<&'a str, FunctionValue<'ctx>>,
+}
+
+/// A function being written, and the bases that pointers are relative to.
+struct Body<'ctx> {
+    builder: Builder<'ctx>,
+    function: FunctionValue<'ctx>,
+    ctx: PointerValue<'ctx>,
+    inputs: PointerValue<'ctx>,
+    outputs: PointerValue<'ctx>,
+    weights: PointerValue<'ctx>,
+    workspace: PointerValue<'ctx>,
+}
+
+impl<'ctx> Body<'ctx> {
+    fn new(unit: &Unit<'_, 'ctx>, function: FunctionValue<'ctx>) -> Result<Self> {
+        let builder = unit.context.create_builder();
+        builder.position_at_end(unit.context.append_basic_block(function, "entry"));
+        let ctx = pointer_param(function, 0, "ctx")?;
+        let base = |number, name: &str| -> Result<PointerValue<'ctx>> {
+            let field = builder.build_struct_gep(unit.context_type(), ctx, number, "")?;
+            Ok(builder.build_load(unit.pointer_type(), field, name)?.into_pointer_value())
+        };
+        let weights = base(field::WEIGHTS, "weights")?;
+        let workspace = base(field::WORKSPACE, "workspace")?;
+        let inputs = pointer_param(function, 1, "inputs")?;
+        let outputs = pointer_param(function, 2, "outputs")?;
+        Ok(Body { builder, function, ctx, inputs, outputs, weights, workspace })
+    }
+}
+
+impl<'a, 'ctx> Writer<'a, 'ctx> {
+    fn function(&self, name: &str, linkage: Linkage) -> Result<FunctionValue<'ctx>> {
+        let function = self.unit.function(name, &[self.unit.pointer_type().into(); 3], linkage);
+        if linkage == Linkage::Internal {
+            self.unit.mark(function, AttributeLoc::Function, "noinline");
+        }
+        Ok(function)
+    }
+
+    /// Makes the calls of the level that the context says, in a function for each level.
+    fn choose_level(&mut self, name: &str, body: &Body<'ctx>) -> Result<()> {
+        let unit = self.unit;
+        let usize_type = unit.usize_type();
+        let field =
+            body.builder.build_struct_gep(unit.context_type(), body.ctx, field::LEVEL, "")?;
+        let level = body.builder.build_load(usize_type, field, "level")?.into_int_value();
+        let end = unit.context.append_basic_block(body.function, "end");
+        for number in 0..self.entry.levels {
+            let level_name = format!("{name}_level_{number}");
+            let function = self.function(&level_name, Linkage::Internal)?;
+            let part = Body::new(unit, function)?;
+            self.level(number, &level_name, &part)?;
+            part.builder.build_return(None)?;
+            if number + 1 == self.entry.levels {
+                call_alike(body, function)?;
+                body.builder.build_unconditional_branch(end)?;
+                break;
+            }
+            let this = usize_type.const_int(number as u64, false);
+            let is_this = body.builder.build_int_compare(IntPredicate::EQ, level, this, "")?;
+            let then = unit.context.append_basic_block(body.function, &format!("level.{number}"));
+            let next = unit.context.append_basic_block(body.function, "wider");
+            body.builder.build_conditional_branch(is_this, then, next)?;
+            body.builder.position_at_end(then);
+            call_alike(body, function)?;
+            body.builder.build_unconditional_branch(end)?;
+            body.builder.position_at_end(next);
+        }
+        body.builder.position_at_end(end);
+        Ok(())
+    }
+
+    /// Makes the calls of one level, in functions of their own if there are many.
+    fn level(&mut self, level: usize, name: &str, body: &Body<'ctx>) -> Result<()> {
+        let entry = self.entry;
+        if entry.calls.len() <= CALLS_PER_FUNCTION {
+            return self.calls(level, &entry.calls, body);
+        }
+        for (number, calls) in entry.calls.chunks(CALLS_PER_FUNCTION).enumerate() {
+            let function = self.function(&format!("{name}_{number}"), Linkage::Internal)?;
+            let part = Body::new(self.unit, function)?;
+            self.calls(level, calls, &part)?;
+            part.builder.build_return(None)?;
+            call_alike(body, function)?;
+        }
+        Ok(())
+    }
+
+    /// The calls, with a copy of the context whose scratch memory changes.
+    fn calls(&mut self, level: usize, calls: &'a [Call], body: &Body<'ctx>) -> Result<()> {
+        let (unit, entry, builder) = (self.unit, self.entry, &body.builder);
+        let context_type = unit.context_type();
+        let context = builder.build_alloca(context_type, "context")?;
+        let value = builder.build_load(context_type, body.ctx, "")?;
+        builder.build_store(context, value)?;
+        for call in calls {
+            let Some(symbol) = entry.functions[call.kernel].get(level) else { continue };
+            if let Some((offset, stride)) = call.scratch {
+                let scratch = self.at(body, body.workspace, offset)?;
+                let field = builder.build_struct_gep(context_type, context, field::SCRATCH, "")?;
+                builder.build_store(field, scratch)?;
+                let field =
+                    builder.build_struct_gep(context_type, context, field::SCRATCH_STRIDE, "")?;
+                builder.build_store(field, unit.usize_type().const_int(stride, false))?;
+            }
+            let kernel = *self.kernels.entry(symbol).or_insert_with(|| {
+                let params = param_types(unit, call.args.len(), 0);
+                unit.function(symbol, &params, Linkage::External)
+            });
+            let mut args: Vec<BasicMetadataValueEnum<'ctx>> = vec![context.into()];
+            for &pointer in &call.args {
+                args.push(self.pointer(body, pointer)?.into());
+            }
+            builder.build_call(kernel, &args, "")?;
+        }
+        Ok(())
+    }
+
+    fn copies(&self, body: &Body<'ctx>) -> Result<()> {
+        for copy in &self.entry.copies {
+            let from = self.pointer(body, copy.from)?;
+            let to = self.pointer(body, Pointer::Output(copy.output))?;
+            let bytes = self.size(copy.bytes);
+            body.builder.build_memcpy(to, 1, from, 1, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn pointer(&self, body: &Body<'ctx>, pointer: Pointer) -> Result<PointerValue<'ctx>> {
+        match pointer {
+            Pointer::Input(position) => self.nth(body, body.inputs, position),
+            Pointer::Output(position) => self.nth(body, body.outputs, position),
+            Pointer::Weights(offset) => self.at(body, body.weights, offset),
+            Pointer::Workspace(offset) => self.at(body, body.workspace, offset),
+            Pointer::Null => Ok(self.unit.pointer_type().const_null()),
+        }
+    }
+
+    /// A pointer of the caller's array.
+    fn nth(
+        &self,
+        body: &Body<'ctx>,
+        array: PointerValue<'ctx>,
+        position: usize,
+    ) -> Result<PointerValue<'ctx>> {
+        let ty = self.unit.pointer_type();
+        let position = self.size(position as u64);
+        // SAFETY: the array has a pointer for each input or output of the model.
+        let place = unsafe { body.builder.build_in_bounds_gep(ty, array, &[position], "")? };
+        Ok(body.builder.build_load(ty, place, "")?.into_pointer_value())
+    }
+
+    /// That many bytes after a base.
+    fn at(
+        &self,
+        body: &Body<'ctx>,
+        base: PointerValue<'ctx>,
+        offset: u64,
+    ) -> Result<PointerValue<'ctx>> {
+        let byte = self.unit.context.i8_type();
+        let offset = self.size(offset);
+        // SAFETY: weights and workspace are as large as the model says.
+        Ok(unsafe { body.builder.build_in_bounds_gep(byte, base, &[offset], "")? })
+    }
+
+    fn size(&self, bytes: u64) -> IntValue<'ctx> {
+        self.unit.usize_type().const_int(bytes, false)
+    }
+}
+
+/// Calls a function with the parameters of the caller.
+fn call_alike<'ctx>(body: &Body<'ctx>, function: FunctionValue<'ctx>) -> Result<()> {
+    let args = [body.ctx.into(), body.inputs.into(), body.outputs.into()];
+    body.builder.build_call(function, &args, "").map(drop).map_err(Failure::from)
+}

@@ -1,0 +1,480 @@
+//! Expressions.
+
+use inkwell::types::{BasicType, BasicTypeEnum, VectorType};
+use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, InstructionOpcode, IntValue};
+use inkwell::{FloatPredicate, IntPredicate};
+
+use super::kernel::{Emitter, Result, Value};
+use crate::ir::DType;
+use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
+
+impl<'ctx> Emitter<'_, 'ctx> {
+    /// Writes an expression. Each kind has a function of its own, so that the frames of the
+    /// recursion stay small in unoptimised builds.
+    pub(super) fn expr(&mut self, expr: &PrimExpr) -> Result<Value<'ctx>> {
+        match expr {
+            PrimExpr::Int { value, dtype } => self.int(*value, *dtype),
+            PrimExpr::Float { value, dtype } => self.float(value.get(), *dtype),
+            PrimExpr::Var { var, .. } => self.var(*var),
+            PrimExpr::Unary { op, value } => self.unary(*op, value),
+            PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
+            PrimExpr::Compare { op, lhs, rhs } => self.compare(*op, lhs, rhs),
+            PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
+            PrimExpr::Cast { value, dtype } => self.convert(value, *dtype),
+            PrimExpr::Reinterpret { value, dtype } => self.reinterpret(value, *dtype),
+            PrimExpr::Load { buffer, dtype, indices } => self.load(*buffer, *dtype, indices),
+            PrimExpr::Ramp { base, stride, lanes } => self.ramp(base, stride, *lanes),
+            PrimExpr::Broadcast { value, lanes } => {
+                let value = self.expr(value)?;
+                self.splat(value, *lanes)
+            }
+            PrimExpr::Shuffle { vectors, lanes } => self.shuffle(vectors, lanes),
+            PrimExpr::VectorReduce { .. } => {
+                Err("a reduction of lanes must be lowered before code is generated".into())
+            }
+            PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
+            PrimExpr::Call { intrinsic, args } => self.call(*intrinsic, args),
+            PrimExpr::Let { var, value, body } => self.let_in(*var, value, body),
+        }
+    }
+
+    fn pair(&mut self, a: &PrimExpr, b: &PrimExpr) -> Result<(Value<'ctx>, Value<'ctx>)> {
+        let a = self.expr(a)?;
+        let b = self.expr(b)?;
+        Ok((a, b))
+    }
+
+    fn int(&mut self, value: i64, dtype: DType) -> Result<Value<'ctx>> {
+        let ty = self.unit.scalar(dtype)?.into_int_type();
+        Ok(ty.const_int(value as u64, true).into())
+    }
+
+    fn float(&mut self, value: f64, dtype: DType) -> Result<Value<'ctx>> {
+        let ty = self.unit.scalar(dtype)?.into_float_type();
+        Ok(ty.const_float(value).into())
+    }
+
+    fn var(&self, var: VarId) -> Result<Value<'ctx>> {
+        let unknown = || format!("variable `{}` is used outside its scope", self.var_name(var));
+        Ok(*self.vars.get(&var).ok_or_else(unknown)?)
+    }
+
+    fn let_in(&mut self, var: VarId, value: &PrimExpr, body: &PrimExpr) -> Result<Value<'ctx>> {
+        let value = self.expr(value)?;
+        value.set_name(self.var_name(var));
+        let outer = self.vars.insert(var, value);
+        let result = self.expr(body)?;
+        self.restore(var, outer);
+        Ok(result)
+    }
+
+    fn unary(&mut self, op: UnaryOp, value: &PrimExpr) -> Result<Value<'ctx>> {
+        let value = self.expr(value)?;
+        Ok(match (op, value) {
+            (UnaryOp::Neg, BasicValueEnum::FloatValue(v)) => {
+                self.builder.build_float_neg(v, "")?.into()
+            }
+            (UnaryOp::Neg, BasicValueEnum::VectorValue(v)) if is_float(value) => {
+                self.builder.build_float_neg(v, "")?.into()
+            }
+            (UnaryOp::Neg, _) => self.op(InstructionOpcode::Sub, zero(value), value)?,
+            (UnaryOp::Not, BasicValueEnum::IntValue(v)) => self.builder.build_not(v, "")?.into(),
+            (UnaryOp::Not, BasicValueEnum::VectorValue(v)) => self.builder.build_not(v, "")?.into(),
+            (UnaryOp::Not, _) => return Err("`!` of a float".into()),
+        })
+    }
+
+    fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value<'ctx>> {
+        let (dtype, constant) = (lhs.dtype(), rhs.as_int());
+        let (lhs, rhs) = self.pair(lhs, rhs)?;
+        self.binary_of(op, dtype, lhs, rhs, constant)
+    }
+
+    /// `constant` is the right operand if it is one.
+    fn binary_of(
+        &mut self,
+        op: BinaryOp,
+        dtype: DType,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+        constant: Option<i64>,
+    ) -> Result<Value<'ctx>> {
+        use InstructionOpcode as Op;
+        let is_float = dtype.is_float();
+        let opcode = match op {
+            BinaryOp::Add if is_float => Op::FAdd,
+            BinaryOp::Add => Op::Add,
+            BinaryOp::Sub if is_float => Op::FSub,
+            BinaryOp::Sub => Op::Sub,
+            BinaryOp::Mul if is_float => Op::FMul,
+            BinaryOp::Mul => Op::Mul,
+            BinaryOp::Div if is_float => Op::FDiv,
+            BinaryOp::Rem if is_float => {
+                self.libm("fmod", dtype)?;
+                Op::FRem
+            }
+            BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
+                return self.divide(op, dtype, lhs, rhs, constant);
+            }
+            BinaryOp::Min | BinaryOp::Max => {
+                let order = if op == BinaryOp::Min { CompareOp::Lt } else { CompareOp::Gt };
+                let cond = self.compare_of(order, dtype, lhs, rhs)?;
+                return self.choose(cond, lhs, rhs);
+            }
+            BinaryOp::And => Op::And,
+            BinaryOp::Or => Op::Or,
+            BinaryOp::Xor => Op::Xor,
+            BinaryOp::Shl | BinaryOp::Shr => return self.shift(op, dtype, lhs, rhs, constant),
+        };
+        self.op(opcode, lhs, rhs)
+    }
+
+    fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value<'ctx>> {
+        let dtype = lhs.dtype();
+        let (lhs, rhs) = self.pair(lhs, rhs)?;
+        self.compare_of(op, dtype, lhs, rhs)
+    }
+
+    pub(super) fn compare_of(
+        &self,
+        op: CompareOp,
+        dtype: DType,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        if dtype.is_float() {
+            let predicate = match op {
+                CompareOp::Eq => FloatPredicate::OEQ,
+                CompareOp::Ne => FloatPredicate::UNE,
+                CompareOp::Lt => FloatPredicate::OLT,
+                CompareOp::Le => FloatPredicate::OLE,
+                CompareOp::Gt => FloatPredicate::OGT,
+                CompareOp::Ge => FloatPredicate::OGE,
+            };
+            return Ok(match (lhs, rhs) {
+                (BasicValueEnum::FloatValue(a), BasicValueEnum::FloatValue(b)) => {
+                    self.builder.build_float_compare(predicate, a, b, "")?.into()
+                }
+                (BasicValueEnum::VectorValue(a), BasicValueEnum::VectorValue(b)) => {
+                    self.builder.build_float_compare(predicate, a, b, "")?.into()
+                }
+                _ => return Err("a comparison of values of different types".into()),
+            });
+        }
+        let signed = dtype.is_signed_int();
+        let predicate = match op {
+            CompareOp::Eq => IntPredicate::EQ,
+            CompareOp::Ne => IntPredicate::NE,
+            CompareOp::Lt if signed => IntPredicate::SLT,
+            CompareOp::Lt => IntPredicate::ULT,
+            CompareOp::Le if signed => IntPredicate::SLE,
+            CompareOp::Le => IntPredicate::ULE,
+            CompareOp::Gt if signed => IntPredicate::SGT,
+            CompareOp::Gt => IntPredicate::UGT,
+            CompareOp::Ge if signed => IntPredicate::SGE,
+            CompareOp::Ge => IntPredicate::UGE,
+        };
+        Ok(match (lhs, rhs) {
+            (BasicValueEnum::IntValue(a), BasicValueEnum::IntValue(b)) => {
+                self.builder.build_int_compare(predicate, a, b, "")?.into()
+            }
+            (BasicValueEnum::VectorValue(a), BasicValueEnum::VectorValue(b)) => {
+                self.builder.build_int_compare(predicate, a, b, "")?.into()
+            }
+            _ => return Err("a comparison of values of different types".into()),
+        })
+    }
+
+    fn select(
+        &mut self,
+        cond: &PrimExpr,
+        then: &PrimExpr,
+        otherwise: &PrimExpr,
+    ) -> Result<Value<'ctx>> {
+        let cond = self.expr(cond)?;
+        match cond {
+            // Only the chosen side may be evaluated.
+            BasicValueEnum::IntValue(cond) if !(is_cheap(then) && is_cheap(otherwise)) => {
+                self.choose_one(cond, then, otherwise)
+            }
+            _ => {
+                let (then, otherwise) = self.pair(then, otherwise)?;
+                self.choose(cond, then, otherwise)
+            }
+        }
+    }
+
+    fn choose_one(
+        &mut self,
+        cond: IntValue<'ctx>,
+        then: &PrimExpr,
+        otherwise: &PrimExpr,
+    ) -> Result<Value<'ctx>> {
+        let (then_block, else_block, end) =
+            (self.block("then"), self.block("else"), self.block("chosen"));
+        self.builder.build_conditional_branch(cond, then_block, else_block)?;
+        self.builder.position_at_end(then_block);
+        let then = self.expr(then)?;
+        let then_end = self.current()?;
+        self.builder.build_unconditional_branch(end)?;
+        self.builder.position_at_end(else_block);
+        let otherwise = self.expr(otherwise)?;
+        let else_end = self.current()?;
+        self.builder.build_unconditional_branch(end)?;
+        self.builder.position_at_end(end);
+        let phi = self.builder.build_phi(then.get_type(), "chosen")?;
+        phi.add_incoming(&[(&then, then_end), (&otherwise, else_end)]);
+        Ok(phi.as_basic_value())
+    }
+
+    /// A choice between two values, lane by lane if the condition is a vector.
+    pub(super) fn choose(
+        &self,
+        cond: Value<'ctx>,
+        then: Value<'ctx>,
+        otherwise: Value<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        Ok(match cond {
+            BasicValueEnum::VectorValue(cond) => {
+                self.builder.build_select(cond, then, otherwise, "")?
+            }
+            cond => self.builder.build_select(cond.into_int_value(), then, otherwise, "")?,
+        })
+    }
+
+    fn reinterpret(&mut self, value: &PrimExpr, dtype: DType) -> Result<Value<'ctx>> {
+        let ty = value.ty().with_dtype(dtype);
+        let value = self.expr(value)?;
+        Ok(self.builder.build_bit_cast(value, self.unit.value_type(ty)?, "")?)
+    }
+
+    fn ramp(&mut self, base: &PrimExpr, stride: &PrimExpr, lanes: u32) -> Result<Value<'ctx>> {
+        let ty = self.unit.scalar(base.dtype())?.into_int_type();
+        let (base, stride) = self.pair(base, stride)?;
+        let numbers: Vec<IntValue<'ctx>> =
+            (0..lanes).map(|lane| ty.const_int(u64::from(lane), false)).collect();
+        let numbers = VectorType::const_vector(&numbers);
+        let (base, stride) = (self.splat(base, lanes)?, self.splat(stride, lanes)?);
+        let distance = self.op(InstructionOpcode::Mul, stride, numbers.into())?;
+        self.op(InstructionOpcode::Add, base, distance)
+    }
+
+    /// The same scalar in every lane.
+    pub(super) fn splat(&self, value: Value<'ctx>, lanes: u32) -> Result<Value<'ctx>> {
+        if lanes == 1 {
+            return Ok(value);
+        }
+        let ty = super::kernel::with_lanes(value.get_type(), lanes).into_vector_type();
+        let first = self.builder.build_insert_element(
+            ty.get_poison(),
+            value,
+            self.unit.context.i32_type().const_zero(),
+            "",
+        )?;
+        let zeros = self.unit.context.i32_type().vec_type(lanes).const_zero();
+        Ok(self.builder.build_shuffle_vector(first, ty.get_poison(), zeros, "")?.into())
+    }
+
+    /// A vector of scalars.
+    pub(super) fn vector_of(&self, elements: &[Value<'ctx>]) -> Result<Value<'ctx>> {
+        let (Some(first), lanes) = (elements.first(), elements.len() as u32) else {
+            return Err("a vector of nothing".into());
+        };
+        if lanes == 1 {
+            return Ok(*first);
+        }
+        let ty = super::kernel::with_lanes(first.get_type(), lanes).into_vector_type();
+        let mut vector = ty.get_poison();
+        for (lane, element) in elements.iter().enumerate() {
+            let lane = self.unit.context.i32_type().const_int(lane as u64, false);
+            vector = self.builder.build_insert_element(vector, *element, lane, "")?;
+        }
+        Ok(vector.into())
+    }
+
+    /// One lane of a vector; a scalar is its own.
+    pub(super) fn lane(&self, value: Value<'ctx>, lane: u32) -> Result<Value<'ctx>> {
+        let BasicValueEnum::VectorValue(vector) = value else { return Ok(value) };
+        let lane = self.unit.context.i32_type().const_int(u64::from(lane), false);
+        Ok(self.builder.build_extract_element(vector, lane, "")?)
+    }
+
+    fn shuffle(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value<'ctx>> {
+        let values = vectors.iter().map(|vector| self.expr(vector)).collect::<Result<Vec<_>>>()?;
+        let widths: Vec<u32> = values.iter().map(|value| width(*value)).collect();
+        let same = widths.iter().all(|width| *width == widths[0]) && widths[0] > 1;
+        match values.as_slice() {
+            [BasicValueEnum::VectorValue(a), rest @ ..]
+                if same && rest.len() <= 1 && lanes.len() > 1 =>
+            {
+                let b = match rest {
+                    [BasicValueEnum::VectorValue(b)] => *b,
+                    _ => a.get_type().get_poison(),
+                };
+                let i32_type = self.unit.context.i32_type();
+                let picks: Vec<IntValue<'ctx>> =
+                    lanes.iter().map(|lane| i32_type.const_int(u64::from(*lane), false)).collect();
+                let picks = VectorType::const_vector(&picks);
+                Ok(self.builder.build_shuffle_vector(*a, b, picks, "")?.into())
+            }
+            _ => {
+                let pick = |&lane: &u32| {
+                    let (mut part, mut rest) = (0, lane);
+                    while part + 1 < widths.len() && rest >= widths[part] {
+                        rest -= widths[part];
+                        part += 1;
+                    }
+                    self.lane(*values.get(part).ok_or("a shuffle of nothing")?, rest)
+                };
+                let elements = lanes.iter().map(pick).collect::<Result<Vec<_>>>()?;
+                self.vector_of(&elements)
+            }
+        }
+    }
+
+    fn mul_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value<'ctx>> {
+        if !self.unit.target.has_fma() {
+            return Err("the target has no fused multiply-add: lower it first".into());
+        }
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        self.call_intrinsic("llvm.fma", a.get_type(), &[a, b, c])
+    }
+
+    fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value<'ctx>> {
+        let Some(ty) = args.first().map(PrimExpr::ty) else {
+            return Err(format!("{} has no argument", intrinsic.name()).into());
+        };
+        let values = args.iter().map(|arg| self.expr(arg)).collect::<Result<Vec<_>>>()?;
+        let name = match intrinsic {
+            Intrinsic::Abs => "llvm.fabs",
+            Intrinsic::Sqrt => "llvm.sqrt",
+            Intrinsic::Floor => "llvm.floor",
+            Intrinsic::Ceil => "llvm.ceil",
+            Intrinsic::Trunc => "llvm.trunc",
+            Intrinsic::Round => "llvm.roundeven",
+            Intrinsic::Sigmoid => return Err("sigmoid must be lowered first".into()),
+            Intrinsic::Exp
+            | Intrinsic::Log
+            | Intrinsic::Tanh
+            | Intrinsic::Erf
+            | Intrinsic::Pow
+            | Intrinsic::Sin
+            | Intrinsic::Cos
+            | Intrinsic::Tan
+            | Intrinsic::Asin
+            | Intrinsic::Acos
+            | Intrinsic::Atan
+            | Intrinsic::Sinh
+            | Intrinsic::Cosh
+            | Intrinsic::Asinh
+            | Intrinsic::Acosh
+            | Intrinsic::Atanh => return self.call_libm(intrinsic.name(), ty, &values),
+        };
+        let rounds = !matches!(intrinsic, Intrinsic::Abs | Intrinsic::Sqrt);
+        if rounds && !self.unit.target.has_rounding() {
+            let name = intrinsic.name();
+            let why = format!("the target has no instruction for {name}: lower it first");
+            return Err(why.into());
+        }
+        self.call_intrinsic(name, self.unit.value_type(ty)?, &values)
+    }
+
+    /// Calls a function of the system's mathematical library, for vectors lane by lane.
+    fn call_libm(&self, name: &str, ty: PrimType, values: &[Value<'ctx>]) -> Result<Value<'ctx>> {
+        let symbol = self.libm(name, ty.dtype)?;
+        let scalar = self.unit.scalar(ty.dtype)?;
+        let params = vec![scalar.into(); values.len()];
+        let function = self.unit.module.get_function(&symbol).unwrap_or_else(|| {
+            self.unit.module.add_function(&symbol, scalar.fn_type(&params, false), None)
+        });
+        let lanes = (0..ty.lanes).map(|lane| {
+            let args = values
+                .iter()
+                .map(|value| Ok(self.lane(*value, lane)?.into()))
+                .collect::<Result<Vec<BasicMetadataValueEnum<'ctx>>>>()?;
+            let call = self.builder.build_call(function, &args, "")?;
+            Ok(call.try_as_basic_value().basic().ok_or("a function of libm returns nothing")?)
+        });
+        let results = lanes.collect::<Result<Vec<_>>>()?;
+        self.vector_of(&results)
+    }
+
+    /// The name of a function of the system's mathematical library.
+    fn libm(&self, name: &str, dtype: DType) -> Result<String> {
+        let target = self.unit.target;
+        if target.os == "none" {
+            let triple = &target.triple;
+            return Err(format!(
+                "{name} of {dtype} needs the system's mathematical library, and the target \
+                 {triple} has none"
+            )
+            .into());
+        }
+        Ok(format!("{name}{}", if dtype == DType::F64 { "" } else { "f" }))
+    }
+
+    pub(super) fn call_intrinsic(
+        &self,
+        name: &str,
+        ty: BasicTypeEnum<'ctx>,
+        values: &[Value<'ctx>],
+    ) -> Result<Value<'ctx>> {
+        let function = self.unit.intrinsic(name, &[ty])?;
+        let args: Vec<BasicMetadataValueEnum<'ctx>> =
+            values.iter().map(|value| (*value).into()).collect();
+        let call = self.builder.build_call(function, &args, "")?;
+        call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
+    }
+
+    /// An instruction with two operands.
+    pub(super) fn op(
+        &self,
+        opcode: InstructionOpcode,
+        lhs: Value<'ctx>,
+        rhs: Value<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        Ok(self.builder.build_binop(opcode, lhs, rhs, "")?)
+    }
+
+    /// A conversion instruction.
+    pub(super) fn cast(
+        &self,
+        opcode: InstructionOpcode,
+        value: Value<'ctx>,
+        ty: BasicTypeEnum<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        Ok(self.builder.build_cast(opcode, value, ty, "")?)
+    }
+}
+
+/// The zero of a value's type.
+pub(super) fn zero<'ctx>(value: Value<'ctx>) -> Value<'ctx> {
+    value.get_type().const_zero()
+}
+
+/// Number of lanes.
+pub(super) fn width(value: Value<'_>) -> u32 {
+    match value {
+        BasicValueEnum::VectorValue(vector) => vector.get_type().get_size(),
+        _ => 1,
+    }
+}
+
+fn is_float(value: Value<'_>) -> bool {
+    match value {
+        BasicValueEnum::FloatValue(_) => true,
+        BasicValueEnum::VectorValue(v) => v.get_type().get_element_type().is_float_type(),
+        _ => false,
+    }
+}
+
+/// Whether a side of a choice may be evaluated though the other one is chosen: it neither reads
+/// memory nor calls a function.
+fn is_cheap(expr: &PrimExpr) -> bool {
+    let mut cheap = true;
+    expr.walk(&mut |expr| {
+        cheap &= !matches!(expr, PrimExpr::Load { .. } | PrimExpr::Call { .. });
+    });
+    cheap
+}

@@ -1,0 +1,249 @@
+//! Runs generated code in tests: kernels compiled into a shared library and loaded.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::rc::Rc;
+
+use super::CodegenError;
+use super::c::{
+    CONTEXT_DECLARATION, SourceFile, TempFolder, compile_c, generate, link_shared, translation_unit,
+};
+use crate::executor::ObjectFile;
+use crate::options::Backend;
+use crate::target::Target;
+use crate::tir::PrimFunc;
+
+unsafe extern "C" {
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlclose(library: *mut c_void) -> c_int;
+}
+
+const RTLD_NOW: c_int = 2;
+
+/// How many workers the test's `parallel_for` pretends to have.
+const WORKERS: usize = 3;
+
+type Entry = unsafe extern "C" fn(buffers: *const *mut c_void, dims: *const i64, scratch: *mut u8);
+
+/// A shared library in memory.
+struct Library {
+    handle: *mut c_void,
+    _folder: TempFolder,
+}
+
+/// A kernel in memory, ready to be called.
+pub(crate) struct LoadedKernel {
+    /// Holds the code.
+    _library: Rc<Library>,
+    entry: Entry,
+    scratch_bytes: usize,
+}
+
+impl LoadedKernel {
+    /// Compiles a lowered kernel with a backend and loads it.
+    pub(crate) fn new(kernel: &PrimFunc, target: &Target, backend: Backend) -> Self {
+        let mut loaded = LoadedKernel::all(&[kernel], target, backend).unwrap();
+        loaded.pop().expect("as many as were given")
+    }
+
+    /// Compiles lowered kernels into one library and loads them.
+    pub(crate) fn all(
+        kernels: &[&PrimFunc],
+        target: &Target,
+        backend: Backend,
+    ) -> Result<Vec<Self>, CodegenError> {
+        let mut memory = Vec::new();
+        let mut objects = match backend {
+            Backend::C => c_objects(kernels, target, &mut memory)?,
+            #[cfg(feature = "llvm")]
+            Backend::Llvm => llvm_objects(kernels, target, &mut memory)?,
+        };
+        let text = entries(kernels, &memory);
+        objects.extend(c_object("entries", text, target));
+        let library = Rc::new(Library::of(&objects, target));
+        let load = |(position, scratch_bytes): (usize, &u64)| {
+            let symbol = library.symbol(&format!("entry{position}"));
+            // SAFETY: the text of `entries` defines the entry with this signature.
+            let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+            let scratch_bytes = *scratch_bytes as usize * WORKERS;
+            LoadedKernel { _library: library.clone(), entry, scratch_bytes }
+        };
+        Ok(memory.iter().enumerate().map(load).collect())
+    }
+
+    /// Runs the kernel on buffers with the sizes of the function's parameters.
+    pub(crate) fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64]) {
+        // Room around each, so that what is handed over is aligned to 64.
+        let mut copies: Vec<Vec<u8>> =
+            buffers.iter().map(|buffer| vec![0xa5; buffer.len() + 128]).collect();
+        let mut scratch = vec![0xa5u8; self.scratch_bytes + 128];
+        let mut pointers: Vec<*mut c_void> = Vec::new();
+        for (copy, buffer) in copies.iter_mut().zip(buffers.iter()) {
+            let start = copy.as_ptr().align_offset(64);
+            copy[start..start + buffer.len()].copy_from_slice(buffer);
+            pointers.push(copy[start..].as_mut_ptr().cast());
+        }
+        let scratch_start = scratch.as_ptr().align_offset(64);
+        // SAFETY: the pointers stand at buffers of the sizes the kernel was generated for, and the
+        // scratch area has room for every worker.
+        unsafe {
+            (self.entry)(pointers.as_ptr(), dims.as_ptr(), scratch[scratch_start..].as_mut_ptr());
+        }
+        for (copy, buffer) in copies.iter().zip(buffers.iter_mut()) {
+            let start = copy.as_ptr().align_offset(64);
+            let end = start + buffer.len();
+            buffer.copy_from_slice(&copy[start..end]);
+            let after = &copy[end..];
+            assert!(after.iter().all(|byte| *byte == 0xa5), "the kernel wrote after a buffer");
+        }
+    }
+}
+
+/// The objects of the kernels by way of C; `memory` gets the scratch memory of each.
+fn c_objects(
+    kernels: &[&PrimFunc],
+    target: &Target,
+    memory: &mut Vec<u64>,
+) -> Result<Vec<ObjectFile>, CodegenError> {
+    let mut sources = Vec::new();
+    for (number, kernel) in kernels.iter().enumerate() {
+        let source = generate(kernel, &format!("kernel{number}"), target)?;
+        memory.push(source.scratch_bytes);
+        sources.push(source);
+    }
+    Ok(c_object("kernels", translation_unit(&sources), target))
+}
+
+/// The object of a file of C.
+fn c_object(name: &str, text: String, target: &Target) -> Vec<ObjectFile> {
+    let file = SourceFile { name: name.to_owned(), text, level: 0 };
+    compile_c(std::slice::from_ref(&file), std::slice::from_ref(target), 1)
+        .unwrap_or_else(|error| panic!("{error}\n{}", file.text))
+}
+
+/// The objects of the kernels by way of LLVM; `memory` gets the scratch memory of each.
+#[cfg(feature = "llvm")]
+fn llvm_objects(
+    kernels: &[&PrimFunc],
+    target: &Target,
+    memory: &mut Vec<u64>,
+) -> Result<Vec<ObjectFile>, CodegenError> {
+    use super::llvm::{Kernel, Source, compile, scratch_bytes};
+    use std::slice::from_ref;
+
+    let named = |(number, func): (usize, &&PrimFunc)| Kernel {
+        func: (*func).clone(),
+        symbol: format!("kernel{number}"),
+    };
+    let source = Source {
+        name: "kernels".to_owned(),
+        kernels: kernels.iter().enumerate().map(named).collect(),
+        entry: None,
+        level: 0,
+    };
+    for kernel in kernels {
+        memory.push(scratch_bytes(kernel)?);
+    }
+    let compiled =
+        compile(&[source], from_ref(target), 1, false).map_err(|mut errors| errors.remove(0))?;
+    Ok(compiled.into_iter().map(|one| one.object).collect())
+}
+
+/// C text of one function for each kernel that calls it with pointers and dimensions from arrays.
+fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
+    let mut text = CONTEXT_DECLARATION.to_owned();
+    text.push_str(&format!(
+        "static void split(void *pool, niello_body *body, void *argument, i64 count) {{\n\
+         \x20   for (usize w = {WORKERS}; w-- > 0;)\n\
+         \x20       body(argument, count * w / {WORKERS}, count * (w + 1) / {WORKERS}, w);\n\
+         }}\n"
+    ));
+    for (number, (kernel, stride)) in kernels.iter().zip(memory).enumerate() {
+        let (params, dims) = (kernel.params.len(), kernel.dims.len());
+        let mut types = vec!["const struct niello_context *".to_owned()];
+        types.extend(vec!["void *".to_owned(); params]);
+        types.extend(vec!["i64".to_owned(); dims]);
+        let mut args = vec!["&ctx".to_owned()];
+        args.extend((0..params).map(|i| format!("buffers[{i}]")));
+        args.extend((0..dims).map(|i| format!("dims[{i}]")));
+        text.push_str(&format!(
+            "void kernel{number}({});\n\
+             __attribute__((visibility(\"default\")))\n\
+             void entry{number}(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
+             \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}, 0}};\n\
+             \x20   kernel{number}({});\n\
+             }}\n",
+            types.join(", "),
+            args.join(", ")
+        ));
+    }
+    text
+}
+
+/// A function of a file of C that takes nothing.
+pub(crate) struct LoadedFunction;
+
+impl LoadedFunction {
+    /// What `unsigned <name>(void)` of a freestanding text returns.
+    pub(crate) fn call(text: &str, name: &str) -> u32 {
+        let text = format!(
+            "{text}\n__attribute__((visibility(\"default\")))\nunsigned entry(void) {{\n    return {name}();\n}}\n"
+        );
+        let target = Target::host();
+        let library = Library::of(&c_object("function", text, &target), &target);
+        // SAFETY: the text above defines the entry with this signature.
+        let entry = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u32>(
+                library.symbol("entry"),
+            )
+        };
+        // SAFETY: the function takes nothing.
+        unsafe { entry() }
+    }
+}
+
+impl Library {
+    /// Links objects and loads them.
+    fn of(objects: &[ObjectFile], target: &Target) -> Library {
+        let folder = TempFolder::new().expect("a temporary folder");
+        let path = folder.path().join("library.so");
+        link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
+        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
+        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
+        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
+        assert!(!handle.is_null(), "cannot load the library");
+        Library { handle, _folder: folder }
+    }
+
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).expect("no NUL");
+        // SAFETY: the library is open and the name NUL-terminated.
+        let symbol = unsafe { dlsym(self.handle, name.as_ptr()) };
+        assert!(!symbol.is_null(), "no symbol {name:?}");
+        symbol
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: the library was opened by `all` and nothing of it is used any more.
+        unsafe { dlclose(self.handle) };
+    }
+}
+
+/// The CPU levels that this machine can run, narrowest first. Those it cannot are named on stderr.
+pub(crate) fn runnable_levels() -> Vec<Target> {
+    let host = Target::host();
+    if host.arch != "x86_64" {
+        return vec![host];
+    }
+    let native = host.clone().with_cpu("native").expect("the host's own CPU");
+    let levels = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+        .map(|cpu| host.clone().with_cpu(cpu).expect("a CPU of the table"));
+    let (runnable, missing): (Vec<_>, Vec<_>) =
+        levels.into_iter().partition(|level| level.features.is_subset(&native.features));
+    for level in missing {
+        eprintln!("skipped: this machine cannot run {}", level.cpu.unwrap_or_default());
+    }
+    runnable
+}

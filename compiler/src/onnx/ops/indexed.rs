@@ -1,0 +1,232 @@
+//! Operators that find elements through indices, ranks or conditions.
+
+use super::missing;
+use crate::graph::ExprId;
+use crate::ir::{Constant, DType, Dim, SharedBytes, TensorType};
+use crate::onnx::import::{Node, NodeError, Outputs};
+use crate::onnx::tensor::dtype_from_onnx;
+use crate::ops::OpDef;
+use crate::ops::elementwise::{LESS, SUBTRACT};
+use crate::ops::reduce::{ARGMAX, ArgReduceAttrs};
+use crate::ops::tensor::{
+    CumulativeAttrs, GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs, ONE_HOT, OneHotAttrs,
+    SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TAKE,
+    TOPK, TakeAttrs, TakeMode, TopkAttrs,
+};
+
+/// Most elements of a mask that is computed while compiling: two extents of a file can ask for any
+/// amount of memory.
+const MAX_MASK: u64 = 1 << 24;
+
+/// `GatherElements`-11, -13 (more types).
+pub(super) fn gather_elements(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, indices) = (node.input(0)?, node.input(1)?);
+    let axis = node.attrs.int("axis")?.unwrap_or(0);
+    Ok(vec![node.call_with(&GATHER, &[x, indices], &GatherAttrs { axis })?])
+}
+
+/// `GatherND`-11, -12 (`batch_dims`), -13 (more types).
+pub(super) fn gather_nd(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, indices) = (node.input(0)?, node.input(1)?);
+    let batch_dims =
+        if node.version >= 12 { node.attrs.int("batch_dims")?.unwrap_or(0) } else { 0 };
+    Ok(vec![node.call_with(&GATHER_ND, &[x, indices], &GatherNdAttrs { batch_dims })?])
+}
+
+/// The attribute `reduction` of scattering, which came with -16; minimum and maximum with -18.
+fn reduction(node: &mut Node<'_, '_>) -> Result<ScatterReduction, NodeError> {
+    if node.version < 16 {
+        return Ok(ScatterReduction::Update);
+    }
+    match node.attrs.string("reduction")?.unwrap_or("none") {
+        "none" => Ok(ScatterReduction::Update),
+        "add" => Ok(ScatterReduction::Add),
+        "mul" => Ok(ScatterReduction::Mul),
+        "min" if node.version >= 18 => Ok(ScatterReduction::Min),
+        "max" if node.version >= 18 => Ok(ScatterReduction::Max),
+        other => Err(NodeError::new(format!(
+            "attribute `reduction` `{other}` is not one of version {} of the operator",
+            node.version
+        ))),
+    }
+}
+
+/// `Scatter`-9, -11; `ScatterElements`-11, -13 (more types), -16 (`reduction`), -18.
+pub(super) fn scatter_elements(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let args = [node.input(0)?, node.input(1)?, node.input(2)?];
+    let axis = node.attrs.int("axis")?.unwrap_or(0);
+    let attrs = ScatterElementsAttrs { axis, reduction: reduction(node)? };
+    Ok(vec![node.call_with(&SCATTER_ELEMENTS, &args, &attrs)?])
+}
+
+/// `ScatterND`-11, -13 (more types), -16 (`reduction`), -18.
+pub(super) fn scatter_nd(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let args = [node.input(0)?, node.input(1)?, node.input(2)?];
+    let attrs = ScatterNdAttrs { reduction: reduction(node)? };
+    Ok(vec![node.call_with(&SCATTER_ND, &args, &attrs)?])
+}
+
+/// `TopK`-1 (`k` is an attribute), -10 (an input), -11 (`largest`, `sorted`), -24 (more types). Results
+/// are sorted whether or not they must be.
+pub(super) fn topk(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let k = if node.version < 10 { node.attrs.int("k")? } else { node.int_input(1)? };
+    let k = k.ok_or_else(|| missing("k"))?;
+    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let mut largest = true;
+    if node.version >= 11 {
+        largest = node.attrs.flag("largest", true)?;
+        node.attrs.flag("sorted", true)?;
+    }
+    let both = node.call_with(&TOPK, &[x], &TopkAttrs { k, axis, largest })?;
+    Ok(vec![node.field(both, 0)?, node.field(both, 1)?])
+}
+
+/// `CumSum`-11, -14 (more types); `CumProd`-26.
+pub(super) fn cumulative(
+    node: &mut Node<'_, '_>,
+    op: &'static OpDef,
+) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let axis = node.int_input(1)?.ok_or_else(|| missing("axis"))?;
+    let exclusive = node.attrs.flag("exclusive", false)?;
+    let reverse = node.attrs.flag("reverse", false)?;
+    Ok(vec![node.call_with(op, &[x], &CumulativeAttrs { axis, exclusive, reverse })?])
+}
+
+/// `Compress`-9, -11 (negative axes): the slices for which the condition holds, which must be known.
+pub(super) fn compress(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let condition = node.ints_input(1)?.ok_or_else(|| missing("condition"))?;
+    let (x, axis) = match node.attrs.int("axis")? {
+        Some(axis) => (x, axis),
+        None => {
+            let all = node.shape(x)?.iter().product();
+            (node.reshape(x, vec![all])?, 0)
+        }
+    };
+    let kept: Vec<i64> =
+        (0..).zip(&condition).filter(|(_, holds)| **holds != 0).map(|(index, _)| index).collect();
+    let rank = node.shape(x)?.rank();
+    let extent = node.known_extent(x, node.axis(axis, rank)?)?;
+    if let Some(last) = kept.last().filter(|last| **last >= extent) {
+        return Err(NodeError::new(format!(
+            "the condition holds for slice {last}, but there are {extent}"
+        )));
+    }
+    let indices = Constant::from_i64(&[kept.len() as i64], &kept)
+        .map_err(|error| NodeError::new(error.to_string()))?;
+    let indices = node.constant(indices);
+    let attrs = TakeAttrs { axis, mode: TakeMode::Fast };
+    Ok(vec![node.call_with(&TAKE, &[x, indices], &attrs)?])
+}
+
+/// `Hardmax`-1, -11 (negative axes), -13: 1 where the first greatest element stands. Until -13 all
+/// axes from `axis` on are one.
+pub(super) fn hardmax(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let ty = node.tensor(x)?;
+    let rank = ty.shape.rank();
+    let default = if node.version < 13 { 1 } else { -1 };
+    let axis = node.attrs.int("axis")?.unwrap_or(default);
+    let axis = node.axis(axis, rank)?;
+    let flat = if node.version < 13 {
+        node.reshape(x, vec![ty.shape[..axis].iter().product(), ty.shape[axis..].iter().product()])?
+    } else {
+        x
+    };
+    let axis = if node.version < 13 { 1 } else { axis };
+    let depth = node.known_extent(flat, axis)?;
+    let axis = axis as i64;
+    let first = ArgReduceAttrs { axis, keepdims: false, select_last_index: false };
+    let best = node.call_with(&ARGMAX, &[flat], &first)?;
+    let (one, zero) = (node.scalar(1.0, ty.dtype)?, node.scalar(0.0, ty.dtype)?);
+    let marked = node.call_with(&ONE_HOT, &[best, one, zero], &OneHotAttrs { depth, axis })?;
+    Ok(vec![node.reshape(marked, ty.shape.to_vec())?])
+}
+
+/// A constant of booleans by row and column.
+fn mask(
+    node: &mut Node<'_, '_>,
+    rows: i64,
+    columns: i64,
+    holds: impl Fn(i64, i64) -> bool,
+) -> Result<ExprId, NodeError> {
+    let elements = rows.unsigned_abs().saturating_mul(columns.unsigned_abs());
+    if elements > MAX_MASK {
+        return Err(NodeError::new(format!(
+            "a mask of {rows} by {columns} is larger than the {MAX_MASK} elements that are supported"
+        )));
+    }
+    let bytes: Vec<u8> = (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .map(|(row, column)| u8::from(holds(row, column)))
+        .collect();
+    let ty = TensorType::from_consts(&[rows, columns], DType::Bool);
+    let constant = Constant::new(ty, SharedBytes::new(bytes))
+        .map_err(|error| NodeError::new(error.to_string()))?;
+    Ok(node.constant(constant))
+}
+
+/// `Trilu`-14: one triangle of each matrix, the rest zero.
+pub(super) fn trilu(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let upper = node.attrs.flag("upper", true)?;
+    let k = node.int_input(1)?.unwrap_or(0);
+    let ty = node.tensor(x)?;
+    let Some(first) = ty.shape.rank().checked_sub(2) else {
+        return Err(NodeError::new(format!("a matrix is expected, but the input is {ty}")));
+    };
+    let (rows, columns) = (node.known_extent(x, first)?, node.known_extent(x, first + 1)?);
+    let keep = mask(node, rows, columns, |row, column| {
+        let diagonal = column.saturating_sub(row);
+        if upper { diagonal >= k } else { diagonal <= k }
+    })?;
+    let zero = node.scalar(0.0, ty.dtype)?;
+    Ok(vec![node.choose(keep, x, zero)?])
+}
+
+/// `EyeLike`-9, -22: ones on a diagonal, in the shape of the input.
+pub(super) fn eye_like(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let k = node.attrs.int("k")?.unwrap_or(0);
+    let dtype = match node.attrs.int("dtype")? {
+        Some(code) => dtype_from_onnx(i32::try_from(code).unwrap_or(0))?,
+        None => node.tensor(x)?.dtype,
+    };
+    if node.shape(x)?.rank() != 2 {
+        return Err(NodeError::new(format!("a matrix is expected, but it is {}", node.tensor(x)?)));
+    }
+    let (rows, columns) = (node.known_extent(x, 0)?, node.known_extent(x, 1)?);
+    let diagonal = mask(node, rows, columns, |row, column| column.saturating_sub(row) == k)?;
+    Ok(vec![node.cast(diagonal, dtype)?])
+}
+
+/// `ReverseSequence`-10: the first elements of each sequence in reverse.
+pub(super) fn reverse_sequence(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (x, lengths) = (node.input(0)?, node.input(1)?);
+    let batch_axis = node.attrs.int("batch_axis")?.unwrap_or(1);
+    let time_axis = node.attrs.int("time_axis")?.unwrap_or(0);
+    let shape = node.shape(x)?;
+    let batch = node.axis(batch_axis, shape.rank())?;
+    let time = node.axis(time_axis, shape.rank())?;
+    if batch == time {
+        return Err(NodeError::new("`batch_axis` and `time_axis` are the same axis"));
+    }
+    let one = Dim::from(1i64);
+    let along = |axis: usize| -> Vec<Dim> {
+        (0..shape.rank()).map(|a| if a == axis { shape[a].clone() } else { one.clone() }).collect()
+    };
+    let steps = node.known_extent(x, time)?;
+    let step = node.counting(steps)?;
+    let step = node.reshape(step, along(time))?;
+    let length = node.cast(lengths, DType::I64)?;
+    let length = node.reshape(length, along(batch))?;
+    // Within the sequence, the place as far from its end as this one is from its beginning.
+    let last = node.with_scalar(&SUBTRACT, length, 1.0)?;
+    let mirrored = node.subtract(last, step)?;
+    let within = node.call(&LESS, &[step, length])?;
+    let from = node.choose(within, mirrored, step)?;
+    let from = node.broadcast_to(from, shape.to_vec())?;
+    Ok(vec![node.call_with(&GATHER, &[x, from], &GatherAttrs { axis: time as i64 })?])
+}

@@ -1,0 +1,91 @@
+//! `cumsum` and `cumprod`: sums and products of all elements up to one (ONNX `CumSum`, `CumProd`).
+
+use serde::{Deserialize, Serialize};
+
+use super::X;
+use super::scatter::wrapped;
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, DType, Type};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
+use crate::ops::{EvalError, InferCx, OpDef};
+
+/// Attributes of `cumsum` and `cumprod`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CumulativeAttrs {
+    /// The axis, counted from either end.
+    pub axis: i64,
+    /// Whether the element itself is left out.
+    pub exclusive: bool,
+    /// Whether the elements from one on are meant, instead of those up to it.
+    pub reverse: bool,
+}
+
+/// The sum of the elements up to each one; integers wrap.
+pub static CUMSUM: OpDef =
+    OpDef::new("cumsum", "sums of the elements up to each one", X, infer, |attrs, args| {
+        eval(&CUMSUM, attrs, args)
+    });
+
+/// The product of the elements up to each one; integers wrap.
+pub static CUMPROD: OpDef =
+    OpDef::new("cumprod", "products of the elements up to each one", X, infer, |attrs, args| {
+        eval(&CUMPROD, attrs, args)
+    });
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: CumulativeAttrs = cx.attrs()?;
+    let x = cx.tensor(0)?;
+    cx.axis(0, attrs.axis)?;
+    ensure!(x.dtype != DType::Bool, "input `x` must hold numbers, but it is {x}");
+    cx.result(x.shape.to_vec(), x.dtype)
+}
+
+fn eval(
+    def: &'static OpDef,
+    attrs: &Attrs,
+    args: &[Option<&Tensor>],
+) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(def, attrs, args)?;
+    let attrs: CumulativeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
+    let is_sum = def.name == CUMSUM.name;
+    let mut elements = x.elements().clone();
+    for start in split.starts() {
+        let mut line: Vec<usize> = split.line(start).collect();
+        if attrs.reverse {
+            line.reverse();
+        }
+        match &mut elements {
+            Elements::Float(values) => {
+                let combine = |a: f64, b: f64| if is_sum { a + b } else { a * b };
+                accumulate(values, &line, f64::from(u8::from(!is_sum)), combine, attrs.exclusive);
+            }
+            Elements::Int(values) => {
+                let dtype = x.ty().dtype;
+                let combine = |a: i128, b: i128| {
+                    wrapped(if is_sum { a + b } else { a.wrapping_mul(b) }, dtype)
+                };
+                accumulate(values, &line, i128::from(!is_sum), combine, attrs.exclusive);
+            }
+        }
+    }
+    cx.result(elements)
+}
+
+fn accumulate<T: Copy>(
+    values: &mut [T],
+    line: &[usize],
+    neutral: T,
+    combine: impl Fn(T, T) -> T,
+    exclusive: bool,
+) {
+    let mut so_far = neutral;
+    for &place in line {
+        let with = combine(so_far, values[place]);
+        values[place] = if exclusive { so_far } else { with };
+        so_far = with;
+    }
+}

@@ -1,0 +1,163 @@
+//! `gather` and `gather_nd`: elements or slices at places that a tensor of indices names
+//! (ONNX `GatherElements`, `GatherND`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Dim, TensorType, Type};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
+use crate::ops::relation::{DTypes, at_least};
+use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+
+/// Attributes of `gather`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatherAttrs {
+    /// The axis that is indexed, counted from either end.
+    pub axis: i64,
+}
+
+/// The element at the same place, but for the axis, where the index says which. The result has the
+/// shape of `indices`, which is nowhere longer than `x` but along the axis. A negative index counts
+/// from the end.
+pub static GATHER: OpDef = OpDef::new(
+    "gather",
+    "elements by their index along an axis",
+    &[Input::required("x"), Input::required("indices")],
+    infer_gather,
+    eval_gather,
+)
+.pattern(OpPattern::Injective);
+
+/// Attributes of `gather_nd`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatherNdAttrs {
+    /// How many leading axes both inputs share.
+    pub batch_dims: i64,
+}
+
+/// Slices by their indices along several axes: the last axis of `indices` holds one index for each
+/// of the axes after the shared ones. A negative index counts from the end.
+pub static GATHER_ND: OpDef = OpDef::new(
+    "gather_nd",
+    "slices by their indices along several axes",
+    &[Input::required("x"), Input::required("indices")],
+    infer_gather_nd,
+    eval_gather_nd,
+)
+.pattern(OpPattern::Injective);
+
+/// Checks that `indices` is nowhere longer than `x` but along the axis.
+pub(super) fn fits_beside_axis(
+    x: &TensorType,
+    indices: &TensorType,
+    axis: usize,
+) -> Result<(), TypeError> {
+    ensure!(
+        indices.shape.rank() == x.shape.rank(),
+        "input `indices` must have {} dimensions, as input `x` has, but it is {indices}",
+        x.shape.rank()
+    );
+    for (other, (i, e)) in indices.shape.iter().zip(x.shape.iter()).enumerate() {
+        if let (Some(i), Some(e), true) = (i.as_const(), e.as_const(), other != axis) {
+            ensure!(i <= e, "dimension {other} of input `indices`, {i}, exceeds that of `x`, {e}");
+        }
+    }
+    Ok(())
+}
+
+fn infer_gather(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: GatherAttrs = cx.attrs()?;
+    let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
+    let axis = cx.axis(0, attrs.axis)?;
+    fits_beside_axis(x, indices, axis)?;
+    cx.result(indices.shape.to_vec(), x.dtype)
+}
+
+/// An index that is data as a position, or an error.
+pub(super) fn position(index: i128, extent: usize) -> Result<usize, EvalError> {
+    let from_start = if index < 0 { index + extent as i128 } else { index };
+    usize::try_from(from_start).ok().filter(|&position| position < extent).ok_or_else(|| {
+        EvalError::new(format!("index {index} is out of range for an axis of {extent} elements"))
+    })
+}
+
+fn eval_gather(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&GATHER, attrs, args)?;
+    let attrs: GatherAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let axis = axis_of(x, attrs.axis)?;
+    let strides = dense_strides(x.shape());
+    // The place with index 0 along the axis, for each element of the result.
+    let mut beside = strides.clone();
+    beside[axis] = 0;
+    let mut places = Vec::with_capacity(cx.len());
+    for (place, &index) in offsets(cx.shape(), &beside, 0).zip(cx.ints(1)?) {
+        places.push(place + position(index, x.shape()[axis])? * strides[axis] as usize);
+    }
+    cx.result(pick(x.elements(), places.into_iter()))
+}
+
+/// Number of indices in each tuple, after checking that there are as many axes to index.
+pub(super) fn tuple_length(
+    x: &TensorType,
+    indices: &TensorType,
+    batch: usize,
+) -> Result<usize, TypeError> {
+    ensure!(
+        indices.shape.rank() > batch,
+        "input `indices` must have more than {batch} dimensions, but it is {indices}"
+    );
+    let last = &indices.shape[indices.shape.rank() - 1];
+    let Some(length) = last.as_const() else {
+        bail!("the last dimension of input `indices` must be a number, but it is {last}");
+    };
+    let most = x.shape.rank().saturating_sub(batch);
+    ensure!(
+        length >= 1 && length <= most as i64,
+        "the last dimension of input `indices` must be from 1 to {most}, as `x` is {x}, but it is {length}"
+    );
+    Ok(length as usize)
+}
+
+fn infer_gather_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: GatherNdAttrs = cx.attrs()?;
+    let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
+    at_least("batch_dims", attrs.batch_dims, 0)?;
+    let batch = usize::try_from(attrs.batch_dims).unwrap_or(usize::MAX);
+    let length = tuple_length(x, indices, batch)?;
+    for axis in 0..batch {
+        let (a, b) = (&x.shape[axis], &indices.shape[axis]);
+        ensure!(cx.same(a, b), "dimension {axis} is shared, but it is {a} and {b}");
+    }
+    let outer = &indices.shape[..indices.shape.rank() - 1];
+    let dims: Vec<Dim> = outer.iter().chain(&x.shape[batch + length..]).cloned().collect();
+    cx.result(dims, x.dtype)
+}
+
+fn eval_gather_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
+    let cx = EvalCx::new(&GATHER_ND, attrs, args)?;
+    let attrs: GatherNdAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let batch = attrs.batch_dims as usize;
+    let length = indices.shape().last().copied().unwrap_or(0);
+    let strides = dense_strides(x.shape());
+    let slice = num_elements(&x.shape()[batch + length..]);
+    if cx.len() == 0 {
+        return cx.result(pick(x.elements(), std::iter::empty()));
+    }
+    let tuples = num_elements(&indices.shape()[..indices.shape().len() - 1]);
+    let batches = num_elements(&x.shape()[..batch]);
+    let in_batch = num_elements(&x.shape()[batch..]);
+    let mut starts = Vec::with_capacity(tuples);
+    for (number, tuple) in cx.ints(1)?.chunks_exact(length).enumerate() {
+        let mut start = number / (tuples / batches) * in_batch;
+        for (axis, &index) in (batch..).zip(tuple) {
+            start += position(index, x.shape()[axis])? * strides[axis] as usize;
+        }
+        starts.push(start);
+    }
+    cx.result(pick(x.elements(), starts.into_iter().flat_map(|start| start..start + slice)))
+}

@@ -1,0 +1,111 @@
+//! `niello compile`.
+
+use std::fs;
+
+use super::{case, command, doubled, fails, names, niello, path, scores, stderr, succeeds};
+
+#[test]
+fn what_is_asked_for_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let out = folder.path().join("out");
+    let model = case.join("model.onnx");
+    let args = ["compile", path(&model), "-o", path(&out), "--name", "adder"];
+    let text =
+        succeeds(&[&args[..], &["--emit", "obj,c,graph,tir,header,bindings,shared"]].concat());
+    let written = names(&out);
+    for suffix in [".o", ".c", "adder.relay", "adder.tir", "adder.h", "adder.rs"] {
+        assert!(written.iter().any(|name| name.ends_with(suffix)), "{suffix}: {written:?}");
+    }
+    assert!(written.iter().any(|name| name.contains("adder") && name.starts_with("lib")));
+    assert!(written.iter().all(|name| text.contains(name.as_str())), "{text}");
+    assert!(written.iter().all(|name| !name.ends_with(".tmp")), "{written:?}");
+    // The graph reads back, and compiles to the same program.
+    let graph = out.join("adder.relay");
+    succeeds(&["compile", path(&graph), "-o", path(&out), "--emit", "header"]);
+}
+
+/// Large constants go into a sidecar, without which the graph would name weights it does not have.
+#[test]
+fn a_graph_has_its_constants_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/models/digits.onnx");
+    let out = folder.path().join("out");
+    succeeds(&["compile", digits, "-o", path(&out), "--emit", "graph"]);
+    assert_eq!(names(&out), ["digits.relay", "digits.relay.sidecar"]);
+    let model = out.join("digits.relay");
+    let again = succeeds(&["bench", path(&model), "--seconds", "0"]);
+    assert!(again.ends_with("\tinterpreter\n"), "{again}");
+}
+
+/// No C compiler is needed for what has no machine code.
+#[test]
+fn texts_are_written_without_a_c_compiler() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let out = folder.path().join("out");
+    let output = command()
+        .args(["compile", path(&model), "-o", path(&out), "--dim", "batch=2"])
+        .args(["--emit", "c,graph,tir,header,bindings"])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(names(&out).contains(&"scores.h".to_owned()));
+}
+
+#[test]
+fn json_has_the_sizes() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let out = folder.path().join("out");
+    let args = ["compile", path(&model), "-o", path(&out), "--dim", "batch=2", "--emit", "header"];
+    let json = succeeds(&[&args[..], &["--json", "-"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["macs"], 2 * 2 * 3);
+    assert!(json["code_bytes"].as_u64().unwrap() > 0, "{json}");
+}
+
+/// A compiler that was asked for by name is used or missed, never replaced.
+#[test]
+fn a_c_compiler_that_does_not_exist_is_told_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let output = command()
+        .args(["compile", path(&case.join("model.onnx")), "-o", path(&folder.path().join("out"))])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .unwrap();
+    let text = stderr(&output);
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    let expected = "error: the C compiler that the environment variable CC names cannot be used: /nonexistent/cc (not installed)";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let args = |out| ["compile", path(&model), "-o", out, "--dim", "batch=2", "--emit", "header"];
+    let below = file.join("out");
+    let error = fails(&args(path(&below)));
+    assert!(error.contains("file/out: cannot create the folder: "), "{error}");
+    // A folder stands where the file would go.
+    let out = folder.path().join("out");
+    fs::create_dir_all(out.join("scores.h")).unwrap();
+    let error = fails(&args(path(&out)));
+    assert!(error.contains("scores.h: cannot write the file: "), "{error}");
+    assert_eq!(names(&out), ["scores.h"]);
+}
+
+#[test]
+fn unknown_kinds_of_files_are_refused_with_a_list() {
+    let output = niello(&["compile", "model.onnx", "-o", "out", "--emit", "obj,elf"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.contains("'elf'") && text.contains("obj, c, "), "{text}");
+    let interp = fails(&["compile", "model.onnx", "-o", "out", "--backend", "interp"]);
+    assert!(interp.contains("the interpreter makes no code"), "{interp}");
+}

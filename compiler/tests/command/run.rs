@@ -1,0 +1,140 @@
+//! `niello run`.
+
+use std::fs;
+
+use niello::ir::Constant;
+use niello::onnx::{TestValue, test_value_from_bytes, test_value_to_bytes};
+use serde_json::Value;
+
+use super::{fails, names, npy_elements, npy_f32, path, scores, succeeds, write};
+
+/// `x` in `x.npy`, `bias` in `bias.pb`; the outputs for them are [`SCORES`] and [`TOTAL`].
+struct Files {
+    folder: tempfile::TempDir,
+    model: String,
+    x: String,
+    bias: String,
+}
+
+const SCORES: [f32; 6] = [9.0, 12.0, 15.0, 4.0, 5.0, 6.0];
+const TOTAL: [f32; 6] = [9.5, 13.0, 13.0, 4.5, 6.0, 4.0];
+
+impl Files {
+    fn new() -> Files {
+        let folder = tempfile::tempdir().unwrap();
+        let model = scores(folder.path());
+        let (x, bias) = (folder.path().join("x.npy"), folder.path().join("bias.pb"));
+        write(&x, &npy_f32(&[2, 2], &[1.0, 2.0, 0.0, 1.0]));
+        let constant = Constant::from_f32(&[3], &[0.5, 1.0, -2.0]).unwrap();
+        write(&bias, &test_value_to_bytes(&constant, "any name").unwrap());
+        let text = |file: &std::path::Path| path(file).to_owned();
+        Files { model: text(&model), x: text(&x), bias: text(&bias), folder }
+    }
+
+    fn path(&self, name: &str) -> String {
+        path(&self.folder.path().join(name)).to_owned()
+    }
+}
+
+#[test]
+fn inputs_have_a_position_or_a_name_and_outputs_the_format_of_their_file() {
+    let files = Files::new();
+    let (scores, total) = (files.path("scores.npy"), files.path("total.pb"));
+    let (x, bias) = (format!("x={}", files.x), format!("bias={}", files.bias));
+    for backend in ["c", "interp"] {
+        for inputs in [
+            vec![files.x.as_str(), &files.bias],
+            vec!["--input", &bias, "--input", &x],
+            vec![&files.x, "--input", &bias],
+        ] {
+            let args = ["run", &files.model, "--backend", backend, "-o", &scores, "-o", &total];
+            let text = succeeds(&[&args[..], &inputs].concat());
+            assert_eq!(text, format!("{scores}\n{total}\n"));
+            assert_eq!(npy_elements(scores.as_ref()), SCORES);
+            let bytes = fs::read(&total).unwrap();
+            let expected = Constant::from_f32(&[2, 3], &TOTAL).unwrap();
+            assert_eq!(test_value_from_bytes(bytes.into()), Ok(TestValue::Tensor(expected)));
+            fs::remove_file(&scores).unwrap();
+        }
+    }
+    let named = format!("total={}", files.path("one.npy"));
+    succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &named]);
+    assert_eq!(npy_elements(files.path("one.npy").as_ref()), TOTAL);
+}
+
+#[test]
+fn an_archive_written_by_one_run_is_read_by_another() {
+    let files = Files::new();
+    let all = files.path("all.npz");
+    let x = files.path("x.npz");
+    succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &all]);
+    let bytes = fs::read(&all).unwrap();
+    assert_eq!(bytes[..4], *b"PK\x03\x04");
+    // Its arrays are the model's outputs, not its inputs.
+    let error = fails(&["run", &files.model, &all]);
+    assert!(error.contains("`scores` is no input of the model; it has `x`, `bias`"), "{error}");
+    // One of the outputs, under a name of its own, is an array that any model can read.
+    let one = format!("scores={x}");
+    succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &one]);
+    let error = fails(&["run", &files.model, "--input", &format!("x={x}"), &files.bias]);
+    assert!(error.contains("input `x`") && error.contains("dimension 1 is 2"), "{error}");
+}
+
+#[test]
+fn without_a_file_outputs_are_printed_in_short() {
+    let files = Files::new();
+    let text = succeeds(&["run", &files.model, &files.x, &files.bias]);
+    assert_eq!(
+        text,
+        "scores: Tensor[(2, 3), float32], min 4, max 15, mean 8.5\n  9, 12, 15, 4, 5, 6\n\
+         total: Tensor[(2, 3), float32], min 4, max 13, mean 8.33333\n  9.5, 13, 13, 4.5, 6, 4\n"
+    );
+    let json = succeeds(&["run", &files.model, &files.x, &files.bias, "--json", "-"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["outputs"][1]["name"], "total");
+    assert_eq!(json["outputs"][1]["shape"], serde_json::json!([2, 3]));
+    assert_eq!(json["outputs"][1]["max"], 13.0);
+}
+
+/// A text of a module has types of its own and is run as ONNX is.
+#[test]
+fn texts_run_as_well() {
+    let files = Files::new();
+    let text = files.path("twice.relay");
+    write(
+        text.as_ref(),
+        b"def @main(%x: Tensor[(2, 2), float32]) -> Tensor[(2, 2), float32] {\n  add(%x, %x)\n}\n",
+    );
+    let out = files.path("out.npy");
+    succeeds(&["run", &text, &files.x, "-o", &out]);
+    assert_eq!(npy_elements(out.as_ref()), [2.0, 4.0, 0.0, 2.0]);
+}
+
+#[test]
+fn mistakes_are_told_and_leave_no_file() {
+    let files = Files::new();
+    let before = names(files.folder.path());
+    let out = files.path("out.npz");
+    let run = |args: &[&str]| fails(&[&["run", &files.model, "-o", &out][..], args].concat());
+    let missing = run(&[]);
+    assert_eq!(
+        missing,
+        "error: input `x` is not given; help: name its file: --input x=FILE\n\
+         error: input `bias` is not given; help: name its file: --input bias=FILE\n"
+    );
+    assert!(run(&["--input", &format!("y={}", files.x)]).contains("the model has no input `y`"));
+    assert!(run(&[&files.x, "none.npy"]).contains("none.npy: there is no such file"));
+    let wrong = files.path("wrong.npy");
+    write(wrong.as_ref(), &npy_f32(&[2, 5], &[0.0; 10]));
+    let shape = run(&[&wrong, &files.bias]);
+    assert!(
+        shape.contains("the shape [2, 5] was given for input `x`, but dimension 1 is 2"),
+        "{shape}"
+    );
+    let pinned = run(&[&files.x, &files.bias, "--dim", "batch=3"]);
+    assert!(pinned.contains("dimension `batch` is pinned to 3"), "{pinned}");
+    let one = fails(&["run", &files.model, &files.x, &files.bias, "-o", &files.path("one.npy")]);
+    assert!(one.contains("the model has 2 outputs (`scores`, `total`)"), "{one}");
+    fs::remove_file(&wrong).unwrap();
+    assert_eq!(names(files.folder.path()), before);
+}

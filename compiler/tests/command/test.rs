@@ -1,0 +1,136 @@
+//! `niello test`.
+
+use std::fs;
+
+use niello::ir::{Constant, DType};
+use niello::onnx::proto::{SequenceType, TensorTypeProto, TypeProto, TypeValue};
+use niello::onnx::{ModelBuilder, dtype_to_onnx};
+use serde_json::Value;
+
+use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
+
+#[test]
+fn what_does_not_pass_is_told_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    cases(folder.path());
+    for backend in ["c", "interp"] {
+        let output = niello(&["test", path(folder.path()), "--backend", backend]);
+        let text = stdout(&output);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("unknown: fail: ") && lines[0].contains("NoSuchOperator"));
+        assert!(lines[1].starts_with("wrong: fail: output 0: 3 of 3 elements differ"), "{text}");
+        assert_eq!(lines[2], "1 passed, 2 failed, 0 skipped");
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(stderr(&output), "", "no progress without a terminal");
+    }
+}
+
+#[test]
+fn a_single_case_passes_with_status_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    for executor in [&[][..], &["--executor", "aot"]] {
+        let args = [&["test", path(&case), "-O0", "--threads", "1"], executor].concat();
+        assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
+    }
+    let graph = fails(&["test", path(&case), "--executor", "graph"]);
+    assert!(graph.contains("the graph executor is not there yet"), "{graph}");
+}
+
+#[test]
+fn json_has_every_case_and_leaves_the_standard_output_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    cases(folder.path());
+    let file = folder.path().join("result.json");
+    for (backend, runs_kernels) in [("c", true), ("interp", false)] {
+        let args = ["test", path(folder.path()), "--backend", backend, "--json"];
+        let to_file = niello(&[&args[..], &[path(&file)]].concat());
+        assert!(stdout(&to_file).ends_with("1 passed, 2 failed, 0 skipped\n"));
+        let json: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!(
+            (&json["passed"], &json["failed"], &json["skipped"]),
+            (&1.into(), &2.into(), &0.into())
+        );
+        let cases = json["cases"].as_array().unwrap();
+        let names: Vec<&str> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["add", "unknown", "wrong"]);
+        assert_eq!(cases[0]["result"], "pass");
+        assert_eq!(cases[0]["reason"], "");
+        assert_eq!(cases[0]["kernels"].as_u64().unwrap() > 0, runs_kernels);
+        assert_eq!(cases[2]["result"], "fail");
+        assert!(cases[2]["reason"].as_str().unwrap().contains("elements differ"));
+
+        for to_stdout in ["-", "/dev/stdout"] {
+            let output = niello(&[&args[..], &[to_stdout]].concat());
+            let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
+            assert_eq!(json["passed"], 1);
+            assert!(stderr(&output).ends_with("1 passed, 2 failed, 0 skipped\n"));
+        }
+    }
+}
+
+#[test]
+fn a_case_has_tolerances_and_dimensions_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    // Off by one in the last element.
+    let off = Constant::from_f32(&[3], &[2.0, -4.0, 2.0]).unwrap();
+    case(folder.path(), "off", "Add", &off);
+    let wrong = niello(&["test", path(folder.path())]);
+    assert!(stdout(&wrong).contains("1 of 3 elements differ, the first at [2]"));
+    write(&folder.path().join("index.json"), br#"[{"name": "off", "rtol": 0, "atol": 1.5}]"#);
+    assert_eq!(succeeds(&["test", path(folder.path())]), "1 passed, 0 failed, 0 skipped\n");
+    write(&folder.path().join("off/dims.json"), br#"{"nothing": 2}"#);
+    let pinned = stdout(&niello(&["test", path(folder.path())]));
+    assert!(pinned.contains("dimension `nothing` is pinned"), "{pinned}");
+    write(&folder.path().join("off/dims.json"), b"{");
+    assert!(stdout(&niello(&["test", path(folder.path())])).contains("off: fail: "));
+}
+
+/// The declared type tells what a file is: read as tensors, some sequences look damaged.
+#[test]
+fn sequences_and_strings_are_told_by_their_declared_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let tensor = |elem_type: i32| TypeProto {
+        value: Some(TypeValue::Tensor(TensorTypeProto { elem_type: Some(elem_type), shape: None })),
+        denotation: None,
+    };
+    let sequence = TypeProto {
+        value: Some(TypeValue::Sequence(Box::new(SequenceType {
+            elem_type: Some(Box::new(tensor(dtype_to_onnx(DType::F32) as i32))),
+        }))),
+        denotation: None,
+    };
+    // 8 is ONNX's number for strings.
+    for (ty, expected) in [
+        (
+            sequence,
+            "add: fail: input 0 is a sequence, which is not supported\n0 passed, 1 failed, 0 skipped\n",
+        ),
+        (tensor(8), "add: skip: `x` holds strings\n0 passed, 0 failed, 1 skipped\n"),
+    ] {
+        let mut model = ModelBuilder::new(13)
+            .input("x", DType::F32, &[3])
+            .node("Identity", &["x"], &["y"], &[])
+            .output("y", DType::F32, &[3])
+            .build();
+        model.graph.as_mut().unwrap().input[0].r#type = Some(ty);
+        write(&case.join("model.onnx"), &model.to_bytes());
+        let output = niello(&["test", path(&case)]);
+        assert_eq!(stdout(&output), expected);
+        // Nothing that ran passed.
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_folder_without_cases_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = fails(&["test", path(folder.path())]);
+    assert!(empty.contains("neither this folder nor one in it has a file model.onnx"), "{empty}");
+    let case = case(folder.path(), "add", "Add", &doubled());
+    fs::remove_dir_all(case.join("test_data_set_0")).unwrap();
+    let output = stdout(&niello(&["test", path(&case)]));
+    assert!(output.starts_with("add: fail: there is no folder test_data_set_0\n"), "{output}");
+}

@@ -1,0 +1,256 @@
+//! Convolutions, pools and matrix products.
+
+use niello::ops::nn::{
+    AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs,
+    MatmulAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
+};
+
+use super::{Generator, Known, Value};
+
+/// A window along one axis, on a certain extent.
+struct Window {
+    size: i64,
+    stride: i64,
+    before: i64,
+    after: i64,
+    dilation: i64,
+}
+
+impl Generator<'_> {
+    /// A convolution or a pool, mostly of images.
+    pub(super) fn window(&mut self) -> Option<Value> {
+        let rank = self.choices.of(&[2, 2, 2, 1, 3]);
+        let fits = |value: &Value| value.is_float() && value.rank() == rank + 2 && value.len() > 0;
+        let x = match self.pick(fits) {
+            Some(x) => x,
+            None => {
+                let floats: Vec<_> =
+                    self.dtypes.iter().copied().filter(|dtype| dtype.is_float()).collect();
+                if floats.is_empty() {
+                    return None;
+                }
+                let dtype = self.choices.of(&floats);
+                let mut shape = vec![1, self.choices.of(&[4, 16, 3, 8, 17, 20])];
+                let extents: &[i64] = if rank == 3 { &[3, 4, 2] } else { &[5, 8, 4, 9] };
+                shape.extend((0..rank).map(|_| self.choices.of(extents)));
+                self.input(dtype, &shape)
+            }
+        };
+        match self.choices.below(5) {
+            0 if rank == 2 => self.global_pool(&x),
+            0 | 1 => self.max_pool(&x),
+            2 => self.avg_pool(&x),
+            _ => self.conv(&x),
+        }
+    }
+
+    /// A window with at least one place along the axis; `padded` up to less than its span.
+    fn along(&mut self, extent: i64, sizes: &[i64], padded: bool) -> Window {
+        let size = self.choices.of(sizes).min(extent);
+        let mut dilation = self.choices.of(&[1, 1, 1, 2]);
+        if dilation * (size - 1) + 1 > extent {
+            dilation = 1;
+        }
+        let most = if padded { size } else { 1 };
+        let [before, after] = [(); 2].map(|()| self.choices.below(most as usize) as i64);
+        Window { size, stride: self.choices.of(&[1, 1, 2, 3]), before, after, dilation }
+    }
+
+    fn windows(&mut self, x: &Value, sizes: &[i64]) -> Vec<Window> {
+        let padded = self.choices.below(2) == 1;
+        x.shape[2..].iter().map(|&extent| self.along(extent, sizes, padded)).collect()
+    }
+
+    fn conv(&mut self, x: &Value) -> Option<Value> {
+        let windows = self.windows(x, &[3, 1, 2, 5]);
+        let channels = x.shape[1];
+        let groups = match self.choices.below(4) {
+            2 => channels,
+            3 if channels % 2 == 0 => 2,
+            _ => 1,
+        };
+        let outputs = groups * self.choices.of(&[if groups == 1 { 16 } else { 1 }, 4, 2, 17]);
+        let outputs = if outputs > 40 { groups } else { outputs };
+        let mut kernel = vec![outputs, channels / groups];
+        kernel.extend(windows.iter().map(|window| window.size));
+        let count: i64 = kernel[1..].iter().product();
+        if count * outputs * x.len() / x.shape[1] > 1 << 19 {
+            return None;
+        }
+        let weight = self.weight(x, &kernel, count);
+        let bias = match self.choices.below(2) {
+            0 => None,
+            _ => {
+                let bias = self.constant(x.dtype, &[outputs], Known::exact(-1.0, 1.0, -2));
+                Some(bias)
+            }
+        };
+        let sum = x.known.sum_of_products(weight.known, count as f64);
+        let biased = Known { lo: sum.lo - 1.0, hi: sum.hi + 1.0, ..sum };
+        let known = match &bias {
+            Some(_) => Known { step: sum.step.map(|step| step.min(-2)), ..biased },
+            None => sum,
+        };
+        let args = [Some(x), Some(&weight), bias.as_ref()];
+        macro_rules! convolve {
+            ($op:literal, $attrs:ident) => {
+                self.call(
+                    $op,
+                    &args,
+                    $attrs {
+                        strides: axes(&windows, |window| window.stride),
+                        padding: sides(&windows),
+                        dilation: axes(&windows, |window| window.dilation),
+                        groups,
+                    },
+                )
+            };
+        }
+        let id = match windows.len() {
+            1 => convolve!("nn.conv1d", Conv1dAttrs),
+            2 => convolve!("nn.conv2d", Conv2dAttrs),
+            _ => convolve!("nn.conv3d", Conv3dAttrs),
+        };
+        self.keep(id, known)
+    }
+
+    /// Factors so small that the sum of `count` products is about as large as what is multiplied;
+    /// constants for the most part, as in models.
+    fn weight(&mut self, x: &Value, shape: &[i64], count: i64) -> Value {
+        let log = (count as f64).log2().floor() as i32;
+        let bound = f64::from(-log).exp2();
+        let known = Known::exact(-bound, bound, -log - 2);
+        if self.choices.below(4) < 3 {
+            return self.constant(x.dtype, shape, known);
+        }
+        let id = self.builder.param(
+            &format!("w{}_{}", self.number, self.inputs.len()),
+            niello::ir::Type::tensor(shape, x.dtype),
+        );
+        let tensor = self.elements(x.dtype, shape, known);
+        self.inputs.push(tensor);
+        Value { id, dtype: x.dtype, shape: shape.to_vec(), known }
+    }
+
+    fn max_pool(&mut self, x: &Value) -> Option<Value> {
+        let windows = self.windows(x, &[2, 3, 1]);
+        let ceil_mode = self.choices.below(3) == 2;
+        macro_rules! pool {
+            ($op:literal, $attrs:ident) => {
+                self.emit(
+                    $op,
+                    &[x],
+                    $attrs {
+                        pool_size: axes(&windows, |window| window.size),
+                        strides: axes(&windows, |window| window.stride),
+                        padding: sides(&windows),
+                        dilation: axes(&windows, |window| window.dilation),
+                        ceil_mode,
+                    },
+                    x.known,
+                )
+            };
+        }
+        match windows.len() {
+            1 => pool!("nn.max_pool1d", MaxPool1dAttrs),
+            2 => pool!("nn.max_pool2d", MaxPool2dAttrs),
+            _ => pool!("nn.max_pool3d", MaxPool3dAttrs),
+        }
+    }
+
+    fn avg_pool(&mut self, x: &Value) -> Option<Value> {
+        let windows = self.windows(x, &[2, 3, 1]);
+        let (ceil_mode, count_include_pad) =
+            (self.choices.below(3) == 2, self.choices.below(2) == 1);
+        let count: i64 = windows.iter().map(|window| window.size).product();
+        let known = x.known;
+        let error = known.error + (count as f64 + 4.0 + known.taps) * known.bound();
+        let known = Known { lo: known.lo.min(0.0), hi: known.hi.max(0.0), ..known }.rounded(error);
+        macro_rules! pool {
+            ($op:literal, $attrs:ident) => {
+                self.emit(
+                    $op,
+                    &[x],
+                    $attrs {
+                        pool_size: axes(&windows, |window| window.size),
+                        strides: axes(&windows, |window| window.stride),
+                        padding: sides(&windows),
+                        dilation: axes(&windows, |window| window.dilation),
+                        ceil_mode,
+                        count_include_pad,
+                    },
+                    known,
+                )
+            };
+        }
+        match windows.len() {
+            1 => pool!("nn.avg_pool1d", AvgPool1dAttrs),
+            2 => pool!("nn.avg_pool2d", AvgPool2dAttrs),
+            _ => pool!("nn.avg_pool3d", AvgPool3dAttrs),
+        }
+    }
+
+    fn global_pool(&mut self, x: &Value) -> Option<Value> {
+        if self.choices.below(2) == 1 {
+            return self.emit("nn.global_max_pool2d", &[x], (), x.known);
+        }
+        let count = (x.shape[2] * x.shape[3]) as f64;
+        let error = x.known.error + (count + 4.0 + x.known.taps) * x.known.bound();
+        self.emit("nn.global_avg_pool2d", &[x], (), x.known.rounded(error))
+    }
+
+    /// A product of matrices.
+    pub(super) fn product(&mut self) -> Option<Value> {
+        let x = self.pick(|value| {
+            value.is_float() && value.rank() > 0 && value.len() > 0 && value.len() <= 1024
+        })?;
+        let rank = x.rank();
+        let inner = x.shape[rank - 1];
+        let columns = self.choices.of(&[16, 5, 1, 33]);
+        match self.choices.below(3) {
+            0 if rank >= 2 => {
+                let weight = self.weight(&x, &[columns, inner], inner);
+                let known = x.known.sum_of_products(weight.known, inner as f64);
+                self.emit("nn.dense", &[&x, &weight], (), known)
+            }
+            1 if rank >= 2 => {
+                // A product with batches on both sides, either of them transposed.
+                let transpose_a = self.choices.below(2) == 1;
+                let transpose_b = self.choices.below(2) == 1;
+                let inner = x.shape[if transpose_a { rank - 2 } else { rank - 1 }];
+                let mut shape = x.shape[..rank - 2].to_vec();
+                if self.choices.below(3) == 2 {
+                    shape.iter_mut().for_each(|extent| *extent = 1);
+                }
+                let matrix = if transpose_b { [columns, inner] } else { [inner, columns] };
+                shape.extend(matrix);
+                let weight = self.weight(&x, &shape, inner);
+                let known = x.known.sum_of_products(weight.known, inner as f64);
+                let attrs = MatmulAttrs { transpose_a, transpose_b };
+                self.emit("nn.matmul", &[&x, &weight], attrs, known)
+            }
+            _ => {
+                let shape =
+                    if self.choices.below(3) == 2 { vec![inner] } else { vec![inner, columns] };
+                let weight = self.weight(&x, &shape, inner);
+                let known = x.known.sum_of_products(weight.known, inner as f64);
+                let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+                self.emit("nn.matmul", &[&x, &weight], attrs, known)
+            }
+        }
+    }
+}
+
+/// One number of each window.
+fn axes<const N: usize>(windows: &[Window], of: impl Fn(&Window) -> i64) -> [i64; N] {
+    std::array::from_fn(|axis| of(&windows[axis]))
+}
+
+/// Padding before along all axes, then after.
+fn sides<const N: usize>(windows: &[Window]) -> [i64; N] {
+    let rank = windows.len();
+    std::array::from_fn(|side| match side < rank {
+        true => windows[side].before,
+        false => windows[side - rank].after,
+    })
+}

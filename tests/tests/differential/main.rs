@@ -1,0 +1,114 @@
+//! Random networks, computed in every way that there is: by the interpreter as imported and after
+//! the passes of each level, by the interpreter of loop programs, and by the code of each backend
+//! at each level. All must agree within the table of tolerances.
+//!
+//! `NIELLO_DIFF_CASES` sets how many cases are run, `NIELLO_DIFF_SEED` which: see docs/testing.md.
+
+mod stages;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::env;
+use std::str::FromStr;
+
+use niello::ir::DType;
+use niello::ops;
+use niello::options::MAX_OPT_LEVEL;
+use niello_tests::random::network::{Network, random_network};
+use proptest::prelude::{ProptestConfig, Strategy, prop};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{RngSeed, TestCaseError, TestRunner};
+
+/// Cases of a run without `NIELLO_DIFF_CASES`; each is a module of several networks.
+const CASES: u32 = 3;
+
+/// Networks of one module: they are compiled together, as starting a compiler takes long.
+const PARTS: usize = 24;
+
+/// Types of inputs; those that occur more often are likelier.
+const DTYPES: &[DType] = &[
+    DType::F32,
+    DType::F32,
+    DType::F32,
+    DType::F64,
+    DType::I64,
+    DType::I32,
+    DType::Bool,
+    DType::U8,
+    DType::F32,
+    DType::I8,
+    DType::U32,
+    DType::I16,
+    DType::U64,
+    DType::U16,
+];
+
+/// Cases in which every operator that the generator knows occurs.
+const COVERING_CASES: usize = 20;
+
+/// Operators that are in no network: only models that are quantised have them, and updates in which
+/// an index occurs twice depend on their order.
+const WITHOUT: [&str; 5] =
+    ["qnn.dequantize", "qnn.quantize", "qnn.requantize", "scatter_elements", "scatter_nd"];
+
+fn setting<T: FromStr>(name: &str, default: T) -> T {
+    match env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+fn seed() -> u64 {
+    setting("NIELLO_DIFF_SEED", 7)
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        rng_seed: RngSeed::Fixed(seed()),
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..ProptestConfig::with_cases(setting("NIELLO_DIFF_CASES", CASES))
+    }
+}
+
+/// Lists of choices; shorter and fewer ones are tried when one fails.
+fn parts() -> impl Strategy<Value = Vec<Vec<u32>>> {
+    prop::collection::vec(prop::collection::vec(0u32..10_000, 0..200), 1..2 * PARTS)
+}
+
+#[test]
+fn every_stage_backend_and_level_computes_the_same() {
+    // While a case that failed is made smaller, what other levels do does not matter.
+    let failed = Cell::new(None);
+    let result = TestRunner::new(config()).run(&parts(), |parts| {
+        let network = random_network(&parts, DTYPES);
+        let levels = failed.get().map_or(0..=MAX_OPT_LEVEL, |level| level..=level);
+        for level in levels {
+            stages::check(&network, level).map_err(|difference| {
+                if failed.replace(Some(level)).is_none() {
+                    eprintln!("-O{level}: {difference}; looking for a smaller module");
+                }
+                let module = &network.module;
+                TestCaseError::fail(format!("seed {}, -O{level}: {difference}\n{module}", seed()))
+            })?;
+        }
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_networks_have_every_operator() {
+    let mut runner = TestRunner::new(config());
+    let mut found = BTreeSet::new();
+    for _ in 0..COVERING_CASES {
+        let parts = parts().new_tree(&mut runner).expect("nothing is rejected").current();
+        let Network { operators, .. } = random_network(&parts, DTYPES);
+        found.extend(operators);
+    }
+    let missing: BTreeSet<_> =
+        ops::all().iter().map(|op| op.name).filter(|name| !found.contains(name)).collect();
+    assert_eq!(missing, BTreeSet::from(WITHOUT), "the operators that no network has");
+}

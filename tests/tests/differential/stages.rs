@@ -1,0 +1,118 @@
+//! Computes a network in every way that there is, and compares.
+
+use std::fmt::Display;
+use std::thread::available_parallelism;
+
+use niello::compile::{Compilation, Model, Passes, compile};
+use niello::executor::{LoadedModel, interpret, write_shared_library};
+use niello::graph::interp::{Tensor, Tolerance, Value, compare, evaluate};
+use niello::graph::verify_module;
+use niello::ir::{Constant, IRModule};
+use niello::options::{Backend, CompileOptions};
+use niello::strategy;
+use niello::target::Target;
+use niello_tests::random::network::Network;
+
+/// Compares everything at one level with the interpretation of the network as it is.
+///
+/// # Errors
+///
+/// The first difference: the stage, the backend and the output.
+pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
+    verify_module(&network.module).map_err(|errors| format!("the module: {errors}"))?;
+    let expected = interpretation(&network.module, &network.inputs)?;
+    let inputs = constants(&network.inputs);
+    let agree = |found: &[Constant], stage: &dyn Display| {
+        differing(found, &expected, &network.tolerances)
+            .map_or(Ok(()), |difference| Err(format!("{stage}: {difference}")))
+    };
+    let target = Target::host().with_cpu("native").map_err(|error| error.to_string())?;
+    let mut results: Vec<(Backend, Vec<Constant>)> = Vec::new();
+    for &backend in Backend::ALL {
+        let stage = format!("backend {backend}");
+        let (compilation, found) = native(&network.module, backend, level, &target, &inputs)
+            .map_err(|error| format!("{stage}: {error}"))?;
+        if results.is_empty() {
+            let stage = "interpreter after the passes";
+            agree(&interpretation(&compilation.module, &network.inputs)?, &stage)?;
+            let stage = "interpreter of the loop program";
+            // Before it is lowered, as afterwards padding lanes are not told from what was forgotten.
+            let found = strategy::program(&compilation.module, std::slice::from_ref(&target))
+                .and_then(|program| Ok(interpret(&program, 0, &inputs)?))
+                .map_err(|error| format!("{stage}: {error}"))?;
+            agree(&found, &stage)?;
+        }
+        agree(&found, &stage)?;
+        results.push((backend, found));
+    }
+    // Numerics are decided in the loop IR, so backends have nothing to differ in.
+    for pair in results.windows(2) {
+        let [(a, left), (b, right)] = pair else { continue };
+        let exact = vec![Tolerance::EXACT; left.len()];
+        if let Some(difference) = differing(right, left, &exact) {
+            return Err(format!("backends {a} and {b}: {difference}"));
+        }
+    }
+    Ok(())
+}
+
+/// The outputs of `main` by the interpreter.
+fn interpretation(module: &IRModule, inputs: &[Tensor]) -> Result<Vec<Constant>, String> {
+    let inputs: Vec<Value> = inputs.iter().cloned().map(Value::from).collect();
+    let result = evaluate(module, "main", &inputs).map_err(|error| error.to_string())?;
+    let fields = result.as_tuple().ok_or("the result is no tuple")?;
+    let tensors: Option<Vec<Tensor>> =
+        fields.iter().map(|field| field.as_tensor().cloned()).collect();
+    Ok(constants(&tensors.ok_or("a field of the result is no tensor")?))
+}
+
+fn constants(tensors: &[Tensor]) -> Vec<Constant> {
+    let constant = |tensor: &Tensor| tensor.to_constant().expect("the tensor is of its type");
+    tensors.iter().map(constant).collect()
+}
+
+/// The outputs by compiled code.
+fn native(
+    module: &IRModule,
+    backend: Backend,
+    level: u8,
+    target: &Target,
+    inputs: &[Constant],
+) -> Result<(Compilation, Vec<Constant>), String> {
+    let text = |error: &dyn Display| error.to_string();
+    let mut options = CompileOptions::new(target.clone());
+    options.backend = backend;
+    options.opt_level = level;
+    options.jobs = available_parallelism().map_or(1, usize::from);
+    let mut passes = Passes::new(&options).map_err(|report| text(&report))?;
+    passes.context = Passes::context(&options)
+        .verify_with(|module| verify_module(module).map_err(Into::into))
+        .build()
+        .map_err(|report| text(&report))?;
+    let model = Model::from_module("network", module.clone());
+    let compilation = compile(&model, &options, &passes).map_err(|report| text(&report))?;
+    let folder = tempfile::tempdir().map_err(|error| text(&error))?;
+    let path = folder.path().join("network.so");
+    write_shared_library(&compilation.model, &options.target, &path)
+        .map_err(|report| text(&report))?;
+    let loaded = LoadedModel::load(&compilation.model, &path).map_err(|error| text(&error))?;
+    let outputs = loaded.run(inputs).map_err(|error| text(&error))?;
+    Ok((compilation, outputs))
+}
+
+/// The first output that differs by more than it may.
+fn differing(
+    found: &[Constant],
+    expected: &[Constant],
+    tolerances: &[Tolerance],
+) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("there are {} outputs, not {}", found.len(), expected.len()));
+    }
+    let outputs = found.iter().zip(expected).zip(tolerances).enumerate();
+    outputs.into_iter().find_map(|(position, ((found, expected), &tolerance))| {
+        compare(found, expected, tolerance)
+            .err()
+            .map(|difference| format!("output {position}: {difference}"))
+    })
+}
