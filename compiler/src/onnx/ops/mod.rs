@@ -300,6 +300,12 @@ pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|op| op.name)
 }
 
+/// The versions of the operator set in which the operators that can be imported appeared or
+/// changed, by name; each version ascending. None is newer than the newest set that is known.
+pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64])> {
+    TABLE.iter().map(|op| (op.name, op.since))
+}
+
 /// An input or attribute that must be there and is not.
 fn missing(name: &str) -> NodeError {
     NodeError::new(format!("`{name}` is missing"))
