@@ -1,12 +1,14 @@
-//! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime, in one run.
+//! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime and OpenVINO, in one run.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
+use crate::command::{self, Backend};
 use crate::{Result, process, setup, workspace};
 
-/// Where the table goes in the document, between these lines.
+/// Where the tables go in the document, between these lines.
 const BEGIN: &str = "<!-- models: begin -->";
 const END: &str = "<!-- models: end -->";
 
@@ -18,50 +20,132 @@ pub(crate) struct Options {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Latency of whole models, one thread
-    Models {
-        /// Folders with `model.onnx`, or model files [default: the digits model]
-        models: Vec<PathBuf>,
-        /// Write the table to docs/benchmarks.md as well
-        #[arg(long)]
-        write: bool,
-        #[command(flatten)]
-        setup: setup::Options,
-    },
+    /// Latency of whole models
+    Models(Models),
+}
+
+#[derive(clap::Args)]
+struct Models {
+    /// Folders with `model.onnx`, or model files [default: the digits model]
+    model: Vec<PathBuf>,
+    /// A folder of such folders; measures the large networks of the package `onnx`, too
+    /// [default: ../shared/models, if it exists and no model is given]
+    #[arg(long, value_name = "DIR")]
+    models: Option<PathBuf>,
+    /// Backend to measure; may be given more than once [default: all]
+    #[arg(long, value_enum)]
+    backend: Vec<Backend>,
+    /// Threads of the peers; niello runs on one
+    #[arg(long, default_value_t = 1)]
+    threads: u16,
+    /// Rounds in which the engines take turns
+    #[arg(long, default_value_t = 11)]
+    rounds: u16,
+    /// Length of a round in seconds
+    #[arg(long, default_value_t = 0.1)]
+    seconds: f64,
+    /// Write the tables to docs/benchmarks.md as well
+    #[arg(long)]
+    write: bool,
+    #[command(flatten)]
+    setup: setup::Options,
 }
 
 /// Measures, prints, and writes the document if asked to.
 pub(crate) fn run(options: &Options) -> Result {
-    let What::Models { models, write, setup } = &options.what;
-    let python = setup::prepare(setup)?
+    let What::Models(options) = &options.what;
+    let environment = setup::prepare(&options.setup)?;
+    let mut backends = command::backends(&options.backend, &environment)?;
+    backends.retain(|&backend| backend != Backend::Interp);
+    let python = environment
         .python
+        .as_deref()
         .ok_or("the peers run in Python; run `cargo xtask setup` first")?;
-    let mut build = process::cargo();
-    process::run(build.args(["build", "--release", "--package", "niello", "--features", "cli"]))?;
-    let niello =
-        workspace::target().join("release").join(format!("niello{}", std::env::consts::EXE_SUFFIX));
-    let digits = [workspace::root().join("examples/digits/models/digits.onnx")];
-    let models = if models.is_empty() { &digits[..] } else { models };
-    let script = workspace::root().join("tests/bench/latency.py");
-    let output = Command::new(python).arg("-B").arg(script).arg(niello).args(models).output()?;
-    let table = String::from_utf8(output.stdout)?;
-    print!("{table}");
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned().into());
+    install(python)?;
+    let niello = command::build(&environment)?;
+
+    let mut measure = Command::new(python);
+    measure.arg("-B").arg(workspace::root().join("tests/bench/latency.py"));
+    measure.args(backends.iter().map(|backend| format!("--backend={}", backend.name())));
+    measure.arg(format!("--threads={}", options.threads));
+    measure.arg(format!("--rounds={}", options.rounds));
+    measure.arg(format!("--seconds={}", options.seconds));
+    if let Some(folder) = folder_of_models(options) {
+        measure.arg("--models").arg(folder);
     }
-    if *write {
+    measure.arg(&niello).args(models(options));
+    // Progress goes to the terminal at once, the tables when they are complete.
+    let output = measure.stderr(Stdio::inherit()).output()?;
+    let tables = String::from_utf8(output.stdout)?;
+    std::io::stdout().write_all(tables.as_bytes())?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", process::shown(&measure), output.status).into());
+    }
+    if options.write {
         let path = workspace::root().join("docs/benchmarks.md");
         let text = fs::read_to_string(&path)?;
-        fs::write(&path, replaced(&text, &table)?)?;
+        let section = format!("{}\n\n{}", heading(options), tables.trim());
+        fs::write(&path, replaced(&text, &section)?)?;
     }
     Ok(())
 }
 
-/// The document with the table between its marks.
-fn replaced(text: &str, table: &str) -> Result<String> {
+/// The packages that only benchmarks need, in the same environment. Does nothing if they are there.
+fn install(python: &Path) -> Result {
+    let requirements = workspace::root().join("xtask/requirements-bench.txt");
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip.args(["--only-binary=:all:", "--requirement"]).arg(requirements);
+    process::run(&mut pip)
+}
+
+fn models(options: &Models) -> Vec<PathBuf> {
+    let digits = workspace::root().join("examples/digits/models/digits.onnx");
+    if options.model.is_empty() { vec![digits] } else { options.model.clone() }
+}
+
+fn folder_of_models(options: &Models) -> Option<PathBuf> {
+    let beside = workspace::root().parent().map(|parent| parent.join("shared/models"));
+    let default = beside.filter(|folder| options.model.is_empty() && folder.is_dir());
+    options.models.clone().or(default)
+}
+
+/// What was run where, as a paragraph.
+fn heading(options: &Models) -> String {
+    let mut command = "cargo xtask bench models --write".to_owned();
+    for backend in &options.backend {
+        command += &format!(" --backend {}", backend.name());
+    }
+    if options.threads != 1 {
+        command += &format!(" --threads {}", options.threads);
+    }
+    if options.models.is_some() {
+        command += " --models DIR";
+    }
+    if !options.model.is_empty() {
+        command += " MODEL…";
+    }
+    format!("`{command}` on {}:", machine())
+}
+
+/// The processor's name and the number of its cores that can be used.
+fn machine() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = processor(&info).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{name}, {cores} cores")
+}
+
+fn processor(info: &str) -> Option<String> {
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, name)| name.trim().to_owned())
+}
+
+/// The document with the tables between its marks.
+fn replaced(text: &str, tables: &str) -> Result<String> {
     let (before, rest) = text.split_once(BEGIN).ok_or("docs/benchmarks.md has lost its marks")?;
     let (_, after) = rest.split_once(END).ok_or("docs/benchmarks.md has lost its marks")?;
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", table.trim()))
+    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", tables.trim()))
 }
 
 #[cfg(test)]
@@ -69,10 +153,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_goes_between_the_marks() {
+    fn the_tables_go_between_the_marks() {
         let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
         let new = replaced(&text, "| t |\n").unwrap();
         assert_eq!(new, format!("a\n{BEGIN}\n\n| t |\n\n{END}\nb\n"));
         assert!(replaced("a", "t").is_err());
+    }
+
+    #[test]
+    fn the_processor_has_the_name_that_the_system_tells() {
+        let info = "processor\t: 0\nmodel name\t: AMD EPYC 9B45\nmodel name\t: other\n";
+        assert_eq!(processor(info).as_deref(), Some("AMD EPYC 9B45"));
+        assert_eq!(processor("processor\t: 0\n"), None);
     }
 }

@@ -5,7 +5,9 @@
 #![allow(clippy::print_stdout, reason = "what a command has to say goes to standard output")]
 
 mod bench;
+mod command;
 mod conformance;
+mod operators;
 mod process;
 mod setup;
 mod test;
@@ -34,7 +36,7 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
-    /// Measures compiled models beside ONNX Runtime
+    /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
     Tidy,

@@ -10,6 +10,7 @@ mod compile;
 mod formats;
 mod inspect;
 mod isolated;
+mod operators;
 mod opt;
 mod output;
 mod passes;
@@ -50,6 +51,8 @@ enum Command {
     Opt(opt::Args),
     /// Show what a model consists of
     Inspect(inspect::Args),
+    /// List the ONNX operators that can be imported
+    Operators(operators::Args),
     /// List the passes, or show one
     Passes(passes::Args),
     /// Run one test case in this process; `test` starts it
@@ -90,6 +93,16 @@ fn read_model(path: &Path) -> Result<Model, Report> {
     Model::read(path)
 }
 
+/// What people call a model: its file's name without ending, or the name of the folder if the file is
+/// called `model`, as in every test case.
+fn title(path: &Path, model: &Model) -> String {
+    let folder = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| Some(path.parent()?.file_name()?.to_string_lossy().into_owned()));
+    folder.filter(|_| model.stem == "model").unwrap_or_else(|| model.stem.clone())
+}
+
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let result = match Niello::parse().command {
@@ -99,6 +112,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Operators(args) => operators::run(&args),
         Command::Passes(args) => passes::run(&args),
         Command::TestCase(args) => test::run_child(&args),
         Command::BenchChild(args) => bench::run_child(&args),

@@ -36,7 +36,8 @@ const GUARD: u8 = 0xa5;
 
 impl LoadedModel {
     /// Loads the shared library `path`, which was made of `model` by
-    /// [`write_shared_library`](super::write_shared_library) for this machine.
+    /// [`write_shared_library`](super::write_shared_library) for this machine. It runs at the level
+    /// that [`niello_runtime::cpu_level`] tells, which heeds `NIELLO_CPU_LEVEL`.
     ///
     /// # Errors
     ///
@@ -52,11 +53,8 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        Ok(LoadedModel {
-            code: Code::Library { entry, limit, _library: library },
-            inputs: model.inputs.clone(),
-            outputs: model.outputs.clone(),
-        })
+        let code = Code::Library { entry, limit, _library: library };
+        Ok(LoadedModel::new(code, model))
     }
 
     /// Links the objects of `model`, which was compiled for this machine, in memory: no linker and
@@ -67,11 +65,17 @@ impl LoadedModel {
     /// LLVM's linker refuses an object.
     #[cfg(feature = "llvm")]
     pub fn jit(model: &CompiledModel) -> Result<LoadedModel, Problem> {
-        Ok(LoadedModel {
-            code: Code::Jit(super::jit::JitModel::new(model)?),
-            inputs: model.inputs.clone(),
-            outputs: model.outputs.clone(),
-        })
+        Ok(LoadedModel::new(Code::Jit(super::jit::JitModel::new(model)?), model))
+    }
+
+    /// Code that uses the widest CPU level that the model has and this machine can run.
+    fn new(code: Code, model: &CompiledModel) -> LoadedModel {
+        let best = niello_runtime::cpu_level();
+        let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
+        let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
+        let mut loaded = LoadedModel { code, inputs, outputs };
+        loaded.limit_level(most);
+        loaded
     }
 
     /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 
 use super::analysis::AnalysisCache;
 use super::config::{self, AnyValue, ConfigKey, ConfigValue};
-use super::context::Shared;
+use super::context::{Entered, Shared};
 use super::{
     BoxError, Evaluator, InstrumentRef, PassBody, PassContext, PassInstrument, ReferenceEvaluator,
     Registry, Result, Verifier, names,
@@ -238,7 +238,7 @@ impl PassContextBuilder {
             opt_level: self.opt_level,
             required: self.required,
             disabled: self.disabled,
-            instruments: Mutex::new(self.instruments.into()),
+            instruments: Mutex::new(Entered::new(self.instruments.into())),
             config,
             evaluator: self.evaluator,
             verifier: self.verifier,

@@ -160,13 +160,20 @@ pub fn list_configs() -> Vec<&'static ConfigEntry> {
 /// Options that were registered under one name in several places.
 pub(super) fn duplicates() -> Report {
     let mut report = Report::new();
-    for pair in list_configs().windows(2).filter(|pair| pair[0].name == pair[1].name) {
-        report.push(Problem::new(format!(
-            "the option `{}` is registered in two places: {} and {}",
-            pair[0].name, pair[0].origin, pair[1].origin
-        )));
+    for same in list_configs().chunk_by(|a, b| a.name == b.name).filter(|same| same.len() > 1) {
+        report.push(duplicate(same));
     }
     report
+}
+
+fn duplicate(same: &[&ConfigEntry]) -> Problem {
+    let places: Vec<String> = same.iter().map(|entry| entry.origin.to_string()).collect();
+    Problem::new(format!(
+        "the option `{}` is registered in {} places: {}",
+        same[0].name,
+        if places.len() == 2 { "two".to_owned() } else { places.len().to_string() },
+        places.join(" and ")
+    ))
 }
 
 /// Checks values against the registered options; reports every problem in the order of the names.
@@ -180,9 +187,16 @@ pub(super) fn check(
     names.sort();
     for name in names {
         let known = || entries.iter().map(|entry| entry.name);
-        let Some(entry) = entries.iter().find(|entry| entry.name == name.as_str()) else {
+        let same: Vec<&ConfigEntry> =
+            entries.iter().copied().filter(|entry| entry.name == name.as_str()).collect();
+        if same.len() > 1 {
+            report.push(duplicate(&same));
+            continue;
+        }
+        let Some(entry) = same.first() else {
             let mut problem = Problem::new(format!("there is no option `{name}`"));
-            let all: Vec<&str> = known().collect();
+            let mut all: Vec<&str> = known().collect();
+            all.dedup();
             problem = problem.help(match suggest(name, known()) {
                 Some(near) => format!("did you mean `{near}`? the options are {}", all.join(", ")),
                 None => format!("the options are {}", all.join(", ")),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
 
@@ -29,7 +29,7 @@ pub(super) struct Shared {
     pub(super) opt_level: u8,
     pub(super) required: BTreeSet<String>,
     pub(super) disabled: BTreeSet<String>,
-    pub(super) instruments: Mutex<Instruments>,
+    pub(super) instruments: Mutex<Entered>,
     pub(super) config: IndexMap<&'static str, AnyValue>,
     pub(super) evaluator: Arc<dyn Evaluator>,
     pub(super) verifier: Option<Verifier>,
@@ -38,6 +38,21 @@ pub(super) struct Shared {
     pub(super) resume_panics: bool,
     pub(super) jobs: usize,
     pub(super) analyses: AnalysisCache,
+}
+
+/// The instruments of a context, and which of them were entered.
+#[derive(Default)]
+pub(super) struct Entered {
+    /// Those that are told of passes.
+    current: Instruments,
+    /// Those that are to be left, for each time that the context was entered, last one last.
+    entries: Vec<(u64, Instruments)>,
+}
+
+impl Entered {
+    pub(super) fn new(current: Instruments) -> Entered {
+        Entered { current, entries: Vec::new() }
+    }
 }
 
 /// What is being worked on.
@@ -207,17 +222,46 @@ impl PassContext {
         &self.shared.analyses
     }
 
-    /// The instruments at this moment.
-    pub fn instruments(&self) -> Arc<[InstrumentRef]> {
-        self.shared.instruments.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn entered(&self) -> MutexGuard<'_, Entered> {
+        self.shared.instruments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn set_instruments(&self, instruments: Instruments) {
-        *self.shared.instruments.lock().unwrap_or_else(PoisonError::into_inner) = instruments;
+    /// The instruments at this moment.
+    pub fn instruments(&self) -> Arc<[InstrumentRef]> {
+        self.entered().current.clone()
+    }
+
+    /// Enters the instruments; [`leave_instruments`](Self::leave_instruments) with the same token
+    /// leaves them.
+    pub(super) fn enter_instruments(&self, token: u64) -> Result<()> {
+        let list = self.instruments();
+        enter_all(&list).inspect_err(|_| self.clear_instruments())?;
+        self.entered().entries.push((token, list));
+        Ok(())
+    }
+
+    pub(super) fn leave_instruments(&self, token: u64) -> Result<()> {
+        let list = {
+            let mut entered = self.entered();
+            let position = entered.entries.iter().rposition(|(other, _)| *other == token);
+            position.map(|position| entered.entries.remove(position).1)
+        };
+        let Some(list) = list else { return Ok(()) };
+        exit_all(&list).inspect_err(|_| self.clear_instruments())
+    }
+
+    /// After a failure nothing is told any more, not even that the context is left.
+    fn clear_instruments(&self) {
+        let mut entered = self.entered();
+        entered.current = Instruments::default();
+        for (_, list) in &mut entered.entries {
+            *list = Instruments::default();
+        }
     }
 
     /// Leaves the instruments there are and enters others in their place. A pass that is running
-    /// goes on with those it began with.
+    /// goes on with those it began with. If the context was entered several times, this is about
+    /// the last time, and those of the others are left when they end.
     ///
     /// # Errors
     ///
@@ -226,12 +270,22 @@ impl PassContext {
         &self,
         instruments: impl IntoIterator<Item = InstrumentRef>,
     ) -> Result<()> {
-        let old = self.instruments();
-        self.set_instruments(Instruments::default());
-        exit_all(&old)?;
+        let (token, old) = {
+            let mut entered = self.entered();
+            let current = std::mem::take(&mut entered.current);
+            match entered.entries.last_mut() {
+                Some((token, list)) => (Some(*token), std::mem::take(list)),
+                None => (None, current),
+            }
+        };
         let new: Instruments = instruments.into_iter().collect();
-        enter_all(&new)?;
-        self.set_instruments(new);
+        exit_all(&old).and_then(|()| enter_all(&new)).inspect_err(|_| self.clear_instruments())?;
+        let mut entered = self.entered();
+        entered.current = new.clone();
+        if let Some((_, list)) = entered.entries.iter_mut().find(|(other, _)| Some(*other) == token)
+        {
+            *list = new;
+        }
         Ok(())
     }
 

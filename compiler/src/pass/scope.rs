@@ -3,10 +3,11 @@
 //! Hooks of instruments run while nothing of the stack is borrowed, so they may enter and leave
 //! contexts themselves.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::future::Future;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::instrument::{Instruments, enter_all, exit_all};
 use super::{PassContext, PassError, PassErrorKind, Result};
 
 struct Entry {
@@ -26,7 +27,6 @@ enum Hooks {
 
 thread_local! {
     static STACK: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
-    static NEXT_TOKEN: Cell<u64> = const { Cell::new(0) };
     static DEFAULT: PassContext = PassContext::default();
     static DEFERRED: RefCell<Vec<PassError>> = const { RefCell::new(Vec::new()) };
 }
@@ -36,10 +36,14 @@ fn with_stack<T>(f: impl FnOnce(&mut Vec<Entry>) -> T) -> Option<T> {
     STACK.try_with(|stack| f(&mut stack.borrow_mut())).ok()
 }
 
-fn push(cx: PassContext, hooks: Hooks) -> u64 {
-    let token = NEXT_TOKEN.with(|next| next.replace(next.get() + 1));
+/// A number that no other entry of any thread has.
+fn new_token() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn push(cx: PassContext, token: u64, hooks: Hooks) {
     with_stack(|stack| stack.push(Entry { cx, token, hooks, closed: false }));
-    token
 }
 
 /// Takes the entry of that token off the stack, with the ones above it if `deeper`, and those left
@@ -66,10 +70,7 @@ fn pop(token: u64, deeper: bool) -> Result<Vec<Entry>> {
 fn leave(token: u64, deeper: bool) -> Result<()> {
     let mut errors = Vec::new();
     for entry in pop(token, deeper)?.into_iter().filter(|entry| entry.hooks == Hooks::Run) {
-        if let Err(error) = exit_all(&entry.cx.instruments()) {
-            entry.cx.set_instruments(Instruments::default());
-            errors.push(error);
-        }
+        errors.extend(entry.cx.leave_instruments(entry.token).err());
     }
     let mut errors = errors.into_iter();
     match errors.next() {
@@ -160,12 +161,9 @@ impl PassContext {
     /// If an enter hook fails: those before it are left again, the context loses its instruments
     /// and does not become current.
     pub fn enter(&self) -> Result<ScopeGuard> {
-        let list = self.instruments();
-        if let Err(error) = enter_all(&list) {
-            self.set_instruments(Instruments::default());
-            return Err(error);
-        }
-        let token = push(self.clone(), Hooks::Run);
+        let token = new_token();
+        self.enter_instruments(token)?;
+        push(self.clone(), token, Hooks::Run);
         Ok(ScopeGuard { token, deeper: false, left: false, not_send: PhantomData })
     }
 
@@ -191,8 +189,20 @@ impl PassContext {
     /// Makes this the current context of a worker thread, without telling instruments: they were
     /// told on the thread that entered it.
     pub fn attach(&self) -> AttachGuard {
-        let token = push(self.clone(), Hooks::None);
+        let token = new_token();
+        push(self.clone(), token, Hooks::None);
         AttachGuard { token: Some(token), not_send: PhantomData }
+    }
+
+    /// A future under which this is the current context while it is polled, on whatever thread that
+    /// is. A [`ScopeGuard`] stays on its thread, and so cannot be held while a task waits.
+    pub fn wrap<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        let cx = self.clone();
+        let mut future = Box::pin(future);
+        std::future::poll_fn(move |task| {
+            let _attached = cx.attach();
+            future.as_mut().poll(task)
+        })
     }
 
     /// Makes this what [`current`](Self::current) returns if the current context is the same one,

@@ -7,7 +7,7 @@
 use super::emit::Emitter;
 use super::machine::split_even;
 use super::nest::{block, zero_halo};
-use super::tile::{ColumnRun, Columns, Rows, Tile};
+use super::tile::{ColumnRun, Columns, Rows, Tile, steps};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
@@ -25,9 +25,6 @@ const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
-
-/// Most vectors in a row of a register tile.
-const MAX_TILE_VECTORS: i64 = 3;
 
 /// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
 /// are read plane by plane.
@@ -165,7 +162,12 @@ impl Emitter {
         let wide = self.packing.lanes(DType::F32);
         let panel = panel_vectors(conv.out_channels, wide) * wide;
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, MAX_TILE_VECTORS, DType::F32);
+        let width = self.machine.tile_columns(panel, DType::F32);
+        // A tile that is wider than a block of channels, or across two, has no step between.
+        let widths = match CHANNEL_BLOCK % width {
+            0 => steps(&[panel, CHANNEL_BLOCK, width]),
+            _ => steps(&[panel, width]),
+        };
         // Groups are an axis of their own, so that each begins with a panel.
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
@@ -178,7 +180,7 @@ impl Emitter {
 
         let weight_bytes = shape.iter().product::<i64>() * 4;
         let panels_inside = weight_bytes <= MAX_RESIDENT_WEIGHTS;
-        let runs = ColumnRun::cover(conv.out_channels, panel, width, lanes);
+        let runs = ColumnRun::cover(conv.out_channels, &widths, lanes);
         let rows = self.tiles(&conv, width / lanes);
         let body = if panels_inside {
             let tiles: Vec<Stmt> = rows
@@ -187,7 +189,7 @@ impl Emitter {
                     self.over_tiles(tile, &mut |emitter, y, x| {
                         let panels: Vec<Stmt> = runs
                             .iter()
-                            .map(|&run| {
+                            .map(|run| {
                                 emitter.over_panels(&conv, run, &mut |emitter, n, g, o| {
                                     emitter.tile(&conv, blocked, tile, run.columns, [n, g, o, y, x])
                                 })
@@ -201,7 +203,7 @@ impl Emitter {
         } else {
             let panels: Vec<Stmt> = runs
                 .iter()
-                .map(|&run| {
+                .map(|run| {
                     self.over_panels(&conv, run, &mut |emitter, n, g, o| {
                         let tiles: Vec<Stmt> = rows
                             .iter()
@@ -253,7 +255,7 @@ impl Emitter {
     fn over_panels(
         &mut self,
         conv: &Conv,
-        run: ColumnRun,
+        run: &ColumnRun,
         body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
         let (n, n_var) = self.counter("n", conv.batch);
@@ -343,29 +345,20 @@ impl Emitter {
         self.func.buffers[conv.weight].spec =
             BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
         let channels = conv.groups;
-        let (full, rest) = (channels / lanes, channels % lanes);
         let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
         let mut stmts = vec![image];
-        for (first, count, columns) in [
-            (0, full, Columns::new(lanes, lanes)),
-            (full * lanes, i64::from(rest > 0), Columns::new(rest.max(1), lanes)),
-        ] {
-            if count == 0 {
-                continue;
-            }
+        for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
             let (n, n_var) = self.counter("n", conv.batch);
-            let (c, c_var) = self.counter("c", count);
-            let channel = c * lanes + first;
-            let tiles: Vec<Stmt> = self
-                .tiles(&conv, 1)
-                .into_iter()
-                .map(|run| {
-                    self.over_tiles(run, &mut |emitter, y, x| {
-                        emitter.depthwise_tile(&conv, run, columns, unroll, [&n, &channel, y, x])
+            let body = self.over_columns(&run, &mut |emitter, channel| {
+                let tiles = emitter.tiles(&conv, 1).into_iter().map(|tile| {
+                    emitter.over_tiles(tile, &mut |emitter, y, x| {
+                        let at = [&n, channel, y, x];
+                        emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
                     })
-                })
-                .collect();
-            stmts.push(around(n_var, conv.batch, around(c_var, count, Stmt::seq(tiles))));
+                });
+                Stmt::seq(tiles.collect::<Vec<_>>())
+            });
+            stmts.push(around(n_var, conv.batch, body));
         }
         Stmt::seq(stmts)
     }

@@ -36,9 +36,15 @@ impl Machine {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
-    /// Columns of a register tile inside a panel of weights: the most vectors, at most `most`, that
-    /// divide it evenly. The panel may have been made for wider registers than these.
-    pub(super) fn tile_columns(self, panel: i64, most: i64, dtype: DType) -> i64 {
+    /// Columns of a register tile of a convolution inside a panel of weights: two vectors if they
+    /// divide it evenly, else three. The panel may have been made for wider registers than these.
+    pub(super) fn tile_columns(self, panel: i64, dtype: DType) -> i64 {
+        let vectors = panel / self.lanes(dtype);
+        self.columns_of_at_most(panel, if vectors % 2 == 0 { 2 } else { 3 }, dtype)
+    }
+
+    /// Columns of as many vectors, at most `most`, as divide a panel evenly.
+    pub(super) fn columns_of_at_most(self, panel: i64, most: i64, dtype: DType) -> i64 {
         let lanes = self.lanes(dtype);
         let vectors = (panel / lanes).max(1);
         let fits = (1..=vectors.min(most)).rev().find(|count| vectors % count == 0);
@@ -97,9 +103,11 @@ mod tests {
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.
-        assert_eq!(avx512.tile_columns(32, 3, DType::F32), 32);
-        assert_eq!(avx2.tile_columns(32, 3, DType::F32), 16);
-        assert_eq!(avx2.tile_columns(48, 3, DType::F32), 24);
-        assert_eq!(avx2.tile_columns(16, 3, DType::F32), 16);
+        assert_eq!(avx512.tile_columns(32, DType::F32), 32);
+        assert_eq!(avx512.tile_columns(48, DType::F32), 48);
+        assert_eq!(avx2.tile_columns(32, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(48, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(24, DType::F32), 24);
+        assert_eq!(avx2.columns_of_at_most(128, 6, DType::F32), 32);
     }
 }

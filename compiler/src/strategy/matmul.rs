@@ -4,7 +4,7 @@ use super::conv2d::around;
 use super::emit::Emitter;
 use super::machine::split_even;
 use super::nest::block;
-use super::tile::{ColumnRun, Columns, Rows, Tile};
+use super::tile::{ColumnRun, Columns, Rows, Tile, steps};
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
@@ -74,7 +74,7 @@ impl Emitter {
         let most = if self.packing.registers >= 32 { 8 } else { 6 };
         let panel = vectors.min(wanted).min(most) * wide;
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, wanted, DType::F32);
+        let width = self.machine.columns_of_at_most(panel, wanted, DType::F32);
         let shape = self.func.buffers[p.rhs].shape().to_vec();
         let dims: &[(usize, i64)] = if p.transpose_b {
             &[(0, panel), (1, 1), (0, 1)]
@@ -84,7 +84,7 @@ impl Emitter {
         self.func.buffers[p.rhs].spec = BufferSpec::packed(&shape, dims);
 
         let rows = split_even(p.m, self.machine.tile_rows(width / lanes));
-        let panels = ColumnRun::cover(p.n, panel, width, lanes);
+        let panels = ColumnRun::cover(p.n, &steps(&[panel, width]), lanes);
 
         let batch: Vec<(PrimExpr, crate::tir::VarId, i64)> = p
             .batch
@@ -104,7 +104,7 @@ impl Emitter {
             m0 += count * size;
         }
         if rows_inside {
-            for &run in &panels {
+            for run in &panels {
                 stmts.push(self.over_columns(run, &mut |emitter, column| {
                     let tiles = row_runs
                         .iter()
@@ -118,7 +118,7 @@ impl Emitter {
                 let row = i * size + m0;
                 let tiles: Vec<Stmt> = panels
                     .iter()
-                    .map(|&run| {
+                    .map(|run| {
                         self.over_columns(run, &mut |emitter, column| {
                             emitter.product_tile(p, size, run.columns, &index, &row, column)
                         })

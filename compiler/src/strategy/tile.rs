@@ -34,38 +34,55 @@ impl Columns {
     }
 }
 
-/// Tiles of one width, side by side in panels of weights.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Tiles of one width, side by side in blocks, those in larger ones, up to panels of weights.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct ColumnRun {
     /// First column.
     pub(super) first: i64,
-    /// Number of panels, and columns of each.
-    pub(super) panels: (i64, i64),
-    /// Number of tiles in each panel, and columns of each.
-    pub(super) tiles: (i64, i64),
+    /// Loops, outermost first: iterations, and columns from one to the next.
+    pub(super) loops: Vec<(i64, i64)>,
     /// The columns of one tile.
     pub(super) columns: Columns,
 }
 
 impl ColumnRun {
-    /// `total` columns in panels of `panel`, those in tiles of `width`, which divides a panel.
-    pub(super) fn cover(total: i64, panel: i64, width: i64, lanes: i64) -> Vec<ColumnRun> {
-        let (full, rest) = (total / panel, total % panel);
-        let run = |first, panels, tiles, width: i64| ColumnRun {
-            first,
-            panels: (panels, panel),
-            tiles: (tiles, width),
-            columns: Columns::new(width.max(1), lanes),
-        };
-        let last = full * panel;
-        let mut runs = vec![
-            run(0, full, panel / width, width),
-            run(last, 1, rest / width, width),
-            run(last + rest / width * width, 1, 1, rest % width),
-        ];
-        runs.retain(|run| run.panels.0 > 0 && run.tiles.0 > 0 && run.tiles.1 > 0);
+    /// `total` columns in blocks of the largest of `steps`, those in blocks of the next and so on
+    /// down to tiles. Each divides the one before it.
+    ///
+    /// A loop for each step keeps the place in a block apart from the block's number, so that no
+    /// index is divided while the program runs.
+    pub(super) fn cover(total: i64, steps: &[i64], lanes: i64) -> Vec<ColumnRun> {
+        let mut runs = Vec::new();
+        let mut first = 0;
+        for (position, &step) in steps.iter().enumerate() {
+            let count = (total - first) / step;
+            if count == 0 {
+                continue;
+            }
+            let mut loops = vec![(count, step)];
+            let inner = steps[position..].windows(2).map(|pair| (pair[0] / pair[1], pair[1]));
+            loops.extend(inner);
+            let width = steps.last().copied().unwrap_or(step);
+            runs.push(ColumnRun { first, loops, columns: Columns::new(width, lanes) });
+            first += count * step;
+        }
+        if first < total {
+            let columns = Columns::new(total - first, lanes);
+            runs.push(ColumnRun { first, loops: Vec::new(), columns });
+        }
         runs
     }
+}
+
+/// Those of `sizes`, largest first, that are smaller than the ones before and divide them.
+pub(super) fn steps(sizes: &[i64]) -> Vec<i64> {
+    let mut steps: Vec<i64> = Vec::new();
+    for &size in sizes {
+        if steps.last().is_none_or(|&last| size < last && last % size == 0) {
+            steps.push(size);
+        }
+    }
+    steps
 }
 
 /// Accumulators in registers.
@@ -80,14 +97,23 @@ impl Emitter {
     /// Loops over the tiles of a run; `body` is handed the first column.
     pub(super) fn over_columns(
         &mut self,
-        run: ColumnRun,
+        run: &ColumnRun,
         body: &mut dyn FnMut(&mut Emitter, &PrimExpr) -> Stmt,
     ) -> Stmt {
-        let (panel, panel_var) = self.counter("o", run.panels.0);
-        let (tile, tile_var) = self.counter("t", run.tiles.0);
-        let column = panel * run.panels.1 + tile * run.tiles.1 + run.first;
-        let stmt = around(tile_var, run.tiles.0, body(self, &column));
-        around(panel_var, run.panels.0, stmt)
+        let counters: Vec<_> =
+            run.loops.iter().map(|&(count, _)| self.counter("o", count)).collect();
+        let column = counters
+            .iter()
+            .zip(&run.loops)
+            .fold(PrimExpr::index(run.first), |sum, ((index, _), (_, step))| {
+                sum + index.clone() * *step
+            });
+        let stmt = body(self, &column);
+        counters
+            .into_iter()
+            .zip(&run.loops)
+            .rev()
+            .fold(stmt, |stmt, ((_, var), &(count, _))| around(var, count, stmt))
     }
 }
 
@@ -273,21 +299,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_cover_each_column_once_and_no_tile_leaves_its_panel() {
+    fn runs_cover_each_column_once_and_no_tile_leaves_its_block() {
+        let cases: [(&[i64], i64); 5] =
+            [(&[32], 16), (&[32, 16], 8), (&[48, 16, 8], 4), (&[48, 12], 4), (&[16, 4], 4)];
         for total in 1..150 {
-            for (panel, width, lanes) in [(32, 32, 16), (32, 16, 8), (48, 12, 4), (16, 4, 4)] {
+            for (steps, lanes) in cases {
                 let mut columns = Vec::new();
-                for run in ColumnRun::cover(total, panel, width, lanes) {
+                for run in ColumnRun::cover(total, steps, lanes) {
                     let valid = (run.columns.vectors - 1) * lanes + run.columns.valid;
-                    for p in 0..run.panels.0 {
-                        for t in 0..run.tiles.0 {
-                            let first = run.first + p * panel + t * run.tiles.1;
-                            assert_eq!(first / panel, (first + valid - 1) / panel);
-                            columns.extend(first..first + valid);
+                    let mut starts = vec![run.first];
+                    for (count, step) in run.loops {
+                        let inner = |start: i64| (0..count).map(move |i| start + i * step);
+                        starts = starts.into_iter().flat_map(inner).collect();
+                    }
+                    for first in starts {
+                        for step in steps {
+                            assert_eq!(first / step, (first + valid - 1) / step);
                         }
+                        columns.extend(first..first + valid);
                     }
                 }
-                assert_eq!(columns, (0..total).collect::<Vec<_>>(), "{total} in {panel}/{width}");
+                assert_eq!(columns, (0..total).collect::<Vec<_>>(), "{total} in {steps:?}");
             }
         }
     }

@@ -27,4 +27,4 @@ pub use remove_unused_functions::{
 pub use simplify_inference::{SimplifyInference, simplify_inference};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

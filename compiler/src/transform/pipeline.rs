@@ -1,5 +1,7 @@
 //! The one ordered list of graph passes. What of it runs is for the context's level to say.
 
+use indexmap::IndexSet;
+
 use super::{
     DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
     OutlinePrimitives, RemoveUnusedFunctions, SimplifyInference,
@@ -73,11 +75,14 @@ pub fn pipeline(extensions: &PipelineExtensions) -> Result<Sequential> {
     let mut report = Report::new();
     for (name, _) in extensions.before.iter().chain(&extensions.after) {
         if !base.iter().any(|pass| same_name(pass.info().name(), name)) {
-            let names = || base.iter().map(|pass| pass.info().name());
+            let names: IndexSet<&str> = base.iter().map(|pass| pass.info().name()).collect();
             let problem = Problem::new(format!("no pass of the pipeline is named `{name}`"));
-            report.push(match suggest(name, names()) {
+            report.push(match suggest(name, names.iter().copied()) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None => problem.help(format!("it has {}", names().collect::<Vec<_>>().join(", "))),
+                None => problem.help(format!(
+                    "it has {}",
+                    names.iter().copied().collect::<Vec<_>>().join(", ")
+                )),
             });
         }
     }

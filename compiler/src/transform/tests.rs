@@ -1,4 +1,4 @@
 //! Tests of the passes together, and what their own tests share.
 
 mod semantics;
-pub(super) mod support;
+pub(crate) mod support;

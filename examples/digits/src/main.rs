@@ -36,7 +36,8 @@ fn main() {
     let right = classes.iter().zip(labels).filter(|(class, label)| class == label).count();
     println!("accuracy: {:.2}%", 100.0 * right as f64 / IMAGES as f64);
     let median = median_latency(&mut model, &images);
-    println!("latency: {:.1} µs per image (median)", median.as_secs_f64() * 1e6);
+    let (micros, level) = (median.as_secs_f64() * 1e6, digits::cpu_level());
+    println!("latency: {micros:.1} µs per image (median, {level})");
 }
 
 /// What the model takes: pixels from 0 to 1.

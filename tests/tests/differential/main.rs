@@ -43,6 +43,14 @@ const DTYPES: &[DType] = &[
     DType::U16,
 ];
 
+/// Cases in which every operator that the generator knows occurs.
+const COVERING_CASES: usize = 20;
+
+/// Operators that are in no network: only models that are quantised have them, and updates in which
+/// an index occurs twice depend on their order.
+const WITHOUT: [&str; 5] =
+    ["qnn.dequantize", "qnn.quantize", "qnn.requantize", "scatter_elements", "scatter_nd"];
+
 fn setting<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
@@ -95,12 +103,12 @@ fn every_stage_backend_and_level_computes_the_same() {
 fn the_networks_have_every_operator() {
     let mut runner = TestRunner::new(config());
     let mut found = BTreeSet::new();
-    for _ in 0..runner.config().cases {
+    for _ in 0..COVERING_CASES {
         let parts = parts().new_tree(&mut runner).expect("nothing is rejected").current();
         let Network { operators, .. } = random_network(&parts, DTYPES);
         found.extend(operators);
     }
-    let missing: Vec<_> =
+    let missing: BTreeSet<_> =
         ops::all().iter().map(|op| op.name).filter(|name| !found.contains(name)).collect();
-    assert!(missing.is_empty(), "no network has {missing:?}");
+    assert_eq!(missing, BTreeSet::from(WITHOUT), "the operators that no network has");
 }

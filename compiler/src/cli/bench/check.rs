@@ -9,7 +9,7 @@ use crate::cli::runner::{Runner, interpret};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
-use crate::ir::{Constant, DType, TensorType};
+use crate::ir::{Constant, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::options::CompileOptions;
 
@@ -249,6 +249,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::DType;
 
     #[test]
     fn random_inputs_are_in_range_and_the_same_each_time() {

@@ -9,7 +9,7 @@ use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
 use crate::cli::runner::Runner;
-use crate::cli::{Failure, isolated, read_model};
+use crate::cli::{Failure, isolated, read_model, title};
 use crate::codegen::object::text_bytes;
 use crate::diagnostics::{Problem, Report};
 
@@ -38,16 +38,6 @@ pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
     write_json(Path::new("-"), &outcome)
 }
 
-/// The model's name: its file's, or that of its folder if the file is called `model` as in every test
-/// case.
-fn name(path: &Path, stem: &str) -> String {
-    let folder = path
-        .canonicalize()
-        .ok()
-        .and_then(|path| Some(path.parent()?.file_name()?.to_string_lossy().into_owned()));
-    folder.filter(|_| stem == "model").unwrap_or_else(|| stem.to_owned())
-}
-
 fn row(args: &Args) -> Result<Row, Failure> {
     let options = args.code.options()?;
     let model = read_model(&args.model)?;
@@ -65,7 +55,7 @@ fn row(args: &Args) -> Result<Row, Failure> {
     }
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(Row {
-        model: name(&args.model, &model.stem),
+        model: title(&args.model, &model),
         threads: u64::from(args.code.threads),
         compile_ms: compilation.stages.total().as_secs_f64() * 1e3,
         median_us: micros(times.median),

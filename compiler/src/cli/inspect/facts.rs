@@ -78,10 +78,10 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Everything that can be known of a model.
-    pub(super) fn of(model: &Model, options: &CompileOptions) -> Facts {
+    /// Everything that can be known of a model, which is called `title`.
+    pub(super) fn of(title: String, model: &Model, options: &CompileOptions) -> Facts {
         let mut facts = Facts {
-            model: model.stem.clone(),
+            model: title,
             producer: String::new(),
             ir_version: 0,
             opsets: BTreeMap::new(),
@@ -245,7 +245,7 @@ mod tests {
 
     fn facts(model: ModelBuilder, options: &CompileOptions) -> Facts {
         let file = load_bytes(model.to_bytes()).unwrap();
-        Facts::of(&Model::from_onnx("m", file), options)
+        Facts::of("m".to_owned(), &Model::from_onnx("m", file), options)
     }
 
     /// A matrix product of `batch` rows with a 2 by 3 matrix.

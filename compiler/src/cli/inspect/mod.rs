@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::code::CodeArgs;
 use super::output::{Output, write_json};
-use super::{Failure, read_model};
+use super::{Failure, read_model, title};
 use facts::Facts;
 
 /// Show what a model consists of.
@@ -26,7 +26,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
     let model = read_model(&args.model)?;
-    let facts = Facts::of(&model, &options);
+    let facts = Facts::of(title(&args.model, &model), &model, &options);
     if let Some(path) = &args.json {
         write_json(path, &facts)?;
     }

@@ -11,23 +11,32 @@ use crate::memory::{self, Storage};
 use crate::options::{Backend, CompileOptions};
 use crate::tir::PrimExpr;
 
+/// The stages from a program to a model for the host's narrowest level.
+fn compile(program: Program, symbol: &str, backend: Backend) -> CompiledModel {
+    compile_for(&[Target::host()], program, symbol, backend)
+}
+
 /// The stages from a program to a model.
-fn compile(mut program: Program, symbol: &str, backend: Backend) -> CompiledModel {
-    let options = CompileOptions { jobs: 2, ..CompileOptions::new(Target::host()) };
-    let levels = [Target::host()];
+fn compile_for(
+    levels: &[Target],
+    mut program: Program,
+    symbol: &str,
+    backend: Backend,
+) -> CompiledModel {
+    let options = CompileOptions { jobs: 2, ..CompileOptions::new(levels[0].clone()) };
     program.verify().unwrap();
     program.merge_equal_kernels();
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
-    program.lower_kernels(&levels, 2).unwrap();
-    let functions = KernelFunctions::of(&program, symbol, &levels);
-    let kernels = KernelCode::of(backend, &program, &functions, &levels, 2).unwrap();
+    program.lower_kernels(levels, 2).unwrap();
+    let functions = KernelFunctions::of(&program, symbol, levels);
+    let kernels = KernelCode::of(backend, &program, &functions, levels, 2).unwrap();
     let strides = scratch_strides(&functions, kernels.scratch_bytes());
     let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &strides);
-    let code = Code::new(kernels, entry, &functions, &levels);
-    let objects = code.compile(&options, &levels).unwrap();
+    let code = Code::new(kernels, entry, &functions, levels);
+    let objects = code.compile(&options, levels).unwrap();
     check_undefined(&objects, &[]).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
@@ -202,6 +211,61 @@ fn long_programs_are_cut_into_functions() {
     assert_eq!(program.kernels.len(), 1);
     let outputs = run(program, &[tensor(&[4], |i| i as f32)]);
     assert_eq!(outputs, [[0.0, 1235.0, 2470.0, 3705.0]]);
+}
+
+/// Versions of a kernel that differ in what they compute, which no strategy makes, tell which of
+/// them is called.
+#[test]
+fn each_level_calls_its_own_functions() {
+    let host = Target::host();
+    let wider = host.wider_levels().into_iter().filter_map(|level| host.with_level(level));
+    let levels: Vec<Target> = std::iter::once(host.clone()).chain(wider).collect();
+    let spec = BufferSpec::dense(&[4]);
+    let version = |level: usize| {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[4]);
+        b.map("own", &[x], spec.clone(), |x| x[0].clone() + PrimExpr::f32(level as f32));
+        b.program.kernels.values().next().unwrap().signature().clone()
+    };
+    let lengths = [2, CALLS_PER_FUNCTION + 2];
+    let cases = lengths.iter().flat_map(|&calls| Backend::ALL.iter().map(move |&b| (calls, b)));
+    for (calls, backend) in cases {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[4]);
+        let mut y = b.map("own", &[x], spec.clone(), |x| x[0].clone());
+        for _ in 1..calls {
+            y = b.add(y, x);
+        }
+        b.output(y);
+        b.output(x);
+        let mut program = b.program;
+        program.merge_equal_kernels();
+        for (id, kernel) in &mut program.kernels {
+            let shared = kernel.signature().clone();
+            kernel.versions = match id.as_u32() {
+                0 => (0..levels.len()).map(version).collect(),
+                _ => vec![shared; levels.len()],
+            };
+        }
+        let model = compile_for(&levels, program, "niello_levels", backend);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.so");
+        write_shared_library(&model, &host, &path).unwrap();
+        let mut loaded = LoadedModel::load(&model, &path).unwrap();
+        for level in 0..levels.len() {
+            if loaded.limit_level(level) != level {
+                eprintln!("skipped: this machine cannot run {}", model.levels[level]);
+                continue;
+            }
+            let outputs = loaded.run(&[tensor(&[4], |i| i as f32)]).unwrap();
+            let expected = |i: usize| (calls * i + level) as f32;
+            assert_eq!(floats(&outputs[0]), [0, 1, 2, 3].map(expected));
+            assert_eq!(floats(&outputs[1]), [0.0, 1.0, 2.0, 3.0]);
+        }
+        let most = loaded.limit_level(usize::MAX);
+        let best = niello_runtime::cpu_level();
+        assert_eq!(model.levels.iter().rposition(|level| *level <= best), Some(most));
+    }
 }
 
 #[test]

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::support::{Log, Noting, info};
-use crate::pass::{
-    PassContext, PassError, PassErrorKind, PassInstrument, Sequential, list_configs,
-    take_deferred_errors,
-};
+use super::support::{Log, Noting};
+use crate::pass::{PassContext, PassErrorKind, PassInstrument, list_configs, take_deferred_errors};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -30,6 +26,10 @@ crate::register_pass_config_option! {
     UNROLL: UnrollLoopConfig = "test.UnrollLoop";
     /// Whether pointers are distinct.
     NOALIAS: bool = "test.noalias", default = true;
+    /// One of two of this name.
+    _TWICE: u32 = "test.twice";
+    /// The other one.
+    _TWICE_MORE: u32 = "test.twice";
 }
 
 #[test]
@@ -213,50 +213,75 @@ fn errors_of_dropped_guards_are_kept_for_whoever_asks() {
     assert!(take_deferred_errors().is_empty());
 }
 
-proptest! {
-    /// P1 and P2: whatever fails where, the stack is as before, and contexts are left at most as
-    /// often as they are entered.
-    #[test]
-    fn the_stack_is_right_on_every_path(
-        failing in proptest::collection::vec(proptest::option::of(prop_oneof![Just('E'), Just('X'), Just('S'), Just('B'), Just('A')]), 1..4),
-        depth in 1usize..4,
-        fail_body in any::<bool>(),
-        forget in any::<bool>(),
-    ) {
-        let log = Log::default();
-        let mut builder = PassContext::builder();
-        for (index, fail_in) in failing.iter().enumerate() {
-            let noting = Noting { fail_in: *fail_in, ..Noting::new(index as u32, &log) };
-            builder = builder.instrument(noting);
+#[test]
+fn a_context_that_is_entered_twice_leaves_each_instrument_as_often() {
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Noting::new(1, &log)).build().unwrap();
+    cx.scope(|cx| {
+        cx.scope(|cx| cx.override_instruments([Arc::new(Noting::new(2, &log)) as _]))?;
+        assert_eq!(log.take(), "E1 E1 X1 E2 X2");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(log.take(), "X1");
+}
+
+#[test]
+fn case_67_an_option_that_is_registered_twice_is_told_with_both_places() {
+    let error = PassContext::builder().config_value("test.twice", 1).build().unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("the option `test.twice` is registered in two places: "),
+        "{message}"
+    );
+    assert_eq!(message.matches("contexts.rs:").count(), 2, "{message}");
+    let report = crate::pass::Registry::global().verify().unwrap_err().to_string();
+    assert!(report.contains("the option `test.twice` is registered in two places"), "{report}");
+}
+
+#[test]
+fn levels_go_from_0_to_4() {
+    assert!(PassContext::builder().opt_level(crate::pass::MAX_OPT_LEVEL).build().is_ok());
+    let error = PassContext::builder().opt_level(5).build().unwrap_err();
+    assert_eq!(error.to_string(), "the level 5 is beyond the highest, 4");
+}
+
+#[test]
+fn options_come_from_a_map() {
+    let serde_json::Value::Object(map) = serde_json::json!({
+        "test.noalias": false,
+        "test.UnrollLoop": { "auto_max_depth": 3 },
+    }) else {
+        unreachable!("it is written as a map")
+    };
+    let cx = PassContext::builder().config_values(map).build().unwrap();
+    assert!(!cx.get(&NOALIAS));
+    assert_eq!(cx.get(&UNROLL), UnrollLoopConfig { auto_max_depth: 3, ..Default::default() });
+}
+
+#[test]
+fn a_future_runs_under_its_context_on_any_thread() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    let cx = PassContext::builder().opt_level(3).build().unwrap();
+    let mut polls = 0;
+    let future = cx.wrap(std::future::poll_fn(move |_| {
+        polls += 1;
+        let level = PassContext::current().opt_level();
+        if polls < 3 { Poll::Pending } else { Poll::Ready(level) }
+    }));
+    std::thread::spawn(move || {
+        let mut future = pin!(future);
+        let mut task = Context::from_waker(Waker::noop());
+        for _ in 0..2 {
+            assert!(future.as_mut().poll(&mut task).is_pending());
+            assert_eq!(PassContext::depth(), 0);
         }
-        let cx = builder.build().unwrap();
-        let before = PassContext::depth();
-        fn nest(cx: &PassContext, depth: usize, fail: bool, forget: bool) -> crate::pass::Result<()> {
-            cx.scope(|cx| {
-                if forget {
-                    std::mem::forget(PassContext::default().enter()?);
-                }
-                if depth > 1 {
-                    nest(cx, depth - 1, fail, forget)
-                } else if fail {
-                    Err(PassError::new("the body fails"))
-                } else {
-                    crate::pass::Pass::run(&Sequential::with_info(info("S", 0), []), crate::ir::IRModule::new(), cx).map(drop)
-                }
-            })
-        }
-        let _ = nest(&cx, depth, fail_body, forget);
-        prop_assert_eq!(PassContext::depth(), before);
-        let events = log.take();
-        for number in 0..failing.len() {
-            let count = |hook: char| events.split(' ').filter(|event| *event == format!("{hook}{number}")).count();
-            prop_assert!(count('X') <= count('E'));
-            if failing.iter().all(|hook| !matches!(hook, Some('E' | 'X'))) {
-                prop_assert_eq!(count('X'), count('E'));
-            }
-            prop_assert!(count('A') <= count('B'));
-        }
-    }
+        assert_eq!(future.as_mut().poll(&mut task), Poll::Ready(3));
+    })
+    .join()
+    .unwrap();
 }
 
 #[test]

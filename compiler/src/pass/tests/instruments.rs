@@ -1,13 +1,17 @@
 //! Instruments: who is called when, and what happens when one fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::support::{Log, Noting, failing, info, noting};
+use super::support::{Log, Noting, chain, failing, info, module, noting};
+use crate::analysis::CallGraph;
 use crate::ir::IRModule;
 use crate::pass::{
-    Hook, HookResult, InstrumentRef, Pass, PassContext, PassErrorKind, PassInfo, PassInstrument,
-    PassRef, PassTiming, Sequential,
+    AnalysisInfo, AnalysisRef, Hook, HookResult, InstrumentRef, Pass, PassContext, PassErrorKind,
+    PassInfo, PassInstrument, PassRef, PassTiming, Sequential,
 };
+use crate::transform::InferType;
+use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
 fn context(instruments: impl IntoIterator<Item = Noting>) -> PassContext {
     let mut builder = PassContext::builder();
@@ -113,21 +117,171 @@ fn case_56_a_failing_pass_has_no_after() {
     assert_eq!(error.to_string(), "pass Fails: it does not work");
 }
 
-#[test]
-fn cases_57_58_a_failing_hook_is_the_error() {
+/// What happens if the first of two instruments fails in a hook around a pass.
+fn with_failing(hook: char) -> String {
     let log = Log::default();
     let pass = noting(&log, info("P", 0));
-    for (hook, events) in [
-        ('S', "E1 E2 S1 X1 X2"),
-        ('B', "E1 E2 S1 S2 B1 X1 X2"),
-        ('A', "E1 E2 S1 S2 B1 B2 P A1 X1 X2"),
-    ] {
-        let cx = context([Noting::new(1, &log).failing_in(hook), Noting::new(2, &log)]);
-        let error = run(&cx, std::slice::from_ref(&pass)).unwrap_err();
-        assert_eq!(log.take(), events);
-        assert!(error.to_string().contains(&format!("instrument 1 fails in {hook}")), "{error}");
-        assert_eq!(cx.instruments().len(), 2);
+    let cx = context([Noting::new(1, &log).failing_in(hook), Noting::new(2, &log)]);
+    let error = run(&cx, std::slice::from_ref(&pass)).unwrap_err();
+    assert!(error.to_string().contains(&format!("instrument 1 fails in {hook}")), "{error}");
+    assert_eq!(cx.instruments().len(), 2);
+    log.take()
+}
+
+#[test]
+fn case_57_a_failing_should_run_is_the_error() {
+    assert_eq!(with_failing('S'), "E1 E2 S1 X1 X2");
+}
+
+#[test]
+fn case_58_a_failing_before_is_the_error() {
+    assert_eq!(with_failing('B'), "E1 E2 S1 S2 B1 X1 X2");
+}
+
+#[test]
+fn a_failing_after_is_the_error() {
+    assert_eq!(with_failing('A'), "E1 E2 S1 S2 B1 B2 P A1 X1 X2");
+}
+
+#[test]
+fn case_44_an_instrument_sees_context_and_pass() {
+    struct Sees(Log);
+    impl PassInstrument for Sees {
+        fn enter_pass_ctx(&self) -> HookResult {
+            self.0.note("E1");
+            Ok(())
+        }
+        fn exit_pass_ctx(&self) -> HookResult {
+            self.0.note("X1");
+            Ok(())
+        }
+        fn run_before_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
+            self.0.note(format!("B1:{}", info.name()));
+            Ok(())
+        }
+        fn run_after_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
+            self.0.note(format!("A1:{}", info.name()));
+            Ok(())
+        }
     }
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Sees(log.clone())).build().unwrap();
+    run(&cx, &[InferType.into()]).unwrap();
+    assert_eq!(log.take(), "E1 B1:InferType A1:InferType X1");
+}
+
+/// Lets passes run only so many times, by name.
+struct Allows(Log, Box<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl PassInstrument for Allows {
+    fn should_run(&self, _: &IRModule, info: &PassInfo) -> HookResult<bool> {
+        Ok((self.1)(info.name()))
+    }
+
+    fn run_before_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
+        self.0.note(info.name());
+        Ok(())
+    }
+}
+
+#[test]
+fn case_46_an_instrument_lets_passes_run_by_name() {
+    let log = Log::default();
+    let only = Allows(log.clone(), Box::new(|name| name.contains("InferType")));
+    let cx = PassContext::builder().instrument(only).build().unwrap();
+    let plain = Log::default();
+    let passes = [
+        noting(&plain, info("AnnotateSpans", 0)),
+        noting(&plain, info("ToANormalForm", 1)),
+        InferType.into(),
+    ];
+    run(&cx, &passes).unwrap();
+    assert_eq!((log.take().as_str(), plain.take().as_str()), ("InferType", ""));
+}
+
+#[test]
+fn case_3_5_14_an_instrument_stops_at_the_second_instance_of_a_pass() {
+    let log = Log::default();
+    let seen = AtomicUsize::new(0);
+    let first =
+        move |name: &str| name != "Q" && (name != "P" || seen.fetch_add(1, Ordering::Relaxed) == 0);
+    let cx =
+        PassContext::builder().instrument(Allows(log.clone(), Box::new(first))).build().unwrap();
+    let pass = |name| noting(&Log::default(), info(name, 0));
+    run(&cx, &[pass("P"), pass("Q"), pass("P")]).unwrap();
+    assert_eq!(log.take(), "P");
+}
+
+#[test]
+fn case_3_5_11_a_skipped_pass_is_announced_once_and_computes_nothing() {
+    struct Skips(Log);
+    impl PassInstrument for Skips {
+        fn should_run(&self, _: &IRModule, info: &PassInfo) -> HookResult<bool> {
+            Ok(info.name() != "P")
+        }
+        fn before_skipped_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
+            self.0.note(format!("skip:{}", info.name()));
+            Ok(())
+        }
+        fn run_before_pass(&self, _: &IRModule, info: &PassInfo) -> HookResult {
+            self.0.note(format!("before:{}", info.name()));
+            Ok(())
+        }
+        fn before_analysis(&self, info: &AnalysisInfo) -> HookResult {
+            self.0.note(format!("analysis:{}", info.name));
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(Skips(log.clone())).build().unwrap();
+    let analysing = info("P", 0).analysing([AnalysisRef::of::<CallGraph>()]);
+    let module = IRModule::new();
+    let list = Sequential::new([noting(&log, analysing)]);
+    assert!(list.run(module.clone(), &cx).unwrap().same(&module));
+    assert_eq!(log.take(), "before:sequential skip:P");
+}
+
+#[test]
+fn case_60_counters_are_equal_within_a_build_and_zero_outside() {
+    #[derive(Default)]
+    struct Counters([AtomicUsize; 2]);
+    impl Counters {
+        fn values(&self) -> [usize; 2] {
+            [0, 1].map(|index| self.0[index].load(Ordering::Relaxed))
+        }
+        fn reset(&self) -> HookResult {
+            self.0.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+            Ok(())
+        }
+    }
+    impl PassInstrument for Counters {
+        fn enter_pass_ctx(&self) -> HookResult {
+            self.reset()
+        }
+        fn exit_pass_ctx(&self) -> HookResult {
+            self.reset()
+        }
+        fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            self.0[0].fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        fn run_after_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            self.0[1].fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+    let counters = Arc::new(Counters::default());
+    let cx =
+        PassContext::builder().opt_level(4).shared_instrument(counters.clone()).build().unwrap();
+    let list = pipeline(&PipelineExtensions::new()).unwrap();
+    cx.scope(|cx| {
+        list.run(module([("main", chain(3))]), cx)?;
+        let [before, after] = counters.values();
+        assert!(before == after && before > list.passes().len() / 2, "{before} {after}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(counters.values(), [0, 0]);
 }
 
 #[test]
@@ -203,7 +357,7 @@ fn case_61_timing_lists_passes_until_it_is_replaced() {
 }
 
 #[test]
-fn cases_72_73_timings_survive_failures_and_do_not_see_each_other() {
+fn case_72_a_profile_survives_a_failing_pass() {
     let log = Log::default();
     let timings = [Arc::new(PassTiming::default()), Arc::new(PassTiming::default())];
     let cx = PassContext::builder()
@@ -212,6 +366,26 @@ fn cases_72_73_timings_survive_failures_and_do_not_see_each_other() {
         .build()
         .unwrap();
     assert!(cx.scope(|cx| Sequential::new([failing(&log)]).run(IRModule::new(), cx)).is_err());
+    cx.scope(|cx| {
+        noting(&log, info("P", 0)).run(IRModule::new(), cx)?;
+        for timing in &timings {
+            assert!(timing.render()?.starts_with("P: "));
+            assert_eq!(timing.render()?.lines().count(), 1);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn case_73_two_profiles_do_not_see_each_other() {
+    let log = Log::default();
+    let timings = [Arc::new(PassTiming::default()), Arc::new(PassTiming::default())];
+    let cx = PassContext::builder()
+        .shared_instrument(timings[0].clone())
+        .shared_instrument(timings[1].clone())
+        .build()
+        .unwrap();
     cx.scope(|cx| {
         noting(&log, info("P", 0)).run(IRModule::new(), cx)?;
         for timing in &timings {

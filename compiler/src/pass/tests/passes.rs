@@ -1,13 +1,17 @@
 //! Passes and the funnel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use indexmap::IndexSet;
 
 use super::support::{Log, chain, changing, info, module};
 use crate::diagnostics::Level;
-use crate::graph::{Function, Rewriter};
+use crate::graph::{Function, PrintOptions, Rewriter, print_module};
 use crate::ir::{Attrs, Definition, GlobalVar, IRModule, Span};
 use crate::pass::{
-    FunctionPass, ModulePass, Pass, PassContext, PassErrorKind, PassRef, PrimFuncPass,
+    FunctionPass, ModulePass, Pass, PassBody, PassContext, PassErrorKind, PassInfo, PassRef,
+    PrimFuncPass, Result, RunToken, Sequential,
 };
 use crate::tir::{PrimFunc, PrimFuncData};
 
@@ -26,13 +30,19 @@ fn drop_last(function: Function, _: &IRModule, _: &PassContext) -> Function {
 }
 
 #[test]
-fn module_pass_case_1_4_has_its_info_and_leaves_its_input_alone() {
+fn case_1_a_module_pass_has_its_info() {
+    let pass = PassRef::new(ModulePass::new(info("m", 0), |m: IRModule, _: &PassContext| m));
+    let known = pass.info();
+    assert_eq!((known.name(), known.opt_level(), known.required().len()), ("m", 0, 0));
+    assert_eq!(pass.to_string(), "Run Module pass: m at the optimization level 0");
+}
+
+#[test]
+fn case_4_a_module_pass_adds_a_function_and_leaves_its_input_alone() {
     let pass = ModulePass::new(info("m", 0), |mut module: IRModule, _: &PassContext| {
         module.insert(GlobalVar::new("myAbs"), Definition::Graph(chain(2)));
         module
     });
-    let pass = PassRef::new(pass);
-    assert!(pass.to_string().contains("Run Module pass: m at the optimization level 0"));
     let before = module([("myAdd", chain(1))]);
     let after = pass.apply(before.clone()).unwrap();
     assert_eq!((before.len(), after.len()), (1, 2));
@@ -40,7 +50,19 @@ fn module_pass_case_1_4_has_its_info_and_leaves_its_input_alone() {
 }
 
 #[test]
-fn module_pass_case_5_returns_handles_as_they_are() {
+fn case_36_a_pass_cannot_change_the_module_of_its_caller() {
+    let pass = ModulePass::new(info("Clear", 0), |mut module: IRModule, _: &PassContext| {
+        module.retain(|_, _| false);
+        module
+    });
+    let before = module([("f", chain(1))]);
+    let hash = crate::graph::module_hash(&before);
+    assert!(pass.apply(before.clone()).unwrap().is_empty());
+    assert_eq!((before.len(), crate::graph::module_hash(&before)), (1, hash));
+}
+
+#[test]
+fn module_passes_from_closures_return_handles_as_they_are() {
     let m1 = module([("f", chain(1))]);
     let m2 = module([("g", chain(2))]);
     let returned = m2.clone();
@@ -52,7 +74,19 @@ fn module_pass_case_5_returns_handles_as_they_are() {
 }
 
 #[test]
-fn function_pass_case_6_7_visits_every_function() {
+fn case_6_a_function_pass_replaces_every_function() {
+    let f1 = chain(5);
+    let replacement = f1.clone();
+    let pass =
+        FunctionPass::new(info("Replace", 1), move |_: Function, _: &IRModule, _: &PassContext| {
+            replacement.clone()
+        });
+    let after = pass.apply(module([("main", chain(1))])).unwrap();
+    crate::graph::structural_equal(after.function("main").unwrap(), &f1).unwrap();
+}
+
+#[test]
+fn case_7_a_function_pass_visits_every_function() {
     let pass = FunctionPass::new(info("DropLast", 1), drop_last);
     let after = pass.apply(module([("sub", chain(3)), ("log", chain(2))])).unwrap();
     assert_eq!(after.function("sub").unwrap().len(), 3);
@@ -62,19 +96,31 @@ fn function_pass_case_6_7_visits_every_function() {
     assert!(pass.apply(plain.clone()).unwrap().same(&plain));
 }
 
+fn marked(name: &str, value: i64) -> Function {
+    chain(1).with_attrs(Attrs::new().with(name, value))
+}
+
 #[test]
-fn function_pass_case_34_35_leaves_marked_functions_alone() {
-    let marked = |name: &str, value: i64| chain(1).with_attrs(Attrs::new().with(name, value));
+fn case_34_function_passes_leave_marked_functions_alone() {
     let before = module([
         ("skip", marked("SkipOptimization", 1)),
         ("other", chain(1).with_attrs(Attrs::new().with("Compiler", "x"))),
         ("extern", marked("Extern", 1)),
-        ("do", marked("SkipOptimization", 0)),
     ]);
     let after = FunctionPass::new(info("DropLast", 0), drop_last).apply(before.clone()).unwrap();
-    for name in ["skip", "other", "extern"] {
-        assert!(after.function(name).unwrap().same(before.function(name).unwrap()), "{name}");
-    }
+    assert!(after.same(&before));
+    // Module passes may touch them.
+    let clear = ModulePass::new(info("Clear", 0), |mut module: IRModule, _: &PassContext| {
+        module.retain(|_, _| false);
+        module
+    });
+    assert!(clear.apply(before).unwrap().is_empty());
+}
+
+#[test]
+fn case_35_a_mark_of_zero_is_none() {
+    let before = module([("do", marked("SkipOptimization", 0))]);
+    let after = FunctionPass::new(info("DropLast", 0), drop_last).apply(before).unwrap();
     assert_eq!(after.function("do").unwrap().len(), 1);
 }
 
@@ -92,30 +138,37 @@ fn function_passes_see_their_siblings_as_they_were() {
 }
 
 #[test]
-fn the_number_of_threads_case_3_5_25_changes_nothing() {
+fn case_3_5_25_the_number_of_threads_changes_nothing() {
     let many: Vec<(String, Function)> =
         (0..100).map(|i| (format!("f{i}"), chain(60 + i % 7))).collect();
     let before = module(many.iter().map(|(name, function)| (name.as_str(), function.clone())));
+    let seen = Arc::new(Mutex::new(IndexSet::new()));
+    let threads = seen.clone();
     let pass = FunctionPass::new(
         info("Say", 0),
-        |function: Function, module: &IRModule, cx: &PassContext| {
+        move |function: Function, module: &IRModule, cx: &PassContext| {
             cx.warning(Span::Unknown, format!("{} expressions", function.len()));
             cx.missed(function.result(), "of no matter");
             cx.count("functions", 1);
+            // Long enough that other threads join in.
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            threads.lock().unwrap().insert(std::thread::current().id());
             drop_last(function, module, cx)
         },
     );
     let run = |jobs| {
         let cx = PassContext::builder().jobs(jobs).remarks(true).build().unwrap();
         let after = pass.run(before.clone(), &cx).unwrap();
-        let lengths: Vec<usize> = after.functions().map(|(_, function)| function.len()).collect();
-        (lengths, cx.diagnostics(), cx.remarks(), cx.statistics())
+        let text = print_module(&after, &PrintOptions::default());
+        (text, cx.diagnostics(), cx.remarks(), cx.statistics())
     };
-    let (lengths, diagnostics, remarks, statistics) = run(1);
-    assert_eq!((lengths[0], diagnostics.len(), remarks.len()), (60, 100, 100));
+    let (text, diagnostics, remarks, statistics) = run(1);
+    assert_eq!((diagnostics.len(), remarks.len()), (100, 100));
+    assert_eq!(seen.lock().unwrap().len(), 1);
     assert_eq!(remarks[3].to_string(), "Say: @f3: `nn.relu`: of no matter");
     assert_eq!(statistics[&("Say".to_owned(), "functions")], 100);
-    assert_eq!(run(8), (lengths, diagnostics, remarks, statistics));
+    assert_eq!(run(8), (text, diagnostics, remarks, statistics));
+    assert!(seen.lock().unwrap().len() > 1, "no other thread has taken part");
 }
 
 #[test]
@@ -155,7 +208,7 @@ fn a_panic_is_an_error_that_names_pass_and_function() {
 }
 
 #[test]
-fn an_error_that_is_said_case_66_fails_the_pass_and_not_the_next_one() {
+fn case_66_an_error_that_is_said_fails_the_pass_and_not_the_next_one() {
     for level in [Level::Bug, Level::Error] {
         let cx = PassContext::default();
         let say = ModulePass::new(info("Say", 0), move |module: IRModule, cx: &PassContext| {
@@ -237,7 +290,7 @@ fn prim_module() -> IRModule {
 }
 
 #[test]
-fn prim_func_pass_case_32_sees_old_bodies() {
+fn case_32_a_prim_func_pass_sees_old_bodies() {
     let pass = PrimFuncPass::new(
         info("tir.Mark", 0),
         |mut function: PrimFunc, module: &IRModule, _: &PassContext| {
@@ -253,7 +306,7 @@ fn prim_func_pass_case_32_sees_old_bodies() {
 }
 
 #[test]
-fn prim_func_pass_case_33_37_deletes_for_none_and_copies_nothing_else() {
+fn case_33_a_prim_func_pass_deletes_what_it_returns_none_for() {
     let delete = PrimFuncPass::new(
         info("tir.Delete", 0),
         |function: PrimFunc, _: &IRModule, _: &PassContext| {
@@ -264,6 +317,102 @@ fn prim_func_pass_case_33_37_deletes_for_none_and_copies_nothing_else() {
     let names: Vec<&str> = after.iter().map(|(global, _)| global.name()).collect();
     assert_eq!(names, ["main", "g"]);
     assert!(delete.apply(after.clone()).unwrap().same(&after));
+}
+
+#[test]
+fn case_37_a_prim_func_pass_that_changes_nothing_copies_nothing() {
+    let same = PrimFuncPass::new(
+        info("tir.Same", 0),
+        |function: PrimFunc, _: &IRModule, _: &PassContext| function,
+    );
+    let module = prim_module();
+    let (before, f) = (module.identity(), module.prim_funcs().next().unwrap().1.identity());
+    let after = same.apply(module).unwrap();
+    assert_eq!(after.identity().address(), before.address());
+    assert_eq!(after.prim_funcs().next().unwrap().1.identity().address(), f.address());
+}
+
+#[test]
+fn case_30_a_function_pass_cannot_add_functions() {
+    // It is lent the module: what it adds, it adds to a copy of its own.
+    let pass = FunctionPass::new(
+        info("Adds", 0),
+        |function: Function, module: &IRModule, _: &PassContext| {
+            let mut own = module.clone();
+            own.insert(GlobalVar::new("new"), Definition::Graph(chain(1)));
+            function
+        },
+    );
+    let before = module([("main", chain(1))]);
+    assert!(pass.apply(before.clone()).unwrap().same(&before));
+}
+
+#[test]
+fn case_3_5_22_a_pipeline_within_a_function_pass_changes_nothing_around_it() {
+    let pass = FunctionPass::new(
+        info("Outer", 0),
+        |function: Function, module: &IRModule, cx: &PassContext| {
+            let clear = ModulePass::new(info("Clear", 0), |mut m: IRModule, _: &PassContext| {
+                m.retain(|_, _| false);
+                m
+            });
+            assert!(Sequential::default().then(clear).run(module.clone(), cx)?.is_empty());
+            Ok::<_, crate::pass::PassError>(function)
+        },
+    );
+    let before = module([("f", chain(1)), ("g", chain(2))]);
+    assert!(pass.apply(before.clone()).unwrap().same(&before));
+}
+
+#[test]
+fn case_3_5_15_every_pass_of_a_list_gets_ready_once_before_the_first_runs() {
+    struct Ready(PassInfo, Log, bool);
+    impl PassBody for Ready {
+        fn info(&self) -> &PassInfo {
+            &self.0
+        }
+        fn initialize(&self, _: &PassContext) -> Result<()> {
+            self.1.note(format!("ready:{}", self.0.name()));
+            if self.2 { Err("out of order".into()) } else { Ok(()) }
+        }
+        fn transform(&self, module: IRModule, _: &PassContext, _: RunToken) -> Result<IRModule> {
+            self.1.note(self.0.name());
+            Ok(module)
+        }
+    }
+    let log = Log::default();
+    let ready = |name, fails| Ready(info(name, 0), log.clone(), fails);
+    let inner = Sequential::default().then(ready("B", false));
+    let list = Sequential::default().then(ready("A", false)).then(inner);
+    list.apply(IRModule::new()).unwrap();
+    assert_eq!(log.take(), "ready:A ready:B A B");
+    // In a list that it was added to later, and on its own.
+    list.then(ready("C", false)).apply(IRModule::new()).unwrap();
+    assert_eq!(log.take(), "ready:A ready:B ready:C A B C");
+    ready("D", false).apply(IRModule::new()).unwrap();
+    assert_eq!(log.take(), "ready:D D");
+    let list = Sequential::default().then(ready("A", false)).then(ready("B", true));
+    let error = list.apply(IRModule::new()).unwrap_err();
+    assert_eq!(log.take(), "ready:A ready:B");
+    assert_eq!(error.to_string(), "pass sequential > B: out of order");
+}
+
+#[test]
+fn a_panic_goes_on_if_the_context_says_so_after_everything_was_put_right() {
+    let log = Log::default();
+    let cx = PassContext::builder()
+        .instrument(super::support::Noting::new(1, &log))
+        .resume_panics(true)
+        .build()
+        .unwrap();
+    let panics = ModulePass::new(info("Panics", 0), |_: IRModule, _: &PassContext| -> IRModule {
+        panic!("oh no")
+    });
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        cx.scope(|cx| Sequential::default().then(panics).run(IRModule::new(), cx))
+    }));
+    assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"oh no"));
+    assert_eq!((log.take().as_str(), PassContext::depth()), ("E1 S1 B1 S1 B1 X1", 0));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use super::support::{Log, Noting, changing, failing, info, needs, noting};
 use crate::ir::IRModule;
 use crate::pass::{
-    ModulePass, NamedPass, Origin, Pass, PassBody, PassContext, PassEntry, PassErrorKind, PassInfo,
-    PassRef, Preserves, Registry, Requirement, Result, RunToken, Sequential,
+    ModulePass, NamedPass, Origin, Pass, PassBody, PassContext, PassContextBuilder, PassEntry,
+    PassErrorKind, PassInfo, PassRef, Preserves, Registry, Requirement, Result, RunToken,
+    Sequential,
 };
 
 fn run(passes: impl IntoIterator<Item = PassRef>, cx: &PassContext) -> Result<IRModule> {
@@ -90,24 +91,40 @@ fn case_9_a_list_has_name_and_level() {
     );
 }
 
-#[test]
-fn cases_11_13_14_15_16_level_and_lists_gate() {
+/// Whether a list runs a pass of a level under a context, which may name the pass.
+fn runs(level: u8, cx: impl FnOnce(PassContextBuilder, &PassRef) -> PassContextBuilder) -> bool {
     let log = Log::default();
-    let pass = |level| noting(&log, info("P", level));
-    let builder = PassContext::builder;
-    let p = pass(0);
-    for (level, cx, runs) in [
-        (1, builder().require(&*p).build(), true),
-        (3, builder().build(), false),
-        (2, builder().build(), true),
-        (3, builder().opt_level(0).require(&*p).build(), true),
-        (0, builder().opt_level(3).disable(&*p).require(&*p).build(), false),
-    ] {
-        let module = IRModule::new();
-        let after = Sequential::new([pass(level)]).run(module.clone(), &cx.unwrap()).unwrap();
-        assert!(after.same(&module));
-        assert_eq!(log.take(), if runs { "P" } else { "" });
-    }
+    let pass = noting(&log, info("P", level));
+    let cx = cx(PassContext::builder(), &pass).build().unwrap();
+    let module = IRModule::new();
+    let after = Sequential::new([pass]).run(module.clone(), &cx).unwrap();
+    assert!(after.same(&module));
+    log.take() == "P"
+}
+
+#[test]
+fn case_11_a_required_pass_within_the_level_runs() {
+    assert!(runs(1, |cx, pass| cx.opt_level(2).require(&**pass)));
+}
+
+#[test]
+fn case_13_a_pass_beyond_the_level_is_skipped() {
+    assert!(!runs(3, |cx, _| cx.opt_level(2)));
+}
+
+#[test]
+fn case_14_a_pass_of_the_level_itself_runs() {
+    assert!(runs(2, |cx, _| cx.opt_level(2)));
+}
+
+#[test]
+fn case_15_a_required_pass_beyond_the_level_runs() {
+    assert!(runs(3, |cx, pass| cx.opt_level(0).require(&**pass)));
+}
+
+#[test]
+fn case_16_disabled_beats_required() {
+    assert!(!runs(0, |cx, pass| cx.opt_level(3).disable(&**pass).require(&**pass)));
 }
 
 #[test]
@@ -141,10 +158,58 @@ fn case_18_requirements_are_not_gated() {
 }
 
 #[test]
-fn cases_20_76_a_skipped_pass_needs_nothing() {
+fn case_20_a_skipped_pass_pulls_in_nothing() {
+    let log = Log::default();
+    run([noting(&log, info("P", 3).requiring(needs("Q")))], &watched(&log)).unwrap();
+    assert_eq!(log.take(), "sequential");
+}
+
+#[test]
+fn case_76_what_a_skipped_pass_needs_may_not_exist() {
     let log = Log::default();
     run([noting(&log, info("P", 3).requiring(needs("NoSuchPass")))], &watched(&log)).unwrap();
     assert_eq!(log.take(), "sequential");
+}
+
+#[test]
+fn case_24_a_nested_list_runs_what_the_level_enables() {
+    let log = Log::default();
+    let inner = Sequential::new([noting(&log, info("SimplifyExpr", 1))]);
+    let cx = PassContext::builder().opt_level(1).build().unwrap();
+    run([PassRef::new(inner)], &cx).unwrap();
+    assert_eq!(log.take(), "SimplifyExpr");
+}
+
+#[test]
+fn what_the_outermost_list_requires_does_not_count_and_what_a_nested_one_requires_does() {
+    let log = Log::default();
+    let list = || Sequential::with_info(info("L", 0).requiring(needs("R")), []);
+    list().run(IRModule::new(), &watched(&log)).unwrap();
+    assert_eq!(log.take(), "L");
+    run([PassRef::new(list())], &watched(&log)).unwrap();
+    assert_eq!(log.take(), "sequential R L");
+}
+
+#[test]
+fn a_list_that_is_not_to_run_skips_everything_in_it() {
+    let log = Log::default();
+    let cx = PassContext::builder().instrument(OnlyNot("sequential")).build().unwrap();
+    run([noting(&log, info("P", 0))], &cx).unwrap();
+    assert_eq!(log.take(), "");
+}
+
+#[test]
+fn a_pass_that_was_kept_from_running_does_not_count_as_a_requirement() {
+    let log = Log::default();
+    let cx = PassContext::builder()
+        .registry(registry())
+        .instrument(OnlyNot("R"))
+        .instrument(Names(log.clone()))
+        .build()
+        .unwrap();
+    run([PassRef::new(R), noting(&Log::default(), info("P", 0).requiring(needs("R")))], &cx)
+        .unwrap();
+    assert_eq!(log.take(), "sequential R P");
 }
 
 #[test]
@@ -248,25 +313,17 @@ fn what_holds_already_does_not_run() {
 }
 
 #[test]
-fn lists_associate() {
-    // P7: but for the nested list's own events.
-    let log = Log::default();
-    let pass = |name| changing(&log, info(name, 0));
-    let cx = PassContext::default();
-    let flat = run([pass("A"), pass("B"), pass("C")], &cx).unwrap();
-    assert_eq!(log.take(), "A B C");
-    let nested =
-        run([PassRef::new(Sequential::new([pass("A"), pass("B")])), pass("C")], &cx).unwrap();
-    assert_eq!(log.take(), "A B C");
-    assert_eq!(flat.len(), nested.len());
-}
-
-#[test]
 fn plans_print_what_runs_and_why() {
     let p = noting(&Log::default(), info("P", 1).requiring(needs("Q")));
     let off = noting(&Log::default(), info("Off", 4));
     let plan = Sequential::new([p, off]).plan(&cx()).unwrap();
     assert_eq!(plan.to_string(), "P (module, level 1), after R, Q\n");
+    let inner = Sequential::named("Inner", 0).unwrap().then(R).then(Q);
+    let plan = Sequential::default().then(inner).then(R).plan(&cx()).unwrap();
+    assert_eq!(
+        plan.to_string(),
+        "Inner (sequential, level 0)\n  R (module, level 0)\n  Q (module, level 0), after R\nR (module, level 0)\n"
+    );
 }
 
 #[test]

@@ -272,10 +272,22 @@ impl Simplifier<'_> {
                 let quotient = PrimExpr::ramp(quotient.into_expr(), stride / divisor, *lanes);
                 return Some(choose(quotient, rest.into_expr().broadcast_to(*lanes)));
             }
-            // All lanes must be in one block: as far as the first and the last one are.
+            // All lanes must be in one block. So they are if blocks consist of steps, the base is at
+            // the start of one, and the lanes do not reach the next.
+            let span = stride.checked_mul(i64::from(*lanes) - 1)?;
+            if (0..base.step(divisor)).contains(&span) {
+                let base = base.into_expr();
+                let quotient =
+                    self.binary(BinaryOp::FloorDiv, base.clone(), PrimExpr::index(divisor));
+                let rest = self.binary(BinaryOp::FloorMod, base, PrimExpr::index(divisor));
+                return Some(choose(
+                    quotient.broadcast_to(*lanes),
+                    PrimExpr::ramp(rest, stride, *lanes),
+                ));
+            }
+            // Otherwise as far as the first and the last one are.
             let (quotient, rest) = base.floor_div_mod(divisor, &self.bounds)?;
             let first = rest.range(&self.bounds)?;
-            let span = stride.checked_mul(i64::from(*lanes) - 1)?;
             let (low, high) =
                 (first.min.checked_add(span.min(0))?, first.max.checked_add(span.max(0))?);
             if low < 0 || high >= divisor {
@@ -428,5 +440,17 @@ mod tests {
         });
         let lanes = PrimExpr::ramp(PrimExpr::index(0), 1, 16);
         assert_eq!(value, lanes.vector_reduce(BinaryOp::Max));
+        // Half a block: which one is not known, but the lanes are in one.
+        let half = |i: PrimExpr| PrimExpr::ramp(i * 8 + 24, 1, 8);
+        let (value, i, _) = simplified(|i, _| half(i).floordiv(16).vector_reduce(BinaryOp::Max));
+        let start = Affine::of(&(i * 8 + 8)).into_expr();
+        let block = Affine::of(&(start.clone().floordiv(16) + 1)).into_expr();
+        assert_eq!(value, block.broadcast_to(8).vector_reduce(BinaryOp::Max));
+        let (value, ..) = simplified(|i, _| half(i).floormod(16).vector_reduce(BinaryOp::Max));
+        assert_eq!(value, PrimExpr::ramp(start.floormod(16), 1, 8).vector_reduce(BinaryOp::Max));
+        // A base that may be anywhere.
+        let across = |i: PrimExpr| PrimExpr::ramp(i * 4, 1, 8).floordiv(16);
+        let (value, i, _) = simplified(|i, _| across(i).vector_reduce(BinaryOp::Max));
+        assert_eq!(value, across(i).vector_reduce(BinaryOp::Max));
     }
 }

@@ -74,8 +74,7 @@ fn a_timing_is_a_tree_whose_parts_add_up() {
 }
 
 #[test]
-fn selected_passes_print_the_module_before_and_after() {
-    // Case 75: exactly those.
+fn case_75_selected_passes_print_the_module_before_and_after() {
     let print = PrintIr::new()
         .before(PassSelection::named(["eliminate-common-subexpr"]))
         .after(PassSelection::named(["EliminateCommonSubexpr"]));
@@ -100,8 +99,8 @@ fn selected_passes_print_the_module_before_and_after() {
 }
 
 #[test]
-fn only_what_changed_is_printed() {
-    // Case 3.5.19: the second run changes nothing.
+fn case_3_5_19_only_what_changed_is_printed() {
+    // The second run changes nothing.
     let twice = "EliminateCommonSubexpr,EliminateCommonSubexpr";
     let (print, instrument) = watch(PrintIr::new().changed(PrintChanged::Whole));
     run(passes(twice), &[instrument]).unwrap();
