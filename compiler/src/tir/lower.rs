@@ -62,6 +62,14 @@ mod tests {
                 interpret(&lowered, &mut args, &[]).unwrap();
                 let kernel = generate(&lowered, "chain", &target).unwrap();
                 assert!(translation_unit([&kernel]).contains("void chain("));
+                #[cfg(feature = "llvm")]
+                {
+                    use crate::codegen::llvm::{Kernel, Source, compile};
+                    let kernels = vec![Kernel { func: lowered, symbol: "chain".to_owned() }];
+                    let name = "chain".to_owned();
+                    let source = Source { name, kernels, entry: None, level: 0 };
+                    compile(&[source], std::slice::from_ref(&target), 1, false).unwrap();
+                }
             }
         };
         let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
