@@ -24,7 +24,7 @@ use proptest::test_runner::{RngSeed, TestCaseError, TestRunner};
 const CASES: u32 = 3;
 
 /// Networks of one module: they are compiled together, as starting a compiler takes long.
-const PARTS: usize = 24;
+const PARTS: usize = 16;
 
 /// Types of inputs; those that occur more often are likelier.
 const DTYPES: &[DType] = &[
