@@ -20,7 +20,7 @@ use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
-use crate::{Errors, log};
+use crate::{Errors, log, watch};
 
 /// Where a model's weights go.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,6 +61,17 @@ pub struct Config {
     out_dir: Option<PathBuf>,
     runtime: Option<String>,
     emit_rerun: bool,
+}
+
+/// What makes a compiled model of a file, watched by instruments.
+pub(crate) trait Compile:
+    FnOnce(&Path, &CompileOptions, &[InstrumentRef]) -> Result<(CompiledModel, Stages), Report>
+{
+}
+
+impl<F> Compile for F where
+    F: FnOnce(&Path, &CompileOptions, &[InstrumentRef]) -> Result<(CompiledModel, Stages), Report>
+{
 }
 
 /// What a compilation has left behind.
@@ -160,7 +171,8 @@ impl Config {
         self
     }
 
-    /// Tells `instrument` of each pass that runs.
+    /// Tells `instrument` of each pass that runs. What it has to show is written to `OUT_DIR`: with
+    /// [`PassTiming`](niello::pass::PassTiming) for a model `digits`, to `digits.timing.txt`.
     pub fn instrument(mut self, instrument: impl PassInstrument + 'static) -> Self {
         self.instruments.push(Arc::new(instrument));
         self
@@ -178,7 +190,8 @@ impl Config {
     /// has one version of the model's code.
     ///
     /// Unless given, there is code for what Cargo's target has (the baseline, or what `RUSTFLAGS` add
-    /// to it) and for each wider CPU level, of which the program chooses at run time.
+    /// to it) and for each wider CPU level, of which the program chooses at run time; `portable` asks
+    /// for the same by name.
     pub fn target_cpu(mut self, cpu: impl Into<String>) -> Self {
         self.target_cpu = Some(cpu.into());
         self
@@ -231,10 +244,10 @@ impl Config {
     ///
     /// Everything that is wrong with the model, the options or the environment, in one go.
     pub fn try_compile(&self) -> Result<Artifacts, Errors> {
-        self.compile_and_tell(|path, options| {
+        self.compile_and_tell(|path, options, instruments| {
             let mut stages = Stages::default();
             let model = stages.run("read", || Model::read(path))?;
-            let compilation = compile(&model, options, &self.passes(options)?)?;
+            let compilation = compile(&model, options, &self.passes(options, instruments)?)?;
             stages.0.extend(compilation.stages.0);
             Ok((compilation.model, stages))
         })
@@ -251,14 +264,11 @@ impl Config {
         &self,
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
     ) -> Result<Artifacts, Errors> {
-        self.compile_and_tell(|path, options| Ok((compile(path, options)?, Stages::default())))
+        self.compile_and_tell(|path, options, _| Ok((compile(path, options)?, Stages::default())))
     }
 
     /// Compiles with the environment of this process, and prints what Cargo must know.
-    fn compile_and_tell(
-        &self,
-        compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
-    ) -> Result<Artifacts, Errors> {
+    fn compile_and_tell(&self, compile: impl Compile) -> Result<Artifacts, Errors> {
         let mut directives = Directives::default();
         let mut environment = Environment::of_process();
         let result = self.run(&mut environment, &mut directives, compile);
@@ -275,6 +285,7 @@ impl Config {
     /// $OUT_DIR
     /// ├── digits.rs                                      include_model!("digits")
     /// ├── digits.log                                     the full report, also of a failure
+    /// ├── digits.timing.txt                              what an instrument has to show
     /// ├── digits.weights                                 weights, if they are external
     /// ├── libniello_app_0_1_0_digits_<hash>.a            code
     /// └── libniello_app_0_1_0_digits_<hash>_weights.a    weights, if they are embedded
@@ -283,7 +294,7 @@ impl Config {
         &self,
         environment: &mut Environment<'_>,
         directives: &mut Directives,
-        compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
+        compile: impl Compile,
     ) -> Result<Artifacts, Errors> {
         let in_build_script = environment.is_build_script();
         let out_dir = self.out_dir.clone().or_else(|| {
@@ -291,6 +302,8 @@ impl Config {
         });
         let mut report = Report::new();
         let options = self.effective_options(environment, &mut report);
+        let asked_for = watch::from_environment(environment, &self.log_stem(), &mut report);
+        let instruments = [self.instruments.clone(), asked_for].concat();
         if out_dir.is_none() {
             report.push(
                 Problem::new("there is no folder to write to, as this is not a build script")
@@ -299,7 +312,18 @@ impl Config {
         }
         let result = match &out_dir {
             Some(folder) if report.is_empty() => {
-                self.compile_into(folder, in_build_script, &options, compile)
+                let compile =
+                    |path: &Path, options: &CompileOptions| compile(path, options, &instruments);
+                let result = self.compile_into(folder, in_build_script, &options, compile);
+                // Of a failure too: that is when one wants to see them.
+                let written = watch::write_outputs(&instruments, folder, &self.log_stem());
+                match (result, written) {
+                    (Ok(artifacts), written) => written.map(|()| artifacts).map_err(Report::from),
+                    (Err(mut report), written) => {
+                        report.extend(written.err());
+                        Err(report)
+                    }
+                }
             }
             _ => Err(report),
         };
@@ -448,11 +472,15 @@ impl Config {
     }
 
     /// The graph passes: the pipeline with what was added to it, watched by the instruments.
-    fn passes(&self, options: &CompileOptions) -> Result<Passes, Report> {
+    fn passes(
+        &self,
+        options: &CompileOptions,
+        instruments: &[InstrumentRef],
+    ) -> Result<Passes, Report> {
         let watched = |builder: PassContextBuilder, instrument: &InstrumentRef| {
             builder.shared_instrument(instrument.clone())
         };
-        let builder = self.instruments.iter().fold(Passes::context(options), watched);
+        let builder = instruments.iter().fold(Passes::context(options), watched);
         let set = |builder, option: &PassOption| (option.set)(builder);
         let builder = self.pass_options.iter().fold(builder, set);
         let context = builder.build().map_err(|error| Problem::new(error.to_string()))?;

@@ -20,6 +20,9 @@
 //! | `NIELLO_OPT_LEVEL` | optimisation level, 0 to 4 |
 //! | `NIELLO_TARGET_CPU` | the CPU to compile for: `native`, `x86-64-v3` … |
 //! | `NIELLO_STUB` | `1`: bindings only, no C compiler needed; so does `DOCS_RS` |
+//! | `NIELLO_TIME_PASSES` | `text`, `json` or `trace`: how long passes take, in `OUT_DIR` |
+//! | `NIELLO_PRINT_AFTER` | `all`, or names of passes: the module after them, in `OUT_DIR` |
+//! | `NIELLO_DUMP_DIR` | a folder: the module after each pass that changed it, and what repeats a failure |
 //!
 //! A variable wins over the build script.
 //!
@@ -37,6 +40,7 @@ mod errors;
 mod log;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use config::{Artifacts, Config, Weights};
 pub use errors::Errors;

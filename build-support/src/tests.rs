@@ -4,12 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use niello::compile::Stages;
+use niello::compile::{Passes, Stages};
 use niello::diagnostics::{Problem, ProblemNode, Report};
 use niello::executor::{CompiledModel, TensorInfo};
-use niello::ir::DType;
+use niello::graph::parse_module;
+use niello::ir::{DType, IRModule};
 use niello::options::CompileOptions;
+use niello::pass::instruments::IrStatistics;
+use niello::pass::{
+    InstrumentRef, ModulePass, PassContext, PassContextBuilder, PassInfo, PassTiming,
+};
 use niello::target::{CpuLevel, Target};
+use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
 use crate::{Artifacts, Config, Errors, Weights, configure};
@@ -63,7 +69,7 @@ fn run(
 ) -> (Result<Artifacts, Errors>, String) {
     let mut environment = Environment::new(|name| variables.get(name).cloned());
     let mut directives = Directives::default();
-    let compile = |path: &Path, options: &CompileOptions| {
+    let compile = |path: &Path, options: &CompileOptions, _: &[InstrumentRef]| {
         compile(path, options).map(|model| (model, Stages::default()))
     };
     let result = config.run(&mut environment, &mut directives, compile);
@@ -100,9 +106,12 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
              cargo::rerun-if-env-changed=DOCS_RS\n\
              cargo::rerun-if-env-changed={role}\n\
              cargo::rerun-if-env-changed=NIELLO_BACKEND\n\
+             cargo::rerun-if-env-changed=NIELLO_DUMP_DIR\n\
              cargo::rerun-if-env-changed=NIELLO_OPT_LEVEL\n\
+             cargo::rerun-if-env-changed=NIELLO_PRINT_AFTER\n\
              cargo::rerun-if-env-changed=NIELLO_STUB\n\
              cargo::rerun-if-env-changed=NIELLO_TARGET_CPU\n\
+             cargo::rerun-if-env-changed=NIELLO_TIME_PASSES\n\
              cargo::rustc-link-search=native={out}\n"
         )
     );
@@ -255,4 +264,106 @@ fn external_weights_are_a_file_of_their_own() {
     assert_eq!(fs::read(out.path().join("far.bin")).unwrap(), [1, 2, 3]);
     let bindings = fs::read_to_string(artifacts.bindings).unwrap();
     assert!(bindings.contains("pub fn with_weights(") && !bindings.contains("pub fn new("));
+}
+
+/// Runs niello's passes and one more on a small module, and takes what comes out for a model.
+fn run_passes(
+    config: &Config,
+    variables: &BTreeMap<String, String>,
+    last: fn() -> Result<(), &'static str>,
+) -> Result<Artifacts, Errors> {
+    let compile = |_: &Path, options: &CompileOptions, instruments: &[InstrumentRef]| {
+        let text = "def @main(%x: Tensor[(4), float32]) -> Tensor[(4), float32] {
+              nn.relu(add(%x, add(const([1], f32), const([2], f32))))
+            }";
+        let watched = |builder: PassContextBuilder, instrument: &InstrumentRef| {
+            builder.shared_instrument(instrument.clone())
+        };
+        let context = instruments.iter().fold(Passes::context(options), watched).build()?;
+        let info = PassInfo::new("Last", 0).unwrap();
+        let mut extensions = PipelineExtensions::new();
+        extensions.at_end(ModulePass::new(info, move |module: IRModule, _: &PassContext| {
+            last().map(|()| module)
+        }));
+        Passes { context, extensions }.run(parse_module(text).unwrap())?;
+        Ok((model(options), Stages::default()))
+    };
+    let mut environment = Environment::new(|name| variables.get(name).cloned());
+    config.run(&mut environment, &mut Directives::default(), compile)
+}
+
+/// The names of the files in a folder that begin with `start`, in order.
+fn files(folder: &Path, start: &str) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(start)).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn instruments_leave_files_beside_the_model() {
+    let out = tempfile::tempdir().unwrap();
+    let dump = out.path().join("dump");
+    let user = [
+        ("NIELLO_TIME_PASSES", "json"),
+        ("NIELLO_PRINT_AFTER", "fold-constant"),
+        ("NIELLO_DUMP_DIR", dump.to_str().unwrap()),
+    ];
+    let config = configure("w.onnx")
+        .name("w")
+        .instrument(PassTiming::default())
+        .instrument(PassTiming::default())
+        .instrument(IrStatistics::new());
+    run_passes(&config, &environment(out.path(), &user), || Ok(())).unwrap();
+    let expected =
+        ["w.2.timing.txt", "w.ir-statistics.txt", "w.ir.txt", "w.timing.json", "w.timing.txt"];
+    let mut found = files(out.path(), "w.");
+    found.retain(|name| expected.contains(&name.as_str()));
+    assert_eq!(found, expected);
+    let read = |name: &str| fs::read_to_string(out.path().join(name)).unwrap();
+    assert!(read("w.timing.txt").starts_with("GraphPipeline: "), "{}", read("w.timing.txt"));
+    assert!(read("w.ir.txt").starts_with("; *** IR dump after FoldConstant ***\ndef @main"));
+    assert!(read("w.ir-statistics.txt").contains("    add 2 -> 1\n"));
+    assert!(files(&dump.join("w"), "").contains(&"start.relay".to_owned()));
+    assert!(!dump.join("w.reproducer.relay").exists());
+}
+
+#[test]
+fn instruments_leave_their_files_when_a_pass_fails() {
+    let out = tempfile::tempdir().unwrap();
+    let dump = out.path().join("dump");
+    let user = [("NIELLO_TIME_PASSES", "1"), ("NIELLO_DUMP_DIR", dump.to_str().unwrap())];
+    let config = configure("f.onnx").name("f");
+    let failed =
+        run_passes(&config, &environment(out.path(), &user), || Err("it cannot")).unwrap_err();
+    assert!(failed.report.problems[0].to_string().contains("Last: it cannot"), "{failed:?}");
+    let timing = fs::read_to_string(out.path().join("f.timing.txt")).unwrap();
+    assert!(timing.lines().last().unwrap().ends_with(" failed"), "{timing}");
+    let reproducer = fs::read_to_string(dump.join("f.reproducer.relay")).unwrap();
+    assert!(reproducer.contains("; pipeline: Last\n"), "{reproducer}");
+}
+
+#[test]
+fn variables_about_passes_are_checked() {
+    let out = tempfile::tempdir().unwrap();
+    let dump = out.path().join("dump");
+    fs::create_dir_all(dump.join("m")).unwrap();
+    fs::write(dump.join("m/mine.txt"), "").unwrap();
+    let user = [
+        ("NIELLO_TIME_PASSES", "xml"),
+        ("NIELLO_PRINT_AFTER", "FoldConstnat,FuseOps"),
+        ("NIELLO_DUMP_DIR", dump.to_str().unwrap()),
+    ];
+    let config = configure("m.onnx").name("m");
+    let failed = run_passes(&config, &environment(out.path(), &user), || Ok(())).unwrap_err();
+    let told: Vec<String> = failed.report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told[0].contains("NIELLO_TIME_PASSES is `xml`"), "{told:?}");
+    assert!(told[1].contains("did you mean `FoldConstant`?"), "{told:?}");
+    assert!(told[2].contains("mine.txt` was not written by a dump"), "{told:?}");
+    // Empty and 0 ask for nothing.
+    let user = [("NIELLO_TIME_PASSES", "0"), ("NIELLO_PRINT_AFTER", ""), ("NIELLO_DUMP_DIR", "")];
+    run_passes(&config, &environment(out.path(), &user), || Ok(())).unwrap();
+    assert!(files(out.path(), "m.").iter().all(|name| !name.contains("timing")));
 }

@@ -3,9 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
-use niello::ir::DType;
+use niello::ir::{BufferSpec, DType, Definition, GlobalVar, IRModule};
 use niello::onnx::ModelBuilder;
+use niello::pass::instruments::{Replay, Reproducer, VerifyEach};
+use niello::tir::{PrimExpr, PrimFunc, PrimFuncData};
 use serde_json::Value;
 
 /// Something to fold, something to share, something to fuse.
@@ -209,58 +212,85 @@ fn a_plan_is_printed_and_nothing_run() {
     assert!(!run.stdout.contains("EliminateCommonSubexpr"), "{}", run.stdout);
 }
 
-/// A pass that cannot take the model: two entry functions are asked for, and one is not there.
-const FAILING: [&str; 4] = [
-    "--passes",
-    "FoldConstant,RemoveUnusedFunctions",
-    "--config",
-    "relay.RemoveUnusedFunctions.entry_functions=[\"main\",\"nowhere\"]",
-];
+/// A reproducer of a loop function that the verifier refuses.
+fn malformed_kernel() -> Reproducer {
+    let mut kernel = PrimFuncData::new("kernel");
+    let y = kernel.output("y", DType::F32, BufferSpec::dense(&[4]));
+    let zero = PrimExpr::int(0, DType::I64);
+    // One index too many.
+    kernel.body = kernel.store(y, [zero.clone(), zero], PrimExpr::f32(1.0));
+    let mut module = IRModule::new();
+    module.insert(GlobalVar::new("kernel"), Definition::Prim(PrimFunc::new(kernel)));
+    Reproducer {
+        pipeline: "FuseOps{max_depth=2}".to_owned(),
+        whole_pipeline: false,
+        opt_level: 3,
+        required: Vec::new(),
+        disabled: vec!["foldconstant".to_owned()],
+        config: [("relay.FuseOps.link_params".to_owned(), true.into())].into(),
+        verify: false,
+        failure: "something else".to_owned(),
+        module,
+    }
+}
 
 #[test]
-fn a_failure_is_written_down_and_repeated() {
+fn a_failure_that_was_written_down_is_repeated() {
     let folder = folder();
-    let fails = [&["opt", "sample.relay"][..], &FAILING, &["--reproducer", "crash.relay"]].concat();
-    let run = niello(folder.path(), &fails);
-    assert_eq!((run.status, run.stdout.as_str()), (Some(1), ""));
-    let note = "note: pass RemoveUnusedFunctions failed; what repeats it was written to `crash.relay`: niello opt --run-reproducer crash.relay\n";
-    assert!(run.stderr.starts_with(note), "{}", run.stderr);
-    let failure = run.stderr[note.len()..].to_owned();
-
-    let again = niello(folder.path(), &["opt", "--run-reproducer", "crash.relay"]);
-    assert_eq!(again.status, Some(1));
-    let first = |text: &str| text.lines().next().unwrap().to_owned();
-    assert_eq!(first(&again.stderr), first(&failure));
-    assert!(again.stderr.ends_with("note: this is the failure that the file was written for\n"));
-
-    // Another module, and it no longer fails, or fails otherwise.
-    let crash = fs::read_to_string(folder.path().join("crash.relay")).unwrap();
-    let mended = crash.replace("\"nowhere\\\"", "").replace(",\"nowhere\"", "");
-    fs::write(folder.path().join("mended.relay"), mended).unwrap();
-    let mended = ok(niello(folder.path(), &["opt", "--run-reproducer", "mended.relay"]));
-    assert!(mended.stdout.starts_with("def @main"), "{}", mended.stdout);
-    assert!(mended.stderr.contains("does not occur any more"), "{}", mended.stderr);
-    let other = crash.replace("\"nowhere\"]", "\"elsewhere\"]");
-    fs::write(folder.path().join("other.relay"), other).unwrap();
-    let other = niello(folder.path(), &["opt", "--run-reproducer", "other.relay"]);
+    let path = folder.path().join("crash.relay");
+    let replay = |arguments: &[&str]| {
+        niello(folder.path(), &[&["opt", "--run-reproducer", "crash.relay"], arguments].concat())
+    };
+    let mut reproducer = malformed_kernel();
+    reproducer.write(&path).unwrap();
+    let other = replay(&["--verify-each"]);
+    assert_eq!(other.status, Some(1));
     assert!(
-        other.stderr.contains("not the failure that the file was written for"),
+        other.stderr.starts_with("error: loop function @kernel is malformed:\n"),
         "{}",
         other.stderr
     );
-    assert_eq!(other.status, Some(1));
+    let note =
+        "note: this is not the failure that the file was written for, which was: something else\n";
+    assert!(other.stderr.ends_with(note), "{}", other.stderr);
 
-    // The whole pipeline begins with the model.
-    let whole = niello(folder.path(), &[&fails[..], &["--whole-pipeline"]].concat());
-    assert_eq!(whole.status, Some(1));
-    let crash = fs::read_to_string(folder.path().join("crash.relay")).unwrap();
-    assert!(crash.contains("; pipeline: FoldConstant,RemoveUnusedFunctions\n"), "{crash}");
-    assert!(crash.contains("const([1, 2], float32)"), "{crash}");
-    let again = niello(folder.path(), &["opt", "--run-reproducer", "crash.relay"]);
-    assert!(again.stderr.contains("this is the failure"), "{}", again.stderr);
+    let Ok(Replay::OtherFailure(error)) = reproducer.run([Arc::new(VerifyEach::new()) as _]) else {
+        panic!("the verifier refuses the module");
+    };
+    reproducer.failure = error.kind().to_string();
+    reproducer.write(&path).unwrap();
+    let same = replay(&["--verify-each"]);
+    assert_eq!(same.status, Some(1));
+    assert!(same.stderr.ends_with("note: this is the failure that the file was written for\n"));
+    // Instruments see the passes of the file.
+    let watched = replay(&["--time-passes"]);
+    assert!(ok(watched).stderr.contains("\nFuseOps{max_depth=2}: "));
+    // Nobody verifies, so nothing fails.
+    let mended = ok(replay(&[]));
+    assert!(mended.stderr.contains("does not occur any more"), "{}", mended.stderr);
 
+    // A pass of another program.
+    reproducer.pipeline = "TheirPass".to_owned();
+    reproducer.write(&path).unwrap();
+    let unknown = replay(&[]);
+    assert!(unknown.stderr.contains("there is no pass `TheirPass`"), "{}", unknown.stderr);
     let none = niello(folder.path(), &["opt", "--run-reproducer", "sample.relay"]);
+    assert_eq!(none.status, Some(1));
     assert!(none.stderr.contains("its first line is not `; niello reproducer 1`"));
+    let missing = niello(folder.path(), &["opt", "--run-reproducer", "none.relay"]);
+    assert!(
+        missing.stderr.contains("none.relay: cannot read the reproducer"),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
+fn without_a_failure_there_is_no_reproducer() {
+    let folder = folder();
+    let arguments = ["opt", "sample.relay", "--passes", PASSES, "--reproducer", "crash.relay"];
+    ok(niello(folder.path(), &arguments));
+    assert!(!folder.path().join("crash.relay").exists());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::bindings::{self, BindingsOptions};
 use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Passes, sidecar_path};
-use crate::executor::aot::{Code, Listing};
+use crate::executor::aot::Listing;
 use crate::executor::write_shared_library;
 use crate::graph::print_with_sidecar;
 use crate::options::CompileOptions;
@@ -174,7 +174,7 @@ fn write(
             }
         }
         Emit::C => {
-            let Code::C(sources) = &compilation.code else {
+            let Some(sources) = compilation.code.c_sources() else {
                 let message = "C is what the C backend makes, and code is made by LLVM";
                 return Err(Problem::new(message).help("add --backend c").into());
             };

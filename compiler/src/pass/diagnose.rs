@@ -51,3 +51,120 @@ impl PassError {
         diagnostics
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnostics::{Renderer, SnippetRenderer, Source};
+    use crate::graph::{Function, parse_module};
+    use crate::ir::{GlobalVar, IRModule};
+    use crate::pass::instruments::VerifyEach;
+    use crate::pass::{
+        FunctionPass, ModulePass, Pass, PassContext, PassContextBuilder, PassInfo, PassRef,
+        Sequential,
+    };
+
+    const TEXT: &str = "\
+def @main(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {
+  %0 = nn.relu(%x);
+  @other(%0)
+}
+def @other(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {
+  exp(%x)
+}
+";
+
+    fn info() -> PassInfo {
+        PassInfo::new("P", 0).unwrap()
+    }
+
+    /// What is shown of the failure of a pass on the text.
+    fn shown(pass: PassRef, cx: PassContextBuilder) -> String {
+        let module = parse_module(TEXT).unwrap();
+        let cx = cx.build().unwrap();
+        let list = Sequential::new([pass]);
+        let error = cx.scope(|cx| list.run(module, cx)).unwrap_err();
+        let source = Source::new("a.relay", TEXT);
+        let renderer = SnippetRenderer::default();
+        let texts = error.diagnostics().into_iter();
+        texts.map(|diagnostic| renderer.render(&diagnostic, Some(&source))).collect()
+    }
+
+    #[test]
+    fn an_error_at_an_expression_shows_its_line() {
+        let pass = FunctionPass::new(info(), |f: Function, _: &IRModule, cx: &PassContext| {
+            cx.warning_at(f.params()[0], "unusual");
+            cx.error_at(f.result(), "too slow");
+            f
+        });
+        let text = shown(PassRef::new(pass), PassContext::builder());
+        let expected = "\
+error: too slow
+ --> @main:3:3
+  |
+2 |   %0 = nn.relu(%x);
+3 |   @other(%0)
+  |   ^^^^^^^^^^
+4 | }
+  |
+ ::: a.relay:3:3
+  = note: in pass sequential > P, function @main
+";
+        assert!(text.contains("warning: unusual\n"), "{text}");
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_a_span_shows_the_file() {
+        let pass = ModulePass::new(info(), |module: IRModule, cx: &PassContext| {
+            let other = module.function("other").unwrap();
+            cx.error(other.span(other.result()).clone(), "too slow");
+            module
+        });
+        let expected = "\
+error: too slow
+ --> a.relay:6:3
+  |
+6 |   exp(%x)
+  |   ^^^
+  |
+  = note: in pass sequential > P
+";
+        assert_eq!(shown(PassRef::new(pass), PassContext::builder()), expected);
+    }
+
+    #[test]
+    fn a_pass_that_spoils_the_module_is_named_under_the_guilty_line() {
+        let pass = || {
+            PassRef::new(ModulePass::new(info(), |mut module: IRModule, _: &PassContext| {
+                module.remove(&GlobalVar::new("other"));
+                module
+            }))
+        };
+        for cx in [
+            PassContext::builder().verify_each(true),
+            PassContext::builder().instrument(VerifyEach::new()),
+        ] {
+            let text = shown(pass(), cx);
+            assert!(text.starts_with("error: ") && text.contains("@other"), "{text}");
+            assert!(text.contains("3 |   @other(%0)\n  |   ^^^^^^^^^^\n"), "{text}");
+            assert!(
+                text.ends_with("note: the module is malformed after pass sequential > P\n"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_failures_are_one_error() {
+        let fails = ModulePass::new(
+            info(),
+            |_: IRModule, _: &PassContext| -> crate::pass::Result<IRModule> {
+                Err("it cannot".into())
+            },
+        );
+        assert_eq!(
+            shown(PassRef::new(fails), PassContext::builder()),
+            "error: it cannot\n |\n = note: in pass sequential > P\n"
+        );
+    }
+}

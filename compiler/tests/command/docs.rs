@@ -18,7 +18,8 @@ fn options(subcommand: &str) -> Vec<String> {
     let help = succeeds(&[subcommand, "--help"]);
     let mut options = Vec::new();
     for line in help.lines().map(str::trim).filter(|line| line.starts_with('-')) {
-        let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> =
+            line.split([' ', ',', '[', '=']).filter(|word| !word.is_empty()).collect();
         let long = words.iter().take(2).find(|word| word.starts_with("--"));
         options.extend(long.or(words.first()).map(|word| (*word).to_owned()));
     }

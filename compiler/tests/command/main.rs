@@ -33,13 +33,18 @@ fn succeeds(args: &[&str]) -> String {
     stdout(&output)
 }
 
-/// Runs the command, which must fail with status 1 and print nothing but errors; returns them.
+/// Runs the command, which must fail with status 1 and tell nothing but errors; returns them.
 fn fails(args: &[&str]) -> String {
     let output = niello(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
     assert_eq!(stdout(&output), "", "{args:?}");
     let text = stderr(&output);
-    assert!(text.lines().all(|line| line.starts_with("error: ")), "{text}");
+    // What belongs to an error is indented.
+    assert!(text.starts_with("error: "), "{text}");
+    assert!(
+        text.lines().all(|line| line.starts_with("error: ") || line.starts_with(' ')),
+        "{text}"
+    );
     text
 }
 

@@ -24,6 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use file::TestFile;
+use niello::diagnostics::{Diagnostic, Source, renderer};
 use niello::graph::{parse_module, verify_module};
 use niello::ir::IRModule;
 
@@ -157,7 +158,16 @@ pub fn run(contents: &str) -> Result<Verdict, String> {
 
 /// The module of a file, which must verify.
 fn valid_module(file: &TestFile) -> Result<IRModule, String> {
-    let module = parse_module(&file.text).map_err(|errors| format!("\n{errors}"))?;
-    verify_module(&module).map_err(|errors| format!("\n{errors}"))?;
+    let module =
+        parse_module(&file.text).map_err(|errors| shown(&errors.diagnostics(), &file.text))?;
+    verify_module(&module).map_err(|errors| shown(&errors.diagnostics(), &file.text))?;
     Ok(module)
+}
+
+/// Diagnostics about a file, as the command shows them, from a line of their own on.
+fn shown(diagnostics: &[Diagnostic], text: &str) -> String {
+    let source = Source::new("the file", text);
+    let renderer = renderer(false);
+    let texts = diagnostics.iter().map(|found| renderer.render(found, Some(&source)));
+    texts.fold("\n".to_owned(), |all, text| all + &text)
 }

@@ -5,7 +5,7 @@ use niello::graph::verify_module;
 use niello::ir::{Definition, IRModule};
 use niello::pass::{PassContext, Registry};
 
-use super::{TestFile, valid_module};
+use super::{TestFile, shown, valid_module};
 use crate::values::{close, sample_inputs};
 
 /// What the header says beside the passes.
@@ -35,7 +35,7 @@ pub(super) fn run(file: &TestFile, passes: &str, options: &Options) -> Result<St
     let mut after = before.clone();
     for name in passes.split(',').map(str::trim) {
         let pass = registry.get(name).map_err(|error| error.to_string())?;
-        after = pass.run(after, &cx).map_err(|error| error.to_string())?;
+        after = pass.run(after, &cx).map_err(|error| shown(&error.diagnostics(), &file.text))?;
     }
     same_values(&before, &after)?;
     Ok(after.to_string())

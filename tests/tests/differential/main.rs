@@ -1,6 +1,7 @@
 //! Random networks, computed in every way that there is: by the interpreter as imported and after
 //! the passes of each level, by the interpreter of loop programs, and by the code of each backend
-//! at each level. All must agree within the table of tolerances.
+//! at each level, at the default one for each CPU level. All must agree within the table of
+//! tolerances.
 //!
 //! `NIELLO_DIFF_CASES` sets how many cases are run, `NIELLO_DIFF_SEED` which: see docs/testing.md.
 
@@ -23,7 +24,7 @@ use proptest::test_runner::{RngSeed, TestCaseError, TestRunner};
 const CASES: u32 = 3;
 
 /// Networks of one module: they are compiled together, as starting a compiler takes long.
-const PARTS: usize = 24;
+const PARTS: usize = 16;
 
 /// Types of inputs; those that occur more often are likelier.
 const DTYPES: &[DType] = &[
@@ -42,6 +43,14 @@ const DTYPES: &[DType] = &[
     DType::U64,
     DType::U16,
 ];
+
+/// Cases in which every operator that the generator knows occurs.
+const COVERING_CASES: usize = 20;
+
+/// Operators that are in no network: only models that are quantised have them, and updates in which
+/// an index occurs twice depend on their order.
+const WITHOUT: [&str; 5] =
+    ["qnn.dequantize", "qnn.quantize", "qnn.requantize", "scatter_elements", "scatter_nd"];
 
 fn setting<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
@@ -95,12 +104,12 @@ fn every_stage_backend_and_level_computes_the_same() {
 fn the_networks_have_every_operator() {
     let mut runner = TestRunner::new(config());
     let mut found = BTreeSet::new();
-    for _ in 0..runner.config().cases {
+    for _ in 0..COVERING_CASES {
         let parts = parts().new_tree(&mut runner).expect("nothing is rejected").current();
         let Network { operators, .. } = random_network(&parts, DTYPES);
         found.extend(operators);
     }
-    let missing: Vec<_> =
+    let missing: BTreeSet<_> =
         ops::all().iter().map(|op| op.name).filter(|name| !found.contains(name)).collect();
-    assert!(missing.is_empty(), "no network has {missing:?}");
+    assert_eq!(missing, BTreeSet::from(WITHOUT), "the operators that no network has");
 }

@@ -6,6 +6,7 @@
 //! - `append: my-passes/src/lib.rs`: the rest of a file;
 //! - `test: refined`: statements that use the model of that package;
 //! - `output: five`: what the program prints;
+//! - `stderr: negation opt …`: what a command prints to the standard error;
 //! - `same: <document> <file>`: the beginning of a file of another document.
 //!
 //! Every block of Rust or TOML has one.
@@ -77,11 +78,13 @@ fn statements_as_tests(
 
 #[test]
 fn every_block_of_code_says_what_it_is() {
-    for path in ["README.md", "docs/adding-a-pass.md", "docs/tutorial-passes.md"] {
+    for path in
+        ["README.md", "docs/adding-a-pass.md", "docs/debugging.md", "docs/tutorial-passes.md"]
+    {
         let snippets = document(path);
         assert!(snippets.len() > 5, "{path} has lost its snippets");
         for Snippet { line, language, marker, .. } in &snippets {
-            let known = ["file", "append", "test", "output", "same"];
+            let known = ["file", "append", "test", "output", "stderr", "same"];
             let place = format!("{path}:{line}");
             match marker {
                 Some((key, _)) => assert!(known.contains(&key.as_str()), "{place}: {key}"),
@@ -210,4 +213,44 @@ fn the_tutorial_on_passes_does_what_it_says() {
         tutorial.iter().map(|snippet| snippet.text.matches("#[test]").count()).sum::<usize>();
     let output = folder.cargo_ok("pass-tutorial", &["test", "--lib"]);
     assert!(tests >= 7 && output.contains(&format!("{tests} passed; 0 failed")), "{output}");
+}
+
+/// What `docs/debugging.md` shows is what is printed. `BLESS=1` writes it there.
+#[test]
+fn debugging_goes_as_shown() {
+    let path = workspace().join("docs/debugging.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let snippets = snippets(&text);
+    let folder = Folder::new();
+    folder.write_marked(&snippets);
+    folder.cargo_ok("negation", &["build"]);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut commands = 0;
+    // From the last one, so that the lines before it keep their numbers.
+    let mut shown = Vec::new();
+    for Snippet { line, marker, text, .. } in &snippets {
+        let Some((stream @ ("stderr" | "output"), command)) =
+            marker.as_ref().map(|(stream, command)| (stream.as_str(), command.as_str()))
+        else {
+            continue;
+        };
+        let arguments: Vec<&str> = command.split(' ').skip(1).collect();
+        let output = folder.run("negation", &arguments);
+        let bytes = if stream == "stderr" { output.stderr } else { output.stdout };
+        let printed = String::from_utf8(bytes).unwrap();
+        shown.push((*line, text.clone(), printed.trim_end().to_owned() + "\n", command.to_owned()));
+        commands += 1;
+    }
+    assert!(commands >= 6, "the document has lost its commands");
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        for (line, old, new, _) in shown.iter().rev() {
+            let new = new.lines().map(str::to_owned);
+            lines.splice(*line..line + old.lines().count(), new);
+        }
+        fs::write(path, lines.join("\n") + "\n").unwrap();
+        return;
+    }
+    for (_, expected, printed, command) in shown {
+        assert_eq!(printed, expected, "{command}");
+    }
 }

@@ -75,6 +75,14 @@ impl Folder {
         command.args(before).arg("--offline").args(after).current_dir(folder).output().unwrap()
     }
 
+    /// Runs the program of a package that was built, in its folder.
+    pub(crate) fn run(&self, package: &str, arguments: &[&str]) -> Output {
+        let program = target().join("debug").join(package);
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.path(package)).env_remove("RUST_BACKTRACE");
+        command.output().unwrap()
+    }
+
     /// Runs Cargo, which must succeed, and returns its standard output.
     #[track_caller]
     pub(crate) fn cargo_ok(&self, package: &str, arguments: &[&str]) -> String {

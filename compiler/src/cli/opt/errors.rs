@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
+use super::panics;
 use crate::cli::Failure;
 use crate::cli::output::Output;
 use crate::diagnostics::{Diagnostic, JsonRenderer, Renderer, Report, Source, renderer};
+use crate::pass::PassError;
 
 /// How diagnostics are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
@@ -53,6 +55,17 @@ impl Teller {
     pub(super) fn fail(&self, diagnostics: &[Diagnostic]) -> Failure {
         self.tell(diagnostics);
         Failure::Told
+    }
+
+    /// The diagnostics of a failure, with the place in the source if a pass panicked.
+    pub(super) fn of_failure(error: &PassError) -> Vec<Diagnostic> {
+        let mut failures = error.diagnostics();
+        failures.retain(|diagnostic| diagnostic.level.is_failure());
+        if let (Some(first), Some(place)) = (failures.first_mut(), panics::place_of(error)) {
+            *first =
+                first.clone().note(format!("at {place}; RUST_BACKTRACE=1 shows the way there"));
+        }
+        failures
     }
 
     /// Writes problems, and ends the command.

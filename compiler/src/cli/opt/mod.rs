@@ -2,6 +2,7 @@
 
 mod bisect;
 mod errors;
+mod panics;
 mod reproduce;
 mod watch;
 
@@ -75,6 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let path = args.run_reproducer.as_ref().or(args.model.as_ref());
     let path = path.expect("the parser of arguments asks for one of the two");
     let mut teller = Teller::new(args.error_format, path);
+    panics::listen();
     let result = match &args.run_reproducer {
         Some(path) => {
             let watch = args.watch.instruments("");
@@ -119,10 +121,7 @@ fn run_on_model(args: &Args, path: &Path, teller: &mut Teller) -> Result<(), Fai
         Err(_) => cx.diagnostics().into_iter().filter(quiet).collect(),
     };
     teller.tell(&said);
-    let module = result.map_err(|error| {
-        let failures = error.diagnostics().into_iter().filter(|d| d.level.is_failure());
-        teller.fail(&failures.collect::<Vec<_>>())
-    })?;
+    let module = result.map_err(|error| teller.fail(&Teller::of_failure(&error)))?;
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
     match &args.output {
         Some(path) => write_module(&module, &print, path),

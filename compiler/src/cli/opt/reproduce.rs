@@ -23,12 +23,12 @@ pub(super) fn run(path: &Path, watch: &Watch, teller: &mut Teller) -> Result<(),
     let note = |text: String| Diagnostic::new(Level::Note, Span::Unknown, text);
     match replay.map_err(|error| teller.fail(&error.diagnostics()))? {
         Replay::SameFailure(error) => {
-            let mut told = error.diagnostics();
+            let mut told = Teller::of_failure(&error);
             told.push(note("this is the failure that the file was written for".to_owned()));
             Err(teller.fail(&told))
         }
         Replay::OtherFailure(error) => {
-            let mut told = error.diagnostics();
+            let mut told = Teller::of_failure(&error);
             let text = "this is not the failure that the file was written for, which was";
             told.push(note(format!("{text}: {}", reproducer.failure)));
             Err(teller.fail(&told))

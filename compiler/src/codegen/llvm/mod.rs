@@ -233,3 +233,6 @@ fn compile_module(source: &Source, target: &Target, with_text: bool) -> Result<C
     let text = ir.zip(assembly).map(|(ir, assembly)| Text { name: name.clone(), ir, assembly });
     Ok(Compiled { object: ObjectFile { name: format!("{name}.o"), bytes }, text })
 }
+
+#[cfg(test)]
+mod tests;

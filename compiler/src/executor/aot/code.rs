@@ -97,6 +97,15 @@ impl Code {
         }
     }
 
+    /// The C files, if the code is C.
+    pub fn c_sources(&self) -> Option<&[SourceFile]> {
+        match self {
+            Code::C(sources) => Some(sources),
+            #[cfg(feature = "llvm")]
+            Code::Llvm(_) => None,
+        }
+    }
+
     /// Compiles everything for the options' targets, with as many threads or processes as they
     /// allow.
     ///

@@ -49,7 +49,7 @@ impl Tolerance {
     }
 
     /// Whether a value is near enough. NaN equals NaN, and an infinity only itself.
-    fn accepts(self, found: f64, expected: f64) -> bool {
+    pub fn accepts(self, found: f64, expected: f64) -> bool {
         if found.is_nan() || expected.is_nan() {
             return found.is_nan() && expected.is_nan();
         }

@@ -1,4 +1,4 @@
-//! Control flow: `If`, `Loop` and `Scan`.
+//! Operators that have graphs as attributes: control flow, and attention with changes of its own.
 //!
 //! A branch whose condition is known is imported alone, and loops are unrolled, so that the module
 //! has no control flow. Where a condition depends on the model's inputs, both sides are computed and
@@ -9,6 +9,7 @@ use super::graph::{Body, GraphImporter, Value};
 use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError};
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim, Type};
+use crate::onnx::ops::attention;
 use crate::ops::elementwise::{LOGICAL_AND, WHERE};
 
 /// What to do about a loop or branch that cannot be imported.
@@ -209,6 +210,36 @@ impl<'a> GraphImporter<'a, '_, '_> {
             values.push(Value::Known(stack(&mut node, &list, axis)?));
         }
         Ok(values)
+    }
+
+    /// `FlexAttention`-1 of `ai.onnx.preview`: attention whose scores and weights go through graphs.
+    pub(super) fn import_flex_attention(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        attrs: &mut Attributes<'a>,
+        inputs: &[Option<ExprId>],
+    ) -> Result<Vec<Value>, NodeError> {
+        let (scale, precision) = (attrs.float("scale")?, attrs.int("softmax_precision")?);
+        let mut changes = Vec::with_capacity(2);
+        for name in ["score_mod", "prob_mod"] {
+            let graph = if attrs.has(name) { Some(attrs.graph(name)?) } else { None };
+            changes.push(graph.map(|graph| self.body(graph, proto.opsets)));
+        }
+        let mut node = self.shared.node(proto, 1, inputs.to_vec(), Attributes::none());
+        let mut value = Value::Known(attention::flex_scores(&mut node, scale, precision)?);
+        for (index, change) in changes.into_iter().enumerate() {
+            if let Some(body) = change {
+                let results = self.shared.run(&body, &[value]);
+                value = results.first().copied().unwrap_or(Value::Unknown);
+            }
+            let Value::Known(known) = value else { return Ok(vec![Value::Unknown]) };
+            let mut node = self.shared.node(proto, 1, inputs.to_vec(), Attributes::none());
+            value = Value::Known(match index {
+                0 => attention::flex_weights(&mut node, known)?,
+                _ => attention::flex_values(&mut node, known)?,
+            });
+        }
+        Ok(vec![value])
     }
 
     /// One step of a loop, within the bounds of unrolling.

@@ -354,6 +354,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             Handler::If => self.import_if(proto, &mut attrs, &inputs_known),
             Handler::Loop => self.import_loop(proto, &mut attrs, &inputs_known),
             Handler::Scan => self.import_scan(proto, version, &mut attrs, &inputs_known),
+            Handler::FlexAttention => self.import_flex_attention(proto, &mut attrs, &inputs_known),
         });
         let unread: Vec<&str> = attrs.unread().collect();
         let mut errors = Vec::new();

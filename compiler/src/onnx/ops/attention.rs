@@ -141,10 +141,7 @@ pub(super) fn attention(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     }
     let biased = scores;
     if let Some(precision) = node.attrs.int("softmax_precision")? {
-        let precision = i32::try_from(precision).ok().and_then(|p| dtype_from_onnx(p).ok());
-        let precision = precision
-            .ok_or_else(|| NodeError::new("attribute `softmax_precision` is no data type"))?;
-        scores = node.cast(scores, precision)?;
+        scores = node.cast(scores, softmax_dtype(precision)?)?;
     }
     let mut weights = node.call_with(&SOFTMAX, &[scores], &SoftmaxAttrs { axis: -1 })?;
     weights = node.cast(weights, dtype)?;
@@ -172,6 +169,83 @@ pub(super) fn attention(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         }
     };
     Ok(vec![y, present_key, present_value, shown])
+}
+
+/// The data type that `softmax_precision` stands for.
+fn softmax_dtype(precision: i64) -> Result<DType, NodeError> {
+    i32::try_from(precision)
+        .ok()
+        .and_then(|precision| dtype_from_onnx(precision).ok())
+        .filter(|dtype| dtype.is_float())
+        .ok_or_else(|| {
+            NodeError::new(format!(
+                "attribute `softmax_precision` {precision} is no floating-point type"
+            ))
+        })
+}
+
+/// How many heads of the query share one of another input, both `(batch, heads, length, size)`.
+fn sharing(node: &Node<'_, '_>, of: ExprId) -> Result<i64, NodeError> {
+    let q = node.input(0)?;
+    for value in [q, of] {
+        let shape = node.shape(value)?;
+        if shape.rank() != 4 {
+            return Err(NodeError::new(format!(
+                "four dimensions are expected, but one is {shape}"
+            )));
+        }
+    }
+    let (q_heads, heads) = (node.known_extent(q, 1)?, node.known_extent(of, 1)?);
+    if heads == 0 || q_heads % heads != 0 {
+        return Err(NodeError::new(format!(
+            "{q_heads} heads of the query cannot share {heads} heads of the key"
+        )));
+    }
+    Ok(q_heads / heads)
+}
+
+/// The scores of `FlexAttention`, in the type that the softmax is computed in.
+pub(in crate::onnx) fn flex_scores(
+    node: &mut Node<'_, '_>,
+    scale: Option<f64>,
+    precision: Option<i64>,
+) -> Result<ExprId, NodeError> {
+    let (q, k) = (node.input(0)?, node.input(1)?);
+    let dtype = node.tensor(q)?.dtype;
+    let precision = match precision {
+        Some(precision) => softmax_dtype(precision)?,
+        None if dtype == DType::F64 => DType::F64,
+        None => DType::F32,
+    };
+    let times = sharing(node, k)?;
+    let k = repeat_heads(node, k, times)?;
+    let size = node.known_extent(q, 3)?;
+    let (q, k) = (node.cast(q, precision)?, node.cast(k, precision)?);
+    let scores = matmul(node, q, k, true)?;
+    node.with_scalar(&MULTIPLY, scores, scale.unwrap_or_else(|| 1.0 / (size as f64).sqrt()))
+}
+
+/// The weights that scores stand for.
+pub(in crate::onnx) fn flex_weights(
+    node: &mut Node<'_, '_>,
+    scores: ExprId,
+) -> Result<ExprId, NodeError> {
+    node.call_with(&SOFTMAX, &[scores], &SoftmaxAttrs { axis: -1 })
+}
+
+/// The weighted sums of the values.
+pub(in crate::onnx) fn flex_values(
+    node: &mut Node<'_, '_>,
+    weights: ExprId,
+) -> Result<ExprId, NodeError> {
+    let (q, v) = (node.input(0)?, node.input(2)?);
+    let times = sharing(node, v)?;
+    let v = repeat_heads(node, v, times)?;
+    let dtype = node.tensor(v)?.dtype;
+    let weights = node.cast(weights, dtype)?;
+    let y = matmul(node, weights, v, false)?;
+    let dtype = node.tensor(q)?.dtype;
+    node.cast(y, dtype)
 }
 
 /// What is added to the scores of `(batch, heads, queries, keys)`, if anything is: zero where a query

@@ -127,14 +127,23 @@ impl Node<'_, '_> {
         self.reshape(slice, dims)
     }
 
-    /// The values one after the other along an axis.
+    /// The values one after the other along an axis. Many are joined in groups first: C compilers
+    /// take far too long over a function of a thousand arguments, and equal groups are one kernel.
     pub(in crate::onnx) fn concatenate(
         &mut self,
         values: &[ExprId],
         axis: usize,
     ) -> Result<ExprId, NodeError> {
+        const GROUP: usize = 32;
         match values {
             &[value] => Ok(value),
+            values if values.len() > GROUP => {
+                let groups: Vec<ExprId> = values
+                    .chunks(GROUP)
+                    .map(|group| self.concatenate(group, axis))
+                    .collect::<Result<_, _>>()?;
+                self.concatenate(&groups, axis)
+            }
             values => self.call_with(&CONCATENATE, values, &ConcatenateAttrs { axis: axis as i64 }),
         }
     }

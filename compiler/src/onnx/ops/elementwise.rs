@@ -314,3 +314,32 @@ pub(super) fn constant(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     };
     Ok(vec![node.constant(constant)])
 }
+
+/// `Shrink`-9: what lies within `lambd` of zero becomes zero, the rest moves towards it by `bias`.
+pub(super) fn shrink(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let bias = node.attrs.float("bias")?.unwrap_or(0.0);
+    let lambda = node.attrs.float("lambd")?.unwrap_or(0.5);
+    let dtype = node.tensor(x)?.dtype;
+    // Bounds and shift are fractions, which integers are not compared with.
+    let wide = if dtype.is_float() { dtype } else { DType::F64 };
+    let value = node.cast(x, wide)?;
+    let zero = node.scalar(0.0, wide)?;
+    let is_low = node.with_scalar(&LESS, value, -lambda)?;
+    let is_high = node.with_scalar(&GREATER, value, lambda)?;
+    let low = node.with_scalar(&ADD, value, bias)?;
+    let high = node.with_scalar(&ADD, value, -bias)?;
+    let high = node.choose(is_high, high, zero)?;
+    let result = node.choose(is_low, low, high)?;
+    Ok(vec![node.cast(result, dtype)?])
+}
+
+/// `SwiGLU`-28: the `Swish` of a gate, times a value.
+pub(super) fn swiglu(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (gate, value) = (node.input(0)?, node.input(1)?);
+    let alpha = node.attrs.float("alpha")?.unwrap_or(1.0);
+    let scaled = if alpha == 1.0 { gate } else { node.with_scalar(&MULTIPLY, gate, alpha)? };
+    let open = node.call(&SIGMOID, &[scaled])?;
+    let swish = node.multiply(gate, open)?;
+    Ok(vec![node.multiply(swish, value)?])
+}

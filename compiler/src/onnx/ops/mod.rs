@@ -4,7 +4,7 @@
 //! of graph operators. Its comment has the operator's history: `-13` is the version of ONNX's
 //! operator set that changed it.
 
-mod attention;
+pub(super) mod attention;
 mod calls;
 mod conv_transpose;
 mod einsum;
@@ -12,11 +12,13 @@ mod elementwise;
 mod indexed;
 mod loss;
 mod nn;
+mod norm;
 mod quantize;
 mod recurrent;
 mod reduce;
 mod resize;
 mod tensor;
+mod training;
 mod window;
 
 use super::import::{Node, NodeError, Outputs};
@@ -48,6 +50,8 @@ pub(super) enum Handler {
     Loop,
     /// `Scan`, whose body is a graph.
     Scan,
+    /// `FlexAttention`, whose scores and weights go through graphs.
+    FlexAttention,
 }
 
 impl OpImport {
@@ -66,6 +70,8 @@ pub(super) fn known_inputs(name: &str) -> &'static [usize] {
 pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
     let table = match domain {
         "" => TABLE,
+        "ai.onnx.preview" => PREVIEW,
+        "ai.onnx.preview.training" => TRAINING,
         "com.microsoft" => MICROSOFT,
         _ => return None,
     };
@@ -144,7 +150,7 @@ static TABLE: &[OpImport] = &[
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::dequantize_linear),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
-    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[2], nn::dropout),
+    shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[1, 2], nn::dropout),
     op("DynamicQuantizeLinear", &[11], (1, 1), quantize::dynamic_quantize_linear),
     op("Einsum", &[12], (1, usize::MAX), einsum::einsum),
     op("Elu", &[1, 6, 22], (1, 1), elementwise::elu),
@@ -162,6 +168,7 @@ static TABLE: &[OpImport] = &[
     op("Gelu", &[20], (1, 1), elementwise::gelu),
     op("Gemm", &[1, 6, 7, 9, 11, 13], (2, 3), nn::gemm),
     op("GlobalAveragePool", &[1, 22], (1, 1), window::global_average_pool),
+    op("GlobalLpPool", &[1, 2, 22], (1, 1), norm::global_lp_pool),
     op("GlobalMaxPool", &[1, 22], (1, 1), window::global_max_pool),
     op("Greater", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::GREATER)),
     op("GreaterOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::GREATER_EQUAL)),
@@ -184,11 +191,14 @@ static TABLE: &[OpImport] = &[
     op("Log", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::LOG)),
     op("LogSoftmax", &[1, 11, 13], (1, 1), |node| nn::softmax(node, &n::LOG_SOFTMAX)),
     control("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], (2, usize::MAX), &[0, 1], Handler::Loop),
+    op("LpNormalization", &[1, 22], (1, 1), norm::lp_normalization),
+    op("LpPool", &[1, 2, 11, 18, 22], (1, 1), window::lp_pool),
     op("MatMul", &[1, 9, 13], (2, 2), nn::matmul),
     op("MatMulInteger", &[10], (2, 4), quantize::matmul_integer),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
     op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
+    op("MeanVarianceNormalization", &[9, 13], (1, 1), norm::mean_variance),
     op("Min", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MINIMUM)),
     op("Mish", &[18, 22], (1, 1), |node| elementwise::unary(node, &e::MISH)),
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
@@ -234,6 +244,7 @@ static TABLE: &[OpImport] = &[
     op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
+    op("Shrink", &[9], (1, 1), elementwise::shrink),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
     op("Sign", &[9, 13], (1, 1), |node| elementwise::unary(node, &e::SIGN)),
     op("Sin", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::SIN)),
@@ -250,6 +261,7 @@ static TABLE: &[OpImport] = &[
     shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
     op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
     op("Sum", &[1, 6, 8, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::ADD)),
+    op("SwiGLU", &[28], (2, 2), elementwise::swiglu),
     op("Swish", &[24], (1, 1), elementwise::swish),
     op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
@@ -262,6 +274,17 @@ static TABLE: &[OpImport] = &[
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
     op("Xor", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_XOR)),
+];
+
+/// Operators of ONNX that are being tried out, by name.
+static PREVIEW: &[OpImport] =
+    &[control("FlexAttention", &[1], (3, 3), &[], Handler::FlexAttention)];
+
+/// Optimisers, by name.
+static TRAINING: &[OpImport] = &[
+    op("Adagrad", &[1], (2, usize::MAX), training::adagrad),
+    op("Adam", &[1], (2, usize::MAX), training::adam),
+    op("Momentum", &[1], (2, usize::MAX), training::momentum),
 ];
 
 /// Operators of ONNX Runtime's domain that its quantisation tools write, by name.

@@ -73,19 +73,21 @@ fn scale(node: &mut Node<'_, '_>, value: ExprId, factor: f64) -> Result<ExprId, 
 }
 
 /// `BatchNormalization`-7 (`spatial`), -9, -14 (`training_mode`), -15 (types of statistics differ from
-/// the input's). Only inference, with given statistics.
+/// the input's).
 pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    // How training would update the statistics.
-    node.attrs.float("momentum")?;
+    let momentum = node.attrs.float("momentum")?.unwrap_or(f64::from(0.9f32));
     if node.version < 9 && !node.attrs.flag("spatial", true)? {
         return Err(NodeError::new("statistics for each element, `spatial` 0, are not supported"));
     }
-    let training = node.version >= 14 && node.attrs.flag("training_mode", false)?;
-    if training || (1..node.output_count()).any(|index| node.wants_output(index)) {
-        return Err(NodeError::new("batch normalisation in training mode is not supported").help(
-            "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
-        ));
+    if node.version >= 14 && node.attrs.flag("training_mode", false)? {
+        return super::norm::batch_in_training(node, epsilon, momentum);
+    }
+    if (1..node.output_count()).any(|index| node.wants_output(index)) {
+        return Err(NodeError::new(
+            "only batch normalisation in training mode puts out statistics",
+        )
+        .help("export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL"));
     }
     let inputs = node.all_inputs()?;
     let dtype = node.tensor(inputs[0])?.dtype;
@@ -96,7 +98,7 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
 }
 
 /// `Dropout`-7, -10 (a boolean mask), -12 (`ratio` and `training_mode` as inputs), -13, -22 (more
-/// types). Only inference, in which it drops nothing.
+/// types). Only where nothing is dropped: in inference, or with a ratio of zero.
 pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let rate = if node.version >= 12 {
@@ -106,7 +108,8 @@ pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
             Some(_) => node.ints_input(2)?.is_some_and(|flag| flag != [0]),
             None => false,
         };
-        if training {
+        let drops_nothing = node.number_input(1).is_ok_and(|ratio| ratio == Some(0.0));
+        if training && !drops_nothing {
             return Err(NodeError::new("dropout in training mode is not supported").help(
                 "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
             ));
@@ -253,7 +256,7 @@ pub(super) fn instance_normalization(node: &mut Node<'_, '_>) -> Result<Outputs,
 }
 
 /// `value·gamma + beta`, with one of each for each channel, the axis 1 of the value.
-fn per_channel(
+pub(super) fn per_channel(
     node: &mut Node<'_, '_>,
     value: ExprId,
     gamma: ExprId,

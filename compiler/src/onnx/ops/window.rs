@@ -1,9 +1,11 @@
 //! Convolutions and pools: operators with a window over the spatial axes of `(N, C, spatial…)`.
 
+use super::norm;
 use crate::graph::ExprId;
 use crate::ir::{Dim, Shape};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
+use crate::ops::elementwise::MULTIPLY;
 use crate::ops::nn::{
     AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, CONV1D,
     CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs, GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D,
@@ -224,6 +226,52 @@ pub(super) fn average_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError
         2 => call!(AVG_POOL2D, AvgPool2dAttrs),
         _ => call!(AVG_POOL3D, AvgPool3dAttrs),
     }])
+}
+
+/// `LpPool`-2, -11, -18 (`ceil_mode`, `dilations`), -22 (more types): the norm of each window.
+pub(super) fn lp_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let p = norm::order(node)?;
+    let x_shape = node.shape(x)?;
+    let since_18 = node.version >= 18;
+    let ceil_mode = since_18 && node.attrs.flag("ceil_mode", false)?;
+    let Window { kernel, strides, dilations, mut pads } =
+        Window::read(node, &x_shape, None, since_18)?;
+    let rank = kernel.len();
+    if ceil_mode {
+        // Elements beyond the end are zeros, as padding is; so they can be padding.
+        for axis in 0..rank {
+            let extent = node.known_extent(x, axis + 2)?;
+            let span = dilations[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
+            let free = extent.saturating_add(pads[axis]).saturating_add(pads[rank + axis]) - span;
+            let over = free.rem_euclid(strides[axis]);
+            if over > 0 {
+                pads[rank + axis] = pads[rank + axis].saturating_add(strides[axis] - over);
+            }
+        }
+    }
+    let powers = norm::power_of_magnitude(node, x, p)?;
+    macro_rules! call {
+        ($op:ident, $attrs:ident) => {{
+            let attrs = $attrs {
+                pool_size: array(&kernel)?,
+                strides: array(&strides)?,
+                padding: array(&pads)?,
+                dilation: array(&dilations)?,
+                ceil_mode: false,
+                count_include_pad: true,
+            };
+            node.call_with(&$op, &[powers], &attrs)?
+        }};
+    }
+    let mean = match rank {
+        1 => call!(AVG_POOL1D, AvgPool1dAttrs),
+        2 => call!(AVG_POOL2D, AvgPool2dAttrs),
+        _ => call!(AVG_POOL3D, AvgPool3dAttrs),
+    };
+    let taps: f64 = kernel.iter().map(|&taps| taps as f64).product();
+    let sum = node.with_scalar(&MULTIPLY, mean, taps)?;
+    Ok(vec![norm::root(node, sum, p)?])
 }
 
 /// `GlobalAveragePool`-1, -22 (more types).

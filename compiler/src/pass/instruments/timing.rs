@@ -100,10 +100,11 @@ impl PassTiming {
             while profile.last_open().is_some_and(|node| node.kind == ANALYSIS) {
                 profile.close_last(now, true);
             }
-            match profile.last_open() {
-                Some(_) => Ok(profile.close_last(now, failed)),
-                None => Err(format!("`{}` ended, but no pass has begun", info.name()).into()),
+            if profile.last_open().is_none() {
+                return Err(format!("`{}` ended, but no pass has begun", info.name()).into());
             }
+            profile.close_last(now, failed);
+            Ok(())
         })
     }
 }

@@ -5,6 +5,7 @@
 //! agrees on: see [`Known`].
 
 mod elementwise;
+mod index;
 mod integer;
 mod known;
 mod reduce;

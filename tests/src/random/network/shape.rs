@@ -18,7 +18,7 @@ impl Generator<'_> {
     /// One operator that moves elements.
     pub(super) fn rearrangement(&mut self) -> Option<Value> {
         let x = self.pick(|value| value.len() > 0)?;
-        match self.choices.below(10) {
+        match self.choices.below(12) {
             0 => self.reshape(&x),
             1 => self.transpose(&x),
             2 => self.concatenate(&x),
@@ -28,6 +28,7 @@ impl Generator<'_> {
             6 => self.take(&x),
             7 => self.resize(),
             8 => self.one_hot(),
+            9 | 10 => self.along_axis(&x),
             _ => self.broadcast_to(&x),
         }
     }
