@@ -190,7 +190,8 @@ impl Config {
     /// has one version of the model's code.
     ///
     /// Unless given, there is code for what Cargo's target has (the baseline, or what `RUSTFLAGS` add
-    /// to it) and for each wider CPU level, of which the program chooses at run time.
+    /// to it) and for each wider CPU level, of which the program chooses at run time; `portable` asks
+    /// for the same by name.
     pub fn target_cpu(mut self, cpu: impl Into<String>) -> Self {
         self.target_cpu = Some(cpu.into());
         self

@@ -13,7 +13,9 @@ class Failed(Exception):
 
 def reason(error):
     """The first line of an error that says something."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(error).splitlines()]
+    # Where in its source an engine gave up says nothing to anybody else.
+    lines = [line for line in lines if line and not line.startswith("Exception from")]
     return (lines[0] if lines else type(error).__name__)[:200]
 
 

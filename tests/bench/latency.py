@@ -66,14 +66,14 @@ def pinned(path):
     for port in model.graph.input:
         for axis, dim in enumerate(port.type.tensor_type.shape.dim):
             known = dims.get(dim.dim_param, dims.get(f"{port.name}_{axis}"))
-            if dim.dim_param and known is not None:
+            # One without a name goes by its input's name and its position.
+            if not dim.HasField("dim_value") and known is not None:
                 dim.dim_value = known
     if dims:
         # What was inferred for other sizes would contradict.
         del model.graph.value_info[:]
         for port in model.graph.output:
             port.type.tensor_type.ClearField("shape")
-        model = onnx.shape_inference.infer_shapes(model)
     return model
 
 

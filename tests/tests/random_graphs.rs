@@ -15,13 +15,14 @@ use proptest::prelude::{
 use proptest::test_runner::RngSeed;
 
 /// The graph passes that a pipeline runs, in its order.
-const GRAPH_PASSES: [&str; 9] = [
+const GRAPH_PASSES: [&str; 10] = [
     "InferType",
     "RemoveUnusedFunctions",
     "SimplifyInference",
     "FoldConstant",
     "EliminateCommonSubexpr",
     "FoldScaleAxis",
+    "PromoteLowPrecision",
     "DeadCodeElimination",
     "FuseOps",
     "OutlinePrimitives",

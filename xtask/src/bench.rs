@@ -1,4 +1,5 @@
 //! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime and OpenVINO, in one run.
+//! `cargo xtask bench passes`: what the pass infrastructure costs.
 
 use std::fs;
 use std::io::Write;
@@ -22,6 +23,8 @@ pub(crate) struct Options {
 enum What {
     /// Latency of whole models
     Models(Models),
+    /// What a pass costs beside its own work, and what function passes gain from two threads
+    Passes,
 }
 
 #[derive(clap::Args)]
@@ -53,7 +56,13 @@ struct Models {
 
 /// Measures, prints, and writes the document if asked to.
 pub(crate) fn run(options: &Options) -> Result {
-    let What::Models(options) = &options.what;
+    let options = match &options.what {
+        What::Models(models) => models,
+        What::Passes => {
+            let mut bench = process::cargo();
+            return process::run(bench.args(["bench", "--package", "niello", "--bench", "passes"]));
+        }
+    };
     let environment = setup::prepare(&options.setup)?;
     let mut backends = command::backends(&options.backend, &environment)?;
     backends.retain(|&backend| backend != Backend::Interp);

@@ -264,3 +264,33 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
         }
     }
 }
+
+/// The committed model, at every level in one binary and in every way in which it can be loaded.
+#[test]
+fn digits_is_the_same_bit_for_bit_by_every_backend() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/models/digits.onnx");
+    let model = Model::read(path.as_ref()).unwrap();
+    let pixels: Vec<f32> = (0..64).map(|i| ((i * 37) % 17) as f32 / 16.0).collect();
+    let image = Constant::from_f32(&[1, 1, 8, 8], &pixels).unwrap();
+    let mut options = options();
+    options.levels = options.target.wider_levels();
+    let mut first: Vec<Option<Vec<Constant>>> = vec![None; options.targets().len()];
+    for &backend in Backend::ALL {
+        let options = CompileOptions { backend, ..options.clone() };
+        let compilation = run(&model, &options).unwrap();
+        for mut loaded in load(&compilation.model, &options) {
+            for (level, first) in first.iter_mut().enumerate() {
+                if loaded.limit_level(level) != level {
+                    eprintln!(
+                        "skipped: this machine cannot run {}",
+                        compilation.model.levels[level]
+                    );
+                    continue;
+                }
+                let found = loaded.run(std::slice::from_ref(&image)).unwrap();
+                let first = first.get_or_insert_with(|| found.clone());
+                assert_eq!(found, *first, "{backend}, level {level}");
+            }
+        }
+    }
+}

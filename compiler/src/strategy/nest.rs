@@ -121,7 +121,8 @@ impl Nest {
 }
 
 /// Whether the body of a loop over `lanes` lanes can be one of vectors: what it loads and stores is
-/// the same for each lane or contiguous, and all of it is of one width.
+/// the same for each lane or contiguous. Where types of several widths meet, the widest decides how
+/// many lanes a vector has: `VectorizeLoop` cuts the loop accordingly.
 ///
 /// With `overrun`, lanes beyond the shape must be padding lanes in every buffer; constants are
 /// given a layout that has them, which is noted in `padding`.
@@ -139,10 +140,9 @@ pub(super) fn can_vectorize(
         lanes,
         overrun,
         varying: BTreeSet::new(),
-        widths: BTreeSet::new(),
         padding: Padding::default(),
     };
-    let fits = check.stmt(stmt) && check.widths.len() <= 1;
+    let fits = check.stmt(stmt);
     let found = check.padding;
     if fits {
         found.apply(func);
@@ -180,8 +180,6 @@ struct LaneCheck<'a> {
     overrun: bool,
     /// Variables whose values differ from lane to lane.
     varying: BTreeSet<VarId>,
-    /// Bits of the elements of vectors.
-    widths: BTreeSet<u32>,
     /// Constants that need padding lanes.
     padding: Padding,
 }
@@ -194,7 +192,6 @@ impl LaneCheck<'_> {
             Stmt::Let { var, value, body } => self.binding(*var, value) && self.stmt(body),
             Stmt::Store { buffer, indices, value } => {
                 let dtype = self.func.buffers[*buffer].dtype;
-                self.widths.insert(dtype.bits());
                 dtype != DType::Bool && self.access(*buffer, indices) && self.expr(value)
             }
             Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
@@ -227,7 +224,6 @@ impl LaneCheck<'_> {
         }
         match expr {
             PrimExpr::Load { buffer, dtype, indices } => {
-                self.widths.insert(dtype.bits());
                 *dtype != DType::Bool && self.access(*buffer, indices)
             }
             // The lane itself as a value: indices that are data.
@@ -238,10 +234,7 @@ impl LaneCheck<'_> {
                 let guards = self.varies(cond) && (has_load(then) || has_load(otherwise));
                 !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
             }
-            PrimExpr::Cast { value, dtype } => {
-                self.widths.insert(dtype.bits());
-                *dtype != DType::Bool && self.expr(value)
-            }
+            PrimExpr::Cast { value, dtype } => *dtype != DType::Bool && self.expr(value),
             PrimExpr::Unary { .. }
             | PrimExpr::Binary { .. }
             | PrimExpr::Compare { .. }

@@ -452,7 +452,8 @@ impl Lowering<'_> {
 /// Blocked where a convolution reads it, or where it comes from blocked tensors and nothing takes
 /// it dense; dense otherwise.
 fn layout(shape: &[i64], dtype: DType, demand: Demand, from_blocked: bool) -> BufferSpec {
-    let blockable = dtype == DType::F32 && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
+    let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let blockable = is_float && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
     if !blockable {
         return BufferSpec::dense(shape);
     }

@@ -9,6 +9,7 @@ mod fuse_ops;
 mod infer_type;
 mod outline_primitives;
 pub mod pipeline;
+mod promote_low_precision;
 mod remove_unused_functions;
 mod simplify_inference;
 
@@ -21,6 +22,7 @@ pub use fold_scale_axis::{FoldScaleAxis, fold_scale_axis};
 pub use fuse_ops::{FuseOps, LINK_PARAMS, MAX_DEPTH, fuse_ops};
 pub use infer_type::{InferType, infer_type, types_hold};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
+pub use promote_low_precision::{PromoteLowPrecision, promote_low_precision};
 pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,
 };

@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 
 use super::{
     DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
-    OutlinePrimitives, RemoveUnusedFunctions, SimplifyInference,
+    OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -23,6 +23,8 @@ fn passes() -> Vec<PassRef> {
         FoldScaleAxis.into(),
         // What folding the scales has left behind.
         FoldConstant.into(),
+        // Convolutions are seen as such up to here.
+        PromoteLowPrecision.into(),
         DeadCodeElimination.into(),
         FuseOps.into(),
         OutlinePrimitives.into(),

@@ -25,6 +25,31 @@ fn what_is_asked_for_is_written() {
     succeeds(&["compile", path(&graph), "-o", path(&out), "--emit", "header"]);
 }
 
+/// LLVM's texts and objects; or how to get a build that has LLVM.
+#[test]
+fn llvm_is_a_backend_where_it_is_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let out = folder.path().join("out");
+    let model = case.join("model.onnx");
+    let args = ["compile", path(&model), "-o", path(&out), "--backend", "llvm", "--emit"];
+    if !cfg!(feature = "llvm") {
+        let error = fails(&[&args[..], &["obj"]].concat());
+        assert!(error.contains("no LLVM backend") && error.contains("llvm-19-dev"), "{error}");
+        return;
+    }
+    succeeds(&[&args[..], &["obj,llvm-ir,asm,shared"]].concat());
+    let written = names(&out);
+    for suffix in [".o", ".ll", ".s"] {
+        assert!(written.iter().any(|name| name.ends_with(suffix)), "{suffix}: {written:?}");
+    }
+    let error = fails(&[&args[..], &["c"]].concat());
+    assert!(error.contains("add --backend c"), "{error}");
+    succeeds(&["test", path(&case), "--backend", "llvm"]);
+    let error = fails(&["compile", path(&model), "-o", path(&out), "--emit", "llvm-ir"]);
+    assert!(error.contains("add --backend llvm"), "{error}");
+}
+
 /// Large constants go into a sidecar, without which the graph would name weights it does not have.
 #[test]
 fn a_graph_has_its_constants_beside_it() {

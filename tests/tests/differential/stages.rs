@@ -8,7 +8,7 @@ use niello::executor::{LoadedModel, interpret, write_shared_library};
 use niello::graph::interp::{Tensor, Tolerance, Value, compare, evaluate};
 use niello::graph::verify_module;
 use niello::ir::{Constant, IRModule};
-use niello::options::{Backend, CompileOptions};
+use niello::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, PORTABLE};
 use niello::strategy;
 use niello::target::Target;
 use niello_tests::random::network::Network;
@@ -26,31 +26,46 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
         differing(found, &expected, &network.tolerances)
             .map_or(Ok(()), |difference| Err(format!("{stage}: {difference}")))
     };
-    let target = Target::host().with_cpu("native").map_err(|error| error.to_string())?;
-    let mut results: Vec<(Backend, Vec<Constant>)> = Vec::new();
+    let mut options = CompileOptions::new(Target::host());
+    options.opt_level = level;
+    // The loops of every CPU level once; else those of this machine's.
+    let cpu = if level == DEFAULT_OPT_LEVEL { PORTABLE } else { "native" };
+    options.set_target_cpu(cpu).map_err(|error| error.to_string())?;
+    let targets = options.targets();
+    let mut results: Vec<(Backend, Vec<Vec<Constant>>)> = Vec::new();
     for &backend in Backend::ALL {
         let stage = format!("backend {backend}");
-        let (compilation, found) = native(&network.module, backend, level, &target, &inputs)
+        options.backend = backend;
+        let (compilation, found) = native(&network.module, &options, &inputs)
             .map_err(|error| format!("{stage}: {error}"))?;
         if results.is_empty() {
             let stage = "interpreter after the passes";
             agree(&interpretation(&compilation.module, &network.inputs)?, &stage)?;
             let stage = "interpreter of the loop program";
             // Before it is lowered, as afterwards padding lanes are not told from what was forgotten.
-            let found = strategy::program(&compilation.module, std::slice::from_ref(&target))
-                .and_then(|program| Ok(interpret(&program, 0, &inputs)?))
+            let program = strategy::program(&compilation.module, &targets)
                 .map_err(|error| format!("{stage}: {error}"))?;
-            agree(&found, &stage)?;
+            for (place, target) in targets.iter().enumerate() {
+                let stage = format!("{stage} for {}", target.cpu_level());
+                let found = interpret(&program, place, &inputs)
+                    .map_err(|error| format!("{stage}: {error}"))?;
+                agree(&found, &stage)?;
+            }
         }
-        agree(&found, &stage)?;
+        for (found, target) in found.iter().zip(&targets) {
+            agree(found, &format!("{stage} for {}", target.cpu_level()))?;
+        }
         results.push((backend, found));
     }
     // Numerics are decided in the loop IR, so backends have nothing to differ in.
     for pair in results.windows(2) {
         let [(a, left), (b, right)] = pair else { continue };
-        let exact = vec![Tolerance::EXACT; left.len()];
-        if let Some(difference) = differing(right, left, &exact) {
-            return Err(format!("backends {a} and {b}: {difference}"));
+        for ((left, right), target) in left.iter().zip(right).zip(&targets) {
+            let exact = vec![Tolerance::EXACT; left.len()];
+            if let Some(difference) = differing(right, left, &exact) {
+                let level = target.cpu_level();
+                return Err(format!("backends {a} and {b} for {level}: {difference}"));
+            }
         }
     }
     Ok(())
@@ -71,18 +86,14 @@ fn constants(tensors: &[Tensor]) -> Vec<Constant> {
     tensors.iter().map(constant).collect()
 }
 
-/// The outputs by compiled code.
+/// The outputs by compiled code, at each CPU level that the machine has.
 fn native(
     module: &IRModule,
-    backend: Backend,
-    level: u8,
-    target: &Target,
+    options: &CompileOptions,
     inputs: &[Constant],
-) -> Result<(Compilation, Vec<Constant>), String> {
+) -> Result<(Compilation, Vec<Vec<Constant>>), String> {
     let text = |error: &dyn Display| error.to_string();
-    let mut options = CompileOptions::new(target.clone());
-    options.backend = backend;
-    options.opt_level = level;
+    let mut options = options.clone();
     options.jobs = available_parallelism().map_or(1, usize::from);
     let mut passes = Passes::new(&options).map_err(|report| text(&report))?;
     passes.context = Passes::context(&options)
@@ -95,8 +106,15 @@ fn native(
     let path = folder.path().join("network.so");
     write_shared_library(&compilation.model, &options.target, &path)
         .map_err(|report| text(&report))?;
-    let loaded = LoadedModel::load(&compilation.model, &path).map_err(|error| text(&error))?;
-    let outputs = loaded.run(inputs).map_err(|error| text(&error))?;
+    let mut loaded = LoadedModel::load(&compilation.model, &path).map_err(|error| text(&error))?;
+    let mut outputs = Vec::new();
+    for (place, level) in compilation.model.levels.iter().enumerate() {
+        if loaded.limit_level(place) != place {
+            eprintln!("skipped: this machine cannot run {level}");
+            continue;
+        }
+        outputs.push(loaded.run(inputs).map_err(|error| text(&error))?);
+    }
     Ok((compilation, outputs))
 }
 

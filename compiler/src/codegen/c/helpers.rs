@@ -188,7 +188,47 @@ pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -
     }
     let result = from.with_dtype(to);
     let name = format!("cast_{}_{}", suffix(from), suffix(result));
-    preamble.helper(name, true, |preamble, name| lanewise(preamble, name, result, &[from], &scalar))
+    preamble.helper(name, true, |preamble, name| {
+        if from.dtype == DType::F32 && to.bits() <= 32 && to != DType::U32 {
+            return vector_float_to_int(preamble, name, from, to);
+        }
+        lanewise(preamble, name, result, &[from], &scalar)
+    })
+}
+
+/// The conversion of all lanes at once, through `int`. Out of its range the conversion of vectors is
+/// not defined, so what is beyond is taken out before.
+fn vector_float_to_int(preamble: &mut Preamble, name: &str, from: PrimType, to: DType) -> String {
+    let wide = from.with_dtype(DType::I32);
+    let [source, int, result] = [from, wide, from.with_dtype(to)].map(|ty| preamble.type_name(ty));
+    let (low, high) = to.int_range().unwrap_or((0, 1));
+    let constant = |value: f64| float_constant(value, from.dtype).text;
+    // A bound where the condition holds. Helpers cannot call each other: they stand in the order of
+    // their names.
+    let bound = |condition: &str, value: &str| {
+        format!(
+            "    m = ({int})(x {condition} {value});\n    \
+             x = ({source})((m & ({int})(({source}){{0}} + {value})) | (~m & ({int})x));\n"
+        )
+    };
+    // NaN is not equal to itself, and becomes 0.
+    let mut body = format!("    {int} m = ({int})(x == x);\n    x = ({source})(m & ({int})x);\n");
+    body += &bound("<", &constant(low as f64));
+    if to == DType::I32 {
+        // The greatest integer is no float: it takes the place of what is converted from 0.
+        body += &format!(
+            "    m = ({int})(x >= {});\n    x = ({source})(~m & ({int})x);\n    \
+             return __builtin_convertvector(x, {int}) | (m & {});\n",
+            constant(high as f64 + 1.0),
+            i32::MAX
+        );
+    } else {
+        body += &bound(">", &constant(high as f64));
+        body += &format!(
+            "    return __builtin_convertvector(__builtin_convertvector(x, {int}), {result});\n"
+        );
+    }
+    format!("NIELLO_INLINE {result} {name}({source} x) {{\n{body}}}\n")
 }
 
 /// Integer division and remainder, total: a zero divisor gives 0, and −1 wraps.

@@ -18,7 +18,7 @@ const PARAMETERS: &str =
 
 /// What `<symbol>_run(ctx, inputs, outputs)` does, whatever code generator writes it.
 ///
-/// It looks at `ctx->level` once, makes the [`calls`](Self::calls) in order with the functions of
+/// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order with the functions of
 /// that level, a level beyond the last being the last, and then the [`copies`](Self::copies). Each
 /// call is handed a copy of the context, in which `scratch` and `scratch_stride` are what the call
 /// says, and after it its arguments.

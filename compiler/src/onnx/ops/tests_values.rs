@@ -212,6 +212,33 @@ fn transposed_convolutions_are_what_their_definition_says() {
     }
 }
 
+#[test]
+fn causal_attention_of_heads_that_share_a_key_sees_the_past() {
+    let inputs = [
+        Wave(&[1, 4, 2, 2], 0.1),
+        Wave(&[1, 2, 2, 2], 0.2),
+        Wave(&[1, 2, 2, 3], 0.3),
+        Missing,
+        Wave(&[1, 2, 1, 2], 0.4),
+        Wave(&[1, 2, 1, 3], 0.5),
+    ];
+    let attrs = [("is_causal", 1.into()), ("softcap", 0.9f32.into()), ("scale", 0.6f32.into())];
+    assert_close(&run(23, "Attention", &inputs, &attrs, &["y"]), ATTENTION);
+}
+
+#[test]
+fn losses_leave_out_what_is_to_be_ignored() {
+    let x = |i: usize| (i as f64 * 0.7 + 0.1).sin();
+    let weight = |i: usize| (i as f64 * 0.7 + 0.5).sin();
+    let inputs = [Wave(&[2, 3], 0.1), Ints(&[2, 0]), Wave(&[3], 0.5)];
+    let loss =
+        |attrs: &[(&str, ModelAttr)]| run(13, "NegativeLogLikelihoodLoss", &inputs, attrs, &["y"]);
+    let (first, second) = (-x(2) * weight(2), -x(3) * weight(0));
+    assert_close(&loss(&[("reduction", "none".into())]), &[first, second]);
+    assert_close(&loss(&[]), &[(first + second) / (weight(2) + weight(0))]);
+    assert_close(&loss(&[("ignore_index", 0.into())]), &[-x(2)]);
+}
+
 const LSTM_BOTH: &[f64] = &[
     -0.06906332,
     0.05731301,
@@ -310,3 +337,30 @@ const GRU_AFTER: &[f64] = &[
 
 const RNN_STATES: &[f64] =
     &[6.365377, 7.641125, 6.846101, 9.395258, -0.2624352, -0.3979222, -0.4009731, -0.8231326];
+
+const ATTENTION: &[f64] = &[
+    0.3897131,
+    0.8878583,
+    0.9684299,
+    0.4997509,
+    0.5682489,
+    0.3694907,
+    0.3874171,
+    0.8867275,
+    0.9689962,
+    0.4696585,
+    0.634043,
+    0.5002272,
+    -0.3009036,
+    -0.5545708,
+    -0.5474147,
+    0.1144008,
+    -0.1805235,
+    -0.3905447,
+    -0.05124525,
+    -0.4332209,
+    -0.6114459,
+    -0.09730509,
+    0.09764799,
+    0.2466757,
+];

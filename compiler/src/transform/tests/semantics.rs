@@ -13,7 +13,7 @@ use crate::pass::{Pass, PassRef};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use crate::transform::{
     DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
-    OutlinePrimitives, RemoveUnusedFunctions, SimplifyInference,
+    OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
 };
 
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
@@ -173,6 +173,7 @@ fn passes() -> Vec<PassRef> {
     vec![
         InferType.into(),
         SimplifyInference.into(),
+        PromoteLowPrecision.into(),
         FoldConstant.into(),
         EliminateCommonSubexpr.into(),
         FoldScaleAxis.into(),

@@ -1,3 +1,5 @@
+//! Tests of the legalisation: against the conversions of the host, for every code.
+
 use super::*;
 use crate::ir::BufferSpec;
 use crate::ir::small_float::{PowerRounding, SmallFloat, encode_e8m0};

@@ -1,0 +1,87 @@
+//! Convolutions and matrix products of 16-bit floats, in 32.
+
+use std::collections::BTreeMap;
+
+use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
+use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
+use crate::ops::elementwise::{CAST, CastAttrs};
+use crate::ops::nn::{CONV1D, CONV2D, CONV3D, DENSE, MATMUL};
+use crate::ops::{Op, OpDef};
+use crate::pass::{PassContext, Result, function_pass};
+use crate::transform::InferType;
+
+/// What multiplies so often that converting each operand where it is read would cost more than the
+/// product itself.
+const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
+
+/// Computes heavy operators of `float16` and `bfloat16` in `float32`, between casts that are fused
+/// into what is around them, so that they get the schedules of `float32`.
+///
+/// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants are
+/// converted here, and take twice the room.
+#[function_pass(opt_level = 2, required = [InferType])]
+pub fn promote_low_precision(
+    function: Function,
+    _module: &IRModule,
+    cx: &PassContext,
+) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let mut rewriter = Rewriter::new(function);
+    // One cast of a value does for all that read it in a scope.
+    let mut promoted: BTreeMap<(ExprId, u32), ExprId> = BTreeMap::new();
+    while let Some(id) = rewriter.next_expr()? {
+        let old = rewriter.old().clone();
+        let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = old.expr(id) else {
+            continue;
+        };
+        let Some(narrow) = old.ty(id).as_tensor().map(|ty| ty.dtype) else { continue };
+        if !matches!(narrow, DType::F16 | DType::BF16) || !HEAVY.iter().any(|def| op.is(def)) {
+            continue;
+        }
+        let scope = old.data_of(id).scope.as_u32();
+        let mut wide = Vec::with_capacity(args.len());
+        for arg in args {
+            wide.push(match arg {
+                None => None,
+                Some(arg) => Some(match promoted.get(&(*arg, scope)) {
+                    Some(&known) => known,
+                    None => {
+                        let value = promote(&mut rewriter, *arg)?;
+                        promoted.insert((*arg, scope), value);
+                        value
+                    }
+                }),
+            });
+        }
+        let builder = rewriter.builder();
+        let product = builder.call_optional(*op, wide, attrs.clone())?;
+        let attrs = Attrs::from_struct(&CastAttrs::to(narrow))?;
+        let rounded = builder.call(Op::new(&CAST), &[product], attrs)?;
+        rewriter.replace(rounded);
+        cx.count("promoted calls", 1);
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// A value of the old function in 32 bits, in the new one.
+fn promote(rewriter: &mut Rewriter, old: ExprId) -> Result<ExprId> {
+    let value = rewriter.mapped(old);
+    let builder = rewriter.builder();
+    if let Expr::Constant(constant) = builder.expr(value)
+        && let Some(wide) = promote_constant(constant)
+    {
+        return Ok(builder.constant(wide));
+    }
+    let attrs = Attrs::from_struct(&CastAttrs::to(DType::F32))?;
+    Ok(builder.call(Op::new(&CAST), &[value], attrs)?)
+}
+
+/// The constant in 32 bits; `None` if its elements are not known.
+fn promote_constant(constant: &Constant) -> Option<Constant> {
+    let values = constant.to_f64_vec()?;
+    let bytes: Vec<u8> = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+    let ty = TensorType::new(constant.ty().shape.clone(), DType::F32);
+    Constant::new(ty, SharedBytes::new(bytes)).ok()
+}
