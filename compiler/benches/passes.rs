@@ -163,7 +163,7 @@ fn function(calls: usize) -> Result<Function> {
     let (relu, add) = (op("nn.relu")?, op("add")?);
     let mut b = FunctionBuilder::new();
     let mut x = b.param("x", Type::tensor(&[4], DType::F32));
-    let one = b.constant(Constant::scalar(1.0, DType::F32)?);
+    let one = b.constant(Constant::scalar(1.0, DType::F32).ok_or("one is a float")?);
     let mut made = 0;
     while made < calls {
         let left = b.call(relu, &[x], Attrs::new())?;

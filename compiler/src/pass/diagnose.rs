@@ -105,9 +105,8 @@ error: too slow
 3 |   @other(%0)
   |   ^^^^^^^^^^
 4 | }
-  |
  ::: a.relay:3:3
-  = note: in pass sequential > P, function @main
+  = note: in pass sequential > P
 ";
         assert!(text.contains("warning: unusual\n"), "{text}");
         assert!(text.contains(expected), "{text}");

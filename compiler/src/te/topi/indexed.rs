@@ -74,14 +74,17 @@ fn combiner(reduction: ScatterReduction) -> Option<BinaryOp> {
     }
 }
 
-/// A tensor with updates put into it. `update` says, for the index of an element and the axes
-/// `over` which the updates are numbered, whether an update belongs there and which it is.
+/// Something about an element, from its index and the axes over which updates are numbered.
+type OfElement<'a> = dyn Fn(&ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr + 'a;
+
+/// A tensor with updates put into it, which are numbered along axes of the extents `over`: whether
+/// an update `belongs` to an element, and what it is.
 fn scatter(
     cx: &mut Compute<'_>,
     reduction: ScatterReduction,
     over: &[i64],
-    belongs: &dyn Fn(&ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr,
-    update: &dyn Fn(&ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr,
+    belongs: &OfElement<'_>,
+    update: &OfElement<'_>,
 ) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
