@@ -16,20 +16,38 @@ struct Hook {
     name: &'static str,
     /// Types of the parameters after `&self`.
     params: &'static [&'static str],
-    /// Whether it answers yes or no.
-    asks: bool,
+    answer: Answer,
+}
+
+/// What a hook returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Nothing,
+    /// Yes or no.
+    Bool,
+    /// Files to leave behind; this cannot fail.
+    Outputs,
 }
 
 /// In the order of the trait.
-const HOOKS: [Hook; 7] = [
-    Hook { name: "enter_pass_ctx", params: &[], asks: false },
-    Hook { name: "exit_pass_ctx", params: &[], asks: false },
-    Hook { name: "should_run", params: &["&IRModule", "&PassInfo"], asks: true },
-    Hook { name: "run_before_pass", params: &["&IRModule", "&PassInfo"], asks: false },
-    Hook { name: "run_after_pass", params: &["&IRModule", "&PassInfo"], asks: false },
-    Hook { name: "after_pass_failed", params: &["&PassInfo", "&PassError"], asks: false },
-    Hook { name: "before_skipped_pass", params: &["&IRModule", "&PassInfo"], asks: false },
+const HOOKS: [Hook; 12] = [
+    hook("enter_pass_ctx", &[]),
+    hook("exit_pass_ctx", &[]),
+    Hook { answer: Answer::Bool, ..hook("should_run", &["&IRModule", "&PassInfo"]) },
+    hook("run_before_pass", &["&IRModule", "&PassInfo"]),
+    hook("run_after_pass", &["&IRModule", "&PassInfo"]),
+    hook("after_pass_failed", &["&PassInfo", "&PassError"]),
+    hook("pass_said", &["&PassInfo", "&Said<'_>"]),
+    hook("before_analysis", &["&AnalysisInfo"]),
+    hook("after_analysis", &["&AnalysisInfo"]),
+    hook("analysis_invalidated", &["&AnalysisInfo"]),
+    hook("before_skipped_pass", &["&IRModule", "&PassInfo"]),
+    Hook { answer: Answer::Outputs, ..hook("outputs", &[]) },
 ];
+
+const fn hook(name: &'static str, params: &'static [&'static str]) -> Hook {
+    Hook { name, params, answer: Answer::Nothing }
+}
 
 fn hook_names() -> Vec<&'static str> {
     HOOKS.iter().map(|hook| hook.name).collect()
@@ -134,7 +152,7 @@ fn signature(hook: &Hook, method: &ImplItemFn, errors: &mut Errors) {
             format!("{} takes ({}); found {params} beside self", hook.name, expected.join(", ")),
         );
     }
-    if hook.asks && matches!(sig.output, ReturnType::Default) {
+    if hook.answer == Answer::Bool && matches!(sig.output, ReturnType::Default) {
         errors.at(&sig.ident, "should_run must return bool or Result<bool, E>");
     }
 }
@@ -165,9 +183,19 @@ fn implementation(
         let types = hook.params.iter().map(|ty| match *ty {
             "&IRModule" => quote!(&#niello::ir::IRModule),
             "&PassInfo" => quote!(&#pass::PassInfo),
-            _ => quote!(&#pass::PassError),
+            "&PassError" => quote!(&#pass::PassError),
+            "&AnalysisInfo" => quote!(&#pass::AnalysisInfo),
+            _ => quote!(&#pass::Said<'_>),
         });
-        let answer = if hook.asks { quote!(bool) } else { quote!(()) };
+        if hook.answer == Answer::Outputs {
+            return quote! {
+                #(#cfg)*
+                fn #ident(&self) -> ::std::vec::Vec<#pass::InstrumentOutput> {
+                    <#ty>::#ident(self)
+                }
+            };
+        }
+        let answer = if hook.answer == Answer::Bool { quote!(bool) } else { quote!(()) };
         // Through a pointer, so that parameters of other types are one error, at the method's name.
         let work_types = types.clone();
         let work = quote_spanned! { ident.span() =>

@@ -98,7 +98,7 @@ pub fn prim_func_pass(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Makes an instrument of the type of an inherent `impl` block, whose methods may be any of the
 /// hooks of `PassInstrument`: `enter_pass_ctx`, `exit_pass_ctx`, `should_run`, `run_before_pass`,
-/// `run_after_pass`, `after_pass_failed` and `before_skipped_pass`. Each takes `&self`. A hook may
+/// `run_after_pass`, and the rarer ones of its documentation. Each takes `&self`. A hook may
 /// return nothing (`should_run` a `bool`) or a `Result` of it with any error. Other methods are left
 /// alone; one whose name is almost a hook's needs `#[not_a_hook]`.
 ///

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use niello::ir::IRModule;
 use niello::pass::{
-    Pass as _, PassContext, PassError, PassInfo, PassInstrument as _, module_pass, pass_instrument,
+    AnalysisInfo, InstrumentOutput, Said, Pass as _, PassContext, PassError, PassInfo, PassInstrument as _, module_pass, pass_instrument,
 };
 
 /// One hook, no result.
@@ -65,6 +65,14 @@ impl<T: Clone + Send + Sync> Recorder<T> {
 
     fn before_skipped_pass(&self, _module: &IRModule, info: &PassInfo) {
         self.record(&format!("skipped {}", info.name()));
+    }
+
+    fn pass_said(&self, _info: &PassInfo, _said: &Said<'_>) {}
+
+    fn before_analysis(&self, _info: &AnalysisInfo) {}
+
+    fn outputs(&self) -> Vec<InstrumentOutput> {
+        Vec::new()
     }
 
     #[not_a_hook]
