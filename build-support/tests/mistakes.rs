@@ -159,7 +159,7 @@ fn passes_and_instruments_of_the_build_script_take_part() {
     assert_eq!(artifacts.macs, 3 * 2 * 2);
     assert_eq!(artifacts.weights.as_deref(), Some(case.out_dir().join("w.bin").as_path()));
     let log = fs::read_to_string(Path::new(&artifacts.log)).unwrap();
-    for stage in ["read ", "compile C ", "write files ", "total "] {
+    for stage in ["read ", "compile code ", "write files ", "total "] {
         assert!(log.lines().any(|line| line.starts_with(stage)), "{log}");
     }
 }
