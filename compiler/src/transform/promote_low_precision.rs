@@ -14,8 +14,10 @@ use crate::transform::InferType;
 /// product itself.
 const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 
-/// Computes heavy operators of `float16` and `bfloat16` in `float32`, between casts that are fused
-/// into what is around them, so that they get the schedules of `float32`.
+/// Computes convolutions and matrix products of 16-bit floats in `float32`.
+///
+/// They stand between casts then, which are fused into what is around them, and get the schedules of
+/// `float32`.
 ///
 /// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants are
 /// converted here, and take twice the room.
