@@ -1,17 +1,20 @@
 //! From a scheduled loop function to one that a code generator accepts.
 
 use super::transform::{
-    flatten_buffer, lower_blocks, lower_intrin, lower_mul_add, remove_no_op, simplify, unroll_loop,
-    unsupported_dtype_legalize, vectorize_loop,
+    compact_buffer_allocation, flatten_buffer, lower_blocks, lower_intrin, lower_mul_add,
+    plan_buffer_allocation, remove_no_op, simplify, unroll_loop, unsupported_dtype_legalize,
+    vectorize_loop,
 };
 use super::{LowerError, PrimFunc};
 use crate::target::Target;
 
-/// Lowers a function for one target: one physical index for each access, explicit vectors no wider
+/// Lowers a function for one target: no blocks, one physical index for each access, explicit vectors no wider
 /// than the target's, no unrolled loops left, and only data types and operations that the target
 /// has.
 pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
+    let func = plan_buffer_allocation(func)?;
     let func = lower_blocks(func)?;
+    let func = compact_buffer_allocation(func)?;
     let func = flatten_buffer(func)?;
     let func = unsupported_dtype_legalize(func)?;
     let func = simplify(func)?;

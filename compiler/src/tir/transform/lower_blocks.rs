@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tir::{BlockRealize, IterKind, LowerError, PrimExpr, PrimFunc, Stmt};
+use crate::tir::{BlockRealize, ForKind, IterKind, LowerError, PrimExpr, PrimFunc, Stmt};
 
 /// Puts the values of block variables in their place, and conditions around what does not run
 /// always: the block under its predicate, its init where each reduction begins.
@@ -16,6 +16,16 @@ pub fn lower_blocks(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| match stmt {
         Stmt::BlockRealize(block) => lower(*block),
+        // One name for all copies.
+        Stmt::For { var, min, extent, kind, annotations, body }
+            if matches!(kind, ForKind::Unrolled | ForKind::Vectorized) =>
+        {
+            let around = |body| Stmt::For { var, min, extent, kind, annotations, body };
+            match *body {
+                Stmt::Block { name, body } => Stmt::block(name, around(body)),
+                body => around(Box::new(body)),
+            }
+        }
         other => other,
     });
     Ok(func)
