@@ -62,7 +62,7 @@ impl Locals {
                 self.release(place);
                 Ok(())
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => Ok(()),
         }
     }
 

@@ -148,7 +148,7 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
@@ -166,7 +166,7 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
@@ -183,7 +183,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter().for_each(visit);
             }
@@ -203,7 +205,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter_mut().for_each(visit);
             }
