@@ -197,7 +197,8 @@ impl LaneCheck<'_> {
             Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
                 !self.varies(min) && !self.varies(extent) && self.stmt(body)
             }
-            Stmt::For { .. }
+            Stmt::BlockRealize(_)
+            | Stmt::For { .. }
             | Stmt::If { .. }
             | Stmt::Allocate { .. }
             | Stmt::Prefetch { .. }

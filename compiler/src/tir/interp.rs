@@ -10,8 +10,8 @@ use std::fmt;
 use cranelift_entity::SecondaryMap;
 
 use super::{
-    BinaryOp, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, ParamKind, PrimExpr, PrimFunc,
-    PrimFuncData, Stmt, UnaryOp, VarId, scalar,
+    BinaryOp, BlockRealize, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, IterKind,
+    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
 
@@ -147,6 +147,7 @@ impl Interp<'_> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
+            Stmt::BlockRealize(block) => self.realize(block),
             Stmt::For { var, min, extent, kind: _, annotations: _, body } => {
                 let (min, extent) = (self.index(min)?, self.index(extent)?);
                 for step in 0..extent.max(0) {
@@ -200,6 +201,37 @@ impl Interp<'_> {
                 }
             }
         }
+    }
+
+    fn realize(&mut self, block: &BlockRealize) -> Result<()> {
+        if !self.condition(&block.predicate)? {
+            return Ok(());
+        }
+        let mut is_first = true;
+        let mut values = Vec::with_capacity(block.iters.len());
+        for iter in &block.iters {
+            let (value, extent) = (self.index(&iter.value)?, self.index(&iter.extent)?);
+            if value < 0 || value >= extent {
+                let name = &self.func.vars[iter.var].name;
+                return Err(format!(
+                    "variable `{name}` of block `{}` is {value}, not below {extent}",
+                    block.name
+                ));
+            }
+            is_first &= iter.kind == IterKind::Spatial || value == 0;
+            values.push((iter.var, value));
+        }
+        for (var, value) in values {
+            self.vars[var] = Some(Value::Scalar(DType::I64, value as u64));
+        }
+        if let Some(init) = block.init.as_ref().filter(|_| is_first) {
+            self.stmt(init)?;
+        }
+        self.stmt(&block.body)?;
+        for iter in &block.iters {
+            self.vars[iter.var] = None;
+        }
+        Ok(())
     }
 
     fn index(&mut self, expr: &PrimExpr) -> Result<i64> {

@@ -9,7 +9,7 @@ use inkwell::values::{
 };
 
 use super::kernel::{Emitter, Registers, Result, Scope, field, pointer_param, with_lanes};
-use crate::codegen::kernel::{Place, RegisterParts, local_bytes, uses};
+use crate::codegen::kernel::{Place, RegisterParts, local_bytes, unlowered, uses};
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Alignment of local buffers in bytes.
@@ -20,6 +20,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
+            Stmt::BlockRealize(block) => Err(unlowered(&block.name).into()),
             Stmt::For { var, min, extent, kind, annotations: _, body } => match kind {
                 ForKind::Serial => self.serial_loop(*var, min, extent, body),
                 ForKind::Parallel => self.parallel_loop(*var, min, extent, body),
