@@ -1,7 +1,7 @@
 //! From a scheduled loop function to one that a code generator accepts.
 
 use super::transform::{
-    flatten_buffer, lower_intrin, lower_mul_add, remove_no_op, simplify, unroll_loop,
+    flatten_buffer, lower_blocks, lower_intrin, lower_mul_add, remove_no_op, simplify, unroll_loop,
     unsupported_dtype_legalize, vectorize_loop,
 };
 use super::{LowerError, PrimFunc};
@@ -11,6 +11,7 @@ use crate::target::Target;
 /// than the target's, no unrolled loops left, and only data types and operations that the target
 /// has.
 pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
+    let func = lower_blocks(func)?;
     let func = flatten_buffer(func)?;
     let func = unsupported_dtype_legalize(func)?;
     let func = simplify(func)?;

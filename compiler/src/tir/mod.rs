@@ -37,7 +37,7 @@ pub use interp::{InterpError, interpret};
 pub use lower::lower;
 pub use parse::{ParseError, parse};
 pub use print::print_with_errors;
-pub use stmt::{Annotations, ForKind, Stmt};
+pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
 pub use ty::PrimType;
 pub use verify::{VerifyError, verify};
 
