@@ -2,14 +2,15 @@
 
 use super::PrimFunc;
 use super::transform::{
-    FlattenBuffer, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify, UnrollLoop,
+    FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify, UnrollLoop,
     UnsupportedDtypeLegalize, VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 9] = [
+const PASSES: [&dyn Pass; 10] = [
+    &LowerBlocks,
     &FlattenBuffer,
     &UnsupportedDtypeLegalize,
     &Simplify,

@@ -35,7 +35,7 @@ pub use interp::{InterpError, interpret};
 pub use lower::{lower, lower_under};
 pub use parse::{ParseError, parse};
 pub use print::print_with_errors;
-pub use stmt::{Annotations, ForKind, Stmt};
+pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
 pub use ty::PrimType;
 pub use verify::{VerifyError, verify};
 

@@ -38,6 +38,8 @@ impl Simplifier<'_> {
     fn stmt(&mut self, stmt: Stmt) -> Stmt {
         match stmt {
             Stmt::Seq(stmts) => Stmt::seq(stmts.into_iter().map(|stmt| self.stmt(stmt))),
+            // Blocks are lowered before.
+            Stmt::BlockRealize(_) => stmt,
             Stmt::Block { name, body } => Stmt::Block { name, body: Box::new(self.stmt(*body)) },
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 let (min, extent) = (self.expr(min), self.expr(extent));
@@ -96,6 +98,10 @@ impl Simplifier<'_> {
                 locality,
                 write,
             },
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond);
+                if cond.is_const(1) { Stmt::nop() } else { Stmt::Assert { cond, message } }
+            }
         }
     }
 

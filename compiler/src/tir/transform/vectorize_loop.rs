@@ -197,6 +197,8 @@ impl Widen<'_> {
             Stmt::Seq(stmts) => {
                 Stmt::Seq(stmts.iter().map(|stmt| self.stmt(stmt)).collect::<Option<_>>()?)
             }
+            // Blocks are lowered before.
+            Stmt::BlockRealize(_) => return None,
             Stmt::Block { name, body } => {
                 Stmt::Block { name: name.clone(), body: Box::new(self.stmt(body)?) }
             }
@@ -241,6 +243,9 @@ impl Widen<'_> {
                     .collect::<Option<_>>()?;
                 let (locality, write) = (*locality, *write);
                 Stmt::Prefetch { buffer: *buffer, indices, locality, write }
+            }
+            Stmt::Assert { cond, message } => {
+                Stmt::Assert { cond: self.scalar(cond)?, message: message.clone() }
             }
         })
     }
