@@ -1,26 +1,30 @@
 //! Buffers no larger than what is used of them.
 
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::region::{Access, Region, region};
-use crate::tir::{
-    Affine, Bounds, BufferId, LowerError, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt,
-};
+use crate::tir::{Affine, Bounds, BufferId, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt};
 
 /// Shrinks dense local buffers to the elements that are used while they are alive.
 ///
 /// A schedule that computes a tensor tile by tile leaves it with all its elements; this makes it
 /// one tile. Runs after blocks are lowered, as the place of a tile depends on loops around it.
-pub fn compact_buffer_allocation(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.CompactBufferAllocation", crate = crate)]
+pub fn compact_buffer_allocation(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> PrimFunc {
     let mut any = false;
     func.body
         .walk(&mut |stmt| any |= matches!(stmt, Stmt::Allocate { .. } | Stmt::BlockRealize(_)));
     if !any {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = compact(data, body, &mut Bounds::new());
-    Ok(func)
+    func
 }
 
 fn compact(func: &mut PrimFuncData, mut stmt: Stmt, bounds: &mut Bounds) -> Stmt {

@@ -1,13 +1,19 @@
 //! Where buffers between blocks are alive.
 
-use crate::tir::{BufferId, IterKind, LowerError, PrimFunc, Stmt, VarId};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BufferId, IterKind, PrimFunc, Stmt, VarId};
 
-/// Moves each `Allocate` to the innermost place around all uses of its buffer (TVM's
-/// `PlanAndUpdateBufferAllocationLocation`).
+/// Moves each `Allocate` to the innermost place around all uses of its buffer.
 ///
-/// A schedule leaves every tensor alive in the whole function. Without blocks, loops do not say
+/// TVM's `PlanAndUpdateBufferAllocationLocation`. A schedule leaves every tensor alive in the whole function. Without blocks, loops do not say
 /// what a reduction must find again, so only functions with blocks are changed.
-pub fn plan_buffer_allocation(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.PlanBufferAllocation", crate = crate)]
+pub fn plan_buffer_allocation(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> PrimFunc {
     let (mut has_blocks, mut buffers) = (false, Vec::new());
     func.body.walk(&mut |stmt| match stmt {
         Stmt::BlockRealize(_) => has_blocks = true,
@@ -15,14 +21,14 @@ pub fn plan_buffer_allocation(mut func: PrimFunc) -> Result<PrimFunc, LowerError
         _ => {}
     });
     if !has_blocks || buffers.is_empty() {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     for &buffer in buffers.iter().rev() {
         let body = std::mem::replace(&mut data.body, Stmt::nop());
         data.body = place(without_allocate(body, buffer), buffer);
     }
-    Ok(func)
+    func
 }
 
 fn without_allocate(body: Stmt, wanted: BufferId) -> Stmt {
