@@ -10,6 +10,7 @@
 
 mod address;
 mod affine;
+mod analyzer;
 mod build;
 mod entities;
 mod error;
@@ -29,6 +30,7 @@ mod ty;
 mod verify;
 mod visit;
 
+pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
 pub use error::LowerError;
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
