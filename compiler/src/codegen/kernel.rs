@@ -32,6 +32,11 @@ pub(super) struct Locals {
     pub(super) stack_bytes: u64,
 }
 
+/// What is said of a block that was not lowered.
+pub(super) fn unlowered(block: &str) -> String {
+    format!("block `{block}` must be lowered (`tir.LowerBlocks`) before code is generated")
+}
+
 impl Locals {
     /// The memory of a whole function; backends reserve the same in the same order.
     #[cfg(feature = "llvm")]
@@ -62,7 +67,8 @@ impl Locals {
                 self.release(place);
                 Ok(())
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => Ok(()),
+            Stmt::BlockRealize(block) => Err(unlowered(&block.name)),
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => Ok(()),
         }
     }
 

@@ -197,9 +197,12 @@ impl LaneCheck<'_> {
             Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
                 !self.varies(min) && !self.varies(extent) && self.stmt(body)
             }
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Allocate { .. } | Stmt::Prefetch { .. } => {
-                false
-            }
+            Stmt::BlockRealize(_)
+            | Stmt::For { .. }
+            | Stmt::If { .. }
+            | Stmt::Allocate { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Assert { .. } => false,
         }
     }
 

@@ -10,8 +10,8 @@ use std::fmt;
 use cranelift_entity::SecondaryMap;
 
 use super::{
-    BinaryOp, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, ParamKind, PrimExpr, PrimFunc,
-    PrimFuncData, Stmt, UnaryOp, VarId, scalar,
+    BinaryOp, BlockRealize, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, IterKind,
+    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
 
@@ -147,6 +147,7 @@ impl Interp<'_> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
+            Stmt::BlockRealize(block) => self.realize(block),
             Stmt::For { var, min, extent, kind: _, annotations: _, body } => {
                 let (min, extent) = (self.index(min)?, self.index(extent)?);
                 for step in 0..extent.max(0) {
@@ -192,7 +193,45 @@ impl Interp<'_> {
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter().try_for_each(|index| self.expr(index).map(|_| ()))
             }
+            Stmt::Assert { cond, message } => {
+                if self.condition(cond)? {
+                    Ok(())
+                } else {
+                    Err(message.clone())
+                }
+            }
         }
+    }
+
+    fn realize(&mut self, block: &BlockRealize) -> Result<()> {
+        if !self.condition(&block.predicate)? {
+            return Ok(());
+        }
+        let mut is_first = true;
+        let mut values = Vec::with_capacity(block.iters.len());
+        for iter in &block.iters {
+            let (value, extent) = (self.index(&iter.value)?, self.index(&iter.extent)?);
+            if value < 0 || value >= extent {
+                let name = &self.func.vars[iter.var].name;
+                return Err(format!(
+                    "variable `{name}` of block `{}` is {value}, not below {extent}",
+                    block.name
+                ));
+            }
+            is_first &= iter.kind == IterKind::Spatial || value == 0;
+            values.push((iter.var, value));
+        }
+        for (var, value) in values {
+            self.vars[var] = Some(Value::Scalar(DType::I64, value as u64));
+        }
+        if let Some(init) = block.init.as_ref().filter(|_| is_first) {
+            self.stmt(init)?;
+        }
+        self.stmt(&block.body)?;
+        for iter in &block.iters {
+            self.vars[iter.var] = None;
+        }
+        Ok(())
     }
 
     fn index(&mut self, expr: &PrimExpr) -> Result<i64> {
@@ -578,6 +617,24 @@ mod tests {
         let mut args = [f32s(&[1., 2., 3.]), f32s(&[4., -5., 6.]), vec![0; 4]];
         run(&func, &mut args).unwrap();
         assert_eq!(args[2], f32s(&[4. - 10. + 18. + 0.5]));
+    }
+
+    #[test]
+    fn an_assertion_that_does_not_hold_ends_the_run() {
+        let mut func = PrimFuncData::new("f");
+        let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
+        let n = func.dim("n");
+        func.body = Stmt::seq([
+            Stmt::assert(n.less(5), "n is 5 or more"),
+            func.store(y, [0], PrimExpr::f32(1.0)),
+        ]);
+        let func = PrimFunc::new(func);
+        let mut args = [f32s(&[0.0])];
+        let error = interpret(&func, &mut args, &[5]).unwrap_err();
+        assert_eq!(error.to_string(), "interpreting loop function `f`: n is 5 or more");
+        assert_eq!(args[0], f32s(&[0.0]));
+        interpret(&func, &mut args, &[4]).unwrap();
+        assert_eq!(args[0], f32s(&[1.0]));
     }
 
     #[test]

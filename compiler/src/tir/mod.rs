@@ -12,7 +12,6 @@ mod address;
 mod affine;
 mod build;
 mod entities;
-mod error;
 mod expr;
 mod func;
 mod interp;
@@ -30,14 +29,13 @@ mod verify;
 mod visit;
 
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
-pub use error::LowerError;
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
-pub use lower::lower;
+pub use lower::{lower, lower_under};
 pub use parse::{ParseError, parse};
 pub use print::print_with_errors;
-pub use stmt::{Annotations, ForKind, Stmt};
+pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
 pub use ty::PrimType;
 pub use verify::{VerifyError, verify};
 

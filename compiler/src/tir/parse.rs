@@ -9,8 +9,8 @@ use std::fmt;
 use lexer::{Lexer, Token};
 
 use super::{
-    Annotations, BufferId, BufferScope, ForKind, MAX_DEPTH, ParamKind, PrimExpr, PrimFunc,
-    PrimFuncData, Stmt, VarId,
+    Annotations, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind, MAX_DEPTH,
+    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
 use crate::ir::{BufferSpec, DType};
 
@@ -187,6 +187,9 @@ impl Parser<'_> {
         match word.as_str() {
             "block" => {
                 let name = self.string()?;
+                if self.accept("(") {
+                    return self.realize(name);
+                }
                 Ok(Stmt::block(name, self.block()?))
             }
             "for" => self.for_loop(),
@@ -235,6 +238,11 @@ impl Parser<'_> {
                 let locality = self.number()?.try_into().map_err(|_| "no such locality")?;
                 Ok(Stmt::Prefetch { buffer, indices, locality, write })
             }
+            "assert" => {
+                let cond = self.expr()?;
+                self.expect(",")?;
+                Ok(Stmt::Assert { cond, message: self.string()? })
+            }
             _ => {
                 let buffer = self.buffer(&word)?;
                 let indices = self.indices()?;
@@ -260,6 +268,62 @@ impl Parser<'_> {
         };
     }
 
+    /// A block with variables, from behind the parenthesis that opens their list.
+    fn realize(&mut self, name: String) -> Result<Stmt> {
+        let mut iters = Vec::new();
+        let mut names = Vec::new();
+        while !self.accept(")") {
+            let name = self.word()?;
+            self.expect(":")?;
+            let word = self.word()?;
+            let kind = IterKind::ALL.iter().find(|row| row.1 == word).map(|row| row.0);
+            let kind = kind.ok_or_else(|| format!("`{word}` is neither spatial nor reduce"))?;
+            self.expect("(")?;
+            let extent = self.expr()?;
+            self.expect(")")?;
+            self.expect("=")?;
+            let value = self.expr()?;
+            let var = self.func.index_var(&name);
+            iters.push(BlockIter { var, extent, kind, value });
+            names.push((name, var));
+            if !self.accept(",") {
+                self.expect(")")?;
+                break;
+            }
+        }
+        let predicate = if self.accept_word("where") { self.expr()? } else { PrimExpr::bool(true) };
+        let annotations = self.annotations()?;
+        let outer: Vec<_> = names
+            .into_iter()
+            .map(|(name, var)| (name.clone(), self.names.insert(name, Named::Var(var))))
+            .collect();
+        self.expect("{")?;
+        let init = if self.accept_word("init") { Some(self.block()?) } else { None };
+        let body = self.nested(Self::block_rest)?;
+        for (name, outer) in outer.into_iter().rev() {
+            self.restore(name, outer);
+        }
+        let block = BlockRealize { name, iters, predicate, annotations, init, body };
+        Ok(Stmt::BlockRealize(Box::new(block)))
+    }
+
+    /// `["key" = "value", …]`, or nothing.
+    fn annotations(&mut self) -> Result<Annotations> {
+        let mut annotations = Annotations::new();
+        if self.accept("[") {
+            loop {
+                let key = self.string()?;
+                self.expect("=")?;
+                annotations.insert(key, self.string()?);
+                if !self.accept(",") {
+                    break;
+                }
+            }
+            self.expect("]")?;
+        }
+        Ok(annotations)
+    }
+
     fn for_loop(&mut self) -> Result<Stmt> {
         let name = self.word()?;
         self.expect_word("in")?;
@@ -274,18 +338,7 @@ impl Parser<'_> {
         let (min, extent) =
             if self.accept(",") { (first, self.expr()?) } else { (PrimExpr::index(0), first) };
         self.expect(")")?;
-        let mut annotations = Annotations::new();
-        if self.accept("[") {
-            loop {
-                let key = self.string()?;
-                self.expect("=")?;
-                annotations.insert(key, self.string()?);
-                if !self.accept(",") {
-                    break;
-                }
-            }
-            self.expect("]")?;
-        }
+        let annotations = self.annotations()?;
         let var = self.func.index_var(&name);
         let outer = self.names.insert(name.clone(), Named::Var(var));
         let body = Box::new(self.block()?);

@@ -10,6 +10,9 @@
 //! }
 //! ```
 //!
+//! A block that can be scheduled has variables, each with its extent and its value, as in
+//! `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
+//!
 //! A loop is `kind(extent)` or `kind(first, extent)`. A number is an `int64`, a number with a point
 //! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
 //! `allocate` without braces is the rest of the block.
@@ -19,14 +22,15 @@ use std::fmt;
 
 use super::verify::by_statement;
 use super::{
-    BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId,
-    VerifyError,
+    Annotations, BlockRealize, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData,
+    Stmt, UnaryOp, VarId, VerifyError,
 };
 use crate::ir::DType;
 
 /// Words that cannot be names.
 const KEYWORDS: &[&str] = &[
     "allocate",
+    "assert",
     "block",
     "bool",
     "broadcast",
@@ -39,6 +43,7 @@ const KEYWORDS: &[&str] = &[
     "for",
     "if",
     "in",
+    "init",
     "input",
     "let",
     "local",
@@ -54,7 +59,9 @@ const KEYWORDS: &[&str] = &[
     "reinterpret",
     "select",
     "shuffle",
+    "spatial",
     "true",
+    "where",
     "write",
 ];
 
@@ -251,6 +258,7 @@ impl Printer<'_> {
                 self.scope(body);
                 self.line("}");
             }
+            Stmt::BlockRealize(block) => self.realize(block),
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 let range = match min.as_int() {
                     Some(0) => self.expr(extent, 0),
@@ -258,13 +266,7 @@ impl Printer<'_> {
                 };
                 let name = self.bind(*var);
                 let mut text = format!("for {name} in {}({range})", kind.name());
-                if !annotations.is_empty() {
-                    let notes: Vec<_> = annotations
-                        .iter()
-                        .map(|(key, value)| format!("{} = {}", quote(key), quote(value)))
-                        .collect();
-                    text.push_str(&format!(" [{}]", notes.join(", ")));
-                }
+                text.push_str(&notes(annotations));
                 self.begin(&format!("{text} {{"));
                 self.scope(body);
                 self.line("}");
@@ -302,7 +304,45 @@ impl Printer<'_> {
                 let intent = if *write { "write" } else { "read" };
                 self.begin(&format!("prefetch {place} {intent} {locality}"));
             }
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond, 0);
+                self.begin(&format!("assert {cond}, {}", quote(message)));
+            }
         }
+    }
+
+    /// `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
+    fn realize(&mut self, block: &BlockRealize) {
+        let BlockRealize { name, iters, predicate, annotations, init, body } = block;
+        // Values and predicate belong to the scope around.
+        let outside: Vec<(String, String)> = iters
+            .iter()
+            .map(|iter| (self.expr(&iter.extent, 0), self.expr(&iter.value, 0)))
+            .collect();
+        let condition = match predicate.as_int() {
+            Some(1) => String::new(),
+            _ => format!(" where {}", self.expr(predicate, 0)),
+        };
+        let iters: Vec<String> = iters
+            .iter()
+            .zip(outside)
+            .map(|(iter, (extent, value))| {
+                let var = self.bind(iter.var);
+                format!("{var}: {}({extent}) = {value}", iter.kind.name())
+            })
+            .collect();
+        let name = if self.anonymous { quote("") } else { quote(name) };
+        let notes = notes(annotations);
+        self.begin(&format!("block {name}({}){condition}{notes} {{", iters.join(", ")));
+        if let Some(init) = init {
+            self.indent += 1;
+            self.line("init {");
+            self.scope(init);
+            self.line("}");
+            self.indent -= 1;
+        }
+        self.scope(body);
+        self.line("}");
     }
 
     /// A declaration and its scope: the rest of the block, or a block of its own.
@@ -402,6 +442,15 @@ impl Printer<'_> {
         let text = format!("{} {symbol} {}", self.expr(lhs, level), self.expr(rhs, level + 1));
         if level < outer { format!("({text})") } else { text }
     }
+}
+
+/// Annotations as they stand behind what they are about.
+fn notes(annotations: &Annotations) -> String {
+    if annotations.is_empty() {
+        return String::new();
+    }
+    let note = |(key, value): (&String, &String)| format!("{} = {}", quote(key), quote(value));
+    format!(" [{}]", annotations.iter().map(note).collect::<Vec<_>>().join(", "))
 }
 
 /// A string literal.

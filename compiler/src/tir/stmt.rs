@@ -35,6 +35,69 @@ impl ForKind {
 /// Notes on a loop by key, for schedules and printers.
 pub type Annotations = BTreeMap<String, String>;
 
+/// What the values of a block's variable are to each other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum IterKind {
+    /// Each value writes elements of its own: in any order, or at the same time.
+    Spatial,
+    /// All values add to the same elements: in any order, one at a time.
+    Reduce,
+}
+
+impl IterKind {
+    /// Every kind with its text form.
+    pub const ALL: [(IterKind, &'static str); 2] =
+        [(IterKind::Spatial, "spatial"), (IterKind::Reduce, "reduce")];
+
+    /// Text form.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// A variable of a block and the value that the loops around give it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BlockIter {
+    /// The variable, a scalar `int64`, known in the block alone.
+    pub var: VarId,
+    /// Its values are 0 to `extent` - 1.
+    pub extent: PrimExpr,
+    /// What the values are to each other.
+    pub kind: IterKind,
+    /// Its value, by the variables of the loops around.
+    pub value: PrimExpr,
+}
+
+/// A computation that schedules move: its body depends on the loops around only through the
+/// block's own variables (TVM's `BlockRealize`, Feng et al., "TensorIR", 2023).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BlockRealize {
+    /// Its name, unique in a schedule.
+    pub name: String,
+    /// Its variables.
+    pub iters: Vec<BlockIter>,
+    /// When it runs: a scalar `Bool`, by the variables of the loops around.
+    pub predicate: PrimExpr,
+    /// Notes.
+    pub annotations: Annotations,
+    /// Runs before the body where every `Reduce` variable is 0.
+    pub init: Option<Stmt>,
+    /// What is computed.
+    pub body: Stmt,
+}
+
+impl BlockRealize {
+    /// The variables of a kind.
+    pub fn iters_of(&self, kind: IterKind) -> impl Iterator<Item = &BlockIter> {
+        self.iters.iter().filter(move |iter| iter.kind == kind)
+    }
+
+    /// Whether some variable is one of a reduction.
+    pub fn is_reduction(&self) -> bool {
+        self.iters_of(IterKind::Reduce).next().is_some()
+    }
+}
+
 /// A statement.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Stmt {
@@ -55,7 +118,9 @@ pub enum Stmt {
         /// What is repeated.
         body: Box<Stmt>,
     },
-    /// A named region: what schedules look for, and a comment in generated code.
+    /// A computation that schedules move. Gone after `LowerBlocks`.
+    BlockRealize(Box<BlockRealize>),
+    /// A named region: a comment in generated code.
     Block {
         /// Its name.
         name: String,
@@ -107,6 +172,14 @@ pub enum Stmt {
         /// Whether a store will follow.
         write: bool,
     },
+    /// Goes on only if a condition holds: the interpreter returns the message as an error,
+    /// generated code executes a trap.
+    Assert {
+        /// The condition, a scalar `Bool`.
+        cond: PrimExpr,
+        /// What is wrong when it does not hold.
+        message: String,
+    },
 }
 
 impl Stmt {
@@ -148,6 +221,11 @@ impl Stmt {
     /// `if cond { then } else { otherwise }`.
     pub fn if_then_else(cond: PrimExpr, then: Stmt, otherwise: Stmt) -> Self {
         Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(otherwise)) }
+    }
+
+    /// Goes on only if `cond` holds.
+    pub fn assert(cond: PrimExpr, message: impl Into<String>) -> Self {
+        Stmt::Assert { cond, message: message.into() }
     }
 
     /// The lifetime of `buffer`.

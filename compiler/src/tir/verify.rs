@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{
-    BinaryOp, BufferId, BufferScope, ForKind, Intrinsic, MAX_DEPTH, ParamKind, PrimExpr, PrimFunc,
-    PrimFuncData, PrimType, Stmt, UnaryOp, VarId, scalar,
+    BinaryOp, BlockRealize, BufferId, BufferScope, ForKind, Intrinsic, MAX_DEPTH, ParamKind,
+    PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
 
@@ -131,6 +131,7 @@ impl Verifier<'_> {
         self.count += 1;
         match stmt {
             Stmt::Seq(_) => {}
+            Stmt::BlockRealize(block) => self.realize(block, depth),
             Stmt::Block { name: _, body } => self.stmt(body, depth + 1),
             Stmt::For { var, min, extent, kind, annotations: _, body } => {
                 for (what, bound) in [("first value", min), ("extent", extent)] {
@@ -213,7 +214,40 @@ impl Verifier<'_> {
                     self.error(format!("there is no prefetch locality {locality}"));
                 }
             }
+            Stmt::Assert { cond, message: _ } => {
+                let ty = self.expr(cond, depth + 1);
+                if ty.is_some_and(|ty| ty != PrimType::BOOL) {
+                    self.error("the condition of an assertion is not a scalar bool");
+                }
+            }
         }
+    }
+
+    fn realize(&mut self, block: &BlockRealize, depth: usize) {
+        for iter in &block.iters {
+            for (what, expr) in [("extent", &iter.extent), ("value", &iter.value)] {
+                let ty = self.expr(expr, depth + 1);
+                if ty.is_some_and(|ty| ty != PrimType::INDEX) {
+                    self.error(format!("the {what} of a block's variable is not a scalar int64"));
+                }
+            }
+        }
+        let ty = self.expr(&block.predicate, depth + 1);
+        if ty.is_some_and(|ty| ty != PrimType::BOOL) {
+            self.error("the predicate of a block is not a scalar bool");
+        }
+        if block.init.is_some() && !block.is_reduction() {
+            self.error("a block without a reduction has an init");
+        }
+        // The body sees the loops around only through the block's own variables.
+        let outer = std::mem::take(&mut self.vars);
+        self.vars.extend(&self.func.dims);
+        if block.iters.iter().all(|iter| self.bind(iter.var, PrimType::INDEX)) {
+            for stmt in block.init.iter().chain([&block.body]) {
+                self.stmt(stmt, depth + 1);
+            }
+        }
+        self.vars = outer;
     }
 
     /// Brings a variable into scope; false if that is not possible.

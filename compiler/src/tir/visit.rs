@@ -138,6 +138,12 @@ impl Stmt {
     pub fn for_each_child<'a>(&'a self, visit: &mut dyn FnMut(&'a Stmt)) {
         match self {
             Stmt::Seq(stmts) => stmts.iter().for_each(visit),
+            Stmt::BlockRealize(block) => {
+                if let Some(init) = &block.init {
+                    visit(init);
+                }
+                visit(&block.body);
+            }
             Stmt::For { body, .. }
             | Stmt::Block { body, name: _ }
             | Stmt::Let { body, .. }
@@ -148,7 +154,7 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
@@ -156,6 +162,12 @@ impl Stmt {
     pub fn for_each_child_mut(&mut self, visit: &mut dyn FnMut(&mut Stmt)) {
         match self {
             Stmt::Seq(stmts) => stmts.iter_mut().for_each(visit),
+            Stmt::BlockRealize(block) => {
+                if let Some(init) = &mut block.init {
+                    visit(init);
+                }
+                visit(&mut block.body);
+            }
             Stmt::For { body, .. }
             | Stmt::Block { body, name: _ }
             | Stmt::Let { body, .. }
@@ -166,13 +178,20 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
     /// Calls `visit` with each expression of this statement, not of those inside.
     pub fn for_each_expr<'a>(&'a self, visit: &mut dyn FnMut(&'a PrimExpr)) {
         match self {
+            Stmt::BlockRealize(block) => {
+                for iter in &block.iters {
+                    visit(&iter.extent);
+                    visit(&iter.value);
+                }
+                visit(&block.predicate);
+            }
             Stmt::Seq(_) | Stmt::Block { .. } | Stmt::Allocate { .. } => {}
             Stmt::For { var: _, min, extent, kind: _, annotations: _, body: _ } => {
                 visit(min);
@@ -183,7 +202,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter().for_each(visit);
             }
@@ -193,6 +214,13 @@ impl Stmt {
     /// Calls `visit` with each expression of this statement, not of those inside.
     pub fn for_each_expr_mut(&mut self, visit: &mut dyn FnMut(&mut PrimExpr)) {
         match self {
+            Stmt::BlockRealize(block) => {
+                for iter in &mut block.iters {
+                    visit(&mut iter.extent);
+                    visit(&mut iter.value);
+                }
+                visit(&mut block.predicate);
+            }
             Stmt::Seq(_) | Stmt::Block { .. } | Stmt::Allocate { .. } => {}
             Stmt::For { var: _, min, extent, kind: _, annotations: _, body: _ } => {
                 visit(min);
@@ -203,7 +231,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter_mut().for_each(visit);
             }

@@ -2,7 +2,7 @@
 
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, comment_text, memory_type};
-use crate::codegen::kernel::{Place, local_bytes, local_elements, uses};
+use crate::codegen::kernel::{Place, local_bytes, local_elements, unlowered, uses};
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimType, Stmt, VarId};
 
@@ -14,6 +14,7 @@ impl Emitter<'_> {
                 self.line(format!("/* {} */", comment_text(name)));
                 self.stmt(body)
             }
+            Stmt::BlockRealize(block) => Err(unlowered(&block.name)),
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 for (key, value) in annotations {
                     self.line(format!("/* {}: {} */", comment_text(key), comment_text(value)));
@@ -54,6 +55,12 @@ impl Emitter<'_> {
                     index.at(Prec::Sum),
                     u8::from(*write)
                 ));
+                Ok(())
+            }
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond)?;
+                let message = comment_text(message);
+                self.line(format!("if (!({})) __builtin_trap(); /* {message} */", cond.piece.text));
                 Ok(())
             }
         }

@@ -9,7 +9,7 @@ use inkwell::values::{
 };
 
 use super::kernel::{Emitter, Registers, Result, Scope, field, pointer_param, with_lanes};
-use crate::codegen::kernel::{Place, RegisterParts, local_bytes, uses};
+use crate::codegen::kernel::{Place, RegisterParts, local_bytes, unlowered, uses};
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Alignment of local buffers in bytes.
@@ -20,6 +20,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
+            Stmt::BlockRealize(block) => Err(unlowered(&block.name).into()),
             Stmt::For { var, min, extent, kind, annotations: _, body } => match kind {
                 ForKind::Serial => self.serial_loop(*var, min, extent, body),
                 ForKind::Parallel => self.parallel_loop(*var, min, extent, body),
@@ -42,6 +43,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Stmt::Prefetch { buffer, indices, locality, write } => {
                 self.prefetch(*buffer, indices, *locality, *write)
             }
+            Stmt::Assert { cond, message: _ } => self.assert(cond),
         }
     }
 
@@ -51,6 +53,19 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Some(value) => self.vars.insert(var, value),
             None => self.vars.remove(&var),
         };
+    }
+
+    /// A trap where the condition does not hold. LLVM's optimiser keeps it: it has a side effect.
+    fn assert(&mut self, cond: &PrimExpr) -> Result<()> {
+        let cond = self.expr(cond)?.into_int_value();
+        let (trap, end) = (self.block("trap"), self.block("asserted"));
+        self.builder.build_conditional_branch(cond, end, trap)?;
+        self.builder.position_at_end(trap);
+        let function = self.unit.intrinsic("llvm.trap", &[])?;
+        self.builder.build_call(function, &[], "")?;
+        self.builder.build_unreachable()?;
+        self.builder.position_at_end(end);
+        Ok(())
     }
 
     fn branch(&mut self, cond: &PrimExpr, then: &Stmt, otherwise: Option<&Stmt>) -> Result<()> {
