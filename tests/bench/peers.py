@@ -6,14 +6,16 @@ Each line of the input is a request, each line of the output the answer to it, b
         The engines make the model ready, run it on inputs (raw elements) and write their first output (raw elements)
         to FOLDER/ENGINE.bin. Answers for each engine null, or why it cannot run the model.
     {"do": "time", "engine": NAME, "seconds": S}
-        The engine runs for about that long. Answers {"us": mean time of a call}.
+        The engine runs for about that long. Answers {"us": median time of a call}.
     {"do": "drop"}
         Forgets the model. Answers {}.
 """
 
 import json
+import math
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -23,6 +25,9 @@ import onnx
 import engines
 
 ENGINES = {"onnxruntime": engines.onnxruntime_call, "openvino": engines.openvino_call}
+
+# Seconds that calls are timed together.
+BATCH = 300e-6
 
 
 class Peers:
@@ -52,18 +57,20 @@ class Peers:
     def time(self, request):
         call = self.calls[request["engine"]]
         clock = time.perf_counter
-        count, start = 0, clock()
-        # The first call tells how many there is time for.
+        begin, times, count = clock(), [], 1
         while True:
-            call()
-            count += 1
-            spent = clock() - start
-            if spent >= request["seconds"]:
-                break
-            for _ in range(int(count * (request["seconds"] / spent - 1))):
+            start = clock()
+            for _ in range(count):
                 call()
-                count += 1
-        return {"us": (clock() - start) / count * 1e6}
+            end = clock()
+            each = (end - start) / count
+            if end - start >= BATCH or end - begin >= request["seconds"]:
+                times.append(each)
+            else:
+                # Too short to be told apart from the looks at the clock.
+                count = math.ceil(BATCH / max(each, 1e-9))
+            if end - begin >= request["seconds"] and times:
+                return {"us": statistics.median(times) * 1e6}
 
     def drop(self, _request):
         self.calls.clear()

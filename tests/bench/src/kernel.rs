@@ -18,6 +18,8 @@ pub(crate) struct Kernel {
     pub(crate) name: String,
     /// What one execution does.
     pub(crate) work: Work,
+    /// Whether its elements are sums of products.
+    pub(crate) sums: bool,
     /// What its speed is a share of.
     pub(crate) limit: Limit,
     /// What it is meant to reach on one thread.

@@ -95,6 +95,7 @@ pub(crate) fn measure(
             threads,
             work: kernel.work,
             kind: kernel.limit,
+            sums: kernel.sums,
             limit,
             peers,
             cost,
@@ -121,21 +122,28 @@ fn rate(plan: &Plan, limit: Limit, threads: usize) -> Option<f64> {
     }
 }
 
-/// The mean time of a call in seconds, of as many as there is time for.
+/// Calls that are timed together: looks at the clock cost as much as short ones.
+const BATCH: Duration = Duration::from_micros(300);
+
+/// The median time of a call in seconds. What interrupts a few of the calls does not change it.
 fn time(call: &mut dyn Call, length: Duration) -> Result<f64> {
-    let (start, mut count) = (Instant::now(), 0u32);
+    let begin = Instant::now();
+    let (mut times, mut count) = (Vec::new(), 1u32);
     loop {
-        call.run()?;
-        count += 1;
-        let spent = start.elapsed();
-        if spent >= length {
-            return Ok(spent.as_secs_f64() / f64::from(count));
-        }
-        // Looks at the clock cost as much as short calls.
-        let more = length.as_secs_f64() / spent.as_secs_f64().max(1e-9) - 1.0;
-        for _ in 0..(more * f64::from(count)) as u32 {
+        let start = Instant::now();
+        for _ in 0..count {
             call.run()?;
-            count += 1;
+        }
+        let spent = start.elapsed();
+        let each = spent.as_secs_f64() / f64::from(count);
+        if spent >= BATCH || begin.elapsed() >= length {
+            times.push(each);
+        } else {
+            // Too short to be told apart from the looks.
+            count = (BATCH.as_secs_f64() / each.max(1e-9)).ceil() as u32;
+        }
+        if begin.elapsed() >= length && !times.is_empty() {
+            return median(&mut times).ok_or_else(|| "nothing was timed".to_owned());
         }
     }
 }

@@ -64,7 +64,7 @@ impl Peers {
         }))
     }
 
-    /// Lets an engine run the model for about that long; the mean time of a call in seconds.
+    /// Lets an engine run the model for about that long; the median time of a call in seconds.
     ///
     /// # Errors
     ///

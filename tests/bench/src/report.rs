@@ -35,6 +35,8 @@ pub(crate) struct Row {
     pub(crate) work: Work,
     /// What [`limit`](Self::limit) is.
     pub(crate) kind: Limit,
+    /// Whether the elements are sums of products.
+    pub(crate) sums: bool,
     /// The rate that is 100%: operations, or bytes, in a second.
     pub(crate) limit: Option<f64>,
     /// Seconds of each of [`ENGINES`].
@@ -65,10 +67,11 @@ impl Row {
         let known = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let cost = |word: &dyn Fn(&Cost) -> String| known(self.cost.as_ref().map(word));
         let ms = |seconds: f64| format!("{:.4}", seconds * 1e3);
-        let ulp = |cost: &Cost| match self.kind {
-            Limit::Stream => format!("{:.1}", cost.error.ulp),
-            // Terms cancel in sums of products, and the last place means nothing.
-            Limit::Fma | Limit::Int8 => "-".to_owned(),
+        let ulp = |cost: &Cost| match cost.error.ulp {
+            // Terms cancel in sums, and the last place means nothing.
+            _ if self.sums => "-".to_owned(),
+            few if few < 1e4 => format!("{few:.1}"),
+            many => format!("{many:.0e}"),
         };
         let reached = self.reached(rows).map(|yes| if yes { "yes" } else { "no" }.to_owned());
         let [ort, openvino] = peers.map(|peer| known(peer.map(ms)));
@@ -154,7 +157,7 @@ pub(crate) fn markdown(peaks: &[String], rows: &[Row], failures: &[String]) -> S
         let _ = writeln!(
             text,
             "| {} |",
-            row.words(rows).map(|word| word.replace('-', "–")).join(" | ")
+            row.words(rows).map(|word| if word == "-" { "–".to_owned() } else { word }).join(" | ")
         );
     }
     if !failures.is_empty() {
@@ -177,6 +180,7 @@ mod tests {
             threads,
             work: Work { flops: 2_000_000, bytes: 1_000_000 },
             kind,
+            sums: kind == Limit::Fma,
             limit: Some(4e9),
             peers: [Some(2e-3), None],
             cost: Some(Cost {

@@ -49,6 +49,7 @@ impl Conv {
         Kernel {
             name: name.to_owned(),
             work,
+            sums: true,
             limit: if self.depthwise { Limit::Stream } else { Limit::Fma },
             goal,
             threads,

@@ -46,7 +46,16 @@ impl Product {
         let flops = 2 * m * k * n;
         let bytes = left * m * k + right * k * n + result * m * n;
         let work = Work { flops: flops as u64, bytes: bytes as u64 };
-        Kernel { name: name.to_owned(), work, limit, goal, threads, case, build: Build::Model }
+        Kernel {
+            name: name.to_owned(),
+            work,
+            sums: true,
+            limit,
+            goal,
+            threads,
+            case,
+            build: Build::Model,
+        }
     }
 
     fn case_f32(self) -> Result<Case> {

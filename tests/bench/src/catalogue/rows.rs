@@ -29,6 +29,7 @@ impl Operator {
         Kernel {
             name: name.to_owned(),
             work: Work { flops: elements, bytes: 8 * elements },
+            sums: false,
             limit: Limit::Stream,
             goal,
             threads: &[1],

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use stream::Memory;
 
+use crate::measure::median;
+
 /// A loop of independent operations.
 #[derive(Clone, Copy)]
 struct Loop {
@@ -29,16 +31,16 @@ struct Loop {
 const CHUNK: u64 = 2_000;
 
 impl Loop {
-    /// Operations in a second of this thread.
+    /// Operations in a second of this thread: the median of short parts of the time.
     fn rate(self, length: Duration) -> f64 {
-        let start = Instant::now();
-        let mut chunks = 0;
+        let begin = Instant::now();
+        let mut rates = Vec::new();
         loop {
+            let start = Instant::now();
             (self.run)(CHUNK);
-            chunks += 1;
-            let spent = start.elapsed();
-            if spent >= length {
-                return (chunks * CHUNK * self.operations) as f64 / spent.as_secs_f64();
+            rates.push((CHUNK * self.operations) as f64 / start.elapsed().as_secs_f64());
+            if begin.elapsed() >= length {
+                return median(&mut rates).unwrap_or(0.0);
             }
         }
     }

@@ -4,9 +4,13 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::together;
+use crate::measure::median;
 
 /// Words of one cache line.
 const LINE: usize = 8;
+
+/// Lines between two looks at the time: 8 MiB.
+const PART: usize = 1 << 17;
 
 /// Memory to read, larger than the caches if the measure is to be that of DRAM.
 pub(crate) struct Memory(Vec<[u64; LINE]>);
@@ -17,14 +21,18 @@ impl Memory {
         Memory(vec![[1; LINE]; (bytes / size_of::<[u64; LINE]>()).max(1)])
     }
 
-    /// Bytes in a second, by that many threads that each read a part once from its beginning to its end.
+    /// Bytes in a second, by that many threads that each read a part once from its beginning to its end: the median of
+    /// shorter parts.
     pub(crate) fn read(&self, threads: usize) -> f64 {
         let part = self.0.len().div_ceil(threads.max(1));
         together(threads, |thread| {
             let lines = self.0.chunks(part).nth(thread).unwrap_or_default();
-            let start = Instant::now();
-            black_box(sum(black_box(lines)));
-            size_of_val(lines) as f64 / start.elapsed().as_secs_f64()
+            let rate = |lines: &[[u64; LINE]]| {
+                let start = Instant::now();
+                black_box(sum(black_box(lines)));
+                size_of_val(lines) as f64 / start.elapsed().as_secs_f64()
+            };
+            median(&mut lines.chunks(PART).map(rate).collect::<Vec<f64>>()).unwrap_or(0.0)
         })
     }
 }
