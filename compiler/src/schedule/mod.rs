@@ -34,6 +34,7 @@ mod cache;
 mod compute_at;
 mod error;
 mod inline;
+pub mod library;
 mod loops;
 mod reduction;
 mod replay;
@@ -480,6 +481,11 @@ impl Schedule {
         let args = vec![block.into(), loop_.into()];
         self.record("decompose_reduction", args, vec![Rv::Block(init)]);
         Ok(init)
+    }
+
+    /// Whether two names stand for one loop.
+    pub fn is_same_loop(&self, one: LoopRv, other: LoopRv) -> bool {
+        matches!((self.loop_var(one), self.loop_var(other)), (Ok(one), Ok(other)) if one == other)
     }
 
     /// The statement of a loop, to look at.
