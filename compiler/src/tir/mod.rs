@@ -9,7 +9,6 @@
 //! the interpreter share; code generators neither contract nor reassociate.
 
 mod address;
-mod affine;
 mod analyzer;
 mod build;
 mod entities;
