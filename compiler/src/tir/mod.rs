@@ -9,6 +9,7 @@
 //! the interpreter share; code generators neither contract nor reassociate.
 
 mod address;
+mod affine;
 mod analyzer;
 mod build;
 mod entities;

@@ -192,10 +192,10 @@ fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
     }
 }
 
-/// What is known of variables with these ranges. A variable with one value keeps its name.
+/// What is known of variables with these ranges.
 pub(crate) fn analyzer_of(bounds: &Bounds) -> Analyzer {
     let mut analyzer = Analyzer::new();
-    for (&var, range) in bounds.iter().filter(|(_, range)| range.min < range.max) {
+    for (&var, range) in bounds {
         analyzer.bind(var, range.min, range.max - range.min + 1);
     }
     analyzer
