@@ -54,6 +54,7 @@ fn foreign(triple: &str, arch: &str, os: &str) -> Target {
         os: os.to_owned(),
         features: Default::default(),
         cpu: None,
+        vector_width: None,
         pointer_width: 64,
         endian: Endian::Little,
     }
