@@ -95,6 +95,10 @@ impl Simplifier<'_> {
                 locality,
                 write,
             },
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond);
+                if cond.is_const(1) { Stmt::nop() } else { Stmt::Assert { cond, message } }
+            }
         }
     }
 

@@ -247,6 +247,9 @@ impl Widen<'_> {
                 let (locality, write) = (*locality, *write);
                 Stmt::Prefetch { buffer: *buffer, indices, locality, write }
             }
+            Stmt::Assert { cond, message } => {
+                Stmt::Assert { cond: self.scalar(cond)?, message: message.clone() }
+            }
         })
     }
 
