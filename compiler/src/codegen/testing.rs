@@ -125,6 +125,7 @@ fn llvm_objects(
     let source = Source {
         name: "kernels".to_owned(),
         kernels: kernels.iter().enumerate().map(named).collect(),
+        wrappers: vec![],
         entry: None,
         level: 0,
     };

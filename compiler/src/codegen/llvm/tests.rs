@@ -33,7 +33,7 @@ fn axpy() -> PrimFunc {
 
 fn source(func: PrimFunc, symbol: &str) -> Source {
     let kernels = vec![Kernel { func, symbol: symbol.to_owned() }];
-    Source { name: "module".to_owned(), kernels, entry: None, level: 0 }
+    Source { name: "module".to_owned(), kernels, wrappers: vec![], entry: None, level: 0 }
 }
 
 fn compiled(target: &Target) -> Result<super::Compiled, Vec<CodegenError>> {
