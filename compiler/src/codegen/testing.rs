@@ -9,6 +9,7 @@ use super::c::{
 };
 use crate::executor::ObjectFile;
 use crate::executor::dynamic::DynamicLibrary;
+use crate::ir::DType;
 use crate::options::Backend;
 use crate::target::Target;
 use crate::tir::PrimFunc;
@@ -213,4 +214,29 @@ pub(crate) fn runnable_levels() -> Vec<Target> {
         eprintln!("skipped: this machine cannot run {}", level.cpu.unwrap_or_default());
     }
     runnable
+}
+
+/// Compares what two runs left in a function's parameters.
+pub(crate) fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<u8>], what: &str) {
+    for (position, param) in func.params.iter().enumerate() {
+        let buffer = &func.buffers[param.buffer];
+        let width = buffer.dtype.bytes().unwrap();
+        let pairs = interpreted[position].chunks(width).zip(compiled[position].chunks(width));
+        for (element, (a, b)) in pairs.enumerate() {
+            assert!(
+                a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
+                "{what}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
+                buffer.name,
+            );
+        }
+    }
+}
+
+/// Which NaN an operation gives is the processor's choice.
+fn is_nan(bytes: &[u8], dtype: DType) -> bool {
+    match dtype {
+        DType::F32 => bytes.try_into().is_ok_and(|b| f32::from_le_bytes(b).is_nan()),
+        DType::F64 => bytes.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
+        _ => false,
+    }
 }

@@ -6,7 +6,7 @@ use crate::codegen::CodegenError;
 use crate::codegen::c::CompileError;
 use crate::diagnostics::suggest;
 use crate::ir::{BufferSpecError, DType};
-use crate::tir::LowerError;
+use crate::pass::PassError;
 
 /// Why functions cannot be built.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub enum BuildError {
     Repeated(String),
     /// A function is not well-formed: its text with what is wrong below the guilty lines.
     Invalid(String),
-    /// A function cannot be lowered for the target.
-    Lower(LowerError),
+    /// A pass cannot lower a function for the target.
+    Lower(PassError),
     /// The code generator does not support something: one for each function.
     Codegen(Vec<CodegenError>),
     /// The C compiler cannot be used, or failed.
@@ -57,8 +57,8 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-impl From<LowerError> for BuildError {
-    fn from(error: LowerError) -> Self {
+impl From<PassError> for BuildError {
+    fn from(error: PassError) -> Self {
         BuildError::Lower(error)
     }
 }

@@ -54,12 +54,17 @@ fn packed_wrapper(unit: &Unit<'_, '_>, wrapper: &PackedWrapper) -> Result<()> {
     let function = unit.declare(&wrapper.symbol, ty, Linkage::External);
     function.as_global_value().set_visibility(GlobalVisibility::Default);
     let body = Body::new(unit, function);
-    let packed = Packed {
+    let count = function.get_nth_param(2).ok_or("there is no num_args")?;
+    count.set_name("num_args");
+    let mut packed = Packed {
         args: pointer_param(function, 0, "args")?,
         type_codes: pointer_param(function, 1, "type_codes")?,
-        count: function.get_nth_param(2).ok_or("there is no num_args")?.into_int_value(),
+        count: count.into_int_value(),
         value: pointer_param(function, 3, "out_ret_value")?,
         tcode: pointer_param(function, 4, "out_ret_tcode")?,
+        context: body.builder.build_alloca(unit.context_type(), "context")?,
+        refuse: body.block("refuse"),
+        refusals: Vec::new(),
         body,
     };
     for (condition, message) in wrapper.conditions() {
@@ -73,7 +78,8 @@ fn packed_wrapper(unit: &Unit<'_, '_>, wrapper: &PackedWrapper) -> Result<()> {
     for number in wrapper.tensors.len()..wrapper.tensors.len() + wrapper.dims.len() {
         args.push(packed.body.nth(packed.args, unit.context.i64_type(), number)?.into());
     }
-    packed.call(wrapper, args)
+    packed.call(wrapper, args)?;
+    packed.refusal()
 }
 
 /// The kernel of that name, which is in the module already.
@@ -124,6 +130,12 @@ struct Packed<'a, 'ctx> {
     count: IntValue<'ctx>,
     value: PointerValue<'ctx>,
     tcode: PointerValue<'ctx>,
+    /// Room for the context of the kernel.
+    context: PointerValue<'ctx>,
+    /// Where it goes on if a condition does not hold.
+    refuse: BasicBlock<'ctx>,
+    /// The messages with the blocks they come from.
+    refusals: Vec<(PointerValue<'ctx>, BasicBlock<'ctx>)>,
 }
 
 impl<'ctx> Packed<'_, 'ctx> {
@@ -231,19 +243,31 @@ impl<'ctx> Packed<'_, 'ctx> {
         })
     }
 
-    /// Goes on if a condition holds; else sets the result to a message and returns −1.
-    fn refuse_unless(&self, holds: IntValue<'ctx>, message: &str) -> Result<()> {
-        let (body, builder) = (&self.body, &self.body.builder);
-        let (refuse, next) = (body.block("refuse"), body.block("holds"));
-        builder.build_conditional_branch(holds, next, refuse)?;
-        builder.position_at_end(refuse);
+    /// Goes on if a condition holds; else refuses the call with a message.
+    fn refuse_unless(&mut self, holds: IntValue<'ctx>, message: &str) -> Result<()> {
+        let builder = &self.body.builder;
         let text = builder.build_global_string_ptr(message, "message")?;
         text.set_linkage(Linkage::Private);
+        let block = builder.get_insert_block().ok_or("no block is being written")?;
+        self.refusals.push((text.as_pointer_value(), block));
+        let next = self.body.block("holds");
+        builder.build_conditional_branch(holds, next, self.refuse)?;
+        builder.position_at_end(next);
+        Ok(())
+    }
+
+    /// Sets the result to the message of the condition that does not hold and returns −1.
+    fn refusal(&self) -> Result<()> {
+        let builder = &self.body.builder;
+        builder.position_at_end(self.refuse);
+        let message = builder.build_phi(self.body.unit.pointer_type(), "message")?;
+        for (text, block) in &self.refusals {
+            message.add_incoming(&[(text, *block)]);
+        }
         let code = self.int().const_int(STRING as u64, true);
-        self.store_unless_null(self.value, text.as_pointer_value().into())?;
+        self.store_unless_null(self.value, message.as_basic_value())?;
         self.store_unless_null(self.tcode, code.into())?;
         builder.build_return(Some(&self.int().const_all_ones()))?;
-        builder.position_at_end(next);
         Ok(())
     }
 
@@ -265,32 +289,33 @@ impl<'ctx> Packed<'_, 'ctx> {
 
     /// Calls the kernel and returns 0.
     fn call(
-        &self,
+        &mut self,
         wrapper: &PackedWrapper,
         mut args: Vec<BasicMetadataValueEnum<'ctx>>,
     ) -> Result<()> {
-        let (unit, builder) = (self.body.unit, &self.body.builder);
+        let unit = self.body.unit;
         let busy =
             (wrapper.scratch_bytes > 0).then(|| self.global(wrapper, "busy", 1)).transpose()?;
         if let Some(busy) = &busy {
             let one = unit.context.i8_type().const_int(1, false);
-            let before = builder.build_atomicrmw(
+            let before = self.body.builder.build_atomicrmw(
                 AtomicRMWBinOp::Xchg,
                 busy.as_pointer_value(),
                 one,
                 AtomicOrdering::Acquire,
             )?;
             let zero = unit.context.i8_type().const_zero();
-            let free = builder.build_int_compare(IntPredicate::EQ, before, zero, "free")?;
+            let free =
+                self.body.builder.build_int_compare(IntPredicate::EQ, before, zero, "free")?;
             self.refuse_unless(free, &wrapper.busy_message())?;
         }
+        let builder = &self.body.builder;
         let (null, size) = (unit.pointer_type().const_null(), unit.usize_type());
         let scratch = match wrapper.scratch_bytes {
             0 => null,
             bytes => self.global(wrapper, "scratch", bytes)?.as_pointer_value(),
         };
         let context_type = unit.context_type();
-        let context = builder.build_alloca(context_type, "context")?;
         let stride = size.const_int(wrapper.scratch_bytes, false);
         let workers = size.const_int(1, false);
         let fields: [BasicValueEnum<'ctx>; 8] = [
@@ -304,10 +329,10 @@ impl<'ctx> Packed<'_, 'ctx> {
             size.const_zero().into(),
         ];
         for (number, value) in fields.into_iter().enumerate() {
-            let field = builder.build_struct_gep(context_type, context, number as u32, "")?;
+            let field = builder.build_struct_gep(context_type, self.context, number as u32, "")?;
             builder.build_store(field, value)?;
         }
-        args.insert(0, context.into());
+        args.insert(0, self.context.into());
         builder.build_call(kernel(unit, &wrapper.kernel)?, &args, "")?;
         if let Some(busy) = busy {
             let zero = unit.context.i8_type().const_zero();
