@@ -10,6 +10,7 @@
 
 mod address;
 mod affine;
+mod analyzer;
 mod build;
 mod entities;
 mod expr;
@@ -28,6 +29,7 @@ mod ty;
 mod verify;
 mod visit;
 
+pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
