@@ -34,8 +34,11 @@ mod cache;
 mod compute_at;
 mod error;
 mod inline;
+
+mod layout;
 pub mod library;
 mod loops;
+mod pad_einsum;
 mod reduction;
 mod replay;
 mod trace;
@@ -45,6 +48,7 @@ mod tree;
 mod tests;
 
 pub use error::ScheduleError;
+pub use layout::BufferAccess;
 pub use trace::{Arg, Rv, Step, Trace, TraceError};
 
 use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, Stmt, VarId, verify};

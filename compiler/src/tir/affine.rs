@@ -174,19 +174,6 @@ impl Affine {
         (quotient, rest)
     }
 
-    /// The greatest number that divides every factor, the constant and `divisor`.
-    pub(crate) fn step(&self, divisor: i64) -> i64 {
-        fn gcd(mut a: u64, mut b: u64) -> u64 {
-            while b != 0 {
-                (a, b) = (b, a % b);
-            }
-            a
-        }
-        let parts = self.terms.iter().map(|term| term.1).chain([self.constant]);
-        let step = parts.fold(divisor.unsigned_abs(), |step, part| gcd(step, part.unsigned_abs()));
-        i64::try_from(step).unwrap_or(1)
-    }
-
     /// Quotient and remainder of floor division by a positive constant, if the ranges decide them.
     pub(crate) fn floor_div_mod(&self, divisor: i64, bounds: &Bounds) -> Option<(Affine, Affine)> {
         if divisor <= 0 {

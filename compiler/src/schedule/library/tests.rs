@@ -30,7 +30,7 @@ fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn winograd_gives_what_its_plain_loops_give() {
-    for (algorithm, size) in [(Winograd::F2, 4), (Winograd::F4, 8)] {
+    for (algorithm, size) in [(Winograd::F2, 4), (Winograd::F4, 4)] {
         let func = convolution(algorithm, [16, 16, size]);
         let specs: Vec<BufferSpec> =
             func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect();
@@ -48,7 +48,6 @@ fn winograd_gives_what_its_plain_loops_give() {
         assert_eq!(run(&s.func(), &specs, &data), expected, "{}", s.func());
         let target = Target::host().with_cpu("x86-64-v3").unwrap();
         let lowered = lower(s.func(), &target).unwrap();
-        println!("{lowered}");
         assert_eq!(run(&lowered, &specs, &data), expected);
     }
 }

@@ -60,34 +60,32 @@ pub fn winograd(
     s.vectorize(k[2])?;
 
     s.compute_at(rows, k[1])?;
-    let inner = own_loops(s, rows, k[1])?;
-    s.reorder(&[inner[1], inner[0]])?;
-    s.unroll(inner[0])?;
-    s.unroll(inner[1])?;
-    s.vectorize(inner[2])?;
+    let [row, column, _, lane] = own_loops(s, rows, k[1])?[..] else {
+        return Err(no_stages("rows"));
+    };
+    s.reorder(&[column, row])?;
+    s.unroll(row)?;
+    s.unroll(column)?;
+    s.vectorize(lane)?;
 
     // Products: a matrix product for each of the tile's elements, in register tiles.
     s.compute_at(stored, k[0])?;
-    let inner = own_loops(s, stored, k[0])?;
-    let [run, row] = s.split_even(inner[2], cut.rows)?;
-    let columns_out = s.split(inner[3], &[None, Some(cut.lanes)])?;
-    s.unroll(row)?;
-    s.unroll(columns_out[0])?;
-    s.vectorize(columns_out[1])?;
+    let [_, _, row, column] = own_loops(s, stored, k[0])?[..] else {
+        return Err(no_stages("products"));
+    };
+    let [run, row] = s.split_even(row, cut.rows)?;
+    unroll_and_vectorize(s, row, column, cut.lanes)?;
     s.compute_at(products, run)?;
-    let inner = own_loops(s, products, run)?;
-    let [row, column, c] = inner[..] else { return Err(no_stages("products")) };
-    let column = s.split(column, &[None, Some(cut.lanes)])?;
-    s.reorder(&[c, row, column[0], column[1]])?;
-    s.unroll(row)?;
-    s.unroll(column[0])?;
-    s.vectorize(column[1])?;
+    let [_, _, row, column, c] = own_loops(s, products, run)?[..] else {
+        return Err(no_stages("products"));
+    };
+    s.reorder(&[c, row, column])?;
+    unroll_and_vectorize(s, row, column, cut.lanes)?;
     s.decompose_reduction(products, c)?;
 
     // Inputs: each tile in vectors of channels.
     s.compute_at(tiles, block)?;
-    let inner = own_loops(s, tiles, block)?;
-    let [i, j, tile, c] = inner[..] else { return Err(no_stages("tiles")) };
+    let [i, j, tile, c] = own_loops(s, tiles, block)?[..] else { return Err(no_stages("tiles")) };
     let [outer_c, c] = s.split(c, &[None, Some(cut.lanes)])?[..] else {
         return Err(no_stages("tiles"));
     };
@@ -96,13 +94,29 @@ pub fn winograd(
     s.unroll(j)?;
     s.vectorize(c)?;
     s.compute_at(columns, outer_c)?;
-    let inner = own_loops(s, columns, outer_c)?;
-    let [i, b, c] = inner[..] else { return Err(no_stages("columns")) };
+    let [i, b, _, c] = own_loops(s, columns, outer_c)?[..] else {
+        return Err(no_stages("columns"));
+    };
     s.reorder(&[b, i, c])?;
     s.unroll(i)?;
     s.unroll(b)?;
     s.vectorize(c)?;
     Ok(())
+}
+
+/// Rows and vectors of a register tile, written out.
+fn unroll_and_vectorize(
+    s: &mut Schedule,
+    row: LoopRv,
+    column: LoopRv,
+    lanes: i64,
+) -> Result<(), ScheduleError> {
+    let [vector, lane] = s.split(column, &[None, Some(lanes)])?[..] else {
+        return Err(no_stages("products"));
+    };
+    s.unroll(row)?;
+    s.unroll(vector)?;
+    s.vectorize(lane)
 }
 
 /// The loops of a block that are inside another of its loops.
