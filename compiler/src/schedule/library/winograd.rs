@@ -49,8 +49,8 @@ pub fn winograd(
 
     // Output: blocks of tiles, panels of channels, tiles, and the elements of one tile.
     let [_, k, y, x] = s.get_loops(output)?[..] else { return Err(no_stages("output")) };
-    let k = s.split(k, &[None, Some(cut.panel / cut.lanes), Some(cut.lanes)])?;
-    let (y, x) = (s.split(y, &[None, Some(m)])?, s.split(x, &[None, Some(m)])?);
+    let k = s.split(k, [None, Some(cut.panel / cut.lanes), Some(cut.lanes)])?;
+    let (y, x) = (s.split(y, [None, Some(m)])?, s.split(x, [None, Some(m)])?);
     s.reorder(&[y[0], x[0], k[0], k[1], y[1], x[1], k[2]])?;
     let tile = s.fuse(&[y[0], x[0]])?;
     let [block, tile] = s.split_even(tile, cut.tiles)?;
@@ -86,9 +86,7 @@ pub fn winograd(
     // Inputs: each tile in vectors of channels.
     s.compute_at(tiles, block)?;
     let [i, j, tile, c] = own_loops(s, tiles, block)?[..] else { return Err(no_stages("tiles")) };
-    let [outer_c, c] = s.split(c, &[None, Some(cut.lanes)])?[..] else {
-        return Err(no_stages("tiles"));
-    };
+    let [outer_c, c] = s.split(c, [None, Some(cut.lanes)])?;
     s.reorder(&[tile, outer_c, i, j, c])?;
     s.unroll(i)?;
     s.unroll(j)?;
@@ -111,9 +109,7 @@ fn unroll_and_vectorize(
     column: LoopRv,
     lanes: i64,
 ) -> Result<(), ScheduleError> {
-    let [vector, lane] = s.split(column, &[None, Some(lanes)])?[..] else {
-        return Err(no_stages("products"));
-    };
+    let [vector, lane] = s.split(column, [None, Some(lanes)])?;
     s.unroll(row)?;
     s.unroll(vector)?;
     s.vectorize(lane)

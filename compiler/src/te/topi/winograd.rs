@@ -95,9 +95,9 @@ impl Winograd {
                 for (i, by_row) in filter.iter().enumerate() {
                     for (j, by_column) in filter.iter().enumerate() {
                         let mut value = 0.0;
-                        for y in 0..TAPS {
-                            for x in 0..TAPS {
-                                value += by_row[y] * tap(y, x) * by_column[x];
+                        for (y, row) in by_row.iter().enumerate() {
+                            for (x, column) in by_column.iter().enumerate() {
+                                value += row * tap(y, x) * column;
                             }
                         }
                         transformed[((i * n + j) * input + c) * out + o] = value as f32;
