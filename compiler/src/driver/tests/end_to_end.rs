@@ -30,12 +30,12 @@ fn scheduled() -> Result<PrimFunc, ScheduleError> {
     let (c, d) = (s.get_block("C")?, s.get_block("D")?);
     let loops = s.get_loops(c)?;
     let [i0, i1] = s.split_even(loops[0], 6)?;
-    let j = s.split(loops[1], &[None, Some(2), Some(8)])?;
+    let j = s.split(loops[1], [None, Some(2), Some(8)])?;
     s.reorder(&[j[0], i0, loops[2], i1, j[1], j[2]])?;
     s.set_scope(c, 0, BufferScope::Register)?;
     s.reverse_compute_at(d, i0)?;
     let out = s.get_loops(d)?;
-    let jd = s.split(out[3], &[None, Some(8)])?;
+    let jd = s.split(out[3], [None, Some(8)])?;
     for unrolled in [i1, j[1], out[2], jd[0]] {
         s.unroll(unrolled)?;
     }
