@@ -2,6 +2,8 @@
 //!
 //! `matmul [SIZE]` measures; `matmul [SIZE] --show STEP` prints a step's loops, trace and C.
 
+#![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
+
 use std::error::Error;
 use std::time::{Duration, Instant};
 

@@ -48,3 +48,13 @@ fn the_tutorial_shows_the_code_that_is_here() {
         assert!(source.contains(block.trim_end()), "not in src/lib.rs:\n{block}");
     }
 }
+
+#[test]
+fn the_tutorial_shows_the_loops_that_are_printed() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let tutorial = std::fs::read_to_string(format!("{root}/docs/tutorial-matmul.md")).unwrap();
+    let (_, rest) = tutorial.split_once("```text\n").unwrap();
+    let (shown, _) = rest.split_once("```").unwrap();
+    let printed = plain(1024).unwrap().to_string();
+    assert!(printed.contains(shown.trim_end()), "{printed}");
+}
