@@ -2,7 +2,7 @@
 
 use super::error::Rewrite;
 use super::layout::uses_padding;
-use super::tree::{Tree, blocks, read, written};
+use super::tree::{Tree, blocks, path, read, written};
 use crate::ir::BufferSpec;
 use crate::tir::{
     Annotations, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind, PrimExpr,
@@ -42,6 +42,16 @@ pub(super) fn cache_write(
         let what = func.buffer_name(buffer);
         return Err(format!("block `{}` stores to `{what}` as well", other.name));
     }
+    // The copy follows the loops that the block is in.
+    let what = func.buffer_name(buffer).to_owned();
+    if let Some(reader) =
+        beside(func, name)?.iter().find(|b| b.name != name && read(b).contains(&buffer))
+    {
+        return Err(format!(
+            "block `{}` reads `{what}` in the same loops; make the cache before it is moved there",
+            reader.name
+        ));
+    }
     let cache = cached(func, buffer, suffix, scope);
     let block = func.block_mut(name)?;
     for stmt in block.init.iter_mut().chain([&mut block.body]) {
@@ -71,6 +81,15 @@ pub(super) fn cache_read(
         return Err(format!(
             "block `{name}` reads padding of `{what}`, which a copy would not have; use cache_read \
              before pad_einsum, and transform_layout on the copy"
+        ));
+    }
+    // The copy is made before the loops that the block is in.
+    let what = func.buffer_name(buffer).to_owned();
+    if let Some(writer) = beside(func, name)?.iter().find(|b| written(b).contains(&buffer)) {
+        return Err(format!(
+            "block `{}` computes `{what}` in the same loops; make the cache before it is moved \
+             there",
+            writer.name
         ));
     }
     let cache = cached(func, buffer, suffix, scope);
@@ -169,6 +188,16 @@ fn beside_nest(func: &mut PrimFuncData, name: &str, nest: Stmt, before: bool) ->
     *around = if before { Stmt::seq([nest, old]) } else { Stmt::seq([old, nest]) };
     super::tree::tidy(&mut func.body);
     Ok(())
+}
+
+/// The blocks in the outermost loop, or block, that contains a block.
+fn beside<'a>(func: &'a PrimFuncData, name: &str) -> Rewrite<Vec<&'a BlockRealize>> {
+    let holds = |stmt: &Stmt| {
+        matches!(stmt, Stmt::For { .. } | Stmt::BlockRealize(_))
+            && blocks(stmt).iter().any(|block| block.name == name)
+    };
+    let path = path(&func.body, &holds).and_then(|path| path.last().copied());
+    path.map(blocks).ok_or_else(|| format!("there is no block `{name}` any more"))
 }
 
 /// The outermost loop or block with the block in it.

@@ -6,6 +6,7 @@ use super::error::Rewrite;
 use super::inline::{element, output_of};
 use super::tree::{
     LoopInfo, Tree, all, blocks, bounds_of, conjuncts, is_loop, loop_info, path, read, tidy,
+    written,
 };
 use crate::tir::region::{Access, Extent, Region, region, var as var_expr, vars_of, within};
 use crate::tir::{
@@ -64,7 +65,7 @@ pub(super) fn compute_at(func: &mut PrimFuncData, name: &str, target: VarId) -> 
         .ok_or_else(|| format!("loop `{at}` reads nothing of `{what}`"))?;
     func.take_nest(name)?;
     let needed = clip(needed, &shape, &outside);
-    let nest = rebuild(func, block, &axes, &needed, &loops, &[]);
+    let nest = rebuild(func, block, &axes, &needed, &loops, &[], Vec::new());
     insert(func, target, nest, buffer, true)
 }
 
@@ -84,6 +85,20 @@ pub(super) fn reverse_compute_at(
         return Err(format!("block `{name}` is a reduction, so it cannot run on parts"));
     }
     let inputs: Vec<BufferId> = read(&block);
+    // What else is read must have been computed when the loop runs.
+    let order = blocks(&func.body);
+    let last = order.iter().rposition(|block| is_under(func, target, &block.name) == Ok(true));
+    let late = order[last.map_or(0, |last| last + 1)..].iter().find_map(|writer| {
+        let buffer = inputs.iter().find(|buffer| written(writer).contains(buffer))?;
+        (writer.name != name).then_some((writer, *buffer))
+    });
+    if let Some((writer, buffer)) = late {
+        return Err(format!(
+            "block `{}`, which computes `{}` for it, comes after loop `{at}`",
+            writer.name,
+            func.buffer_name(buffer)
+        ));
+    }
     let outside = bounds_of(&loops);
     let mut found = None;
     for buffer in inputs {
@@ -120,7 +135,7 @@ pub(super) fn reverse_compute_at(
         let shape = func.buffers[buffer].shape().to_vec();
         let made = region(body_of(func, target)?, buffer, Access::Store, &shape, &outside);
         if let Some(made) = made {
-            found = Some((buffer, axes, clip(made, &shape, &outside)));
+            found = Some((buffer, axes, made));
         }
         if found.is_some() {
             break;
@@ -129,9 +144,9 @@ pub(super) fn reverse_compute_at(
     let Some((buffer, axes, made)) = found else {
         return Err(format!("block `{name}` reads nothing that loop `{at}` computes"));
     };
-    let guards = guards_of(func, target, buffer)?;
+    let (guards, conditions) = guards_of(func, target, buffer)?;
     func.take_nest(name)?;
-    let nest = rebuild(func, block, &axes, &made, &loops, &guards);
+    let nest = rebuild(func, block, &axes, &made, &loops, &guards, conditions);
     insert(func, target, nest, buffer, false)
 }
 
@@ -239,9 +254,15 @@ type Guard = (usize, VarId, PrimExpr);
 
 /// Conditions of the blocks that compute `buffer` in a loop, other than those of its bounds: an
 /// iteration that does not compute an element must not read it.
-fn guards_of(func: &PrimFuncData, target: VarId, buffer: BufferId) -> Rewrite<Vec<Guard>> {
+///
+/// Returns them and, apart, those on the loops around alone.
+fn guards_of(
+    func: &PrimFuncData,
+    target: VarId,
+    buffer: BufferId,
+) -> Rewrite<(Vec<Guard>, Vec<PrimExpr>)> {
     let around: Vec<VarId> = loops_to(func, target)?.iter().map(|info| info.var).collect();
-    let mut guards: Vec<Guard> = Vec::new();
+    let (mut guards, mut outer): (Vec<Guard>, Vec<PrimExpr>) = (Vec::new(), Vec::new());
     for writer in func.writers(buffer) {
         let axes = axes_of(func, writer, buffer)?;
         for condition in conjuncts(&writer.predicate) {
@@ -257,7 +278,12 @@ fn guards_of(func: &PrimFuncData, target: VarId, buffer: BufferId) -> Rewrite<Ve
             let reduces = writer
                 .iters_of(IterKind::Reduce)
                 .any(|iter| inner.iter().any(|&var| iter.value.uses(var)));
-            if is_bound || reduces || inner.is_empty() {
+            // Where an iteration computes nothing there is nothing to be read.
+            if inner.is_empty() {
+                outer.push(condition);
+                continue;
+            }
+            if is_bound || reduces {
                 continue;
             }
             let place = axes.iter().enumerate().find_map(|(axis, var)| {
@@ -284,7 +310,7 @@ fn guards_of(func: &PrimFuncData, target: VarId, buffer: BufferId) -> Rewrite<Ve
             }
         }
     }
-    Ok(guards)
+    Ok((guards, outer))
 }
 
 /// A block in new loops, one for each of its variables, over a region of one of its buffers, whose
@@ -296,9 +322,9 @@ fn rebuild(
     region: &Region,
     outer: &[LoopInfo],
     guards: &[Guard],
+    mut conditions: Vec<PrimExpr>,
 ) -> Stmt {
     let mut loops: Vec<LoopInfo> = Vec::new();
-    let mut conditions = Vec::new();
     let mut counters: BTreeMap<usize, PrimExpr> = BTreeMap::new();
     for iter in &mut block.iters {
         let size = iter.extent.as_int().unwrap_or(i64::MAX);

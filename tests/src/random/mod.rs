@@ -2,6 +2,7 @@
 
 mod control;
 pub mod network;
+pub mod schedule;
 
 pub use control::random_module;
 

@@ -1,0 +1,145 @@
+//! Random tensor expressions under random schedules: the loops that a schedule makes, their lowered
+//! form and the code of every backend give what the plain loops give, bit for bit.
+
+use niello::driver::{Arg, BuildTarget, NdArray};
+use niello::options::Backend;
+use niello::schedule::{Schedule, Trace};
+use niello::target::Target;
+use niello::tir::{ParamKind, PrimFunc, interpret, lower, parse, verify};
+use niello_tests::random::Choices;
+use niello_tests::random::schedule::{random_function, random_schedule};
+use proptest::prelude::{ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, proptest};
+use proptest::test_runner::RngSeed;
+
+fn choices() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(0u32..10_000, 0..120)
+}
+
+/// Small integers for a parameter, dense; zeros for an output.
+fn values(func: &PrimFunc) -> Vec<Vec<f32>> {
+    let values = |param: &niello::tir::Param| {
+        let len: i64 = func.buffers[param.buffer].shape().iter().product();
+        let element = |i: i64| ((i * 5 + 1) % 7 - 3) as f32;
+        let is_output = param.kind == ParamKind::Output;
+        (0..len).map(|i| if is_output { 0.0 } else { element(i) }).collect()
+    };
+    func.params.iter().map(values).collect()
+}
+
+/// The outputs by the interpreter.
+fn interpreted(func: &PrimFunc, values: &[Vec<f32>]) -> Result<Vec<Vec<u8>>, String> {
+    let mut args: Vec<Vec<u8>> =
+        values.iter().map(|v| v.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    interpret(func, &mut args, &[]).map_err(|error| format!("{error}\n{func}"))?;
+    let outputs = func.params.iter().zip(args);
+    Ok(outputs.filter(|(p, _)| p.kind == ParamKind::Output).map(|(_, bytes)| bytes).collect())
+}
+
+/// The outputs by compiled code.
+fn compiled(func: &PrimFunc, values: &[Vec<f32>], target: &BuildTarget) -> Vec<Vec<u8>> {
+    let module = niello::build([func.clone()], target)
+        .unwrap_or_else(|error| panic!("{target}: {error}\n{func}"));
+    let shape = |place: usize| func.buffers[func.params[place].buffer].shape();
+    let mut arrays: Vec<NdArray> = values
+        .iter()
+        .enumerate()
+        .map(|(place, values)| NdArray::from_slice(shape(place), values).unwrap())
+        .collect();
+    let args: Vec<Arg<'_>> = arrays.iter_mut().map(Arg::from).collect();
+    module.function(&func.name).unwrap().call(args).unwrap();
+    let outputs = func.params.iter().zip(&arrays);
+    let outputs = outputs.filter(|(param, _)| param.kind == ParamKind::Output);
+    outputs.map(|(_, array)| array.bytes().to_vec()).collect()
+}
+
+/// A random function and a random schedule of it.
+fn scheduled(list: &[u32]) -> (PrimFunc, Schedule) {
+    let mut choices = Choices::new(list);
+    let (func, blocks) = random_function(&mut choices);
+    let mut schedule = Schedule::new(func.clone());
+    random_schedule(&mut choices, &mut schedule, &blocks);
+    (func, schedule)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        // The same schedules in every run: a failure belongs to the change that it appears with.
+        rng_seed: RngSeed::Fixed(5),
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(400)
+    })]
+
+    #[test]
+    fn schedules_keep_what_is_computed(list in choices()) {
+        let (func, schedule) = scheduled(&list);
+        let values = values(&func);
+        let expected = interpreted(&func, &values).unwrap();
+        let made = schedule.func();
+        let text = made.to_string();
+        prop_assert_eq!(parse(&text).unwrap().to_string(), &*text);
+        match interpreted(&made, &values) {
+            Ok(found) => prop_assert_eq!(&found, &expected, "{}{}", schedule.trace(), made),
+            Err(error) => prop_assert!(false, "{}{}", schedule.trace(), error),
+        }
+        for cpu in ["x86-64", "x86-64-v3", "x86-64-v4"] {
+            let Ok(target) = Target::host().with_cpu(cpu) else { continue };
+            let lowered = match lower(made.clone(), &target) {
+                Ok(lowered) => lowered,
+                Err(error) => return Err(proptest::test_runner::TestCaseError::fail(
+                    format!("{}{error}\n{made}", schedule.trace()),
+                )),
+            };
+            prop_assert!(verify(&lowered).is_ok(), "{lowered}");
+            match interpreted(&lowered, &values) {
+                Ok(found) => {
+                    prop_assert_eq!(&found, &expected, "{}{}{}", schedule.trace(), made, lowered);
+                }
+                Err(error) => prop_assert!(false, "{}{}{}", schedule.trace(), made, error),
+            }
+        }
+    }
+
+    #[test]
+    fn traces_replay(list in choices()) {
+        let (func, schedule) = scheduled(&list);
+        let trace: Trace = schedule.trace().to_string().parse().unwrap();
+        prop_assert_eq!(&trace, schedule.trace());
+        let mut again = Schedule::new(func);
+        trace.replay(&mut again).unwrap();
+        prop_assert_eq!(again.func().to_string(), schedule.func().to_string());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(11),
+        failure_persistence: None,
+        // Each is compiled by every backend.
+        ..ProptestConfig::with_cases(40)
+    })]
+
+    #[test]
+    fn code_computes_what_the_plain_loops_do(list in choices()) {
+        let (func, schedule) = scheduled(&list);
+        let values = values(&func);
+        let expected = interpreted(&func, &values).unwrap();
+        for &backend in Backend::ALL {
+            let target = BuildTarget::native(backend);
+            let found = compiled(&schedule.func(), &values, &target);
+            prop_assert_eq!(&found, &expected, "{}\n{}{}", target, schedule.trace(), schedule.func());
+        }
+    }
+}
+
+#[test]
+fn random_functions_reduce_and_read_constants() {
+    let functions: Vec<String> = (0u32..200)
+        .map(|seed| {
+            let list: Vec<u32> = (0..60).map(|i| seed.wrapping_mul(7919) ^ (i * 104_729)).collect();
+            random_function(&mut Choices::new(&list)).0.to_string()
+        })
+        .collect();
+    for what in ["reduce(", ": const ", "select(", "max("] {
+        assert!(functions.iter().any(|text| text.contains(what)), "no function has `{what}`");
+    }
+}
