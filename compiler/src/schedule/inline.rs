@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::Rewrite;
-use super::tree::{Tree, find_mut, for_each_block_mut, is_block, tidy, written};
+use super::tree::{Tree, blocks, find_mut, for_each_block_mut, is_block, tidy, written};
 use crate::tir::{BlockRealize, BufferId, BufferScope, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// The single store of a block that computes each element of one buffer at its own index.
@@ -131,6 +131,19 @@ pub(super) fn reverse_compute_inline(func: &mut PrimFuncData, name: &str) -> Rew
     let producer = func.writers(buffer)[0].name.clone();
     if func.readers(buffer).iter().any(|reader| reader.name != name) {
         return Err(format!("other blocks than `{name}` read `{what}`"));
+    }
+    let order = blocks(&func.body);
+    let place = order.iter().position(|block| block.name == producer).unwrap_or(0);
+    let late = order[place..].iter().find(|block| {
+        block.name != producer
+            && block.name != name
+            && written(block).iter().any(|other| reads.iter().any(|(read, _)| read == other))
+    });
+    if let Some(late) = late {
+        return Err(format!(
+            "block `{}`, which block `{name}` needs, comes after block `{producer}`",
+            late.name
+        ));
     }
     let made = element(func.block(&producer)?)?;
     let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();

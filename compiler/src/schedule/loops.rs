@@ -159,6 +159,23 @@ pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
         }
         outer = inner;
     }
+    // Where parts of the fused loop changed places, a sum would begin in its middle.
+    for block in blocks(func.loop_stmt(first)?).into_iter().filter(|block| block.init.is_some()) {
+        let along = |kind: IterKind| {
+            let uses = |var: &VarId| block.iters_of(kind).any(|iter| iter.value.uses(*var));
+            vars.iter().copied().find(uses)
+        };
+        if let (Some(spatial), Some(reduced)) = (along(IterKind::Spatial), along(IterKind::Reduce))
+        {
+            return Err(format!(
+                "block `{}` begins its sums itself, along loop `{}` but not along loop `{}`; \
+                 decompose the reduction first",
+                block.name,
+                func.var_name(reduced),
+                func.var_name(spatial)
+            ));
+        }
+    }
     let extent = extents.iter().try_fold(1i64, |product, &extent| product.checked_mul(extent));
     let extent = extent.ok_or("the fused loop has more than 2^63 iterations")?;
     let name: Vec<&str> = vars.iter().map(|&var| func.var_name(var)).collect();
