@@ -1,0 +1,123 @@
+//! Checks of indices at run time.
+
+use crate::tir::{
+    BufferId, BufferScope, CompareOp, LowerError, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+};
+
+/// Puts an assertion in front of every statement for each access of memory in it: that the index is
+/// inside the buffer. It must hold where the access is evaluated, so that what is behind the guard
+/// of a scalar select is checked under that guard.
+///
+/// Registers are not checked, as their indices are constant, nor are prefetches, which may be
+/// anywhere.
+pub fn instrument_bound_checkers(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+    let data = func.make_mut();
+    let body = std::mem::replace(&mut data.body, Stmt::nop());
+    data.body = body.rewrite(&mut |stmt| check(data, stmt));
+    Ok(func)
+}
+
+/// The statement behind its checks.
+fn check(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
+    let mut checks = Checks { data, found: Vec::new() };
+    stmt.for_each_expr(&mut |expr| checks.expr(expr));
+    if let Stmt::Store { buffer, indices, value: _ } = &stmt {
+        checks.access("stored to", *buffer, indices);
+    }
+    let mut asserts: Vec<Stmt> = Vec::new();
+    for (cond, message) in checks.found {
+        let assert = Stmt::Assert { cond, message };
+        if !asserts.contains(&assert) {
+            asserts.push(assert);
+        }
+    }
+    Stmt::seq(asserts.into_iter().chain([stmt]))
+}
+
+struct Checks<'a> {
+    data: &'a mut PrimFuncData,
+    /// What must hold, with a message, in the order of evaluation.
+    found: Vec<(PrimExpr, String)>,
+}
+
+impl Checks<'_> {
+    fn expr(&mut self, expr: &PrimExpr) {
+        match expr {
+            PrimExpr::Load { buffer, dtype: _, indices } => {
+                indices.iter().for_each(|index| self.expr(index));
+                self.access("loaded from", *buffer, indices);
+            }
+            PrimExpr::Select { cond, then, otherwise } if cond.ty().is_scalar() => {
+                self.expr(cond);
+                self.under(then, |holds| PrimExpr::select((**cond).clone(), holds, true_()));
+                self.under(otherwise, |holds| PrimExpr::select((**cond).clone(), true_(), holds));
+            }
+            PrimExpr::Let { var, value, body } => {
+                self.expr(value);
+                let before = self.found.len();
+                self.expr(body);
+                for position in before..self.found.len() {
+                    if self.found[position].0.uses(*var) {
+                        self.name(position, *var, value);
+                    }
+                }
+            }
+            other => other.for_each_child(&mut |child| self.expr(child)),
+        }
+    }
+
+    /// The checks of an expression that is evaluated under a condition.
+    fn under(&mut self, expr: &PrimExpr, guarded: impl Fn(PrimExpr) -> PrimExpr) {
+        let before = self.found.len();
+        self.expr(expr);
+        for (cond, _) in &mut self.found[before..] {
+            let holds = std::mem::replace(cond, true_());
+            *cond = guarded(holds);
+        }
+    }
+
+    /// Gives a check the name that it uses, as a variable of its own.
+    fn name(&mut self, position: usize, var: VarId, value: &PrimExpr) {
+        let fresh = self.data.vars.push(self.data.vars[var].clone());
+        let using = PrimExpr::Var { var: fresh, ty: value.ty() };
+        let cond = &mut self.found[position].0;
+        let body = std::mem::replace(cond, true_()).substitute(&[(var, using)].into());
+        *cond =
+            PrimExpr::Let { var: fresh, value: Box::new(value.clone()), body: Box::new(body) };
+    }
+
+    fn access(&mut self, what: &str, id: BufferId, indices: &[PrimExpr]) {
+        let buffer = &self.data.buffers[id];
+        if buffer.scope == BufferScope::Register {
+            return;
+        }
+        for (axis, index) in indices.iter().enumerate() {
+            let allowed = buffer.spec.addressable_range(axis);
+            let last = allowed.end - 1;
+            let mut message = format!("`{}` is {what} outside {} to {last}", buffer.name, allowed.start);
+            if indices.len() > 1 {
+                message.push_str(&format!(" of axis {axis}"));
+            }
+            for index in extremes(index) {
+                let low = PrimExpr::compare(CompareOp::Ge, index.clone(), allowed.start.into());
+                let high = PrimExpr::compare(CompareOp::Lt, index, allowed.end.into());
+                self.found.push((low.and(high), message.clone()));
+            }
+        }
+    }
+}
+
+fn true_() -> PrimExpr {
+    PrimExpr::bool(true)
+}
+
+/// Scalars that are in a range if all lanes of an index are.
+fn extremes(index: &PrimExpr) -> Vec<PrimExpr> {
+    match index {
+        _ if index.ty() == PrimType::INDEX => vec![index.clone()],
+        // First and last are the least and the greatest.
+        PrimExpr::Ramp { lanes, .. } => vec![index.lane_expr(0), index.lane_expr(lanes - 1)],
+        PrimExpr::Broadcast { value, .. } => vec![(**value).clone()],
+        other => (0..other.ty().lanes).map(|lane| other.lane_expr(lane)).collect(),
+    }
+}

@@ -1,0 +1,122 @@
+//! Sharing of scratch memory.
+
+mod lifetimes;
+
+use std::collections::BTreeMap;
+
+use crate::codegen::STACK_BUFFER_BYTES;
+use crate::ir::BufferSpec;
+use crate::tir::{BufferId, BufferScope, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use lifetimes::Lifetimes;
+
+/// Lets scratch buffers share memory whose contents are not needed at the same time.
+pub fn storage_rewrite(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+    let before = peak(&func, &func.body);
+    let mut shared = func.clone();
+    share(shared.make_mut());
+    // A small buffer that grew may exist for longer than the large one it took the place of.
+    if peak(&shared, &shared.body) < before {
+        func = shared;
+    }
+    Ok(func)
+}
+
+/// Local buffers that share memory: that of the one whose `Allocate` is around the others'.
+struct Slot {
+    owner: BufferId,
+    elements: i64,
+    members: Vec<BufferId>,
+}
+
+/// Lets local buffers of one data type share memory if what they hold is not needed at the same
+/// time, or if one is computed from the other element by element.
+///
+/// A linear scan over the allocations, in the order of the text: each buffer takes the place of the
+/// one around it that is nearest in size, which grows if need be. Small buffers, which are on the
+/// stack, and large ones do not mix.
+fn share(func: &mut PrimFuncData) {
+    let lifetimes = Lifetimes::of(func);
+    let mut slots: Vec<Slot> = Vec::new();
+    for &buffer in lifetimes.buffers() {
+        let decl = &func.buffers[buffer];
+        let (Some(elements), true) = (decl.spec.num_elements(), decl.spec.is_dense()) else {
+            continue;
+        };
+        let fits = |slot: &Slot| {
+            let owner = &func.buffers[slot.owner];
+            owner.dtype == decl.dtype
+                && is_small(func, slot.owner) == is_small(func, buffer)
+                && lifetimes.is_within(buffer, slot.owner)
+                && slot.members.iter().all(|&member| {
+                    lifetimes.are_apart(member, buffer, slot.owner)
+                        || lifetimes.is_elementwise(member, buffer, slot.owner)
+                })
+        };
+        let best = slots
+            .iter_mut()
+            .filter(|slot| fits(slot))
+            .min_by_key(|slot| slot.elements.abs_diff(elements));
+        match best {
+            Some(slot) => {
+                slot.elements = slot.elements.max(elements);
+                slot.members.push(buffer);
+            }
+            None => slots.push(Slot { owner: buffer, elements, members: vec![buffer] }),
+        }
+    }
+    let mut owners = BTreeMap::new();
+    for slot in slots {
+        if slot.members.len() > 1 {
+            func.buffers[slot.owner].spec = BufferSpec::dense(&[slot.elements]);
+            owners.extend(slot.members.into_iter().map(|member| (member, slot.owner)));
+        }
+    }
+    let body = std::mem::replace(&mut func.body, Stmt::nop());
+    func.body = replace(body, &owners);
+}
+
+fn is_small(func: &PrimFuncData, buffer: BufferId) -> bool {
+    bytes(func, buffer) <= STACK_BUFFER_BYTES
+}
+
+fn bytes(func: &PrimFuncData, buffer: BufferId) -> u64 {
+    let decl = &func.buffers[buffer];
+    let elements = decl.spec.physical_len().ok().and_then(|len| u64::try_from(len).ok());
+    elements.and_then(|elements| decl.dtype.bytes_for(elements)).unwrap_or(u64::MAX)
+}
+
+/// Puts the owners of memory in the place of those that share it.
+fn replace(body: Stmt, owners: &BTreeMap<BufferId, BufferId>) -> Stmt {
+    let owner = |buffer: BufferId| owners.get(&buffer).copied().unwrap_or(buffer);
+    let body = body.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Load { buffer, dtype, indices } => {
+                PrimExpr::Load { buffer: owner(buffer), dtype, indices }
+            }
+            other => other,
+        })
+    });
+    body.rewrite(&mut |stmt| match stmt {
+        Stmt::Allocate { buffer, body } if owner(buffer) != buffer => *body,
+        Stmt::Store { buffer, indices, value } => {
+            Stmt::Store { buffer: owner(buffer), indices, value }
+        }
+        Stmt::Prefetch { buffer, indices, locality, write } => {
+            Stmt::Prefetch { buffer: owner(buffer), indices, locality, write }
+        }
+        Stmt::Seq(stmts) => Stmt::seq(stmts),
+        other => other,
+    })
+}
+
+/// Most bytes of local buffers that exist at the same time.
+fn peak(func: &PrimFuncData, stmt: &Stmt) -> u64 {
+    let mut inside = 0;
+    stmt.for_each_child(&mut |child| inside = peak(func, child).max(inside));
+    match stmt {
+        Stmt::Allocate { buffer, .. } if func.buffers[*buffer].scope == BufferScope::Local => {
+            bytes(func, *buffer).saturating_add(inside)
+        }
+        _ => inside,
+    }
+}
