@@ -179,8 +179,7 @@ impl Generator<'_> {
         let value = self.float(1);
         self.indices.pop();
         let store = self.func.store(row, [index], value);
-        let fill =
-            Stmt::for_loop(var, PrimExpr::index(0), COLS.into(), ForKind::Serial, store);
+        let fill = Stmt::for_loop(var, PrimExpr::index(0), COLS.into(), ForKind::Serial, store);
         self.rows.push(row);
         let body = self.stmts(depth);
         self.rows.pop();

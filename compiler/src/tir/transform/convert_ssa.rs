@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tir::{BufferId, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// Gives every loop variable, name and local buffer that is bound in several places a variable or
 /// buffer of its own in each.
 ///
 /// Copies of a statement, as unrolling makes them, bind the same ones again, which is well formed as
 /// long as their scopes are apart. Passes that move statements into each other need more.
-pub fn convert_ssa(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.ConvertSSA", crate = crate)]
+pub fn convert_ssa(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     if is_ssa(&func) {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let mut body = std::mem::replace(&mut data.body, Stmt::nop());
@@ -19,7 +22,7 @@ pub fn convert_ssa(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
     Renamer { data, bound: Some(bound), vars: BTreeMap::new(), buffers: BTreeMap::new() }
         .stmt(&mut body);
     data.body = body;
-    Ok(func)
+    func
 }
 
 /// A copy of a statement of `data` in which everything that the statement binds is new.
@@ -171,6 +174,7 @@ impl Renamer<'_> {
 mod tests {
     use super::*;
     use crate::ir::{BufferSpec, DType};
+    use crate::pass::Pass;
     use crate::tir::verify;
 
     #[test]
@@ -188,13 +192,14 @@ mod tests {
         let func = PrimFunc::new(func);
         assert!(!is_ssa(&func));
         verify(&func).unwrap();
-        let ssa = convert_ssa(func.clone()).unwrap();
+        let cx = PassContext::default();
+        let ssa = ConvertSsa.run_on_prim_func(func.clone(), &cx).unwrap();
         assert!(is_ssa(&ssa));
         verify(&ssa).unwrap();
         assert_eq!(ssa.vars.len(), func.vars.len() + 2);
         assert_eq!(ssa.buffers.len(), func.buffers.len() + 1);
         assert!(ssa.structural_eq(&func));
-        assert!(convert_ssa(ssa.clone()).unwrap().same(&ssa));
+        assert!(ConvertSsa.run_on_prim_func(ssa.clone(), &cx).unwrap().same(&ssa));
     }
 
     #[test]

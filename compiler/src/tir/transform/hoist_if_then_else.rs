@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::convert_ssa::fresh_copy;
-use crate::ir::DType;
-use crate::tir::{
-    BinaryOp, BufferId, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
-};
+use crate::ir::{DType, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BinaryOp, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// Moves conditions that are the same in every iteration out of their loops, also those that are
 /// part of a conjunction.
@@ -15,7 +14,8 @@ use crate::tir::{
 /// it. A condition that loads is moved only if the loop surely evaluates it, nothing in the loop
 /// stores to what it loads, and no other condition stands before it, as that may be what keeps the
 /// load inside its buffer.
-pub fn hoist_if_then_else(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.HoistIfThenElse", crate = crate)]
+pub fn hoist_if_then_else(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk(&mut |stmt| {
         if let Stmt::For { body, .. } = stmt {
@@ -23,7 +23,7 @@ pub fn hoist_if_then_else(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
         }
     });
     if !any {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
@@ -31,7 +31,7 @@ pub fn hoist_if_then_else(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
         Stmt::For { ref body, .. } if has_branch(body) => hoist(data, stmt),
         other => other,
     });
-    Ok(func)
+    func
 }
 
 /// Whether a branch is all that a statement does.

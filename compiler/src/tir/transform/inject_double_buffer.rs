@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::convert_ssa::fresh_copy;
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, IRModule};
+use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::{
-    Annotations, BufferId, BufferScope, ForKind, LowerError, PrimExpr, PrimFunc, PrimFuncData,
-    PrimType, Stmt, VarId,
+    Annotations, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
+    VarId,
 };
 
 /// Annotations of a loop that ask for it; the value has no meaning.
@@ -29,11 +30,18 @@ impl Default for InjectDoubleBufferConfig {
     }
 }
 
+crate::register_pass_config_option! {
+    /// How loops are buffered twice.
+    pub INJECT_DOUBLE_BUFFER: InjectDoubleBufferConfig = "tir.InjectDoubleBuffer";
+}
+
 /// Gives local buffers two halves, so that one is filled while the other one is read.
+#[prim_func_pass(opt_level = 0, name = "tir.InjectDoubleBuffer", crate = crate)]
 pub fn inject_double_buffer(
     mut func: PrimFunc,
-    config: InjectDoubleBufferConfig,
-) -> Result<PrimFunc, LowerError> {
+    _module: &IRModule,
+    cx: &PassContext,
+) -> Result<PrimFunc> {
     let mut any = false;
     func.body.walk(&mut |stmt| {
         any |= matches!(stmt, Stmt::For { annotations, .. } if asks(annotations));
@@ -41,12 +49,9 @@ pub fn inject_double_buffer(
     if !any {
         return Ok(func);
     }
-    let error = |func: &PrimFunc, message: String| {
-        Err(LowerError { function: func.name.clone(), pass: "inject-double-buffer", message })
-    };
-    let split = config.split_loop;
+    let split = cx.get(&INJECT_DOUBLE_BUFFER).split_loop;
     if split != 1 && (split < 2 || split % 2 != 0) {
-        return error(&func, format!("split_loop is {split}, but must be 1 or an even number"));
+        return Err(format!("split_loop is {split}, but must be 1 or an even number").into());
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
@@ -65,7 +70,7 @@ pub fn inject_double_buffer(
     });
     match problem {
         None => Ok(func),
-        Some(message) => error(&func, message),
+        Some(message) => Err(message.into()),
     }
 }
 
@@ -109,7 +114,9 @@ impl Loop {
             let mut shape = decl.spec.shape().to_vec();
             let (true, Some(first)) = (decl.spec.is_dense(), shape.first_mut()) else {
                 let name = &decl.name;
-                return Err(format!("buffers `{name}`, which is not dense: run FlattenBuffer first"));
+                return Err(format!(
+                    "buffers `{name}`, which is not dense: run FlattenBuffer first"
+                ));
             };
             first_extents.insert(buffer, *first);
             *first *= 2;
@@ -286,10 +293,11 @@ impl Copies<'_> {
     }
 
     fn copy(&mut self, part: &Stmt, iteration: PrimExpr, half: PrimExpr) -> Stmt {
-        let whole = self.parts.around.iter().rev().fold(part.clone(), |body, around| match around {
-            Around::Block(name) => Stmt::block(name.clone(), body),
-            Around::Let(var, value) => Stmt::let_(*var, value.clone(), body),
-        });
+        let whole =
+            self.parts.around.iter().rev().fold(part.clone(), |body, around| match around {
+                Around::Block(name) => Stmt::block(name.clone(), body),
+                Around::Let(var, value) => Stmt::let_(*var, value.clone(), body),
+            });
         let copy = fresh_copy(self.data, &whole).substitute(&[(self.var, iteration)].into());
         let shift = |buffer: BufferId, indices: &mut Vec<PrimExpr>| {
             if let (Some(extent), Some(first)) =

@@ -1,8 +1,15 @@
 //! Checks of indices at run time.
 
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{
-    BufferId, BufferScope, CompareOp, LowerError, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+    BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
 };
+
+crate::register_pass_config_option! {
+    /// Whether generated code checks every index, at the price of its speed.
+    pub INSTRUMENT_BOUND_CHECKERS: bool = "tir.instrument_bound_checkers";
+}
 
 /// Puts an assertion in front of every statement for each access of memory in it: that the index is
 /// inside the buffer. It must hold where the access is evaluated, so that what is behind the guard
@@ -10,11 +17,19 @@ use crate::tir::{
 ///
 /// Registers are not checked, as their indices are constant, nor are prefetches, which may be
 /// anywhere.
-pub fn instrument_bound_checkers(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.InstrumentBoundCheckers", crate = crate)]
+pub fn instrument_bound_checkers(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    cx: &PassContext,
+) -> PrimFunc {
+    if !cx.get(&INSTRUMENT_BOUND_CHECKERS) {
+        return func;
+    }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| check(data, stmt));
-    Ok(func)
+    func
 }
 
 /// The statement behind its checks.
@@ -82,8 +97,7 @@ impl Checks<'_> {
         let using = PrimExpr::Var { var: fresh, ty: value.ty() };
         let cond = &mut self.found[position].0;
         let body = std::mem::replace(cond, true_()).substitute(&[(var, using)].into());
-        *cond =
-            PrimExpr::Let { var: fresh, value: Box::new(value.clone()), body: Box::new(body) };
+        *cond = PrimExpr::Let { var: fresh, value: Box::new(value.clone()), body: Box::new(body) };
     }
 
     fn access(&mut self, what: &str, id: BufferId, indices: &[PrimExpr]) {
@@ -94,7 +108,8 @@ impl Checks<'_> {
         for (axis, index) in indices.iter().enumerate() {
             let allowed = buffer.spec.addressable_range(axis);
             let last = allowed.end - 1;
-            let mut message = format!("`{}` is {what} outside {} to {last}", buffer.name, allowed.start);
+            let mut message =
+                format!("`{}` is {what} outside {} to {last}", buffer.name, allowed.start);
             if indices.len() > 1 {
                 message.push_str(&format!(" of axis {axis}"));
             }

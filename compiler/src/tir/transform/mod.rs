@@ -19,18 +19,22 @@ mod unroll_loop;
 mod unsupported_dtype_legalize;
 mod vectorize_loop;
 
-pub use convert_ssa::convert_ssa;
-pub use flatten_buffer::flatten_buffer;
-pub use hoist_if_then_else::hoist_if_then_else;
-pub use inject_double_buffer::{InjectDoubleBufferConfig, inject_double_buffer};
-pub use instrument_bound_checkers::instrument_bound_checkers;
-pub use lower_blocks::lower_blocks;
-pub use lower_intrin::lower_intrin;
-pub use lower_mul_add::lower_mul_add;
-pub use remove_no_op::remove_no_op;
-pub use rewrite_unsafe_select::rewrite_unsafe_select;
-pub use simplify::simplify;
-pub use storage_rewrite::storage_rewrite;
-pub use unroll_loop::unroll_loop;
-pub use unsupported_dtype_legalize::unsupported_dtype_legalize;
-pub use vectorize_loop::vectorize_loop;
+pub use convert_ssa::{ConvertSsa, convert_ssa};
+pub use flatten_buffer::{FlattenBuffer, flatten_buffer};
+pub use hoist_if_then_else::{HoistIfThenElse, hoist_if_then_else};
+pub use inject_double_buffer::{
+    INJECT_DOUBLE_BUFFER, InjectDoubleBuffer, InjectDoubleBufferConfig, inject_double_buffer,
+};
+pub use instrument_bound_checkers::{
+    INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
+};
+pub use lower_blocks::{LowerBlocks, lower_blocks};
+pub use lower_intrin::{LowerIntrin, lower_intrin};
+pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
+pub use remove_no_op::{RemoveNoOp, remove_no_op};
+pub use rewrite_unsafe_select::{RewriteUnsafeSelect, rewrite_unsafe_select};
+pub use simplify::{Simplify, simplify};
+pub use storage_rewrite::{DISABLE_STORAGE_REWRITE, StorageRewrite, storage_rewrite};
+pub use unroll_loop::{UnrollLoop, unroll_loop};
+pub use unsupported_dtype_legalize::{UnsupportedDtypeLegalize, unsupported_dtype_legalize};
+pub use vectorize_loop::{VectorizeLoop, vectorize_loop};

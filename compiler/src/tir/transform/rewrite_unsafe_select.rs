@@ -1,9 +1,9 @@
 //! Safe loads in vector selects.
 
-use std::collections::BTreeMap;
-
 use super::access::{Ranges, is_inside};
-use crate::tir::{BinaryOp, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes vector selects safe whose branches may load from outside of a buffer.
 ///
@@ -12,13 +12,18 @@ use crate::tir::{BinaryOp, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 /// its buffer, each lane for which the other side is chosen loads the first element instead. That
 /// makes the load one of single elements, so others are left as they are. Scalar selects evaluate
 /// one side and need nothing.
-pub fn rewrite_unsafe_select(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.RewriteUnsafeSelect", crate = crate)]
+pub fn rewrite_unsafe_select(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> PrimFunc {
     let mut any = false;
     func.body.walk_exprs(&mut |expr| {
         any |= matches!(expr, PrimExpr::Select { cond, .. } if !cond.ty().is_scalar());
     });
     if !any {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let mut body = std::mem::replace(&mut data.body, Stmt::nop());
@@ -30,7 +35,7 @@ pub fn rewrite_unsafe_select(mut func: PrimFunc) -> Result<PrimFunc, LowerError>
         });
     });
     data.body = body;
-    Ok(func)
+    func
 }
 
 struct Rewriter<'a> {
@@ -91,6 +96,7 @@ fn at_lanes(guard: &PrimExpr, lanes: u32) -> PrimExpr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::Pass;
     use crate::tir::{interpret, parse};
 
     const GATHER: &str = r#"prim_func @gather(x: input float32[8], k: input int32[4], y: output float32[4]) {
@@ -107,7 +113,8 @@ mod tests {
             let mut args = [x.clone(), k, vec![0; 16]];
             interpret(func, &mut args, &[]).map(|()| args[2].clone())
         };
-        let safe = rewrite_unsafe_select(func.clone()).unwrap();
+        let safe =
+            RewriteUnsafeSelect.run_on_prim_func(func.clone(), &PassContext::default()).unwrap();
         let inside: Vec<u8> = indices([3, 1, 0, 7]);
         assert_eq!(run(&safe, inside.clone()), run(&func, inside));
         for outside in [[3, -1, 0, 7], [-5, -1, -9, -2]] {

@@ -5,20 +5,33 @@ mod lifetimes;
 use std::collections::BTreeMap;
 
 use crate::codegen::STACK_BUFFER_BYTES;
-use crate::ir::BufferSpec;
-use crate::tir::{BufferId, BufferScope, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::ir::{BufferSpec, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use lifetimes::Lifetimes;
 
+crate::register_pass_config_option! {
+    /// Whether each scratch buffer keeps memory of its own.
+    pub DISABLE_STORAGE_REWRITE: bool = "tir.disable_storage_rewrite";
+}
+
 /// Lets scratch buffers share memory whose contents are not needed at the same time.
-pub fn storage_rewrite(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.StorageRewrite", crate = crate)]
+pub fn storage_rewrite(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
+    if cx.get(&DISABLE_STORAGE_REWRITE) {
+        return func;
+    }
     let before = peak(&func, &func.body);
     let mut shared = func.clone();
     share(shared.make_mut());
     // A small buffer that grew may exist for longer than the large one it took the place of.
-    if peak(&shared, &shared.body) < before {
+    let after = peak(&shared, &shared.body);
+    if after < before {
+        cx.count("bytes of scratch memory before", before);
+        cx.count("bytes of scratch memory after", after);
         func = shared;
     }
-    Ok(func)
+    func
 }
 
 /// Local buffers that share memory: that of the one whose `Allocate` is around the others'.

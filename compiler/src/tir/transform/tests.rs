@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::pass::{Pass, PassContext};
+use crate::tir::PrimFunc;
 use crate::tir::testing::programs::{check_same_results, random_program};
 
 proptest! {
@@ -12,17 +14,21 @@ proptest! {
     fn passes_keep_the_meaning_of_random_programs(
         numbers in prop::collection::vec(any::<u32>(), 1..400),
     ) {
+        let cx = PassContext::builder().config(&INSTRUMENT_BOUND_CHECKERS, true).build().unwrap();
+        let run = |pass: &dyn Pass, func: &PrimFunc| {
+            pass.run_on_prim_func(func.clone(), &cx).unwrap()
+        };
         let func = random_program(&numbers);
-        let flat = flatten_buffer(func.clone()).unwrap();
-        let unrolled = unroll_loop(flat.clone()).unwrap();
-        let ssa = convert_ssa(unrolled.clone()).unwrap();
+        let flat = run(&FlattenBuffer, &func);
+        let unrolled = run(&UnrollLoop, &flat);
+        let ssa = run(&ConvertSsa, &unrolled);
         prop_assert!(convert_ssa::is_ssa(&ssa));
         check_same_results(&func, &ssa);
-        check_same_results(&func, &hoist_if_then_else(func.clone()).unwrap());
-        check_same_results(&func, &hoist_if_then_else(unrolled).unwrap());
-        check_same_results(&func, &rewrite_unsafe_select(func.clone()).unwrap());
-        check_same_results(&func, &instrument_bound_checkers(func.clone()).unwrap());
-        check_same_results(&func, &instrument_bound_checkers(flat.clone()).unwrap());
-        check_same_results(&func, &storage_rewrite(flat).unwrap());
+        check_same_results(&func, &run(&HoistIfThenElse, &func));
+        check_same_results(&func, &run(&HoistIfThenElse, &unrolled));
+        check_same_results(&func, &run(&RewriteUnsafeSelect, &func));
+        check_same_results(&func, &run(&InstrumentBoundCheckers, &func));
+        check_same_results(&func, &run(&InstrumentBoundCheckers, &flat));
+        check_same_results(&func, &run(&StorageRewrite, &flat));
     }
 }

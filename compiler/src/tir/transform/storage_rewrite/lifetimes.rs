@@ -47,7 +47,8 @@ pub(super) struct Lifetimes<'a> {
 
 impl<'a> Lifetimes<'a> {
     pub(super) fn of(func: &'a PrimFuncData) -> Self {
-        let lifetimes = Lifetimes { loops: Vec::new(), lifetimes: BTreeMap::new(), order: Vec::new() };
+        let lifetimes =
+            Lifetimes { loops: Vec::new(), lifetimes: BTreeMap::new(), order: Vec::new() };
         let mut walk = Walk { func, moment: 0, within: None, twice: Vec::new(), lifetimes };
         walk.stmt(&func.body);
         let mut lifetimes = walk.lifetimes;
@@ -219,8 +220,7 @@ impl<'a> Walk<'a> {
                     }
                 }
                 self.stmt(body);
-                if let (true, Some(lifetime)) =
-                    (is_local, self.lifetimes.lifetimes.get_mut(buffer))
+                if let (true, Some(lifetime)) = (is_local, self.lifetimes.lifetimes.get_mut(buffer))
                 {
                     lifetime.scope = moment..=self.moment;
                 }
