@@ -1,8 +1,13 @@
 //! Passes over loop functions, one file each; `lower` names them in order.
 
 mod access;
+mod bf16_compute_legalize;
+mod bf16_storage_legalize;
+mod common_subexpr_elim_tir;
 mod convert_ssa;
 mod flatten_buffer;
+mod fp16_compute_legalize;
+mod fp16_storage_legalize;
 mod hoist_if_then_else;
 mod inject_double_buffer;
 mod instrument_bound_checkers;
@@ -18,9 +23,15 @@ mod tests;
 mod unroll_loop;
 mod unsupported_dtype_legalize;
 mod vectorize_loop;
+mod verify_memory;
 
+pub use bf16_compute_legalize::{Bf16ComputeLegalize, bf16_compute_legalize};
+pub use bf16_storage_legalize::{Bf16StorageLegalize, bf16_storage_legalize};
+pub use common_subexpr_elim_tir::{CommonSubexprElimTir, ENABLE_CSE_TIR, common_subexpr_elim_tir};
 pub use convert_ssa::{ConvertSsa, convert_ssa};
 pub use flatten_buffer::{FlattenBuffer, flatten_buffer};
+pub use fp16_compute_legalize::{Fp16ComputeLegalize, fp16_compute_legalize};
+pub use fp16_storage_legalize::{Fp16StorageLegalize, fp16_storage_legalize};
 pub use hoist_if_then_else::{HoistIfThenElse, hoist_if_then_else};
 pub use inject_double_buffer::{
     INJECT_DOUBLE_BUFFER, InjectDoubleBuffer, InjectDoubleBufferConfig, inject_double_buffer,
@@ -38,3 +49,4 @@ pub use storage_rewrite::{DISABLE_STORAGE_REWRITE, StorageRewrite, storage_rewri
 pub use unroll_loop::{UnrollLoop, unroll_loop};
 pub use unsupported_dtype_legalize::{UnsupportedDtypeLegalize, unsupported_dtype_legalize};
 pub use vectorize_loop::{VectorizeLoop, vectorize_loop};
+pub use verify_memory::{VerifyMemory, verify_memory};

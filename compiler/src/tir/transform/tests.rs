@@ -30,5 +30,9 @@ proptest! {
         check_same_results(&func, &run(&InstrumentBoundCheckers, &func));
         check_same_results(&func, &run(&InstrumentBoundCheckers, &flat));
         check_same_results(&func, &run(&StorageRewrite, &flat));
+        check_same_results(&func, &run(&CommonSubexprElimTir, &func));
+        check_same_results(&func, &run(&CommonSubexprElimTir, &unrolled));
+        run(&VerifyMemory, &func);
+        run(&VerifyMemory, &unrolled);
     }
 }
