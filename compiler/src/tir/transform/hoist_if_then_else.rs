@@ -171,3 +171,64 @@ fn conjuncts(cond: PrimExpr, parts: &mut Vec<PrimExpr>) {
         other => parts.push(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::Pass;
+    use crate::tir::{parse, verify};
+
+    fn hoisted(body: &str, expected: &str) {
+        let text = |body: &str| {
+            format!(
+                "prim_func @f(x: input float32[4], y: output float32[4, 4], n: dim) inplace(1, 0) {{\
+                 \n{body}\n}}\n"
+            )
+        };
+        let func = parse(&text(body)).unwrap();
+        let cx = PassContext::default();
+        let found = HoistIfThenElse.run_on_prim_func(func, &cx).unwrap();
+        verify(&found).unwrap();
+        assert_eq!(found.to_string(), parse(&text(expected)).unwrap().to_string());
+    }
+
+    #[test]
+    fn conditions_leave_all_loops_that_they_do_not_depend_on() {
+        hoisted(
+            "for i in serial(4) { for j in serial(4) { if i < 2 & j < n & n > 1 { y[i, j] = 1.0 } } }",
+            "if n > 1 { for i in serial(4) { if i < 2 { for j in serial(4) { if j < n {
+               y[i, j] = 1.0 } } } } }",
+        );
+        hoisted(
+            "for i in serial(4) { let t = x[i] if n > 1 { y[i, 0] = t } else { y[i, 1] = t } }",
+            "if n > 1 { for i in serial(4) { let t = x[i] y[i, 0] = t } } else {
+             for i in serial(4) { let t = x[i] y[i, 1] = t } }",
+        );
+    }
+
+    #[test]
+    fn branches_among_other_statements_stay() {
+        let body = "for i in serial(4) { y[i, 0] = 0.0 if n > 1 { y[i, 1] = 1.0 } }";
+        hoisted(body, body);
+    }
+
+    #[test]
+    fn loads_do_not_leave_their_guards() {
+        let guarded =
+            "for i in serial(4) { if n < 4 { if x[n] > 0.0 { prefetch y[i, 0] write 3 } } }";
+        hoisted(
+            guarded,
+            "if n < 4 { if x[n] > 0.0 { for i in serial(4) { prefetch y[i, 0] write 3 } } }",
+        );
+        // The guard is another one in each iteration.
+        let varying =
+            "for i in serial(4) { if i < n { if x[n] > 0.0 { prefetch y[i, 0] write 3 } } }";
+        hoisted(varying, varying);
+        // The loop may not run at all.
+        let empty = "for i in serial(n) { if x[n - 1] > 0.0 { prefetch y[i, 0] write 3 } }";
+        hoisted(empty, empty);
+        // What is stored to may be the same memory.
+        let stored = "for i in serial(4) { if x[0] > 0.0 { y[i, 0] = 0.0 } }";
+        hoisted(stored, stored);
+    }
+}

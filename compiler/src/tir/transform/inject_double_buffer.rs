@@ -136,7 +136,7 @@ impl Loop {
         // Of the last iteration nothing follows, so it is not among those that are written out.
         let done = match split {
             1 => PrimExpr::index(0),
-            split => (extent.clone() - 1).floordiv(split),
+            split => (extent.clone() - 1).max(0).floordiv(split),
         };
         if split > 1 && done.as_int() != Some(0) {
             let name = format!("{}_outer", copies.data.vars[*var].name);
@@ -324,5 +324,73 @@ impl Copies<'_> {
             }
             stmt
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::Pass;
+    use crate::tir::{interpret, parse, verify};
+
+    fn buffered(text: &str, split_loop: i64) -> Result<PrimFunc> {
+        let config = InjectDoubleBufferConfig { split_loop };
+        let cx = PassContext::builder().config(&INJECT_DOUBLE_BUFFER, config).build()?;
+        InjectDoubleBuffer.run_on_prim_func(parse(text).unwrap(), &cx)
+    }
+
+    fn rows(extent: &str) -> String {
+        format!(
+            r#"prim_func @rows(x: input float32[7, 4], y: output float32[7, 4], n: dim) {{
+  for i in serial({extent}) ["double_buffer_scope" = ""] {{
+    let row = i + 0 * n
+    allocate a: local float32[4]
+    for j in serial(4) {{
+      a[j] = x[row, j]
+    }}
+    for j in serial(4) {{
+      y[i, j] = a[3 - j] + 1.0
+    }}
+  }}
+}}
+"#
+        )
+    }
+
+    #[test]
+    fn results_stay_and_the_buffer_doubles() {
+        for extent in ["1", "2", "5", "n"] {
+            let before = parse(&rows(extent)).unwrap();
+            for split in [1, 2, 4] {
+                let after = buffered(&rows(extent), split).unwrap();
+                verify(&after).unwrap_or_else(|errors| panic!("{errors:?}\n{after}"));
+                assert!(super::super::convert_ssa::is_ssa(&after), "{after}");
+                let a = after.buffers.values().find(|buffer| buffer.name == "a").unwrap();
+                assert_eq!(a.shape(), [8]);
+                for n in 0..8 {
+                    let x: Vec<u8> = (0..28).flat_map(|i| (i as f32).to_le_bytes()).collect();
+                    let (mut expected, mut found) = ([x.clone(), vec![0; 112]], [x, vec![0; 112]]);
+                    interpret(&before, &mut expected, &[n]).unwrap();
+                    interpret(&after, &mut found, &[n]).unwrap_or_else(|e| panic!("{e}\n{after}"));
+                    assert_eq!(expected, found, "{extent} iterations by {split}, n = {n}\n{after}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_buffered_twice_says_why() {
+        let error = |text: &str, split| buffered(text, split).unwrap_err().to_string();
+        let text = rows("4");
+        assert!(error(&text, 3).contains("must be 1 or an even number"));
+        let parallel = text.replace("serial(4) [", "parallel(4) [");
+        assert!(error(&parallel, 1).contains("the loop over `i` is parallel"));
+        let carried = text.replace("x[row, j]", "y[row, j]");
+        assert!(error(&carried, 1).contains("`y` is stored to in one part of its body"));
+        let nothing =
+            text.replace("a[j] = x[row, j]", "y[i, j] = 0.0").replace("a[3 - j]", "x[i, j]");
+        assert!(error(&nothing, 1).contains("has no local buffer"));
+        let blocked = text.replace("float32[4]\n", "float32[4]{halo=0:1:1}\n");
+        assert!(error(&blocked, 1).contains("run FlattenBuffer first"));
     }
 }

@@ -136,3 +136,49 @@ fn extremes(index: &PrimExpr) -> Vec<PrimExpr> {
         other => (0..other.ty().lanes).map(|lane| other.lane_expr(lane)).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::Pass;
+    use crate::tir::{interpret, parse, verify};
+
+    #[test]
+    fn nothing_outside_is_accessed() {
+        let checked = |statement: &str| {
+            let func = parse(&format!(
+                "prim_func @f(x: input float32[4, 8], k: input int64[4], y: output float32[8], n: dim) \
+                 {{ {statement} }}"
+            ));
+            let cx =
+                PassContext::builder().config(&INSTRUMENT_BOUND_CHECKERS, true).build().unwrap();
+            let func = InstrumentBoundCheckers.run_on_prim_func(func.unwrap(), &cx).unwrap();
+            verify(&func).unwrap();
+            move |n: i64| {
+                let k = [3i64, -1, 100, 2].into_iter().flat_map(i64::to_le_bytes).collect();
+                let mut args = [vec![0; 128], k, vec![0; 32]];
+                interpret(&func, &mut args, &[n]).map_err(|error| error.message)
+            }
+        };
+        let store = checked("y[n] = 1.0");
+        assert_eq!((store(0), store(7)), (Ok(()), Ok(())));
+        assert_eq!(store(8).unwrap_err(), "`y` is stored to outside 0 to 7");
+        let load = checked("y[0] = x[n, 2] + x[3, n]");
+        assert_eq!(load(3), Ok(()));
+        assert_eq!(load(4).unwrap_err(), "`x` is loaded from outside 0 to 3 of axis 0");
+        let guarded = checked("y[0] = select(n < 4, x[n, 2], select(n < 6, x[0, n], 0.0))");
+        assert_eq!((guarded(3), guarded(5), guarded(9)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(guarded(-1).unwrap_err(), "`x` is loaded from outside 0 to 3 of axis 0");
+        let vector = checked("y[ramp(n, 1, 4)] = x[0, ramp(n * 2, 2, 4)]");
+        assert_eq!(vector(0), Ok(()));
+        assert_eq!(vector(1).unwrap_err(), "`x` is loaded from outside 0 to 7 of axis 1");
+        let gather = checked("y[ramp(0, 1, 2)] = x[k[ramp(n, 3, 2)], 0]");
+        assert_eq!(gather(0), Ok(()));
+        assert_eq!(gather(1).unwrap_err(), "`k` is loaded from outside 0 to 3");
+        let indirect = checked("y[k[n]] = (let at = k[n] in x[at, at * at])");
+        assert_eq!(indirect(3), Ok(()));
+        assert_eq!(indirect(0).unwrap_err(), "`x` is loaded from outside 0 to 7 of axis 1");
+        assert_eq!(indirect(2).unwrap_err(), "`x` is loaded from outside 0 to 3 of axis 0");
+        assert_eq!(indirect(4).unwrap_err(), "`k` is loaded from outside 0 to 3");
+    }
+}

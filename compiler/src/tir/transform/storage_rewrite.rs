@@ -133,3 +133,86 @@ fn peak(func: &PrimFuncData, stmt: &Stmt) -> u64 {
         _ => inside,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::Pass;
+    use crate::tir::{parse, verify};
+
+    /// The local buffers that are left, with their extents, and the bytes before and after.
+    fn left(body: &str) -> (Vec<String>, Vec<u64>) {
+        let func =
+            parse(&format!("prim_func @f(x: input float32[8], y: output float32[8]) {{{body}}}"));
+        let cx = PassContext::default();
+        let shared = StorageRewrite.run_on_prim_func(func.unwrap(), &cx).unwrap();
+        verify(&shared).unwrap();
+        let mut buffers = Vec::new();
+        shared.body.walk(&mut |stmt| {
+            if let Stmt::Allocate { buffer, .. } = stmt {
+                let buffer = &shared.buffers[*buffer];
+                buffers.push(format!("{}{:?}", buffer.name, buffer.shape()));
+            }
+        });
+        (buffers, cx.statistics().values().copied().collect())
+    }
+
+    const THREE: &str = "
+        allocate a: local float32[8] allocate b: local float32[4] allocate c: local float32[8]
+        for i in serial(8) { a[i] = x[i] }
+        for i in serial(4) { b[i] = a[i] + a[7 - i] }
+        for i in serial(8) { c[i] = b[floormod(i, 4)] }
+        for i in serial(8) { y[i] = c[i] }";
+
+    #[test]
+    fn what_is_no_longer_needed_makes_room() {
+        assert_eq!(left(THREE), (vec!["a[8]".to_owned(), "b[4]".to_owned()], vec![48, 80]));
+        let looped = format!("for k in serial(2) {{ {THREE} }}");
+        assert_eq!(left(&looped).0, ["a[8]", "b[4]"]);
+        // All are needed in the next iteration.
+        let carried =
+            THREE.replace("for i in serial(8) { a", "for k in serial(2) { for i in serial(8) { a");
+        assert_eq!(left(&format!("{carried} }}")).0, ["a[8]", "b[4]", "c[8]"]);
+    }
+
+    #[test]
+    fn elementwise_results_take_the_place_of_their_operands() {
+        let steps = |index: &str, of: &str| {
+            format!(
+                "allocate a: local float32[8] allocate b: local float32[8]
+                 for i in serial(8) {{ a[i] = x[i] }}
+                 {of} {{ b[{index}] = a[{index}] * 2.0 }}
+                 for i in serial(8) {{ y[i] = b[i] }}"
+            )
+        };
+        assert_eq!(left(&steps("i", "for i in serial(8)")).0, ["a[8]"]);
+        let nest = "for i in serial(2) { for j in serial(4)";
+        assert_eq!(
+            left(&format!("{}", steps("i * 4 + j", nest).replacen("2.0 }", "2.0 } }", 1))).0,
+            ["a[8]"]
+        );
+        // Some elements are computed twice.
+        assert_eq!(
+            left(&steps("i * 2 + j", nest).replacen("2.0 }", "2.0 } }", 1)).0,
+            ["a[8]", "b[8]"]
+        );
+        // From another place.
+        let reversed = steps("i", "for i in serial(8)").replace("a[i] * 2.0", "a[7 - i] * 2.0");
+        assert_eq!(left(&reversed).0, ["a[8]", "b[8]"]);
+    }
+
+    #[test]
+    fn workers_and_types_do_not_mix() {
+        let typed = THREE.replace("b: local float32[4]", "b: local int32[4]");
+        let typed = typed.replace("a[i] + a[7 - i]", "cast<int32>(a[i])");
+        let typed = typed.replace("b[floormod(i, 4)]", "cast<float32>(b[floormod(i, 4)])");
+        assert_eq!(left(&typed).0, ["a[8]", "b[4]"]);
+        let parallel = "
+            allocate a: local float32[8]
+            for i in serial(8) { a[i] = x[i] }
+            for i in serial(8) { y[i] = a[i] }
+            for i in parallel(8) { allocate b: local float32[8] b[0] = x[i] y[i] = b[0] }";
+        assert_eq!(left(parallel).0, ["a[8]", "b[8]"]);
+        assert_eq!(left(&parallel.replace("parallel", "serial")).0, ["a[8]"]);
+    }
+}
