@@ -1,6 +1,5 @@
 //! Passes over loop functions, one file each; `lower` names them in order.
 
-mod access;
 mod bf16_compute_legalize;
 mod bf16_storage_legalize;
 mod common_subexpr_elim_tir;
@@ -20,8 +19,6 @@ mod remove_no_op;
 mod rewrite_unsafe_select;
 mod simplify;
 mod storage_rewrite;
-#[cfg(test)]
-mod tests;
 mod unroll_loop;
 mod unsupported_dtype_legalize;
 mod vectorize_loop;
@@ -31,6 +28,8 @@ pub use bf16_compute_legalize::{Bf16ComputeLegalize, bf16_compute_legalize};
 pub use bf16_storage_legalize::{Bf16StorageLegalize, bf16_storage_legalize};
 pub use common_subexpr_elim_tir::{CommonSubexprElimTir, ENABLE_CSE_TIR, common_subexpr_elim_tir};
 pub use compact_buffer_allocation::{CompactBufferAllocation, compact_buffer_allocation};
+#[cfg(test)]
+pub(crate) use convert_ssa::is_ssa;
 pub use convert_ssa::{ConvertSsa, convert_ssa};
 pub use flatten_buffer::{FlattenBuffer, flatten_buffer};
 pub use fp16_compute_legalize::{Fp16ComputeLegalize, fp16_compute_legalize};

@@ -1,8 +1,8 @@
 //! Safe loads in vector selects.
 
-use super::access::{Ranges, is_inside};
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::access::{Ranges, is_inside};
 use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes vector selects safe whose branches may load from outside of a buffer.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::transform::*;
 use crate::pass::{Pass, PassContext};
 use crate::tir::PrimFunc;
 use crate::tir::testing::programs::{check_same_results, random_program};
@@ -22,7 +22,7 @@ proptest! {
         let flat = run(&FlattenBuffer, &func);
         let unrolled = run(&UnrollLoop, &flat);
         let ssa = run(&ConvertSsa, &unrolled);
-        prop_assert!(convert_ssa::is_ssa(&ssa));
+        prop_assert!(is_ssa(&ssa));
         check_same_results(&func, &ssa);
         check_same_results(&func, &run(&HoistIfThenElse, &func));
         check_same_results(&func, &run(&HoistIfThenElse, &unrolled));

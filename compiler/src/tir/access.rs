@@ -4,19 +4,19 @@ use crate::tir::affine::{Affine, Bounds, Range};
 use crate::tir::{Buffer, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
 
 /// Ranges of the variables in scope.
-pub(super) struct Ranges {
+pub(crate) struct Ranges {
     bounds: Bounds,
 }
 
 impl Ranges {
     /// What is known before the body begins: dimensions are sizes.
-    pub(super) fn of(func: &PrimFuncData) -> Self {
+    pub(crate) fn of(func: &PrimFuncData) -> Self {
         let size = Range { min: 0, max: i64::MAX };
         Ranges { bounds: func.dims.iter().map(|dim| (*dim, size)).collect() }
     }
 
     /// Calls `visit` with every statement, outer ones first, and the ranges that hold in it.
-    pub(super) fn visit(&mut self, stmt: &mut Stmt, visit: &mut dyn FnMut(&Self, &mut Stmt)) {
+    pub(crate) fn visit(&mut self, stmt: &mut Stmt, visit: &mut dyn FnMut(&Self, &mut Stmt)) {
         visit(self, stmt);
         let bound: Option<(VarId, Option<Range>)> = match &*stmt {
             Stmt::For { var, min, extent, .. } => Some((*var, self.of_loop(min, extent))),
@@ -46,7 +46,7 @@ impl Ranges {
     }
 
     /// The least and the greatest lane of an index.
-    pub(super) fn of_index(&self, index: &PrimExpr) -> Option<Range> {
+    pub(crate) fn of_index(&self, index: &PrimExpr) -> Option<Range> {
         match index {
             PrimExpr::Ramp { base, stride, lanes } => {
                 let base = self.of_scalar(base)?;
@@ -63,7 +63,7 @@ impl Ranges {
 }
 
 /// Whether an access is surely inside its buffer, halo and padding lanes included.
-pub(super) fn is_inside(buffer: &Buffer, indices: &[PrimExpr], ranges: &Ranges) -> bool {
+pub(crate) fn is_inside(buffer: &Buffer, indices: &[PrimExpr], ranges: &Ranges) -> bool {
     indices.len() == buffer.shape().len()
         && indices.iter().enumerate().all(|(axis, index)| {
             let allowed = buffer.spec.addressable_range(axis);
