@@ -2,15 +2,15 @@
 
 use super::PrimFunc;
 use super::transform::{
-    CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
-    VectorizeLoop,
+    CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer, InstrumentBoundCheckers,
+    LowerBlocks, LowerIntrin, LowerMulAdd, PlanBufferAllocation, RemoveNoOp, RewriteUnsafeSelect,
+    Simplify, UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 12] = [
+const PASSES: [&dyn Pass; 15] = [
     &PlanBufferAllocation,
     &LowerBlocks,
     &CompactBufferAllocation,
@@ -18,8 +18,11 @@ const PASSES: [&dyn Pass; 12] = [
     &UnsupportedDtypeLegalize,
     &Simplify,
     &VectorizeLoop,
+    &InjectDoubleBuffer,
     &UnrollLoop,
     &Simplify,
+    &RewriteUnsafeSelect,
+    &InstrumentBoundCheckers,
     &LowerMulAdd,
     &LowerIntrin,
     &RemoveNoOp,

@@ -18,10 +18,10 @@ crate::register_pass_config_option! {
 /// sequence is searched for each.
 const MAX_NAMES: usize = 16;
 
-/// Gives names to scalar subexpressions that are computed several times: address arithmetic, loads
-/// whose memory is not stored to in between, and calls of mathematical functions.
+/// Gives names to scalar subexpressions that are computed several times.
 ///
-/// The name stands in front of the first statement that surely computes the expression, so that
+/// Those are address arithmetic, loads whose memory is not stored to in between, and calls of
+/// mathematical functions. The name stands in front of the first statement that surely computes the expression, so that
 /// nothing is computed, or loaded, that would not have been otherwise. Sums with constants stay, as
 /// addressing modes have them for nothing. So do vectors: which of them is in a register, and for how
 /// long, is for the schedule to say.

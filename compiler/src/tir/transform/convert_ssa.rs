@@ -6,8 +6,7 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
-/// Gives every loop variable, name and local buffer that is bound in several places a variable or
-/// buffer of its own in each.
+/// Binds every variable and every local buffer in one place only.
 ///
 /// Copies of a statement, as unrolling makes them, bind the same ones again, which is well formed as
 /// long as their scopes are apart. Passes that move statements into each other need more.

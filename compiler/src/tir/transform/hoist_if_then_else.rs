@@ -7,10 +7,9 @@ use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BinaryOp, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
-/// Moves conditions that are the same in every iteration out of their loops, also those that are
-/// part of a conjunction.
+/// Moves conditions that are the same in every iteration out of their loops.
 ///
-/// The branch must be all that the loop does, apart from names, scratch memory and branches around
+/// So are those that are part of a conjunction. The branch must be all that the loop does, apart from names, scratch memory and branches around
 /// it. A condition that loads is moved only if the loop surely evaluates it, nothing in the loop
 /// stores to what it loads, and no other condition stands before it, as that may be what keeps the
 /// load inside its buffer.

@@ -11,11 +11,9 @@ crate::register_pass_config_option! {
     pub INSTRUMENT_BOUND_CHECKERS: bool = "tir.instrument_bound_checkers";
 }
 
-/// Puts an assertion in front of every statement for each access of memory in it: that the index is
-/// inside the buffer. It must hold where the access is evaluated, so that what is behind the guard
-/// of a scalar select is checked under that guard.
+/// Asserts in front of every statement that the indices in it are inside their buffers.
 ///
-/// Registers are not checked, as their indices are constant, nor are prefetches, which may be
+/// What is behind the guard of a scalar select is checked under that guard. Registers are not checked, as their indices are constant, nor are prefetches, which may be
 /// anywhere.
 #[prim_func_pass(opt_level = 0, name = "tir.InstrumentBoundCheckers", crate = crate)]
 pub fn instrument_bound_checkers(

@@ -187,10 +187,7 @@ mod tests {
         };
         assert_eq!(left(&steps("i", "for i in serial(8)")).0, ["a[8]"]);
         let nest = "for i in serial(2) { for j in serial(4)";
-        assert_eq!(
-            left(&steps("i * 4 + j", nest).replacen("2.0 }", "2.0 } }", 1)).0,
-            ["a[8]"]
-        );
+        assert_eq!(left(&steps("i * 4 + j", nest).replacen("2.0 }", "2.0 } }", 1)).0, ["a[8]"]);
         // Some elements are computed twice.
         assert_eq!(
             left(&steps("i * 2 + j", nest).replacen("2.0 }", "2.0 } }", 1)).0,

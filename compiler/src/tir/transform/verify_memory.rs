@@ -13,10 +13,9 @@ use crate::tir::{
 };
 use races::Races;
 
-/// Fails if a function surely accesses memory that it must not, and names the buffer and the
-/// statement.
+/// Fails if a function surely accesses memory that it must not.
 ///
-/// Besides what [`verify`] finds without knowing values, that is: an index outside its buffer, local
+/// The error names the buffer and the statement. Besides what [`verify`] finds without knowing values, that is: an index outside its buffer, local
 /// memory or an output that is read before anything is stored to it, and iterations of a parallel
 /// loop that access the same element while one of them stores to it. What depends on data or on a
 /// branch is not decided here; `tir.InstrumentBoundCheckers` checks indices at run time.
