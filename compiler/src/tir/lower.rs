@@ -3,14 +3,14 @@
 use super::PrimFunc;
 use super::transform::{
     CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer, InstrumentBoundCheckers,
-    LowerBlocks, LowerIntrin, LowerMulAdd, PlanBufferAllocation, RemoveNoOp, RewriteUnsafeSelect,
-    Simplify, UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
+    LowerBlocks, LowerIntrin, LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop,
+    UnsupportedDtypeLegalize, VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 15] = [
+const PASSES: [&dyn Pass; 14] = [
     &PlanBufferAllocation,
     &LowerBlocks,
     &CompactBufferAllocation,
@@ -21,7 +21,6 @@ const PASSES: [&dyn Pass; 15] = [
     &InjectDoubleBuffer,
     &UnrollLoop,
     &Simplify,
-    &RewriteUnsafeSelect,
     &InstrumentBoundCheckers,
     &LowerMulAdd,
     &LowerIntrin,
