@@ -23,6 +23,43 @@ pub(super) struct Value {
     pub(super) mask_bits: u32,
 }
 
+/// Whether C's own operator does what the operator of the loop IR does; `constant` is the right
+/// operand if it is one.
+fn is_infix(op: BinaryOp, ty: PrimType, constant: Option<i64>) -> bool {
+    match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => true,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => true,
+        BinaryOp::Div if ty.dtype.is_float() => true,
+        // Neither a zero divisor nor the overflow of −1.
+        BinaryOp::Div | BinaryOp::Rem => {
+            ty.is_scalar() && !ty.dtype.is_float() && constant.is_some_and(|d| d > 0)
+        }
+        BinaryOp::Shl | BinaryOp::Shr => {
+            constant.is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n))
+        }
+        BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Min | BinaryOp::Max => false,
+    }
+}
+
+/// Whether all bits of a number are zero, also of one in every lane.
+pub(super) fn is_zero(expr: &PrimExpr) -> bool {
+    match expr {
+        PrimExpr::Int { value, dtype } => *value == 0 && *dtype != DType::Bool,
+        PrimExpr::Float { value, .. } => value.get().to_bits() == 0,
+        PrimExpr::Broadcast { value, .. } => is_zero(value),
+        _ => false,
+    }
+}
+
+/// The scalar of a vector that C's operators make of it: compilers differ in what they do with
+/// types narrower than `int`, in which C computes.
+fn splatted(expr: &PrimExpr) -> Option<&PrimExpr> {
+    match expr {
+        PrimExpr::Broadcast { value, .. } if value.ty().dtype.bits() >= 32 => Some(value),
+        _ => None,
+    }
+}
+
 impl Value {
     fn new(piece: Piece, ty: PrimType) -> Self {
         Value { piece, ty, mask_bits: 0 }
@@ -46,7 +83,7 @@ impl Emitter<'_> {
             }
             PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
             PrimExpr::Compare { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.compare_of(*op, lhs, rhs))
+                self.infix_operands(lhs, rhs).and_then(|(lhs, rhs)| self.compare_of(*op, lhs, rhs))
             }
             PrimExpr::Select { cond, then, otherwise } => {
                 self.expr(cond).and_then(|cond| self.select(cond, then, otherwise))
@@ -59,6 +96,11 @@ impl Emitter<'_> {
             }
             PrimExpr::Load { buffer, dtype, indices } => self.load(*buffer, *dtype, indices),
             PrimExpr::Ramp { base, stride, lanes } => self.ramp(base, stride, *lanes),
+            PrimExpr::Broadcast { value, lanes } if is_zero(value) => {
+                let ty = value.ty().with_lanes(*lanes);
+                let ctype = self.value_type(ty, 0)?;
+                Ok(Value::new(Piece::primary(format!("({ctype}){{0}}")), ty))
+            }
             PrimExpr::Broadcast { value, lanes } => {
                 self.expr(value).and_then(|value| self.broadcast_of(value, *lanes))
             }
@@ -73,8 +115,10 @@ impl Emitter<'_> {
                 self.all(args).and_then(|values| self.call_of(*intrinsic, values))
             }
             PrimExpr::Let { var, value, body } => {
-                self.expr(value).and_then(|value| self.bind(*var, value))?;
-                self.expr(body)
+                let outer = self.expr(value).and_then(|value| self.bind(*var, value))?;
+                let result = self.expr(body);
+                self.restore(*var, outer);
+                result
             }
         }
     }
@@ -167,14 +211,21 @@ impl Emitter<'_> {
         Ok(Value::new(Piece::primary(text), a.ty))
     }
 
-    /// Declares a variable with a value.
-    pub(super) fn bind(&mut self, var: VarId, value: Value) -> Result<()> {
+    /// Declares a variable with a value; returns what [`restore`](Self::restore) is to be handed.
+    pub(super) fn bind(&mut self, var: VarId, value: Value) -> Result<Option<Binding>> {
         let ctype = self.value_type(value.ty, value.mask_bits)?;
         let name = self.names.unique(&self.func.vars[var].name);
         self.line(format!("const {ctype} {name} = {};", value.piece.text));
         self.mask_bits[var] = value.mask_bits;
-        self.vars.insert(var, Binding { ctype: format!("{ctype} "), name });
-        Ok(())
+        Ok(self.vars.insert(var, Binding { ctype: format!("{ctype} "), name }))
+    }
+
+    /// Ends the scope of a variable.
+    pub(super) fn restore(&mut self, var: VarId, outer: Option<Binding>) {
+        match outer {
+            Some(binding) => self.vars.insert(var, binding),
+            None => self.vars.remove(&var),
+        };
     }
 
     /// A value in a variable, unless it is one.
@@ -232,7 +283,29 @@ impl Emitter<'_> {
 
     fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
         let constant = rhs.as_int();
-        self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+        let operands = if is_infix(op, lhs.ty(), constant) {
+            self.infix_operands(lhs, rhs)
+        } else {
+            self.pair(lhs, rhs)
+        };
+        operands.and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+    }
+
+    /// The operands of an operator of C, which takes a scalar for a vector of it.
+    fn infix_operands(&mut self, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<(Value, Value)> {
+        if let Some(scalar) = splatted(rhs) {
+            let (lhs, rhs) = self.pair(lhs, scalar)?;
+            let ty = lhs.ty;
+            return Ok((lhs, Value { ty, ..rhs }));
+        }
+        match splatted(lhs) {
+            Some(scalar) => {
+                let (lhs, rhs) = self.pair(scalar, rhs)?;
+                let ty = rhs.ty;
+                Ok((Value { ty, ..lhs }, rhs))
+            }
+            None => self.pair(lhs, rhs),
+        }
     }
 
     /// `constant` is the right operand if it is one.
@@ -260,10 +333,13 @@ impl Emitter<'_> {
             Piece::primary(format!("{helper}({}, {})", lhs.piece.text, rhs.piece.text))
         };
         let is_float = ty.dtype.is_float();
+        let in_c = is_infix(op, ty, constant);
         let piece = match op {
             BinaryOp::Add | BinaryOp::Sub => infix(Prec::Sum, Prec::Product, Prec::Sum),
             BinaryOp::Mul => infix(Prec::Product, Prec::Unary, Prec::Product),
-            BinaryOp::Div if is_float => infix(Prec::Product, Prec::Unary, Prec::Product),
+            BinaryOp::Div | BinaryOp::Rem if in_c => {
+                infix(Prec::Product, Prec::Unary, Prec::Product)
+            }
             BinaryOp::Rem if is_float => {
                 let scalar = self.libm("fmod", ty.dtype)?;
                 if ty.is_scalar() {
@@ -271,10 +347,6 @@ impl Emitter<'_> {
                 } else {
                     call(helpers::vector_libm(&mut self.preamble, &scalar, ty, 2))
                 }
-            }
-            // Neither a zero divisor nor the overflow of −1.
-            BinaryOp::Div | BinaryOp::Rem if ty.is_scalar() && constant.is_some_and(|d| d > 0) => {
-                infix(Prec::Product, Prec::Unary, Prec::Product)
             }
             BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
                 call(helpers::int_division(&mut self.preamble, op, ty))
@@ -285,11 +357,7 @@ impl Emitter<'_> {
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
                 infix(Prec::Unary, Prec::Unary, Prec::Bitwise)
             }
-            BinaryOp::Shl | BinaryOp::Shr
-                if constant.is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n)) =>
-            {
-                infix(Prec::Unary, Prec::Unary, Prec::Shift)
-            }
+            BinaryOp::Shl | BinaryOp::Shr if in_c => infix(Prec::Unary, Prec::Unary, Prec::Shift),
             BinaryOp::Shl | BinaryOp::Shr => call(helpers::shift(&mut self.preamble, op, ty)),
         };
         Ok(Value::new(self.narrowed(piece, ty), ty))
@@ -322,11 +390,13 @@ impl Emitter<'_> {
         }
         // Only the chosen side may be evaluated: what it needs beforehand goes into an `if`.
         self.indent += 1;
-        let start = self.lines.len();
+        let (start, scope) = (self.lines.len(), self.names.enter());
         let then = self.expr(then)?;
         let then_lines = self.lines.split_off(start);
+        self.names.leave(scope);
         let otherwise = self.expr(otherwise)?;
         let otherwise_lines = self.lines.split_off(start);
+        self.names.leave(scope);
         self.indent -= 1;
         self.choose_of(cond, (then, then_lines), (otherwise, otherwise_lines))
     }
@@ -497,7 +567,7 @@ impl Emitter<'_> {
         let base = self.index(base)?;
         Ok(match base.text.as_str() {
             "0" => format!("*({is_const}{ctype} *){pointer}"),
-            text => format!("*({is_const}{ctype} *)({pointer} + {text})"),
+            text => format!("*({is_const}{ctype} *)&{pointer}[{text}]"),
         })
     }
 

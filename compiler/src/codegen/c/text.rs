@@ -133,6 +133,76 @@ pub(super) fn float_constant(value: f64, dtype: DType) -> Piece {
     Piece::new(text, prec)
 }
 
+/// Columns in which lines end, where they can be broken.
+const COLUMNS: usize = 100;
+
+/// Appends a line, broken before it is longer than [`COLUMNS`]: after a comma or before an operator,
+/// inside of as few parentheses as possible. A line without such a place stays longer.
+pub(crate) fn wrap(text: &str, indent: usize, lines: &mut Vec<String>) {
+    let mut rest = text;
+    let mut margin = indent * 4;
+    while margin + rest.len() > COLUMNS {
+        let width = COLUMNS - margin.min(COLUMNS / 2);
+        // Not so early that the rest is not shorter.
+        let places: Vec<_> = breaks(rest).into_iter().filter(|(at, _)| *at >= width / 3).collect();
+        let near = places.iter().filter(|(at, _)| *at <= width);
+        let place = near.min_by_key(|&&(at, depth)| (depth, width - at)).or(places.first());
+        let Some(&(at, _)) = place else { break };
+        lines.push(format!("{}{}", " ".repeat(margin), &rest[..at]));
+        rest = &rest[at + 1..];
+        margin = indent * 4 + 8;
+    }
+    lines.push(format!("{}{rest}", " ".repeat(margin)));
+}
+
+/// The spaces at which a line can be broken, each with the number of open parentheses; brackets count
+/// more, as indices are read in one go.
+fn breaks(text: &str) -> Vec<(usize, usize)> {
+    let mut depth = 0usize;
+    let mut found = Vec::new();
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | '{' => depth += 1,
+            ')' | '}' => depth = depth.saturating_sub(1),
+            '[' => depth += 100,
+            ']' => depth = depth.saturating_sub(100),
+            ' ' => {
+                let word = text[at + 1..].split(' ').next().unwrap_or_default();
+                let is_operator = word.bytes().all(|b| b"+-*/%&|^<>!?:".contains(&b));
+                if before == ',' || is_operator && !word.is_empty() {
+                    found.push((at, depth));
+                }
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    found
+}
+
+/// `head(params)`, with a line for each parameter if one line is too short.
+pub(crate) fn signature(head: &str, params: &[String]) -> String {
+    let line = format!("{head}({})", params.join(", "));
+    if line.len() + " {".len() <= COLUMNS {
+        return line;
+    }
+    format!("{head}(\n    {})", params.join(",\n    "))
+}
+
+/// A comment of lines before a function; nothing if there are none.
+pub(super) fn comment(lines: &[String]) -> String {
+    match lines {
+        [] => String::new(),
+        [line] => format!("/* {} */\n", comment_text(line)),
+        lines => {
+            let lines: String =
+                lines.iter().map(|line| format!(" * {}\n", comment_text(line))).collect();
+            format!("/*\n{lines} */\n")
+        }
+    }
+}
+
 /// Text that may stand inside a C comment.
 pub(super) fn comment_text(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ")

@@ -86,7 +86,7 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
         // Every accumulator is a variable, and nothing is left of the buffer.
         assert!(!kernel.definition.contains("acc["), "{}", kernel.definition);
         assert_eq!(kernel.definition.contains("fma"), target.has_fma());
-        assert!(kernel.definition.contains("__builtin_prefetch(b + k * 32 + 256, 0, 3)"));
+        assert!(kernel.definition.contains("__builtin_prefetch(&b[k * 32 + 256], 0, 3)"));
     }
 }
 
