@@ -41,6 +41,18 @@ fn is_infix(op: BinaryOp, ty: PrimType, constant: Option<i64>) -> bool {
     }
 }
 
+/// Takes the suffix off a constant whose type C takes from the other operand.
+fn plain(expr: &PrimExpr, other: &PrimExpr, value: &mut Value) {
+    let is_int = |expr: &PrimExpr| matches!(expr, PrimExpr::Int { .. });
+    if is_int(expr)
+        && !is_int(other)
+        && let Some(text) = value.piece.text.strip_suffix("ll")
+        && !text.ends_with('u')
+    {
+        value.piece.text.truncate(text.len());
+    }
+}
+
 /// Whether all bits of a number are zero, also of one in every lane.
 pub(super) fn is_zero(expr: &PrimExpr) -> bool {
     match expr {
@@ -82,9 +94,7 @@ impl Emitter<'_> {
                 self.expr(value).map(|value| self.unary_of(*op, value))
             }
             PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
-            PrimExpr::Compare { op, lhs, rhs } => {
-                self.infix_operands(lhs, rhs).and_then(|(lhs, rhs)| self.compare_of(*op, lhs, rhs))
-            }
+            PrimExpr::Compare { op, lhs, rhs } => self.compare(*op, lhs, rhs),
             PrimExpr::Select { cond, then, otherwise } => {
                 self.expr(cond).and_then(|cond| self.select(cond, then, otherwise))
             }
@@ -284,11 +294,26 @@ impl Emitter<'_> {
     fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
         let constant = rhs.as_int();
         let operands = if is_infix(op, lhs.ty(), constant) {
-            self.infix_operands(lhs, rhs)
+            let is_shift = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
+            self.infix_operands(lhs, rhs).map(|(mut left, mut right)| {
+                plain(rhs, lhs, &mut right);
+                // The type of a shift is that of its left operand.
+                if !is_shift {
+                    plain(lhs, rhs, &mut left);
+                }
+                (left, right)
+            })
         } else {
             self.pair(lhs, rhs)
         };
         operands.and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+    }
+
+    fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
+        let (mut left, mut right) = self.infix_operands(lhs, rhs)?;
+        plain(lhs, rhs, &mut left);
+        plain(rhs, lhs, &mut right);
+        self.compare_of(op, left, right)
     }
 
     /// The operands of an operator of C, which takes a scalar for a vector of it.
@@ -353,6 +378,20 @@ impl Emitter<'_> {
             }
             BinaryOp::Min | BinaryOp::Max => {
                 call(helpers::min_max(&mut self.preamble, op, ty, self.target))
+            }
+            BinaryOp::And | BinaryOp::Or if ty.dtype == DType::Bool => {
+                // Expressions have no effects, so it does not matter that C may leave out the right
+                // operand.
+                let (symbol, prec) = match op {
+                    BinaryOp::And => ("&&", Prec::And),
+                    _ => ("||", Prec::Or),
+                };
+                let side = |piece: &Piece| match piece.prec {
+                    Prec::And | Prec::Or if piece.prec != prec => piece.tight(),
+                    _ => piece.at(Prec::Or),
+                };
+                let text = format!("{} {symbol} {}", side(&lhs.piece), side(&rhs.piece));
+                Piece::new(text, prec)
             }
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
                 infix(Prec::Unary, Prec::Unary, Prec::Bitwise)
@@ -437,12 +476,12 @@ impl Emitter<'_> {
         if then_lines.is_empty() && otherwise_lines.is_empty() {
             // Both sides must be of one type, and memory has a type of its own for vectors.
             let (then, other) = if ty.is_scalar() {
-                (then.piece.at(Prec::Bitwise), other.at(Prec::Bitwise))
+                (then.piece.at(Prec::Or), other.at(Prec::Or))
             } else {
                 let ctype = self.value_type(ty, bits)?;
                 (format!("({ctype}){}", then.piece.tight()), format!("({ctype}){}", other.tight()))
             };
-            let text = format!("{} ? {then} : {other}", cond.piece.at(Prec::Bitwise));
+            let text = format!("{} ? {then} : {other}", cond.piece.condition());
             let piece = Piece::new(text, Prec::Conditional);
             return Ok(Value { piece: self.narrowed(piece, ty), ty, mask_bits: bits });
         }

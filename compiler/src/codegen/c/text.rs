@@ -8,6 +8,10 @@ use crate::tir::PrimType;
 pub(super) enum Prec {
     /// `a ? b : c`
     Conditional,
+    /// `||`
+    Or,
+    /// `&&`: in parentheses inside `||`.
+    And,
     /// `|`, `^`, `&`: always in parentheses inside anything else.
     Bitwise,
     /// `==`, `<` …: always in parentheses inside anything else.
@@ -43,6 +47,11 @@ impl Piece {
     /// The text as an operand where at least `prec` is needed.
     pub(super) fn at(&self, prec: Prec) -> String {
         if self.prec >= prec { self.text.clone() } else { format!("({})", self.text) }
+    }
+
+    /// The text as the condition of `?:`.
+    pub(super) fn condition(&self) -> String {
+        self.at(if self.prec == Prec::Bitwise { Prec::Primary } else { Prec::Or })
     }
 
     /// The text as an operand of a postfix operator or a cast.
