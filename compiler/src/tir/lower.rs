@@ -2,15 +2,18 @@
 
 use super::PrimFunc;
 use super::transform::{
-    FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify, UnrollLoop,
-    UnsupportedDtypeLegalize, VectorizeLoop,
+    CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
+    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 10] = [
+const PASSES: [&dyn Pass; 12] = [
+    &PlanBufferAllocation,
     &LowerBlocks,
+    &CompactBufferAllocation,
     &FlattenBuffer,
     &UnsupportedDtypeLegalize,
     &Simplify,
