@@ -4,7 +4,7 @@ use super::helpers;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
 use crate::ir::DType;
-use crate::tir::{BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
+use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
 /// Functions of the system's mathematical library that generated code may call on hosted targets:
 /// for `float64`, and for what has no polynomial in `float32`. Compilers turn some calls into
@@ -73,11 +73,11 @@ fn splatted(expr: &PrimExpr) -> Option<&PrimExpr> {
 }
 
 impl Value {
-    fn new(piece: Piece, ty: PrimType) -> Self {
+    pub(super) fn new(piece: Piece, ty: PrimType) -> Self {
         Value { piece, ty, mask_bits: 0 }
     }
 
-    fn mask(piece: Piece, lanes: u32, mask_bits: u32) -> Self {
+    pub(super) fn mask(piece: Piece, lanes: u32, mask_bits: u32) -> Self {
         Value { piece, ty: PrimType::vector(DType::Bool, lanes), mask_bits }
     }
 }
@@ -250,7 +250,7 @@ impl Emitter<'_> {
         Ok(Value { piece: Piece::primary(name), ..value })
     }
 
-    fn splat(&mut self, ty: PrimType) -> Result<String> {
+    pub(super) fn splat(&mut self, ty: PrimType) -> Result<String> {
         self.check_type(ty)?;
         Ok(helpers::splat(&mut self.preamble, ty))
     }
@@ -538,82 +538,6 @@ impl Emitter<'_> {
             format!("__builtin_convertvector({}, {ctype})", value.piece.text)
         };
         Ok(Value::new(Piece::primary(text), to))
-    }
-
-    fn load(&mut self, id: BufferId, dtype: DType, indices: &[PrimExpr]) -> Result<Value> {
-        if self.is_register(id) {
-            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
-            let variable = self.register(id, indices)?;
-            return Ok(Value::new(Piece::primary(variable), PrimType::vector(dtype, lanes)));
-        }
-        let pointer = self.pointer(id)?;
-        let index = self.only_index(id, indices)?;
-        let lanes = index.ty().lanes;
-        let ty = PrimType::vector(dtype, lanes);
-        if lanes == 1 {
-            self.check_type(ty)?;
-            let index = self.index(index)?;
-            let element = format!("{pointer}[{}]", index.text);
-            let piece = if dtype == DType::Bool {
-                Piece::new(format!("{element} != 0"), Prec::Compare)
-            } else {
-                Piece::primary(element)
-            };
-            return Ok(Value::new(piece, ty));
-        }
-        let memory = if dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
-        self.check_type(memory)?;
-        let text = match index {
-            PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => {
-                self.vector_in_memory(&pointer, base, ty)?
-            }
-            PrimExpr::Broadcast { value, .. } => {
-                let at = self.index(value)?;
-                let helper = self.splat(memory)?;
-                format!("{helper}({pointer}[{}])", at.text)
-            }
-            // A gather, lane by lane.
-            _ => {
-                let ctype = self.value_type(memory, 0)?;
-                let elements: Vec<_> = (0..lanes)
-                    .map(|lane| {
-                        let at = self.index(&index.lane_expr(lane))?;
-                        Ok(format!("{pointer}[{}]", at.text))
-                    })
-                    .collect::<Result<_>>()?;
-                format!("({ctype}){{{}}}", elements.join(", "))
-            }
-        };
-        if dtype == DType::Bool {
-            let mask = self.value_type(ty.with_dtype(DType::I8), 0)?;
-            let piece = Piece::new(format!("({mask})({text} != 0)"), Prec::Unary);
-            return Ok(Value::mask(piece, lanes, 8));
-        }
-        Ok(Value::new(Piece::new(text, Prec::Unary), ty))
-    }
-
-    /// The lvalue of consecutive elements.
-    pub(super) fn vector_in_memory(
-        &mut self,
-        pointer: &str,
-        base: &PrimExpr,
-        ty: PrimType,
-    ) -> Result<String> {
-        let memory = if ty.dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
-        self.check_type(memory)?;
-        let ctype = self.preamble.memory_type_name(memory);
-        let is_const = if self.is_const_pointer(pointer) { "const " } else { "" };
-        let base = self.index(base)?;
-        Ok(match base.text.as_str() {
-            "0" => format!("*({is_const}{ctype} *){pointer}"),
-            text => format!("*({is_const}{ctype} *)&{pointer}[{text}]"),
-        })
-    }
-
-    fn is_const_pointer(&self, pointer: &str) -> bool {
-        self.buffers
-            .values()
-            .any(|binding| binding.name == pointer && binding.ctype.starts_with("const "))
     }
 
     fn shuffle_of(&mut self, values: Vec<Value>, lanes: &[u32]) -> Result<Value> {

@@ -19,6 +19,7 @@ mod helpers;
 mod kernel;
 mod level;
 mod link;
+mod memory;
 mod names;
 mod preamble;
 mod stmt;

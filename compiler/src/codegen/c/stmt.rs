@@ -229,44 +229,6 @@ impl Emitter<'_> {
         self.definition.push_str(&text);
     }
 
-    fn store(&mut self, id: BufferId, indices: &[PrimExpr], value: &PrimExpr) -> Result<()> {
-        if self.is_register(id) {
-            let value = self.expr(value)?;
-            let variable = self.register(id, indices)?;
-            self.line(format!("{variable} = {};", value.piece.text));
-            return Ok(());
-        }
-        let pointer = self.pointer(id)?;
-        let index = self.only_index(id, indices)?;
-        let lanes = index.ty().lanes;
-        let dtype = self.func.buffers[id].dtype;
-        if lanes == 1 {
-            let index = self.index(index)?;
-            let value = self.expr(value)?;
-            self.line(format!("{pointer}[{}] = {};", index.text, value.piece.text));
-            return Ok(());
-        }
-        let value = self.expr(value)?;
-        let value = if dtype == DType::Bool { self.mask_to_bytes(&value)? } else { value.piece };
-        if let PrimExpr::Ramp { base, stride, .. } = index
-            && stride.is_const(1)
-        {
-            let target = self.vector_in_memory(&pointer, base, PrimType::vector(dtype, lanes))?;
-            self.line(format!("{target} = {};", value.text));
-            return Ok(());
-        }
-        // A scatter.
-        let memory = if dtype == DType::Bool { DType::U8 } else { dtype };
-        let ctype = self.value_type(PrimType::vector(memory, lanes), 0)?;
-        let values = self.names.unique("values");
-        self.line(format!("const {ctype} {values} = {};", value.text));
-        for lane in 0..lanes {
-            let at = self.index(&index.lane_expr(lane))?;
-            self.line(format!("{pointer}[{}] = {values}[{lane}];", at.text));
-        }
-        Ok(())
-    }
-
     fn allocate(&mut self, id: BufferId, body: &Stmt) -> Result<()> {
         let buffer = &self.func.buffers[id];
         match buffer.scope {
@@ -368,30 +330,6 @@ impl Emitter<'_> {
             self.line(format!("{line};"));
         }
         Ok(rest)
-    }
-
-    /// The physical index of an access.
-    pub(super) fn only_index<'e>(
-        &self,
-        id: BufferId,
-        indices: &'e [PrimExpr],
-    ) -> Result<&'e PrimExpr> {
-        match indices {
-            [index] => Ok(index),
-            _ => Err(format!(
-                "buffer `{}` is accessed by {} indices; it must be flattened first",
-                self.func.buffers[id].name,
-                indices.len()
-            )),
-        }
-    }
-
-    /// An index or bound: constants need no suffix, as everything is `i64`.
-    pub(super) fn index(&mut self, expr: &PrimExpr) -> Result<Piece> {
-        let outer = std::mem::replace(&mut self.in_index, true);
-        let piece = self.expr(expr).map(|value| value.piece);
-        self.in_index = outer;
-        piece
     }
 }
 

@@ -216,3 +216,43 @@ pub(super) fn comment(lines: &[String]) -> String {
 pub(super) fn comment_text(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_outside_of_indices() {
+        let wrapped = |text: &str| {
+            let mut lines = Vec::new();
+            wrap(text, 1, &mut lines);
+            lines
+        };
+        assert_eq!(wrapped("y[i + 1] = x[i];"), ["    y[i + 1] = x[i];"]);
+        let index = "block * 1024 + row * 64 + column * 16";
+        let text = format!("acc = fma(a[{index}], b[{index}], acc + correction);");
+        assert_eq!(
+            wrapped(&text),
+            [
+                format!("    acc = fma(a[{index}],"),
+                format!("            b[{index}], acc + correction);")
+            ]
+        );
+        // Nowhere to break it.
+        let name = "a".repeat(200);
+        assert_eq!(wrapped(&name), [format!("    {name}")]);
+        for text in [text, format!("{name} = {name} + {name} * ({name}, {name});")] {
+            assert_eq!(
+                wrapped(&text).join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
+                text
+            );
+        }
+    }
+
+    #[test]
+    fn comments_cannot_be_left() {
+        assert_eq!(comment(&["a */ b\nc".to_owned()]), "/* a * / b c */\n");
+        let lines = ["one".to_owned(), "/* two".to_owned()];
+        assert_eq!(comment(&lines), "/*\n * one\n * / * two\n */\n");
+    }
+}
