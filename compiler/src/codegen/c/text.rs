@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(
             wrapped(&text),
             [
-                format!("    acc = fma(a[{index}],"),
-                format!("            b[{index}], acc + correction);")
+                format!("    acc = fma(a[{index}], b[{index}],"),
+                "            acc + correction);".to_owned()
             ]
         );
         // Nowhere to break it.
