@@ -86,13 +86,13 @@ mod tests {
                 let mut args = [vec![0; 32], vec![0; 32]];
                 interpret(&lowered, &mut args, &[]).unwrap();
                 let kernel = generate(&lowered, "chain", &target).unwrap();
-                assert!(translation_unit([&kernel]).contains("void chain("));
+                assert!(translation_unit([&kernel], &[]).contains("void chain("));
                 #[cfg(feature = "llvm")]
                 {
                     use crate::codegen::llvm::{Kernel, Source, compile};
                     let kernels = vec![Kernel { func: lowered, symbol: "chain".to_owned() }];
                     let name = "chain".to_owned();
-                    let source = Source { name, kernels, entry: None, level: 0 };
+                    let source = Source { name, kernels, wrappers: vec![], entry: None, level: 0 };
                     compile(&[source], std::slice::from_ref(&target), 1, false).unwrap();
                 }
             }

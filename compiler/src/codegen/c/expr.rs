@@ -429,13 +429,11 @@ impl Emitter<'_> {
         }
         // Only the chosen side may be evaluated: what it needs beforehand goes into an `if`.
         self.indent += 1;
-        let (start, scope) = (self.lines.len(), self.names.enter());
+        let start = self.lines.len();
         let then = self.expr(then)?;
         let then_lines = self.lines.split_off(start);
-        self.names.leave(scope);
         let otherwise = self.expr(otherwise)?;
         let otherwise_lines = self.lines.split_off(start);
-        self.names.leave(scope);
         self.indent -= 1;
         self.choose_of(cond, (then, then_lines), (otherwise, otherwise_lines))
     }

@@ -25,13 +25,14 @@ mod preamble;
 mod stmt;
 mod text;
 mod toolchain;
+mod wrapper;
 
 pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
+pub(crate) use names::Names;
 pub use preamble::{declarations, translation_unit, words};
 pub(crate) use text::{signature, wrap};
-#[cfg(any(feature = "cli", test))]
 pub(crate) use toolchain::TempFolder;
 pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};

@@ -13,7 +13,7 @@ const RESERVED: &[&str] = &[
 
 /// Hands out identifiers, each once in a scope and those around it.
 #[derive(Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     used: BTreeSet<String>,
     /// In the order in which they were handed out.
     order: Vec<String>,
@@ -41,7 +41,7 @@ impl Names {
     }
 
     /// An identifier close to `wanted`.
-    pub(super) fn unique(&mut self, wanted: &str) -> String {
+    pub(crate) fn unique(&mut self, wanted: &str) -> String {
         let base = sanitize(wanted);
         if !RESERVED.contains(&base.as_str()) && self.take(&base) {
             return base;

@@ -21,7 +21,7 @@ fn file(name: &str) -> PathBuf {
 fn text(kernel: &str, target: &Target) -> String {
     let func = parse(&std::fs::read_to_string(file(&format!("{kernel}.tir"))).unwrap()).unwrap();
     let lowered = lower(func, target).unwrap();
-    translation_unit([&generate(&lowered, kernel, target).unwrap()])
+    translation_unit([&generate(&lowered, kernel, target).unwrap()], &[])
 }
 
 /// `BLESS=1` writes the files.
