@@ -18,8 +18,8 @@ const REPEATS: usize = 8;
 pub(super) enum Net {
     /// Each reads what the one before wrote; all have the same weights.
     Chain,
-    /// All read the input, each with weights of its own. Of each result, two by two windows in the corners of the four
-    /// quarters go on.
+    /// All read the same image, each with weights of its own. Of each result, two by two windows in the corners of the
+    /// four quarters go on.
     Fan,
 }
 
@@ -93,7 +93,9 @@ impl Conv {
             .collect();
         let shape = [1, self.channels, self.extent, self.extent];
         let input = Constant::from_f32(&dims(&shape), &image).map_err(|error| error.to_string())?;
-        let image: Vec<f64> = image.into_iter().map(f64::from).collect();
+        let image = image.into_iter().map(f64::from);
+        let image: Vec<f64> =
+            if self.is_inner() { image.map(|x| x.max(0.0)).collect() } else { image.collect() };
         let (model, expected) = match net {
             Net::Chain => {
                 let mut values = image;
@@ -111,9 +113,23 @@ impl Conv {
         Ok(Case { model: model.to_bytes(), inputs: vec![input], expected, repeats: REPEATS as u32 })
     }
 
-    fn begin(self) -> ModelBuilder {
+    /// Whether it has enough channels to stand within a network, where its image comes from another kernel.
+    fn is_inner(self) -> bool {
+        self.channels > 4
+    }
+
+    /// The input, and what the convolutions are to read.
+    ///
+    /// The image of an inner one passes a ReLU first: so each engine can bring it into its layout once. The first one
+    /// of a network has to read what it gets.
+    fn begin(self) -> (ModelBuilder, String) {
         let shape = [1, self.channels, self.extent, self.extent];
-        ModelBuilder::new(13).input("x", DType::F32, &dims(&shape))
+        let model = ModelBuilder::new(13).input("x", DType::F32, &dims(&shape));
+        if self.is_inner() {
+            (model.node("Relu", &["x"], &["image"], &[]), "image".to_owned())
+        } else {
+            (model, "x".to_owned())
+        }
     }
 
     fn parameters(
@@ -149,8 +165,8 @@ impl Conv {
     }
 
     fn chain(self, layer: &[Vec<f32>; 2]) -> Result<ModelBuilder> {
-        let mut model = self.parameters(self.begin(), 0, layer)?;
-        let mut input = "x".to_owned();
+        let (model, mut input) = self.begin();
+        let mut model = self.parameters(model, 0, layer)?;
         for number in 0..REPEATS {
             model = self.nodes(model, &input, 0, number);
             input = format!("y{number}");
@@ -160,11 +176,11 @@ impl Conv {
     }
 
     fn fan(self, layers: &[[Vec<f32>; 2]]) -> Result<ModelBuilder> {
-        let mut model = self.begin();
+        let (mut model, image) = self.begin();
         let mut parts = Vec::new();
         for (number, layer) in layers.iter().enumerate() {
             model = self.parameters(model, number, layer)?;
-            model = self.nodes(model, "x", number, number);
+            model = self.nodes(model, &image, number, number);
             let part = format!("p{number}");
             let step = (self.out() / 2) as i64;
             let attrs: [(&str, ModelAttr); 2] =
