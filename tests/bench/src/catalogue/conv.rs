@@ -1,7 +1,7 @@
-//! Convolutions with bias and ReLU, eight of them in a model.
+//! Convolutions with bias and ReLU, many of them in a model.
 //!
 //! Engines block the channels of what they convolve. A model of one convolution would measure mostly how they get
-//! there and back, so there are eight, and what comes out is small.
+//! there and back, so there are many, and what comes out is small.
 
 use niello::ir::{Constant, DType};
 use niello::onnx::{ModelAttr, ModelBuilder};
@@ -12,6 +12,9 @@ use crate::kernel::{Build, Case, Goal, Kernel, Limit, Result, Work};
 
 /// Convolutions of a model.
 const REPEATS: usize = 8;
+
+/// Depthwise ones of a model, which take no longer than a change of layout does.
+const DEPTHWISE_REPEATS: usize = 64;
 
 /// How the convolutions of a model hang together.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,11 @@ impl Conv {
         }
     }
 
+    /// Convolutions of a model.
+    fn repeats(self) -> usize {
+        if self.depthwise { DEPTHWISE_REPEATS } else { REPEATS }
+    }
+
     /// Extent of the result.
     fn out(self) -> usize {
         self.extent.div_ceil(self.stride)
@@ -85,11 +93,9 @@ impl Conv {
     fn case(self, net: Net) -> Result<Case> {
         let mut random = Random::new(4);
         let image = random.normals(self.channels * self.extent.pow(2), 1.0);
-        // He's deviation: magnitudes stay the same along a chain.
-        let deviation = (2.0 / self.terms() as f32).sqrt();
-        let different = if net == Net::Fan { REPEATS } else { 1 };
+        let different = if net == Net::Fan { self.repeats() } else { 1 };
         let layers: Vec<[Vec<f32>; 2]> = (0..different)
-            .map(|_| [random.normals(self.weights(), deviation), random.normals(self.filters, 0.1)])
+            .map(|_| [self.filters(&mut random), random.normals(self.filters, 0.1)])
             .collect();
         let shape = [1, self.channels, self.extent, self.extent];
         let input = Constant::from_f32(&dims(&shape), &image).map_err(|error| error.to_string())?;
@@ -99,7 +105,7 @@ impl Conv {
         let (model, expected) = match net {
             Net::Chain => {
                 let mut values = image;
-                for _ in 0..REPEATS {
+                for _ in 0..self.repeats() {
                     values = self.reference(&values, &layers[0]);
                 }
                 (self.chain(&layers[0])?, values)
@@ -110,7 +116,23 @@ impl Conv {
             }
         };
         let expected = Expected::all(expected);
-        Ok(Case { model: model.to_bytes(), inputs: vec![input], expected, repeats: REPEATS as u32 })
+        let repeats = self.repeats() as u32;
+        Ok(Case { model: model.to_bytes(), inputs: vec![input], expected, repeats })
+    }
+
+    /// Weights with which magnitudes stay about the same along a chain.
+    fn filters(self, random: &mut Random) -> Vec<f32> {
+        // He's deviation.
+        let deviation = (2.0 / self.terms() as f32).sqrt();
+        let mut weights = random.normals(self.weights(), deviation);
+        if self.depthwise {
+            // A long chain of one filter grows without bound unless that is a mean.
+            for filter in weights.chunks_exact_mut(self.terms()) {
+                let sum: f32 = filter.iter().map(|weight| weight.abs()).sum();
+                filter.iter_mut().for_each(|weight| *weight = weight.abs() / sum);
+            }
+        }
+        weights
     }
 
     /// Whether it has enough channels to stand within a network, where its image comes from another kernel.
@@ -167,7 +189,7 @@ impl Conv {
     fn chain(self, layer: &[Vec<f32>; 2]) -> Result<ModelBuilder> {
         let (model, mut input) = self.begin();
         let mut model = self.parameters(model, 0, layer)?;
-        for number in 0..REPEATS {
+        for number in 0..self.repeats() {
             model = self.nodes(model, &input, 0, number);
             input = format!("y{number}");
         }

@@ -184,12 +184,12 @@ fn register_tiles(func: PrimFunc, rows: i64) -> std::result::Result<PrimFunc, Sc
     let loops = s.get_loops(sums)?;
     let &[i, panel, j, k] = loops.as_slice() else { unreachable!("the block has four axes") };
     let [tile, row] = s.split_even(i, rows)?;
-    let columns = s.split(j, &[None, Some(16)])?;
+    let columns = s.split(j, [None, Some(16)])?;
     s.reorder(&[panel, tile, k, row, columns[0], columns[1]])?;
     s.set_scope(sums, 0, BufferScope::Register)?;
     s.reverse_compute_at(result, tile)?;
     let out = s.get_loops(result)?;
-    let stored = s.split(out[out.len() - 1], &[None, Some(16)])?;
+    let stored = s.split(out[out.len() - 1], [None, Some(16)])?;
     for unrolled in [row, columns[0], out[2], stored[0]] {
         s.unroll(unrolled)?;
     }
