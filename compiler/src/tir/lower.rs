@@ -2,15 +2,15 @@
 
 use super::PrimFunc;
 use super::transform::{
-    CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
-    VectorizeLoop,
+    CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer, InstrumentBoundCheckers,
+    LowerBlocks, LowerIntrin, LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop,
+    UnsupportedDtypeLegalize, VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 12] = [
+const PASSES: [&dyn Pass; 14] = [
     &PlanBufferAllocation,
     &LowerBlocks,
     &CompactBufferAllocation,
@@ -18,8 +18,10 @@ const PASSES: [&dyn Pass; 12] = [
     &UnsupportedDtypeLegalize,
     &Simplify,
     &VectorizeLoop,
+    &InjectDoubleBuffer,
     &UnrollLoop,
     &Simplify,
+    &InstrumentBoundCheckers,
     &LowerMulAdd,
     &LowerIntrin,
     &RemoveNoOp,
@@ -86,7 +88,7 @@ mod tests {
                 let mut args = [vec![0; 32], vec![0; 32]];
                 interpret(&lowered, &mut args, &[]).unwrap();
                 let kernel = generate(&lowered, "chain", &target).unwrap();
-                assert!(translation_unit([&kernel]).contains("void chain("));
+                assert!(translation_unit([&kernel], &[]).contains("void chain("));
                 #[cfg(feature = "llvm")]
                 {
                     use crate::codegen::llvm::{Kernel, Source, compile};
