@@ -1,0 +1,219 @@
+//! Stages of one row in one loop over rows: the mean of a row, its deviation and what is made of
+//! them, while the row is in the cache.
+
+use std::collections::BTreeMap;
+
+use super::emit::{Emitter, Root};
+use super::inline::Inliner;
+use super::reduce::Reduction;
+use crate::ir::BufferSpec;
+use crate::te::{Anchor, StageId, StageKind};
+use crate::tir::{BufferId, PrimExpr, Stmt};
+
+/// The layout of a row of a dense tensor: one element along the first `axes`.
+pub(super) fn row_of(spec: &BufferSpec, axes: usize) -> BufferSpec {
+    let extents = spec.shape().iter().enumerate();
+    let extents: Vec<i64> =
+        extents.map(|(axis, &extent)| if axis < axes { 1 } else { extent }).collect();
+    BufferSpec::dense(&extents)
+}
+
+impl Emitter {
+    /// Stages that are worth storing: made of a reduction once, and read for many elements.
+    pub(super) fn spread_stages(&self) -> Vec<StageId> {
+        if self.dag.stages.values().any(|stage| stage.anchor != Anchor::None) {
+            return Vec::new();
+        }
+        let elements = |stage: StageId| {
+            self.dag.shape(stage).iter().fold(1i64, |n, &extent| n.saturating_mul(extent))
+        };
+        let mut reduces: BTreeMap<StageId, bool> = BTreeMap::new();
+        let mut most_read: BTreeMap<StageId, i64> = BTreeMap::new();
+        for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
+            let reads = self.dag.reads(stage);
+            let (over, reduction) = match &self.dag.stages[stage].kind {
+                StageKind::Reduce { axes, .. } => {
+                    (axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent)), true)
+                }
+                StageKind::Compute(_) => (1, reads.iter().any(|read| reduces[read])),
+                StageKind::Placeholder | StageKind::Concat { .. } => (1, false),
+            };
+            reduces.insert(stage, reduction);
+            let count = elements(stage).saturating_mul(over);
+            for read in reads {
+                most_read.entry(read).and_modify(|most| *most = count.max(*most)).or_insert(count);
+            }
+        }
+        let spreads = |stage: &StageId| {
+            let is_compute = matches!(self.dag.stages[*stage].kind, StageKind::Compute(_));
+            is_compute
+                && reduces.get(stage) == Some(&true)
+                && most_read.get(stage).is_some_and(|&most| most > elements(*stage))
+        };
+        self.dag.ids().filter(spreads).collect()
+    }
+
+    /// How many leading axes all roots share, if they can be computed row by row: each reads what
+    /// another one stores in its own row only.
+    pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
+        let [first, .., _] = roots else { return None };
+        let shape = self.dag.shape(first.stage).to_vec();
+        let mut most = shape.len();
+        for root in roots {
+            let inner = root.fused.unwrap_or(root.stage);
+            let is_loop = match self.dag.stages[inner].kind {
+                StageKind::Compute(_) => true,
+                StageKind::Reduce { .. } => self.dag.stages[inner].anchor == Anchor::None,
+                StageKind::Placeholder | StageKind::Concat { .. } => false,
+            };
+            let dense = self.func.buffers[self.materialised[&root.stage]].spec.is_dense();
+            if !is_loop || !dense {
+                return None;
+            }
+            let other = self.dag.shape(root.stage);
+            let shared = shape.iter().zip(other).take_while(|(a, b)| a == b).count();
+            most = most.min(shared);
+        }
+        let stored: BTreeMap<StageId, BufferId> = (roots.iter().map(|root| root.stage))
+            .chain(self.materialised.keys().copied())
+            .map(|stage| (stage, self.dag.stages[stage].buffer))
+            .collect();
+        for root in roots {
+            for stage in [Some(root.stage), root.fused].into_iter().flatten() {
+                most = most.min(self.own_row(stage, root.fused, roots, &stored));
+            }
+        }
+        (1..=most).rev().find(|&axes| {
+            let rows: i64 = shape[..axes].iter().product();
+            rows > 1 && self.rows_are_loops(roots, axes)
+        })
+    }
+
+    /// How many leading indices of all that a stage reads of the roots are the stage's own.
+    fn own_row(
+        &self,
+        stage: StageId,
+        fused: Option<StageId>,
+        roots: &[Root],
+        stored: &BTreeMap<StageId, BufferId>,
+    ) -> usize {
+        let mut func = self.func.clone();
+        let index = self.index_of(stage);
+        // What it is made of: all that is inlined, up to what is stored.
+        let others = stored.iter().filter(|(other, _)| **other != stage);
+        let mut others: BTreeMap<StageId, BufferId> = others.map(|(&s, &b)| (s, b)).collect();
+        if let Some(fused) = fused.filter(|fused| *fused != stage) {
+            others.insert(fused, self.dag.stages[fused].buffer);
+        }
+        let mut inliner = Inliner::new(&self.dag, &others, &self.uses);
+        let value = match &self.dag.stages[stage].kind {
+            StageKind::Reduce { value, .. } => inliner.expression(&mut func, value.clone()),
+            StageKind::Compute(_) => inliner.computed(&mut func, stage, &index),
+            StageKind::Placeholder | StageKind::Concat { .. } => return 0,
+        };
+        let stmt = inliner.wrap(func.store(self.dag.stages[stage].buffer, index.clone(), value));
+        let mut own = index.len();
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && roots.iter().any(|root| self.dag.stages[root.stage].buffer == *buffer)
+            {
+                own = own.min(indices.iter().zip(&index).take_while(|(a, b)| a == b).count());
+            }
+        });
+        own
+    }
+
+    /// Whether loops are left inside of those over the first `axes`, at least one of them over
+    /// adjacent elements.
+    fn rows_are_loops(&mut self, roots: &[Root], axes: usize) -> bool {
+        let mut any = false;
+        for root in roots {
+            let rest: i64 = self.dag.shape(root.stage)[axes..].iter().product();
+            if rest != 1 {
+                any = true;
+                continue;
+            }
+            let inner = root.fused.unwrap_or(root.stage);
+            if let Some(reduction) = Reduction::of(self, inner) {
+                if !self.goes_along(&reduction) {
+                    return false;
+                }
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// All roots, row by row. What is not handed over is stored for one row.
+    pub(super) fn emit_rows(&mut self, roots: &[Root], axes: usize) -> Stmt {
+        let scratch = std::mem::take(&mut self.scratch);
+        for &buffer in &scratch {
+            let row = row_of(&self.func.buffers[buffer].spec, axes);
+            self.func.buffers[buffer].spec = row;
+        }
+        let extents = self.dag.shape(roots[0].stage)[..axes].to_vec();
+        let loops: Vec<_> = extents.into_iter().map(|extent| self.counter("row", extent)).collect();
+        let extents: Vec<i64> = self.dag.shape(roots[0].stage)[..axes].to_vec();
+        self.rows = loops.iter().map(|(index, _)| index.clone()).collect();
+        let mut stmts = Vec::new();
+        let mut position = 0;
+        while let Some(root) = roots.get(position) {
+            position += 1;
+            if let Some(next) = roots.get(position)
+                && scratch.contains(&self.materialised[&root.stage])
+                && let Some(both) = self.reduce_and_keep(root, next)
+            {
+                stmts.push(both);
+                position += 1;
+                continue;
+            }
+            stmts.push(self.emit_block(root, false));
+        }
+        self.rows.clear();
+        let mut body = in_row(Stmt::seq(stmts), &scratch, axes);
+        for buffer in scratch {
+            body = Stmt::allocate(buffer, body);
+        }
+        for ((_, var), extent) in loops.into_iter().zip(extents).rev() {
+            body = super::nest::in_loop(body, (var, extent));
+        }
+        body
+    }
+
+    /// A stage whose elements the next root adds up, each of them once: both in one loop.
+    fn reduce_and_keep(&mut self, root: &Root, next: &Root) -> Option<Stmt> {
+        if root.fused.is_some()
+            || !matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_))
+        {
+            return None;
+        }
+        let reduction = Reduction::of(self, next.fused.unwrap_or(next.stage))?;
+        if !reduction.reads_each_once(self, root.stage) {
+            return None;
+        }
+        let body = self.reduce_along(next.stage, &reduction, Some(root.stage))?;
+        Some(Stmt::block(self.dag.stages[next.stage].op.clone(), body))
+    }
+}
+
+/// Makes all that is read and written of some buffers that of their only row.
+fn in_row(stmt: Stmt, buffers: &[BufferId], axes: usize) -> Stmt {
+    let first = |mut indices: Vec<PrimExpr>| {
+        indices.iter_mut().take(axes).for_each(|index| *index = PrimExpr::index(0));
+        indices
+    };
+    let stmt = stmt.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Load { buffer, dtype, indices } if buffers.contains(&buffer) => {
+                PrimExpr::Load { buffer, dtype, indices: first(indices) }
+            }
+            other => other,
+        })
+    });
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::Store { buffer, indices, value } if buffers.contains(&buffer) => {
+            Stmt::Store { buffer, indices: first(indices), value }
+        }
+        other => other,
+    })
+}
