@@ -131,6 +131,7 @@ fn implementation(
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => Span::call_site(),
     };
+    let mut on_prim_func = TokenStream::new();
     let (kind_name, body) = match kind {
         Kind::Module => {
             let convert = quote_spanned!(output => <_ as #pass::IntoModule>::into_module);
@@ -148,10 +149,20 @@ fn implementation(
         }
         Kind::PrimFunc => {
             let convert = quote_spanned!(output => <_ as #pass::IntoPrimFunc>::into_prim_func);
-            let body = quote! {
-                #work
-                #pass::transform_prim_funcs(module, cx, &|function, module, cx| {
+            on_prim_func = quote! {
+                fn on_prim_func(
+                    &self,
+                    function: #niello::tir::PrimFunc,
+                    module: &#niello::ir::IRModule,
+                    cx: &#pass::PassContext,
+                ) -> #pass::Result<::core::option::Option<#niello::tir::PrimFunc>> {
+                    #work
                     #convert(work(#receiver function, module, cx))
+                }
+            };
+            let body = quote! {
+                #pass::transform_prim_funcs(module, cx, &|function, module, cx| {
+                    #pass::PassBody::on_prim_func(self, function, module, cx)
                 })
             };
             (quote!(PrimFunc), body)
@@ -193,6 +204,8 @@ fn implementation(
                 ) -> #pass::Result<#niello::ir::IRModule> {
                     #body
                 }
+
+                #on_prim_func
             }
 
             impl #pass::NamedPass for #ty {

@@ -15,7 +15,7 @@
 //! A model may have code for several [CPU levels](CpuLevel); [`cpu_level`] tells which one runs.
 //!
 //! Features: `alloc` gives `Model::new()`, which keeps the workspace on the heap; `std`, on by
-//! default, implies it and reads `NIELLO_CPU_LEVEL`. Without both, a model runs in a [`Workspace`]
+//! default, implies it, reads `NIELLO_CPU_LEVEL` and has a [`ThreadPool`]. Without both, a model runs in a [`Workspace`]
 //! of the caller's: `Model::with_workspace`.
 #![no_std]
 
@@ -28,11 +28,15 @@ pub mod abi;
 mod bindings;
 mod cpu;
 mod error;
+#[cfg(feature = "std")]
+mod threads;
 mod weights;
 mod workspace;
 
 pub use cpu::{CpuLevel, cpu_level};
 pub use error::{ShapeError, WeightsError};
+#[cfg(feature = "std")]
+pub use threads::{Active, ThreadPool};
 pub use weights::{Aligned, checksum};
 pub use workspace::{Heap, Workspace};
 

@@ -19,11 +19,17 @@ fn stems(folder: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// `FoldConstant` as `fold_constant`.
+/// `FoldConstant` as `fold_constant`, and `BF16ToF32TIR` as `bf16_to_f32_tir`.
 fn snake_case(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
     let mut snake = String::new();
-    for c in name.chars() {
-        if c.is_uppercase() && !snake.is_empty() {
+    for (at, c) in letters.iter().enumerate() {
+        let starts_word = c.is_uppercase()
+            && at.checked_sub(1).is_some_and(|before| {
+                let within = letters[before].is_uppercase() || letters[before].is_ascii_digit();
+                !within || letters.get(at + 1).is_some_and(|next| next.is_lowercase())
+            });
+        if starts_word {
             snake.push('_');
         }
         snake.extend(c.to_lowercase());
@@ -45,6 +51,18 @@ fn files_registry_and_filetests_have_the_same_passes() {
     assert_eq!(registered, files);
     let tested = stems("tests/filetests");
     assert!(files.is_subset(&tested), "{:?} have no filetests", files.difference(&tested));
+}
+
+#[test]
+fn files_and_registry_have_the_same_passes_of_loop_functions() {
+    let mut files = stems("compiler/src/tir/transform");
+    assert!(files.remove("mod"));
+    let registered: BTreeSet<String> = Registry::global()
+        .entries()
+        .filter(|entry| entry.origin().package == "niello")
+        .filter_map(|entry| entry.name().strip_prefix("tir.").map(snake_case))
+        .collect();
+    assert_eq!(registered, files);
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Locals {
                 Ok(())
             }
             Stmt::BlockRealize(block) => Err(unlowered(&block.name)),
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => Ok(()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of every backend's code against the interpreter, at every CPU level that this machine has.
 
+mod assertions;
 mod intrinsics;
 mod kernels;
 mod random;

@@ -16,6 +16,7 @@ use super::{
 use crate::diagnostics::{Problem, Report};
 use crate::graph::verify_module;
 use crate::ir::IRModule;
+use crate::target::Target;
 
 /// Optimisation level of a context that says nothing else.
 pub const DEFAULT_CONTEXT_OPT_LEVEL: u8 = 2;
@@ -37,6 +38,7 @@ pub struct PassContextBuilder {
     evaluator: Arc<dyn Evaluator>,
     verifier: Option<Verifier>,
     registry: Registry,
+    target: Option<Target>,
     remarks: bool,
     resume_panics: bool,
     jobs: Option<usize>,
@@ -64,6 +66,7 @@ impl PassContextBuilder {
             evaluator: Arc::new(ReferenceEvaluator),
             verifier: None,
             registry: Registry::global(),
+            target: None,
             remarks: false,
             resume_panics: false,
             jobs: None,
@@ -84,6 +87,7 @@ impl PassContextBuilder {
             evaluator: shared.evaluator.clone(),
             verifier: shared.verifier.clone(),
             registry: shared.registry.clone(),
+            target: Some(shared.target.clone()),
             remarks: shared.remarks,
             resume_panics: shared.resume_panics,
             jobs: Some(shared.jobs),
@@ -193,6 +197,12 @@ impl PassContextBuilder {
         self
     }
 
+    /// The machine that code is to be made for; [`Target::host`] unless set.
+    pub fn target(mut self, target: Target) -> Self {
+        self.target = Some(target);
+        self
+    }
+
     /// Whether to keep why rewrites were not made.
     pub fn remarks(mut self, remarks: bool) -> Self {
         self.remarks = remarks;
@@ -243,6 +253,7 @@ impl PassContextBuilder {
             evaluator: self.evaluator,
             verifier: self.verifier,
             registry: self.registry,
+            target: self.target.unwrap_or_else(Target::host),
             remarks: self.remarks,
             resume_panics: self.resume_panics,
             jobs,

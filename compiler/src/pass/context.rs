@@ -19,6 +19,7 @@ use super::{
 use crate::diagnostics::{Diagnostic, Level};
 use crate::graph::{Callee, Expr, ExprId, Function, excerpt};
 use crate::ir::{GlobalVar, IRModule, Span};
+use crate::target::Target;
 
 /// Checks a module after a pass.
 pub type Verifier = Arc<dyn Fn(&IRModule) -> Result<(), BoxError> + Send + Sync>;
@@ -34,6 +35,7 @@ pub(super) struct Shared {
     pub(super) evaluator: Arc<dyn Evaluator>,
     pub(super) verifier: Option<Verifier>,
     pub(super) registry: Registry,
+    pub(super) target: Target,
     pub(super) remarks: bool,
     pub(super) resume_panics: bool,
     pub(super) jobs: usize,
@@ -197,6 +199,11 @@ impl PassContext {
     /// Where passes are looked up by name.
     pub fn registry(&self) -> &Registry {
         &self.shared.registry
+    }
+
+    /// The machine that code is to be made for.
+    pub fn target(&self) -> &Target {
+        &self.shared.target
     }
 
     /// Threads that a pass of functions may use.
@@ -416,6 +423,20 @@ impl PassContext {
         }
     }
 
+    /// This context with a sink of its own, for a pass that runs on one loop function without a
+    /// module around it.
+    pub(super) fn for_prim_func(&self, info: &PassInfo, global: &GlobalVar) -> PassContext {
+        let unit =
+            Unit { pass: info.name().to_owned(), global: Some(global.clone()), function: None };
+        PassContext {
+            shared: self.shared.clone(),
+            sink: Arc::default(),
+            unit: Some(Arc::new(unit)),
+            overrides: self.overrides.clone(),
+            progress: None,
+        }
+    }
+
     /// What the list around the one that runs under this context knows, if there is one.
     pub(super) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
@@ -430,9 +451,11 @@ impl PassContext {
         self.unit.as_ref().is_some_and(|unit| unit.global.is_some())
     }
 
-    /// A context like any new one, that says what it has to say to this one.
+    /// A context like any new one, but for the same target, that says what it has to say to this one.
     pub(super) fn fresh_within_function(&self) -> PassContext {
-        PassContext { sink: self.sink.clone(), ..PassContext::default() }
+        let fresh = PassContext::builder().target(self.target().clone());
+        let fresh = fresh.build().expect("a context without names and options has no wrong ones");
+        PassContext { sink: self.sink.clone(), ..fresh }
     }
 
     /// Notes what the pass says that it preserves: of the function it works on, if it works on one.

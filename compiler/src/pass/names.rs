@@ -7,13 +7,18 @@ pub(super) fn is_valid(name: &str) -> bool {
         && name.contains(char::is_alphabetic)
 }
 
+/// TVM's other names for passes, in canonical form.
+const ALIASES: [(&str, &str); 1] = [("tir.storageflatten", "tir.flattenbuffer")];
+
 /// The form in which names are compared: without case, `-` and `_`, and without the prefixes under
 /// which TVM registers the same passes.
 pub(super) fn canonical(name: &str) -> String {
     let name: String =
         name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
-    if let Some(rest) = name.strip_prefix("tir.transform.") {
-        return format!("tir.{rest}");
+    if let Some(rest) = name.strip_prefix("tir.") {
+        let name = format!("tir.{}", rest.strip_prefix("transform.").unwrap_or(rest));
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+        return alias.map_or(name, |(_, name)| (*name).to_owned());
     }
     ["relay.transform.", "transform."]
         .iter()
@@ -37,6 +42,7 @@ mod tests {
         }
         assert!(same("relay._transform.FoldConstant", "FoldConstant"));
         assert!(same("tir.transform.UnrollLoop", "tir.UnrollLoop"));
+        assert!(same("tir.transform.StorageFlatten", "tir.FlattenBuffer"));
         assert!(!same("tir.UnrollLoop", "UnrollLoop"));
     }
 }

@@ -1,7 +1,11 @@
 //! Passes of loop functions.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::fan_out::{Work, fan_out};
-use super::{BoxError, PassBody, PassContext, PassError, PassInfo, PassKind, Result, RunToken};
+use super::{
+    BoxError, Pass, PassBody, PassContext, PassError, PassInfo, PassKind, Result, RunToken,
+};
 use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::tir::PrimFunc;
 
@@ -70,6 +74,33 @@ pub fn transform_prim_funcs(
     Ok(module)
 }
 
+/// Runs a pass on one loop function, see [`Pass::run_on_prim_func`].
+pub(super) fn run_on_prim_func<P: PassBody>(
+    pass: &P,
+    func: PrimFunc,
+    cx: &PassContext,
+) -> Result<PrimFunc> {
+    let info = pass.info();
+    let global = GlobalVar::new(&func.name);
+    let result = if info.kind() == PassKind::PrimFunc {
+        let inner = cx.for_prim_func(info, &global);
+        let body = AssertUnwindSafe(|| pass.on_prim_func(func, &IRModule::new(), &inner));
+        let result =
+            catch_unwind(body).unwrap_or_else(|payload| Err(PassError::from_panic(&*payload)));
+        let mut records = inner.take_records();
+        let result = records.settle(result);
+        cx.absorb(records);
+        result.map_err(|error| error.about(&global).within(info.name()))?
+    } else {
+        let mut module = IRModule::new();
+        module.insert(global.clone(), Definition::Prim(func));
+        let module = Pass::run(pass, module, cx)?;
+        module.get(&global).and_then(Definition::as_prim).cloned()
+    };
+    let deleted = || PassError::new("the pass deletes the function, which has callers");
+    result.ok_or_else(|| deleted().about(&global).within(info.name()))
+}
+
 /// The work of a prim func pass that owns what it needs.
 type SharedBody =
     dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Send + Sync;
@@ -100,5 +131,14 @@ impl PassBody for PrimFuncPass {
 
     fn transform(&self, module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
         transform_prim_funcs(module, cx, &*self.body)
+    }
+
+    fn on_prim_func(
+        &self,
+        func: PrimFunc,
+        module: &IRModule,
+        cx: &PassContext,
+    ) -> Result<Option<PrimFunc>> {
+        (self.body)(func, module, cx)
     }
 }

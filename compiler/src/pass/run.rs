@@ -6,9 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::analysis::Change;
+use super::prim_func_pass::run_on_prim_func;
 use super::verify::{self, Claims};
 use super::{Hook, PassContext, PassError, PassInfo, Result, instrument};
 use crate::ir::IRModule;
+use crate::tir::PrimFunc;
 
 /// Proof that a pass is run by the funnel, which alone can make one.
 #[derive(Debug)]
@@ -29,6 +31,22 @@ pub trait PassBody: Send + Sync + 'static {
     ///
     /// Whatever keeps the pass from doing its work; the caller's module stays as it was.
     fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule>;
+
+    /// The work on one loop function, if this is a pass of loop functions: what becomes of it, or
+    /// none if it is to be deleted.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the pass from doing its work; also if this is no pass of loop functions.
+    fn on_prim_func(
+        &self,
+        func: PrimFunc,
+        module: &IRModule,
+        cx: &PassContext,
+    ) -> Result<Option<PrimFunc>> {
+        let _ = (func, module, cx);
+        Err(PassError::new("this is no pass of loop functions"))
+    }
 
     /// Gets ready, at some cost, for any number of modules: called once before the first pass of the
     /// outermost list runs, or before a pass runs that is in no list.
@@ -67,6 +85,15 @@ pub trait Pass: PassBody {
     ///
     /// As [`run`](Self::run).
     fn apply(&self, module: IRModule) -> Result<IRModule>;
+
+    /// Runs the pass on one loop function without a module around it. A pass of loop functions does
+    /// its work in place, and instruments are not told: for whoever lowers many kernels. Any other
+    /// pass runs as by [`run`](Self::run), on a module of that function alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); also if the pass deletes the function.
+    fn run_on_prim_func(&self, func: PrimFunc, cx: &PassContext) -> Result<PrimFunc>;
 }
 
 impl<P: PassBody> Pass for P {
@@ -76,6 +103,10 @@ impl<P: PassBody> Pass for P {
 
     fn apply(&self, module: IRModule) -> Result<IRModule> {
         self.run(module, &PassContext::current())
+    }
+
+    fn run_on_prim_func(&self, func: PrimFunc, cx: &PassContext) -> Result<PrimFunc> {
+        run_on_prim_func(self, func, cx)
     }
 }
 

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::ir::IRModule;
+use crate::tir::PrimFunc;
 
 /// Deepest nesting of groups; there are three kinds of them.
 const MAX_DEPTH: usize = 16;
@@ -211,6 +212,15 @@ impl PassBody for Configured {
 
     fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule> {
         self.pass.transform(module, &cx.overriding(&self.config), token)
+    }
+
+    fn on_prim_func(
+        &self,
+        func: PrimFunc,
+        module: &IRModule,
+        cx: &PassContext,
+    ) -> Result<Option<PrimFunc>> {
+        self.pass.on_prim_func(func, module, &cx.overriding(&self.config))
     }
 
     fn members(&self) -> &[PassRef] {

@@ -257,7 +257,8 @@ impl LaneCheck<'_> {
             | Stmt::For { .. }
             | Stmt::If { .. }
             | Stmt::Allocate { .. }
-            | Stmt::Prefetch { .. } => false,
+            | Stmt::Prefetch { .. }
+            | Stmt::Assert { .. } => false,
         }
     }
 

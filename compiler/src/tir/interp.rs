@@ -193,6 +193,13 @@ impl Interp<'_> {
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter().try_for_each(|index| self.expr(index).map(|_| ()))
             }
+            Stmt::Assert { cond, message } => {
+                if self.condition(cond)? {
+                    Ok(())
+                } else {
+                    Err(message.clone())
+                }
+            }
         }
     }
 
@@ -610,6 +617,24 @@ mod tests {
         let mut args = [f32s(&[1., 2., 3.]), f32s(&[4., -5., 6.]), vec![0; 4]];
         run(&func, &mut args).unwrap();
         assert_eq!(args[2], f32s(&[4. - 10. + 18. + 0.5]));
+    }
+
+    #[test]
+    fn an_assertion_that_does_not_hold_ends_the_run() {
+        let mut func = PrimFuncData::new("f");
+        let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
+        let n = func.dim("n");
+        func.body = Stmt::seq([
+            Stmt::assert(n.less(5), "n is 5 or more"),
+            func.store(y, [0], PrimExpr::f32(1.0)),
+        ]);
+        let func = PrimFunc::new(func);
+        let mut args = [f32s(&[0.0])];
+        let error = interpret(&func, &mut args, &[5]).unwrap_err();
+        assert_eq!(error.to_string(), "interpreting loop function `f`: n is 5 or more");
+        assert_eq!(args[0], f32s(&[0.0]));
+        interpret(&func, &mut args, &[4]).unwrap();
+        assert_eq!(args[0], f32s(&[1.0]));
     }
 
     #[test]

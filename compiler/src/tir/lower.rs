@@ -1,26 +1,50 @@
 //! From a scheduled loop function to one that a code generator accepts.
 
+use super::PrimFunc;
 use super::transform::{
-    flatten_buffer, lower_blocks, lower_intrin, lower_mul_add, remove_no_op, simplify, unroll_loop,
-    unsupported_dtype_legalize, vectorize_loop,
+    CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
+    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    VectorizeLoop,
 };
-use super::{LowerError, PrimFunc};
+use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
-/// Lowers a function for one target: one physical index for each access, explicit vectors no wider
-/// than the target's, no unrolled loops left, and only data types and operations that the target
-/// has.
-pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
-    let func = lower_blocks(func)?;
-    let func = flatten_buffer(func)?;
-    let func = unsupported_dtype_legalize(func)?;
-    let func = simplify(func)?;
-    let func = vectorize_loop(func, target)?;
-    let func = unroll_loop(func)?;
-    let func = simplify(func)?;
-    let func = lower_mul_add(func, target)?;
-    let func = lower_intrin(func, target)?;
-    remove_no_op(func)
+/// The passes, in order.
+const PASSES: [&dyn Pass; 12] = [
+    &PlanBufferAllocation,
+    &LowerBlocks,
+    &CompactBufferAllocation,
+    &FlattenBuffer,
+    &UnsupportedDtypeLegalize,
+    &Simplify,
+    &VectorizeLoop,
+    &UnrollLoop,
+    &Simplify,
+    &LowerMulAdd,
+    &LowerIntrin,
+    &RemoveNoOp,
+];
+
+/// Lowers a function for one target under the [current](PassContext::current) context: see
+/// [`lower_under`].
+///
+/// # Errors
+///
+/// As [`lower_under`].
+pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc> {
+    lower_under(func, &PassContext::inherit().target(target.clone()).build()?)
+}
+
+/// Lowers a function for the target of a context: one physical index for each access, explicit
+/// vectors no wider than the target's, no unrolled loops left, and only data types and operations
+/// that the target has.
+///
+/// # Errors
+///
+/// A pass does not support what is in the function; the error names both.
+pub fn lower_under(func: PrimFunc, cx: &PassContext) -> Result<PrimFunc> {
+    let mut passes = PASSES.into_iter().filter(|pass| cx.pass_enabled(pass.info()));
+    passes.try_fold(func, |func, pass| pass.run_on_prim_func(func, cx))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@
 
 mod address;
 mod affine;
+mod analyzer;
 mod build;
 mod entities;
-mod error;
 mod expr;
 mod func;
 mod interp;
@@ -20,6 +20,7 @@ mod lanes;
 mod lower;
 mod parse;
 mod print;
+pub(crate) mod region;
 pub mod scalar;
 mod stmt;
 #[cfg(test)]
@@ -29,12 +30,13 @@ mod ty;
 mod verify;
 mod visit;
 
+pub(crate) use affine::{Affine, Bounds, Range};
+pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
-pub use error::LowerError;
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
-pub use lower::lower;
+pub use lower::{lower, lower_under};
 pub use parse::{ParseError, parse};
 pub use print::print_with_errors;
 pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};

@@ -238,6 +238,11 @@ impl Parser<'_> {
                 let locality = self.number()?.try_into().map_err(|_| "no such locality")?;
                 Ok(Stmt::Prefetch { buffer, indices, locality, write })
             }
+            "assert" => {
+                let cond = self.expr()?;
+                self.expect(",")?;
+                Ok(Stmt::Assert { cond, message: self.string()? })
+            }
             _ => {
                 let buffer = self.buffer(&word)?;
                 let indices = self.indices()?;

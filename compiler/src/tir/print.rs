@@ -30,6 +30,7 @@ use crate::ir::DType;
 /// Words that cannot be names.
 const KEYWORDS: &[&str] = &[
     "allocate",
+    "assert",
     "block",
     "bool",
     "broadcast",
@@ -302,6 +303,10 @@ impl Printer<'_> {
                 let place = self.access(*buffer, indices);
                 let intent = if *write { "write" } else { "read" };
                 self.begin(&format!("prefetch {place} {intent} {locality}"));
+            }
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond, 0);
+                self.begin(&format!("assert {cond}, {}", quote(message)));
             }
         }
     }

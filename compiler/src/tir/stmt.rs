@@ -172,6 +172,14 @@ pub enum Stmt {
         /// Whether a store will follow.
         write: bool,
     },
+    /// Goes on only if a condition holds: the interpreter returns the message as an error,
+    /// generated code executes a trap.
+    Assert {
+        /// The condition, a scalar `Bool`.
+        cond: PrimExpr,
+        /// What is wrong when it does not hold.
+        message: String,
+    },
 }
 
 impl Stmt {
@@ -213,6 +221,11 @@ impl Stmt {
     /// `if cond { then } else { otherwise }`.
     pub fn if_then_else(cond: PrimExpr, then: Stmt, otherwise: Stmt) -> Self {
         Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(otherwise)) }
+    }
+
+    /// Goes on only if `cond` holds.
+    pub fn assert(cond: PrimExpr, message: impl Into<String>) -> Self {
+        Stmt::Assert { cond, message: message.into() }
     }
 
     /// The lifetime of `buffer`.

@@ -214,6 +214,12 @@ impl Verifier<'_> {
                     self.error(format!("there is no prefetch locality {locality}"));
                 }
             }
+            Stmt::Assert { cond, message: _ } => {
+                let ty = self.expr(cond, depth + 1);
+                if ty.is_some_and(|ty| ty != PrimType::BOOL) {
+                    self.error("the condition of an assertion is not a scalar bool");
+                }
+            }
         }
     }
 

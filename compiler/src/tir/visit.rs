@@ -154,12 +154,12 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
     /// Calls `visit` with each statement directly inside.
-    pub fn for_each_child_mut(&mut self, visit: &mut dyn FnMut(&mut Stmt)) {
+    pub fn for_each_child_mut<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Stmt)) {
         match self {
             Stmt::Seq(stmts) => stmts.iter_mut().for_each(visit),
             Stmt::BlockRealize(block) => {
@@ -178,7 +178,7 @@ impl Stmt {
                     visit(otherwise);
                 }
             }
-            Stmt::Store { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } => {}
         }
     }
 
@@ -202,7 +202,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter().for_each(visit);
             }
@@ -229,7 +231,9 @@ impl Stmt {
                 visit(value);
             }
             Stmt::Let { var: _, value, body: _ } => visit(value),
-            Stmt::If { cond, then: _, otherwise: _ } => visit(cond),
+            Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
+                visit(cond)
+            }
             Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
                 indices.iter_mut().for_each(visit);
             }

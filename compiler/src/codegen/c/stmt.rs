@@ -57,6 +57,12 @@ impl Emitter<'_> {
                 ));
                 Ok(())
             }
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond)?;
+                let message = comment_text(message);
+                self.line(format!("if (!({})) __builtin_trap(); /* {message} */", cond.piece.text));
+                Ok(())
+            }
         }
     }
 

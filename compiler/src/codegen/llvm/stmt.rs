@@ -43,6 +43,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Stmt::Prefetch { buffer, indices, locality, write } => {
                 self.prefetch(*buffer, indices, *locality, *write)
             }
+            Stmt::Assert { cond, message: _ } => self.assert(cond),
         }
     }
 
@@ -52,6 +53,19 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Some(value) => self.vars.insert(var, value),
             None => self.vars.remove(&var),
         };
+    }
+
+    /// A trap where the condition does not hold. LLVM's optimiser keeps it: it has a side effect.
+    fn assert(&mut self, cond: &PrimExpr) -> Result<()> {
+        let cond = self.expr(cond)?.into_int_value();
+        let (trap, end) = (self.block("trap"), self.block("asserted"));
+        self.builder.build_conditional_branch(cond, end, trap)?;
+        self.builder.position_at_end(trap);
+        let function = self.unit.intrinsic("llvm.trap", &[])?;
+        self.builder.build_call(function, &[], "")?;
+        self.builder.build_unreachable()?;
+        self.builder.position_at_end(end);
+        Ok(())
     }
 
     fn branch(&mut self, cond: &PrimExpr, then: &Stmt, otherwise: Option<&Stmt>) -> Result<()> {

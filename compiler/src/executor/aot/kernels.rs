@@ -11,6 +11,7 @@ use crate::diagnostics::{Problem, Report};
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
 use crate::ir::Digest;
 use crate::memory::{Storage, zero_border};
+use crate::pass::PassContext;
 use crate::target::Target;
 use crate::tir::{self, ParamKind, PrimFunc};
 
@@ -66,12 +67,14 @@ impl Program {
     ///
     /// One problem for each kernel that cannot be lowered.
     pub fn lower_kernels(&mut self, levels: &[Target], jobs: usize) -> Result<(), Report> {
-        let mut work: Vec<(&PrimFunc, &Target)> = Vec::new();
+        let context = |level: &Target| PassContext::inherit().target(level.clone()).build();
+        let contexts: Vec<PassContext> = levels.iter().map(context).collect::<Result<_, _>>()?;
+        let mut work: Vec<(&PrimFunc, &PassContext)> = Vec::new();
         for kernel in self.kernels.values() {
-            work.extend(kernel.versions.iter().zip(levels));
+            work.extend(kernel.versions.iter().zip(&contexts));
         }
         let lowered =
-            parallel::map(&work, jobs, |(func, level)| tir::lower((*func).clone(), level));
+            parallel::map(&work, jobs, |(func, cx)| tir::lower_under((*func).clone(), cx));
         let mut lowered = lowered.into_iter();
         let mut report = Report::new();
         for kernel in self.kernels.values_mut() {

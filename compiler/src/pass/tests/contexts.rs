@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::support::{Log, Noting};
 use crate::pass::{PassContext, PassErrorKind, PassInstrument, list_configs, take_deferred_errors};
+use crate::target::Target;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -51,6 +52,30 @@ fn case_38_contexts_nest_and_inherit_nothing() {
         })
         .unwrap();
     assert_eq!((PassContext::current().opt_level(), PassContext::depth()), (2, 0));
+}
+
+#[test]
+fn a_context_knows_its_target() {
+    let mut target = Target::host();
+    target.features.insert("a feature".to_owned());
+    let cx = PassContext::builder().target(target.clone()).build().unwrap();
+    assert_eq!((cx.target(), PassContext::default().target()), (&target, &Target::host()));
+    cx.scope(|cx| {
+        assert_eq!(PassContext::current().target(), &target);
+        assert_eq!(PassContext::inherit().build()?.target(), &target);
+        assert_eq!(PassContext::default().target(), &Target::host());
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let _attached = cx.attach();
+                PassContext::current().target().clone()
+            });
+            assert_eq!(worker.join().unwrap(), target);
+        });
+        // A pass that is run within a function pass has a context of its own, for the same machine.
+        assert_eq!(cx.fresh_within_function().target(), &target);
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use indexmap::IndexSet;
 
-use super::support::{Log, chain, changing, info, module};
+use super::support::{Log, chain, changing, info, module, noting};
 use crate::diagnostics::Level;
 use crate::graph::{Function, PrintOptions, Rewriter, print_module};
 use crate::ir::{Attrs, Definition, GlobalVar, IRModule, Span};
@@ -303,6 +303,34 @@ fn case_32_a_prim_func_pass_sees_old_bodies() {
     let after = pass.apply(before.clone()).unwrap();
     assert!(after.prim_funcs().all(|(_, function)| function.origin == ["marked"]));
     assert!(before.prim_funcs().all(|(_, function)| function.origin.is_empty()));
+}
+
+#[test]
+fn a_pass_runs_on_one_loop_function_without_a_module() {
+    let cx = PassContext::default();
+    let func = || PrimFunc::new(PrimFuncData::new("kernel"));
+    let says = PrimFuncPass::new(info("tir.Says", 0), |mut func: PrimFunc, _: &_, cx: &_| {
+        PassContext::warning(cx, Span::Unknown, "a kernel");
+        func.make_mut().origin.push("said".to_owned());
+        func
+    });
+    assert_eq!(says.run_on_prim_func(func(), &cx).unwrap().origin, ["said"]);
+    assert_eq!(cx.diagnostics()[0].message, "a kernel");
+    // A pass of modules has one of this function.
+    let log = Log::default();
+    let whole = noting(&log, info("Whole", 0));
+    let kernel = func();
+    assert!(whole.run_on_prim_func(kernel.clone(), &cx).unwrap().same(&kernel));
+    assert_eq!(log.take(), "Whole");
+    let failure = |body: fn(PrimFunc) -> std::result::Result<Option<PrimFunc>, &'static str>| {
+        let pass = PrimFuncPass::new(info("tir.Fails", 0), move |func, _: &_, _: &_| body(func));
+        pass.run_on_prim_func(func(), &cx).unwrap_err().to_string()
+    };
+    let prefix = "pass tir.Fails, function @kernel: ";
+    assert_eq!(failure(|_| Err("no")), format!("{prefix}no"));
+    assert_eq!(failure(|_| panic!("oh")), format!("{prefix}panicked: oh"));
+    let deleted = "the pass deletes the function, which has callers";
+    assert_eq!(failure(|_| Ok(None)), format!("{prefix}{deleted}"));
 }
 
 #[test]

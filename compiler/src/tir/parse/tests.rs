@@ -30,6 +30,7 @@ const EVERYTHING: &str = r#"prim_func @everything(x: input float32[1, 20, 4, 4]{
       y[ramp(0, 1, 8)] = broadcast((let u = exp(neg(w[0])) in u * u), 8)
     } else {
       y[0] = reduce<max>(shuffle<3, 0>(y[ramp(4, 2, 4)]))
+      assert n < 5 | i == 0, "n is \"small\""
     }
     let half = float64(0.5) * h[1]
     y[1] = cast<float32>(min(half, pow(half, half)) % half)

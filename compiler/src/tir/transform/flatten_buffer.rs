@@ -1,19 +1,23 @@
 //! Flattening of buffers.
 
-use crate::ir::BufferSpec;
-use crate::tir::{LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::ir::{BufferSpec, IRModule};
+use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::{PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes every buffer one-dimensional and every access one physical index.
 ///
 /// Layouts are applied here: afterwards each buffer is dense with as many elements as its layout
 /// took. A flattened function is left as it is.
-pub fn flatten_buffer(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.FlattenBuffer", crate = crate)]
+pub fn flatten_buffer(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> Result<PrimFunc> {
     let is_flat = |spec: &BufferSpec| spec.is_dense() && spec.shape().len() == 1;
     if func.buffers.values().all(|buffer| is_flat(&buffer.spec)) {
         return Ok(func);
     }
-    let name = func.name.clone();
-    let error = |message| LowerError { function: name.clone(), pass: "flatten-buffer", message };
     let data = func.make_mut();
     let mut body = std::mem::replace(&mut data.body, Stmt::nop());
     body = body.map_exprs(&mut |expr| flatten_loads(expr, data));
@@ -31,11 +35,11 @@ pub fn flatten_buffer(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
         stmt
     });
     if let Some(buffer) = wrong_rank {
-        return Err(error(format!("a store to `{buffer}` has not one index for each axis")));
+        return Err(format!("a store to `{buffer}` has not one index for each axis").into());
     }
     data.body = body;
     for buffer in data.buffers.values_mut() {
-        let len = buffer.spec.physical_len().map_err(|problem| error(problem.to_string()))?;
+        let len = buffer.spec.physical_len().map_err(|problem| problem.to_string())?;
         buffer.spec = BufferSpec::dense(&[len]);
     }
     Ok(func)
@@ -55,7 +59,8 @@ fn flatten_loads(expr: PrimExpr, data: &PrimFuncData) -> PrimExpr {
 mod tests {
     use super::*;
     use crate::ir::DType;
-    use crate::tir::transform::simplify;
+    use crate::pass::Pass;
+    use crate::tir::transform::Simplify;
 
     #[test]
     fn a_blocked_layout_gives_affine_positions() {
@@ -70,7 +75,9 @@ mod tests {
                 f.store(y, [co, ci], value)
             })
         });
-        let func = simplify(flatten_buffer(PrimFunc::new(func)).unwrap()).unwrap();
+        let cx = PassContext::default();
+        let func = FlattenBuffer.run_on_prim_func(PrimFunc::new(func), &cx).unwrap();
+        let func = Simplify.run_on_prim_func(func, &cx).unwrap();
         assert_eq!(func.buffers[x].shape(), [2 * 8 * 8 * 16]);
         let mut loads = Vec::new();
         func.body.walk_exprs(&mut |expr| {
@@ -81,7 +88,7 @@ mod tests {
         let [co, ci] = [0, 1].map(|i| func.var_expr(func.vars.keys().nth(i).unwrap()));
         // Row -1 is the first of the halo, and column 2 the fourth.
         assert_eq!(loads, [vec![co * (8 * 8 * 16) + ci + 3 * 16]]);
-        let again = flatten_buffer(func.clone()).unwrap();
+        let again = FlattenBuffer.run_on_prim_func(func.clone(), &cx).unwrap();
         assert!(again.same(&func));
     }
 }

@@ -2,23 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use crate::tir::{BlockRealize, IterKind, LowerError, PrimExpr, PrimFunc, Stmt};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BlockRealize, ForKind, IterKind, PrimExpr, PrimFunc, Stmt};
 
-/// Puts the values of block variables in their place, and conditions around what does not run
-/// always: the block under its predicate, its init where each reduction begins.
-pub fn lower_blocks(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+/// Puts the values of block variables in their place, and conditions around what runs at times.
+///
+/// These are the block, under its predicate, and its init, where each reduction begins.
+#[prim_func_pass(opt_level = 0, name = "tir.LowerBlocks", crate = crate)]
+pub fn lower_blocks(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk(&mut |stmt| any |= matches!(stmt, Stmt::BlockRealize(_)));
     if !any {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| match stmt {
         Stmt::BlockRealize(block) => lower(*block),
+        // One name for all copies.
+        Stmt::For { var, min, extent, kind, annotations, body }
+            if matches!(kind, ForKind::Unrolled | ForKind::Vectorized) =>
+        {
+            let around = |body| Stmt::For { var, min, extent, kind, annotations, body };
+            match *body {
+                Stmt::Block { name, body } => Stmt::block(name, around(body)),
+                body => around(Box::new(body)),
+            }
+        }
         other => other,
     });
-    Ok(func)
+    func
 }
 
 fn lower(block: BlockRealize) -> Stmt {
@@ -48,6 +62,7 @@ fn conditional(cond: PrimExpr, stmt: Stmt) -> Stmt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pass::Pass;
     use crate::tir::{interpret, parse, verify};
 
     const SUM: &str = r#"prim_func @sum(x: input float32[3, 5], y: output float32[3]) {
@@ -71,7 +86,7 @@ mod tests {
         let func = parse(SUM).unwrap();
         assert_eq!(func.to_string(), SUM);
         verify(&func).unwrap();
-        let lowered = lower_blocks(func.clone()).unwrap();
+        let lowered = LowerBlocks.run_on_prim_func(func.clone(), &PassContext::default()).unwrap();
         verify(&lowered).unwrap();
         for func in [func, lowered] {
             let x: Vec<u8> = (0..15u8).flat_map(|i| f32::from(i).to_le_bytes()).collect();

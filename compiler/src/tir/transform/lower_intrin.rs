@@ -18,31 +18,34 @@
 mod math;
 mod rounding;
 
-use crate::ir::DType;
+use crate::ir::{DType, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
 use crate::target::Target;
-use crate::tir::{BinaryOp, Intrinsic, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use math::Math;
 
-/// Replaces mathematical functions by polynomials and reductions of lanes by shuffles, as far as
-/// the target has no instruction for them.
-pub fn lower_intrin(mut func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
+/// Replaces mathematical functions by polynomials and reductions of lanes by shuffles.
+///
+/// Those that the target has an instruction for stay.
+#[prim_func_pass(opt_level = 0, name = "tir.LowerIntrin", crate = crate)]
+pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk_exprs(&mut |expr| {
         any |= matches!(expr, PrimExpr::Call { .. } | PrimExpr::VectorReduce { .. });
     });
     if !any {
-        return Ok(func);
+        return func;
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {
-            PrimExpr::Call { intrinsic, args } => call(data, target, intrinsic, args),
+            PrimExpr::Call { intrinsic, args } => call(data, cx.target(), intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
             other => other,
         })
     });
-    Ok(func)
+    func
 }
 
 fn call(

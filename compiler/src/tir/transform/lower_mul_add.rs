@@ -1,20 +1,22 @@
 //! Fused multiply-add where the target has it.
 
-use crate::target::Target;
-use crate::tir::{BinaryOp, LowerError, PrimExpr, PrimFunc, Stmt};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{BinaryOp, PrimExpr, PrimFunc, Stmt};
 
-/// Makes `a * b + c`, `a * b - c` and `c - a * b` on floats one fused operation if the target has
-/// it, else makes every fused operation two.
+/// Makes sums of a float and a product fused operations, or the reverse if the target has none.
 ///
+/// These are `a * b + c`, `a * b - c` and `c - a * b`.
 /// This is the one place where sums and products are contracted; code generators never do it.
-pub fn lower_mul_add(mut func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
-    let fused = target.has_fma();
+#[prim_func_pass(opt_level = 0, name = "tir.LowerMulAdd", crate = crate)]
+pub fn lower_mul_add(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
+    let fused = cx.target().has_fma();
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| if fused { contract(expr) } else { expand(expr) })
     });
-    Ok(func)
+    func
 }
 
 fn contract(expr: PrimExpr) -> PrimExpr {
@@ -50,6 +52,8 @@ fn expand(expr: PrimExpr) -> PrimExpr {
 mod tests {
     use super::*;
     use crate::ir::{BufferSpec, DType};
+    use crate::pass::Pass;
+    use crate::target::Target;
     use crate::tir::PrimFuncData;
 
     #[test]
@@ -71,7 +75,8 @@ mod tests {
         let run = |value: &PrimExpr, target: &Target| {
             let mut func = func.clone();
             func.body = body(value);
-            lower_mul_add(PrimFunc::new(func), target).unwrap().body.clone()
+            let cx = PassContext::builder().target(target.clone()).build().unwrap();
+            LowerMulAdd.run_on_prim_func(PrimFunc::new(func), &cx).unwrap().body.clone()
         };
         assert_eq!(run(&sum, &with_fma), body(&fused_sum));
         assert_eq!(run(&difference, &with_fma), body(&fused_difference));

@@ -1,9 +1,12 @@
 //! Removal of statements that do nothing.
 
-use crate::tir::{LowerError, PrimFunc, Stmt};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{PrimFunc, Stmt};
 
 /// Drops empty loops, branches and blocks, unused names and untouched buffers.
-pub fn remove_no_op(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
+pub fn remove_no_op(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| match stmt {
@@ -27,13 +30,14 @@ pub fn remove_no_op(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
         }
         other => other,
     });
-    Ok(func)
+    func
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ir::{BufferSpec, DType};
+    use crate::pass::Pass;
     use crate::tir::{PrimExpr, PrimFuncData};
 
     #[test]
@@ -57,7 +61,8 @@ mod tests {
                 ),
             ]),
         );
-        let func = remove_no_op(PrimFunc::new(func)).unwrap();
+        let func =
+            RemoveNoOp.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         assert_eq!(func.body, Stmt::if_then(!cond, store));
     }
 }

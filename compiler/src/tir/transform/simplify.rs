@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::DType;
+use crate::ir::{DType, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::affine::{Affine, Bounds, Range};
 use crate::tir::{
-    BinaryOp, CompareOp, LowerError, PrimExpr, PrimFunc, PrimType, Stmt, UnaryOp, VarDecl, VarId,
+    BinaryOp, CompareOp, PrimExpr, PrimFunc, PrimType, Stmt, UnaryOp, VarDecl, VarId,
 };
 use cranelift_entity::PrimaryMap;
 
-/// Folds constants, brings indices into affine form, and decides divisions, minima, comparisons
-/// and branches where the ranges of the loop variables do.
-pub fn simplify(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+/// Folds constants and decides divisions, comparisons and branches by the ranges of loop variables.
+///
+/// Indices are brought into affine form.
+#[prim_func_pass(opt_level = 0, name = "tir.Simplify", crate = crate)]
+pub fn simplify(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let data = func.make_mut();
     let mut simplifier =
         Simplifier { vars: &data.vars, bounds: Bounds::new(), values: BTreeMap::new() };
@@ -21,7 +24,7 @@ pub fn simplify(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
     }
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = simplifier.stmt(body);
-    Ok(func)
+    func
 }
 
 struct Simplifier<'a> {
@@ -95,6 +98,10 @@ impl Simplifier<'_> {
                 locality,
                 write,
             },
+            Stmt::Assert { cond, message } => {
+                let cond = self.expr(cond);
+                if cond.is_const(1) { Stmt::nop() } else { Stmt::Assert { cond, message } }
+            }
         }
     }
 
@@ -358,6 +365,7 @@ impl Simplifier<'_> {
 mod tests {
     use super::*;
     use crate::ir::BufferSpec;
+    use crate::pass::Pass;
     use crate::tir::PrimFuncData;
 
     /// The value stored by `i` in 0..8, `j` in 0..4 after simplification.
@@ -374,7 +382,7 @@ mod tests {
                 f.store(y, [i, j], value)
             })
         });
-        let func = simplify(PrimFunc::new(func)).unwrap();
+        let func = Simplify.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         let mut stored = None;
         func.body.walk(&mut |stmt| {
             if let Stmt::Store { value, .. } = stmt {
@@ -421,7 +429,7 @@ mod tests {
             let guard = i.clone().greater_equal(2).and(PrimExpr::index(5).greater(i.clone()));
             Stmt::if_then(guard, f.store(y, [i.clone()], i.max(2).min(4)))
         });
-        let func = simplify(PrimFunc::new(func)).unwrap();
+        let func = Simplify.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         let mut stored = None;
         func.body.walk(&mut |stmt| {
             if let Stmt::Store { value, .. } = stmt {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::tir::{ForKind, LowerError, PrimExpr, PrimFunc, Stmt};
+use crate::ir::IRModule;
+use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::{ForKind, PrimExpr, PrimFunc, Stmt};
 
 /// Most iterations that are written out; a longer loop stays a serial one.
 ///
@@ -11,7 +13,8 @@ use crate::tir::{ForKind, LowerError, PrimExpr, PrimFunc, Stmt};
 const MAX_UNROLLED_ITERATIONS: i64 = 256;
 
 /// Writes out `unrolled` loops of constant extent, innermost first.
-pub fn unroll_loop(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.UnrollLoop", crate = crate)]
+pub fn unroll_loop(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Result<PrimFunc> {
     let mut any = false;
     func.body.walk(&mut |stmt| {
         any |= matches!(stmt, Stmt::For { kind: ForKind::Unrolled, .. });
@@ -19,7 +22,6 @@ pub fn unroll_loop(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
     if !any {
         return Ok(func);
     }
-    let name = func.name.clone();
     let mut dynamic = None;
     let data = func.make_mut();
     let vars = &data.vars;
@@ -43,11 +45,7 @@ pub fn unroll_loop(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
     data.body = body;
     match dynamic {
         None => Ok(func),
-        Some(var) => Err(LowerError {
-            function: name,
-            pass: "unroll-loop",
-            message: format!("the unrolled loop over `{var}` has no constant extent"),
-        }),
+        Some(var) => Err(format!("the unrolled loop over `{var}` has no constant extent").into()),
     }
 }
 
@@ -65,6 +63,7 @@ fn refold(stmt: Stmt) -> Stmt {
 mod tests {
     use super::*;
     use crate::ir::{BufferSpec, DType};
+    use crate::pass::Pass;
     use crate::tir::PrimFuncData;
 
     #[test]
@@ -77,7 +76,8 @@ mod tests {
                 f.store(y, [at.clone()], at)
             })
         });
-        let func = unroll_loop(PrimFunc::new(func)).unwrap();
+        let func =
+            UnrollLoop.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         let expected: Vec<_> =
             (0..6).map(|i| func.store(y, [PrimExpr::index(i)], PrimExpr::index(i))).collect();
         assert_eq!(func.body, Stmt::Seq(expected));

@@ -11,23 +11,29 @@
 
 mod convert;
 
-use crate::ir::DType;
-use crate::tir::{BufferId, BufferScope, LowerError, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::ir::{DType, IRModule};
+use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
-/// Rewrites a flattened function so that nothing in it is of a float type of 16 bits or fewer, or
-/// of an integer type narrower than a byte.
+/// Computes floats of 16 bits and fewer in `float32`, and integers narrower than a byte in bytes.
+///
+/// The function is flattened.
 ///
 /// # Errors
 ///
 /// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
-pub fn unsupported_dtype_legalize(mut func: PrimFunc) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", crate = crate)]
+pub fn unsupported_dtype_legalize(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> Result<PrimFunc> {
     if !mentions_unsupported(&func) {
         return Ok(func);
     }
     if let Some(buffer) = func.buffers.values().find(|buffer| buffer.dtype.bits() < 8) {
-        let message = format!("buffer `{}` holds packed elements of {}", buffer.name, buffer.dtype);
-        let pass = "unsupported-dtype-legalize";
-        return Err(LowerError { function: func.name.clone(), pass, message });
+        let (name, dtype) = (&buffer.name, buffer.dtype);
+        return Err(format!("buffer `{name}` holds packed elements of {dtype}").into());
     }
     let data = func.make_mut();
     let mut body = std::mem::replace(&mut data.body, Stmt::nop());

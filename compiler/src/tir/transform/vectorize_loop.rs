@@ -4,19 +4,21 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::PrimaryMap;
 
-use crate::ir::DType;
-use crate::target::Target;
-use crate::tir::{
-    Buffer, BufferId, ForKind, LowerError, PrimExpr, PrimFunc, PrimType, Stmt, VarDecl, VarId,
-};
+use crate::ir::{DType, IRModule};
+use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::{Buffer, BufferId, ForKind, PrimExpr, PrimFunc, PrimType, Stmt, VarDecl, VarId};
 
-/// Turns `vectorized` loops of constant extent into vector statements no wider than the target's
-/// registers.
+/// Turns `vectorized` loops into vector statements no wider than the target's registers.
 ///
 /// A loop that is wider is cut into full vectors and then narrower ones, by powers of two. What
 /// cannot be vectorised (a branch that depends on the loop variable, or a guarded load, a scalar
 /// that all iterations write) becomes a serial loop.
-pub fn vectorize_loop(mut func: PrimFunc, target: &Target) -> Result<PrimFunc, LowerError> {
+#[prim_func_pass(opt_level = 0, name = "tir.VectorizeLoop", crate = crate)]
+pub fn vectorize_loop(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    cx: &PassContext,
+) -> Result<PrimFunc> {
     let mut any = false;
     func.body.walk(&mut |stmt| {
         any |= matches!(stmt, Stmt::For { kind: ForKind::Vectorized, .. });
@@ -24,13 +26,12 @@ pub fn vectorize_loop(mut func: PrimFunc, target: &Target) -> Result<PrimFunc, L
     if !any {
         return Ok(func);
     }
-    let name = func.name.clone();
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     let mut vectorizer = Vectorizer {
         buffers: &data.buffers,
         vars: &mut data.vars,
-        vector_bits: target.vector_bits(),
+        vector_bits: cx.target().vector_bits(),
         dynamic: None,
     };
     let body = body.rewrite(&mut |stmt| vectorizer.stmt(stmt));
@@ -38,11 +39,7 @@ pub fn vectorize_loop(mut func: PrimFunc, target: &Target) -> Result<PrimFunc, L
     data.body = body;
     match dynamic {
         None => Ok(func),
-        Some(var) => Err(LowerError {
-            function: name,
-            pass: "vectorize-loop",
-            message: format!("the vectorized loop over `{var}` has no constant extent"),
-        }),
+        Some(var) => Err(format!("the vectorized loop over `{var}` has no constant extent").into()),
     }
 }
 
@@ -247,6 +244,9 @@ impl Widen<'_> {
                 let (locality, write) = (*locality, *write);
                 Stmt::Prefetch { buffer: *buffer, indices, locality, write }
             }
+            Stmt::Assert { cond, message } => {
+                Stmt::Assert { cond: self.scalar(cond)?, message: message.clone() }
+            }
         })
     }
 
@@ -339,11 +339,16 @@ impl Widen<'_> {
 mod tests {
     use super::*;
     use crate::ir::BufferSpec;
+    use crate::pass::Pass;
+    use crate::target::Target;
     use crate::tir::PrimFuncData;
 
-    fn avx2() -> Target {
+    /// The function vectorised for AVX2.
+    fn run(func: PrimFuncData) -> PrimFunc {
         let host = Target { arch: "x86_64".to_owned(), ..Target::host() };
-        host.with_cpu("x86-64-v3").unwrap()
+        let avx2 = host.with_cpu("x86-64-v3").unwrap();
+        let cx = PassContext::builder().target(avx2).build().unwrap();
+        VectorizeLoop.run_on_prim_func(PrimFunc::new(func), &cx).unwrap()
     }
 
     fn copy(extent: i64) -> Stmt {
@@ -354,7 +359,7 @@ mod tests {
             let value = f.load(x, [i.clone()]);
             f.store(y, [i], value)
         });
-        vectorize_loop(PrimFunc::new(func), &avx2()).unwrap().body.clone()
+        run(func).body.clone()
     }
 
     #[test]
@@ -389,7 +394,7 @@ mod tests {
             f.store(y, [i], value)
         });
         func.body = Stmt::seq([sum, guarded]);
-        let func = vectorize_loop(PrimFunc::new(func), &avx2()).unwrap();
+        let func = run(func);
         let mut serial = 0;
         func.body.walk(&mut |stmt| {
             if let Stmt::For { kind, .. } = stmt {
@@ -413,7 +418,7 @@ mod tests {
             );
             f.store(y, [i], value)
         });
-        let func = vectorize_loop(PrimFunc::new(func), &avx2()).unwrap();
+        let func = run(func);
         // The loop variable is 64 bits wide, so four lanes at a time.
         let mut stores = Vec::new();
         func.body.walk(&mut |stmt| {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ir::BufferSpec;
 use crate::ir::small_float::{PowerRounding, SmallFloat, encode_e8m0};
+use crate::pass::Pass;
 use crate::tir::{ForKind, PrimFuncData, interpret, scalar, verify};
 
 /// A function that converts each element of `x` to the type of `y`.
@@ -20,7 +21,7 @@ fn conversion(from: DType, to: DType, count: i64) -> PrimFunc {
 /// Runs the legal form of a function of one input and one output.
 fn run(func: PrimFunc, input: Vec<u8>, output_bytes: usize) -> Vec<u8> {
     verify(&func).unwrap();
-    let legal = unsupported_dtype_legalize(func).unwrap();
+    let legal = UnsupportedDtypeLegalize.run_on_prim_func(func, &PassContext::default()).unwrap();
     verify(&legal).unwrap();
     assert!(!mentions_unsupported(&legal));
     let mut args = [input, vec![0xaa; output_bytes]];
@@ -167,5 +168,6 @@ fn rounding_casts_round_and_bits_are_handed_on_as_they_are() {
 #[test]
 fn functions_of_supported_types_are_left_as_they_are() {
     let func = conversion(DType::I32, DType::F32, 4);
-    assert!(unsupported_dtype_legalize(func.clone()).unwrap().same(&func));
+    let legal = UnsupportedDtypeLegalize.run_on_prim_func(func.clone(), &PassContext::default());
+    assert!(legal.unwrap().same(&func));
 }
