@@ -197,7 +197,7 @@ impl Emitter {
     }
 
     /// Whether the root reads the stage at its own index alone, so that one loop can do both.
-    fn reads_in_place(&self, root: StageId, stage: StageId, stored: &[StageId]) -> bool {
+    pub(super) fn reads_in_place(&self, root: StageId, stage: StageId, stored: &[StageId]) -> bool {
         if self.dag.shape(root) != self.dag.shape(stage) {
             return false;
         }

@@ -38,6 +38,8 @@ pub(super) struct Reduction {
     dtype: DType,
     /// Whether products are added in one rounding.
     fma: bool,
+    /// Whether NaNs may be passed over.
+    ignores_nan: bool,
 }
 
 /// What a loop over lanes of a reduction does.
@@ -57,7 +59,8 @@ impl Reduction {
             StageKind::Reduce { combiner, init: _, axes, value } => {
                 let dtype = emitter.dag.dtype(stage);
                 let fma = emitter.machine.fma && matches!(dtype, DType::F32 | DType::F64);
-                Some(Reduction { stage, combiner, axes, value, dtype, fma })
+                let ignores_nan = emitter.dag.stages[stage].ignores_nan;
+                Some(Reduction { stage, combiner, axes, value, dtype, fma, ignores_nan })
             }
             StageKind::Placeholder | StageKind::Compute(_) | StageKind::Concat { .. } => None,
         }
@@ -68,6 +71,9 @@ impl Reduction {
     }
 
     fn combined(&self, sum: PrimExpr, value: PrimExpr) -> PrimExpr {
+        if self.ignores_nan {
+            return PrimExpr::binary(self.combiner, sum, value);
+        }
         combine(self.combiner, sum, value, self.fma)
     }
 
@@ -521,6 +527,7 @@ fn widest_value(stmt: &Stmt, lane: VarId) -> u32 {
         Stmt::Seq(_)
         | Stmt::For { .. }
         | Stmt::BlockRealize(_)
+        | Stmt::Assert { .. }
         | Stmt::Block { .. }
         | Stmt::If { .. }
         | Stmt::Allocate { .. }

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 
 use super::emit::{Emitter, Root};
 use super::inline::Inliner;
+use super::nest::in_loop;
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId, StageKind};
 use crate::tir::{BufferId, PrimExpr, Stmt};
+
+/// Longest rows, in elements, of which two are computed side by side.
+const LONGEST_OF_TWO: i64 = 256;
 
 /// The layout of a row of a dense tensor: one element along the first `axes`.
 pub(super) fn row_of(spec: &BufferSpec, axes: usize) -> BufferSpec {
@@ -144,40 +148,99 @@ impl Emitter {
         any
     }
 
-    /// All roots, row by row. What is not handed over is stored for one row.
+    /// All roots, row by row. What is not handed over is stored for some rows only.
+    ///
+    /// Two short rows are computed side by side, stage by stage: what follows a reduction waits for
+    /// its last steps, in which there is nothing else to do in the same row.
     pub(super) fn emit_rows(&mut self, roots: &[Root], axes: usize) -> Stmt {
+        self.store_in_output(roots);
         let scratch = std::mem::take(&mut self.scratch);
-        for &buffer in &scratch {
-            let row = row_of(&self.func.buffers[buffer].spec, axes);
-            self.func.buffers[buffer].spec = row;
-        }
         let extents = self.dag.shape(roots[0].stage)[..axes].to_vec();
-        let loops: Vec<_> = extents.into_iter().map(|extent| self.counter("row", extent)).collect();
-        let extents: Vec<i64> = self.dag.shape(roots[0].stage)[..axes].to_vec();
+        let Some((&count, outer)) = extents.split_last() else { return Stmt::nop() };
+        let longest = roots.iter().map(|root| self.row_elements(root, axes)).max().unwrap_or(1);
+        let beside = if longest <= LONGEST_OF_TWO { 2.min(count) } else { 1 };
+        for &buffer in &scratch {
+            let mut shape = row_of(&self.func.buffers[buffer].spec, axes).shape().to_vec();
+            shape[axes - 1] = beside;
+            self.func.buffers[buffer].spec = BufferSpec::dense(&shape);
+        }
+        let loops: Vec<_> = outer.iter().map(|&extent| self.counter("row", extent)).collect();
         self.rows = loops.iter().map(|(index, _)| index.clone()).collect();
-        let mut stmts = Vec::new();
-        let mut position = 0;
-        while let Some(root) = roots.get(position) {
-            position += 1;
-            if let Some(next) = roots.get(position)
-                && scratch.contains(&self.materialised[&root.stage])
-                && let Some(both) = self.reduce_and_keep(root, next)
-            {
-                stmts.push(both);
-                position += 1;
-                continue;
-            }
-            stmts.push(self.emit_block(root, false));
+        let (full, rest) = (count / beside, count % beside);
+        let (chunk, var) = self.counter("row", full);
+        let mut body =
+            in_loop(self.rows_beside(roots, &scratch, &(chunk * beside), beside), (var, full));
+        if rest > 0 {
+            let first = PrimExpr::index(full * beside);
+            body = Stmt::seq([body, self.rows_beside(roots, &scratch, &first, rest)]);
         }
         self.rows.clear();
-        let mut body = in_row(Stmt::seq(stmts), &scratch, axes);
         for buffer in scratch {
             body = Stmt::allocate(buffer, body);
         }
-        for ((_, var), extent) in loops.into_iter().zip(extents).rev() {
-            body = super::nest::in_loop(body, (var, extent));
+        (loops.into_iter().zip(outer).rev())
+            .fold(body, |body, ((_, var), &extent)| in_loop(body, (var, extent)))
+    }
+
+    /// Stores what the last root reads at its own index alone where its result will be: the cache
+    /// lines come while there is something to compute, and no others are taken.
+    fn store_in_output(&mut self, roots: &[Root]) {
+        let Some((last, before)) = roots.split_last() else { return };
+        let output = self.materialised[&last.stage];
+        let stored: Vec<StageId> = roots.iter().map(|root| root.stage).collect();
+        for root in before.iter().rev() {
+            let buffer = self.materialised[&root.stage];
+            let (from, to) = (&self.func.buffers[buffer], &self.func.buffers[output]);
+            let alike = from.dtype == to.dtype && from.spec == to.spec;
+            let is_scratch = self.scratch.contains(&buffer);
+            let computed = last.fused.is_none();
+            if alike
+                && is_scratch
+                && computed
+                && self.reads_in_place(last.stage, root.stage, &stored)
+            {
+                self.scratch.retain(|&other| other != buffer);
+                self.materialised.insert(root.stage, output);
+                return;
+            }
         }
-        body
+    }
+
+    /// Elements that a root goes over in a row.
+    fn row_elements(&self, root: &Root, axes: usize) -> i64 {
+        let inner = root.fused.unwrap_or(root.stage);
+        let rest = self.dag.shape(root.stage)[axes..].iter().copied();
+        let over = match &self.dag.stages[inner].kind {
+            StageKind::Reduce { axes, .. } => axes.iter().map(|axis| axis.extent).collect(),
+            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Concat { .. } => Vec::new(),
+        };
+        rest.chain(over).fold(1, i64::saturating_mul)
+    }
+
+    /// `count` rows from `first` on, stage by stage.
+    fn rows_beside(
+        &mut self,
+        roots: &[Root],
+        scratch: &[BufferId],
+        first: &PrimExpr,
+        count: i64,
+    ) -> Stmt {
+        let mut stmts = Vec::new();
+        let mut position = 0;
+        while let Some(root) = roots.get(position) {
+            let next = roots.get(position + 1);
+            let mut taken = 1;
+            for row in 0..count {
+                self.rows.push(first.clone() + row);
+                let both = next.and_then(|next| self.reduce_and_keep(root, next));
+                taken = if both.is_some() { 2 } else { 1 };
+                let stmt = both.unwrap_or_else(|| self.emit_block(root, false));
+                stmts.push(in_row(stmt, scratch, self.rows.len(), row));
+                self.rows.pop();
+            }
+            position += taken;
+        }
+        Stmt::seq(stmts)
     }
 
     /// A stage whose elements the next root adds up, each of them once: both in one loop.
@@ -196,23 +259,25 @@ impl Emitter {
     }
 }
 
-/// Makes all that is read and written of some buffers that of their only row.
-fn in_row(stmt: Stmt, buffers: &[BufferId], axes: usize) -> Stmt {
-    let first = |mut indices: Vec<PrimExpr>| {
-        indices.iter_mut().take(axes).for_each(|index| *index = PrimExpr::index(0));
+/// Makes all that is read and written of some buffers that of one of the rows they have.
+fn in_row(stmt: Stmt, buffers: &[BufferId], axes: usize, row: i64) -> Stmt {
+    let place = |mut indices: Vec<PrimExpr>| {
+        for (axis, index) in indices.iter_mut().enumerate().take(axes) {
+            *index = PrimExpr::index(if axis + 1 == axes { row } else { 0 });
+        }
         indices
     };
     let stmt = stmt.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {
             PrimExpr::Load { buffer, dtype, indices } if buffers.contains(&buffer) => {
-                PrimExpr::Load { buffer, dtype, indices: first(indices) }
+                PrimExpr::Load { buffer, dtype, indices: place(indices) }
             }
             other => other,
         })
     });
     stmt.rewrite(&mut |stmt| match stmt {
         Stmt::Store { buffer, indices, value } if buffers.contains(&buffer) => {
-            Stmt::Store { buffer, indices: first(indices), value }
+            Stmt::Store { buffer, indices: place(indices), value }
         }
         other => other,
     })

@@ -48,6 +48,8 @@ pub(super) fn softmax(cx: &mut Compute<'_>, log: bool) -> Stages {
     let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
         dag.at(x, &along(index, &by[0]))
     });
+    // A NaN comes back with its own difference, and makes the sum one.
+    dag.set_ignores_nan(greatest);
     let shifted = dag
         .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(greatest, &row(index)));
     let exp = dag.compute(op, &shape, dtype, |dag, index| {
