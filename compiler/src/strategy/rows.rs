@@ -9,10 +9,17 @@ use super::nest::in_loop;
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId, StageKind};
-use crate::tir::{BufferId, PrimExpr, Stmt};
+use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
 
 /// Longest rows, in elements, of which two are computed side by side.
 const LONGEST_OF_TWO: i64 = 256;
+
+/// Smallest input, in bytes, of which rows are asked for before they are read: a smaller one is in
+/// the second cache already.
+const MIN_PREFETCHED_BYTES: i64 = 1 << 20;
+
+/// Shortest row, in elements, that is asked for.
+const MIN_PREFETCHED_ROW: i64 = 32;
 
 /// The layout of a row of a dense tensor: one element along the first `axes`.
 pub(super) fn row_of(spec: &BufferSpec, axes: usize) -> BufferSpec {
@@ -225,22 +232,47 @@ impl Emitter {
         first: &PrimExpr,
         count: i64,
     ) -> Stmt {
+        let axes = self.rows.len() + 1;
         let mut stmts = Vec::new();
         let mut position = 0;
         while let Some(root) = roots.get(position) {
             let next = roots.get(position + 1);
             let mut taken = 1;
             for row in 0..count {
-                self.rows.push(first.clone() + row);
+                let place = first.clone() + row;
+                self.rows.push(place.clone());
                 let both = next.and_then(|next| self.reduce_and_keep(root, next));
                 taken = if both.is_some() { 2 } else { 1 };
                 let stmt = both.unwrap_or_else(|| self.emit_block(root, false));
-                stmts.push(in_row(stmt, scratch, self.rows.len(), row));
+                stmts.push((in_row(stmt, scratch, axes, row), place));
                 self.rows.pop();
             }
             position += taken;
         }
-        Stmt::seq(stmts)
+        self.prefetch_rows(&mut stmts, axes, count);
+        Stmt::seq(stmts.into_iter().map(|(stmt, _)| stmt))
+    }
+
+    /// Asks for the rows of large inputs that come next where the present ones are read last: what
+    /// a processor asks for by itself stops at the end of what is read.
+    fn prefetch_rows(&self, stmts: &mut [(Stmt, PrimExpr)], axes: usize, ahead: i64) {
+        for param in &self.func.params {
+            let data = &self.func.buffers[param.buffer];
+            let bytes = data.spec.num_elements().unwrap_or(0) * i64::from(data.dtype.bits()) / 8;
+            let row: i64 = data.shape().iter().skip(axes).product();
+            if param.kind != ParamKind::Input
+                || bytes < MIN_PREFETCHED_BYTES
+                || row < MIN_PREFETCHED_ROW
+            {
+                continue;
+            }
+            let last = stmts.iter().rposition(|(stmt, _)| stmt.touches(param.buffer));
+            let first = last.map_or(0, |last| last + 1 - (ahead as usize).min(last + 1));
+            for (stmt, place) in stmts[first..].iter_mut() {
+                let body = std::mem::replace(stmt, Stmt::nop());
+                *stmt = prefetching(body, param.buffer, axes, place, ahead);
+            }
+        }
     }
 
     /// A stage whose elements the next root adds up, each of them once: both in one loop.
@@ -257,6 +289,36 @@ impl Emitter {
         let body = self.reduce_along(next.stage, &reduction, Some(root.stage))?;
         Some(Stmt::block(self.dag.stages[next.stage].op.clone(), body))
     }
+}
+
+/// Adds to each loop over lanes that reads a row of a buffer a request for the same place of a later
+/// row.
+fn prefetching(stmt: Stmt, wanted: BufferId, axes: usize, row: &PrimExpr, ahead: i64) -> Stmt {
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
+            let mut found: Option<Vec<PrimExpr>> = None;
+            body.walk_exprs(&mut |expr| {
+                if let PrimExpr::Load { buffer, indices, .. } = expr
+                    && *buffer == wanted
+                    && indices.get(axes - 1) == Some(row)
+                {
+                    found = Some(indices.clone());
+                }
+            });
+            let body = match found {
+                None => body,
+                Some(mut indices) => {
+                    indices[axes - 1] = row.clone() + ahead;
+                    let (locality, write) = (3, false);
+                    let next = Stmt::Prefetch { buffer: wanted, indices, locality, write };
+                    Box::new(Stmt::seq([next, *body]))
+                }
+            };
+            let kind = ForKind::Vectorized;
+            Stmt::For { var, min, extent, kind, annotations, body }
+        }
+        other => other,
+    })
 }
 
 /// Makes all that is read and written of some buffers that of one of the rows they have.
