@@ -1,6 +1,7 @@
 //! Primitives that put a buffer of its own between a block and what it reads or writes.
 
 use super::error::Rewrite;
+use super::layout::uses_padding;
 use super::tree::{Tree, blocks, read, written};
 use crate::ir::BufferSpec;
 use crate::tir::{
@@ -17,7 +18,12 @@ fn scope_name(scope: BufferScope) -> Rewrite<&'static str> {
     }
 }
 
-fn nth(buffers: &[BufferId], index: usize, what: &str, block: &str) -> Rewrite<BufferId> {
+pub(super) fn nth(
+    buffers: &[BufferId],
+    index: usize,
+    what: &str,
+    block: &str,
+) -> Rewrite<BufferId> {
     buffers.get(index).copied().ok_or_else(|| {
         format!("block `{block}` {what} {} buffers; there is no number {index}", buffers.len())
     })
@@ -60,6 +66,13 @@ pub(super) fn cache_read(
     let inputs: Vec<BufferId> =
         read(block).into_iter().filter(|buffer| !own.contains(buffer)).collect();
     let buffer = nth(&inputs, index, "reads", name)?;
+    if uses_padding(func, block, buffer) {
+        let what = func.buffer_name(buffer);
+        return Err(format!(
+            "block `{name}` reads padding of `{what}`, which a copy would not have; use cache_read \
+             before pad_einsum, and transform_layout on the copy"
+        ));
+    }
     let cache = cached(func, buffer, suffix, scope);
     let block = func.block_mut(name)?;
     for stmt in block.init.iter_mut().chain([&mut block.body]) {

@@ -44,7 +44,11 @@ fn must_be_internal(func: &PrimFuncData, buffer: BufferId) -> Rewrite<()> {
 }
 
 /// Fails unless one block computes all of a buffer.
-fn must_be_sole_writer(func: &PrimFuncData, buffer: BufferId, block: &str) -> Rewrite<()> {
+pub(super) fn must_be_sole_writer(
+    func: &PrimFuncData,
+    buffer: BufferId,
+    block: &str,
+) -> Rewrite<()> {
     match func.writers(buffer).iter().find(|writer| writer.name != block) {
         None => Ok(()),
         Some(other) => {

@@ -34,7 +34,9 @@ mod cache;
 mod compute_at;
 mod error;
 mod inline;
+mod layout;
 mod loops;
+mod pad_einsum;
 mod reduction;
 mod replay;
 mod trace;
@@ -44,6 +46,7 @@ mod tree;
 mod tests;
 
 pub use error::ScheduleError;
+pub use layout::BufferAccess;
 pub use trace::{Arg, Rv, Step, Trace, TraceError};
 
 use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, Stmt, VarId, verify};

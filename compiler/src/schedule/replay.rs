@@ -1,7 +1,8 @@
 //! Traces applied to other functions.
 
 use super::error::Rewrite;
-use super::{Arg, BlockRv, LoopRv, Rv, Schedule, ScheduleError, Step, Trace};
+use super::{Arg, BlockRv, BufferAccess, LoopRv, Rv, Schedule, ScheduleError, Step, Trace};
+use crate::ir::BufferSpec;
 use crate::tir::BufferScope;
 
 /// The text of a scope in a trace.
@@ -131,6 +132,27 @@ impl Args<'_> {
             .collect()
     }
 
+    fn ints(&self, place: usize) -> Rewrite<Vec<i64>> {
+        match self.at(place)? {
+            Arg::List(list) => (0..list.len()).map(|position| Args(list).int(position)).collect(),
+            other => Err(format!("argument {place} is a list of numbers, not `{other}`")),
+        }
+    }
+
+    /// An access takes two places.
+    fn access(&self, place: usize) -> Rewrite<BufferAccess> {
+        let index = self.index(place + 1)?;
+        match self.text(place)? {
+            "read" => Ok(BufferAccess::Read(index)),
+            "write" => Ok(BufferAccess::Write(index)),
+            other => Err(format!("argument {place} is \"read\" or \"write\", not `{other}`")),
+        }
+    }
+
+    fn layout(&self, place: usize) -> Rewrite<BufferSpec> {
+        self.text(place)?.parse().map_err(|error| format!("argument {place}: {error}"))
+    }
+
     fn text(&self, place: usize) -> Rewrite<&str> {
         match self.at(place)? {
             Arg::Text(text) => Ok(text),
@@ -174,6 +196,10 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
         "decompose_reduction" => {
             s.decompose_reduction(args.block(0)?, args.a_loop(1)?).map(drop)?;
         }
+        "transform_layout" => {
+            s.transform_layout(args.block(0)?, args.access(1)?, &args.layout(3)?)?;
+        }
+        "pad_einsum" => s.pad_einsum(args.block(0)?, &args.ints(1)?)?,
         other => return Err(Failure::Form(format!("there is no primitive `{other}`"))),
     }
     Ok(())
