@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values};
+use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values, innermost};
 use super::rows::row_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
@@ -313,9 +313,7 @@ impl Emitter {
     /// The widths of vectors that cover the innermost dimension of a layout, widest first, down to
     /// single elements; none if it has no room for a vector.
     pub(super) fn widths_for(&self, spec: &BufferSpec, dtype: DType) -> Vec<i64> {
-        let Some(&innermost) = spec.physical_shape().last() else { return Vec::new() };
-        let halo = spec.dims().last().map(|dim| spec.halo()[dim.axis]).unwrap_or_default();
-        let inner = innermost - halo.before - halo.after;
+        let inner = adjacent(spec);
         let mut widths = Vec::new();
         let mut lanes = self.machine.lanes(dtype);
         while lanes >= 4 {
@@ -554,6 +552,13 @@ impl Emitter {
         }
         false
     }
+}
+
+/// Adjacent elements of a layout: along its innermost dimension, without the border.
+pub(super) fn adjacent(spec: &BufferSpec) -> i64 {
+    let Some(innermost) = innermost(spec) else { return 1 };
+    let halo = spec.halo()[spec.dims()[innermost].axis];
+    spec.physical_shape()[innermost] - halo.before - halo.after
 }
 
 /// Whether a buffer is read at that very index and at no other.

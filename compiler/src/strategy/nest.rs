@@ -42,11 +42,11 @@ impl Nest {
         if extents.contains(&0) {
             return Vec::new();
         }
-        let split = dims.len().saturating_sub(1);
+        let innermost = innermost(spec);
         let mut outer = Vec::new();
         let mut digits = Vec::new();
-        for (&(axis, _), &extent) in dims.iter().zip(&extents).take(split) {
-            digits.push(if extent == 1 {
+        for (position, (&(axis, _), &extent)) in dims.iter().zip(&extents).enumerate() {
+            digits.push(if Some(position) == innermost || extent == 1 {
                 PrimExpr::index(0)
             } else {
                 let var = func.index_var(format!("i{axis}"));
@@ -54,7 +54,7 @@ impl Nest {
                 func.var_expr(var)
             });
         }
-        let inner = extents.last().copied().unwrap_or(1);
+        let inner = innermost.map_or(1, |position| extents[position]);
         let mut runs = Vec::new();
         let mut start = 0;
         for &width in if widths.is_empty() { &[1] } else { widths } {
@@ -65,7 +65,7 @@ impl Nest {
             }
         }
         let nests = runs.into_iter().map(|run| {
-            let mut nest = Nest::build(func, spec, &dims, &digits, run);
+            let mut nest = Nest::build(func, spec, &dims, &digits, innermost, run);
             nest.outer.clone_from(&outer);
             for (index, row) in nest.index.iter_mut().zip(rows) {
                 index.clone_from(row);
@@ -76,12 +76,13 @@ impl Nest {
     }
 
     /// `run` says how the innermost dimension is covered: start, iterations, lanes of each;
-    /// `digits` are the places in the other dimensions.
+    /// `digits` are the places in the other dimensions, and 0 there.
     fn build(
         func: &mut PrimFuncData,
         spec: &BufferSpec,
         dims: &[(usize, i64)],
         digits: &[PrimExpr],
+        innermost: Option<usize>,
         run: (i64, i64, i64),
     ) -> Nest {
         let shape = spec.shape();
@@ -93,21 +94,20 @@ impl Nest {
             lane: None,
             overruns: false,
         };
-        for (position, &(axis, step)) in dims.iter().enumerate() {
-            let value = match digits.get(position) {
-                Some(digit) => digit.clone() * step,
-                None => {
-                    let (start, count, lanes) = run;
-                    nest.lane = (lanes > 1).then_some((axis, lanes));
-                    let digit = if count == 1 {
-                        PrimExpr::index(0)
-                    } else {
-                        let var = func.index_var(format!("i{axis}"));
-                        nest.inner = Some((var, count));
-                        func.var_expr(var)
-                    };
-                    digit * (step * lanes) + start * step
-                }
+        for (position, (&(axis, step), digit)) in dims.iter().zip(digits).enumerate() {
+            let value = if Some(position) == innermost {
+                let (start, count, lanes) = run;
+                nest.lane = (lanes > 1).then_some((axis, lanes));
+                let digit = if count == 1 {
+                    PrimExpr::index(0)
+                } else {
+                    let var = func.index_var(format!("i{axis}"));
+                    nest.inner = Some((var, count));
+                    func.var_expr(var)
+                };
+                digit * (step * lanes) + start * step
+            } else {
+                digit.clone() * step
             };
             let so_far = std::mem::replace(&mut nest.index[axis], PrimExpr::index(0));
             nest.index[axis] = so_far + value;
@@ -146,6 +146,13 @@ impl Nest {
         let parts = Stmt::seq(parts);
         outer.into_iter().rev().fold(parts, in_loop)
     }
+}
+
+/// The physical dimension, counted from the outermost, along which elements are adjacent: the last
+/// one that has several, or the last one.
+pub(super) fn innermost(spec: &BufferSpec) -> Option<usize> {
+    let extents = spec.physical_shape();
+    extents.iter().rposition(|&extent| extent != 1).or(extents.len().checked_sub(1))
 }
 
 /// A loop from 0 around a body.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::emit::Emitter;
+use super::emit::{Emitter, adjacent};
 use super::nest::{Nest, in_loop};
 use crate::ir::DType;
 use crate::te::{ReduceAxis, StageId, StageKind, identity};
@@ -28,6 +28,9 @@ const ACROSS: i64 = 64;
 
 /// Fewest steps of a reduction that is split into partial sums across the result.
 const MIN_SPLIT_STEPS: i64 = 16;
+
+/// Lanes that are combined one by one: compilers take a vector of two through memory.
+const LANES_IN_A_VECTOR: u32 = 4;
 
 /// A reduction.
 pub(super) struct Reduction {
@@ -147,24 +150,25 @@ impl Emitter {
         let buffer = &self.func.buffers[self.materialised[&root]];
         let (spec, dtype) = (buffer.spec.clone(), buffer.dtype);
         let extent = self.extent_of(&spec);
-        let mut widths = self.widths_for(&extent, dtype);
-        let inner = extent.physical_shape().last().copied().unwrap_or(1);
-        let steps = reduction.axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent));
-        let last = reduction.axes.last().map_or(1, |axis| axis.extent);
-        // Long rows of the result are sums enough; of short ones, each element has several.
-        let mut split = 1;
-        if steps >= MIN_SPLIT_STEPS && last >= GROUPS {
-            while split < GROUPS && split * inner < ACROSS {
-                split *= 2;
-            }
-        }
+        let widths = self.widths_for(&extent, dtype);
         if widths.is_empty() {
             return None;
         }
+        let inner = adjacent(&extent);
+        let steps = reduction.axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent));
+        let last = reduction.axes.last().map_or(1, |axis| axis.extent);
+        // Long rows of the result are sums enough; of short ones, each element has several.
         if inner >= ACROSS && steps > 1 && reduction.dtype.bits() == 32 {
-            widths.retain(|&width| width < ACROSS);
-            widths.insert(0, ACROSS);
+            let narrower = widths.iter().copied().filter(|&width| width < ACROSS);
+            let wide: Vec<i64> = std::iter::once(ACROSS).chain(narrower).collect();
+            let build = &mut |emitter: &mut Emitter, nest: &Nest| {
+                emitter.reduce_lanes(nest, root, reduction, 1)
+            };
+            if let Some(stmt) = self.cover_in(&spec, &wide, build) {
+                return Some(stmt);
+            }
         }
+        let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };
         self.cover_in(&spec, &widths, &mut |emitter, nest| {
             emitter.reduce_lanes(nest, root, reduction, split)
         })
@@ -455,12 +459,21 @@ impl Emitter {
         }
         let mut sum = parts.pop().unwrap_or_else(|| reduction.init());
         let mut lanes = sum.ty().lanes;
-        while lanes > 1 {
+        while lanes > LANES_IN_A_VECTOR {
             lanes /= 2;
             let low = bind(&mut self.func, sum.clone().shuffle((0..lanes).collect()));
             let high = bind(&mut self.func, sum.shuffle((lanes..2 * lanes).collect()));
             sum = bind(&mut self.func, reduction.combined(low, high));
         }
+        let mut scalars: Vec<PrimExpr> =
+            (0..lanes).map(|lane| bind(&mut self.func, sum.clone().lane(lane))).collect();
+        while scalars.len() > 1 {
+            let high = scalars.split_off(scalars.len() / 2);
+            scalars = (scalars.into_iter().zip(high))
+                .map(|(low, high)| bind(&mut self.func, reduction.combined(low, high)))
+                .collect();
+        }
+        let sum = scalars.pop().unwrap_or(sum);
         (names, sum)
     }
 }
