@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values, innermost};
 use super::rows::row_of;
 use crate::ir::{BufferSpec, DType};
-use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
+use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
@@ -126,7 +126,10 @@ impl Emitter {
                         || spread.contains(&stage);
                     (own, must)
                 }
-                StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
+                StageKind::Reduce { .. }
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => (0, true),
             };
             let must = must || outputs.contains(&stage);
             depth.insert(stage, if must { 1 } else { own });
@@ -230,6 +233,9 @@ impl Emitter {
         match self.dag.stages[inner].kind.clone() {
             StageKind::Placeholder => Stmt::nop(),
             StageKind::Compute(_) => self.emit_compute(root.stage, single),
+            StageKind::Joint { .. } | StageKind::Extern { .. } => {
+                stage_nest(&self.dag, &mut self.func, inner)
+            }
             StageKind::Concat { axis, parts } => {
                 let parts: Vec<Stmt> = parts
                     .iter()
