@@ -65,7 +65,11 @@ impl Reduction {
                 let ignores_nan = emitter.dag.stages[stage].ignores_nan;
                 Some(Reduction { stage, combiner, axes, value, dtype, fma, ignores_nan })
             }
-            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Concat { .. } => None,
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => None,
         }
     }
 

@@ -47,7 +47,10 @@ impl Emitter {
                     (axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent)), true)
                 }
                 StageKind::Compute(_) => (1, reads.iter().any(|read| reduces[read])),
-                StageKind::Placeholder | StageKind::Concat { .. } => (1, false),
+                StageKind::Placeholder
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => (1, false),
             };
             reduces.insert(stage, reduction);
             let count = elements(stage).saturating_mul(over);
@@ -75,7 +78,10 @@ impl Emitter {
             let is_loop = match self.dag.stages[inner].kind {
                 StageKind::Compute(_) => true,
                 StageKind::Reduce { .. } => self.dag.stages[inner].anchor == Anchor::None,
-                StageKind::Placeholder | StageKind::Concat { .. } => false,
+                StageKind::Placeholder
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => false,
             };
             let dense = self.func.buffers[self.materialised[&root.stage]].spec.is_dense();
             if !is_loop || !dense {
@@ -120,7 +126,10 @@ impl Emitter {
         let value = match &self.dag.stages[stage].kind {
             StageKind::Reduce { value, .. } => inliner.expression(&mut func, value.clone()),
             StageKind::Compute(_) => inliner.computed(&mut func, stage, &index),
-            StageKind::Placeholder | StageKind::Concat { .. } => return 0,
+            StageKind::Placeholder
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => return 0,
         };
         let stmt = inliner.wrap(func.store(self.dag.stages[stage].buffer, index.clone(), value));
         let mut own = index.len();
@@ -219,7 +228,11 @@ impl Emitter {
         let rest = self.dag.shape(root.stage)[axes..].iter().copied();
         let over = match &self.dag.stages[inner].kind {
             StageKind::Reduce { axes, .. } => axes.iter().map(|axis| axis.extent).collect(),
-            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Concat { .. } => Vec::new(),
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => Vec::new(),
         };
         rest.chain(over).fold(1, i64::saturating_mul)
     }
