@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, Padding, can_vectorize};
+use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values, innermost};
+use super::rows::row_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
@@ -21,17 +22,19 @@ pub(super) struct Emitter {
     /// Constants that have padding lanes.
     pub(super) padding: Padding,
     pub(super) materialised: BTreeMap<StageId, BufferId>,
-    uses: BTreeMap<StageId, usize>,
+    pub(super) uses: BTreeMap<StageId, usize>,
+    /// The first axes of the index, inside the loops over rows.
+    pub(super) rows: Vec<PrimExpr>,
     /// Scratch buffers that live as long as the kernel runs.
     pub(super) scratch: Vec<BufferId>,
     pub(super) macs: u64,
 }
 
 /// A stage that is stored to a buffer, and what is computed in the same loops.
-struct Root {
-    stage: StageId,
+pub(super) struct Root {
+    pub(super) stage: StageId,
     /// A reduction or concatenation whose element is at hand when the root's is computed.
-    fused: Option<StageId>,
+    pub(super) fused: Option<StageId>,
 }
 
 impl Emitter {
@@ -80,6 +83,7 @@ impl Emitter {
             padding,
             materialised,
             uses,
+            rows: Vec::new(),
             scratch: Vec::new(),
             macs: 0,
         };
@@ -90,11 +94,10 @@ impl Emitter {
     pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
         let roots = self.plan(outputs);
         let single = roots.len() == 1;
-        let mut stmts = Vec::new();
-        for root in &roots {
-            let body = self.emit_root(root, single);
-            stmts.push(Stmt::block(self.dag.stages[root.stage].op.clone(), body));
-        }
+        let stmts = match self.row_axes(&roots) {
+            Some(axes) => vec![self.emit_rows(&roots, axes)],
+            None => roots.iter().map(|root| self.emit_block(root, single)).collect(),
+        };
         self.func.inplace = self.inplace_pairs(&roots);
         let mut body = Stmt::seq(stmts);
         for buffer in std::mem::take(&mut self.scratch) {
@@ -105,6 +108,7 @@ impl Emitter {
 
     /// Which stages are stored, in order. The rest is inlined where it is used.
     fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
+        let spread = self.spread_stages();
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();
         for stage in self.dag.ids() {
@@ -117,7 +121,10 @@ impl Emitter {
                 StageKind::Placeholder => (0, false),
                 StageKind::Compute(body) => {
                     let own = below + body.depth();
-                    (own, own > MAX_INLINE_DEPTH || self.dag.stages[stage].is_stored)
+                    let must = own > MAX_INLINE_DEPTH
+                        || self.dag.stages[stage].is_stored
+                        || spread.contains(&stage);
+                    (own, must)
                 }
                 StageKind::Reduce { .. }
                 | StageKind::Concat { .. }
@@ -193,7 +200,7 @@ impl Emitter {
     }
 
     /// Whether the root reads the stage at its own index alone, so that one loop can do both.
-    fn reads_in_place(&self, root: StageId, stage: StageId, stored: &[StageId]) -> bool {
+    pub(super) fn reads_in_place(&self, root: StageId, stage: StageId, stored: &[StageId]) -> bool {
         if self.dag.shape(root) != self.dag.shape(stage) {
             return false;
         }
@@ -211,8 +218,14 @@ impl Emitter {
         reads_only_at(&stmt, self.dag.stages[stage].buffer, &index)
     }
 
-    fn index_of(&self, stage: StageId) -> Vec<PrimExpr> {
+    pub(super) fn index_of(&self, stage: StageId) -> Vec<PrimExpr> {
         self.dag.stages[stage].axes.iter().map(|&var| self.func.var_expr(var)).collect()
+    }
+
+    /// The loops of one root, with its name.
+    pub(super) fn emit_block(&mut self, root: &Root, single: bool) -> Stmt {
+        let body = self.emit_root(root, single);
+        Stmt::block(self.dag.stages[root.stage].op.clone(), body)
     }
 
     fn emit_root(&mut self, root: &Root, single: bool) -> Stmt {
@@ -267,7 +280,7 @@ impl Emitter {
     }
 
     /// An inliner that knows what is stored so far, and where its expressions go.
-    fn inliner(&mut self) -> (Inliner<'_>, &mut PrimFuncData) {
+    pub(super) fn inliner(&mut self) -> (Inliner<'_>, &mut PrimFuncData) {
         (Inliner::new(&self.dag, &self.materialised, &self.uses), &mut self.func)
     }
 
@@ -303,16 +316,27 @@ impl Emitter {
         inliner.wrap(stmt)
     }
 
-    /// The largest vector that the innermost dimension of a layout fills.
-    fn lanes_for(&self, spec: &BufferSpec, dtype: DType) -> Option<i64> {
-        let innermost = spec.physical_shape().last().copied()?;
-        let halo = spec.dims().last().map(|dim| spec.halo()[dim.axis]).unwrap_or_default();
-        let inner = innermost - halo.before - halo.after;
+    /// The widths of vectors that cover the innermost dimension of a layout, widest first, down to
+    /// single elements; none if it has no room for a vector.
+    pub(super) fn widths_for(&self, spec: &BufferSpec, dtype: DType) -> Vec<i64> {
+        let inner = adjacent(spec);
+        let mut widths = Vec::new();
         let mut lanes = self.machine.lanes(dtype);
-        while lanes > inner {
+        while lanes >= 4 {
+            if lanes <= inner {
+                widths.push(lanes);
+            }
             lanes /= 2;
         }
-        (lanes >= 4).then_some(lanes)
+        if !widths.is_empty() {
+            widths.push(1);
+        }
+        widths
+    }
+
+    /// The layout that loops go over: of a row only, inside the loops over rows.
+    pub(super) fn extent_of(&self, spec: &BufferSpec) -> BufferSpec {
+        if self.rows.is_empty() { spec.clone() } else { row_of(spec, self.rows.len()) }
     }
 
     /// Nests that cover a layout: in vectors if `build` can, else element by element.
@@ -322,28 +346,31 @@ impl Emitter {
         dtype: DType,
         build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
     ) -> Stmt {
-        if let Some(lanes) = self.lanes_for(spec, dtype) {
-            let nests = Nest::cover(&mut self.func, spec, Some(lanes));
-            let stmts: Option<Vec<Stmt>> = nests
-                .into_iter()
-                .map(|nest| {
-                    let body = build(self, &nest)?;
-                    Some(nest.wrap(body))
-                })
-                .collect();
-            if let Some(stmts) = stmts {
-                return Stmt::seq(stmts);
-            }
+        let widths = self.widths_for(&self.extent_of(spec), dtype);
+        if !widths.is_empty()
+            && let Some(stmt) = self.cover_in(spec, &widths, build)
+        {
+            return stmt;
         }
-        let nests = Nest::cover(&mut self.func, spec, None);
-        let stmts: Vec<Stmt> = nests
-            .into_iter()
-            .filter_map(|nest| {
-                let body = build(self, &nest)?;
-                Some(nest.wrap(body))
-            })
-            .collect();
-        Stmt::seq(stmts)
+        self.cover_in(spec, &[], build).unwrap_or_else(Stmt::nop)
+    }
+
+    /// Nests that cover a layout in vectors of some widths, or element by element without any, if
+    /// `build` can.
+    pub(super) fn cover_in(
+        &mut self,
+        spec: &BufferSpec,
+        widths: &[i64],
+        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
+    ) -> Option<Stmt> {
+        let spec = self.extent_of(spec);
+        let nests = Nest::cover(&mut self.func, &spec, widths, &self.rows);
+        let mut bodies = Vec::with_capacity(nests.len());
+        for nest in nests {
+            let body = build(self, &nest)?;
+            bodies.push((nest, body));
+        }
+        Some(Nest::wrap(bodies))
     }
 
     /// One statement for all lanes of a nest, if it can be one of vectors.
@@ -374,6 +401,12 @@ impl Emitter {
         overruns: bool,
     ) -> bool {
         can_vectorize(&mut self.func, &mut self.padding, body, lane, lanes, overruns)
+    }
+
+    /// The same for a body that may use the lane as a value:
+    /// [`nest::can_vectorize_values`](can_vectorize_values).
+    pub(super) fn can_vectorize_values(&self, body: &Stmt, lane: VarId, lanes: i64) -> bool {
+        can_vectorize_values(&self.func, body, lane, lanes)
     }
 
     fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
@@ -460,58 +493,6 @@ impl Emitter {
         })
     }
 
-    /// A reduction without a schedule of its own: for each element, or vector of elements, of the
-    /// result all of the axes.
-    fn emit_reduce(&mut self, root: StageId, inner: StageId) -> Stmt {
-        let buffer = self.materialised[&root];
-        let (spec, dtype) =
-            (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
-        let StageKind::Reduce { combiner, init, axes, value } = self.dag.stages[inner].kind.clone()
-        else {
-            unreachable!("only reductions come here")
-        };
-        let acc_dtype = self.dag.dtype(inner);
-        self.cover(&spec, dtype, &mut |emitter, nest| {
-            let lanes = nest.lane.map_or(1, |lane| lane.1);
-            let acc = emitter.func.register("acc", acc_dtype, &[lanes]);
-            let vars: Vec<ReduceAxis> = axes
-                .iter()
-                .map(|axis| ReduceAxis { var: emitter.func.index_var("r"), extent: axis.extent })
-                .collect();
-            let first = emitter.lane_stmt(nest, |emitter, _, lane| {
-                emitter.func.store(acc, [lane], init.clone())
-            })?;
-            let step = emitter.lane_stmt(nest, |emitter, index, lane| {
-                let mut values: BTreeMap<_, _> = emitter.dag.stages[inner]
-                    .axes
-                    .iter()
-                    .copied()
-                    .zip(index.iter().cloned())
-                    .collect();
-                for (axis, fresh) in axes.iter().zip(&vars) {
-                    values.insert(axis.var, emitter.func.var_expr(fresh.var));
-                }
-                let value = value.clone().substitute(&values);
-                let fma = emitter.machine.fma && matches!(acc_dtype, DType::F32 | DType::F64);
-                let (mut inliner, func) = emitter.inliner();
-                let value = inliner.expression(func, value);
-                let sum = func.load(acc, [lane.clone()]);
-                let stmt = func.store(acc, [lane], combine(combiner, sum, value, fma));
-                inliner.wrap(stmt)
-            })?;
-            let last = emitter.lane_stmt(nest, |emitter, index, lane| {
-                let value = emitter.func.load(acc, [lane]);
-                emitter.store_element(root, Some((inner, value)), index)
-            })?;
-            let mut loops = step;
-            for axis in vars.iter().rev() {
-                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(axis.extent));
-                loops = Stmt::for_loop(axis.var, min, extent, ForKind::Serial, loops);
-            }
-            Some(Stmt::allocate(acc, Stmt::seq([first, loops, last])))
-        })
-    }
-
     /// A loop variable from 0, and its use; 0 itself if there is one iteration.
     pub(super) fn counter(&mut self, name: &str, extent: i64) -> (PrimExpr, VarId) {
         let var = self.func.index_var(name);
@@ -579,20 +560,11 @@ impl Emitter {
     }
 }
 
-/// `combiner(sum, value)`; a sum of products in one rounding each where the target has that.
-pub(super) fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, fma: bool) -> PrimExpr {
-    match (combiner, value) {
-        (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if fma => {
-            PrimExpr::mul_add(*lhs, *rhs, sum)
-        }
-        // The right operand wins if unordered, so a NaN in the value is kept; one in the sum is
-        // kept by comparing it with itself.
-        (BinaryOp::Min | BinaryOp::Max, value) if sum.dtype().is_float() => {
-            let extreme = PrimExpr::binary(combiner, sum.clone(), value);
-            PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
-        }
-        (combiner, value) => PrimExpr::binary(combiner, sum, value),
-    }
+/// Adjacent elements of a layout: along its innermost dimension, without the border.
+pub(super) fn adjacent(spec: &BufferSpec) -> i64 {
+    let Some(innermost) = innermost(spec) else { return 1 };
+    let halo = spec.halo()[spec.dims()[innermost].axis];
+    spec.physical_shape()[innermost] - halo.before - halo.after
 }
 
 /// Whether a buffer is read at that very index and at no other.

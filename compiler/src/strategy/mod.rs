@@ -12,6 +12,8 @@ mod matmul;
 mod nest;
 mod primitive;
 mod program;
+mod reduce;
+mod rows;
 mod tile;
 
 #[cfg(test)]

@@ -7,10 +7,14 @@ use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
 
-/// Loops over the logical elements of a layout, in the order of memory.
+/// Loops over the logical elements of a layout, in the order of memory: the part of them that one
+/// width of vectors covers.
 pub(super) struct Nest {
-    /// Variable and extent, outermost first.
-    loops: Vec<(VarId, i64)>,
+    /// Variable and extent, outermost first, but for the innermost one: the same ones in all nests
+    /// of a layout.
+    outer: Vec<(VarId, i64)>,
+    /// The loop over the innermost physical dimension, if it has more than one iteration.
+    inner: Option<(VarId, i64)>,
     /// The logical index; along the lane axis, of lane 0.
     index: Vec<PrimExpr>,
     /// What must hold for the index to be within the shape, besides the loops.
@@ -22,65 +26,89 @@ pub(super) struct Nest {
 }
 
 impl Nest {
-    /// Nests that cover a layout. With `lanes`, the innermost physical dimension is taken in
-    /// vectors of that many elements; what is left over is a nest without lanes.
+    /// Nests that cover a layout. The innermost physical dimension is taken in vectors of the first
+    /// of `widths` elements, what is left in vectors of the next and so on; without widths, element
+    /// by element. The last width must be 1, or divide what the others leave.
+    ///
+    /// The first axes of the index are `rows`: the layout has one element along each of them.
     pub(super) fn cover(
         func: &mut PrimFuncData,
         spec: &BufferSpec,
-        lanes: Option<i64>,
+        widths: &[i64],
+        rows: &[PrimExpr],
     ) -> Vec<Nest> {
         let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
         let extents = BufferSpec::packed(spec.shape(), &dims).physical_shape();
         if extents.contains(&0) {
             return Vec::new();
         }
-        let Some((lanes, inner)) = lanes.zip(extents.last().copied()) else {
-            return vec![Nest::build(func, spec, &dims, &extents, None)];
-        };
-        let (full, rest) = (inner / lanes, inner % lanes);
-        let mut nests = Vec::new();
-        if full > 0 {
-            nests.push(Nest::build(func, spec, &dims, &extents, Some((0, full, lanes))));
+        let innermost = innermost(spec);
+        let mut outer = Vec::new();
+        let mut digits = Vec::new();
+        for (position, (&(axis, _), &extent)) in dims.iter().zip(&extents).enumerate() {
+            digits.push(if Some(position) == innermost || extent == 1 {
+                PrimExpr::index(0)
+            } else {
+                let var = func.index_var(format!("i{axis}"));
+                outer.push((var, extent));
+                func.var_expr(var)
+            });
         }
-        if rest > 0 {
-            nests.push(Nest::build(func, spec, &dims, &extents, Some((full * lanes, rest, 1))));
+        let inner = innermost.map_or(1, |position| extents[position]);
+        let mut runs = Vec::new();
+        let mut start = 0;
+        for &width in if widths.is_empty() { &[1] } else { widths } {
+            let count = (inner - start) / width;
+            if count > 0 {
+                runs.push((start, count, width));
+                start += count * width;
+            }
         }
-        nests
+        let nests = runs.into_iter().map(|run| {
+            let mut nest = Nest::build(func, spec, &dims, &digits, innermost, run);
+            nest.outer.clone_from(&outer);
+            for (index, row) in nest.index.iter_mut().zip(rows) {
+                index.clone_from(row);
+            }
+            nest
+        });
+        nests.collect()
     }
 
-    /// `inner` says how the innermost dimension is covered: start, iterations, lanes of each.
+    /// `run` says how the innermost dimension is covered: start, iterations, lanes of each;
+    /// `digits` are the places in the other dimensions, and 0 there.
     fn build(
         func: &mut PrimFuncData,
         spec: &BufferSpec,
         dims: &[(usize, i64)],
-        extents: &[i64],
-        inner: Option<(i64, i64, i64)>,
+        digits: &[PrimExpr],
+        innermost: Option<usize>,
+        run: (i64, i64, i64),
     ) -> Nest {
         let shape = spec.shape();
         let mut nest = Nest {
-            loops: Vec::new(),
+            outer: Vec::new(),
+            inner: None,
             index: vec![PrimExpr::index(0); shape.len()],
             guards: Vec::new(),
             lane: None,
             overruns: false,
         };
-        for (position, (&(axis, step), &extent)) in dims.iter().zip(extents).enumerate() {
-            let innermost = position + 1 == dims.len();
-            let (start, count, lanes) = match inner {
-                Some(inner) if innermost => inner,
-                _ => (0, extent, 1),
-            };
-            if innermost && lanes > 1 {
-                nest.lane = Some((axis, lanes));
-            }
-            let digit = if count == 1 {
-                PrimExpr::index(0)
+        for (position, (&(axis, step), digit)) in dims.iter().zip(digits).enumerate() {
+            let value = if Some(position) == innermost {
+                let (start, count, lanes) = run;
+                nest.lane = (lanes > 1).then_some((axis, lanes));
+                let digit = if count == 1 {
+                    PrimExpr::index(0)
+                } else {
+                    let var = func.index_var(format!("i{axis}"));
+                    nest.inner = Some((var, count));
+                    func.var_expr(var)
+                };
+                digit * (step * lanes) + start * step
             } else {
-                let var = func.index_var(format!("i{axis}"));
-                nest.loops.push((var, count));
-                func.var_expr(var)
+                digit.clone() * step
             };
-            let value = digit * (step * lanes) + start * step;
             let so_far = std::mem::replace(&mut nest.index[axis], PrimExpr::index(0));
             nest.index[axis] = so_far + value;
         }
@@ -107,17 +135,30 @@ impl Nest {
         index
     }
 
-    /// The loops around a body.
-    pub(super) fn wrap(self, mut body: Stmt) -> Stmt {
-        for guard in self.guards {
-            body = Stmt::if_then(guard, body);
-        }
-        for (var, extent) in self.loops.into_iter().rev() {
-            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-            body = Stmt::for_loop(var, min, extent, ForKind::Serial, body);
-        }
-        body
+    /// The loops around the bodies of all nests of a layout.
+    pub(super) fn wrap(bodies: Vec<(Nest, Stmt)>) -> Stmt {
+        let outer = bodies.first().map(|(nest, _)| nest.outer.clone()).unwrap_or_default();
+        let parts = bodies.into_iter().map(|(nest, body)| {
+            let guarded =
+                nest.guards.into_iter().fold(body, |body, guard| Stmt::if_then(guard, body));
+            nest.inner.into_iter().fold(guarded, in_loop)
+        });
+        let parts = Stmt::seq(parts);
+        outer.into_iter().rev().fold(parts, in_loop)
     }
+}
+
+/// The physical dimension, counted from the outermost, along which elements are adjacent: the last
+/// one that has several, or the last one.
+pub(super) fn innermost(spec: &BufferSpec) -> Option<usize> {
+    let extents = spec.physical_shape();
+    extents.iter().rposition(|&extent| extent != 1).or(extents.len().checked_sub(1))
+}
+
+/// A loop from 0 around a body.
+pub(super) fn in_loop(body: Stmt, (var, extent): (VarId, i64)) -> Stmt {
+    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+    Stmt::for_loop(var, min, extent, ForKind::Serial, body)
 }
 
 /// Whether the body of a loop over `lanes` lanes can be one of vectors: what it loads and stores is
@@ -139,6 +180,7 @@ pub(super) fn can_vectorize(
         lane,
         lanes,
         overrun,
+        lane_is_value: false,
         varying: BTreeSet::new(),
         padding: Padding::default(),
     };
@@ -149,6 +191,25 @@ pub(super) fn can_vectorize(
         padding.0.extend(found.0);
     }
     fits
+}
+
+/// The same without padding lanes, for a body that may also use the lane itself as a value.
+pub(super) fn can_vectorize_values(
+    func: &PrimFuncData,
+    stmt: &Stmt,
+    lane: VarId,
+    lanes: i64,
+) -> bool {
+    let mut check = LaneCheck {
+        func,
+        lane,
+        lanes,
+        overrun: false,
+        lane_is_value: true,
+        varying: BTreeSet::new(),
+        padding: Padding::default(),
+    };
+    check.stmt(stmt)
 }
 
 /// Dense constants that get padding lanes: along which axis, and the elements of a block.
@@ -178,6 +239,8 @@ struct LaneCheck<'a> {
     lane: VarId,
     lanes: i64,
     overrun: bool,
+    /// Whether the lane may be a value and not an index only.
+    lane_is_value: bool,
     /// Variables whose values differ from lane to lane.
     varying: BTreeSet<VarId>,
     /// Constants that need padding lanes.
@@ -230,11 +293,19 @@ impl LaneCheck<'_> {
                 *dtype != DType::Bool && self.access(*buffer, indices)
             }
             // The lane itself as a value: indices that are data.
-            PrimExpr::Var { var, .. } => self.varying.contains(var),
+            PrimExpr::Var { var, .. } => {
+                self.varying.contains(var) || (self.lane_is_value && *var == self.lane)
+            }
             PrimExpr::Let { var, value, body } => self.binding(*var, value) && self.expr(body),
             PrimExpr::Select { cond, then, otherwise } => {
-                // A condition that differs from lane to lane does not guard a load.
-                let guards = self.varies(cond) && (has_load(then) || has_load(otherwise));
+                // A condition on indices that differs from lane to lane may guard a load; one on
+                // data does not.
+                let on_indices = cond.any(&mut |e| match e {
+                    PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
+                    _ => false,
+                });
+                let guards =
+                    on_indices && self.varies(cond) && (has_load(then) || has_load(otherwise));
                 !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
             }
             PrimExpr::Cast { value, dtype } => *dtype != DType::Bool && self.expr(value),

@@ -2,6 +2,7 @@
 
 mod every_op;
 mod families;
+mod rows;
 
 use super::primitive::{Primitive, primitive};
 use super::{CHANNEL_BLOCK, KernelParam, schedule};

@@ -152,6 +152,8 @@ pub struct Stage {
     pub anchor: Anchor,
     /// Whether it is stored even if it could be computed where it is read.
     pub is_stored: bool,
+    /// Whether a reduction to an extreme may pass over NaNs: who reads it finds them again.
+    pub ignores_nan: bool,
     /// The operator it came from.
     pub op: String,
 }
@@ -221,6 +223,7 @@ impl ComputeDag {
             kind,
             anchor: Anchor::None,
             is_stored: false,
+            ignores_nan: false,
             op: name.to_owned(),
         });
         self.by_buffer[buffer] = stage.into();
@@ -300,6 +303,12 @@ impl ComputeDag {
     /// steps to compute and is read over and over.
     pub fn set_stored(&mut self, stage: StageId) {
         self.stages[stage].is_stored = true;
+    }
+
+    /// Lets a reduction to an extreme pass over NaNs, which takes a third of the operations: whoever
+    /// reads it must find them again.
+    pub fn set_ignores_nan(&mut self, stage: StageId) {
+        self.stages[stage].ignores_nan = true;
     }
 
     /// The element of a stage at an index.

@@ -352,6 +352,13 @@ fn fold_binary(op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Option<PrimExpr>
         }
         // The index arithmetic every schedule makes: (x + 1) + 2, ramps plus scalars.
         BinaryOp::Add => add_ints(lhs, rhs).or_else(|| add_ints(rhs, lhs)),
+        BinaryOp::Sub => match (lhs, rhs) {
+            (PrimExpr::Ramp { base, stride, lanes }, PrimExpr::Broadcast { value, .. }) => {
+                let base = PrimExpr::binary(BinaryOp::Sub, (**base).clone(), (**value).clone());
+                Some(PrimExpr::ramp(base, (**stride).clone(), *lanes))
+            }
+            _ => None,
+        },
         BinaryOp::Mul => scale_ramp(lhs, rhs).or_else(|| scale_ramp(rhs, lhs)),
         _ => None,
     }
@@ -469,6 +476,7 @@ mod tests {
             PrimExpr::ramp(i.clone(), 1, 4) * 2 + 5,
             PrimExpr::ramp(i.clone() * 2 + 5, 2, 4)
         );
+        assert_eq!(PrimExpr::ramp(i.clone(), 1, 4) - 5, PrimExpr::ramp(i.clone() - 5, 1, 4));
         assert_eq!(i.clone().floormod(1), PrimExpr::index(0));
     }
 

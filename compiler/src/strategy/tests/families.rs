@@ -20,7 +20,7 @@ use crate::ops::tensor::{
 };
 
 /// A call of one operator.
-fn call(op: &str, attrs: impl Serialize, args: &[Option<Tensor>]) -> Case {
+pub(super) fn call(op: &str, attrs: impl Serialize, args: &[Option<Tensor>]) -> Case {
     let attrs = Attrs::from_struct(&attrs).unwrap();
     let mut b = FunctionBuilder::new();
     let params: Vec<_> =
@@ -52,11 +52,11 @@ fn check(cases: &[Case]) {
     check_all(cases, &runnable_levels());
 }
 
-fn floats(dtype: DType, shape: &[usize], values: &[f64]) -> Tensor {
+pub(super) fn floats(dtype: DType, shape: &[usize], values: &[f64]) -> Tensor {
     Tensor::from_floats(dtype, shape, values.to_vec()).unwrap()
 }
 
-fn ints(dtype: DType, shape: &[usize], values: &[i128]) -> Tensor {
+pub(super) fn ints(dtype: DType, shape: &[usize], values: &[i128]) -> Tensor {
     Tensor::from_ints(dtype, shape, values.to_vec()).unwrap()
 }
 

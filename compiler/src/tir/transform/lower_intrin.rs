@@ -5,7 +5,7 @@
 //!
 //! | function | ulp | method |
 //! |---|---|---|
-//! | `exp` | 3 | Cody–Waite reduction by ln 2, degree 5; scaled in two steps, so that underflow is gradual |
+//! | `exp` | 2 | Cody–Waite reduction by 2·ln 2, degree 7; scaled by twice the same power of two, so that underflow is gradual |
 //! | `log` | 1 | mantissa in [√½, √2), degree 11; denormal arguments are scaled first |
 //! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |

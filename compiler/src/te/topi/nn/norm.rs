@@ -48,19 +48,27 @@ pub(super) fn softmax(cx: &mut Compute<'_>, log: bool) -> Stages {
     let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
         dag.at(x, &along(index, &by[0]))
     });
-    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, &over, |dag, index, by| {
-        let shifted = dag.at(x, &along(index, &by[0])) - dag.at(greatest, &row(index));
-        PrimExpr::call(Intrinsic::Exp, shifted)
+    // A NaN comes back with its own difference, and makes the sum one.
+    dag.set_ignores_nan(greatest);
+    let shifted = dag
+        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(greatest, &row(index)));
+    let exp = dag.compute(op, &shape, dtype, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, dag.at(shifted, index))
     });
-    cx.element(|dag, index| {
-        let shifted = dag.at(x, index) - dag.at(greatest, &row(index));
-        let sum = dag.at(sum, &row(index));
-        if log {
-            shifted - PrimExpr::call(Intrinsic::Log, sum)
-        } else {
-            PrimExpr::call(Intrinsic::Exp, shifted) / sum
-        }
-    })
+    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, &over, |dag, index, by| {
+        dag.at(exp, &along(index, &by[0]))
+    });
+    if log {
+        let log = dag.compute(op, &rows, dtype, |dag, index| {
+            PrimExpr::call(Intrinsic::Log, dag.at(sum, index))
+        });
+        return cx.element(|dag, index| dag.at(shifted, index) - dag.at(log, &row(index)));
+    }
+    // Each takes longer to compute than to store.
+    dag.set_stored(exp);
+    let scale = dag
+        .compute(op, &rows, dtype, |dag, index| PrimExpr::float(1.0, dtype) / dag.at(sum, index));
+    cx.element(|dag, index| dag.at(exp, index) * dag.at(scale, &row(index)))
 }
 
 /// Mean and variance are found in two passes, so that a mean far from zero takes no digits from the

@@ -11,8 +11,12 @@ const ROUNDER: f32 = 12_582_912.0;
 const LN2_HIGH: f32 = 0.693_145_75;
 const LN2_LOW: f32 = 1.428_606_8e-6;
 
-/// e^r = 1 + r + r² · q(r) for |r| ≤ ln 2 / 2, lowest power first.
-const EXP: [f32; 4] = [0.499_992_3, 0.166_671_14, 0.041_890_156, 0.008_312_521];
+/// 127, the bias of an exponent, on top of [`ROUNDER`]: the lowest bits are then an exponent.
+const EXPONENT_ROUNDER: f32 = ROUNDER + 127.0;
+
+/// e^r = 1 + r + r² · q(r) for |r| ≤ ln 2, lowest power first: minimax by Lawson's algorithm.
+const EXP: [f32; 6] =
+    [0.500_000_36, 0.166_666_14, 0.041_661_27, 0.008_336_104, 0.001_410_447, 0.000_196_116_1];
 
 /// log(1 + f) = f − f²/2 + f³ · q(f) for √½ ≤ 1 + f < √2.
 const LOG: [f32; 9] = [
@@ -84,7 +88,8 @@ impl<'a> Math<'a> {
         if self.fused { PrimExpr::mul_add(a, b, c) } else { a * b + c }
     }
 
-    /// Horner's scheme, lowest power first.
+    /// Horner's scheme, lowest power first: the fewest operations, which decide the time of a long
+    /// loop, as its iterations overlap.
     fn polynomial(&self, x: &PrimExpr, coefficients: &[f32]) -> PrimExpr {
         let mut powers = coefficients.iter().rev().map(|c| PrimExpr::f32(*c));
         let highest = powers.next().unwrap_or(PrimExpr::f32(0.0));
@@ -96,26 +101,22 @@ impl<'a> Math<'a> {
         // stays one.
         let x = PrimExpr::f32(89.0).min(PrimExpr::f32(-104.0).max(x));
         let x = self.bind("x", x);
-        let log2e = PrimExpr::f32(std::f32::consts::LOG2_E);
-        let shifted = self.fma(x.clone(), log2e, PrimExpr::f32(ROUNDER));
+        // An even exponent 2n, so that 2^n is a normal number and twice a factor: underflow is
+        // gradual, and n needs no arithmetic but a shift into its place.
+        let half_log2e = PrimExpr::f32(0.5 * std::f32::consts::LOG2_E);
+        let shifted = self.fma(x.clone(), half_log2e, PrimExpr::f32(EXPONENT_ROUNDER));
         let shifted = self.bind("shifted", shifted);
-        let n = self.bind("n", shifted.clone() - PrimExpr::f32(ROUNDER));
-        let r = self.fma(n.clone(), PrimExpr::f32(-LN2_HIGH), x);
-        let r = self.fma(n, PrimExpr::f32(-LN2_LOW), r);
+        let n = self.bind("n", shifted.clone() - PrimExpr::f32(EXPONENT_ROUNDER));
+        let r = self.fma(n.clone(), PrimExpr::f32(-2.0 * LN2_HIGH), x);
+        let r = self.fma(n, PrimExpr::f32(-2.0 * LN2_LOW), r);
         let r = self.bind("r", r);
         let q = self.polynomial(&r, &EXP);
         let q = self.bind("q", self.fma(q, r.clone(), PrimExpr::f32(1.0)));
-        let p = self.bind("p", self.fma(q, r, PrimExpr::f32(1.0)));
-        // 2^n in two factors, each of which is a normal number.
-        let int = |value: i64| PrimExpr::int(value, DType::I32);
-        let exponent = shifted.reinterpret(DType::I32) - int(i64::from(ROUNDER.to_bits()));
-        let exponent = self.bind("exponent", exponent);
-        let half = PrimExpr::binary(BinaryOp::Shr, exponent.clone(), int(1));
-        let half = self.bind("half", half);
-        let power = |n: PrimExpr| {
-            PrimExpr::binary(BinaryOp::Shl, n + int(127), int(23)).reinterpret(DType::F32)
-        };
-        p * power(half.clone()) * power(exponent - half)
+        let p = self.fma(q, r, PrimExpr::f32(1.0));
+        let bits = shifted.reinterpret(DType::I32);
+        let power = PrimExpr::binary(BinaryOp::Shl, bits, PrimExpr::int(23, DType::I32));
+        let power = self.bind("power", power.reinterpret(DType::F32));
+        p * power.clone() * power
     }
 
     pub(super) fn log(&mut self, x: PrimExpr) -> PrimExpr {

@@ -1,0 +1,359 @@
+//! Stages of one row in one loop over rows: the mean of a row, its deviation and what is made of
+//! them, while the row is in the cache.
+
+use std::collections::BTreeMap;
+
+use super::emit::{Emitter, Root};
+use super::inline::Inliner;
+use super::nest::in_loop;
+use super::reduce::Reduction;
+use crate::ir::BufferSpec;
+use crate::te::{Anchor, StageId, StageKind};
+use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
+
+/// Longest rows, in elements, of which two are computed side by side.
+const LONGEST_OF_TWO: i64 = 256;
+
+/// Smallest input, in bytes, of which rows are asked for before they are read: a smaller one is in
+/// the second cache already.
+const MIN_PREFETCHED_BYTES: i64 = 1 << 20;
+
+/// Shortest row, in elements, that is asked for.
+const MIN_PREFETCHED_ROW: i64 = 32;
+
+/// The layout of a row of a dense tensor: one element along the first `axes`.
+pub(super) fn row_of(spec: &BufferSpec, axes: usize) -> BufferSpec {
+    let extents = spec.shape().iter().enumerate();
+    let extents: Vec<i64> =
+        extents.map(|(axis, &extent)| if axis < axes { 1 } else { extent }).collect();
+    BufferSpec::dense(&extents)
+}
+
+impl Emitter {
+    /// Stages that are worth storing: made of a reduction once, and read for many elements.
+    pub(super) fn spread_stages(&self) -> Vec<StageId> {
+        if self.dag.stages.values().any(|stage| stage.anchor != Anchor::None) {
+            return Vec::new();
+        }
+        let elements = |stage: StageId| {
+            self.dag.shape(stage).iter().fold(1i64, |n, &extent| n.saturating_mul(extent))
+        };
+        let mut reduces: BTreeMap<StageId, bool> = BTreeMap::new();
+        let mut most_read: BTreeMap<StageId, i64> = BTreeMap::new();
+        for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
+            let reads = self.dag.reads(stage);
+            let (over, reduction) = match &self.dag.stages[stage].kind {
+                StageKind::Reduce { axes, .. } => {
+                    (axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent)), true)
+                }
+                StageKind::Compute(_) => (1, reads.iter().any(|read| reduces[read])),
+                StageKind::Placeholder
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => (1, false),
+            };
+            reduces.insert(stage, reduction);
+            let count = elements(stage).saturating_mul(over);
+            for read in reads {
+                most_read.entry(read).and_modify(|most| *most = count.max(*most)).or_insert(count);
+            }
+        }
+        let spreads = |stage: &StageId| {
+            let is_compute = matches!(self.dag.stages[*stage].kind, StageKind::Compute(_));
+            is_compute
+                && reduces.get(stage) == Some(&true)
+                && most_read.get(stage).is_some_and(|&most| most > elements(*stage))
+        };
+        self.dag.ids().filter(spreads).collect()
+    }
+
+    /// How many leading axes all roots share, if they can be computed row by row: each reads what
+    /// another one stores in its own row only.
+    pub(super) fn row_axes(&mut self, roots: &[Root]) -> Option<usize> {
+        let [first, .., _] = roots else { return None };
+        let shape = self.dag.shape(first.stage).to_vec();
+        let mut most = shape.len();
+        for root in roots {
+            let inner = root.fused.unwrap_or(root.stage);
+            let is_loop = match self.dag.stages[inner].kind {
+                StageKind::Compute(_) => true,
+                StageKind::Reduce { .. } => self.dag.stages[inner].anchor == Anchor::None,
+                StageKind::Placeholder
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => false,
+            };
+            let dense = self.func.buffers[self.materialised[&root.stage]].spec.is_dense();
+            if !is_loop || !dense {
+                return None;
+            }
+            let other = self.dag.shape(root.stage);
+            let shared = shape.iter().zip(other).take_while(|(a, b)| a == b).count();
+            most = most.min(shared);
+        }
+        let stored: BTreeMap<StageId, BufferId> = (roots.iter().map(|root| root.stage))
+            .chain(self.materialised.keys().copied())
+            .map(|stage| (stage, self.dag.stages[stage].buffer))
+            .collect();
+        for root in roots {
+            for stage in [Some(root.stage), root.fused].into_iter().flatten() {
+                most = most.min(self.own_row(stage, root.fused, roots, &stored));
+            }
+        }
+        (1..=most).rev().find(|&axes| {
+            let rows: i64 = shape[..axes].iter().product();
+            rows > 1 && self.rows_are_loops(roots, axes)
+        })
+    }
+
+    /// How many leading indices of all that a stage reads of the roots are the stage's own.
+    fn own_row(
+        &self,
+        stage: StageId,
+        fused: Option<StageId>,
+        roots: &[Root],
+        stored: &BTreeMap<StageId, BufferId>,
+    ) -> usize {
+        let mut func = self.func.clone();
+        let index = self.index_of(stage);
+        // What it is made of: all that is inlined, up to what is stored.
+        let others = stored.iter().filter(|(other, _)| **other != stage);
+        let mut others: BTreeMap<StageId, BufferId> = others.map(|(&s, &b)| (s, b)).collect();
+        if let Some(fused) = fused.filter(|fused| *fused != stage) {
+            others.insert(fused, self.dag.stages[fused].buffer);
+        }
+        let mut inliner = Inliner::new(&self.dag, &others, &self.uses);
+        let value = match &self.dag.stages[stage].kind {
+            StageKind::Reduce { value, .. } => inliner.expression(&mut func, value.clone()),
+            StageKind::Compute(_) => inliner.computed(&mut func, stage, &index),
+            StageKind::Placeholder
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => return 0,
+        };
+        let stmt = inliner.wrap(func.store(self.dag.stages[stage].buffer, index.clone(), value));
+        let mut own = index.len();
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && roots.iter().any(|root| self.dag.stages[root.stage].buffer == *buffer)
+            {
+                own = own.min(indices.iter().zip(&index).take_while(|(a, b)| a == b).count());
+            }
+        });
+        own
+    }
+
+    /// Whether loops are left inside of those over the first `axes`, at least one of them over
+    /// adjacent elements.
+    fn rows_are_loops(&mut self, roots: &[Root], axes: usize) -> bool {
+        let mut any = false;
+        for root in roots {
+            let rest: i64 = self.dag.shape(root.stage)[axes..].iter().product();
+            if rest != 1 {
+                any = true;
+                continue;
+            }
+            let inner = root.fused.unwrap_or(root.stage);
+            if let Some(reduction) = Reduction::of(self, inner) {
+                if !self.goes_along(&reduction) {
+                    return false;
+                }
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// All roots, row by row. What is not handed over is stored for some rows only.
+    ///
+    /// Two short rows are computed side by side, stage by stage: what follows a reduction waits for
+    /// its last steps, in which there is nothing else to do in the same row.
+    pub(super) fn emit_rows(&mut self, roots: &[Root], axes: usize) -> Stmt {
+        self.store_in_output(roots);
+        let scratch = std::mem::take(&mut self.scratch);
+        let extents = self.dag.shape(roots[0].stage)[..axes].to_vec();
+        let Some((&count, outer)) = extents.split_last() else { return Stmt::nop() };
+        let longest = roots.iter().map(|root| self.row_elements(root, axes)).max().unwrap_or(1);
+        let beside = if longest <= LONGEST_OF_TWO { 2.min(count) } else { 1 };
+        for &buffer in &scratch {
+            let mut shape = row_of(&self.func.buffers[buffer].spec, axes).shape().to_vec();
+            shape[axes - 1] = beside;
+            self.func.buffers[buffer].spec = BufferSpec::dense(&shape);
+        }
+        let loops: Vec<_> = outer.iter().map(|&extent| self.counter("row", extent)).collect();
+        self.rows = loops.iter().map(|(index, _)| index.clone()).collect();
+        let (full, rest) = (count / beside, count % beside);
+        let (chunk, var) = self.counter("row", full);
+        let mut body =
+            in_loop(self.rows_beside(roots, &scratch, &(chunk * beside), beside), (var, full));
+        if rest > 0 {
+            let first = PrimExpr::index(full * beside);
+            body = Stmt::seq([body, self.rows_beside(roots, &scratch, &first, rest)]);
+        }
+        self.rows.clear();
+        for buffer in scratch {
+            body = Stmt::allocate(buffer, body);
+        }
+        (loops.into_iter().zip(outer).rev())
+            .fold(body, |body, ((_, var), &extent)| in_loop(body, (var, extent)))
+    }
+
+    /// Stores what the last root reads at its own index alone where its result will be: the cache
+    /// lines come while there is something to compute, and no others are taken.
+    fn store_in_output(&mut self, roots: &[Root]) {
+        let Some((last, before)) = roots.split_last() else { return };
+        let output = self.materialised[&last.stage];
+        let stored: Vec<StageId> = roots.iter().map(|root| root.stage).collect();
+        for root in before.iter().rev() {
+            let buffer = self.materialised[&root.stage];
+            let (from, to) = (&self.func.buffers[buffer], &self.func.buffers[output]);
+            let alike = from.dtype == to.dtype && from.spec == to.spec;
+            let is_scratch = self.scratch.contains(&buffer);
+            let computed = last.fused.is_none();
+            if alike
+                && is_scratch
+                && computed
+                && self.reads_in_place(last.stage, root.stage, &stored)
+            {
+                self.scratch.retain(|&other| other != buffer);
+                self.materialised.insert(root.stage, output);
+                return;
+            }
+        }
+    }
+
+    /// Elements that a root goes over in a row.
+    fn row_elements(&self, root: &Root, axes: usize) -> i64 {
+        let inner = root.fused.unwrap_or(root.stage);
+        let rest = self.dag.shape(root.stage)[axes..].iter().copied();
+        let over = match &self.dag.stages[inner].kind {
+            StageKind::Reduce { axes, .. } => axes.iter().map(|axis| axis.extent).collect(),
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => Vec::new(),
+        };
+        rest.chain(over).fold(1, i64::saturating_mul)
+    }
+
+    /// `count` rows from `first` on, stage by stage.
+    fn rows_beside(
+        &mut self,
+        roots: &[Root],
+        scratch: &[BufferId],
+        first: &PrimExpr,
+        count: i64,
+    ) -> Stmt {
+        let axes = self.rows.len() + 1;
+        let mut stmts = Vec::new();
+        let mut position = 0;
+        while let Some(root) = roots.get(position) {
+            let next = roots.get(position + 1);
+            let mut taken = 1;
+            for row in 0..count {
+                let place = first.clone() + row;
+                self.rows.push(place.clone());
+                let both = next.and_then(|next| self.reduce_and_keep(root, next));
+                taken = if both.is_some() { 2 } else { 1 };
+                let stmt = both.unwrap_or_else(|| self.emit_block(root, false));
+                stmts.push((in_row(stmt, scratch, axes, row), place));
+                self.rows.pop();
+            }
+            position += taken;
+        }
+        self.prefetch_rows(&mut stmts, axes, count);
+        Stmt::seq(stmts.into_iter().map(|(stmt, _)| stmt))
+    }
+
+    /// Asks for the rows of large inputs that come next where the present ones are read last: what
+    /// a processor asks for by itself stops at the end of what is read.
+    fn prefetch_rows(&self, stmts: &mut [(Stmt, PrimExpr)], axes: usize, ahead: i64) {
+        for param in &self.func.params {
+            let data = &self.func.buffers[param.buffer];
+            let bytes = data.spec.num_elements().unwrap_or(0) * i64::from(data.dtype.bits()) / 8;
+            let row: i64 = data.shape().iter().skip(axes).product();
+            if param.kind != ParamKind::Input
+                || bytes < MIN_PREFETCHED_BYTES
+                || row < MIN_PREFETCHED_ROW
+            {
+                continue;
+            }
+            let last = stmts.iter().rposition(|(stmt, _)| stmt.touches(param.buffer));
+            let first = last.map_or(0, |last| last + 1 - (ahead as usize).min(last + 1));
+            for (stmt, place) in stmts[first..].iter_mut() {
+                let body = std::mem::replace(stmt, Stmt::nop());
+                *stmt = prefetching(body, param.buffer, axes, place, ahead);
+            }
+        }
+    }
+
+    /// A stage whose elements the next root adds up, each of them once: both in one loop.
+    fn reduce_and_keep(&mut self, root: &Root, next: &Root) -> Option<Stmt> {
+        if root.fused.is_some()
+            || !matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_))
+        {
+            return None;
+        }
+        let reduction = Reduction::of(self, next.fused.unwrap_or(next.stage))?;
+        if !reduction.reads_each_once(self, root.stage) {
+            return None;
+        }
+        let body = self.reduce_along(next.stage, &reduction, Some(root.stage))?;
+        Some(Stmt::block(self.dag.stages[next.stage].op.clone(), body))
+    }
+}
+
+/// Adds to each loop over lanes that reads a row of a buffer a request for the same place of a later
+/// row.
+fn prefetching(stmt: Stmt, wanted: BufferId, axes: usize, row: &PrimExpr, ahead: i64) -> Stmt {
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
+            let mut found: Option<Vec<PrimExpr>> = None;
+            body.walk_exprs(&mut |expr| {
+                if let PrimExpr::Load { buffer, indices, .. } = expr
+                    && *buffer == wanted
+                    && indices.get(axes - 1) == Some(row)
+                {
+                    found = Some(indices.clone());
+                }
+            });
+            let body = match found {
+                None => body,
+                Some(mut indices) => {
+                    indices[axes - 1] = row.clone() + ahead;
+                    let (locality, write) = (3, false);
+                    let next = Stmt::Prefetch { buffer: wanted, indices, locality, write };
+                    Box::new(Stmt::seq([next, *body]))
+                }
+            };
+            let kind = ForKind::Vectorized;
+            Stmt::For { var, min, extent, kind, annotations, body }
+        }
+        other => other,
+    })
+}
+
+/// Makes all that is read and written of some buffers that of one of the rows they have.
+fn in_row(stmt: Stmt, buffers: &[BufferId], axes: usize, row: i64) -> Stmt {
+    let place = |mut indices: Vec<PrimExpr>| {
+        for (axis, index) in indices.iter_mut().enumerate().take(axes) {
+            *index = PrimExpr::index(if axis + 1 == axes { row } else { 0 });
+        }
+        indices
+    };
+    let stmt = stmt.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Load { buffer, dtype, indices } if buffers.contains(&buffer) => {
+                PrimExpr::Load { buffer, dtype, indices: place(indices) }
+            }
+            other => other,
+        })
+    });
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::Store { buffer, indices, value } if buffers.contains(&buffer) => {
+            Stmt::Store { buffer, indices: place(indices), value }
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,167 @@
+//! Reductions along rows of every length: whole vectors, what is left of one, less than one.
+
+use super::families::{call, floats, ints};
+use super::{Case, check_all, sample};
+use crate::codegen::testing::runnable_levels;
+use crate::graph::interp::Tensor;
+use crate::ir::DType;
+use crate::ops::nn::{LayerNormAttrs, SoftmaxAttrs};
+use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
+use crate::tir::{ForKind, PrimExpr, Stmt};
+
+/// Around the sizes of vectors, of a few of them, and of rows that are computed side by side.
+const LENGTHS: [usize; 12] = [1, 3, 4, 7, 16, 17, 31, 63, 64, 100, 197, 300];
+
+fn over(axis: i64) -> ReduceAttrs {
+    ReduceAttrs { axis: vec![axis], keepdims: false }
+}
+
+#[test]
+fn rows_of_any_length() {
+    let mut cases = Vec::new();
+    for (seed, length) in LENGTHS.into_iter().enumerate() {
+        let x = || Some(sample(&[3, length], seed));
+        for op in ["nn.softmax", "nn.log_softmax"] {
+            cases.push(call(op, SoftmaxAttrs { axis: -1 }, &[x()]));
+        }
+        let norm = LayerNormAttrs { axis: -1, epsilon: 1e-5 };
+        let (gamma, beta) = (sample(&[length], 2), sample(&[length], 3));
+        cases.push(call("nn.layer_norm", norm, &[x(), Some(gamma), Some(beta)]));
+        for op in ["sum", "mean", "max", "min"] {
+            cases.push(call(op, over(-1), &[x()]));
+        }
+        for op in ["argmax", "argmin"] {
+            let attrs = ArgReduceAttrs { axis: -1, keepdims: true, select_last_index: false };
+            cases.push(call(op, attrs, &[x()]));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn rows_of_other_types() {
+    let mut cases = Vec::new();
+    for length in [5usize, 40, 130] {
+        let values: Vec<i128> = (0..2 * length).map(|i| (i * 37 % 101) as i128 - 50).collect();
+        for dtype in [DType::I8, DType::I32, DType::I64] {
+            for op in ["sum", "mean", "max"] {
+                cases.push(call(op, over(1), &[Some(ints(dtype, &[2, length], &values))]));
+            }
+        }
+        let values: Vec<f64> = values.iter().map(|&value| value as f64 / 16.0).collect();
+        for dtype in [DType::F64, DType::F16, DType::BF16] {
+            for op in ["sum", "max"] {
+                cases.push(call(op, over(1), &[Some(floats(dtype, &[2, length], &values))]));
+            }
+        }
+        let x = Some(floats(DType::F64, &[2, length], &values));
+        cases.push(call("nn.softmax", SoftmaxAttrs { axis: 1 }, &[x]));
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn reductions_over_outer_and_several_axes() {
+    let mut cases = Vec::new();
+    for shape in [[5, 9, 70], [33, 1, 150], [2, 40, 5], [20, 20, 3]] {
+        for axis in [vec![0], vec![1], vec![0, 1], vec![1, 2], vec![0, 2], vec![]] {
+            for op in ["sum", "max"] {
+                let attrs = ReduceAttrs { axis: axis.clone(), keepdims: true };
+                cases.push(call(op, attrs, &[Some(sample(&shape, 4))]));
+            }
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn a_row_with_a_nan_is_one_and_its_neighbours_are_not() {
+    let (rows, length) = (4, 150);
+    for place in [0, 15, 64, 133, 149] {
+        let mut values: Vec<f64> = (0..rows * length).map(|i| (i % 13) as f64 / 8.0).collect();
+        values[length + place] = f64::NAN;
+        let x = || Some(floats(DType::F32, &[rows, length], &values));
+        let cases = [
+            call("nn.softmax", SoftmaxAttrs { axis: -1 }, &[x()]),
+            call("nn.log_softmax", SoftmaxAttrs { axis: -1 }, &[x()]),
+            call("max", over(1), &[x()]),
+            call("min", over(1), &[x()]),
+        ];
+        let found = check_all(&cases, &runnable_levels());
+        for results in found {
+            let floats = results[0].floats().unwrap();
+            let width = floats.len() / rows;
+            for (i, value) in floats.iter().enumerate() {
+                assert_eq!(value.is_nan(), i / width == 1, "element {i} is {value}");
+            }
+        }
+    }
+}
+
+/// Sums of numbers that round: which are added to which decides the bits.
+#[test]
+fn all_levels_add_up_in_the_same_order() {
+    let values: Vec<f64> = (0..3 * 203).map(|i| f64::from((0.1 + i as f32).sqrt())).collect();
+    let x = || Some(floats(DType::F32, &[3, 203], &values));
+    let cases = [call("sum", over(1), &[x()]), call("sum", over(0), &[x()])];
+    let levels = runnable_levels();
+    let mut expected: Option<Vec<Vec<Tensor>>> = None;
+    for level in &levels {
+        let found = check_all(&cases, std::slice::from_ref(level));
+        match &expected {
+            None => expected = Some(found),
+            Some(expected) => {
+                for (first, other) in expected.iter().zip(&found) {
+                    super::identical(first, other, &format!("sum on {:?}", level.cpu));
+                }
+            }
+        }
+    }
+}
+
+/// Loops over single elements of the body, by their extents.
+fn serial_extents(case: &Case) -> Vec<i64> {
+    let levels = runnable_levels();
+    let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
+    let mut extents = Vec::new();
+    kernel.versions[0].body.walk(&mut |stmt| {
+        if let Stmt::For { extent, kind: ForKind::Serial, .. } = stmt {
+            extents.extend(extent.as_int());
+        }
+    });
+    extents
+}
+
+#[test]
+fn no_row_is_gone_through_element_by_element() {
+    let (rows, length) = (10, 768);
+    let x = || Some(sample(&[rows, length], 1));
+    let norm = LayerNormAttrs { axis: -1, epsilon: 1e-5 };
+    for case in [
+        call("nn.softmax", SoftmaxAttrs { axis: -1 }, &[x()]),
+        call("nn.layer_norm", norm, &[x(), None, None]),
+        call("max", over(1), &[x()]),
+        call(
+            "argmax",
+            ArgReduceAttrs { axis: 1, keepdims: false, select_last_index: false },
+            &[x()],
+        ),
+    ] {
+        let extents = serial_extents(&case);
+        // One loop over rows, and in it vectors only.
+        assert_eq!(extents.iter().filter(|&&n| n == rows as i64).count(), 1, "{}", case.name);
+        assert!(extents.iter().all(|&n| n < length as i64 / 8), "{}: {extents:?}", case.name);
+    }
+}
+
+#[test]
+fn exponentials_of_a_softmax_are_computed_once() {
+    let case = call("nn.softmax", SoftmaxAttrs { axis: -1 }, &[Some(sample(&[6, 320], 1))]);
+    let levels = runnable_levels();
+    let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
+    let mut calls = 0;
+    kernel.versions[0].body.walk_exprs(&mut |expr| {
+        calls += usize::from(matches!(expr, PrimExpr::Call { .. }));
+    });
+    assert_eq!(calls, 1);
+}
