@@ -2,15 +2,18 @@
 
 use super::PrimFunc;
 use super::transform::{
-    FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify, UnrollLoop,
-    UnsupportedDtypeLegalize, VectorizeLoop,
+    CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
+    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 
 /// The passes, in order.
-const PASSES: [&dyn Pass; 10] = [
+const PASSES: [&dyn Pass; 12] = [
+    &PlanBufferAllocation,
     &LowerBlocks,
+    &CompactBufferAllocation,
     &FlattenBuffer,
     &UnsupportedDtypeLegalize,
     &Simplify,
@@ -89,7 +92,7 @@ mod tests {
                     use crate::codegen::llvm::{Kernel, Source, compile};
                     let kernels = vec![Kernel { func: lowered, symbol: "chain".to_owned() }];
                     let name = "chain".to_owned();
-                    let source = Source { name, kernels, entry: None, level: 0 };
+                    let source = Source { name, kernels, wrappers: vec![], entry: None, level: 0 };
                     compile(&[source], std::slice::from_ref(&target), 1, false).unwrap();
                 }
             }

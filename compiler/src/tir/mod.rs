@@ -9,6 +9,7 @@
 //! the interpreter share; code generators neither contract nor reassociate.
 
 mod address;
+mod affine;
 mod analyzer;
 mod build;
 mod entities;
@@ -19,6 +20,7 @@ mod lanes;
 mod lower;
 mod parse;
 mod print;
+pub(crate) mod region;
 pub mod scalar;
 mod stmt;
 #[cfg(test)]
@@ -28,6 +30,7 @@ mod ty;
 mod verify;
 mod visit;
 
+pub(crate) use affine::{Affine, Bounds, Range};
 pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
