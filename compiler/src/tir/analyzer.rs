@@ -10,6 +10,7 @@
 //! and only what is true of that is used.
 
 mod assume;
+mod change;
 mod divide;
 mod linear;
 mod prove;

@@ -1,6 +1,7 @@
 //! Random loop functions for tests.
 
 pub(crate) mod programs;
+pub(crate) mod loops;
 
 use super::{
     BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,

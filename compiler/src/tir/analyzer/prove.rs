@@ -8,7 +8,7 @@ use super::{Analyzer, MAX_CHOICES};
 
 /// How many forms one proof may look at. A fact or a minimum in a form makes one or two of it, so
 /// the number could double with each step.
-const MAX_STEPS: u32 = 256;
+const MAX_STEPS: u32 = 64;
 
 /// How many facts, minima and divisions one proof may use after each other.
 const MAX_PROOF_DEPTH: u32 = 5;

@@ -191,7 +191,7 @@ impl Analyzer {
     }
 
     fn is_at_most(&self, a: &Linear, b: &Linear) -> bool {
-        self.decide(CompareOp::Le, a, b, 1) == Some(true)
+        self.decide(CompareOp::Le, a, b, 2) == Some(true)
     }
 
     /// The product of two sums, written out if it stays small.

@@ -11,12 +11,16 @@ mod fp16_storage_legalize;
 mod hoist_if_then_else;
 mod inject_double_buffer;
 mod instrument_bound_checkers;
+mod loop_partition;
 mod lower_blocks;
 mod lower_intrin;
 mod lower_mul_add;
 mod plan_buffer_allocation;
+#[cfg(test)]
+mod random_tests;
 mod remove_no_op;
 mod rewrite_unsafe_select;
+mod renormalize_split_pattern;
 mod simplify;
 mod storage_rewrite;
 mod unroll_loop;
@@ -41,12 +45,14 @@ pub use inject_double_buffer::{
 pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
+pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
 pub use lower_intrin::{LowerIntrin, lower_intrin};
 pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
 pub use plan_buffer_allocation::{PlanBufferAllocation, plan_buffer_allocation};
 pub use remove_no_op::{RemoveNoOp, remove_no_op};
 pub use rewrite_unsafe_select::{RewriteUnsafeSelect, rewrite_unsafe_select};
+pub use renormalize_split_pattern::{RenormalizeSplitPattern, renormalize_split_pattern};
 pub use simplify::{Simplify, simplify};
 pub use storage_rewrite::{DISABLE_STORAGE_REWRITE, StorageRewrite, storage_rewrite};
 pub use unroll_loop::{UnrollLoop, unroll_loop};

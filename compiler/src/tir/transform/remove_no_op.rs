@@ -2,35 +2,80 @@
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::{PrimFunc, Stmt};
+use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
 
-/// Drops empty loops, branches and blocks, unused names and untouched buffers.
+/// Drops what has no effect: empty loops, branches and blocks, unused names, stores of what is there
+/// already, and buffers that are never read, with the stores to them.
 #[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
 pub fn remove_no_op(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let data = func.make_mut();
-    let body = std::mem::replace(&mut data.body, Stmt::nop());
-    data.body = body.rewrite(&mut |stmt| match stmt {
+    let mut body = std::mem::replace(&mut data.body, Stmt::nop());
+    loop {
+        let mut again = false;
+        body = body.rewrite(&mut |stmt| remove(stmt, &mut again));
+        if !again {
+            break;
+        }
+    }
+    data.body = body;
+    func
+}
+
+/// Sets `again` if stores were removed: what they read may have been read by nothing else.
+fn remove(stmt: Stmt, again: &mut bool) -> Stmt {
+    match stmt {
         Stmt::Seq(stmts) => Stmt::seq(stmts),
         Stmt::For { ref body, .. } | Stmt::Block { ref body, .. } if body.is_nop() => Stmt::nop(),
+        Stmt::For { ref extent, .. } if extent.as_int().is_some_and(|count| count <= 0) => {
+            Stmt::nop()
+        }
         Stmt::If { cond, then, otherwise } => {
             let otherwise = otherwise.filter(|stmt| !stmt.is_nop());
             match otherwise {
                 None if then.is_nop() => Stmt::nop(),
                 Some(otherwise) if then.is_nop() => Stmt::if_then(!cond, *otherwise),
+                Some(otherwise) if then == otherwise => *then,
                 otherwise => Stmt::If { cond, then, otherwise },
             }
         }
+        Stmt::Store {
+            buffer,
+            ref indices,
+            value: PrimExpr::Load { buffer: from, indices: ref at, .. },
+        } if buffer == from && indices == at => Stmt::nop(),
         Stmt::Allocate { buffer, body } if !body.touches(buffer) => *body,
+        Stmt::Allocate { buffer, body } if !loads(&body, buffer) => {
+            *again = true;
+            without_stores(*body, buffer)
+        }
         Stmt::Let { var, value, body } => {
             let mut used = false;
             body.walk_exprs(&mut |expr| {
-                used |= matches!(expr, crate::tir::PrimExpr::Var { var: v, .. } if *v == var);
+                used |= matches!(expr, PrimExpr::Var { var: v, .. } if *v == var);
             });
             if used { Stmt::Let { var, value, body } } else { *body }
         }
         other => other,
+    }
+}
+
+fn loads(stmt: &Stmt, wanted: BufferId) -> bool {
+    let mut found = false;
+    stmt.walk_exprs(&mut |expr| {
+        found |= matches!(expr, PrimExpr::Load { buffer, .. } if *buffer == wanted);
     });
-    func
+    found
+}
+
+/// A statement without what it does to a buffer that it does not read.
+fn without_stores(stmt: Stmt, unread: BufferId) -> Stmt {
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } if buffer == unread => {
+            Stmt::nop()
+        }
+        Stmt::Seq(stmts) => Stmt::seq(stmts),
+        other => other,
+    })
 }
 
 #[cfg(test)]
@@ -38,7 +83,7 @@ mod tests {
     use super::*;
     use crate::ir::{BufferSpec, DType};
     use crate::pass::Pass;
-    use crate::tir::{PrimExpr, PrimFuncData};
+    use crate::tir::{PrimFuncData, parse};
 
     #[test]
     fn only_what_has_an_effect_stays() {
@@ -64,5 +109,31 @@ mod tests {
         let func =
             RemoveNoOp.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         assert_eq!(func.body, Stmt::if_then(!cond, store));
+    }
+
+    #[test]
+    fn what_nobody_reads_is_not_computed() {
+        let func = parse(
+            "prim_func @f(x: input float32[4], y: output float32[4]) {
+                y[0] = 1.0
+                for i in serial(4) { y[i] = y[i] if x[i] < 0.0 { y[0] = 2.0 } else { y[0] = 2.0 } }
+                allocate a: local float32[4]
+                allocate b: local float32[4]
+                for i in serial(4) { a[i] = x[i] }
+                for i in serial(4) { b[i] = a[i] }
+            }",
+        )
+        .unwrap();
+        let func = RemoveNoOp.run_on_prim_func(func, &PassContext::default()).unwrap();
+        assert_eq!(
+            func.to_string(),
+            "prim_func @f(x: input float32[4], y: output float32[4]) {
+  y[0] = 1.0
+  for i in serial(4) {
+    y[0] = 2.0
+  }
+}
+"
+        );
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
             Stmt::BlockRealize(block)
         }
         Stmt::Block { name, body } => {
-            Stmt::Block { name, body: Box::new(simplify_stmt(analyzer, *body)) }
+            around(simplify_stmt(analyzer, *body), |body| Stmt::Block { name, body })
         }
         Stmt::For { var, min, extent, kind, annotations, body } => {
             let (min, extent) = (analyzer.expr(min), analyzer.expr(extent));
@@ -69,7 +69,7 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
             if replaced {
                 return body;
             }
-            Stmt::For { var, min, extent, kind, annotations, body: Box::new(body) }
+            around(body, |body| Stmt::For { var, min, extent, kind, annotations, body })
         }
         Stmt::Let { var, value, body } => {
             let value = analyzer.expr(value);
@@ -82,7 +82,7 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
             }
             let body = simplify_stmt(analyzer, *body);
             analyzer.leave(scope);
-            if is_leaf { body } else { Stmt::Let { var, value, body: Box::new(body) } }
+            if is_leaf { body } else { around(body, |body| Stmt::Let { var, value, body }) }
         }
         Stmt::If { cond, then, otherwise } => {
             let cond = analyzer.expr(cond);
@@ -99,7 +99,7 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
             if cond.is_const(1) { Stmt::nop() } else { Stmt::Assert { cond, message } }
         }
         Stmt::Allocate { buffer, body } => {
-            Stmt::Allocate { buffer, body: Box::new(simplify_stmt(analyzer, *body)) }
+            around(simplify_stmt(analyzer, *body), |body| Stmt::Allocate { buffer, body })
         }
         Stmt::Store { .. } | Stmt::Prefetch { .. } => {
             let mut stmt = stmt;
@@ -107,6 +107,11 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
             stmt
         }
     }
+}
+
+/// What is around a body, unless that does nothing.
+fn around(body: Stmt, with: impl FnOnce(Box<Stmt>) -> Stmt) -> Stmt {
+    if body.is_nop() { body } else { with(Box::new(body)) }
 }
 
 /// A conditional that is not decided.
@@ -181,10 +186,8 @@ mod tests {
             for i in serial(4) { for j in serial(i - 3) { y[j] = 1 } }
             for i in serial(n) { if n > 0 { y[floormod(i, 4)] = 2 } }",
             "  y[3] = 0
-  for i in serial(4) {
-  }
-  for i_1 in serial(n) {
-    y[floormod(i_1, 4)] = 2
+  for i in serial(n) {
+    y[floormod(i, 4)] = 2
   }
 ",
         );
