@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::transform::VectorizeLoop;
 use crate::tir::{ForKind, PrimExpr, PrimFunc, Stmt};
 
 /// Most iterations that are written out; a longer loop stays a serial one.
@@ -13,7 +14,7 @@ use crate::tir::{ForKind, PrimExpr, PrimFunc, Stmt};
 const MAX_UNROLLED_ITERATIONS: i64 = 256;
 
 /// Writes out `unrolled` loops of constant extent, innermost first.
-#[prim_func_pass(opt_level = 0, name = "tir.UnrollLoop", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.UnrollLoop", after = [VectorizeLoop], crate = crate)]
 pub fn unroll_loop(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Result<PrimFunc> {
     let mut any = false;
     func.body.walk(&mut |stmt| {

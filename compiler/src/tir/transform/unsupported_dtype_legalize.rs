@@ -13,6 +13,7 @@ mod convert;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::transform::FlattenBuffer;
 use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Computes floats of 16 bits and fewer in `float32`, and integers narrower than a byte in bytes.
@@ -22,7 +23,7 @@ use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 /// # Errors
 ///
 /// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
-#[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", after = [FlattenBuffer], crate = crate)]
 pub fn unsupported_dtype_legalize(
     mut func: PrimFunc,
     _module: &IRModule,
