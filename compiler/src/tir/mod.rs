@@ -11,6 +11,7 @@
 mod address;
 mod affine;
 mod build;
+mod copy;
 mod entities;
 mod expr;
 mod func;

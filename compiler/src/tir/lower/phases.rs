@@ -3,8 +3,8 @@
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
-    FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify, UnrollLoop,
-    UnsupportedDtypeLegalize, VectorizeLoop,
+    AnnotateNoAlias, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify,
+    UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
 };
 
 crate::register_pass_config_option! {
@@ -40,7 +40,7 @@ fn phase_3() -> Vec<PassRef> {
 
 /// Operations become those that the target has: after all phases.
 fn for_target() -> Vec<PassRef> {
-    vec![LowerMulAdd.into(), LowerIntrin.into(), RemoveNoOp.into()]
+    vec![LowerMulAdd.into(), LowerIntrin.into(), AnnotateNoAlias.into()]
 }
 
 /// Everything between a scheduled function and code, with the passes that the context adds.
