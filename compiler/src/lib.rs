@@ -13,6 +13,7 @@ pub mod cli;
 pub mod codegen;
 pub mod compile;
 pub mod diagnostics;
+pub mod driver;
 pub mod executor;
 pub mod graph;
 pub mod ir;
@@ -27,3 +28,5 @@ pub mod target;
 pub mod te;
 pub mod tir;
 pub mod transform;
+
+pub use driver::build;

@@ -1,5 +1,8 @@
 //! The machine that code is generated for.
 
+mod features;
+mod triple;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -28,6 +31,9 @@ pub struct Target {
     pub features: BTreeSet<String>,
     /// The CPU that was asked for by name, if any; its features are in `features`.
     pub cpu: Option<String>,
+    /// Width in bits of the widest vectors that code may use, if they are to be narrower than the
+    /// widest registers.
+    pub vector_width: Option<u64>,
     /// Width of a pointer in bits.
     pub pointer_width: u32,
     /// Order of bytes.
@@ -45,6 +51,17 @@ pub enum TargetError {
     UnknownCpu(String, String),
     /// `native` was asked for, but the code is not for this machine's architecture, which is named.
     NotNative(String),
+    /// The feature is not one that is known for the architecture: feature and architecture.
+    UnknownFeature(String, String),
+    /// Vectors of that many bits cannot be had, as the target's widest have so many.
+    BadVectorWidth {
+        /// What was asked for.
+        asked: u64,
+        /// Bits of the widest registers; 0 if there are no vectors.
+        widest: u64,
+    },
+    /// The triple's text is not understood: the triple, and what of it.
+    UnknownTriple(String, String),
 }
 
 impl fmt::Display for TargetError {
@@ -79,6 +96,33 @@ impl fmt::Display for TargetError {
                     "the CPU `native` cannot be used, as the code is for {arch} and this machine is {}",
                     std::env::consts::ARCH
                 )
+            }
+            TargetError::UnknownFeature(feature, arch) => {
+                let known: Vec<_> = features::known(arch).collect();
+                match known.is_empty() {
+                    true => write!(
+                        f,
+                        "`{feature}` is not a CPU feature that is known for {arch}: none is"
+                    ),
+                    false => write!(
+                        f,
+                        "`{feature}` is not a CPU feature that is known for {arch}; known are {}",
+                        known.join(", ")
+                    ),
+                }
+            }
+            TargetError::BadVectorWidth { asked, widest: 0 } => {
+                write!(f, "vectors of {asked} bits were asked for, but the target has no vectors")
+            }
+            TargetError::BadVectorWidth { asked, widest } => {
+                write!(
+                    f,
+                    "vectors of {asked} bits were asked for; the target has registers of {widest} \
+                     bits, and a width is 64 bits or a multiple of it by a power of two"
+                )
+            }
+            TargetError::UnknownTriple(triple, what) => {
+                write!(f, "the target triple `{triple}` is not understood: {what}")
             }
         }
     }
@@ -152,6 +196,7 @@ impl Target {
             os: os.to_owned(),
             features: baseline_features(arch),
             cpu: None,
+            vector_width: None,
             pointer_width: usize::BITS,
             endian: if cfg!(target_endian = "big") { Endian::Big } else { Endian::Little },
         }
@@ -182,6 +227,7 @@ impl Target {
             features: features.split(',').filter(|f| !f.is_empty()).map(str::to_owned).collect(),
             // The features of a `-C target-cpu` are in CARGO_CFG_TARGET_FEATURE already.
             cpu: None,
+            vector_width: None,
             pointer_width: width.parse().map_err(|_| {
                 TargetError::BadVariable("CARGO_CFG_TARGET_POINTER_WIDTH", width.clone())
             })?,
@@ -256,8 +302,15 @@ impl Target {
         self.features.contains(feature)
     }
 
-    /// Width in bits of the widest vector registers that pay off, or 0 if there are none.
+    /// Width in bits of the widest vectors that code uses: of the widest registers that pay off,
+    /// unless [`vector_width`](field@Self::vector_width) is less; 0 if there are none.
     pub fn vector_bits(&self) -> u64 {
+        let widest = self.register_bits();
+        self.vector_width.map_or(widest, |width| width.min(widest))
+    }
+
+    /// Width in bits of the widest vector registers that pay off, or 0 if there are none.
+    fn register_bits(&self) -> u64 {
         let has = |feature| self.has_feature(feature);
         match self.arch.as_str() {
             "x86" | "x86_64" if has("avx512f") && has("avx512bw") && has("avx512vl") => 512,

@@ -83,12 +83,14 @@ impl Modular {
         i64::try_from(base).map_or(Modular::ALL, |base| Modular { coeff, base })
     }
 
-    fn add(self, other: Modular) -> Modular {
+    /// The sums.
+    pub(crate) fn add(self, other: Modular) -> Modular {
         let base = i128::from(self.base) + i128::from(other.base);
         Modular::narrow(gcd(self.coeff, other.coeff).into(), base)
     }
 
-    fn mul(self, other: Modular) -> Modular {
+    /// The products.
+    pub(crate) fn mul(self, other: Modular) -> Modular {
         let wide = |a: i64, b: i64| i128::from(a) * i128::from(b);
         let coeff = gcd_wide(
             gcd_wide(wide(self.coeff, other.coeff), wide(self.coeff, other.base)),
@@ -97,7 +99,8 @@ impl Modular {
         Modular::narrow(coeff, wide(self.base, other.base))
     }
 
-    fn floor_div(self, divisor: i64) -> Modular {
+    /// The quotients, rounded down.
+    pub(crate) fn floor_div(self, divisor: i64) -> Modular {
         if divisor > 0 && self.coeff % divisor == 0 {
             Modular::new(self.coeff / divisor, self.base.div_euclid(divisor))
         } else {
@@ -105,7 +108,8 @@ impl Modular {
         }
     }
 
-    fn modulo(self, divisor: i64) -> Modular {
+    /// The remainders of [`floor_div`](Self::floor_div).
+    pub(crate) fn modulo(self, divisor: i64) -> Modular {
         if divisor <= 0 {
             return Modular::ALL;
         }
@@ -116,7 +120,7 @@ impl Modular {
     }
 
     /// The smallest set that contains both.
-    fn union(self, other: Modular) -> Modular {
+    pub(crate) fn union(self, other: Modular) -> Modular {
         let distance = i128::from(self.base) - i128::from(other.base);
         let coeff = gcd_wide(gcd(self.coeff, other.coeff).into(), distance);
         Modular::narrow(coeff, self.base.into())

@@ -7,9 +7,11 @@ mod kernel;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 pub mod object;
+mod wrapper;
 
 pub use error::CodegenError;
 pub use kernel::{STACK_BUFFER_BYTES, STACK_BYTES};
+pub use wrapper::{ArrayWrapper, PackedTensor, PackedWrapper, Wrapper};
 
 #[cfg(test)]
 pub(crate) mod testing;

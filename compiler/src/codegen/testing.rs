@@ -1,6 +1,6 @@
 //! Runs generated code in tests: kernels compiled into a shared library and loaded.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::c_void;
 use std::rc::Rc;
 
 use super::CodegenError;
@@ -8,33 +8,21 @@ use super::c::{
     CONTEXT_DECLARATION, SourceFile, TempFolder, compile_c, generate, link_shared, translation_unit,
 };
 use crate::executor::ObjectFile;
+use crate::executor::dynamic::DynamicLibrary;
+use crate::ir::DType;
 use crate::options::Backend;
 use crate::target::Target;
 use crate::tir::PrimFunc;
-
-unsafe extern "C" {
-    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlclose(library: *mut c_void) -> c_int;
-}
-
-const RTLD_NOW: c_int = 2;
 
 /// How many workers the test's `parallel_for` pretends to have.
 const WORKERS: usize = 3;
 
 type Entry = unsafe extern "C" fn(buffers: *const *mut c_void, dims: *const i64, scratch: *mut u8);
 
-/// A shared library in memory.
-struct Library {
-    handle: *mut c_void,
-    _folder: TempFolder,
-}
-
 /// A kernel in memory, ready to be called.
 pub(crate) struct LoadedKernel {
     /// Holds the code.
-    _library: Rc<Library>,
+    _library: Rc<DynamicLibrary>,
     entry: Entry,
     scratch_bytes: usize,
 }
@@ -60,15 +48,15 @@ impl LoadedKernel {
         };
         let text = entries(kernels, &memory);
         objects.extend(c_object("entries", text, target));
-        let library = Rc::new(Library::of(&objects, target));
-        let load = |(position, scratch_bytes): (usize, &u64)| {
-            let symbol = library.symbol(&format!("entry{position}"));
+        let library = Rc::new(load(&objects, target));
+        let loaded = |(position, scratch_bytes): (usize, &u64)| {
+            let symbol = library.symbol(&format!("entry{position}")).unwrap();
             // SAFETY: the text of `entries` defines the entry with this signature.
             let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
             let scratch_bytes = *scratch_bytes as usize * WORKERS;
             LoadedKernel { _library: library.clone(), entry, scratch_bytes }
         };
-        Ok(memory.iter().enumerate().map(load).collect())
+        Ok(memory.iter().enumerate().map(loaded).collect())
     }
 
     /// Runs the kernel on buffers with the sizes of the function's parameters.
@@ -138,6 +126,7 @@ fn llvm_objects(
     let source = Source {
         name: "kernels".to_owned(),
         kernels: kernels.iter().enumerate().map(named).collect(),
+        wrappers: vec![],
         entry: None,
         level: 0,
     };
@@ -190,11 +179,11 @@ impl LoadedFunction {
             "{text}\n__attribute__((visibility(\"default\")))\nunsigned entry(void) {{\n    return {name}();\n}}\n"
         );
         let target = Target::host();
-        let library = Library::of(&c_object("function", text, &target), &target);
+        let library = load(&c_object("function", text, &target), &target);
         // SAFETY: the text above defines the entry with this signature.
         let entry = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u32>(
-                library.symbol("entry"),
+                library.symbol("entry").unwrap(),
             )
         };
         // SAFETY: the function takes nothing.
@@ -202,33 +191,12 @@ impl LoadedFunction {
     }
 }
 
-impl Library {
-    /// Links objects and loads them.
-    fn of(objects: &[ObjectFile], target: &Target) -> Library {
-        let folder = TempFolder::new().expect("a temporary folder");
-        let path = folder.path().join("library.so");
-        link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
-        let path = CString::new(path.to_str().expect("a UTF-8 path")).expect("no NUL");
-        // SAFETY: the path is a NUL-terminated string; the library has no initialisers.
-        let handle = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-        assert!(!handle.is_null(), "cannot load the library");
-        Library { handle, _folder: folder }
-    }
-
-    fn symbol(&self, name: &str) -> *mut c_void {
-        let name = CString::new(name).expect("no NUL");
-        // SAFETY: the library is open and the name NUL-terminated.
-        let symbol = unsafe { dlsym(self.handle, name.as_ptr()) };
-        assert!(!symbol.is_null(), "no symbol {name:?}");
-        symbol
-    }
-}
-
-impl Drop for Library {
-    fn drop(&mut self) {
-        // SAFETY: the library was opened by `all` and nothing of it is used any more.
-        unsafe { dlclose(self.handle) };
-    }
+/// Links objects and loads them.
+fn load(objects: &[ObjectFile], target: &Target) -> DynamicLibrary {
+    let folder = TempFolder::new().expect("a temporary folder");
+    let path = folder.path().join("library.so");
+    link_shared(objects, target, &path).unwrap_or_else(|error| panic!("{error}"));
+    DynamicLibrary::open(&path).expect("the library can be loaded")
 }
 
 /// The CPU levels that this machine can run, narrowest first. Those it cannot are named on stderr.
@@ -246,4 +214,29 @@ pub(crate) fn runnable_levels() -> Vec<Target> {
         eprintln!("skipped: this machine cannot run {}", level.cpu.unwrap_or_default());
     }
     runnable
+}
+
+/// Compares what two runs left in a function's parameters.
+pub(crate) fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<u8>], what: &str) {
+    for (position, param) in func.params.iter().enumerate() {
+        let buffer = &func.buffers[param.buffer];
+        let width = buffer.dtype.bytes().unwrap();
+        let pairs = interpreted[position].chunks(width).zip(compiled[position].chunks(width));
+        for (element, (a, b)) in pairs.enumerate() {
+            assert!(
+                a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
+                "{what}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
+                buffer.name,
+            );
+        }
+    }
+}
+
+/// Which NaN an operation gives is the processor's choice.
+fn is_nan(bytes: &[u8], dtype: DType) -> bool {
+    match dtype {
+        DType::F32 => bytes.try_into().is_ok_and(|b| f32::from_le_bytes(b).is_nan()),
+        DType::F64 => bytes.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
+        _ => false,
+    }
 }

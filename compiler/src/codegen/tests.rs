@@ -5,7 +5,7 @@ mod intrinsics;
 mod kernels;
 mod random;
 
-use super::testing::{LoadedKernel, runnable_levels};
+use super::testing::{LoadedKernel, compare, runnable_levels};
 use crate::ir::DType;
 use crate::options::Backend;
 use crate::target::Target;
@@ -86,29 +86,4 @@ fn check_level(func: &PrimFunc, dims: &[i64], args: &[Vec<u8>], target: &Target)
         compare(func, &interpreted, &compiled, &format!("{backend}, {:?}", target.cpu));
     }
     interpreted
-}
-
-/// Compares what two runs left in a function's parameters.
-fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<u8>], what: &str) {
-    for (position, param) in func.params.iter().enumerate() {
-        let buffer = &func.buffers[param.buffer];
-        let width = buffer.dtype.bytes().unwrap();
-        let pairs = interpreted[position].chunks(width).zip(compiled[position].chunks(width));
-        for (element, (a, b)) in pairs.enumerate() {
-            assert!(
-                a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
-                "{what}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
-                buffer.name,
-            );
-        }
-    }
-}
-
-/// Which NaN an operation gives is the processor's choice.
-fn is_nan(bytes: &[u8], dtype: DType) -> bool {
-    match dtype {
-        DType::F32 => bytes.try_into().is_ok_and(|b| f32::from_le_bytes(b).is_nan()),
-        DType::F64 => bytes.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
-        _ => false,
-    }
 }

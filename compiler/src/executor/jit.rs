@@ -1,6 +1,5 @@
 //! A compiled model whose objects are linked in memory.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::c_void;
 use std::ptr;
 
@@ -8,9 +7,9 @@ use niello_runtime::CpuLevel;
 use niello_runtime::abi::Context;
 
 use super::CompiledModel;
+use super::aligned::AlignedBytes;
 use crate::codegen::llvm::Jit;
 use crate::diagnostics::Problem;
-use crate::ir::BUFFER_ALIGNMENT;
 
 type Run = unsafe extern "C" fn(
     ctx: *const Context,
@@ -22,8 +21,8 @@ type Run = unsafe extern "C" fn(
 #[derive(Debug)]
 pub(super) struct JitModel {
     run: Run,
-    weights: Aligned,
-    workspace: Aligned,
+    weights: AlignedBytes,
+    workspace: AlignedBytes,
     scratch_offset: usize,
     scratch_stride: usize,
     /// Place of the widest level that the machine has.
@@ -48,8 +47,8 @@ impl JitModel {
         let runs = |level: &CpuLevel| *level <= niello_runtime::cpu_level();
         Ok(JitModel {
             run,
-            weights: Aligned::new(&model.weights, model.weights.len()),
-            workspace: Aligned::new(&[], size(model.workspace_bytes)?),
+            weights: AlignedBytes::from(&*model.weights),
+            workspace: AlignedBytes::zeroed(size(model.workspace_bytes)?),
             scratch_offset: size(model.scratch_offset)?,
             scratch_stride: size(model.scratch_stride)?,
             best: model.levels.iter().rposition(runs).unwrap_or(0),
@@ -70,9 +69,9 @@ impl JitModel {
     ///
     /// The pointers are the model's inputs and outputs, and no other call runs meanwhile.
     pub(super) unsafe fn call(&self, inputs: *const *const c_void, outputs: *const *mut c_void) {
-        let workspace = self.workspace.pointer;
+        let workspace = self.workspace.as_mut_ptr();
         let context = Context {
-            weights: self.weights.pointer,
+            weights: self.weights.as_mut_ptr(),
             workspace,
             // Inside the workspace, or at its end if there is no scratch memory.
             scratch: workspace.wrapping_add(self.scratch_offset),
@@ -84,35 +83,5 @@ impl JitModel {
         };
         // SAFETY: weights and workspace are the model's; the caller answers for the rest.
         unsafe { (self.run)(&raw const context, inputs, outputs) };
-    }
-}
-
-/// Memory that begins at a multiple of 64 and that code writes to.
-#[derive(Debug)]
-struct Aligned {
-    pointer: *mut u8,
-    layout: Layout,
-}
-
-impl Aligned {
-    /// `len` bytes that begin with `contents`; the others are zero.
-    fn new(contents: &[u8], len: usize) -> Aligned {
-        let layout = Layout::from_size_align(len.max(contents.len()).max(1), BUFFER_ALIGNMENT)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()));
-        // SAFETY: the size is not zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: the memory is new and has room for the contents.
-        unsafe { ptr::copy_nonoverlapping(contents.as_ptr(), pointer, contents.len()) };
-        Aligned { pointer, layout }
-    }
-}
-
-impl Drop for Aligned {
-    fn drop(&mut self) {
-        // SAFETY: `new` allocated it with this layout.
-        unsafe { dealloc(self.pointer, self.layout) };
     }
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::path::Path;
 
+use super::dynamic::DynamicLibrary;
 use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
@@ -22,7 +23,7 @@ pub struct LoadedModel {
 #[derive(Debug)]
 enum Code {
     /// The functions of a shared library, and what holds them.
-    Library { entry: Entry, limit: Limit, _library: system::Library },
+    Library { entry: Entry, limit: Limit, _library: DynamicLibrary },
     /// Objects linked in memory.
     #[cfg(feature = "llvm")]
     Jit(super::jit::JitModel),
@@ -46,7 +47,7 @@ impl LoadedModel {
         let failed = |what: String| {
             Problem::new(format!("{}: cannot load the library: {what}", path.display()))
         };
-        let library = system::Library::open(path).map_err(failed)?;
+        let library = DynamicLibrary::open(path).map_err(failed)?;
         let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
@@ -251,85 +252,5 @@ impl Buffer {
     fn is_intact(&self) -> bool {
         let (before, rest) = self.memory.split_at(self.start);
         before.iter().chain(&rest[self.len..]).all(|&byte| byte == GUARD)
-    }
-}
-
-#[cfg(unix)]
-mod system {
-    //! The dynamic linker of Unix systems.
-
-    use std::ffi::{CStr, CString, c_char, c_int, c_void};
-    use std::os::unix::ffi::OsStrExt;
-    use std::path::Path;
-
-    // The standard library links what has these functions.
-    unsafe extern "C" {
-        fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-        fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-        fn dlclose(library: *mut c_void) -> c_int;
-        fn dlerror() -> *const c_char;
-    }
-
-    const RTLD_NOW: c_int = 2;
-
-    /// An open library.
-    #[derive(Debug)]
-    pub(super) struct Library(*mut c_void);
-
-    impl Library {
-        pub(super) fn open(path: &Path) -> Result<Library, String> {
-            // A name without a slash would be looked for in the system's folders.
-            let path = std::path::absolute(path).map_err(|error| error.to_string())?;
-            let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
-            // SAFETY: the path is NUL-terminated; the library has no initialisers.
-            let library = unsafe { dlopen(path.as_ptr(), RTLD_NOW) };
-            if library.is_null() { Err(last_error()) } else { Ok(Library(library)) }
-        }
-
-        pub(super) fn symbol(&self, name: &str) -> Result<*mut c_void, String> {
-            let name = CString::new(name).map_err(|error| error.to_string())?;
-            // SAFETY: the library is open and the name NUL-terminated.
-            let symbol = unsafe { dlsym(self.0, name.as_ptr()) };
-            if symbol.is_null() { Err(last_error()) } else { Ok(symbol) }
-        }
-    }
-
-    impl Drop for Library {
-        fn drop(&mut self) {
-            // SAFETY: the library was opened by `open`; its owner holds the only pointers into it.
-            unsafe { dlclose(self.0) };
-        }
-    }
-
-    fn last_error() -> String {
-        // SAFETY: the function takes nothing.
-        let text = unsafe { dlerror() };
-        if text.is_null() {
-            return "unknown error".to_owned();
-        }
-        // SAFETY: a pointer that is not null is a NUL-terminated string until the next call.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-    }
-}
-
-#[cfg(not(unix))]
-mod system {
-    //! Systems on which libraries cannot be loaded yet.
-
-    use std::ffi::c_void;
-    use std::path::Path;
-
-    /// An open library; there is none.
-    #[derive(Debug)]
-    pub(super) enum Library {}
-
-    impl Library {
-        pub(super) fn open(_: &Path) -> Result<Library, String> {
-            Err("this system's libraries are not supported".to_owned())
-        }
-
-        pub(super) fn symbol(&self, _: &str) -> Result<*mut c_void, String> {
-            match *self {}
-        }
     }
 }

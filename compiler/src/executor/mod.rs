@@ -1,7 +1,9 @@
 //! Executors: how the kernels of a model are called in order.
 
+pub(crate) mod aligned;
 pub mod aot;
 mod artifact;
+pub(crate) mod dynamic;
 mod interp;
 #[cfg(feature = "llvm")]
 mod jit;

@@ -135,6 +135,20 @@ impl ComputeDag {
             (0..shape.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
         let index: Vec<PrimExpr> = axes.iter().map(|&var| self.func.var_expr(var)).collect();
         let kind = kind(self, &index);
+        let stage = self.define(name, shape, dtype, axes, kind);
+        self.stages[stage].op = op.to_owned();
+        stage
+    }
+
+    /// A stage whose axes are declared already.
+    pub(super) fn define(
+        &mut self,
+        name: &str,
+        shape: &[i64],
+        dtype: DType,
+        axes: Vec<VarId>,
+        kind: StageKind,
+    ) -> StageId {
         let scope = BufferScope::Local;
         let buffer = self.func.buffer(name, dtype, BufferSpec::dense(shape), scope);
         let stage = self.stages.push(Stage {
@@ -143,7 +157,7 @@ impl ComputeDag {
             kind,
             anchor: Anchor::None,
             is_stored: false,
-            op: op.to_owned(),
+            op: name.to_owned(),
         });
         self.by_buffer[buffer] = stage.into();
         stage

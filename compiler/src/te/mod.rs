@@ -4,9 +4,13 @@
 //! element at an index; the expression reads elements of earlier stages. How the stages become
 //! loops is for a strategy to say, not for them.
 
+mod blocks;
+mod builder;
 mod dag;
 mod packed;
 pub mod topi;
 
+pub use blocks::{TeError, lower_to_blocks};
+pub use builder::{Body, Builder, Reduction, Tensor, Var, f32, max, min, prod, sum};
 pub use dag::{Anchor, ComputeDag, ConcatPart, ReduceAxis, Stage, StageId, StageKind, identity};
 pub use packed::{held_as, held_constant, is_packed, pack, packed_len, unpack};

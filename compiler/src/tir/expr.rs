@@ -349,6 +349,29 @@ impl CompareOp {
     pub fn symbol(self) -> &'static str {
         Self::ALL[self as usize].1
     }
+
+    /// The comparison that holds where this one does not. Of floats only if they are ordered.
+    pub fn negated(self) -> Self {
+        match self {
+            CompareOp::Eq => CompareOp::Ne,
+            CompareOp::Ne => CompareOp::Eq,
+            CompareOp::Lt => CompareOp::Ge,
+            CompareOp::Le => CompareOp::Gt,
+            CompareOp::Gt => CompareOp::Le,
+            CompareOp::Ge => CompareOp::Lt,
+        }
+    }
+
+    /// The same comparison with its operands exchanged.
+    pub fn swapped(self) -> Self {
+        match self {
+            CompareOp::Eq | CompareOp::Ne => self,
+            CompareOp::Lt => CompareOp::Gt,
+            CompareOp::Le => CompareOp::Ge,
+            CompareOp::Gt => CompareOp::Lt,
+            CompareOp::Ge => CompareOp::Le,
+        }
+    }
 }
 
 impl Intrinsic {

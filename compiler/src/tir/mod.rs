@@ -10,6 +10,7 @@
 
 mod address;
 mod affine;
+mod analyzer;
 mod build;
 mod copy;
 mod entities;
@@ -20,6 +21,7 @@ mod lanes;
 mod lower;
 mod parse;
 mod print;
+pub(crate) mod region;
 pub mod scalar;
 mod stmt;
 #[cfg(test)]
@@ -29,6 +31,8 @@ mod ty;
 mod verify;
 mod visit;
 
+pub(crate) use affine::{Affine, Bounds, Range};
+pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};

@@ -159,7 +159,7 @@ impl Stmt {
     }
 
     /// Calls `visit` with each statement directly inside.
-    pub fn for_each_child_mut(&mut self, visit: &mut dyn FnMut(&mut Stmt)) {
+    pub fn for_each_child_mut<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Stmt)) {
         match self {
             Stmt::Seq(stmts) => stmts.iter_mut().for_each(visit),
             Stmt::BlockRealize(block) => {

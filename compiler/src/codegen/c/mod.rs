@@ -24,12 +24,14 @@ mod preamble;
 mod stmt;
 mod text;
 mod toolchain;
+mod wrapper;
 
 pub use expr::LIBM_FUNCTIONS;
 pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
+pub(crate) use names::Names;
 pub use preamble::{CONTEXT_DECLARATION, translation_unit};
-#[cfg(any(feature = "cli", test))]
 pub(crate) use toolchain::TempFolder;
 pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};
+pub use wrapper::wrappers_text;

@@ -13,13 +13,13 @@ const RESERVED: &[&str] = &[
 
 /// Hands out identifiers, each once.
 #[derive(Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     used: BTreeSet<String>,
 }
 
 impl Names {
     /// An identifier close to `wanted`.
-    pub(super) fn unique(&mut self, wanted: &str) -> String {
+    pub(crate) fn unique(&mut self, wanted: &str) -> String {
         let base = sanitize(wanted);
         if !RESERVED.contains(&base.as_str()) && self.used.insert(base.clone()) {
             return base;

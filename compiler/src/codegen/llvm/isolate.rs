@@ -257,7 +257,13 @@ mod tests {
         let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
         func.body = func.store(y, [PrimExpr::index(0)], PrimExpr::f32(1.0));
         let kernel = Kernel { func: PrimFunc::new(func), symbol: name.to_owned() };
-        Source { name: name.to_owned(), kernels: vec![kernel], entry: None, level: 0 }
+        Source {
+            name: name.to_owned(),
+            kernels: vec![kernel],
+            wrappers: vec![],
+            entry: None,
+            level: 0,
+        }
     }
 
     fn sources() -> Vec<Source> {

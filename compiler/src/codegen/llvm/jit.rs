@@ -21,6 +21,11 @@ pub struct Jit {
     jit: LLVMOrcLLJITRef,
 }
 
+// SAFETY: LLJIT may be used and disposed of on any thread.
+unsafe impl Send for Jit {}
+// SAFETY: its session has locks of its own; looking up an address is all that happens by reference.
+unsafe impl Sync for Jit {}
+
 impl Jit {
     /// Links objects for this machine with each other, and with `memcpy`, the mathematical library
     /// and whatever else this process has.

@@ -9,7 +9,9 @@ use inkwell::basic_block::BasicBlock;
 use inkwell::builder::{Builder, BuilderError};
 use inkwell::context::Context;
 use inkwell::module::{Linkage, Module};
-use inkwell::types::{BasicMetadataTypeEnum, BasicType, BasicTypeEnum, IntType, StructType};
+use inkwell::types::{
+    BasicMetadataTypeEnum, BasicType, BasicTypeEnum, FunctionType, IntType, StructType,
+};
 use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 use inkwell::{GlobalVisibility, intrinsics};
 
@@ -127,7 +129,16 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
         params: &[BasicMetadataTypeEnum<'ctx>],
         linkage: Linkage,
     ) -> FunctionValue<'ctx> {
-        let ty = self.context.void_type().fn_type(params, false);
+        self.declare(name, self.context.void_type().fn_type(params, false), linkage)
+    }
+
+    /// Declares a function; what other objects can call is hidden from everything else.
+    pub(super) fn declare(
+        &self,
+        name: &str,
+        ty: FunctionType<'ctx>,
+        linkage: Linkage,
+    ) -> FunctionValue<'ctx> {
         let function = self.module.add_function(name, ty, Some(linkage));
         if linkage == Linkage::External {
             function.as_global_value().set_visibility(GlobalVisibility::Hidden);

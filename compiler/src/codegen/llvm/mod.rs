@@ -17,6 +17,7 @@ mod kernel;
 mod machine;
 mod memory;
 mod stmt;
+mod wrapper;
 
 #[cfg(unix)]
 pub use isolate::compile_isolated;
@@ -24,8 +25,8 @@ pub use jit::Jit;
 
 use inkwell::context::Context;
 
-use crate::codegen::CodegenError;
 use crate::codegen::kernel::Locals;
+use crate::codegen::{CodegenError, Wrapper};
 use crate::executor::ObjectFile;
 use crate::executor::aot::{Entry, parallel};
 use crate::target::Target;
@@ -57,6 +58,8 @@ pub struct Source {
     pub name: String,
     /// The kernels in it.
     pub kernels: Vec<Kernel>,
+    /// Other functions that call the kernels in it.
+    pub wrappers: Vec<Wrapper>,
     /// The function that calls the model's kernels, if it is in here.
     pub entry: Option<Entry>,
     /// Place among the targets of the one whose instructions the code may use.
@@ -171,7 +174,12 @@ fn compile_one(
     };
     // LLVM does not say which function it means.
     let guilty = (source.kernels.iter()).find_map(|kernel| {
-        let alone = Source { kernels: vec![kernel.clone()], entry: None, ..source.clone() };
+        let alone = Source {
+            kernels: vec![kernel.clone()],
+            wrappers: vec![],
+            entry: None,
+            ..source.clone()
+        };
         match compile_module(&alone, target, false) {
             Err(Failed::Module(message)) => Some(error_of(&alone, message)),
             _ => None,
@@ -214,6 +222,9 @@ fn compile_module(source: &Source, target: &Target, with_text: bool) -> Result<C
     }
     if !errors.is_empty() {
         return Err(Failed::Kernels(errors));
+    }
+    for wrapper in &source.wrappers {
+        wrapper::generate(&unit, wrapper).map_err(|failure| failure.0)?;
     }
     if let Some(entry) = &source.entry {
         entry::generate(&unit, entry).map_err(|failure| failure.0)?;

@@ -33,7 +33,7 @@ fn axpy() -> PrimFunc {
 
 fn source(func: PrimFunc, symbol: &str) -> Source {
     let kernels = vec![Kernel { func, symbol: symbol.to_owned() }];
-    Source { name: "module".to_owned(), kernels, entry: None, level: 0 }
+    Source { name: "module".to_owned(), kernels, wrappers: vec![], entry: None, level: 0 }
 }
 
 fn compiled(target: &Target) -> Result<super::Compiled, Vec<CodegenError>> {
@@ -54,6 +54,7 @@ fn foreign(triple: &str, arch: &str, os: &str) -> Target {
         os: os.to_owned(),
         features: Default::default(),
         cpu: None,
+        vector_width: None,
         pointer_width: 64,
         endian: Endian::Little,
     }

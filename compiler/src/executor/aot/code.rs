@@ -216,12 +216,24 @@ fn llvm_sources(
                 _ => {
                     let name = format!("{prefix}_{number}");
                     let kernels = vec![kernel.clone()];
-                    sources.push(llvm::Source { name, kernels, entry: None, level });
+                    sources.push(llvm::Source {
+                        name,
+                        kernels,
+                        wrappers: vec![],
+                        entry: None,
+                        level,
+                    });
                     (number, operations) = (number + 1, own);
                 }
             }
         }
     }
-    sources.push(llvm::Source { name: symbol, kernels: vec![], entry: Some(entry), level: 0 });
+    sources.push(llvm::Source {
+        name: symbol,
+        kernels: vec![],
+        wrappers: vec![],
+        entry: Some(entry),
+        level: 0,
+    });
     sources
 }

@@ -3,8 +3,9 @@
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
-    AnnotateNoAlias, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd, RemoveNoOp, Simplify,
-    UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
+    AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
+    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    VectorizeLoop,
 };
 
 crate::register_pass_config_option! {
@@ -25,7 +26,14 @@ fn phase_0() -> Vec<PassRef> {
 
 /// Blocks become loops, and tensors one-dimensional buffers of types that can be computed in.
 fn phase_1() -> Vec<PassRef> {
-    vec![LowerBlocks.into(), FlattenBuffer.into(), UnsupportedDtypeLegalize.into(), Simplify.into()]
+    vec![
+        PlanBufferAllocation.into(),
+        LowerBlocks.into(),
+        CompactBufferAllocation.into(),
+        FlattenBuffer.into(),
+        UnsupportedDtypeLegalize.into(),
+        Simplify.into(),
+    ]
 }
 
 /// Loops become what they are marked to become.

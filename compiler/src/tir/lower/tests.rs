@@ -44,7 +44,7 @@ fn the_deepest_function_fits_a_small_stack() {
                 use crate::codegen::llvm::{Kernel, Source, compile};
                 let kernels = vec![Kernel { func: lowered, symbol: "chain".to_owned() }];
                 let name = "chain".to_owned();
-                let source = Source { name, kernels, entry: None, level: 0 };
+                let source = Source { name, kernels, wrappers: vec![], entry: None, level: 0 };
                 compile(&[source], std::slice::from_ref(&target), 1, false).unwrap();
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::{BlockRealize, IterKind, PrimExpr, PrimFunc, Stmt};
+use crate::tir::{BlockRealize, ForKind, IterKind, PrimExpr, PrimFunc, Stmt};
 
 /// Puts the values of block variables in their place, and conditions around what runs at times.
 ///
@@ -20,6 +20,16 @@ pub fn lower_blocks(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| match stmt {
         Stmt::BlockRealize(block) => lower(*block),
+        // One name for all copies.
+        Stmt::For { var, min, extent, kind, annotations, body }
+            if matches!(kind, ForKind::Unrolled | ForKind::Vectorized) =>
+        {
+            let around = |body| Stmt::For { var, min, extent, kind, annotations, body };
+            match *body {
+                Stmt::Block { name, body } => Stmt::block(name, around(body)),
+                body => around(Box::new(body)),
+            }
+        }
         other => other,
     });
     func

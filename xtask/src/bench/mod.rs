@@ -1,5 +1,8 @@
 //! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime and OpenVINO, in one run.
+//! `cargo xtask bench kernels`: single kernels beside the processor's peak and the same engines.
 //! `cargo xtask bench passes`: what the pass infrastructure costs.
+
+mod kernels;
 
 use std::fs;
 use std::io::Write;
@@ -8,10 +11,6 @@ use std::process::{Command, Stdio};
 
 use crate::command::{self, Backend};
 use crate::{Result, process, setup, workspace};
-
-/// Where the tables go in the document, between these lines.
-const BEGIN: &str = "<!-- models: begin -->";
-const END: &str = "<!-- models: end -->";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -23,6 +22,8 @@ pub(crate) struct Options {
 enum What {
     /// Latency of whole models
     Models(Models),
+    /// Speed of single kernels beside the processor's peak
+    Kernels(kernels::Kernels),
     /// What a pass costs beside its own work, and what function passes gain from two threads
     Passes,
 }
@@ -58,6 +59,7 @@ struct Models {
 pub(crate) fn run(options: &Options) -> Result {
     let options = match &options.what {
         What::Models(models) => models,
+        What::Kernels(options) => return kernels::run(options),
         What::Passes => {
             let mut bench = process::cargo();
             return process::run(bench.args(["bench", "--package", "niello", "--bench", "passes"]));
@@ -91,10 +93,7 @@ pub(crate) fn run(options: &Options) -> Result {
         return Err(format!("{}: {}", process::shown(&measure), output.status).into());
     }
     if options.write {
-        let path = workspace::root().join("docs/benchmarks.md");
-        let text = fs::read_to_string(&path)?;
-        let section = format!("{}\n\n{}", heading(options), tables.trim());
-        fs::write(&path, replaced(&text, &section)?)?;
+        write("models", &format!("{}\n\n{}", heading(options), tables.trim()))?;
     }
     Ok(())
 }
@@ -150,11 +149,20 @@ fn processor(info: &str) -> Option<String> {
     line.split_once(':').map(|(_, name)| name.trim().to_owned())
 }
 
+/// Puts tables into docs/benchmarks.md, between the marks with that name.
+fn write(name: &str, tables: &str) -> Result {
+    let path = workspace::root().join("docs/benchmarks.md");
+    let text = fs::read_to_string(&path)?;
+    Ok(fs::write(&path, replaced(&text, name, tables)?)?)
+}
+
 /// The document with the tables between its marks.
-fn replaced(text: &str, tables: &str) -> Result<String> {
-    let (before, rest) = text.split_once(BEGIN).ok_or("docs/benchmarks.md has lost its marks")?;
-    let (_, after) = rest.split_once(END).ok_or("docs/benchmarks.md has lost its marks")?;
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", tables.trim()))
+fn replaced(text: &str, name: &str, tables: &str) -> Result<String> {
+    let [begin, end] = ["begin", "end"].map(|place| format!("<!-- {name}: {place} -->"));
+    let lost = || format!("docs/benchmarks.md has lost its marks for {name}");
+    let (before, rest) = text.split_once(&begin).ok_or_else(lost)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(lost)?;
+    Ok(format!("{before}{begin}\n\n{}\n\n{end}{after}", tables.trim()))
 }
 
 #[cfg(test)]
@@ -162,11 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_go_between_the_marks() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let new = replaced(&text, "| t |\n").unwrap();
-        assert_eq!(new, format!("a\n{BEGIN}\n\n| t |\n\n{END}\nb\n"));
-        assert!(replaced("a", "t").is_err());
+    fn the_tables_go_between_their_marks() {
+        let text =
+            "a\n<!-- t: begin -->\nold\n<!-- t: end -->\nb\n<!-- u: begin --><!-- u: end -->";
+        let new = replaced(text, "t", "| t |\n").unwrap();
+        assert_eq!(new, text.replace("\nold\n", "\n\n| t |\n\n"));
+        assert!(replaced(text, "v", "t").is_err());
     }
 
     #[test]

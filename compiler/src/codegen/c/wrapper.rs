@@ -1,0 +1,190 @@
+//! Functions that call kernels with arguments from arrays or from tensors, in C.
+
+use std::fmt::Write;
+
+use super::text::comment_text;
+use crate::codegen::wrapper::{ArrayWrapper, Condition, Field, PackedWrapper, STRING, Wrapper};
+
+/// What packed functions have in common: the structures of DLPack and TVM, and how a call is
+/// refused.
+const PACKED_DECLARATIONS: &str = "
+/* DLPack's tensor and TVM's argument. */
+struct niello_tensor {
+    void *data;
+    int device_type, device_id;
+    int ndim;
+    u8 dtype_code, dtype_bits;
+    u16 dtype_lanes;
+    i64 *shape, *strides;
+    u64 byte_offset;
+};
+union niello_value {
+    i64 v_int64;
+    void *v_handle;
+    const char *v_str;
+};
+";
+
+/// The text of functions that call kernels, to be put after the kernels of a
+/// [`translation_unit`](super::translation_unit).
+pub fn wrappers_text(wrappers: &[Wrapper]) -> String {
+    let mut text = String::new();
+    if wrappers.iter().any(|wrapper| matches!(wrapper, Wrapper::Packed(_))) {
+        text.push_str(PACKED_DECLARATIONS);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "static int niello_refuse(void *value, int *tcode, const char *message) {{
+    if (value)
+        ((union niello_value *)value)->v_str = message;
+    if (tcode)
+        *tcode = {STRING}; /* a string */
+    return -1;
+}}
+"
+        );
+    }
+    for wrapper in wrappers {
+        match wrapper {
+            Wrapper::Array(array) => array_text(array, &mut text),
+            Wrapper::Packed(packed) => packed_text(packed, &mut text),
+        }
+    }
+    text
+}
+
+fn array_text(wrapper: &ArrayWrapper, text: &mut String) {
+    let ArrayWrapper { symbol, kernel, buffers, dims } = wrapper;
+    let buffers = (0..*buffers).map(|number| format!(", buffers[{number}]"));
+    let dims = (0..*dims).map(|number| format!(", dims[{number}]"));
+    let args: String = buffers.chain(dims).collect();
+    let _ = write!(
+        text,
+        "
+__attribute__((visibility(\"default\")))
+void {symbol}(const struct niello_context *ctx, void *const *buffers, const i64 *dims) {{
+    (void)buffers, (void)dims;
+    {kernel}(ctx{args});
+}}
+"
+    );
+}
+
+fn packed_text(wrapper: &PackedWrapper, text: &mut String) {
+    let PackedWrapper { symbol, kernel, tensors, dims, scratch_bytes } = wrapper;
+    let names = (0..tensors.len()).map(|number| format!("arg{number}"));
+    let (mut args, mut declarations) = (String::new(), String::new());
+    for (number, name) in names.enumerate() {
+        let comment = comment_text(&tensors[number].name);
+        let _ =
+            writeln!(declarations, "    const struct niello_tensor *{name} = 0; /* {comment} */");
+        let _ = write!(args, ", {name}->data");
+    }
+    for number in tensors.len()..tensors.len() + dims.len() {
+        let _ = write!(args, ", value[{number}].v_int64");
+    }
+    let _ = write!(
+        text,
+        "
+/* `{kernel}` as a packed function of TVM. */
+__attribute__((visibility(\"default\")))
+int {symbol}(void *args, int *type_codes, int num_args, void *out_ret_value, int *out_ret_tcode,
+    void *resource_handle) {{
+    const union niello_value *value = args;
+{declarations}    (void)value, (void)type_codes, (void)resource_handle;
+"
+    );
+    for (condition, message) in wrapper.conditions() {
+        if let Condition::Tensor(number) = condition {
+            let _ = writeln!(text, "    arg{number} = value[{number}].v_handle;");
+        }
+        let _ = writeln!(
+            text,
+            "    if (!({}))\n        return niello_refuse(out_ret_value, out_ret_tcode, \"{}\");",
+            condition_text(&condition),
+            string_text(&message)
+        );
+    }
+    if *scratch_bytes == 0 {
+        let _ = writeln!(text, "    const struct niello_context ctx = {{0, 0, 0, 0, 0, 0, 1, 0}};");
+        let _ = writeln!(text, "    {kernel}(&ctx{args});\n    return 0;\n}}");
+        return;
+    }
+    let _ = write!(
+        text,
+        "    static u8 scratch[{scratch_bytes}] __attribute__((aligned(64)));
+    static u8 busy;
+    if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE))
+        return niello_refuse(out_ret_value, out_ret_tcode, \"{}\");
+    const struct niello_context ctx = {{0, 0, scratch, {scratch_bytes}, 0, 0, 1, 0}};
+    {kernel}(&ctx{args});
+    __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
+    return 0;
+}}
+",
+        string_text(&wrapper.busy_message())
+    );
+}
+
+fn condition_text(condition: &Condition) -> String {
+    match *condition {
+        Condition::Count(count) => format!("num_args == {count}"),
+        Condition::TypeCode(number, codes) => {
+            let codes = codes.iter().map(|code| format!("type_codes[{number}] == {code}"));
+            codes.collect::<Vec<_>>().join(" || ")
+        }
+        Condition::Tensor(number) => format!("arg{number}"),
+        Condition::Pointer(number, field) => format!("arg{number}->{}", field_name(field)),
+        Condition::Equal(number, field, value) => {
+            format!("arg{number}->{} == {value}", field_name(field))
+        }
+        Condition::Extent(number, axis, extent) => {
+            format!("arg{number}->shape[{axis}] == {extent}")
+        }
+        Condition::Stride(number, axis, stride, true) => {
+            format!("!arg{number}->strides || arg{number}->strides[{axis}] == {stride}")
+        }
+        Condition::Stride(number, axis, stride, false) => {
+            format!("arg{number}->strides && arg{number}->strides[{axis}] == {stride}")
+        }
+    }
+}
+
+fn field_name(field: Field) -> &'static str {
+    match field {
+        Field::Data => "data",
+        Field::DeviceType => "device_type",
+        Field::Ndim => "ndim",
+        Field::DtypeCode => "dtype_code",
+        Field::DtypeBits => "dtype_bits",
+        Field::DtypeLanes => "dtype_lanes",
+        Field::Shape => "shape",
+        Field::ByteOffset => "byte_offset",
+    }
+}
+
+/// What stands between the quotes of a string constant.
+fn string_text(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            // `??` would begin a trigraph.
+            '"' | '\\' | '?' => escaped.extend(['\\', c]),
+            ' '..='~' => escaped.push(c),
+            // Three digits, so that none after them is taken for one.
+            _ => escaped.extend(c.to_string().bytes().map(|byte| format!("\\{byte:03o}"))),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_hold_anything() {
+        assert_eq!(string_text("a \"b\"\\?"), "a \\\"b\\\"\\\\\\?");
+        assert_eq!(string_text("ü\n1"), "\\303\\274\\0121");
+    }
+}

@@ -1,0 +1,286 @@
+//! Building loop functions: from tir to functions that can be called, or to text and objects.
+//!
+//! [`build`] is TVM's `tvm.build(func, target)`. What is built does not depend on models: a function
+//! can come from tensor expressions and a schedule, or from text.
+//!
+//! ```
+//! use niello::driver::NdArray;
+//! use niello::tir;
+//!
+//! let func = tir::parse(
+//!     "prim_func @axpy(x: input float32[4], y: input float32[4], z: output float32[4]) {
+//!        for i in serial(4) {
+//!          z[i] = x[i] * 2.0 + y[i]
+//!        }
+//!      }",
+//! )?;
+//! let module = niello::build([func], &"c -mcpu=native".parse()?)?;
+//! let axpy = module.function("axpy")?;
+//! let x = NdArray::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0])?;
+//! let y = NdArray::from_slice(&[4], &[0.5f32; 4])?;
+//! let mut z = NdArray::zeros(x.dtype(), x.shape())?;
+//! axpy.call((&x, &y, &mut z))?;
+//! assert_eq!(z.as_slice::<f32>()?, [2.5, 4.5, 6.5, 8.5]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod array;
+mod error;
+mod function;
+mod load;
+mod module;
+mod target;
+
+use std::sync::{Arc, OnceLock};
+
+pub use array::{ArrayError, ArrayView, ArrayViewMut, Element, NdArray};
+pub use error::{ArgumentProblem, BuildError, CallError, CallErrorKind, LoadError, SourceError};
+pub use function::{Arg, BoundCall, Function, IntoArgs, Parameter};
+pub use module::{Module, SourceKind};
+pub use target::{BuildTarget, BuildTargetError, InterfaceApi};
+
+use crate::codegen::c::{self, LIBM_FUNCTIONS, Names};
+#[cfg(feature = "llvm")]
+use crate::codegen::llvm;
+use crate::codegen::object::MEMORY_FUNCTIONS;
+use crate::codegen::{ArrayWrapper, PackedTensor, PackedWrapper, Wrapper};
+use crate::executor::ObjectFile;
+use crate::ir::{Definition, GlobalVar, IRModule};
+use crate::options::Backend;
+use crate::tir::{self, PrimFunc};
+use module::{Built, Code, Inner};
+
+/// What [`build`] takes: loop functions in order, or a module of them.
+pub trait IntoFunctions {
+    /// The functions; those of a module have the names of its globals.
+    ///
+    /// # Errors
+    ///
+    /// A definition of the module is no loop function.
+    fn into_functions(self) -> Result<Vec<PrimFunc>, BuildError>;
+}
+
+impl<I: IntoIterator<Item = PrimFunc>> IntoFunctions for I {
+    fn into_functions(self) -> Result<Vec<PrimFunc>, BuildError> {
+        Ok(self.into_iter().collect())
+    }
+}
+
+impl IntoFunctions for &IRModule {
+    fn into_functions(self) -> Result<Vec<PrimFunc>, BuildError> {
+        let function = |(global, definition): (&GlobalVar, &Definition)| {
+            let Some(func) = definition.as_prim() else {
+                return Err(BuildError::NotLoopFunction(global.name().to_owned()));
+            };
+            let mut func = func.clone();
+            if func.name != global.name() {
+                func.make_mut().name = global.name().to_owned();
+            }
+            Ok(func)
+        };
+        self.iter().map(function).collect()
+    }
+}
+
+impl IntoFunctions for IRModule {
+    fn into_functions(self) -> Result<Vec<PrimFunc>, BuildError> {
+        (&self).into_functions()
+    }
+}
+
+/// Lowers functions for a target and compiles them.
+///
+/// The target's kind `c` needs a C compiler, `llvm` a build of niello with the feature `llvm`. With
+/// `-interface-api=packed`, for each function `f` there is one with the signature of TVM's packed
+/// functions, [`PackedWrapper`], which has the name `f`; the kernel itself is `f_compute`.
+///
+/// # Errors
+///
+/// There are no functions, two of one name or something else than loop functions; one is not
+/// well-formed, or cannot be lowered or compiled for the target.
+pub fn build(functions: impl IntoFunctions, target: &BuildTarget) -> Result<Module, BuildError> {
+    let functions = functions.into_functions()?;
+    if functions.is_empty() {
+        return Err(BuildError::Empty);
+    }
+    let mut names = Names::default();
+    // What the code itself calls, and what its wrappers have in scope.
+    for taken in MEMORY_FUNCTIONS.iter().chain(LIBM_FUNCTIONS).chain(&["main", "buffers", "dims"]) {
+        names.unique(taken);
+    }
+    let mut kernels = Vec::new();
+    for func in functions {
+        if kernels.iter().any(|kernel: &Kernel| kernel.func.name == func.name) {
+            return Err(BuildError::Repeated(func.name.clone()));
+        }
+        tir::verify(&func)
+            .map_err(|errors| BuildError::Invalid(tir::print_with_errors(&func, &errors)))?;
+        let lowered = tir::lower(func.clone(), &target.machine)?;
+        let name = names.unique(&func.name);
+        let symbol = match target.interface_api {
+            InterfaceApi::C => name.clone(),
+            InterfaceApi::Packed => names.unique(&format!("{name}_compute")),
+        };
+        let call = names.unique(&format!("{name}_call"));
+        kernels.push(Kernel { func, lowered, name, symbol, call });
+    }
+    let (code, objects, scratch) = match target.kind {
+        Backend::C => build_c(&kernels, target)?,
+        #[cfg(feature = "llvm")]
+        Backend::Llvm => build_llvm(&kernels, target)?,
+    };
+    let functions = kernels.into_iter().zip(scratch).map(|(kernel, bytes)| kernel.built(bytes));
+    let (functions, target) = (functions.collect(), target.clone());
+    let inner = Inner { target, functions, code, objects, loaded: OnceLock::new() };
+    Ok(Module(Arc::new(inner)))
+}
+
+/// What came of code generation: its text, the objects, and for each function the bytes of scratch
+/// memory that a worker needs.
+type Generated = (Code, Vec<ObjectFile>, Vec<u64>);
+
+/// A function and its names.
+struct Kernel {
+    func: PrimFunc,
+    lowered: PrimFunc,
+    /// Of the function that others call.
+    name: String,
+    /// Of the kernel.
+    symbol: String,
+    /// Of what [`Function`] calls.
+    call: String,
+}
+
+impl Kernel {
+    fn array_wrapper(&self) -> ArrayWrapper {
+        ArrayWrapper {
+            symbol: self.call.clone(),
+            kernel: self.symbol.clone(),
+            buffers: self.func.params.len(),
+            dims: self.func.dims.len(),
+        }
+    }
+
+    fn packed_wrapper(&self, scratch_bytes: u64) -> Result<Wrapper, BuildError> {
+        let func = &self.func;
+        let tensor = |param: &tir::Param| {
+            let buffer = &func.buffers[param.buffer];
+            let error =
+                |why: String| BuildError::Packed(func.name.clone(), buffer.name.clone(), why);
+            if buffer.dtype.bytes().is_none() {
+                return Err(error(format!("elements of {} share bytes", buffer.dtype)));
+            }
+            if buffer.spec.offset() != 0 {
+                return Err(error("its first element is not where its memory begins".to_owned()));
+            }
+            Ok(PackedTensor {
+                name: buffer.name.clone(),
+                dtype: buffer.dtype,
+                shape: buffer.spec.physical_shape(),
+                strides: buffer.spec.strides(),
+            })
+        };
+        Ok(Wrapper::Packed(PackedWrapper {
+            symbol: self.name.clone(),
+            kernel: self.symbol.clone(),
+            tensors: func.params.iter().map(tensor).collect::<Result<_, _>>()?,
+            dims: func.dims.iter().map(|&dim| func.vars[dim].name.clone()).collect(),
+            scratch_bytes,
+        }))
+    }
+
+    fn built(self, scratch_bytes: u64) -> Built {
+        let func = &self.func;
+        let parameter = |param: &tir::Param| {
+            let buffer = &func.buffers[param.buffer];
+            Parameter {
+                name: buffer.name.clone(),
+                kind: param.kind,
+                dtype: buffer.dtype,
+                spec: buffer.spec.clone(),
+            }
+        };
+        Built {
+            name: func.name.clone(),
+            parameters: func.params.iter().map(parameter).collect(),
+            dims: func.dims.iter().map(|&dim| func.vars[dim].name.clone()).collect(),
+            wrapper: self.array_wrapper(),
+            lowered: self.lowered,
+            // Larger memory than the address space is refused when it is allocated.
+            scratch_bytes: usize::try_from(scratch_bytes).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// The packed functions, if the target has them.
+fn packed_wrappers(
+    kernels: &[Kernel],
+    scratch: &[u64],
+    target: &BuildTarget,
+) -> Result<Vec<Wrapper>, BuildError> {
+    match target.interface_api {
+        InterfaceApi::C => Ok(Vec::new()),
+        InterfaceApi::Packed => {
+            let wrappers = kernels.iter().zip(scratch);
+            wrappers.map(|(kernel, &bytes)| kernel.packed_wrapper(bytes)).collect()
+        }
+    }
+}
+
+fn array_wrappers(kernels: &[Kernel]) -> Vec<Wrapper> {
+    kernels.iter().map(|kernel| Wrapper::Array(kernel.array_wrapper())).collect()
+}
+
+fn build_c(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildError> {
+    let (mut sources, mut errors) = (Vec::new(), Vec::new());
+    for kernel in kernels {
+        match c::generate(&kernel.lowered, &kernel.symbol, &target.machine) {
+            Ok(source) => sources.push(source),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(BuildError::Codegen(errors));
+    }
+    let scratch: Vec<u64> = sources.iter().map(|source| source.scratch_bytes).collect();
+    let mut text = c::translation_unit(&sources);
+    text.push_str(&c::wrappers_text(&packed_wrappers(kernels, &scratch, target)?));
+    let whole = format!("{text}{}", c::wrappers_text(&array_wrappers(kernels)));
+    let machine = std::slice::from_ref(&target.machine);
+    let objects = c::compile_c(&[module::source_file(whole)], machine, 1)?;
+    Ok((Code::C(text), objects, scratch))
+}
+
+#[cfg(feature = "llvm")]
+fn build_llvm(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildError> {
+    let (mut scratch, mut errors) = (Vec::new(), Vec::new());
+    for kernel in kernels {
+        match llvm::scratch_bytes(&kernel.lowered) {
+            Ok(bytes) => scratch.push(bytes),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(BuildError::Codegen(errors));
+    }
+    let named = |kernel: &Kernel| llvm::Kernel {
+        func: kernel.lowered.clone(),
+        symbol: kernel.symbol.clone(),
+    };
+    let source = llvm::Source {
+        name: "module".to_owned(),
+        kernels: kernels.iter().map(named).collect(),
+        wrappers: packed_wrappers(kernels, &scratch, target)?,
+        entry: None,
+        level: 0,
+    };
+    let mut whole = source.clone();
+    whole.wrappers.extend(array_wrappers(kernels));
+    let machine = std::slice::from_ref(&target.machine);
+    let compiled = llvm::compile(&[whole], machine, 1, false).map_err(BuildError::Codegen)?;
+    let objects = compiled.into_iter().map(|one| one.object).collect();
+    Ok((Code::Llvm(source), objects, scratch))
+}
+
+#[cfg(test)]
+mod tests;

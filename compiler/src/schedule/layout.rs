@@ -1,0 +1,196 @@
+//! Primitives that choose where the elements of a buffer are in memory.
+
+use std::fmt;
+
+use super::cache::nth;
+use super::error::Rewrite;
+use super::tree::{Tree, blocks, read, written};
+use super::{BlockRv, Result, Schedule};
+use crate::ir::BufferSpec;
+use crate::tir::{
+    Affine, BlockRealize, Bounds, BufferId, BufferScope, PrimExpr, PrimFuncData, Range, Stmt,
+};
+
+/// A buffer by what a block does with it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BufferAccess {
+    /// The n-th of those that the block reads and does not write, in order of first use, from 0.
+    Read(usize),
+    /// The n-th of those that the block writes, in order of first use, from 0.
+    Write(usize),
+}
+
+impl BufferAccess {
+    /// The word for it in a trace.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            BufferAccess::Read(_) => "read",
+            BufferAccess::Write(_) => "write",
+        }
+    }
+
+    /// The number.
+    pub(super) fn index(self) -> usize {
+        match self {
+            BufferAccess::Read(index) | BufferAccess::Write(index) => index,
+        }
+    }
+}
+
+impl fmt::Display for BufferAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.word(), self.index())
+    }
+}
+
+impl Schedule {
+    /// Gives a buffer of a block another physical layout: blocks, an order of dimensions, padding
+    /// lanes, strides. Indices stay as they are, so nothing else changes.
+    ///
+    /// The buffer may be a parameter: whoever calls the function then hands it over in that
+    /// layout, for constants by [`BufferSpec::pack`]. So a matrix `[k, n]` is read in panels of 64
+    /// columns: `BufferSpec::packed(&[k, n], &[(1, 64), (0, 1), (1, 1)])`.
+    ///
+    /// # Errors
+    ///
+    /// The layout is malformed or of another shape, padding that is read would be gone, or local
+    /// memory would get a halo, which nothing sets to zero.
+    pub fn transform_layout(
+        &mut self,
+        block: BlockRv,
+        access: BufferAccess,
+        spec: &BufferSpec,
+    ) -> Result<()> {
+        self.apply("transform_layout", |this, func| {
+            let buffer = accessed(func, &this.block_name(block)?, access)?;
+            transform_layout(func, buffer, spec)
+        })?;
+        let layout = spec.to_string();
+        let args =
+            vec![block.into(), access.word().into(), access.index().into(), layout.as_str().into()];
+        self.record("transform_layout", args, Vec::new());
+        Ok(())
+    }
+}
+
+/// The buffer that an access of a block names.
+pub(super) fn accessed(func: &PrimFuncData, name: &str, access: BufferAccess) -> Rewrite<BufferId> {
+    let block = func.block(name)?;
+    let own = written(block);
+    match access {
+        BufferAccess::Read(index) => {
+            let inputs: Vec<BufferId> =
+                read(block).into_iter().filter(|buffer| !own.contains(buffer)).collect();
+            nth(&inputs, index, "reads", name)
+        }
+        BufferAccess::Write(index) => nth(&own, index, "writes", name),
+    }
+}
+
+fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec) -> Rewrite<()> {
+    let decl = &func.buffers[buffer];
+    let name = decl.name.clone();
+    spec.physical_len().map_err(|problem| problem.to_string())?;
+    if spec.shape() != decl.shape() {
+        return Err(format!(
+            "the layout is one of shape {:?}, and `{name}` has {:?}; a layout does not change \
+             indices",
+            spec.shape(),
+            decl.shape()
+        ));
+    }
+    if decl.scope != BufferScope::Param && spec.has_halo() {
+        return Err(format!(
+            "nothing sets a halo of `{name}` to zero, as it is no parameter; let a block write \
+             the zeros, as decompose_padding does"
+        ));
+    }
+    if let Some(param) = func.params.iter().position(|param| param.buffer == buffer)
+        && func.inplace.iter().any(|&(output, input)| output == param || input == param)
+    {
+        return Err(format!("`{name}` may be the memory of another parameter, of the same layout"));
+    }
+    let (old, new) = (reaches(&decl.spec), reaches(spec));
+    for block in blocks(&func.body) {
+        for indices in accesses(block, buffer) {
+            for (axis, range) in ranges(indices, &bounds(block)).into_iter().enumerate() {
+                let (Some(old), Some(new)) = (old.get(axis), new.get(axis)) else { continue };
+                // What is outside the old layout is under a condition.
+                let range = range.unwrap_or(*old);
+                let (min, max) = (range.min.max(old.min), range.max.min(old.max));
+                if min < new.min || max > new.max {
+                    return Err(format!(
+                        "block `{}` reads `{name}` from {min} to {max} along axis {axis}, and the \
+                         layout has {} to {}: it needs the halo or padding lanes that were there",
+                        block.name, new.min, new.max
+                    ));
+                }
+            }
+        }
+    }
+    func.buffers[buffer].spec = spec.clone();
+    Ok(())
+}
+
+/// Whether a block reads padding of a buffer, which a copy of its elements would not have.
+pub(super) fn uses_padding(func: &PrimFuncData, block: &BlockRealize, buffer: BufferId) -> bool {
+    let spec = &func.buffers[buffer].spec;
+    let (reach, bounds) = (reaches(spec), bounds(block));
+    accesses(block, buffer).into_iter().any(|indices| {
+        let axes = ranges(indices, &bounds).into_iter().zip(&reach).zip(spec.shape());
+        axes.into_iter().any(|((range, reach), &extent)| {
+            // What is outside the layout is under a condition.
+            let range = range.unwrap_or(Range { min: 0, max: extent - 1 });
+            range.min.max(reach.min) < 0 || range.max.min(reach.max) >= extent.max(1)
+        })
+    })
+}
+
+/// The indices along each axis that name an element, its halo or its padding lanes.
+pub(super) fn reaches(spec: &BufferSpec) -> Vec<Range> {
+    let axes = spec.shape().iter().zip(spec.halo()).enumerate();
+    axes.map(|(axis, (&extent, halo))| {
+        let outermost = spec.dims().iter().find(|dim| dim.axis == axis);
+        let step = outermost.map_or(1, |dim| dim.step.max(1));
+        let range = extent.saturating_add(halo.before).saturating_add(halo.after);
+        let whole = range.saturating_add(step - 1) / step * step;
+        Range { min: -halo.before, max: whole.saturating_sub(halo.before).saturating_sub(1) }
+    })
+    .collect()
+}
+
+/// The ranges of a block's variables.
+pub(super) fn bounds(block: &BlockRealize) -> Bounds {
+    let known = |extent: &PrimExpr| Some(Range { min: 0, max: extent.as_int()?.max(1) - 1 });
+    block.iters.iter().filter_map(|iter| Some((iter.var, known(&iter.extent)?))).collect()
+}
+
+/// Where indices are; `None` where that is not known.
+pub(super) fn ranges(indices: &[PrimExpr], bounds: &Bounds) -> Vec<Option<Range>> {
+    indices.iter().map(|index| Affine::of(index).range(bounds)).collect()
+}
+
+/// The indices at which a block loads or stores elements of a buffer.
+pub(super) fn accesses(block: &BlockRealize, wanted: BufferId) -> Vec<&[PrimExpr]> {
+    let mut places: Vec<&[PrimExpr]> = Vec::new();
+    for stmt in block.init.iter().chain([&block.body]) {
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { buffer, indices, .. } = stmt
+                && *buffer == wanted
+            {
+                places.push(indices);
+            }
+        });
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && *buffer == wanted
+            {
+                places.push(indices);
+            }
+        });
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! Primitives that change loops: how iterations are grouped, ordered and run.
+
+use std::collections::BTreeMap;
+
+use super::error::Rewrite;
+use super::tree::{
+    LoopInfo, Tree, all, blocks, bounds_of, conjuncts, find_mut, for_each_block_mut, is_loop,
+    loop_info, path,
+};
+use crate::tir::region::{var as var_expr, vars_of, within};
+use crate::tir::{Annotations, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
+
+/// Marks a loop that `LoopPartition` divides where conditions on it become constant.
+pub(super) const PARTITION_HINT: &str = "pragma_loop_partition_hint";
+
+/// A serial loop from 0 with a constant extent: what can be divided and moved.
+fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<i64> {
+    let name = func.var_name(var);
+    match func.loop_stmt(var)? {
+        Stmt::For { min, extent, kind, .. } => {
+            if *kind != ForKind::Serial {
+                return Err(format!(
+                    "loop `{name}` is {} already; change its kind last",
+                    kind.name()
+                ));
+            }
+            if min.as_int() != Some(0) {
+                return Err(format!("loop `{name}` does not begin at 0"));
+            }
+            extent.as_int().ok_or_else(|| format!("loop `{name}` has no constant extent"))
+        }
+        _ => Err(format!("there is no loop `{name}` any more")),
+    }
+}
+
+/// Replaces a loop by loops that give it its values.
+///
+/// `loops` are the new variables with their extents, outermost first; conditions are added to the
+/// predicate of each block inside.
+fn replace_loop(
+    func: &mut PrimFuncData,
+    old: VarId,
+    loops: &[(VarId, i64)],
+    value: PrimExpr,
+    conditions: &[PrimExpr],
+) -> Rewrite<()> {
+    let stmt = func.loop_stmt_mut(old)?;
+    let Stmt::For { body, annotations, .. } = std::mem::replace(stmt, Stmt::nop()) else {
+        return Err("the loop is gone".to_owned());
+    };
+    let mut body = body.substitute(&BTreeMap::from([(old, value)]));
+    for_each_block_mut(&mut body, &mut |block| {
+        let known = conjuncts(&block.predicate);
+        block.predicate = all(known.into_iter().chain(conditions.iter().cloned()));
+    });
+    for (position, &(var, extent)) in loops.iter().enumerate().rev() {
+        // Notes are about the loop as a whole, which the outermost now is.
+        let annotations = if position == 0 { annotations.clone() } else { Annotations::new() };
+        body = Stmt::For {
+            var,
+            min: PrimExpr::index(0),
+            extent: PrimExpr::index(extent),
+            kind: ForKind::Serial,
+            annotations,
+            body: Box::new(body),
+        };
+    }
+    *stmt = body;
+    Ok(())
+}
+
+fn new_vars(func: &mut PrimFuncData, old: VarId, count: usize) -> Vec<VarId> {
+    let name = func.var_name(old).to_owned();
+    (0..count).map(|part| func.index_var(format!("{name}_{part}"))).collect()
+}
+
+/// `for i in n` as nested loops of the given extents, of which one may be left to be computed.
+pub(super) fn split(
+    func: &mut PrimFuncData,
+    old: VarId,
+    factors: &[Option<i64>],
+) -> Rewrite<Vec<VarId>> {
+    let extent = plain(func, old)?;
+    if factors.is_empty() {
+        return Err("a loop is split into at least one".to_owned());
+    }
+    if factors.iter().flatten().any(|factor| *factor <= 0) {
+        return Err("a factor is not positive".to_owned());
+    }
+    let known = factors.iter().flatten().try_fold(1i64, |product, &f| product.checked_mul(f));
+    let known = known.ok_or("the product of the factors exceeds 2^63")?;
+    let open = factors.iter().filter(|factor| factor.is_none()).count();
+    if open > 1 {
+        return Err("more than one factor is left to be computed".to_owned());
+    }
+    if open == 0 && known < extent {
+        return Err(format!(
+            "{known} iterations do not cover the {extent} of loop `{}`",
+            func.var_name(old)
+        ));
+    }
+    let computed = (extent.max(1) - 1) / known + 1;
+    let extents: Vec<i64> = factors.iter().map(|factor| factor.unwrap_or(computed)).collect();
+    let vars = new_vars(func, old, factors.len());
+    let mut value = PrimExpr::index(0);
+    for (&var, &extent) in vars.iter().zip(&extents) {
+        value = value * extent + var_expr(var);
+    }
+    let loops: Vec<(VarId, i64)> = vars.iter().copied().zip(extents).collect();
+    let bounds = bounds_of(&loops.iter().map(info).collect::<Vec<_>>());
+    let conditions = within(&value, extent, &bounds);
+    replace_loop(func, old, &loops, value, &conditions)?;
+    Ok(vars)
+}
+
+fn info(&(var, extent): &(VarId, i64)) -> LoopInfo {
+    LoopInfo { var, extent, kind: ForKind::Serial }
+}
+
+/// `for i in n` as runs of at most `most` iterations whose lengths differ by at most one.
+pub(super) fn split_even(func: &mut PrimFuncData, old: VarId, most: i64) -> Rewrite<Vec<VarId>> {
+    let extent = plain(func, old)?;
+    if most <= 0 {
+        return Err("a run has at least one iteration".to_owned());
+    }
+    let runs = (extent.max(1) - 1) / most + 1;
+    let (size, longer) = (extent / runs, extent % runs);
+    let vars = new_vars(func, old, 2);
+    let (outer, inner) = (var_expr(vars[0]), var_expr(vars[1]));
+    if longer == 0 {
+        let value = outer * size + inner;
+        replace_loop(func, old, &[(vars[0], runs), (vars[1], size)], value, &[])?;
+        return Ok(vars);
+    }
+    let value = outer.clone() * size + outer.clone().min(longer) + inner.clone();
+    let in_run = outer.less(longer).or(inner.less(size));
+    replace_loop(func, old, &[(vars[0], runs), (vars[1], size + 1)], value, &[in_run])?;
+    annotate_loop(func, vars[0], PARTITION_HINT, "1")?;
+    Ok(vars)
+}
+
+/// Nested loops as one.
+pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
+    let (&first, rest) = vars.split_first().ok_or("there is no loop to fuse")?;
+    let mut extents = vec![plain(func, first)?];
+    let mut outer = first;
+    for &inner in rest {
+        extents.push(plain(func, inner)?);
+        let nested = match func.loop_stmt(outer)? {
+            Stmt::For { body, .. } => is_loop(body, inner),
+            _ => false,
+        };
+        if !nested {
+            return Err(format!(
+                "loop `{}` is not all there is in loop `{}`",
+                func.var_name(inner),
+                func.var_name(outer)
+            ));
+        }
+        outer = inner;
+    }
+    let extent = extents.iter().try_fold(1i64, |product, &extent| product.checked_mul(extent));
+    let extent = extent.ok_or("the fused loop has more than 2^63 iterations")?;
+    let name: Vec<&str> = vars.iter().map(|&var| func.var_name(var)).collect();
+    let fused = func.index_var(format!("{}_fused", name.join("_")));
+    let mut values = BTreeMap::new();
+    let mut inside = 1;
+    for (position, (&var, &extent)) in vars.iter().zip(&extents).enumerate().rev() {
+        let digit = var_expr(fused).floordiv(inside);
+        values.insert(var, if position == 0 { digit } else { digit.floormod(extent) });
+        inside *= extent;
+    }
+    let stmt = func.loop_stmt_mut(first)?;
+    let mut body = std::mem::replace(stmt, Stmt::nop());
+    for _ in vars {
+        if let Stmt::For { body: inner, .. } = body {
+            body = *inner;
+        }
+    }
+    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+    *stmt = Stmt::for_loop(fused, min, extent, ForKind::Serial, body.substitute(&values));
+    Ok(fused)
+}
+
+/// Puts loops of one nest in the given order, in the places they have now.
+pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
+    let mut distinct = order.to_vec();
+    distinct.sort();
+    distinct.dedup();
+    if distinct.len() != order.len() {
+        return Err("a loop is named twice".to_owned());
+    }
+    let Some(&any) = order.first() else { return Ok(()) };
+    for &var in order {
+        func.loop_stmt(var)?;
+    }
+    let is_named = |stmt: &Stmt| loop_info(stmt).is_some_and(|info| order.contains(&info.var));
+    let missing = || format!("the loops are not in one nest with `{}`", func.var_name(any));
+    let top = path(&func.body, &is_named).and_then(|p| p.last().copied()).ok_or_else(missing)?;
+    // Down through loops that contain one loop only.
+    let mut nest = Vec::new();
+    let mut left = order.len();
+    let mut stmt = top;
+    while left > 0 {
+        let Stmt::For { var, min, extent, body, .. } = stmt else {
+            return Err(format!(
+                "between the loops there is something else than loops; the loops must be a nest \
+                 that begins at `{}`",
+                loop_info(top).map_or("?", |info| func.var_name(info.var))
+            ));
+        };
+        let bounds = vars_of(min).into_iter().chain(vars_of(extent));
+        if let Some(outer) = bounds.into_iter().find(|var| nest.contains(var)) {
+            return Err(format!(
+                "the bounds of loop `{}` depend on loop `{}`",
+                func.var_name(*var),
+                func.var_name(outer)
+            ));
+        }
+        nest.push(*var);
+        left -= usize::from(order.contains(var));
+        stmt = body;
+    }
+    let first = nest[0];
+    let mut next = order.iter();
+    let wanted: Vec<VarId> = nest
+        .iter()
+        .map(|var| if order.contains(var) { next.next().unwrap_or(var) } else { var })
+        .copied()
+        .collect();
+    let slot = func.loop_stmt_mut(first)?;
+    let mut body = std::mem::replace(slot, Stmt::nop());
+    let mut heads: BTreeMap<VarId, (PrimExpr, PrimExpr, ForKind, Annotations)> = BTreeMap::new();
+    for _ in &nest {
+        if let Stmt::For { var, min, extent, kind, annotations, body: inner } = body {
+            heads.insert(var, (min, extent, kind, annotations));
+            body = *inner;
+        }
+    }
+    for var in wanted.into_iter().rev() {
+        if let Some((min, extent, kind, annotations)) = heads.remove(&var) {
+            body = Stmt::For { var, min, extent, kind, annotations, body: Box::new(body) };
+        }
+    }
+    *slot = body;
+    Ok(())
+}
+
+/// Says how the iterations of a loop run.
+pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Rewrite<()> {
+    let extent = plain(func, var)?;
+    let name = func.var_name(var).to_owned();
+    let at_once = matches!(kind, ForKind::Parallel | ForKind::Vectorized);
+    let stmt = func.loop_stmt(var)?;
+    for block in blocks(stmt).into_iter().filter(|_| at_once) {
+        let uses = |kind: IterKind| {
+            // Values of variables of blocks around are put in where they are used.
+            block.iters_of(kind).find(|iter| iter.value.uses(var)).map(|iter| iter.var)
+        };
+        if let Some(reduced) = uses(IterKind::Reduce) {
+            return Err(format!(
+                "loop `{name}` runs over `{}`, along which block `{}` reduces: its iterations \
+                 would write the same elements; use rfactor",
+                func.var_name(reduced),
+                block.name
+            ));
+        }
+        if uses(IterKind::Spatial).is_none() {
+            return Err(format!(
+                "block `{}` writes the same elements in each iteration of loop `{name}`",
+                block.name
+            ));
+        }
+    }
+    let is_parallel = |info: &LoopInfo| info.kind == ForKind::Parallel;
+    if kind == ForKind::Parallel {
+        let around = func.loops_around(&|stmt| is_loop(stmt, var));
+        if let Some(outer) = around.iter().find(|info| is_parallel(info)) {
+            let outer = func.var_name(outer.var);
+            return Err(format!("loop `{name}` is in loop `{outer}`, which is parallel"));
+        }
+        let mut inner = None;
+        stmt.walk(&mut |stmt| inner = inner.or(loop_info(stmt).filter(is_parallel)));
+        if let Some(inner) = inner {
+            let inner = func.var_name(inner.var);
+            return Err(format!("loop `{inner}` in loop `{name}` is parallel already"));
+        }
+    }
+    if kind == ForKind::Vectorized {
+        if extent < 1 {
+            return Err(format!("loop `{name}` has no iterations"));
+        }
+        let mut serial = None;
+        stmt.walk(&mut |stmt| {
+            if let Some(info) = loop_info(stmt)
+                && info.var != var
+                && info.kind == ForKind::Vectorized
+            {
+                serial = serial.or(Some(info.var));
+            }
+        });
+        if let Some(inner) = serial {
+            let inner = func.var_name(inner);
+            return Err(format!("loop `{inner}` in loop `{name}` is vectorized already"));
+        }
+    }
+    if let Stmt::For { kind: current, .. } = func.loop_stmt_mut(var)? {
+        *current = kind;
+    }
+    Ok(())
+}
+
+/// Notes something about a loop.
+pub(super) fn annotate_loop(
+    func: &mut PrimFuncData,
+    loop_var: VarId,
+    key: &str,
+    value: &str,
+) -> Rewrite<()> {
+    if let Stmt::For { annotations, .. } = func.loop_stmt_mut(loop_var)? {
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+    Ok(())
+}
+
+/// Takes a note about a loop back.
+pub(super) fn unannotate_loop(func: &mut PrimFuncData, loop_var: VarId, key: &str) -> Rewrite<()> {
+    let name = func.var_name(loop_var).to_owned();
+    let removed = match func.loop_stmt_mut(loop_var)? {
+        Stmt::For { annotations, .. } => annotations.remove(key),
+        _ => None,
+    };
+    removed.map(drop).ok_or_else(|| format!("loop `{name}` has no annotation `{key}`"))
+}
+
+/// Puts a loop of one iteration around a block, or around the loop given.
+pub(super) fn add_unit_loop(func: &mut PrimFuncData, is: &dyn Fn(&Stmt) -> bool) -> Rewrite<VarId> {
+    let unit = func.index_var("u");
+    let stmt = find_mut(&mut func.body, is).ok_or("what it would be around is gone")?;
+    let body = std::mem::replace(stmt, Stmt::nop());
+    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(1));
+    *stmt = Stmt::for_loop(unit, min, extent, ForKind::Serial, body);
+    Ok(unit)
+}

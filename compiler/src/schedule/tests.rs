@@ -1,0 +1,108 @@
+//! What primitives do, and what they refuse to do.
+
+use super::{Schedule, ScheduleError, Trace};
+use crate::ir::DType;
+use crate::target::Target;
+use crate::te;
+use crate::tir::{Buffer, BufferScope, ParamKind, PrimFunc, interpret, lower, verify};
+
+pub(super) fn matmul(m: i64, n: i64, k: i64) -> PrimFunc {
+    let mut te = te::Builder::new("matmul");
+    let a = te.placeholder("A", [m, k], DType::F32);
+    let b = te.constant("B", [k, n], DType::F32);
+    let r = te.reduce_axis("k", k);
+    let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
+    let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
+    te.prim_func(&[a, b, d]).unwrap()
+}
+
+/// What a function is called with: numbers made of their positions, in the layouts of the
+/// parameters. Padding lanes, which may hold anything, hold something large.
+fn arguments(func: &PrimFunc) -> Vec<Vec<u8>> {
+    let buffers = func.params.iter().map(|param| &func.buffers[param.buffer]);
+    buffers
+        .map(|Buffer { spec, dtype, .. }| {
+            let len = spec.num_elements().unwrap() as usize;
+            let dense: Vec<u8> = (0..len).flat_map(|position| number(position, *dtype)).collect();
+            let mut bytes = spec.pack(&dense, *dtype).unwrap();
+            let elements = spec.pack(&vec![1; dense.len()], *dtype).unwrap();
+            for (byte, _) in bytes.iter_mut().zip(elements).filter(|(_, element)| *element == 0) {
+                *byte = if spec.has_halo() { 0 } else { 0x7f };
+            }
+            bytes
+        })
+        .collect()
+}
+
+/// What is in the outputs afterwards, dense.
+fn outputs(func: &PrimFunc, args: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let params = func.params.iter().zip(args);
+    params
+        .filter(|(param, _)| param.kind == ParamKind::Output)
+        .map(|(param, bytes)| {
+            let Buffer { spec, dtype, .. } = &func.buffers[param.buffer];
+            spec.unpack(bytes, *dtype).unwrap()
+        })
+        .collect()
+}
+
+/// What a function computes.
+pub(super) fn run(func: &PrimFunc) -> Vec<Vec<u8>> {
+    let mut args = arguments(func);
+    interpret(func, &mut args, &[]).unwrap_or_else(|error| panic!("{error}\n{func}"));
+    outputs(func, &args)
+}
+
+/// Checks that a scheduled function and what it is lowered to compute what the function did
+/// before, and that the trace leads to the same function.
+pub(super) fn check(before: &PrimFunc, schedule: &Schedule) {
+    let (expected, func) = (run(before), schedule.func());
+    assert_eq!(run(&func), expected, "{func}");
+    let target = Target::host().with_cpu("x86-64-v4").unwrap();
+    let lowered = lower(func.clone(), &target).unwrap();
+    verify(&lowered).unwrap();
+    let mut args = arguments(&func);
+    interpret(&lowered, &mut args, &[]).unwrap();
+    assert_eq!(outputs(&func, &args), expected, "{lowered}");
+    let trace: Trace = schedule.trace().to_string().parse().unwrap();
+    let mut again = Schedule::new(before.clone());
+    trace.replay(&mut again).unwrap();
+    assert_eq!(again.func().to_string(), func.to_string());
+}
+
+/// The message of a refusal.
+pub(super) fn refusal<T: std::fmt::Debug>(result: Result<T, ScheduleError>) -> String {
+    result.unwrap_err().message
+}
+
+/// A small number made of a position.
+fn number(position: usize, dtype: DType) -> Vec<u8> {
+    let value = (position * 7 + 3) as i64 % 23 - 11;
+    match dtype {
+        DType::F32 => (value as f32).to_le_bytes().to_vec(),
+        _ => value.to_le_bytes()[..dtype.bytes().unwrap()].to_vec(),
+    }
+}
+
+#[test]
+fn a_matrix_product_becomes_register_tiles() {
+    let func = matmul(13, 32, 5);
+    let mut s = Schedule::new(func.clone());
+    let c = s.get_block("C").unwrap();
+    let d = s.get_block("D").unwrap();
+    let loops = s.get_loops(c).unwrap();
+    let [i0, i1] = s.split_even(loops[0], 6).unwrap();
+    let j = s.split(loops[1], &[None, Some(2), Some(8)]).unwrap();
+    s.reorder(&[j[0], i0, loops[2], i1, j[1], j[2]]).unwrap();
+    s.set_scope(c, 0, BufferScope::Register).unwrap();
+    s.reverse_compute_at(d, i0).unwrap();
+    let out = s.get_loops(d).unwrap();
+    let jd = s.split(out[3], &[None, Some(8)]).unwrap();
+    for rv in [i1, j[1], out[2], jd[0]] {
+        s.unroll(rv).unwrap();
+    }
+    s.vectorize(j[2]).unwrap();
+    s.vectorize(jd[1]).unwrap();
+    s.decompose_reduction(c, loops[2]).unwrap();
+    check(&func, &s);
+}

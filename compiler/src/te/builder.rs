@@ -1,0 +1,264 @@
+//! The front of tensor expressions: tensors, index variables and what is computed at an index.
+
+use std::collections::BTreeMap;
+use std::ops::{Add, Div, Mul, Sub};
+
+use super::{ComputeDag, ReduceAxis, StageId, StageKind, TeError, identity, lower_to_blocks};
+use crate::ir::DType;
+use crate::tir::{BinaryOp, BufferId, ParamKind, PrimExpr, PrimFunc, PrimType, VarId};
+
+/// An index variable: one of a tensor's axes, or of a reduction. Scalar `int64`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Var(VarId);
+
+impl From<Var> for PrimExpr {
+    fn from(var: Var) -> PrimExpr {
+        PrimExpr::var(var.0, PrimType::INDEX)
+    }
+}
+
+macro_rules! arithmetic {
+    ($($trait:ident $method:ident),*) => {$(
+        impl<E: Into<PrimExpr>> $trait<E> for Var {
+            type Output = PrimExpr;
+            fn $method(self, other: E) -> PrimExpr {
+                PrimExpr::from(self).$method(other.into())
+            }
+        }
+    )*};
+}
+arithmetic!(Add add, Sub sub, Mul mul, Div div);
+
+/// A tensor of a [`Builder`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tensor {
+    pub(super) stage: StageId,
+    buffer: BufferId,
+    dtype: DType,
+}
+
+impl Tensor {
+    /// The element at an index, one expression for each axis.
+    pub fn at(self, index: impl IntoIterator<Item = impl Into<PrimExpr>>) -> PrimExpr {
+        PrimExpr::Load {
+            buffer: self.buffer,
+            dtype: self.dtype,
+            indices: index.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    /// Type of the elements.
+    pub fn dtype(self) -> DType {
+        self.dtype
+    }
+
+    /// The stage of the dag that computes it.
+    pub fn stage(self) -> StageId {
+        self.stage
+    }
+}
+
+/// A value combined over all of some axes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reduction {
+    combiner: BinaryOp,
+    value: PrimExpr,
+    axes: Vec<VarId>,
+}
+
+fn reduction(
+    combiner: BinaryOp,
+    value: impl Into<PrimExpr>,
+    axes: impl IntoIterator<Item = Var>,
+) -> Reduction {
+    let axes = axes.into_iter().map(|axis| axis.0).collect();
+    Reduction { combiner, value: value.into(), axes }
+}
+
+/// A `float32` constant.
+pub fn f32(value: f32) -> PrimExpr {
+    PrimExpr::f32(value)
+}
+
+/// The sum over axes, 0 if there is nothing to add.
+pub fn sum(value: impl Into<PrimExpr>, axes: impl IntoIterator<Item = Var>) -> Reduction {
+    reduction(BinaryOp::Add, value, axes)
+}
+
+/// The product over axes, 1 if there is nothing to multiply.
+pub fn prod(value: impl Into<PrimExpr>, axes: impl IntoIterator<Item = Var>) -> Reduction {
+    reduction(BinaryOp::Mul, value, axes)
+}
+
+/// The greatest over axes; the least value of the data type if there is none.
+pub fn max(value: impl Into<PrimExpr>, axes: impl IntoIterator<Item = Var>) -> Reduction {
+    reduction(BinaryOp::Max, value, axes)
+}
+
+/// The least over axes; the greatest value of the data type if there is none.
+pub fn min(value: impl Into<PrimExpr>, axes: impl IntoIterator<Item = Var>) -> Reduction {
+    reduction(BinaryOp::Min, value, axes)
+}
+
+/// What is computed at an index: an expression, or a [`Reduction`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body {
+    /// An expression.
+    Element(PrimExpr),
+    /// A value combined over axes.
+    Reduce(Reduction),
+}
+
+impl From<PrimExpr> for Body {
+    fn from(value: PrimExpr) -> Body {
+        Body::Element(value)
+    }
+}
+
+impl From<Reduction> for Body {
+    fn from(reduction: Reduction) -> Body {
+        Body::Reduce(reduction)
+    }
+}
+
+/// Tensor expressions in the making.
+///
+/// ```
+/// use niello::ir::DType;
+/// use niello::te;
+///
+/// let mut te = te::Builder::new("matmul");
+/// let a = te.placeholder("A", [128, 64], DType::F32);
+/// let b = te.placeholder("B", [64, 32], DType::F32);
+/// let k = te.reduce_axis("k", 64);
+/// let c = te.compute("C", [128, 32], |[i, j]| te::sum(a.at([i, k]) * b.at([k, j]), [k]));
+/// let func = te.prim_func(&[a, b, c])?;
+/// assert!(func.to_string().contains("vk: reduce(64)"));
+/// # Ok::<(), te::TeError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    dag: ComputeDag,
+    /// Extents of reduction axes.
+    extents: BTreeMap<VarId, i64>,
+    /// Placeholders that are known when code is generated.
+    constants: Vec<StageId>,
+    problems: Vec<String>,
+}
+
+impl Builder {
+    /// No tensors; `name` is the function's.
+    pub fn new(name: &str) -> Builder {
+        Builder {
+            dag: ComputeDag::new(name),
+            extents: BTreeMap::new(),
+            constants: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    fn tensor(&self, stage: StageId) -> Tensor {
+        let buffer = self.dag.stages[stage].buffer;
+        Tensor { stage, buffer, dtype: self.dag.dtype(stage) }
+    }
+
+    /// A tensor the caller hands over.
+    pub fn placeholder<const N: usize>(
+        &mut self,
+        name: &str,
+        shape: [i64; N],
+        dtype: DType,
+    ) -> Tensor {
+        let stage = self.dag.placeholder(name, &shape, dtype);
+        self.tensor(stage)
+    }
+
+    /// A tensor that is known when code is generated, such as weights: schedules may choose its
+    /// layout.
+    pub fn constant<const N: usize>(
+        &mut self,
+        name: &str,
+        shape: [i64; N],
+        dtype: DType,
+    ) -> Tensor {
+        let tensor = self.placeholder(name, shape, dtype);
+        self.constants.push(tensor.stage);
+        tensor
+    }
+
+    /// An axis of a reduction, from 0 to `extent` - 1.
+    pub fn reduce_axis(&mut self, name: &str, extent: i64) -> Var {
+        let var = self.dag.func.index_var(name);
+        self.extents.insert(var, extent);
+        Var(var)
+    }
+
+    /// A tensor whose element at an index is what `body` returns for it.
+    pub fn compute<const N: usize, B: Into<Body>>(
+        &mut self,
+        name: &str,
+        shape: [i64; N],
+        body: impl FnOnce([Var; N]) -> B,
+    ) -> Tensor {
+        let mut problems = std::mem::take(&mut self.problems);
+        let extents = &self.extents;
+        let names = ["i", "j", "k", "l", "m", "n"];
+        let axes = std::array::from_fn(|axis| {
+            let axis = names.get(axis).map_or_else(|| format!("i{axis}"), |name| (*name).into());
+            Var(self.dag.func.index_var(axis))
+        });
+        let body = body(axes).into();
+        let (dtype, kind) = match body {
+            Body::Element(value) => (value.dtype(), StageKind::Compute(value)),
+            Body::Reduce(Reduction { combiner, value, axes }) => {
+                let dtype = value.dtype();
+                let mut axis = |var: VarId| {
+                    let extent = extents.get(&var).copied();
+                    if extent.is_none() {
+                        let axis = &self.dag.func.vars[var].name;
+                        problems.push(format!("`{axis}` of `{name}` is not a reduction axis"));
+                    }
+                    ReduceAxis { var, extent: extent.unwrap_or(0) }
+                };
+                let axes = axes.into_iter().map(&mut axis).collect();
+                let init = identity(combiner, dtype);
+                (dtype, StageKind::Reduce { combiner, init, axes, value })
+            }
+        };
+        self.problems = problems;
+        let stage = self.dag.define(name, &shape, dtype, axes.map(|axis| axis.0).to_vec(), kind);
+        self.tensor(stage)
+    }
+
+    /// The stages, for those who schedule them by themselves.
+    pub fn dag(&self) -> &ComputeDag {
+        &self.dag
+    }
+
+    /// A function of `params` with a block for each tensor, in loops over its elements: what
+    /// [`Schedule`](crate::schedule::Schedule) begins with. Placeholders among the parameters are
+    /// inputs, or constants; computed tensors are outputs.
+    ///
+    /// # Errors
+    ///
+    /// A tensor that is needed is neither computed nor a parameter, or an expression uses a
+    /// variable that is not an axis of its tensor.
+    pub fn prim_func(&self, params: &[Tensor]) -> Result<PrimFunc, TeError> {
+        if let Some(problem) = self.problems.first() {
+            return Err(TeError(problem.clone()));
+        }
+        let params: Vec<(StageId, ParamKind)> = params
+            .iter()
+            .map(|tensor| {
+                let is_input = self.dag.stages[tensor.stage].kind == StageKind::Placeholder;
+                let kind = match (is_input, self.constants.contains(&tensor.stage)) {
+                    (true, true) => ParamKind::Constant,
+                    (true, false) => ParamKind::Input,
+                    (false, _) => ParamKind::Output,
+                };
+                (tensor.stage, kind)
+            })
+            .collect();
+        lower_to_blocks(&self.dag, &params)
+    }
+}

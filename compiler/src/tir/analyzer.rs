@@ -1,0 +1,209 @@
+//! The arithmetic analyser: what integer expressions are where variables have ranges and conditions
+//! hold.
+//!
+//! Scalar `int64` and `int32` expressions are read into linear forms over atoms, in which equal
+//! sums are equal; atoms are variables, digits of other forms (what floor division makes), minima,
+//! products, and anything else as a whole. Ranges and congruences of atoms decide divisions, minima and
+//! comparisons, and where they do not suffice, facts do: inequalities that were assumed.
+//!
+//! Indices are taken not to overflow. Values that are read from memory may: their arithmetic wraps,
+//! and only what is true of that is used.
+
+mod assume;
+mod divide;
+mod linear;
+mod prove;
+#[cfg(test)]
+mod random_tests;
+mod range;
+mod read;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+mod vector;
+mod write;
+
+use std::collections::BTreeMap;
+
+use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::PackedOption;
+use indexmap::IndexSet;
+
+use super::{PrimExpr, PrimFuncData, VarId};
+use crate::arith::Modular;
+use crate::ir::DType;
+use assume::{Case, Known, Undo};
+use linear::{Atom, AtomId, Linear};
+use range::Range;
+
+/// Most conditions with alternatives that one proof goes through case by case.
+const MAX_CHOICES: usize = 2;
+
+/// Ranges of variables and conditions that hold, and what follows from them.
+///
+/// ```
+/// use niello::tir::{Analyzer, PrimFuncData};
+///
+/// let mut func = PrimFuncData::new("f");
+/// let (i, j) = (func.index_var("i"), func.index_var("j"));
+/// let (i_expr, j_expr) = (func.var_expr(i), func.var_expr(j));
+/// let mut analyzer = Analyzer::new();
+/// analyzer.bind(i, 0, 8);
+/// analyzer.bind(j, 0, 16);
+/// let channel = i_expr.clone() * 16 + j_expr;
+/// assert_eq!(analyzer.simplify(&channel.clone().floordiv(16)), i_expr);
+/// assert!(analyzer.can_prove(&channel.less(128)));
+/// ```
+#[derive(Debug, Default)]
+pub struct Analyzer {
+    atoms: IndexSet<Atom>,
+    vars: SecondaryMap<VarId, PackedOption<AtomId>>,
+    known: SecondaryMap<AtomId, Option<Known>>,
+    /// Variables that are replaced where they are used.
+    values: BTreeMap<VarId, PrimExpr>,
+    /// Forms that are at least 0.
+    facts: Vec<Linear>,
+    /// Conditions that hold or do not.
+    truths: Vec<Case>,
+    /// Pairs of which one holds at least.
+    choices: Vec<(Case, Case)>,
+    /// Whether the conditions of the scope exclude each other, so that it is never entered.
+    contradiction: bool,
+    trail: Vec<Undo>,
+}
+
+impl Analyzer {
+    /// Knows nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Knows that the dimensions of a function are sizes: not negative.
+    pub fn of(func: &PrimFuncData) -> Self {
+        let mut analyzer = Self::new();
+        for dim in &func.dims {
+            analyzer.bind_forms(*dim, &Linear::constant(0), &Linear::constant(i64::MAX));
+        }
+        analyzer
+    }
+
+    /// A loop variable: its values are `min` to `min + extent - 1`. The only value of one iteration
+    /// takes the place of the variable.
+    ///
+    /// What was known of the variable is forgotten. The range is known to the end of the
+    /// [scope](Self::scope).
+    pub fn bind(&mut self, var: VarId, min: impl Into<PrimExpr>, extent: impl Into<PrimExpr>) {
+        let (min, extent) = (min.into(), extent.into());
+        let (first, count) = (self.linear(&min), self.linear(&extent));
+        if count.as_const() == Some(1) && self.is_stable(&first) {
+            let value = self.write(&first, min.dtype());
+            self.set_value(var, value);
+        } else {
+            self.bind_forms(var, &first, &count);
+        }
+    }
+
+    /// A variable whose value is known: it takes the variable's place.
+    pub fn bind_value(&mut self, var: VarId, value: &PrimExpr) {
+        let value = self.simplify(value);
+        self.set_value(var, value);
+    }
+
+    /// Takes a condition as true, to the end of the [scope](Self::scope).
+    ///
+    /// Parts of it that read memory are left out, as what they read may change.
+    pub fn assume(&mut self, cond: &PrimExpr) {
+        let cond = self.simplify(cond);
+        self.assume_stable(&cond, true);
+    }
+
+    /// Takes a condition as false, as [`assume`](Self::assume) does as true.
+    pub fn assume_not(&mut self, cond: &PrimExpr) {
+        let cond = self.simplify(cond);
+        self.assume_stable(&cond, false);
+    }
+
+    /// Forgets at the end what was bound and assumed inside.
+    pub fn scope<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+        let scope = self.enter();
+        let result = inside(self);
+        self.leave(scope);
+        result
+    }
+
+    /// Whether what was assumed cannot all be true, so that nothing in the scope ever runs.
+    pub fn is_contradiction(&self) -> bool {
+        self.contradiction
+    }
+
+    /// The same value in canonical form: constants folded, sums sorted, and divisions, minima,
+    /// comparisons and choices decided where possible.
+    pub fn simplify(&mut self, expr: &PrimExpr) -> PrimExpr {
+        self.expr(expr.clone())
+    }
+
+    /// Whether a condition holds for all values of the variables, in every lane if it is a vector.
+    /// `false` says nothing.
+    pub fn can_prove(&mut self, cond: &PrimExpr) -> bool {
+        let cond = self.simplify(cond);
+        let choices = self.choices.len().min(MAX_CHOICES);
+        self.prove_condition(&cond, choices)
+    }
+
+    /// Whether two integers are the same for all values of the variables.
+    pub fn can_prove_equal(&mut self, lhs: &PrimExpr, rhs: &PrimExpr) -> bool {
+        self.can_prove(&lhs.clone().equal(rhs))
+    }
+
+    /// The least and the greatest value of an integer, over all lanes; those of `int64` where there
+    /// is no bound.
+    pub fn const_int_bound(&mut self, expr: &PrimExpr) -> (i64, i64) {
+        let expr = self.simplify(expr);
+        let dtype = expr.dtype();
+        let range = match &expr {
+            _ if !matches!(dtype, DType::I64 | DType::I32) => match expr.as_int() {
+                Some(value) => Range::point(value),
+                None => Range::of_dtype(dtype),
+            },
+            scalar if scalar.ty().is_scalar() => {
+                let linear = self.linear(scalar);
+                self.bound(&linear)
+            }
+            vector => match self.ramp(vector) {
+                Some(ramp) => self.bound(&ramp.base).add(ramp.spread()),
+                None => Range::of_dtype(dtype),
+            },
+        };
+        let whole = Range::of_dtype(dtype);
+        let index = self.is_index_arithmetic(&expr);
+        (if range.within(whole) || index { range.intersect(whole) } else { whole }).clamped()
+    }
+
+    /// The range of a form, with facts that bound it as a whole.
+    fn bound(&self, form: &Linear) -> Range {
+        let mut range = self.range(form);
+        for fact in &self.facts {
+            // form - fact is a constant: the form is at least that.
+            if let Some(low) = form.plus(fact, -1).and_then(|rest| rest.as_const()) {
+                range.min = range.min.max(low.into());
+            }
+            if let Some(high) = form.plus(fact, 1).and_then(|rest| rest.as_const()) {
+                range.max = range.max.min(high.into());
+            }
+        }
+        range
+    }
+
+    /// What a scalar integer is congruent to.
+    pub fn modular_set(&mut self, expr: &PrimExpr) -> Modular {
+        let is_index = matches!(expr.dtype(), DType::I64 | DType::I32) && expr.ty().is_scalar();
+        if !is_index {
+            return expr.as_int().map_or(Modular::ALL, Modular::point);
+        }
+        let linear = self.linear(expr);
+        if !self.is_exact(&linear, expr.dtype()) {
+            return Modular::ALL;
+        }
+        self.modular(&linear)
+    }
+}

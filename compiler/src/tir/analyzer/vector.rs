@@ -1,0 +1,148 @@
+//! Vectors of indices: ramps over linear forms.
+
+use crate::ir::DType;
+use crate::tir::{BinaryOp, CompareOp, PrimExpr};
+
+use super::Analyzer;
+use super::linear::{Linear, gcd};
+use super::range::Range;
+
+/// `base + stride · lane`; a broadcast has the stride 0.
+pub(super) struct Ramp {
+    pub(super) base: Linear,
+    stride: i64,
+    pub(super) lanes: u32,
+    dtype: DType,
+}
+
+impl Ramp {
+    /// What is added to the base.
+    pub(super) fn spread(&self) -> Range {
+        let last = self.stride.saturating_mul(i64::from(self.lanes) - 1);
+        Range::new(last.min(0), last.max(0))
+    }
+}
+
+impl Analyzer {
+    /// Reads a simplified vector of indices.
+    pub(super) fn ramp(&mut self, expr: &PrimExpr) -> Option<Ramp> {
+        let dtype = expr.dtype();
+        match expr {
+            PrimExpr::Ramp { base, stride, lanes } => {
+                let (base, stride, lanes) = (self.linear(base), stride.as_int()?, *lanes);
+                self.is_exact(&base, dtype).then_some(Ramp { base, stride, lanes, dtype })
+            }
+            PrimExpr::Broadcast { value, lanes } if self.is_index_arithmetic(value) => {
+                let (base, lanes) = (self.linear(value), *lanes);
+                self.is_exact(&base, dtype).then_some(Ramp { base, stride: 0, lanes, dtype })
+            }
+            _ => None,
+        }
+    }
+
+    fn write_ramp(&self, base: &Linear, stride: i64, like: &Ramp) -> PrimExpr {
+        let stride = PrimExpr::int(stride, like.dtype);
+        PrimExpr::ramp(self.write(base, like.dtype), stride, like.lanes)
+    }
+
+    /// An operator on operands that are simplified: vectors, and scalars that are no indices.
+    pub(super) fn vector_binary(&mut self, op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
+        let is_index = matches!(lhs.dtype(), DType::I64 | DType::I32) && !lhs.ty().is_scalar();
+        if is_index
+            && lhs.dtype() == rhs.dtype()
+            && let Some(left) = self.ramp(&lhs)
+            && let Some(right) = self.ramp(&rhs)
+            && let Some(result) = self.ramp_binary(op, &left, &right)
+        {
+            return result;
+        }
+        PrimExpr::binary(op, lhs, rhs)
+    }
+
+    fn ramp_binary(&mut self, op: BinaryOp, left: &Ramp, right: &Ramp) -> Option<PrimExpr> {
+        match op {
+            BinaryOp::Add => {
+                let stride = left.stride.checked_add(right.stride)?;
+                Some(self.write_ramp(&left.base.plus(&right.base, 1)?, stride, left))
+            }
+            BinaryOp::Sub => {
+                let stride = left.stride.checked_sub(right.stride)?;
+                Some(self.write_ramp(&left.base.plus(&right.base, -1)?, stride, left))
+            }
+            BinaryOp::FloorDiv | BinaryOp::FloorMod if right.stride == 0 => {
+                let divisor = right.base.as_const().filter(|divisor| *divisor > 0)?;
+                self.divide_ramp(op, left, divisor)
+            }
+            BinaryOp::Min | BinaryOp::Max => {
+                let at_most = |a, b| self.decide_lanes(CompareOp::Le, a, b) == Some(true);
+                let (least, greatest) = match () {
+                    () if at_most(left, right) => (left, right),
+                    () if at_most(right, left) => (right, left),
+                    () => return None,
+                };
+                let chosen = if op == BinaryOp::Min { least } else { greatest };
+                Some(self.write_ramp(&chosen.base, chosen.stride, chosen))
+            }
+            BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Rem
+            | BinaryOp::FloorDiv
+            | BinaryOp::FloorMod
+            | BinaryOp::And
+            | BinaryOp::Or
+            | BinaryOp::Xor
+            | BinaryOp::Shl
+            | BinaryOp::Shr => None,
+        }
+    }
+
+    /// Floor division of a ramp whose lanes are in one block, or each in a block of its own.
+    fn divide_ramp(&mut self, op: BinaryOp, ramp: &Ramp, divisor: i64) -> Option<PrimExpr> {
+        let quotients = op == BinaryOp::FloorDiv;
+        let Ramp { base, stride, lanes, .. } = ramp;
+        if stride % divisor == 0 {
+            // Every lane leaves what the base leaves.
+            return Some(if quotients {
+                let base = self.floor_div(base, divisor)?;
+                self.write_ramp(&base, stride / divisor, ramp)
+            } else {
+                let base = self.floor_mod(base, divisor)?;
+                self.write_ramp(&base, 0, ramp)
+            });
+        }
+        let span = stride.checked_mul(i64::from(*lanes) - 1)?;
+        // All lanes must be in one block. So they are if blocks consist of steps, the base is at the
+        // start of one, and the lanes do not reach the next; or as far as its remainder is known.
+        let step = gcd(gcd(divisor, base.common_factor()), base.constant);
+        let rest = self.floor_mod(base, divisor)?;
+        let ends = self.range(&rest).add(ramp.spread());
+        let in_block = ends.min >= 0 && ends.max < divisor.into();
+        if !in_block && !(0..step).contains(&span) {
+            return None;
+        }
+        Some(if quotients {
+            let base = self.floor_div(base, divisor)?;
+            self.write_ramp(&base, 0, ramp)
+        } else {
+            self.write_ramp(&rest, *stride, ramp)
+        })
+    }
+
+    /// Whether a comparison is the same in all lanes, and for all values of the variables.
+    pub(super) fn decide_lanes(&self, op: CompareOp, left: &Ramp, right: &Ramp) -> Option<bool> {
+        let stride = left.stride.checked_sub(right.stride)?;
+        let last = stride.checked_mul(i64::from(left.lanes) - 1)?;
+        if left.lanes != right.lanes {
+            return None;
+        }
+        let ends = [0, last].map(|distance| {
+            let shifted = left.base.scaled(1, distance)?;
+            self.decide(op, &shifted, &right.base, 1)
+        });
+        match (op, ends) {
+            // Equal at both ends is equal between only if nothing moves.
+            (CompareOp::Eq | CompareOp::Ne, _) if stride != 0 => None,
+            (_, [first, last]) => first.filter(|_| first == last),
+        }
+    }
+}

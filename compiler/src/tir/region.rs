@@ -1,0 +1,226 @@
+//! Which elements of a buffer a statement touches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Affine, Bounds, BufferId, PrimExpr, PrimType, Range, Stmt, VarId};
+
+/// A box of elements: for each axis the first index, by the variables outside, and how many.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Region {
+    pub(crate) axes: Vec<Extent>,
+}
+
+/// What is touched along one axis.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Extent {
+    /// By the variables outside alone.
+    pub(crate) base: Affine,
+    /// Of what is added to the base.
+    pub(crate) offsets: Range,
+}
+
+impl Extent {
+    /// The first index.
+    pub(crate) fn min(&self) -> PrimExpr {
+        self.base.clone().into_expr() + self.offsets.min
+    }
+
+    /// How many indices.
+    pub(crate) fn len(&self) -> i64 {
+        self.offsets.max - self.offsets.min + 1
+    }
+}
+
+/// What is looked for in a statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Load,
+    Store,
+    Any,
+}
+
+/// The least box that contains every element of `buffer` that `stmt` touches in one iteration of
+/// the loops outside it; `None` if it touches none. `shape` are the buffer's extents, and `outside`
+/// the ranges of the loops outside.
+pub(crate) fn region(
+    stmt: &Stmt,
+    buffer: BufferId,
+    access: Access,
+    shape: &[i64],
+    outside: &Bounds,
+) -> Option<Region> {
+    let mut collector = Collector {
+        buffer,
+        access,
+        shape,
+        outside,
+        bounds: outside.clone(),
+        inside: BTreeSet::new(),
+        values: BTreeMap::new(),
+        region: None,
+    };
+    collector.stmt(stmt);
+    collector.region
+}
+
+struct Collector<'a> {
+    buffer: BufferId,
+    access: Access,
+    shape: &'a [i64],
+    outside: &'a Bounds,
+    /// Of all variables known here.
+    bounds: Bounds,
+    /// Variables bound below the statement.
+    inside: BTreeSet<VarId>,
+    /// Values of block variables.
+    values: BTreeMap<VarId, PrimExpr>,
+    region: Option<Region>,
+}
+
+impl Collector<'_> {
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::For { var, min, extent, body, .. } => {
+                self.expr(min);
+                self.expr(extent);
+                let first = Affine::of(min).range(&self.bounds);
+                let count = extent.as_int().filter(|count| *count > 0);
+                if let (Some(first), Some(count)) = (first, count) {
+                    let max = first.max.saturating_add(count - 1);
+                    self.bounds.insert(*var, Range { min: first.min, max });
+                }
+                self.inside.insert(*var);
+                self.stmt(body);
+            }
+            Stmt::BlockRealize(block) => {
+                for iter in &block.iters {
+                    let value = iter.value.clone().substitute(&self.values);
+                    self.values.insert(iter.var, value);
+                }
+                for stmt in block.init.iter().chain([&block.body]) {
+                    self.stmt(stmt);
+                }
+            }
+            Stmt::Store { buffer, indices, value } => {
+                if *buffer == self.buffer && self.access != Access::Load {
+                    self.touch(indices);
+                }
+                indices.iter().chain([value]).for_each(|expr| self.expr(expr));
+            }
+            other => {
+                if let Stmt::Let { var, .. } = other {
+                    self.inside.insert(*var);
+                }
+                other.for_each_expr(&mut |expr| self.expr(expr));
+                other.for_each_child(&mut |child| self.stmt(child));
+            }
+        }
+    }
+
+    fn expr(&mut self, expr: &PrimExpr) {
+        if self.access == Access::Store {
+            return;
+        }
+        expr.walk(&mut |expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = expr
+                && *buffer == self.buffer
+            {
+                self.touch(indices);
+            }
+        });
+    }
+
+    fn touch(&mut self, indices: &[PrimExpr]) {
+        let axes: Vec<Extent> = indices
+            .iter()
+            .zip(self.shape)
+            .map(|(index, &extent)| self.extent(index, extent))
+            .collect();
+        match &mut self.region {
+            None => self.region = Some(Region { axes }),
+            Some(region) => {
+                for ((known, new), &extent) in region.axes.iter_mut().zip(axes).zip(self.shape) {
+                    *known = union(known, &new, self.outside, extent);
+                }
+            }
+        }
+    }
+
+    /// The indices that an expression covers while the variables inside take all their values.
+    fn extent(&self, index: &PrimExpr, extent: i64) -> Extent {
+        let affine = Affine::of(&index.clone().substitute(&self.values));
+        let mut base = Affine::default();
+        let mut inner = Affine { terms: Vec::new(), constant: affine.constant };
+        for (atom, factor) in affine.terms {
+            let is_outside = vars_of(&atom).iter().all(|var| !self.inside.contains(var))
+                && !atom.any(&mut |expr| matches!(expr, PrimExpr::Load { .. }));
+            let part = if is_outside { &mut base } else { &mut inner };
+            part.terms.push((atom, factor));
+        }
+        match inner.range(&self.bounds) {
+            Some(offsets) => Extent { base, offsets },
+            None => whole(extent),
+        }
+    }
+}
+
+fn whole(extent: i64) -> Extent {
+    Extent { base: Affine::default(), offsets: Range { min: 0, max: extent.max(1) - 1 } }
+}
+
+fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
+    let join = |a: Range, b: Range| Range { min: a.min.min(b.min), max: a.max.max(b.max) };
+    let difference = b.base.clone().plus(&a.base, -1);
+    if let Some(distance) = difference.as_ref().and_then(Affine::as_const)
+        && let (Some(min), Some(max)) =
+            (b.offsets.min.checked_add(distance), b.offsets.max.checked_add(distance))
+    {
+        return Extent { base: a.base.clone(), offsets: join(a.offsets, Range { min, max }) };
+    }
+    let range = |e: &Extent| {
+        let base = e.base.range(outside)?;
+        let (min, max) = (base.min.checked_add(e.offsets.min), base.max.checked_add(e.offsets.max));
+        Some(Range { min: min?, max: max? })
+    };
+    match (range(a), range(b)) {
+        (Some(a), Some(b)) => Extent { base: Affine::default(), offsets: join(a, b) },
+        _ => whole(extent),
+    }
+}
+
+/// Whether an index is certain to be below an extent and not negative.
+pub(crate) fn is_within(index: &PrimExpr, extent: i64, bounds: &Bounds) -> [bool; 2] {
+    match Affine::of(index).range(bounds) {
+        Some(range) => [range.min >= 0, range.max < extent],
+        None => [false, false],
+    }
+}
+
+/// The conditions under which an index is within an axis; none that are certain.
+pub(crate) fn within(index: &PrimExpr, extent: i64, bounds: &Bounds) -> Vec<PrimExpr> {
+    let [above, below] = is_within(index, extent, bounds);
+    let mut conditions = Vec::new();
+    if !above {
+        conditions.push(index.clone().greater_equal(0));
+    }
+    if !below {
+        conditions.push(index.clone().less(extent));
+    }
+    conditions
+}
+
+/// A use of a loop variable.
+pub(crate) fn var(var: VarId) -> PrimExpr {
+    PrimExpr::var(var, PrimType::INDEX)
+}
+
+/// The variables of an expression.
+pub(crate) fn vars_of(expr: &PrimExpr) -> BTreeSet<VarId> {
+    let mut vars = BTreeSet::new();
+    expr.walk(&mut |expr| {
+        if let PrimExpr::Var { var, .. } = expr {
+            vars.insert(*var);
+        }
+    });
+    vars
+}

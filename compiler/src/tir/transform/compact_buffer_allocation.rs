@@ -1,0 +1,92 @@
+//! Buffers no larger than what is used of them.
+
+use crate::ir::{BufferSpec, IRModule};
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::region::{Access, Region, region};
+use crate::tir::{Affine, Bounds, BufferId, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt};
+
+/// Shrinks dense local buffers to the elements that are used while they are alive.
+///
+/// A schedule that computes a tensor tile by tile leaves it with all its elements; this makes it
+/// one tile. Runs after blocks are lowered, as the place of a tile depends on loops around it.
+#[prim_func_pass(opt_level = 0, name = "tir.CompactBufferAllocation", crate = crate)]
+pub fn compact_buffer_allocation(
+    mut func: PrimFunc,
+    _module: &IRModule,
+    _cx: &PassContext,
+) -> PrimFunc {
+    let mut any = false;
+    func.body
+        .walk(&mut |stmt| any |= matches!(stmt, Stmt::Allocate { .. } | Stmt::BlockRealize(_)));
+    if !any {
+        return func;
+    }
+    let data = func.make_mut();
+    let body = std::mem::replace(&mut data.body, Stmt::nop());
+    data.body = compact(data, body, &mut Bounds::new());
+    func
+}
+
+fn compact(func: &mut PrimFuncData, mut stmt: Stmt, bounds: &mut Bounds) -> Stmt {
+    if let Stmt::For { var, min, extent, .. } = &stmt
+        && let (Some(min), Some(extent)) = (min.as_int(), extent.as_int())
+    {
+        bounds.insert(*var, Range { min, max: min.saturating_add(extent.max(1) - 1) });
+    }
+    if let Stmt::Allocate { buffer, body } = &mut stmt {
+        let taken = std::mem::replace(&mut **body, Stmt::nop());
+        **body = shrink(func, taken, *buffer, bounds);
+    }
+    stmt.for_each_child_mut(&mut |child| {
+        let taken = std::mem::replace(child, Stmt::nop());
+        *child = compact(func, taken, bounds);
+    });
+    stmt
+}
+
+/// Leaves a buffer that lives in a statement with just the elements used there.
+fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds) -> Stmt {
+    let decl = &func.buffers[buffer];
+    let shape = decl.shape().to_vec();
+    if !decl.spec.is_dense() || shape.is_empty() {
+        return stmt;
+    }
+    let Some(used) = region(&stmt, buffer, Access::Any, &shape, bounds) else {
+        return stmt;
+    };
+    let lens: Vec<i64> = used.axes.iter().map(|axis| axis.len()).collect();
+    if lens == shape || lens.iter().zip(&shape).any(|(len, extent)| len > extent) {
+        return stmt;
+    }
+    func.buffers[buffer].spec = BufferSpec::dense(&lens);
+    shift(stmt, buffer, &used)
+}
+
+/// Counts indices of a buffer from where its region begins.
+fn shift(stmt: Stmt, shifted: BufferId, used: &Region) -> Stmt {
+    let mins: Vec<PrimExpr> = used.axes.iter().map(|axis| axis.min()).collect();
+    let shift = |indices: &mut Vec<PrimExpr>| {
+        for (index, min) in indices.iter_mut().zip(&mins) {
+            *index = Affine::of(&(index.clone() - min.clone())).into_expr();
+        }
+    };
+    let stmt = stmt.rewrite(&mut |mut stmt| {
+        if let Stmt::Store { buffer, indices, .. } | Stmt::Prefetch { buffer, indices, .. } =
+            &mut stmt
+            && *buffer == shifted
+        {
+            shift(indices);
+        }
+        stmt
+    });
+    stmt.map_exprs(&mut |expr| {
+        expr.rewrite(&mut |mut expr| {
+            if let PrimExpr::Load { buffer, indices, .. } = &mut expr
+                && *buffer == shifted
+            {
+                shift(indices);
+            }
+            expr
+        })
+    })
+}

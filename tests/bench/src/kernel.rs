@@ -1,0 +1,159 @@
+//! What is measured: a kernel by its name, what it does, what bounds it and how it is made.
+
+use std::time::Duration;
+
+use niello::diagnostics::{Problem, Report};
+use niello::executor::{LoadedCall, LoadedModel};
+use niello::ir::Constant;
+use niello::options::Backend;
+
+use crate::check::Expected;
+
+/// What can go wrong with one kernel: a sentence for the reader.
+pub(crate) type Result<T> = std::result::Result<T, String>;
+
+/// A kernel to measure. [`crate::catalogue::kernels`] lists them.
+pub(crate) struct Kernel {
+    /// Its name in the report, without blanks.
+    pub(crate) name: String,
+    /// What one execution does.
+    pub(crate) work: Work,
+    /// Whether its elements are sums of products.
+    pub(crate) sums: bool,
+    /// What its speed is a share of.
+    pub(crate) limit: Limit,
+    /// What it is meant to reach on one thread.
+    pub(crate) goal: Goal,
+    /// Thread counts that it is measured with.
+    pub(crate) threads: &'static [usize],
+    /// Makes the model that ONNX Runtime and OpenVINO run, and niello unless `build` says otherwise.
+    pub(crate) case: Box<dyn Fn() -> Result<Case>>,
+    /// How niello makes the code.
+    pub(crate) build: Build,
+}
+
+/// What one execution of a kernel does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Arithmetic operations; of what is no sum of products, elements.
+    pub(crate) flops: u64,
+    /// Bytes that are read and written at least.
+    pub(crate) bytes: u64,
+}
+
+/// What bounds a kernel's speed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Limit {
+    /// Fused multiply-adds of `f32`.
+    Fma,
+    /// Dot products of 8-bit integers.
+    Int8,
+    /// Reading memory.
+    Stream,
+}
+
+/// What a kernel is meant to reach.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Goal {
+    /// A share of its limit, in percent.
+    Percent(f64),
+    /// Memory traffic in GB/s.
+    Bandwidth(f64),
+    /// Less time than ONNX Runtime's.
+    OnnxRuntime,
+    /// As many times as fast as on one thread.
+    SpeedUp(f64),
+}
+
+/// A model, what it is run on and what should come out.
+pub(crate) struct Case {
+    /// The ONNX file.
+    pub(crate) model: Vec<u8>,
+    /// Its inputs, in order.
+    pub(crate) inputs: Vec<Constant>,
+    /// Elements of its first output.
+    pub(crate) expected: Expected,
+    /// Equal operators in it: times are divided by that.
+    pub(crate) repeats: u32,
+}
+
+/// How niello makes a kernel's code.
+pub(crate) enum Build {
+    /// From the kernel's model, as users do.
+    Model,
+    /// By a function, from tensor expressions and a schedule or by any other way into niello.
+    #[allow(dead_code, reason = "no kernel is made by a schedule of its own yet; tests do it")]
+    Function(fn(Setup) -> Result<Built>),
+}
+
+/// For what code is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// The code generator.
+    pub(crate) backend: Backend,
+    /// Threads that the code may use.
+    pub(crate) threads: usize,
+}
+
+/// Code that is ready to run.
+pub(crate) struct Built {
+    /// The code.
+    pub(crate) code: Box<dyn Code>,
+    /// What it is run on.
+    pub(crate) inputs: Vec<Constant>,
+    /// Elements of its first output.
+    pub(crate) expected: Expected,
+    /// Executions of the kernel in one call.
+    pub(crate) repeats: u32,
+    /// How long lowering, code generation and the compiler took.
+    pub(crate) compile: Duration,
+    /// Functions that were compiled.
+    pub(crate) functions: usize,
+    /// Bytes of machine code.
+    pub(crate) code_bytes: u64,
+}
+
+/// Code in memory.
+pub(crate) trait Code {
+    /// A call on copies of the inputs, ready to be made many times.
+    fn call(&self, inputs: &[Constant]) -> Result<Box<dyn Call + '_>>;
+}
+
+/// A call of code.
+pub(crate) trait Call {
+    /// Makes the call once.
+    fn run(&mut self) -> Result<()>;
+
+    /// The first output of the last run.
+    fn output(self: Box<Self>) -> Result<Constant>;
+}
+
+impl Code for LoadedModel {
+    fn call(&self, inputs: &[Constant]) -> Result<Box<dyn Call + '_>> {
+        match LoadedModel::call(self, inputs) {
+            Ok(call) => Ok(Box::new(call)),
+            Err(problem) => Err(said(&problem)),
+        }
+    }
+}
+
+impl Call for LoadedCall<'_> {
+    fn run(&mut self) -> Result<()> {
+        LoadedCall::run(self).map_err(|problem| said(&problem))
+    }
+
+    fn output(self: Box<Self>) -> Result<Constant> {
+        let outputs = self.outputs().map_err(|problem| said(&problem))?;
+        outputs.into_iter().next().ok_or_else(|| "the model has no output".to_owned())
+    }
+}
+
+/// A problem in one line.
+pub(crate) fn said(problem: &Problem) -> String {
+    problem.message.replace('\n', " ")
+}
+
+/// The first problem of a report in one line.
+pub(crate) fn first(report: &Report) -> String {
+    report.problems.first().map_or_else(|| "it failed".to_owned(), said)
+}
