@@ -105,6 +105,9 @@ pub struct CompileOptions {
     pub opt_level: u8,
     /// Names of passes that must not run.
     pub disabled_passes: Vec<String>,
+    /// Options of passes by their names, see `niello passes --configs`; checked when the context is
+    /// built.
+    pub config: BTreeMap<String, serde_json::Value>,
     /// The code generator.
     pub backend: Backend,
     /// The least machine that the code runs on.
@@ -138,6 +141,7 @@ impl CompileOptions {
             input_values: BTreeMap::new(),
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),
+            config: BTreeMap::new(),
             backend: Backend::default(),
             target,
             levels: Vec::new(),

@@ -65,6 +65,16 @@ pub(super) struct CodeArgs {
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
+    /// Option of the passes, see `niello passes --configs`; may be given more than once
+    #[arg(long, value_name = "KEY=JSON", value_parser = parse_config, action = ArgAction::Append)]
+    pub(super) config: Vec<(String, serde_json::Value)>,
+}
+
+/// An option of passes. What is not JSON is a string.
+fn parse_config(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (key, value) = text.split_once('=').ok_or("an option is given as key=json")?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    Ok((key.to_owned(), value))
 }
 
 fn parse_dim(text: &str) -> Result<(String, u64), String> {
@@ -89,6 +99,7 @@ impl CodeArgs {
         options.threads = usize::from(self.threads);
         options.dims = self.pinned()?;
         options.disabled_passes = self.disabled_passes.clone();
+        options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
         Ok(options)
     }
@@ -115,6 +126,7 @@ impl CodeArgs {
         ];
         args.extend(self.dims.iter().map(|(name, size)| format!("--dim={name}={size}")));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
+        args.extend(self.config.iter().map(|(name, value)| format!("--config={name}={value}")));
         args
     }
 }
@@ -138,14 +150,26 @@ mod tests {
 
     #[test]
     fn arguments_survive_the_way_to_a_child() {
-        let given =
-            ["niello", "-O1", "--dim", "a=b=3", "--dim=batch=1", "--disable-pass", "FuseOps"];
+        let given = [
+            "niello",
+            "-O1",
+            "--dim",
+            "a=b=3",
+            "--dim=batch=1",
+            "--disable-pass",
+            "FuseOps",
+            "--config",
+            "a={\"b\":1}",
+            "--config=text=as it is",
+        ];
         let code = Command::try_parse_from(given).unwrap().code;
         assert_eq!(code.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)]);
         let again = [vec!["niello".to_owned()], code.to_args()].concat();
         let again = Command::try_parse_from(again).unwrap().code;
         assert_eq!(again.to_args(), code.to_args());
         assert_eq!(again.options().unwrap(), code.options().unwrap());
+        let json = serde_json::json!({ "a": { "b": 1 }, "text": "as it is" });
+        assert_eq!(serde_json::to_value(&code.options().unwrap().config).unwrap(), json);
     }
 
     #[test]

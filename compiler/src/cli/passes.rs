@@ -6,7 +6,7 @@ use super::Failure;
 use super::output::Output;
 use crate::pass::{
     ConfigEntry, PassEntry, PassInfo, PassKind, Preserves, Property, Registry, Requirement,
-    list_configs, options_of,
+    list_configs, options_of, struct_option_of,
 };
 
 /// List the passes, or show one.
@@ -75,6 +75,8 @@ fn description(entry: &PassEntry) -> String {
     }
     let options: Vec<[String; 3]> =
         options_of(entry.name()).into_iter().map(|(key, option)| option_row(key, option)).collect();
+    let whole = struct_option_of(entry.name()).map(|option| option_row(option.name, option));
+    let options: Vec<[String; 3]> = options.into_iter().chain(whole).collect();
     if !options.is_empty() {
         let _ = write!(text, "\noptions\n");
         table(&options).lines().for_each(|line| {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 #[cfg(feature = "llvm")]
 use crate::tir::BufferScope;
+use crate::tir::transform::NOALIAS_ATTR;
 use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
@@ -35,6 +36,17 @@ pub(super) struct Locals {
 /// What is said of a block that was not lowered.
 pub(super) fn unlowered(block: &str) -> String {
     format!("block `{block}` must be lowered (`tir.LowerBlocks`) before code is generated")
+}
+
+/// What is said of a loop that was not vectorised.
+pub(super) const NOT_VECTORIZED: &str =
+    "a vectorized loop must be lowered (`tir.VectorizeLoop`) before code is generated";
+
+/// Whether no other parameter's memory overlaps that of a parameter, by its position.
+pub(super) fn is_distinct(func: &PrimFuncData, position: usize) -> bool {
+    let is_shared =
+        func.inplace.iter().any(|&(output, input)| output == position || input == position);
+    !is_shared && func.attrs.get(NOALIAS_ATTR).is_none_or(|value| value != "false")
 }
 
 impl Locals {

@@ -3,15 +3,26 @@
 use super::interface::Interface;
 use crate::bindings::symbol_name;
 use crate::executor::Program;
+use crate::ir::Digest;
 use crate::options::CompileOptions;
+use crate::pass::PassContext;
+use crate::tir::ADD_LOWER_PASS;
 
 /// `niello_<package>_<version>_<model>_<hash>`.
 ///
 /// The hash covers model, program, options, target and niello's own version: whatever can make two
-/// objects differ makes their symbols differ.
-pub(super) fn symbol(interface: &Interface, program: &Program, options: &CompileOptions) -> String {
+/// objects differ makes their symbols differ. `scheduled` is the digest of the program before it was
+/// lowered, from which the lowered one follows but for the passes that the context adds.
+pub(super) fn symbol(
+    interface: &Interface,
+    scheduled: &Digest,
+    lowered: &Program,
+    options: &CompileOptions,
+    cx: &PassContext,
+) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
-    // jobs nor the process shows in the objects, nor does their absence.
+    // jobs nor the process shows in the objects, nor does their absence. The context has the options
+    // of passes.
     let CompileOptions {
         name: _,
         package,
@@ -21,6 +32,7 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
         input_values: _,
         opt_level,
         disabled_passes,
+        config: _,
         backend,
         target,
         levels: _,
@@ -33,7 +45,11 @@ pub(super) fn symbol(interface: &Interface, program: &Program, options: &Compile
     let mut hasher = blake3::Hasher::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.update(&interface.digest);
-    hasher.update(&program.digest());
+    hasher.update(scheduled);
+    if !cx.get(&ADD_LOWER_PASS).is_empty() {
+        hasher.update(&lowered.digest());
+    }
+    hasher.update(format!("{:?}", cx.config_json()).as_bytes());
     // Of the levels that were asked for those that the target does not have already.
     let levels: Vec<&str> = options.targets().iter().map(|t| t.cpu_level().name()).collect();
     let decided = (opt_level, disabled_passes, backend, target, levels, threads, stub);

@@ -12,6 +12,7 @@ use crate::graph::module_hash;
 use crate::ir::{Digest, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
+use crate::pass::PassContext;
 use crate::target::Target;
 
 /// What a compiled model is to its callers.
@@ -128,7 +129,9 @@ impl Interface {
         module: IRModule,
         stages: Stages,
     ) -> Compilation {
-        let symbol = super::identity::symbol(&self, &Program::default(), options);
+        let program = Program::default();
+        let cx = PassContext::default();
+        let symbol = super::identity::symbol(&self, &program.digest(), &program, options, &cx);
         Compilation {
             model: CompiledModel { symbol, ..self.model(options) },
             module,

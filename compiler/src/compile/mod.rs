@@ -83,10 +83,11 @@ pub fn compile(
     let mut program = stages.run("strategies", || strategy::program(&module, levels))?;
     program.verify()?;
     program.merge_equal_kernels();
-    let symbol = identity::symbol(&interface, &program, options);
+    let digest = program.digest();
     let storage = stages.run("share memory", || memory::Storage::of(&program))?;
     program.insert_border_steps(&storage);
-    stages.run("lower kernels", || program.lower_kernels(levels, jobs))?;
+    stages.run("lower kernels", || program.lower_kernels(levels, &passes.context))?;
+    let symbol = identity::symbol(&interface, &digest, &program, options, &passes.context);
     let functions = stages.run("share code", || KernelFunctions::of(&program, &symbol, levels));
     let kernels = stages.run("write kernels", || {
         KernelCode::of(options.backend, &program, &functions, levels, jobs)

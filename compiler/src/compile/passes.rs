@@ -1,4 +1,4 @@
-//! Which graph passes run, and under which context.
+//! Which passes run, and under which context.
 
 use crate::diagnostics::Report;
 use crate::ir::IRModule;
@@ -6,7 +6,8 @@ use crate::options::CompileOptions;
 use crate::pass::{Pass, PassContext, PassContextBuilder};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 
-/// The graph passes of a compilation: the pipeline, what a caller adds to it, and the context.
+/// The passes of a compilation: the pipeline of the graph, what a caller adds to it, and the context,
+/// under which kernels are lowered, too.
 #[derive(Clone, Debug)]
 pub struct Passes {
     /// Levels, lists, instruments and options.
@@ -29,7 +30,12 @@ impl Passes {
     /// The context that the options ask for, to which a caller may add.
     pub fn context(options: &CompileOptions) -> PassContextBuilder {
         let builder = PassContext::builder().opt_level(options.opt_level).jobs(options.jobs);
-        options.disabled_passes.iter().fold(builder, |builder, pass| builder.disable_pass(pass))
+        let builder = options
+            .disabled_passes
+            .iter()
+            .fold(builder, |builder, pass| builder.disable_pass(pass));
+        let config = options.config.iter();
+        config.fold(builder, |builder, (name, value)| builder.config_value(name, value.clone()))
     }
 
     /// Runs the passes on a module.

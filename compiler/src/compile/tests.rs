@@ -1,5 +1,6 @@
 //! Models compiled the whole way and run, against values computed by hand and the interpreter.
 
+mod lowering;
 mod quantised;
 
 use super::*;
@@ -8,6 +9,7 @@ use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::options::Backend;
+use crate::pass::PassContext;
 use crate::target::Target;
 
 fn options() -> CompileOptions {
@@ -231,7 +233,8 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
             options.target = options.target.with_cpu(cpu).unwrap();
         }
         let levels = options.targets();
-        let module = Passes::new(&options).unwrap().run(imported.module.clone()).unwrap();
+        let passes = Passes::new(&options).unwrap();
+        let module = passes.run(imported.module.clone()).unwrap();
         let mut program = strategy::program(&module, &levels).unwrap();
         program.verify().unwrap();
         let mut runs = Vec::new();
@@ -239,7 +242,7 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
             let scheduled = interpret(&program, level, std::slice::from_ref(&x)).unwrap();
             near(&scheduled, "scheduled loops");
         }
-        program.lower_kernels(&levels, 1).unwrap();
+        program.lower_kernels(&levels, &passes.context).unwrap();
         for level in 0..levels.len() {
             let lowered = interpret(&program, level, std::slice::from_ref(&x)).unwrap();
             near(&lowered, "lowered loops");

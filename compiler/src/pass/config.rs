@@ -123,6 +123,11 @@ impl ConfigEntry {
         (self.to_json)(value)
     }
 
+    /// The fields of the option with their defaults, if it is a struct.
+    pub(super) fn default_fields(&self) -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_str(&self.default_json()).unwrap_or_default()
+    }
+
     /// The value if the option is not set, as JSON.
     pub fn default_json(&self) -> String {
         (self.default)()

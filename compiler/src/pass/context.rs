@@ -129,6 +129,23 @@ impl PassContext {
         PassContextBuilder::of(&PassContext::current())
     }
 
+    /// This context for another machine: what is said there is said here.
+    pub fn for_target(&self, target: &Target) -> Result<PassContext> {
+        let other = PassContextBuilder::of(self).target(target.clone()).build()?;
+        Ok(PassContext { sink: self.sink.clone(), ..other })
+    }
+
+    /// This context, with what is said there kept apart until [`join`](Self::join): so that what is
+    /// said on several threads is put in order.
+    pub(crate) fn apart(&self) -> PassContext {
+        PassContext { sink: Arc::default(), ..self.clone() }
+    }
+
+    /// Adds what was said apart.
+    pub(crate) fn join(&self, apart: &PassContext) {
+        self.absorb(apart.take_records());
+    }
+
     /// Whether both are the same context.
     pub fn same(&self, other: &PassContext) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)

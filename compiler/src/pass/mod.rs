@@ -78,7 +78,7 @@ pub use run::{Pass, PassBody, PassRef, RunToken};
 pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::Sequential;
 pub use sink::{Remark, Statistics};
-pub use textual::{PipelineText, options_of};
+pub use textual::{PipelineText, options_of, struct_option_of};
 
 /// What the macros' expansions name; no one else should.
 #[doc(hidden)]

@@ -54,6 +54,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The passes, in order: also those that are there because others require them.
+    pub fn passes(&self) -> impl Iterator<Item = &PassRef> {
+        self.0.iter().map(|step| &step.pass)
+    }
+
     pub(super) fn steps(&self) -> &[Step] {
         &self.0
     }

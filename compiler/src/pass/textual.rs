@@ -150,29 +150,41 @@ fn with_options(
         return pass;
     }
     let known = options_of(pass.info().name());
+    let whole = struct_option_of(pass.info().name());
+    let fields = whole.map(ConfigEntry::default_fields).unwrap_or_default();
+    // What is given of the fields: the others take their defaults.
+    let mut given = serde_json::Map::new();
     let mut config = IndexMap::new();
+    let mut set = |key: &str, entry: &'static ConfigEntry, json: &serde_json::Value| {
+        entry.parse(json).map(|value| config.insert(entry.name, value)).map_err(|error| {
+            let ty = entry.type_name();
+            Problem::new(format!("at byte {at}: option `{key}` takes {ty}: {error}"))
+        })
+    };
     for (key, value) in options {
-        let Some(entry) = known.get(key.as_str()) else {
+        let json = serde_json::from_str(value).unwrap_or_else(|_| value.as_str().into());
+        if let Some(entry) = known.get(key.as_str()) {
+            report.problems.extend(set(key, entry, &json).err());
+        } else if let Some(entry) = whole.filter(|_| fields.contains_key(key)) {
+            let alone =
+                serde_json::Value::Object([(key.clone(), json.clone())].into_iter().collect());
+            report.problems.extend(set(key, entry, &alone).err());
+            given.insert(key.clone(), json);
+        } else {
             let name = pass.info().name();
             let problem = Problem::new(format!("at byte {at}: `{name}` has no option `{key}`"));
-            let keys = || known.keys().copied();
-            report.push(match suggest(key, keys()) {
+            let keys: Vec<&str> =
+                known.keys().copied().chain(fields.keys().map(String::as_str)).collect();
+            report.push(match suggest(key, keys.iter().copied()) {
                 Some(near) => problem.help(format!("did you mean `{near}`?")),
-                None if known.is_empty() => problem.help("it has no options".to_owned()),
-                None => problem.help(format!("it has {}", keys().collect::<Vec<_>>().join(", "))),
+                None if keys.is_empty() => problem.help("it has no options".to_owned()),
+                None => problem.help(format!("it has {}", keys.join(", "))),
             });
-            continue;
-        };
-        let json = serde_json::from_str(value).unwrap_or_else(|_| value.as_str().into());
-        match entry.parse(&json) {
-            Ok(value) => {
-                config.insert(entry.name, value);
-            }
-            Err(error) => report.push(Problem::new(format!(
-                "at byte {at}: option `{key}` takes {}: {error}",
-                entry.type_name()
-            ))),
         }
+    }
+    if let Some(entry) = whole.filter(|_| given.len() > 1) {
+        // Each of them fits by itself: those that do not were told.
+        let _ = set(entry.name, entry, &serde_json::Value::Object(given));
     }
     let info = pass.info().clone().with_options(options_text(options));
     PassRef::new(Configured { pass, info, config })
@@ -196,6 +208,12 @@ pub fn options_of(pass: &str) -> IndexMap<&'static str, &'static ConfigEntry> {
             (last(owner) == own).then_some((key, entry))
         })
         .collect()
+}
+
+/// The registered option that has the name of a pass: a struct, each field of which is an option of
+/// the pass in a textual pipeline.
+pub fn struct_option_of(pass: &str) -> Option<&'static ConfigEntry> {
+    list_configs().into_iter().find(|entry| names::same(entry.name, pass))
 }
 
 /// A pass with options of its own.
@@ -374,6 +392,7 @@ fn write_elements(f: &mut fmt::Formatter<'_>, elements: &[Element]) -> fmt::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::{Definition, GlobalVar};
     use crate::pass::{Pass, PassInstrument};
     use crate::transform::MAX_DEPTH as FUSE_DEPTH;
 
@@ -443,12 +462,37 @@ mod tests {
                 "option `max_depth` takes usize: invalid type: string \"ten\"",
             ),
             ("InferType{x}", "`InferType` has no option `x`; help: it has no options"),
+            (
+                "tir.UnrollLoop{auto_max_stp=4}",
+                "`tir.UnrollLoop` has no option `auto_max_stp`; help: did you mean `auto_max_step`?",
+            ),
+            (
+                "tir.UnrollLoop{auto_max_step=all}",
+                "option `auto_max_step` takes UnrollLoopConfig: invalid type: string \"all\"",
+            ),
         ] {
             let error = error(text);
             assert!(error.contains(expected), "{text}: {error}");
         }
         let deep = "module(".repeat(100_000);
         assert!(error(&deep).contains("groups nest deeper than 16"));
+    }
+
+    #[test]
+    fn fields_of_a_struct_are_options() {
+        let text = "prim_func @f(y: output int64[4]) {
+            for i in serial(4) { for j in unrolled(1) { y[i] = i } }
+        }";
+        let mut module = IRModule::new();
+        module.insert(GlobalVar::new("f"), Definition::Prim(crate::tir::parse(text).unwrap()));
+        let loops = |text: &str| {
+            let after = build(text).unwrap().apply(module.clone()).unwrap();
+            let (_, func) = after.prim_funcs().next().unwrap();
+            func.to_string().matches("for ").count()
+        };
+        assert_eq!(loops("tir.UnrollLoop"), 1);
+        assert_eq!(loops("tir.UnrollLoop{auto_max_step=4}"), 0);
+        assert_eq!(loops("tir.UnrollLoop{auto_max_step=4 explicit_unroll=false}"), 2);
     }
 
     #[test]

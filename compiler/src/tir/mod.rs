@@ -13,6 +13,7 @@ mod address;
 mod affine;
 mod analyzer;
 mod build;
+mod copy;
 mod entities;
 mod expr;
 mod func;
@@ -39,7 +40,7 @@ pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, Var
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
 pub use func::{PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
-pub use lower::{lower, lower_under};
+pub use lower::{ADD_LOWER_PASS, Lowering, lower, pipeline};
 pub use parse::{ParseError, parse};
 pub use print::print_with_errors;
 pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};

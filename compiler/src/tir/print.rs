@@ -120,6 +120,23 @@ pub(super) fn anonymous_text(func: &PrimFunc) -> String {
     printer.out
 }
 
+/// The text of an expression, with the names that variables and buffers were declared with.
+pub(super) fn expr_text(func: &PrimFuncData, expr: &PrimExpr) -> String {
+    let vars = func.vars.iter().map(|(var, decl)| (var, decl.name.clone())).collect();
+    let mut printer = Printer {
+        anonymous: false,
+        func,
+        vars,
+        buffers: BTreeMap::new(),
+        used: BTreeSet::new(),
+        out: String::new(),
+        indent: 1,
+        errors: BTreeMap::new(),
+        statement: 0,
+    };
+    printer.expr(expr, 0)
+}
+
 struct Printer<'a> {
     /// Whether names are numbers.
     anonymous: bool,

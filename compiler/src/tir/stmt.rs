@@ -13,7 +13,8 @@ pub enum ForKind {
     Parallel,
     /// As the lanes of vectors; the extent is constant. Gone after `VectorizeLoop`.
     Vectorized,
-    /// Written out; the extent is constant. Gone after `UnrollLoop`.
+    /// Written out by `UnrollLoop`, or else by the compiler of the generated code; the extent is
+    /// constant.
     Unrolled,
 }
 

@@ -38,9 +38,6 @@ pub(super) struct Args {
     /// Pass that must run whatever its level; may be given more than once
     #[arg(long, value_name = "PASS", action = ArgAction::Append)]
     require_pass: Vec<String>,
-    /// Option of the passes, see `niello passes --configs`; may be given more than once
-    #[arg(long, value_name = "KEY=JSON", value_parser = parse_config, action = ArgAction::Append)]
-    config: Vec<(String, serde_json::Value)>,
     /// Write the text to a file, and large constants to a sidecar beside it
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -62,13 +59,6 @@ pub(super) struct Args {
     /// module, and likes it if its exit status is 0
     #[arg(long, value_name = "PROGRAM", conflicts_with = "opt_bisect_limit")]
     bisect: Option<PathBuf>,
-}
-
-/// An option of passes. What is not JSON is a string.
-fn parse_config(text: &str) -> Result<(String, serde_json::Value), String> {
-    let (key, value) = text.split_once('=').ok_or("an option is given as key=json")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    Ok((key.to_owned(), value))
 }
 
 /// Runs the command.
@@ -147,9 +137,6 @@ impl Args {
             Passes::context(options).remarks(self.watch.stats).verify_each(self.watch.verify_each);
         for pass in &self.require_pass {
             builder = builder.require_pass(pass);
-        }
-        for (key, value) in &self.config {
-            builder = builder.config_value(key, value.clone());
         }
         builder
     }

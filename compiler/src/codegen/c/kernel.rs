@@ -8,7 +8,7 @@ use super::names::Names;
 use super::preamble::Preamble;
 use super::text::{comment, comment_text, memory_type, signature, wrap};
 use crate::codegen::CodegenError;
-use crate::codegen::kernel::{Locals, RegisterParts, first_position};
+use crate::codegen::kernel::{Locals, RegisterParts, first_position, is_distinct};
 use crate::target::Target;
 use crate::tir::{
     BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
@@ -132,9 +132,7 @@ impl<'a> Emitter<'a> {
                 format!("buffer `{}`: the C backend has no {}", buffer.name, buffer.dtype)
             })?;
             let constness = if param.kind == ParamKind::Output { "" } else { "const " };
-            let shared =
-                self.func.inplace.iter().any(|pair| pair.0 == position || pair.1 == position);
-            let restrict = if shared { "" } else { "restrict " };
+            let restrict = if is_distinct(self.func, position) { "restrict " } else { "" };
             let binding = Binding {
                 ctype: format!("{constness}{element} *{restrict}"),
                 name: self.names.unique(&buffer.name),

@@ -6,9 +6,14 @@ use std::collections::btree_map::Entry;
 use super::expr::is_zero;
 use super::kernel::{Binding, Emitter, Registers, Result};
 use super::text::{Piece, Prec, comment_text, memory_type, signature};
-use crate::codegen::kernel::{Place, first_position, local_bytes, local_elements, unlowered, uses};
+use crate::codegen::kernel::{
+    NOT_VECTORIZED, Place, first_position, local_bytes, local_elements, unlowered, uses,
+};
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimType, Stmt, VarId};
+
+/// Largest number that C compilers take in a pragma about unrolling.
+const MAX_UNROLL: i64 = 65_534;
 
 impl Emitter<'_> {
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
@@ -26,10 +31,13 @@ impl Emitter<'_> {
                 match kind {
                     ForKind::Serial => self.serial_loop(*var, min, extent, body),
                     ForKind::Parallel => self.parallel_loop(*var, min, extent, body),
-                    ForKind::Vectorized | ForKind::Unrolled => Err(format!(
-                        "a {} loop must be lowered before code is generated",
-                        kind.name()
-                    )),
+                    ForKind::Unrolled => {
+                        if let Some(count) = extent.as_int() {
+                            self.line(format!("#pragma GCC unroll {}", count.clamp(1, MAX_UNROLL)));
+                        }
+                        self.serial_loop(*var, min, extent, body)
+                    }
+                    ForKind::Vectorized => Err(NOT_VECTORIZED.to_owned()),
                 }
             }
             Stmt::Store { buffer, indices, value } => self.store(*buffer, indices, value),

@@ -16,7 +16,7 @@ use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
 use inkwell::{GlobalVisibility, intrinsics};
 
 use crate::codegen::CodegenError;
-use crate::codegen::kernel::Locals;
+use crate::codegen::kernel::{Locals, is_distinct};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{BufferId, ParamKind, PrimFunc, PrimFuncData, PrimType, VarId};
@@ -351,10 +351,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
     pub(super) fn mark_pointer(&self, function: FunctionValue<'ctx>, number: u32, id: BufferId) {
         let at = AttributeLoc::Param(number);
         let position = self.func.params.iter().position(|param| param.buffer == id);
-        let is_shared = |position: usize| {
-            self.func.inplace.iter().any(|pair| pair.0 == position || pair.1 == position)
-        };
-        if !position.is_some_and(is_shared) {
+        if position.is_none_or(|position| is_distinct(self.func, position)) {
             self.unit.mark(function, at, "noalias");
         }
         self.unit.mark(function, at, "nocapture");

@@ -9,7 +9,7 @@ use inkwell::values::{
 };
 
 use super::kernel::{Emitter, Registers, Result, Scope, field, pointer_param, with_lanes};
-use crate::codegen::kernel::{Place, RegisterParts, local_bytes, unlowered, uses};
+use crate::codegen::kernel::{NOT_VECTORIZED, Place, RegisterParts, local_bytes, unlowered, uses};
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Alignment of local buffers in bytes.
@@ -22,12 +22,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::BlockRealize(block) => Err(unlowered(&block.name).into()),
             Stmt::For { var, min, extent, kind, annotations: _, body } => match kind {
-                ForKind::Serial => self.serial_loop(*var, min, extent, body),
+                // LLVM decides by itself what to unroll.
+                ForKind::Serial | ForKind::Unrolled => self.serial_loop(*var, min, extent, body),
                 ForKind::Parallel => self.parallel_loop(*var, min, extent, body),
-                ForKind::Vectorized | ForKind::Unrolled => {
-                    let kind = kind.name();
-                    Err(format!("a {kind} loop must be lowered before code is generated").into())
-                }
+                ForKind::Vectorized => Err(NOT_VECTORIZED.to_owned().into()),
             },
             Stmt::Store { buffer, indices, value } => self.store(*buffer, indices, value),
             Stmt::Let { var, value, body } => {

@@ -143,8 +143,8 @@ fn what_llvm_cannot_be_told_is_an_error_that_names_the_kernel() {
         func.serial("i", 4, |f, i| Stmt::allocate(acc, f.store(acc, [i], PrimExpr::f32(0.0))));
     assert!(compile(func.clone())[0].message.contains("unroll"));
 
-    func.body = func.for_("i", 4, ForKind::Unrolled, |f, i| f.store(y, [i], PrimExpr::f32(0.0)));
-    assert!(compile(func)[0].message.contains("a unrolled loop must be lowered"));
+    func.body = func.for_("i", 4, ForKind::Vectorized, |f, i| f.store(y, [i], PrimExpr::f32(0.0)));
+    assert!(compile(func)[0].message.contains("a vectorized loop must be lowered"));
 }
 
 #[test]

@@ -6,14 +6,11 @@ use std::hash::{Hash, Hasher};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use niello_runtime::CpuLevel;
 
-use super::parallel;
-use crate::diagnostics::{Problem, Report};
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
 use crate::ir::Digest;
 use crate::memory::{Storage, zero_border};
-use crate::pass::PassContext;
 use crate::target::Target;
-use crate::tir::{self, ParamKind, PrimFunc};
+use crate::tir::{ParamKind, PrimFunc};
 
 impl Program {
     /// Makes steps whose kernels differ in nothing but names call the same one.
@@ -59,36 +56,6 @@ impl Program {
             }
             self.steps.push(step);
         }
-    }
-
-    /// Lowers every version of every kernel for its level; see [`tir::lower`].
-    ///
-    /// # Errors
-    ///
-    /// One problem for each kernel that cannot be lowered.
-    pub fn lower_kernels(&mut self, levels: &[Target], jobs: usize) -> Result<(), Report> {
-        let context = |level: &Target| PassContext::inherit().target(level.clone()).build();
-        let contexts: Vec<PassContext> = levels.iter().map(context).collect::<Result<_, _>>()?;
-        let mut work: Vec<(&PrimFunc, &PassContext)> = Vec::new();
-        for kernel in self.kernels.values() {
-            work.extend(kernel.versions.iter().zip(&contexts));
-        }
-        let lowered =
-            parallel::map(&work, jobs, |(func, cx)| tir::lower_under((*func).clone(), cx));
-        let mut lowered = lowered.into_iter();
-        let mut report = Report::new();
-        for kernel in self.kernels.values_mut() {
-            // The versions of a kernel that cannot be lowered tend to have the same problem.
-            let mut failed = None;
-            for (version, result) in kernel.versions.iter_mut().zip(&mut lowered) {
-                match result {
-                    Ok(func) => *version = func,
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-            }
-            report.problems.extend(failed.map(|error| Problem::new(error.to_string())));
-        }
-        report.into_result(())
     }
 
     /// A digest of everything that decides the program's code and weights, names of kernels

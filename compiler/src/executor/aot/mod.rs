@@ -3,6 +3,7 @@
 mod code;
 mod entry;
 mod kernels;
+mod lowering;
 pub(crate) mod parallel;
 mod weights;
 

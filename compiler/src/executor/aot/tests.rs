@@ -9,6 +9,7 @@ use crate::executor::{
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory::{self, Storage};
 use crate::options::{Backend, CompileOptions};
+use crate::pass::PassContext;
 use crate::tir::PrimExpr;
 
 /// The stages from a program to a model for the host's narrowest level.
@@ -28,7 +29,7 @@ fn compile_for(
     program.merge_equal_kernels();
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
-    program.lower_kernels(levels, 2).unwrap();
+    program.lower_kernels(levels, &PassContext::default()).unwrap();
     let functions = KernelFunctions::of(&program, symbol, levels);
     let kernels = KernelCode::of(backend, &program, &functions, levels, 2).unwrap();
     let strides = scratch_strides(&functions, kernels.scratch_bytes());
@@ -303,7 +304,7 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
     let levels = [Target::host()];
-    program.lower_kernels(&levels, 1).unwrap();
+    program.lower_kernels(&levels, &PassContext::default()).unwrap();
     let functions = KernelFunctions::of(&program, "long", &levels);
     let kernels = c_kernels(&program, &functions, &levels, 1).unwrap();
     let strides = scratch_strides(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes));

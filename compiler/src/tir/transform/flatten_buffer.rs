@@ -2,13 +2,14 @@
 
 use crate::ir::{BufferSpec, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::transform::LowerBlocks;
 use crate::tir::{PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes every buffer one-dimensional and every access one physical index.
 ///
 /// Layouts are applied here: afterwards each buffer is dense with as many elements as its layout
 /// took. A flattened function is left as it is.
-#[prim_func_pass(opt_level = 0, name = "tir.FlattenBuffer", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.FlattenBuffer", after = [LowerBlocks], crate = crate)]
 pub fn flatten_buffer(
     mut func: PrimFunc,
     _module: &IRModule,

@@ -21,13 +21,14 @@ mod rounding;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::target::Target;
+use crate::tir::transform::LowerMulAdd;
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use math::Math;
 
 /// Replaces mathematical functions by polynomials and reductions of lanes by shuffles.
 ///
 /// Those that the target has an instruction for stay.
-#[prim_func_pass(opt_level = 0, name = "tir.LowerIntrin", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.LowerIntrin", after = [LowerMulAdd], crate = crate)]
 pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk_exprs(&mut |expr| {

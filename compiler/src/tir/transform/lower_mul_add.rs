@@ -2,13 +2,14 @@
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::transform::UnrollLoop;
 use crate::tir::{BinaryOp, PrimExpr, PrimFunc, Stmt};
 
 /// Makes sums of a float and a product fused operations, or the reverse if the target has none.
 ///
 /// These are `a * b + c`, `a * b - c` and `c - a * b`.
 /// This is the one place where sums and products are contracted; code generators never do it.
-#[prim_func_pass(opt_level = 0, name = "tir.LowerMulAdd", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.LowerMulAdd", after = [UnrollLoop], crate = crate)]
 pub fn lower_mul_add(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let fused = cx.target().has_fma();
     let data = func.make_mut();

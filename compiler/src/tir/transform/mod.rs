@@ -3,6 +3,7 @@
 mod bf16_compute_legalize;
 mod bf16_storage_legalize;
 mod common_subexpr_elim_tir;
+mod annotate_no_alias;
 mod compact_buffer_allocation;
 mod convert_ssa;
 mod flatten_buffer;
@@ -31,6 +32,7 @@ mod verify_memory;
 pub use bf16_compute_legalize::{Bf16ComputeLegalize, bf16_compute_legalize};
 pub use bf16_storage_legalize::{Bf16StorageLegalize, bf16_storage_legalize};
 pub use common_subexpr_elim_tir::{CommonSubexprElimTir, ENABLE_CSE_TIR, common_subexpr_elim_tir};
+pub use annotate_no_alias::{AnnotateNoAlias, NOALIAS, NOALIAS_ATTR, annotate_no_alias};
 pub use compact_buffer_allocation::{CompactBufferAllocation, compact_buffer_allocation};
 #[cfg(test)]
 pub(crate) use convert_ssa::is_ssa;
@@ -55,7 +57,10 @@ pub use rewrite_unsafe_select::{RewriteUnsafeSelect, rewrite_unsafe_select};
 pub use renormalize_split_pattern::{RenormalizeSplitPattern, renormalize_split_pattern};
 pub use simplify::{Simplify, simplify};
 pub use storage_rewrite::{DISABLE_STORAGE_REWRITE, StorageRewrite, storage_rewrite};
-pub use unroll_loop::{UnrollLoop, unroll_loop};
-pub use unsupported_dtype_legalize::{UnsupportedDtypeLegalize, unsupported_dtype_legalize};
-pub use vectorize_loop::{VectorizeLoop, vectorize_loop};
 pub use verify_memory::{VerifyMemory, verify_memory};
+pub use unroll_loop::{
+    PRAGMA_AUTO_UNROLL_MAX_STEP, PRAGMA_UNROLL_EXPLICIT, UNROLL_LOOP, UnrollLoop, UnrollLoopConfig,
+    unroll_loop,
+};
+pub use unsupported_dtype_legalize::{UnsupportedDtypeLegalize, unsupported_dtype_legalize};
+pub use vectorize_loop::{DISABLE_VECTORIZE, VectorizeLoop, vectorize_loop};

@@ -14,6 +14,7 @@ mod convert;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
+use crate::tir::transform::FlattenBuffer;
 use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 pub(super) use compute::compute_legalize;
 
@@ -24,7 +25,7 @@ pub(super) use compute::compute_legalize;
 /// # Errors
 ///
 /// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
-#[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", after = [FlattenBuffer], crate = crate)]
 pub fn unsupported_dtype_legalize(
     func: PrimFunc,
     _module: &IRModule,

@@ -6,13 +6,26 @@ use cranelift_entity::PrimaryMap;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
-use crate::tir::{Buffer, BufferId, ForKind, PrimExpr, PrimFunc, PrimType, Stmt, VarDecl, VarId};
+use crate::tir::print::expr_text;
+use crate::tir::{
+    Annotations, Buffer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
+    VarDecl, VarId,
+};
+
+crate::register_pass_config_option! {
+    /// Whether `vectorized` loops become serial ones.
+    pub DISABLE_VECTORIZE: bool = "tir.disable_vectorize";
+}
 
 /// Turns `vectorized` loops into vector statements no wider than the target's registers.
 ///
-/// A loop that is wider is cut into full vectors and then narrower ones, by powers of two. What
-/// cannot be vectorised (a branch that depends on the loop variable, or a guarded load, a scalar
-/// that all iterations write) becomes a serial loop.
+/// A loop that is wider is cut into full vectors and then narrower ones, by powers of two. A branch
+/// on the loop variable becomes a serial loop over the lanes. What cannot be vectorised at all (a
+/// guarded load, a scalar that all iterations write) becomes a serial loop.
+///
+/// # Errors
+///
+/// The extent of such a loop is not constant, or below 1.
 #[prim_func_pass(opt_level = 0, name = "tir.VectorizeLoop", crate = crate)]
 pub fn vectorize_loop(
     mut func: PrimFunc,
@@ -20,64 +33,70 @@ pub fn vectorize_loop(
     cx: &PassContext,
 ) -> Result<PrimFunc> {
     let mut any = false;
+    let mut wrong = None;
     func.body.walk(&mut |stmt| {
-        any |= matches!(stmt, Stmt::For { kind: ForKind::Vectorized, .. });
+        if let Stmt::For { extent, kind: ForKind::Vectorized, .. } = stmt {
+            any = true;
+            if extent.as_int().is_none_or(|extent| extent < 1) {
+                wrong = Some(extent);
+            }
+        }
     });
+    let is_disabled = cx.get(&DISABLE_VECTORIZE);
+    if let Some(extent) = wrong.filter(|_| !is_disabled) {
+        let extent = expr_text(&func, extent);
+        return Err(format!("Failed to vectorize loop with extent {extent}").into());
+    }
     if !any {
         return Ok(func);
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
-    let mut vectorizer = Vectorizer {
-        buffers: &data.buffers,
-        vars: &mut data.vars,
-        vector_bits: cx.target().vector_bits(),
-        dynamic: None,
-    };
-    let body = body.rewrite(&mut |stmt| vectorizer.stmt(stmt));
-    let dynamic = vectorizer.dynamic;
-    data.body = body;
-    match dynamic {
-        None => Ok(func),
-        Some(var) => Err(format!("the vectorized loop over `{var}` has no constant extent").into()),
-    }
+    let mut vectorizer = Vectorizer { func: data, vector_bits: cx.target().vector_bits() };
+    data.body = body.rewrite(&mut |stmt| match stmt {
+        Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
+            match extent.as_int().filter(|_| !is_disabled) {
+                Some(count) => vectorizer.vectorized(var, min, count, annotations, &body),
+                None => Stmt::For { var, min, extent, kind: ForKind::Serial, annotations, body },
+            }
+        }
+        other => other,
+    });
+    Ok(func)
 }
 
 struct Vectorizer<'a> {
-    buffers: &'a PrimaryMap<BufferId, Buffer>,
-    vars: &'a mut PrimaryMap<VarId, VarDecl>,
+    func: &'a mut PrimFuncData,
     vector_bits: u64,
-    /// A loop whose extent is not constant.
-    dynamic: Option<String>,
 }
 
 impl Vectorizer<'_> {
-    fn stmt(&mut self, stmt: Stmt) -> Stmt {
-        let Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } = stmt
-        else {
-            return stmt;
-        };
-        let Some(extent) = extent.as_int() else {
-            self.dynamic = Some(self.vars[var].name.clone());
-            return Stmt::nop();
-        };
-        let bits = self.widest_element(var, &body);
+    /// A loop of `extent` iterations as vector statements, or as a serial loop.
+    fn vectorized(
+        &mut self,
+        var: VarId,
+        min: PrimExpr,
+        extent: i64,
+        annotations: Annotations,
+        body: &Stmt,
+    ) -> Stmt {
+        let bits = self.widest_element(var, body);
         let lanes = i64::try_from(self.vector_bits / u64::from(bits)).unwrap_or(1).max(1);
         // One trial tells whether it can be done at all.
-        if lanes == 1 || extent == 1 || self.vectors(var, &min, 2, &body).is_none() {
-            let (extent, kind) = (PrimExpr::index(extent), ForKind::Serial);
+        if lanes == 1 || extent == 1 || self.vectors(var, &min, 2, body).is_none() {
+            let (extent, kind, body) = (extent.into(), ForKind::Serial, Box::new(body.clone()));
             return Stmt::For { var, min, extent, kind, annotations, body };
         }
         let mut parts = Vec::new();
         let full = extent / lanes;
         let mut start = 0;
         if full > 1 {
-            let chunk = self.vars.push(self.vars[var].clone());
+            let chunk = self.func.vars.push(self.func.vars[var].clone());
             let base = PrimExpr::var(chunk, PrimType::INDEX) * lanes + min.clone();
-            if let Some(body) = self.vectors(var, &base, lanes, &body) {
+            if let Some(body) = self.vectors(var, &base, lanes, body) {
                 let first = PrimExpr::index(0);
                 // Register tiles and short rows are written out; longer ones are loops.
-                let kind = if uses_registers(&body, self.buffers) {
+                let kind = if uses_registers(&body, &self.func.buffers) {
                     ForKind::Unrolled
                 } else {
                     ForKind::Serial
@@ -101,9 +120,9 @@ impl Vectorizer<'_> {
             }
             let base = min.clone() + start;
             let part = if width == 1 {
-                Some((*body).clone().substitute(&BTreeMap::from([(var, base)])))
+                Some(self.func.copy_of(body, &BTreeMap::from([(var, base)])))
             } else {
-                self.vectors(var, &base, width, &body)
+                self.vectors(var, &base, width, body)
             };
             parts.extend(part);
             start += width;
@@ -118,7 +137,7 @@ impl Vectorizer<'_> {
         let mut bits = 8;
         body.walk(&mut |stmt| match stmt {
             Stmt::Store { buffer, indices: _, value } => {
-                bits = bits.max(self.buffers[*buffer].dtype.bits());
+                bits = bits.max(self.func.buffers[*buffer].dtype.bits());
                 widest_value(value, var, &mut bits);
             }
             Stmt::Let { value, .. } if value.dtype() != DType::I64 => {
@@ -133,8 +152,16 @@ impl Vectorizer<'_> {
     fn vectors(&mut self, var: VarId, base: &PrimExpr, lanes: i64, body: &Stmt) -> Option<Stmt> {
         let lanes = u32::try_from(lanes).ok()?;
         let ramp = PrimExpr::ramp(base.clone(), 1, lanes);
-        let mut widened = Widen { vars: self.vars, values: BTreeMap::from([(var, ramp)]), lanes };
-        widened.stmt(body)
+        let values = BTreeMap::from([(var, ramp)]);
+        let base = base.clone();
+        let mut widen = Widen { func: self.func, var, base, values, lanes, scalarized: false };
+        let widened = widen.stmt(body)?;
+        // Vectors would be of no use if all is done lane by lane.
+        let mut vectors = !widen.scalarized;
+        widened.walk(&mut |stmt| {
+            vectors |= matches!(stmt, Stmt::Store { value, .. } if !value.ty().is_scalar());
+        });
+        vectors.then_some(widened)
     }
 }
 
@@ -185,10 +212,15 @@ fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
 
 /// Rewrites statements and expressions for several values of some variables at once.
 struct Widen<'a> {
-    vars: &'a mut PrimaryMap<VarId, VarDecl>,
+    func: &'a mut PrimFuncData,
+    /// The loop's variable, and its value in the first lane.
+    var: VarId,
+    base: PrimExpr,
     /// Vectors that stand for scalar variables.
     values: BTreeMap<VarId, PrimExpr>,
     lanes: u32,
+    /// Whether a part is done lane by lane.
+    scalarized: bool,
 }
 
 impl Widen<'_> {
@@ -204,9 +236,10 @@ impl Widen<'_> {
             }
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 let (min, extent) = (self.scalar(min)?, self.scalar(extent)?);
+                let var = self.rename(*var, PrimType::INDEX);
                 let body = Box::new(self.stmt(body)?);
                 let annotations = annotations.clone();
-                Stmt::For { var: *var, min, extent, kind: *kind, annotations, body }
+                Stmt::For { var, min, extent, kind: *kind, annotations, body }
             }
             Stmt::Store { buffer, indices, value } => {
                 let indices: Vec<_> =
@@ -226,7 +259,7 @@ impl Widen<'_> {
                 Stmt::Let { var, value, body: Box::new(self.stmt(body)?) }
             }
             Stmt::If { cond, then, otherwise } => {
-                let cond = self.scalar(cond)?;
+                let Some(cond) = self.scalar(cond) else { return self.lane_by_lane(stmt) };
                 let then = self.stmt(then)?;
                 let otherwise = match otherwise {
                     Some(otherwise) => Some(Box::new(self.stmt(otherwise)?)),
@@ -250,15 +283,40 @@ impl Widen<'_> {
         })
     }
 
-    /// A name that holds a vector now, or the same one if it does not.
-    fn rename(&mut self, var: VarId, ty: PrimType) -> VarId {
-        if self.vars[var].ty == ty {
-            return var;
+    /// A statement as a serial loop over the lanes; none if the order of that loop and of what is
+    /// around it could matter, as lanes write to one place, or if it reads lanes of a vector.
+    fn lane_by_lane(&mut self, stmt: &Stmt) -> Option<Stmt> {
+        let mut possible = true;
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { indices, .. } = stmt {
+                possible &= indices.iter().any(|index| index.uses(self.var));
+            }
+        });
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Var { var, .. } = expr {
+                let is_vector = |value: &PrimExpr| !value.ty().is_scalar();
+                possible &= *var == self.var || !self.values.get(var).is_some_and(is_vector);
+            }
+        });
+        if !possible {
+            return None;
         }
-        let name = self.vars[var].name.clone();
-        let wide = self.vars.push(VarDecl { name, ty });
-        self.values.insert(var, PrimExpr::Var { var: wide, ty });
-        wide
+        self.scalarized = true;
+        let name = format!("{}_lane", self.func.vars[self.var].name);
+        let lane = self.func.vars.push(VarDecl { name, ty: PrimType::INDEX });
+        let mut values = self.values.clone();
+        values.insert(self.var, self.base.clone() + PrimExpr::var(lane, PrimType::INDEX));
+        let body = self.func.copy_of(stmt, &values);
+        let extent = i64::from(self.lanes).into();
+        Some(Stmt::for_loop(lane, PrimExpr::index(0), extent, ForKind::Serial, body))
+    }
+
+    /// A name of its own for this part of the loop, which may hold a vector now.
+    fn rename(&mut self, var: VarId, ty: PrimType) -> VarId {
+        let name = self.func.vars[var].name.clone();
+        let renamed = self.func.vars.push(VarDecl { name, ty });
+        self.values.insert(var, PrimExpr::Var { var: renamed, ty });
+        renamed
     }
 
     /// An expression that must be the same in all lanes.
@@ -336,96 +394,4 @@ impl Widen<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::BufferSpec;
-    use crate::pass::Pass;
-    use crate::target::Target;
-    use crate::tir::PrimFuncData;
-
-    /// The function vectorised for AVX2.
-    fn run(func: PrimFuncData) -> PrimFunc {
-        let host = Target { arch: "x86_64".to_owned(), ..Target::host() };
-        let avx2 = host.with_cpu("x86-64-v3").unwrap();
-        let cx = PassContext::builder().target(avx2).build().unwrap();
-        VectorizeLoop.run_on_prim_func(PrimFunc::new(func), &cx).unwrap()
-    }
-
-    fn copy(extent: i64) -> Stmt {
-        let mut func = PrimFuncData::new("f");
-        let x = func.input("x", DType::F32, BufferSpec::dense(&[extent]));
-        let y = func.output("y", DType::F32, BufferSpec::dense(&[extent]));
-        func.body = func.for_("i", extent, ForKind::Vectorized, |f, i| {
-            let value = f.load(x, [i.clone()]);
-            f.store(y, [i], value)
-        });
-        run(func).body.clone()
-    }
-
-    #[test]
-    fn a_long_row_is_cut_into_vectors_and_a_tail() {
-        let mut widths = Vec::new();
-        let body = copy(8 * 5 + 4 + 1);
-        body.walk(&mut |stmt| match stmt {
-            Stmt::For { extent, kind, .. } => {
-                assert_eq!((extent.as_int(), *kind), (Some(5), ForKind::Serial));
-            }
-            Stmt::Store { value, .. } => widths.push(value.ty().lanes),
-            _ => {}
-        });
-        assert_eq!(widths, [8, 4, 1]);
-    }
-
-    #[test]
-    fn what_depends_on_the_order_stays_a_loop() {
-        let mut func = PrimFuncData::new("f");
-        let x = func.input("x", DType::F32, BufferSpec::dense(&[16]));
-        let y = func.output("y", DType::F32, BufferSpec::dense(&[16]));
-        let sum = func.for_("i", 16, ForKind::Vectorized, |f, i| {
-            let value = f.load(y, [0]) + f.load(x, [i]);
-            f.store(y, [0], value)
-        });
-        let guarded = func.for_("i", 16, ForKind::Vectorized, |f, i| {
-            let value = PrimExpr::select(
-                i.clone().less(15),
-                f.load(x, [i.clone() + 1]),
-                PrimExpr::f32(0.0),
-            );
-            f.store(y, [i], value)
-        });
-        func.body = Stmt::seq([sum, guarded]);
-        let func = run(func);
-        let mut serial = 0;
-        func.body.walk(&mut |stmt| {
-            if let Stmt::For { kind, .. } = stmt {
-                assert_eq!(*kind, ForKind::Serial);
-                serial += 1;
-            }
-        });
-        assert_eq!(serial, 2);
-    }
-
-    #[test]
-    fn a_mask_without_loads_becomes_a_vector_select() {
-        let mut func = PrimFuncData::new("f");
-        let y = func.output("y", DType::F32, BufferSpec::dense(&[8]));
-        func.body = func.for_("i", 8, ForKind::Vectorized, |f, i| {
-            let position = i.clone().cast(DType::F32);
-            let value = PrimExpr::select(
-                position.clone().less(PrimExpr::f32(3.0)),
-                position,
-                PrimExpr::f32(0.0),
-            );
-            f.store(y, [i], value)
-        });
-        let func = run(func);
-        // The loop variable is 64 bits wide, so four lanes at a time.
-        let mut stores = Vec::new();
-        func.body.walk(&mut |stmt| {
-            if let Stmt::Store { value, .. } = stmt {
-                stores.push(value.ty());
-            }
-        });
-        assert_eq!(stores, [PrimType::vector(DType::F32, 4)]);
-    }
-}
+mod tests;

@@ -1,0 +1,25 @@
+//! Whether tensors may overlap.
+
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::PrimFunc;
+
+crate::register_pass_config_option! {
+    /// Whether code may rely on it that no two tensors of a kernel overlap.
+    ///
+    /// The executor never has them overlap, but for those that a kernel computes in place.
+    pub NOALIAS: bool = "tir.noalias", default = true;
+}
+
+/// The attribute of functions whose tensors may overlap, where it is `false`.
+pub const NOALIAS_ATTR: &str = "tir.noalias";
+
+/// Notes in the function that its tensors may overlap, if the context says so.
+#[prim_func_pass(opt_level = 0, name = "tir.AnnotateNoAlias", preserves = all, crate = crate)]
+pub fn annotate_no_alias(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
+    let is_noted = func.attrs.get(NOALIAS_ATTR).is_some_and(|value| value == "false");
+    if !cx.get(&NOALIAS) && !is_noted {
+        func.make_mut().attrs.insert(NOALIAS_ATTR.to_owned(), "false".to_owned());
+    }
+    func
+}
