@@ -94,6 +94,21 @@ impl Locals {
     }
 }
 
+/// The unsigned integer that a vector fits, if lanes picked from it are the vector over and over:
+/// processors repeat a scalar faster than they shuffle.
+pub(super) fn repeated(operand: PrimType, lanes: &[u32]) -> Option<DType> {
+    let word = match operand.bits() {
+        32 => DType::U32,
+        64 => DType::U64,
+        _ => return None,
+    };
+    let all = lanes.len() as u32;
+    let is_repeated = lanes.iter().zip(0..).all(|(lane, place)| *lane == place % operand.lanes);
+    let is_wider = all > operand.lanes && all.is_multiple_of(operand.lanes);
+    let is_plain = operand.lanes > 1 && operand.dtype != DType::Bool;
+    (is_repeated && is_wider && is_plain).then_some(word)
+}
+
 /// Elements of a local buffer, at least one.
 pub(super) fn local_elements(buffer: &Buffer) -> Result<u64, String> {
     let len = buffer.spec.physical_len().map_err(|error| error.to_string())?;

@@ -22,7 +22,7 @@ mod parse;
 mod print;
 pub(crate) mod region;
 pub mod scalar;
-mod stmt;
+pub(crate) mod stmt;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod transform;
