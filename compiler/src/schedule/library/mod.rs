@@ -4,9 +4,11 @@
 //! at the target's registers, and applies primitives: the trace says what was done, and replays
 //! elsewhere.
 
+mod matmul_int8;
 mod winograd;
 
 #[cfg(test)]
 mod tests;
 
+pub use matmul_int8::{Int8Tiles, matmul_int8};
 pub use winograd::{WinogradTiles, winograd};
