@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::ir::DType;
 #[cfg(feature = "llvm")]
 use crate::tir::BufferScope;
-use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
+use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
 
 /// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
 pub const STACK_BUFFER_BYTES: u64 = 1 << 10;

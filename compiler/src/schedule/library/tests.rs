@@ -128,3 +128,40 @@ fn machine_code_computes_products_of_bytes() {
         assert_eq!(c.bytes(), expected[2], "{backend}");
     }
 }
+
+#[test]
+#[ignore]
+fn measure() {
+    for &backend in Backend::ALL {
+        let target = format!("{backend} -mcpu=native");
+        let target: BuildTarget = target.parse().unwrap();
+        let tiles = Int8Tiles::choose(&target.machine).unwrap();
+        for rows in [tiles.rows, 14, 13, 12] {
+            let tiles = Int8Tiles { rows, ..tiles };
+            let [m, k, n] = [128, 384, 1536];
+            let (_, scheduled) = product_of_bytes([m, k, n], tiles);
+            if rows == 14 {
+                let lowered = lower(scheduled.clone(), &target.machine).unwrap();
+                std::fs::write(format!("/tmp/target/sched2_{backend}.tir"), lowered.to_string())
+                    .unwrap();
+            }
+            let module = crate::build([scheduled], &target).unwrap();
+            let a = NdArray::from_bytes(DType::U8, &[m, k], &bytes(m * k)).unwrap();
+            let b = NdArray::from_bytes(DType::I8, &[k, n], &bytes(k * n)).unwrap();
+            let mut c = NdArray::zeros(DType::I32, &[m, n]).unwrap();
+            let function = module.function("matmul").unwrap();
+            let mut call = function.bind((&a, &b, &mut c)).unwrap();
+            let mut best = f64::MAX;
+            for _ in 0..1500 {
+                let start = std::time::Instant::now();
+                call.run();
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            println!(
+                "{backend} rows {rows}: {:.1} us, {:.0} GOPS",
+                best * 1e6,
+                2e-9 * (m * k * n) as f64 / best
+            );
+        }
+    }
+}
