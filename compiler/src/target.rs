@@ -332,6 +332,17 @@ impl Target {
         }
     }
 
+    /// Whether products of `uint8` and `int8`, four of which are added to each of so many `int32`,
+    /// are an instruction.
+    pub fn has_dot_add(&self, lanes: u32) -> bool {
+        let has = |feature| self.has_feature(feature);
+        match (self.arch.as_str(), lanes) {
+            ("x86" | "x86_64", 16) => has("avx512vnni") && self.vector_bits() >= 512,
+            ("x86" | "x86_64", 4 | 8) => has("avxvnni") || (has("avx512vnni") && has("avx512vl")),
+            _ => false,
+        }
+    }
+
     /// Whether rounding a float to an integer, in any direction, is an instruction.
     pub fn has_rounding(&self) -> bool {
         match self.arch.as_str() {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::ir::DType;
 #[cfg(feature = "llvm")]
 use crate::tir::BufferScope;
 use crate::tir::transform::NOALIAS_ATTR;
-use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
+use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
 
 /// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
 pub const STACK_BUFFER_BYTES: u64 = 1 << 10;
@@ -104,6 +105,21 @@ impl Locals {
             Place::Scratch { bytes, .. } => self.scratch_top -= bytes,
         }
     }
+}
+
+/// The unsigned integer that a vector fits, if lanes picked from it are the vector over and over:
+/// processors repeat a scalar faster than they shuffle.
+pub(super) fn repeated(operand: PrimType, lanes: &[u32]) -> Option<DType> {
+    let word = match operand.bits() {
+        32 => DType::U32,
+        64 => DType::U64,
+        _ => return None,
+    };
+    let all = lanes.len() as u32;
+    let is_repeated = lanes.iter().zip(0..).all(|(lane, place)| *lane == place % operand.lanes);
+    let is_wider = all > operand.lanes && all.is_multiple_of(operand.lanes);
+    let is_plain = operand.lanes > 1 && operand.dtype != DType::Bool;
+    (is_repeated && is_wider && is_plain).then_some(word)
 }
 
 /// Elements of a local buffer, at least one.

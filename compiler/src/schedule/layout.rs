@@ -73,6 +73,73 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// Gives the rows of a local buffer that a block writes a distance in memory, so that vectors
+    /// of rows begin where loads are fast, or that rows fall on different sets of a cache: the
+    /// stride of `axis`, in elements, becomes the least that is `offset` more than a multiple of
+    /// `factor`.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is a parameter or in registers, or the axis has blocks.
+    pub fn storage_align(
+        &mut self,
+        block: BlockRv,
+        index: usize,
+        axis: usize,
+        factor: i64,
+        offset: i64,
+    ) -> Result<()> {
+        self.apply("storage_align", |this, func| {
+            let name = this.block_name(block)?;
+            let buffer = accessed(func, &name, BufferAccess::Write(index))?;
+            storage_align(func, buffer, axis, factor, offset)
+        })?;
+        let args = vec![block.into(), index.into(), axis.into(), factor.into(), offset.into()];
+        self.record("storage_align", args, Vec::new());
+        Ok(())
+    }
+}
+
+fn storage_align(
+    func: &mut PrimFuncData,
+    buffer: BufferId,
+    axis: usize,
+    factor: i64,
+    offset: i64,
+) -> Rewrite<()> {
+    let decl = &mut func.buffers[buffer];
+    let name = &decl.name;
+    match decl.scope {
+        BufferScope::Local => {}
+        BufferScope::Param => {
+            return Err(format!("`{name}` is a parameter; transform_layout gives it strides"));
+        }
+        BufferScope::Register => return Err(format!("`{name}` is in registers, without strides")),
+    }
+    if factor < 1 || !(0..factor).contains(&offset) {
+        return Err(format!("{offset} is not a remainder of a division by {factor}"));
+    }
+    let dims = decl.spec.dims();
+    if dims.iter().filter(|dim| dim.axis == axis).count() != 1 {
+        return Err(format!("axis {axis} of `{name}` is missing or has blocks"));
+    }
+    let too_large = || format!("`{name}` would have more than 2^63 elements");
+    let shape = decl.spec.physical_shape();
+    let mut strides = decl.spec.strides();
+    let mut least = 1i64;
+    for ((dim, extent), stride) in dims.iter().zip(shape).zip(&mut strides).rev() {
+        *stride = least.max(*stride);
+        if dim.axis == axis {
+            let short = (offset - *stride).rem_euclid(factor);
+            *stride = stride.checked_add(short).ok_or_else(too_large)?;
+        }
+        least = stride.checked_mul(extent.max(1)).ok_or_else(too_large)?;
+    }
+    decl.spec = decl.spec.clone().with_strides(&strides);
+    Ok(())
+}
+
 /// The buffer that an access of a block names.
 pub(super) fn accessed(func: &PrimFuncData, name: &str, access: BufferAccess) -> Rewrite<BufferId> {
     let block = func.block(name)?;

@@ -8,6 +8,7 @@ use super::tree::{
     loop_info, path,
 };
 use crate::tir::region::{var as var_expr, vars_of, within};
+use crate::tir::stmt::ROLLING_BUFFER;
 use crate::tir::{Annotations, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Marks a loop that `LoopPartition` divides where conditions on it become constant.
@@ -17,7 +18,8 @@ pub(super) const PARTITION_HINT: &str = "pragma_loop_partition_hint";
 fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<i64> {
     let name = func.var_name(var);
     match func.loop_stmt(var)? {
-        Stmt::For { min, extent, kind, .. } => {
+        Stmt::For { min, extent, kind, annotations, .. } => {
+            independent(name, annotations)?;
             if *kind != ForKind::Serial {
                 return Err(format!(
                     "loop `{name}` is {} already; change its kind last",
@@ -30,6 +32,17 @@ fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<i64> {
             extent.as_int().ok_or_else(|| format!("loop `{name}` has no constant extent"))
         }
         _ => Err(format!("there is no loop `{name}` any more")),
+    }
+}
+
+/// Fails if an iteration of a loop needs what an earlier one left.
+fn independent(name: &str, annotations: &Annotations) -> Rewrite<()> {
+    match annotations.get(ROLLING_BUFFER) {
+        None => Ok(()),
+        Some(buffer) => Err(format!(
+            "the iterations of loop `{name}` depend on each other by the rolling buffer \
+             `{buffer}`; change the loop before rolling_buffer"
+        )),
     }
 }
 
@@ -219,7 +232,7 @@ pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
     let mut left = order.len();
     let mut stmt = top;
     while left > 0 {
-        let Stmt::For { var, min, extent, body, .. } = stmt else {
+        let Stmt::For { var, min, extent, annotations, body, .. } = stmt else {
             return Err(format!(
                 "between the loops there is something else than loops; the loops must be a nest \
                  that begins at `{}`",
@@ -234,6 +247,7 @@ pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
                 func.var_name(outer)
             ));
         }
+        independent(func.var_name(*var), annotations)?;
         nest.push(*var);
         left -= usize::from(order.contains(var));
         stmt = body;
@@ -338,16 +352,6 @@ pub(super) fn annotate_loop(
         annotations.insert(key.to_owned(), value.to_owned());
     }
     Ok(())
-}
-
-/// Takes a note about a loop back.
-pub(super) fn unannotate_loop(func: &mut PrimFuncData, loop_var: VarId, key: &str) -> Rewrite<()> {
-    let name = func.var_name(loop_var).to_owned();
-    let removed = match func.loop_stmt_mut(loop_var)? {
-        Stmt::For { annotations, .. } => annotations.remove(key),
-        _ => None,
-    };
-    removed.map(drop).ok_or_else(|| format!("loop `{name}` has no annotation `{key}`"))
 }
 
 /// Puts a loop of one iteration around a block, or around the loop given.

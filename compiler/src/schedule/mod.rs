@@ -39,8 +39,14 @@ mod layout;
 pub mod library;
 mod loops;
 mod pad_einsum;
+mod padding;
+mod prefetch;
+mod query;
 mod reduction;
 mod replay;
+mod rfactor;
+mod rolling_buffer;
+mod tensorize;
 mod trace;
 mod tree;
 
@@ -49,6 +55,7 @@ mod tests;
 
 pub use error::ScheduleError;
 pub use layout::BufferAccess;
+pub use tensorize::TensorIntrin;
 pub use trace::{Arg, Rv, Step, Trace, TraceError};
 
 use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, Stmt, VarId, verify};
@@ -326,32 +333,6 @@ impl Schedule {
         let unit = self.new_loop(var);
         self.record("add_unit_loop", vec![block.into()], vec![Rv::Loop(unit)]);
         Ok(unit)
-    }
-
-    /// Notes something about a loop, for passes to read.
-    ///
-    /// # Errors
-    ///
-    /// The loop is gone.
-    pub fn annotate(&mut self, loop_: LoopRv, key: &str, value: &str) -> Result<()> {
-        self.apply("annotate", |this, func| {
-            loops::annotate_loop(func, this.loop_var(loop_)?, key, value)
-        })?;
-        self.record("annotate", vec![loop_.into(), key.into(), value.into()], Vec::new());
-        Ok(())
-    }
-
-    /// Takes a note about a loop back.
-    ///
-    /// # Errors
-    ///
-    /// There is none of that key.
-    pub fn unannotate(&mut self, loop_: LoopRv, key: &str) -> Result<()> {
-        self.apply("unannotate", |this, func| {
-            loops::unannotate_loop(func, this.loop_var(loop_)?, key)
-        })?;
-        self.record("unannotate", vec![loop_.into(), key.into()], Vec::new());
-        Ok(())
     }
 
     /// Notes an instruction for lowering about a loop: `auto_unroll_max_step`, `unroll_explicit` or

@@ -1,7 +1,9 @@
 //! Traces applied to other functions.
 
 use super::error::Rewrite;
-use super::{Arg, BlockRv, BufferAccess, LoopRv, Rv, Schedule, ScheduleError, Step, Trace};
+use super::{
+    Arg, BlockRv, BufferAccess, LoopRv, Rv, Schedule, ScheduleError, Step, TensorIntrin, Trace,
+};
 use crate::ir::BufferSpec;
 use crate::tir::BufferScope;
 
@@ -99,6 +101,17 @@ impl Args<'_> {
         }
     }
 
+    fn rv(&self, place: usize) -> Rewrite<Rv> {
+        match self.at(place)? {
+            Arg::Rv(rv) => Ok(*rv),
+            other => Err(format!("argument {place} is a loop or block, not `{other}`")),
+        }
+    }
+
+    fn locality(&self, place: usize) -> Rewrite<u8> {
+        u8::try_from(self.int(place)?).map_err(|_| format!("argument {place} is no locality"))
+    }
+
     fn loops(&self, place: usize) -> Rewrite<Vec<LoopRv>> {
         match self.at(place)? {
             Arg::List(list) => {
@@ -174,8 +187,12 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
         "unroll" => s.unroll(args.a_loop(0)?)?,
         "parallel" => s.parallel(args.a_loop(0)?)?,
         "add_unit_loop" => s.add_unit_loop(args.block(0)?).map(drop)?,
-        "annotate" => s.annotate(args.a_loop(0)?, args.text(1)?, args.text(2)?)?,
-        "unannotate" => s.unannotate(args.a_loop(0)?, args.text(1)?)?,
+        "annotate" => s.annotate(args.rv(0)?, args.text(1)?, args.text(2)?)?,
+        "unannotate" => s.unannotate(args.rv(0)?, args.text(1)?)?,
+        "get_child_blocks" => s.get_child_blocks(args.rv(0)?).map(drop)?,
+        "get_producers" => s.get_producers(args.block(0)?).map(drop)?,
+        "get_consumers" => s.get_consumers(args.block(0)?).map(drop)?,
+        "get_output_blocks" => s.get_output_blocks().map(drop)?,
         "pragma" => s.pragma(args.a_loop(0)?, args.text(1)?, args.text(2)?)?,
         "compute_inline" => s.compute_inline(args.block(0)?)?,
         "reverse_compute_inline" => s.reverse_compute_inline(args.block(0)?)?,
@@ -200,6 +217,27 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
             s.transform_layout(args.block(0)?, args.access(1)?, &args.layout(3)?)?;
         }
         "pad_einsum" => s.pad_einsum(args.block(0)?, &args.ints(1)?)?,
+        "storage_align" => {
+            let (index, axis) = (args.index(1)?, args.index(2)?);
+            s.storage_align(args.block(0)?, index, axis, args.int(3)?, args.int(4)?)?;
+        }
+        "prefetch" => {
+            let (access, locality) = (args.access(1)?, args.locality(5)?);
+            s.prefetch(args.block(0)?, access, args.a_loop(3)?, args.int(4)?, locality)?;
+        }
+        "prefetch_next" => {
+            let (access, locality) = (args.access(1)?, args.locality(5)?);
+            s.prefetch_next(args.block(0)?, access, args.a_loop(3)?, args.a_loop(4)?, locality)?;
+        }
+        "rfactor" => s.rfactor(args.a_loop(0)?, args.index(1)?).map(drop)?,
+        "decompose_padding" => s.decompose_padding(args.block(0)?, args.a_loop(1)?).map(drop)?,
+        "rolling_buffer" => s.rolling_buffer(args.block(0)?, args.index(1)?)?,
+        "tensorize" => {
+            let name = args.text(1)?;
+            let intrinsic = TensorIntrin::get(name);
+            let intrinsic = intrinsic.ok_or_else(|| format!("there is no intrinsic `{name}`"))?;
+            s.tensorize(args.rv(0)?, &intrinsic)?;
+        }
         other => return Err(Failure::Form(format!("there is no primitive `{other}`"))),
     }
     Ok(())

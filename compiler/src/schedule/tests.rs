@@ -55,7 +55,7 @@ pub(super) fn run(func: &PrimFunc) -> Vec<Vec<u8>> {
 
 /// Checks that a scheduled function and what it is lowered to compute what the function did
 /// before, and that the trace leads to the same function.
-pub(super) fn check(before: &PrimFunc, schedule: &Schedule) {
+pub(crate) fn check(before: &PrimFunc, schedule: &Schedule) {
     let (expected, func) = (run(before), schedule.func());
     assert_eq!(run(&func), expected, "{func}");
     let target = Target::host().with_cpu("x86-64-v4").unwrap();

@@ -38,15 +38,33 @@ pub enum Arg {
     List(Vec<Arg>),
 }
 
+impl From<LoopRv> for Rv {
+    fn from(rv: LoopRv) -> Rv {
+        Rv::Loop(rv)
+    }
+}
+
+impl From<BlockRv> for Rv {
+    fn from(rv: BlockRv) -> Rv {
+        Rv::Block(rv)
+    }
+}
+
+impl From<Rv> for Arg {
+    fn from(rv: Rv) -> Arg {
+        Arg::Rv(rv)
+    }
+}
+
 impl From<LoopRv> for Arg {
     fn from(rv: LoopRv) -> Arg {
-        Arg::Rv(Rv::Loop(rv))
+        Arg::Rv(rv.into())
     }
 }
 
 impl From<BlockRv> for Arg {
     fn from(rv: BlockRv) -> Arg {
-        Arg::Rv(Rv::Block(rv))
+        Arg::Rv(rv.into())
     }
 }
 

@@ -324,7 +324,8 @@ impl LaneCheck<'_> {
             | PrimExpr::Ramp { .. }
             | PrimExpr::Broadcast { .. }
             | PrimExpr::Shuffle { .. }
-            | PrimExpr::VectorReduce { .. } => false,
+            | PrimExpr::VectorReduce { .. }
+            | PrimExpr::DotAdd { .. } => false,
         }
     }
 

@@ -273,6 +273,11 @@ impl PrimExpr {
         }
     }
 
+    /// `c` plus the products of `a` and `b` in groups of four; see [`DotAdd`](Self::DotAdd).
+    pub fn dot_add(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> Self {
+        PrimExpr::DotAdd { a: Box::new(a), b: Box::new(b), c: Box::new(c) }
+    }
+
     /// A mathematical function of one argument.
     pub fn call(intrinsic: Intrinsic, arg: PrimExpr) -> Self {
         PrimExpr::Call { intrinsic, args: vec![arg] }

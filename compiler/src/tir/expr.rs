@@ -267,6 +267,16 @@ pub enum PrimExpr {
         /// Addend.
         c: Box<PrimExpr>,
     },
+    /// `c + a · b` in groups of four: lane i of the result is `c[i]` plus the products of lanes
+    /// 4i to 4i + 3 of `a` and `b`; sums wrap.
+    DotAdd {
+        /// Four times the lanes of `c`, `uint8`.
+        a: Box<PrimExpr>,
+        /// Four times the lanes of `c`, `int8`.
+        b: Box<PrimExpr>,
+        /// Addend, `int32`.
+        c: Box<PrimExpr>,
+    },
     /// A mathematical function.
     Call {
         /// Which.
@@ -443,6 +453,10 @@ impl PrimExpr {
                 }
                 PrimExpr::MulAdd { a, .. } => {
                     expr = a;
+                    continue;
+                }
+                PrimExpr::DotAdd { c, .. } => {
+                    expr = c;
                     continue;
                 }
                 PrimExpr::Select { then, .. } => {

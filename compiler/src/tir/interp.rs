@@ -288,6 +288,7 @@ impl Interp<'_> {
                 self.expr(value).and_then(|value| reduce(*op, &value))
             }
             PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
+            PrimExpr::DotAdd { a, b, c } => self.dot_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => {
                 self.all(args).and_then(|args| call(*intrinsic, &args))
             }
@@ -329,6 +330,22 @@ impl Interp<'_> {
             scalar::mul_add(dtype, lanes[0], lanes[1], lanes[2])
         })
         .map_err(|()| unsupported("fused multiply-add", dtype))
+    }
+
+    fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        let lanes = (0..c.lanes())
+            .map(|lane| {
+                let mut sum = c.lane(lane)? as i32;
+                for part in lane * 4..lane * 4 + 4 {
+                    let product = i32::from(a.lane(part)? as u8) * i32::from(b.lane(part)? as i8);
+                    sum = sum.wrapping_add(product);
+                }
+                Ok(i64::from(sum) as u64)
+            })
+            .collect::<Result<_>>()?;
+        Ok(Value::from_lanes(DType::I32, lanes))
     }
 
     fn let_in(&mut self, var: VarId, value: &PrimExpr, body: &PrimExpr) -> Result<Value> {

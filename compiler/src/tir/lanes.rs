@@ -31,6 +31,11 @@ impl PrimExpr {
                 value: value.clone(),
                 body: Box::new(body.lane_expr(lane)),
             },
+            PrimExpr::DotAdd { a, b, c } => {
+                let part =
+                    |vector: &PrimExpr| vector.clone().shuffle((lane * 4..lane * 4 + 4).collect());
+                PrimExpr::dot_add(part(a), part(b), c.lane_expr(lane))
+            }
             PrimExpr::Var { .. } => self.clone().lane(lane),
             PrimExpr::Int { .. }
             | PrimExpr::Float { .. }

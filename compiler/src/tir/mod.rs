@@ -24,7 +24,7 @@ mod parse;
 mod print;
 pub(crate) mod region;
 pub mod scalar;
-mod stmt;
+pub(crate) mod stmt;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

@@ -37,6 +37,7 @@ const KEYWORDS: &[&str] = &[
     "cast",
     "const",
     "dim",
+    "dot_add",
     "else",
     "false",
     "fma",
@@ -441,6 +442,10 @@ impl Printer<'_> {
             }
             PrimExpr::MulAdd { a, b, c } => {
                 format!("fma({}, {}, {})", self.expr(a, 0), self.expr(b, 0), self.expr(c, 0))
+            }
+            PrimExpr::DotAdd { a, b, c } => {
+                let [a, b, c] = [a, b, c].map(|operand| self.expr(operand, 0));
+                format!("dot_add({a}, {b}, {c})")
             }
             PrimExpr::Call { intrinsic, args } => {
                 format!("{}({})", intrinsic.name(), self.list(args))

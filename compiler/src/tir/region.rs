@@ -151,6 +151,15 @@ impl Collector<'_> {
 
     /// The indices that an expression covers while the variables inside take all their values.
     fn extent(&mut self, index: &PrimExpr, extent: i64) -> Extent {
+        let lanes = index.ty().lanes;
+        if lanes > 1 {
+            let mut joined = self.extent(&index.lane_expr(0), extent);
+            for lane in 1..lanes {
+                let each = self.extent(&index.lane_expr(lane), extent);
+                joined = union(&joined, &each, self.outside, extent);
+            }
+            return joined;
+        }
         let index = self.analyzer.simplify(&index.clone().substitute(&self.values));
         let affine = Affine::of(&index);
         let mut base = Affine::default();

@@ -33,6 +33,9 @@ impl ForKind {
     }
 }
 
+/// Marks a loop whose iterations find in a buffer, which the value names, what earlier ones left.
+pub(crate) const ROLLING_BUFFER: &str = "rolling_buffer";
+
 /// Notes on a loop by key, for schedules and printers.
 pub type Annotations = BTreeMap<String, String>;
 

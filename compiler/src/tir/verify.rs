@@ -365,6 +365,10 @@ impl Verifier<'_> {
             PrimExpr::MulAdd { a, b, c } => {
                 self.alike("fma", [a, b, c], below).map(|ty| self.mul_add(ty))
             }
+            PrimExpr::DotAdd { a, b, c } => {
+                let [a, b, c] = [a, b, c].map(|operand| self.expr(operand, below));
+                Some(self.dot_add(a?, b?, c?))
+            }
             PrimExpr::Call { intrinsic, args } => {
                 if args.len() != intrinsic.arity() {
                     self.arity(*intrinsic, args.len());
@@ -511,6 +515,19 @@ impl Verifier<'_> {
             self.error(format!("fused multiply-add is not defined on {ty}"));
         }
         ty
+    }
+
+    fn dot_add(&mut self, a: PrimType, b: PrimType, c: PrimType) -> PrimType {
+        let lanes = c.lanes.saturating_mul(4);
+        let fits = [(a, DType::U8), (b, DType::I8)]
+            .iter()
+            .all(|(ty, dtype)| *ty == PrimType::vector(*dtype, lanes));
+        if !fits || c.dtype != DType::I32 {
+            self.error(format!(
+                "dot_add of {a}, {b} and {c}: it takes uint8 and int8, four lanes for each of int32"
+            ));
+        }
+        c
     }
 
     fn arity(&mut self, intrinsic: Intrinsic, found: usize) {

@@ -34,7 +34,7 @@ impl PrimExpr {
                 visit(then);
                 visit(otherwise);
             }
-            PrimExpr::MulAdd { a, b, c } => {
+            PrimExpr::MulAdd { a, b, c } | PrimExpr::DotAdd { a, b, c } => {
                 visit(a);
                 visit(b);
                 visit(c);
@@ -80,7 +80,7 @@ impl PrimExpr {
                 visit(then);
                 visit(otherwise);
             }
-            PrimExpr::MulAdd { a, b, c } => {
+            PrimExpr::MulAdd { a, b, c } | PrimExpr::DotAdd { a, b, c } => {
                 visit(a);
                 visit(b);
                 visit(c);

@@ -1,8 +1,9 @@
 //! Expressions.
 
-use super::helpers;
+use super::super::kernel::repeated;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
+use super::{bytes, helpers};
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
@@ -121,6 +122,7 @@ impl Emitter<'_> {
                 Err("a reduction of lanes must be lowered before code is generated".to_owned())
             }
             PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
+            PrimExpr::DotAdd { a, b, c } => self.dot_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => {
                 self.all(args).and_then(|values| self.call_of(*intrinsic, values))
             }
@@ -219,6 +221,17 @@ impl Emitter<'_> {
         let helper = helpers::fma(&mut self.preamble, a.ty, self.target);
         let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
         Ok(Value::new(Piece::primary(text), a.ty))
+    }
+
+    fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        if !self.target.has_dot_add(c.ty.lanes) {
+            return Err("the target has no dot product of bytes: lower it first".to_owned());
+        }
+        let helper = bytes::dot_add(&mut self.preamble, c.ty, self.target);
+        let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
+        Ok(Value::new(Piece::primary(text), c.ty))
     }
 
     /// Declares a variable with a value; returns what [`restore`](Self::restore) is to be handed.
@@ -559,7 +572,10 @@ impl Emitter<'_> {
         let piece = if same && widths.len() <= 2 && lanes.len() > 1 {
             self.check_type(operand)?;
             self.check_type(operand.with_lanes(lanes.len() as u32))?;
-            let helper = helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes);
+            let helper = match repeated(operand, lanes).filter(|_| widths.len() == 1) {
+                Some(word) => bytes::repeat(&mut self.preamble, operand, word, lanes.len() as u32),
+                None => helpers::shuffle(&mut self.preamble, operand, widths.len(), lanes),
+            };
             let args: Vec<_> = pieces.iter().map(|piece| piece.text.clone()).collect();
             Piece::primary(format!("{helper}({})", args.join(", ")))
         } else {

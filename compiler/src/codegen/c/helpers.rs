@@ -9,7 +9,7 @@ use crate::target::Target;
 use crate::tir::{BinaryOp, Intrinsic, PrimType};
 
 /// Suffix of helper names: `f32`, `f32x16`.
-fn suffix(ty: PrimType) -> String {
+pub(super) fn suffix(ty: PrimType) -> String {
     match ty.lanes {
         1 => ty.dtype.short_name().to_owned(),
         lanes => format!("{}x{lanes}", ty.dtype.short_name()),

@@ -14,6 +14,7 @@
 //! together, else in the scratch area of the
 //! worker.
 
+mod bytes;
 mod expr;
 mod helpers;
 mod kernel;

@@ -4,7 +4,8 @@ use inkwell::types::{BasicType, BasicTypeEnum, VectorType};
 use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, InstructionOpcode, IntValue};
 use inkwell::{FloatPredicate, IntPredicate};
 
-use super::kernel::{Emitter, Result, Value};
+use super::super::kernel::repeated;
+use super::kernel::{Emitter, Result, Value, with_lanes};
 use crate::ir::DType;
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
@@ -33,6 +34,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 Err("a reduction of lanes must be lowered before code is generated".into())
             }
             PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
+            PrimExpr::DotAdd { a, b, c } => self.dot_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => self.call(*intrinsic, args),
             PrimExpr::Let { var, value, body } => self.let_in(*var, value, body),
         }
@@ -303,6 +305,16 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let values = vectors.iter().map(|vector| self.expr(vector)).collect::<Result<Vec<_>>>()?;
         let widths: Vec<u32> = values.iter().map(|value| width(*value)).collect();
         let same = widths.iter().all(|width| *width == widths[0]) && widths[0] > 1;
+        if let ([value], [vector]) = (values.as_slice(), vectors)
+            && let Some(word) = repeated(vector.ty(), lanes)
+        {
+            // As one wider scalar in each lane: the instructions for that are fast.
+            let word = self.unit.scalar(word)?;
+            let word = self.builder.build_bit_cast(*value, word, "")?;
+            let words = self.splat(word, lanes.len() as u32 / widths[0])?;
+            let ty = with_lanes(self.unit.scalar(vector.dtype())?, lanes.len() as u32);
+            return Ok(self.builder.build_bit_cast(words, ty, "")?);
+        }
         match values.as_slice() {
             [BasicValueEnum::VectorValue(a), rest @ ..]
                 if same && rest.len() <= 1 && lanes.len() > 1 =>
@@ -339,6 +351,20 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (a, b) = self.pair(a, b)?;
         let c = self.expr(c)?;
         self.call_intrinsic("llvm.fma", a.get_type(), &[a, b, c])
+    }
+
+    fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value<'ctx>> {
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
+        let lanes = width(c);
+        if !self.unit.target.has_dot_add(lanes) {
+            return Err("the target has no dot product of bytes: lower it first".into());
+        }
+        let [a, b] = [a, b].map(|bytes| self.builder.build_bit_cast(bytes, c.get_type(), ""));
+        let name = format!("llvm.x86.avx512.vpdpbusd.{}", lanes * 32);
+        let function = self.unit.intrinsic(&name, &[])?;
+        let call = self.builder.build_call(function, &[c.into(), a?.into(), b?.into()], "")?;
+        call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
     }
 
     fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value<'ctx>> {

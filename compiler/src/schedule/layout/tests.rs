@@ -79,3 +79,25 @@ fn padding_that_is_read_stays() {
          pad_einsum, and transform_layout on the copy"
     );
 }
+
+#[test]
+fn rows_are_put_apart() {
+    let func = matmul(5, 10, 7);
+    let mut s = Schedule::new(func.clone());
+    let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());
+    s.storage_align(c, 0, 0, 16, 1).unwrap();
+    let buffer = s.func().buffers.values().find(|buffer| buffer.name == "C").cloned().unwrap();
+    assert_eq!(buffer.spec.strides(), [17, 1]);
+    check(&func, &s);
+    assert_eq!(
+        refusal(s.storage_align(d, 0, 0, 16, 0)),
+        "`D` is a parameter; transform_layout gives it strides"
+    );
+    assert_eq!(
+        refusal(s.storage_align(c, 0, 0, 16, 16)),
+        "16 is not a remainder of a division by 16"
+    );
+    assert_eq!(refusal(s.storage_align(c, 0, 2, 16, 0)), "axis 2 of `C` is missing or has blocks");
+    s.set_scope(c, 0, BufferScope::Register).unwrap();
+    assert_eq!(refusal(s.storage_align(c, 0, 0, 16, 0)), "`C` is in registers, without strides");
+}

@@ -5,10 +5,12 @@
 //! elsewhere.
 
 mod matmul;
+mod matmul_int8;
 mod winograd;
 
 #[cfg(test)]
 mod tests;
 
 pub use matmul::{MatmulLoops, MatmulTiles, matmul};
+pub use matmul_int8::{Int8Tiles, matmul_int8};
 pub use winograd::{WinogradTiles, winograd};

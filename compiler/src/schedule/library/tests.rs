@@ -1,8 +1,11 @@
 //! The schedules against the plain loops they came from.
 
-use super::{MatmulTiles, WinogradTiles, matmul, winograd};
+use super::{Int8Tiles, MatmulTiles, WinogradTiles, matmul, matmul_int8, winograd};
+use crate::driver::{BuildTarget, NdArray};
 use crate::ir::{BufferSpec, DType};
+use crate::options::Backend;
 use crate::schedule::Schedule;
+use crate::schedule::tests::check;
 use crate::target::Target;
 use crate::te;
 use crate::te::topi::winograd::{Winograd, conv2d};
@@ -88,5 +91,79 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
                 assert_eq!(run(&lowered, &specs, &data), expected, "{lowered}");
             }
         }
+    }
+}
+
+#[test]
+fn a_product_of_bytes_is_made_of_dot_products() {
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    // Rows that do not divide evenly, and a panel that is not full.
+    for (m, k, n) in [(4, 8, 32), (9, 8, 64), (5, 12, 40)] {
+        let mut te = te::Builder::new("matmul");
+        let a = te.placeholder("A", [m, k], DType::U8);
+        let b = te.constant("B", [k, n], DType::I8);
+        let bias = te.constant("bias", [n], DType::I32);
+        let r = te.reduce_axis("k", k);
+        let c = te.compute("C", [m, n], |[i, j]| {
+            te::sum(a.at([i, r]).cast(DType::I32) * b.at([r, j]).cast(DType::I32), [r])
+        });
+        let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]) + bias.at([j]));
+        let func = te.prim_func(&[a, b, bias, d]).unwrap();
+        let mut s = Schedule::new(func.clone());
+        let c = s.get_block("C").unwrap();
+        matmul_int8(&mut s, c, tiles).unwrap();
+        check(&func, &s);
+    }
+}
+
+#[test]
+fn dot_products_need_their_instruction() {
+    let target = Target::host().with_cpu("x86-64-v3").unwrap();
+    assert_eq!(Int8Tiles::choose(&target), None);
+    let func = convolution(Winograd::F2, [16, 16, 4]);
+    let mut s = Schedule::new(func);
+    let block = s.get_block("products").unwrap();
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    let error = matmul_int8(&mut s, block, tiles).unwrap_err();
+    assert_eq!(error.to_string(), "matmul_int8: the product is not in three loops");
+}
+
+fn product_of_bytes([m, k, n]: [i64; 3], tiles: Int8Tiles) -> (PrimFunc, PrimFunc) {
+    let mut te = te::Builder::new("matmul");
+    let a = te.placeholder("A", [m, k], DType::U8);
+    let b = te.constant("B", [k, n], DType::I8);
+    let r = te.reduce_axis("k", k);
+    let c = te.compute("C", [m, n], |[i, j]| {
+        te::sum(a.at([i, r]).cast(DType::I32) * b.at([r, j]).cast(DType::I32), [r])
+    });
+    let func = te.prim_func(&[a, b, c]).unwrap();
+    let mut s = Schedule::new(func.clone());
+    let c = s.get_block("C").unwrap();
+    matmul_int8(&mut s, c, tiles).unwrap();
+    (func, s.into_func())
+}
+
+/// Bytes of all values.
+fn bytes(len: i64) -> Vec<u8> {
+    (0..len).map(|i| (i * 37 % 251) as u8).collect()
+}
+
+#[test]
+fn machine_code_computes_products_of_bytes() {
+    for &backend in Backend::ALL {
+        let target = format!("{backend} -mcpu=native");
+        let target: BuildTarget = target.parse().unwrap();
+        let tiles = Int8Tiles::choose(&target.machine);
+        let Some(tiles) = tiles else { return };
+        let [m, k, n] = [16, 16, 64];
+        let (plain, scheduled) = product_of_bytes([m, k, n], tiles);
+        let mut expected = [bytes(m * k), bytes(k * n), vec![0; (m * n * 4) as usize]];
+        interpret(&plain, &mut expected, &[]).unwrap();
+        let module = crate::build([scheduled], &target).unwrap();
+        let a = NdArray::from_bytes(DType::U8, &[m, k], &expected[0]).unwrap();
+        let b = NdArray::from_bytes(DType::I8, &[k, n], &expected[1]).unwrap();
+        let mut c = NdArray::zeros(DType::I32, &[m, n]).unwrap();
+        module.function("matmul").unwrap().call((&a, &b, &mut c)).unwrap();
+        assert_eq!(c.bytes(), expected[2], "{backend}");
     }
 }

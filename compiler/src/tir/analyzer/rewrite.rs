@@ -80,13 +80,17 @@ impl Analyzer {
             PrimExpr::Reinterpret { value, dtype } => value.reinterpret(dtype),
             PrimExpr::Ramp { base, stride, lanes } => PrimExpr::ramp(*base, *stride, lanes),
             PrimExpr::Broadcast { value, lanes } => value.broadcast_to(lanes),
+            PrimExpr::Load { buffer, dtype, indices } => {
+                let indices = indices.into_iter().map(|index| self.lanes_as_ramp(index)).collect();
+                PrimExpr::Load { buffer, dtype, indices }
+            }
             other @ (PrimExpr::Int { .. }
             | PrimExpr::Float { .. }
             | PrimExpr::Var { .. }
-            | PrimExpr::Load { .. }
             | PrimExpr::Shuffle { .. }
             | PrimExpr::VectorReduce { .. }
             | PrimExpr::MulAdd { .. }
+            | PrimExpr::DotAdd { .. }
             | PrimExpr::Call { .. }
             | PrimExpr::Let { .. }) => other,
         }

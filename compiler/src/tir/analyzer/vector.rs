@@ -40,6 +40,38 @@ impl Analyzer {
         }
     }
 
+    /// A vector of indices as a ramp, if its lanes are at equal distances though the digits that it
+    /// is the sum of are not.
+    pub(super) fn lanes_as_ramp(&mut self, index: PrimExpr) -> PrimExpr {
+        let is_digit = |expr: &PrimExpr| match expr {
+            PrimExpr::Binary { op: BinaryOp::FloorDiv | BinaryOp::FloorMod, lhs, .. } => {
+                !lhs.ty().is_scalar()
+            }
+            _ => false,
+        };
+        if index.dtype() != DType::I64 || !index.any(&mut |expr| is_digit(expr)) {
+            return index;
+        }
+        let lanes = index.ty().lanes;
+        let mut lane = |lane| {
+            let place = self.expr(index.lane_expr(lane));
+            self.linear(&place)
+        };
+        let first = lane(0);
+        let mut stride = 0;
+        for number in 1..lanes {
+            let distance = lane(number).plus(&first, -1).and_then(|distance| distance.as_const());
+            let Some(distance) = distance else { return index };
+            if number == 1 {
+                stride = distance;
+            }
+            if stride.checked_mul(i64::from(number)) != Some(distance) {
+                return index;
+            }
+        }
+        PrimExpr::ramp(self.write(&first, DType::I64), stride, lanes)
+    }
+
     fn write_ramp(&self, base: &Linear, stride: i64, like: &Ramp) -> PrimExpr {
         let stride = PrimExpr::int(stride, like.dtype);
         PrimExpr::ramp(self.write(base, like.dtype), stride, like.lanes)

@@ -147,6 +147,10 @@ impl Parser<'_> {
                 let [cond, then, otherwise] = self.some(word)?;
                 Ok(PrimExpr::Select { cond, then, otherwise })
             }
+            "dot_add" => {
+                let [a, b, c] = self.some(word)?;
+                Ok(PrimExpr::DotAdd { a, b, c })
+            }
             "fma" => {
                 let [a, b, c] = self.some(word)?;
                 Ok(PrimExpr::MulAdd { a, b, c })

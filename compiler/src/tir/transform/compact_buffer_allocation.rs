@@ -67,7 +67,11 @@ fn shift(stmt: Stmt, shifted: BufferId, used: &Region) -> Stmt {
     let mins: Vec<PrimExpr> = used.axes.iter().map(|axis| axis.min()).collect();
     let shift = |indices: &mut Vec<PrimExpr>| {
         for (index, min) in indices.iter_mut().zip(&mins) {
-            *index = Affine::of(&(index.clone() - min.clone())).into_expr();
+            let place = match index {
+                PrimExpr::Ramp { base, .. } => &mut **base,
+                index => index,
+            };
+            *place = Affine::of(&(place.clone() - min.clone())).into_expr();
         }
     };
     let stmt = stmt.rewrite(&mut |mut stmt| {

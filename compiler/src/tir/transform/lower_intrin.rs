@@ -32,7 +32,10 @@ use math::Math;
 pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk_exprs(&mut |expr| {
-        any |= matches!(expr, PrimExpr::Call { .. } | PrimExpr::VectorReduce { .. });
+        any |= matches!(
+            expr,
+            PrimExpr::Call { .. } | PrimExpr::VectorReduce { .. } | PrimExpr::DotAdd { .. }
+        );
     });
     if !any {
         return func;
@@ -43,6 +46,9 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
         expr.rewrite(&mut |expr| match expr {
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
+            PrimExpr::DotAdd { a, b, c } if !cx.target().has_dot_add(c.ty().lanes) => {
+                dot_add(data, *a, *b, *c)
+            }
             other => other,
         })
     });
@@ -106,6 +112,22 @@ fn call(
         | Intrinsic::Acosh
         | Intrinsic::Atanh => keep(args),
     }
+}
+
+/// Products of every fourth lane, added one after the other.
+fn dot_add(data: &mut PrimFuncData, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
+    let mut math = Math::new(data, false);
+    math.finish(|math| {
+        let lanes = c.ty().lanes;
+        let (a, b) = (math.bind("a", a), math.bind("b", b));
+        (0..4).fold(c, |sum, part| {
+            let wide = |vector: &PrimExpr| {
+                let lanes = (0..lanes).map(|lane| lane * 4 + part).collect();
+                vector.clone().shuffle(lanes).cast(DType::I32)
+            };
+            sum + wide(&a) * wide(&b)
+        })
+    })
 }
 
 /// The lower half combined with the upper one, until one lane is left.

@@ -2,6 +2,7 @@
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::stmt::ROLLING_BUFFER;
 use crate::tir::{BufferId, IterKind, PrimFunc, Stmt, VarId};
 
 /// Moves each `Allocate` to the innermost place around all uses of its buffer.
@@ -26,7 +27,8 @@ pub fn plan_buffer_allocation(
     let data = func.make_mut();
     for &buffer in buffers.iter().rev() {
         let body = std::mem::replace(&mut data.body, Stmt::nop());
-        data.body = place(without_allocate(body, buffer), buffer);
+        let name = data.buffers[buffer].name.clone();
+        data.body = place(without_allocate(body, buffer), buffer, &name);
     }
     func
 }
@@ -39,8 +41,8 @@ fn without_allocate(body: Stmt, wanted: BufferId) -> Stmt {
     })
 }
 
-/// Allocates a buffer around all of its uses in a statement.
-fn place(stmt: Stmt, buffer: BufferId) -> Stmt {
+/// Allocates a buffer, of that name, around all of its uses in a statement.
+fn place(stmt: Stmt, buffer: BufferId, name: &str) -> Stmt {
     if !stmt.touches(buffer) {
         return stmt;
     }
@@ -51,18 +53,21 @@ fn place(stmt: Stmt, buffer: BufferId) -> Stmt {
             let last = stmts.iter().rposition(uses).unwrap_or(first);
             let inside: Vec<Stmt> = stmts.drain(first..=last).collect();
             let inside = match <[Stmt; 1]>::try_from(inside) {
-                Ok([only]) => place(only, buffer),
+                Ok([only]) => place(only, buffer, name),
                 Err(several) => Stmt::allocate(buffer, Stmt::Seq(several)),
             };
             stmts.insert(first, inside);
             Stmt::seq(stmts)
         }
-        Stmt::For { var, min, extent, kind, annotations, body } if !carries(&body, buffer, var) => {
-            let body = Box::new(place(*body, buffer));
+        Stmt::For { var, min, extent, kind, annotations, body }
+            if !carries(&body, buffer, var)
+                && annotations.get(ROLLING_BUFFER).is_none_or(|rolling| rolling != name) =>
+        {
+            let body = Box::new(place(*body, buffer, name));
             Stmt::For { var, min, extent, kind, annotations, body }
         }
-        Stmt::Allocate { buffer: other, body } => Stmt::allocate(other, place(*body, buffer)),
-        Stmt::Block { name, body } => Stmt::block(name, place(*body, buffer)),
+        Stmt::Allocate { buffer: other, body } => Stmt::allocate(other, place(*body, buffer, name)),
+        Stmt::Block { name: block, body } => Stmt::block(block, place(*body, buffer, name)),
         other => Stmt::allocate(buffer, other),
     }
 }

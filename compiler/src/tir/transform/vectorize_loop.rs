@@ -379,7 +379,8 @@ impl Widen<'_> {
             PrimExpr::Ramp { .. }
             | PrimExpr::Broadcast { .. }
             | PrimExpr::Shuffle { .. }
-            | PrimExpr::VectorReduce { .. } => {
+            | PrimExpr::VectorReduce { .. }
+            | PrimExpr::DotAdd { .. } => {
                 let mut depends = false;
                 for var in self.values.keys() {
                     depends |= expr.uses(*var);

@@ -1,0 +1,97 @@
+//! Products of matrices of bytes.
+
+use crate::ir::{BufferSpec, DType};
+use crate::schedule::{BlockRv, BufferAccess, Schedule, ScheduleError, TensorIntrin};
+use crate::strategy::Machine;
+use crate::target::Target;
+use crate::tir::BufferScope;
+
+/// Bytes of weights from which on the next panel is asked for while one is multiplied: more than
+/// stay in the second-level cache.
+const STREAMED: i64 = 1 << 20;
+
+/// How a product of bytes is cut into register tiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Int8Tiles {
+    /// Most rows of a tile.
+    pub rows: i64,
+    /// Vectors of columns of a tile, a panel of the right operand.
+    pub vectors: i64,
+    /// Sums of a vector: 4, 8 or 16.
+    pub lanes: u32,
+}
+
+impl Int8Tiles {
+    /// Tiles of two vectors that fill the target's registers; without an instruction for dot
+    /// products of bytes there is no such schedule.
+    pub fn choose(target: &Target) -> Option<Int8Tiles> {
+        let machine = Machine::of(target);
+        let lanes = u32::try_from(machine.lanes(DType::I32)).ok()?;
+        let vectors = 2;
+        let rows = machine.tile_rows(vectors).max(1);
+        target.has_dot_add(lanes).then_some(Int8Tiles { rows, vectors, lanes })
+    }
+
+    /// The layout of a right operand `[k, n]` in which a panel is read front to back: blocks of
+    /// columns, fours of rows, columns, rows.
+    pub fn panels(&self, k: i64, n: i64) -> BufferSpec {
+        let width = self.vectors * i64::from(self.lanes);
+        BufferSpec::packed(&[k, n], &[(1, width), (0, 4), (1, 1), (0, 1)])
+    }
+}
+
+/// Schedules `product`, a block that adds `uint8` products `A[i, k]` times `int8` `B[k, j]`, of
+/// which `k` is a multiple of four: in register tiles, by an instruction for dot products of bytes.
+/// `B`, its second input, is given the layout of [`Int8Tiles::panels`]. A block that alone reads
+/// the product, element by element, runs on each tile.
+///
+/// # Errors
+///
+/// The block is something else, or several blocks read the product.
+pub fn matmul_int8(
+    s: &mut Schedule,
+    product: BlockRv,
+    tiles: Int8Tiles,
+) -> Result<(), ScheduleError> {
+    let problem =
+        |message: &str| ScheduleError { primitive: "matmul_int8", message: message.to_owned() };
+    let intrinsic = TensorIntrin::dot_u8i8i32(tiles.lanes)
+        .ok_or_else(|| problem("a vector has 4, 8 or 16 sums"))?;
+    let lanes = i64::from(tiles.lanes);
+    let width = tiles.vectors * lanes;
+    let [i, j, k] = s.get_loops(product)?[..] else {
+        return Err(problem("the product is not in three loops"));
+    };
+    let (n, k_extent) = (s.get_extent(j)?, s.get_extent(k)?);
+    let result = match s.get_consumers(product)?[..] {
+        [consumer] => {
+            s.set_scope(product, 0, BufferScope::Register)?;
+            consumer
+        }
+        [] => s.cache_write(product, 0, BufferScope::Register)?,
+        _ => return Err(problem("several blocks read the product")),
+    };
+    s.transform_layout(product, BufferAccess::Read(1), &tiles.panels(k_extent, n))?;
+
+    let [i0, i1] = s.split_even(i, tiles.rows)?;
+    let [j0, j1, j2] = s.split(j, [None, Some(tiles.vectors), Some(lanes)])?;
+    let [k0, k1] = s.split(k, [None, Some(4)])?;
+    s.reorder(&[j0, i0, k0, i1, j1, j2, k1])?;
+    s.pad_einsum(product, &[1, width, 1])?;
+    s.reverse_compute_at(result, i0)?;
+    let [.., row, column] = s.get_loops(result)?[..] else {
+        return Err(problem("what reads the product has no rows and columns"));
+    };
+    let [vector, lane] = s.split(column, [None, Some(lanes)])?;
+    for rv in [i1, j1, row, vector] {
+        s.unroll(rv)?;
+    }
+    s.vectorize(lane)?;
+    let init = s.decompose_reduction(product, k0)?;
+    let lane = s.get_loops(init)?.last().copied();
+    s.vectorize(lane.ok_or_else(|| problem("the product has no columns"))?)?;
+    if n.saturating_mul(k_extent) > STREAMED {
+        s.prefetch_next(product, BufferAccess::Read(1), j0, k0, 2)?;
+    }
+    s.tensorize(j2, &intrinsic)
+}

@@ -1,0 +1,258 @@
+//! Primitives that ask for memory before it is read.
+
+use std::collections::BTreeMap;
+
+use super::error::Rewrite;
+use super::layout::accessed;
+use super::tree::{LoopInfo, Tree, blocks, bounds_of, is_loop, loop_info, path};
+use super::{BlockRv, BufferAccess, LoopRv, Result, Schedule};
+use crate::tir::region::{Access, region, var as var_expr};
+use crate::tir::{Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
+
+/// Bytes of a line of the cache. More are asked for where lines are longer.
+const LINE: i64 = 64;
+
+/// Most prefetches in one iteration: there are no more buffers for lines on their way.
+const MOST: i64 = 16;
+
+impl Schedule {
+    /// Asks, at the beginning of each iteration of a loop, for what the iteration `distance` later
+    /// reads of a buffer of a block in it. `locality` is that of [`Stmt::Prefetch`].
+    ///
+    /// Schedule the loops first: a prefetch is between them.
+    ///
+    /// # Errors
+    ///
+    /// The buffer is in registers or not read in the loop, or an iteration reads more than 16
+    /// lines of it.
+    pub fn prefetch(
+        &mut self,
+        block: BlockRv,
+        access: BufferAccess,
+        loop_: LoopRv,
+        distance: i64,
+        locality: u8,
+    ) -> Result<()> {
+        self.apply("prefetch", |this, func| {
+            let buffer = accessed(func, &this.block_name(block)?, access)?;
+            prefetch(func, buffer, this.loop_var(loop_)?, distance, locality)
+        })?;
+        let args = vec![
+            block.into(),
+            access.word().into(),
+            access.index().into(),
+            loop_.into(),
+            distance.into(),
+            i64::from(locality).into(),
+        ];
+        self.record("prefetch", args, Vec::new());
+        Ok(())
+    }
+
+    /// Asks, spread evenly over all iterations of `inner` in one of `outer`, for what the next
+    /// iteration of `outer` reads of a buffer of a block: the next panel of weights while this one
+    /// is multiplied. After the last iteration, that is what follows the buffer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`prefetch`](Self::prefetch), or `inner` is not in `outer`.
+    pub fn prefetch_next(
+        &mut self,
+        block: BlockRv,
+        access: BufferAccess,
+        outer: LoopRv,
+        inner: LoopRv,
+        locality: u8,
+    ) -> Result<()> {
+        self.apply("prefetch_next", |this, func| {
+            let buffer = accessed(func, &this.block_name(block)?, access)?;
+            let (outer, inner) = (this.loop_var(outer)?, this.loop_var(inner)?);
+            prefetch_next(func, buffer, outer, inner, locality)
+        })?;
+        let args = vec![
+            block.into(),
+            access.word().into(),
+            access.index().into(),
+            outer.into(),
+            inner.into(),
+            i64::from(locality).into(),
+        ];
+        self.record("prefetch_next", args, Vec::new());
+        Ok(())
+    }
+}
+
+/// What an iteration of a loop reads of a buffer, counted in the order of memory.
+struct Span {
+    /// The first index along each axis, by the variables of the loop and those around.
+    first: Vec<PrimExpr>,
+    /// The axis, the step and the number of indices of each physical dimension, outermost first.
+    digits: Vec<(usize, i64, i64)>,
+    /// How many elements are side by side in memory.
+    run: i64,
+}
+
+impl Span {
+    fn of(func: &PrimFuncData, buffer: BufferId, target: VarId) -> Rewrite<Span> {
+        let decl = &func.buffers[buffer];
+        let what = &decl.name;
+        if decl.scope == BufferScope::Register {
+            return Err(format!("`{what}` is in registers"));
+        }
+        let mut loops = func.loops_around(&|stmt| is_loop(stmt, target));
+        let stmt = func.loop_stmt(target)?;
+        loops.extend(loop_info(stmt));
+        let Stmt::For { body, .. } = stmt else { return Err("the loop is gone".to_owned()) };
+        let used = region(body, buffer, Access::Load, decl.shape(), &bounds_of(&loops));
+        let used = used
+            .ok_or_else(|| format!("loop `{}` reads nothing of `{what}`", func.var_name(target)))?;
+        let lens: Vec<i64> = used.axes.iter().map(|axis| axis.len()).collect();
+        let digits = digits(decl, &lens);
+        let strides = decl.spec.strides();
+        let mut run = 1;
+        for (&(_, _, count), stride) in digits.iter().zip(strides).rev() {
+            if count > 1 && stride != run {
+                break;
+            }
+            run *= count;
+        }
+        Ok(Span { first: used.axes.iter().map(|axis| axis.min()).collect(), digits, run })
+    }
+
+    fn elements(&self) -> i64 {
+        self.digits.iter().map(|digit| digit.2).product()
+    }
+
+    /// The index of the n-th element, `ahead` iterations of a loop later.
+    fn index(&self, number: &PrimExpr, target: VarId, ahead: i64) -> Vec<PrimExpr> {
+        let later = BTreeMap::from([(target, var_expr(target) + ahead)]);
+        let mut index: Vec<PrimExpr> =
+            self.first.iter().map(|first| first.clone().substitute(&later)).collect();
+        let mut inside = 1;
+        for (position, &(axis, step, count)) in self.digits.iter().enumerate().rev() {
+            let digit = number.clone().floordiv(inside);
+            let outermost = self.digits[..position].iter().all(|digit| digit.2 == 1);
+            let digit = if outermost { digit } else { digit.floormod(count) };
+            if count > 1
+                && let Some(index) = index.get_mut(axis)
+            {
+                *index = index.clone() + digit * step;
+            }
+            inside *= count;
+        }
+        index
+    }
+}
+
+/// How many indices each physical dimension has in a box of the given lengths.
+fn digits(decl: &Buffer, lens: &[i64]) -> Vec<(usize, i64, i64)> {
+    let mut inside: Vec<i64> = lens.to_vec();
+    let mut digits = Vec::new();
+    for dim in decl.spec.dims() {
+        let Some(range) = inside.get_mut(dim.axis) else { continue };
+        digits.push((dim.axis, dim.step, (*range - 1) / dim.step + 1));
+        *range = (*range).min(dim.step);
+    }
+    digits
+}
+
+/// Elements of a line.
+fn line(decl: &Buffer) -> i64 {
+    let bytes = decl.dtype.bytes().and_then(|bytes| i64::try_from(bytes).ok());
+    LINE / bytes.unwrap_or(1).max(1)
+}
+
+fn prefetch(
+    func: &mut PrimFuncData,
+    buffer: BufferId,
+    target: VarId,
+    distance: i64,
+    locality: u8,
+) -> Rewrite<()> {
+    let span = Span::of(func, buffer, target)?;
+    let decl = &func.buffers[buffer];
+    let (line, elements) = (line(decl), span.elements());
+    let runs = elements / span.run;
+    let in_run = (span.run - 1) / line + 1;
+    if runs.saturating_mul(in_run) > MOST {
+        return Err(format!(
+            "an iteration of loop `{}` reads {} lines of `{}`, more than {MOST}; prefetch in a \
+             loop inside, or use prefetch_next",
+            func.var_name(target),
+            runs.saturating_mul(in_run),
+            decl.name
+        ));
+    }
+    let mut stmts = Vec::new();
+    for run in 0..runs {
+        for part in 0..in_run {
+            let number = PrimExpr::index(run * span.run + part * line);
+            stmts.push(func.prefetch(buffer, span.index(&number, target, distance), locality));
+        }
+    }
+    at_begin(func, target, stmts)
+}
+
+fn prefetch_next(
+    func: &mut PrimFuncData,
+    buffer: BufferId,
+    outer: VarId,
+    inner: VarId,
+    locality: u8,
+) -> Rewrite<()> {
+    let span = Span::of(func, buffer, outer)?;
+    let inside = path(func.loop_stmt(outer)?, &|stmt| is_loop(stmt, inner)).unwrap_or_default();
+    let loops: Vec<LoopInfo> = inside.iter().skip(1).filter_map(|stmt| loop_info(stmt)).collect();
+    if loops.is_empty() {
+        let (inner, outer) = (func.var_name(inner), func.var_name(outer));
+        return Err(format!("loop `{inner}` is not in loop `{outer}`"));
+    }
+    // Which of all iterations this is.
+    let (mut number, mut count) = (PrimExpr::index(0), 1i64);
+    for info in &loops {
+        number = number * info.extent + var_expr(info.var);
+        count = count.saturating_mul(info.extent.max(1));
+    }
+    let decl = &func.buffers[buffer];
+    let (line, elements) = (line(decl), span.elements());
+    let share = (elements - 1) / count + 1;
+    let lines = (share - 1) / line + 1;
+    if lines > MOST {
+        return Err(format!(
+            "an iteration of loop `{}` would ask for {lines} lines of `{}`, more than {MOST}; \
+             spread them over a loop inside",
+            func.var_name(inner),
+            decl.name
+        ));
+    }
+    // Powers of two, so that lines are not asked for with other gaps than the loop has.
+    let share =
+        if share <= line { share.unsigned_abs().next_power_of_two() as i64 } else { lines * line };
+    let stmts = (0..lines)
+        .map(|part| {
+            let number = number.clone() * share + part * line;
+            func.prefetch(buffer, span.index(&number, outer, 1), locality)
+        })
+        .collect();
+    at_begin(func, inner, stmts)
+}
+
+/// Puts statements before what a loop repeats.
+fn at_begin(func: &mut PrimFuncData, target: VarId, stmts: Vec<Stmt>) -> Rewrite<()> {
+    let name = func.var_name(target).to_owned();
+    let Stmt::For { kind, body, .. } = func.loop_stmt_mut(target)? else {
+        return Err("the loop is gone".to_owned());
+    };
+    if *kind == ForKind::Vectorized {
+        return Err(format!("loop `{name}` is vectorized: its iterations run at the same time"));
+    }
+    if blocks(body).is_empty() {
+        return Err(format!("loop `{name}` has no block"));
+    }
+    let old = std::mem::replace(&mut **body, Stmt::nop());
+    **body = Stmt::seq(stmts.into_iter().chain([old]));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
