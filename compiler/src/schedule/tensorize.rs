@@ -131,9 +131,12 @@ impl Schedule {
     }
 }
 
+/// Loops by variable, extent and kind, outermost first.
+type Loops = Vec<(VarId, i64, ForKind)>;
+
 /// Loops that contain nothing but each other and a block: variable, extent and kind of each,
 /// outermost first.
-fn nest(stmt: &Stmt) -> Option<(Vec<(VarId, i64, ForKind)>, &BlockRealize)> {
+fn nest(stmt: &Stmt) -> Option<(Loops, &BlockRealize)> {
     let mut loops = Vec::new();
     let mut stmt = stmt;
     loop {

@@ -1,7 +1,7 @@
 //! Random loop functions for tests.
 
-pub(crate) mod programs;
 pub(crate) mod loops;
+pub(crate) mod programs;
 
 use super::{
     BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,

@@ -131,6 +131,7 @@ impl Renamer<'_> {
             | PrimExpr::Shuffle { .. }
             | PrimExpr::VectorReduce { .. }
             | PrimExpr::MulAdd { .. }
+            | PrimExpr::DotAdd { .. }
             | PrimExpr::Call { .. } => expr.for_each_child_mut(&mut |child| self.expr(child)),
         }
     }

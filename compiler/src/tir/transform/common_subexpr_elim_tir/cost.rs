@@ -48,7 +48,8 @@ pub(super) fn cost(expr: &PrimExpr) -> u32 {
         | PrimExpr::Compare { .. }
         | PrimExpr::Select { .. }
         | PrimExpr::Reinterpret { .. }
-        | PrimExpr::MulAdd { .. } => 1,
+        | PrimExpr::MulAdd { .. }
+        | PrimExpr::DotAdd { .. } => 1,
         PrimExpr::Cast { dtype, value } => match (dtype, value.dtype()) {
             // Integers widen as they are loaded.
             (DType::I64, from) if from.is_int() => 0,
