@@ -256,34 +256,26 @@ impl<'a> BoundCall<'a> {
             Arg::Read(_) if written => return Err(ArgumentProblem::ReadOnly),
             Arg::Read(view) if spec.is_dense() => view.bytes.as_ptr().cast_mut(),
             Arg::Write(view) if spec.is_dense() => view.bytes.as_mut_ptr(),
-            Arg::Read(view) => self.pack(position, parameter, view.bytes, None)?,
-            Arg::Write(view) if written => self.pack(position, parameter, &[], Some(view.bytes))?,
-            Arg::Write(view) => self.pack(position, parameter, view.bytes, None)?,
+            Arg::Read(view) => {
+                let packed = spec.pack(view.bytes, *dtype).map_err(ArgumentProblem::Layout)?;
+                self.keep(position, &packed, None)
+            }
+            Arg::Write(view) => {
+                let packed = spec.pack(view.bytes, *dtype).map_err(ArgumentProblem::Layout)?;
+                self.keep(position, &packed, written.then_some(view.bytes))
+            }
             Arg::Int(_) => return Err(ArgumentProblem::NotAnArray),
         };
         self.pointers.push(bytes.cast());
         Ok(())
     }
 
-    /// Memory in the layout of a buffer: of the elements `from`, or zeros for those that go to
-    /// `dense`.
-    fn pack(
-        &mut self,
-        position: usize,
-        parameter: &Parameter,
-        from: &[u8],
-        dense: Option<&'a mut [u8]>,
-    ) -> Result<*mut u8, ArgumentProblem> {
-        let Parameter { dtype, spec, .. } = parameter;
-        let bytes = match &dense {
-            None => spec.pack(from, *dtype),
-            // Outside of what is written there are zeros, as kernels that read it expect.
-            Some(dense) => spec.pack(&vec![0; dense.len()], *dtype),
-        };
-        let memory = AlignedBytes::from(&*bytes.map_err(ArgumentProblem::Layout)?);
+    /// Memory for a buffer in its layout; after the call its elements go to `dense`, if it is given.
+    fn keep(&mut self, position: usize, packed: &[u8], dense: Option<&'a mut [u8]>) -> *mut u8 {
+        let memory = AlignedBytes::from(packed);
         let pointer = memory.as_mut_ptr();
         self.packed.push(Packed { position, memory, dense });
-        Ok(pointer)
+        pointer
     }
 
     fn set_workers(&mut self, workers: usize) {

@@ -92,7 +92,8 @@ impl IntoFunctions for IRModule {
 ///
 /// The target's kind `c` needs a C compiler, `llvm` a build of niello with the feature `llvm`. With
 /// `-interface-api=packed`, for each function `f` there is one with the signature of TVM's packed
-/// functions, [`PackedWrapper`], which has the name `f`; the kernel itself is `f_compute`.
+/// functions, [`PackedWrapper`], which has the name `f`; the kernel itself is `f_compute`. A name
+/// that C or its library has already gets a number: `exp` is `exp1` there.
 ///
 /// # Errors
 ///

@@ -287,7 +287,8 @@ fn guards_of(func: &PrimFuncData, target: VarId, buffer: BufferId) -> Rewrite<Ve
     Ok(guards)
 }
 
-/// A block in new loops over a region of one of its buffers, whose axes are `axes`.
+/// A block in new loops, one for each of its variables, over a region of one of its buffers, whose
+/// axes are `axes`.
 fn rebuild(
     func: &mut PrimFuncData,
     mut block: BlockRealize,
@@ -306,16 +307,10 @@ fn rebuild(
             Some(extent) => (extent.min(), extent.len()),
             None => (PrimExpr::index(0), size),
         };
-        let counter = match count {
-            1 => PrimExpr::index(0),
-            _ => {
-                let name = func.vars[iter.var].name.trim_start_matches('v').to_owned();
-                let name = if name.is_empty() { "i".to_owned() } else { name };
-                let var = func.index_var(name);
-                loops.push(LoopInfo { var, extent: count, kind: ForKind::Serial });
-                var_expr(var)
-            }
-        };
+        let name = func.vars[iter.var].name.trim_start_matches('v').to_owned();
+        let var = func.index_var(if name.is_empty() { "i".to_owned() } else { name });
+        loops.push(LoopInfo { var, extent: count, kind: ForKind::Serial });
+        let counter = var_expr(var);
         if let Some(axis) = axis {
             counters.insert(axis, counter.clone());
         }

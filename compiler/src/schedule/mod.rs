@@ -19,7 +19,7 @@
 //! let mut schedule = Schedule::new(te.prim_func(&[x, y])?);
 //! let block = schedule.get_block("Y")?;
 //! let [i] = schedule.get_loops(block)?[..] else { unreachable!("one axis") };
-//! let [_, lanes] = schedule.split(i, &[None, Some(16)])?[..] else { unreachable!("two factors") };
+//! let [_, lanes] = schedule.split(i, [None, Some(16)])?;
 //! schedule.vectorize(lanes)?;
 //! assert_eq!(schedule.trace().to_string(), "\
 //! b0 = get_block(\"Y\")
@@ -34,7 +34,9 @@ mod cache;
 mod compute_at;
 mod error;
 mod inline;
+
 mod layout;
+pub mod library;
 mod loops;
 mod pad_einsum;
 mod reduction;
@@ -200,7 +202,20 @@ impl Schedule {
     /// # Errors
     ///
     /// The factors do not cover the loop, or the loop is not serial with a constant extent.
-    pub fn split(&mut self, loop_: LoopRv, factors: &[Option<i64>]) -> Result<Vec<LoopRv>> {
+    pub fn split<const N: usize>(
+        &mut self,
+        loop_: LoopRv,
+        factors: [Option<i64>; N],
+    ) -> Result<[LoopRv; N]> {
+        let loops = self.split_into(loop_, &factors)?;
+        <[LoopRv; N]>::try_from(loops).map_err(|_| ScheduleError {
+            primitive: "split",
+            message: "a loop came out for more or less than each factor".to_owned(),
+        })
+    }
+
+    /// [`split`](Self::split) with as many factors as a trace has.
+    fn split_into(&mut self, loop_: LoopRv, factors: &[Option<i64>]) -> Result<Vec<LoopRv>> {
         let vars =
             self.apply("split", |this, func| loops::split(func, this.loop_var(loop_)?, factors))?;
         let loops = self.loops(vars);
@@ -235,8 +250,8 @@ impl Schedule {
     pub fn tile(&mut self, y: LoopRv, x: LoopRv, factors: [i64; 2]) -> Result<[LoopRv; 4]> {
         let before = self.clone();
         let mut tile = || {
-            let y = self.split(y, &[None, Some(factors[0])])?;
-            let x = self.split(x, &[None, Some(factors[1])])?;
+            let y = self.split(y, [None, Some(factors[0])])?;
+            let x = self.split(x, [None, Some(factors[1])])?;
             self.reorder(&[y[0], x[0], y[1], x[1]])?;
             Ok([y[0], x[0], y[1], x[1]])
         };
@@ -483,6 +498,11 @@ impl Schedule {
         let args = vec![block.into(), loop_.into()];
         self.record("decompose_reduction", args, vec![Rv::Block(init)]);
         Ok(init)
+    }
+
+    /// Whether two names stand for one loop.
+    pub fn is_same_loop(&self, one: LoopRv, other: LoopRv) -> bool {
+        matches!((self.loop_var(one), self.loop_var(other)), (Ok(one), Ok(other)) if one == other)
     }
 
     /// The statement of a loop, to look at.

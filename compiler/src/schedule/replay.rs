@@ -166,7 +166,7 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
     match step.primitive.as_str() {
         "get_block" => s.get_block(args.text(0)?).map(drop)?,
         "get_loops" => s.get_loops(args.block(0)?).map(drop)?,
-        "split" => s.split(args.a_loop(0)?, &args.factors(1)?).map(drop)?,
+        "split" => s.split_into(args.a_loop(0)?, &args.factors(1)?).map(drop)?,
         "split_even" => s.split_even(args.a_loop(0)?, args.int(1)?).map(drop)?,
         "fuse" => s.fuse(&args.loops(0)?).map(drop)?,
         "reorder" => s.reorder(&args.loops(0)?)?,

@@ -92,12 +92,12 @@ fn a_matrix_product_becomes_register_tiles() {
     let d = s.get_block("D").unwrap();
     let loops = s.get_loops(c).unwrap();
     let [i0, i1] = s.split_even(loops[0], 6).unwrap();
-    let j = s.split(loops[1], &[None, Some(2), Some(8)]).unwrap();
+    let j = s.split(loops[1], [None, Some(2), Some(8)]).unwrap();
     s.reorder(&[j[0], i0, loops[2], i1, j[1], j[2]]).unwrap();
     s.set_scope(c, 0, BufferScope::Register).unwrap();
     s.reverse_compute_at(d, i0).unwrap();
     let out = s.get_loops(d).unwrap();
-    let jd = s.split(out[3], &[None, Some(8)]).unwrap();
+    let jd = s.split(out[3], [None, Some(8)]).unwrap();
     for rv in [i1, j[1], out[2], jd[0]] {
         s.unroll(rv).unwrap();
     }

@@ -5,17 +5,17 @@ use crate::target::Target;
 
 /// Vector registers of a target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     /// Width of a vector register in bits.
-    pub(super) vector_bits: u32,
+    pub(crate) vector_bits: u32,
     /// Number of vector registers.
-    pub(super) registers: u32,
+    pub(crate) registers: u32,
     /// Whether there is a fused multiply-add.
-    pub(super) fma: bool,
+    pub(crate) fma: bool,
 }
 
 impl Machine {
-    pub(super) fn of(target: &Target) -> Machine {
+    pub(crate) fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
         match target.arch.as_str() {
             "x86_64" | "x86" if has("avx512f") && has("avx512vl") => {
@@ -32,19 +32,19 @@ impl Machine {
     }
 
     /// Elements of one register.
-    pub(super) fn lanes(self, dtype: DType) -> i64 {
+    pub(crate) fn lanes(self, dtype: DType) -> i64 {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
     /// Columns of a register tile of a convolution inside a panel of weights: two vectors if they
     /// divide it evenly, else three. The panel may have been made for wider registers than these.
-    pub(super) fn tile_columns(self, panel: i64, dtype: DType) -> i64 {
+    pub(crate) fn tile_columns(self, panel: i64, dtype: DType) -> i64 {
         let vectors = panel / self.lanes(dtype);
         self.columns_of_at_most(panel, if vectors % 2 == 0 { 2 } else { 3 }, dtype)
     }
 
     /// Columns of as many vectors, at most `most`, as divide a panel evenly.
-    pub(super) fn columns_of_at_most(self, panel: i64, most: i64, dtype: DType) -> i64 {
+    pub(crate) fn columns_of_at_most(self, panel: i64, most: i64, dtype: DType) -> i64 {
         let lanes = self.lanes(dtype);
         let vectors = (panel / lanes).max(1);
         let fits = (1..=vectors.min(most)).rev().find(|count| vectors % count == 0);
@@ -53,7 +53,7 @@ impl Machine {
 
     /// Rows of a register tile whose rows take `vectors` registers each: accumulators leave room
     /// for one row of the other operand and a broadcast value.
-    pub(super) fn tile_rows(self, vectors: i64) -> i64 {
+    pub(crate) fn tile_rows(self, vectors: i64) -> i64 {
         let free = i64::from(self.registers) - vectors - 1;
         (free / vectors.max(1)).clamp(1, MAX_TILE_ROWS)
     }
@@ -66,7 +66,7 @@ const MAX_TILE_ROWS: i64 = 14;
 /// `total` as runs of equal sizes of at most `most`: (number of runs, size), larger ones first.
 ///
 /// Even sizes need no masked tail: at most two different loop bodies.
-pub(super) fn split_even(total: i64, most: i64) -> Vec<(i64, i64)> {
+pub(crate) fn split_even(total: i64, most: i64) -> Vec<(i64, i64)> {
     if total <= 0 {
         return Vec::new();
     }

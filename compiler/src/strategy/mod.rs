@@ -20,7 +20,7 @@ mod tests;
 pub use conv2d::{CHANNEL_BLOCK, MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
 
-use machine::Machine;
+pub(crate) use machine::Machine;
 use nest::Padding;
 
 use crate::executor::Kernel;

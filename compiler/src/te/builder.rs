@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Add, Div, Mul, Sub};
 
 use super::{ComputeDag, ReduceAxis, StageId, StageKind, TeError, identity, lower_to_blocks};
-use crate::ir::DType;
+use crate::ir::{BufferSpec, DType};
 use crate::tir::{BinaryOp, BufferId, ParamKind, PrimExpr, PrimFunc, PrimType, VarId};
 
 /// An index variable: one of a tensor's axes, or of a reduction. Scalar `int64`.
@@ -173,6 +173,14 @@ impl Builder {
         self.tensor(stage)
     }
 
+    /// A tensor the caller hands over in a layout: in blocks of channels, or with a border of
+    /// zeros, which may be read.
+    pub fn placeholder_in(&mut self, name: &str, layout: BufferSpec, dtype: DType) -> Tensor {
+        let stage = self.dag.placeholder(name, layout.shape(), dtype);
+        self.dag.func.buffers[self.dag.stages[stage].buffer].spec = layout;
+        self.tensor(stage)
+    }
+
     /// A tensor that is known when code is generated, such as weights: schedules may choose its
     /// layout.
     pub fn constant<const N: usize>(
@@ -228,6 +236,16 @@ impl Builder {
         self.problems = problems;
         let stage = self.dag.define(name, &shape, dtype, axes.map(|axis| axis.0).to_vec(), kind);
         self.tensor(stage)
+    }
+
+    /// Has a tensor, if it is an output, stored in a layout.
+    pub fn set_layout(&mut self, tensor: Tensor, layout: BufferSpec) {
+        self.dag.func.buffers[tensor.buffer].spec = layout;
+    }
+
+    /// The extents of a tensor.
+    pub fn shape(&self, tensor: Tensor) -> &[i64] {
+        self.dag.shape(tensor.stage)
     }
 
     /// The stages, for those who schedule them by themselves.

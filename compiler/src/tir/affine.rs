@@ -159,49 +159,6 @@ impl Affine {
         }
         Some(range)
     }
-
-    /// `self = divisor * quotient + rest`, the rest having only what does not divide evenly.
-    pub(crate) fn split_by(&self, divisor: i64) -> (Affine, Affine) {
-        let mut quotient = Affine::default();
-        let mut rest = Affine::default();
-        for (atom, factor) in &self.terms {
-            let part = if factor % divisor == 0 { &mut quotient } else { &mut rest };
-            let factor = if factor % divisor == 0 { factor / divisor } else { *factor };
-            part.terms.push((atom.clone(), factor));
-        }
-        quotient.constant = self.constant.div_euclid(divisor);
-        rest.constant = self.constant.rem_euclid(divisor);
-        (quotient, rest)
-    }
-
-    /// The greatest number that divides every factor, the constant and `divisor`.
-    pub(crate) fn step(&self, divisor: i64) -> i64 {
-        fn gcd(mut a: u64, mut b: u64) -> u64 {
-            while b != 0 {
-                (a, b) = (b, a % b);
-            }
-            a
-        }
-        let parts = self.terms.iter().map(|term| term.1).chain([self.constant]);
-        let step = parts.fold(divisor.unsigned_abs(), |step, part| gcd(step, part.unsigned_abs()));
-        i64::try_from(step).unwrap_or(1)
-    }
-
-    /// Quotient and remainder of floor division by a positive constant, if the ranges decide them.
-    pub(crate) fn floor_div_mod(&self, divisor: i64, bounds: &Bounds) -> Option<(Affine, Affine)> {
-        if divisor <= 0 {
-            return None;
-        }
-        let (mut quotient, mut rest) = self.split_by(divisor);
-        let range = rest.range(bounds)?;
-        let whole = range.min.div_euclid(divisor);
-        if whole != range.max.div_euclid(divisor) {
-            return None;
-        }
-        quotient.constant = quotient.constant.checked_add(whole)?;
-        rest.constant = rest.constant.checked_sub(whole.checked_mul(divisor)?)?;
-        Some((quotient, rest))
-    }
 }
 
 /// A node without folding, whose operands are canonical already.
@@ -261,20 +218,6 @@ fn atom_range(atom: &PrimExpr, bounds: &Bounds) -> Option<Range> {
 mod tests {
     use super::*;
     use crate::tir::PrimFuncData;
-
-    #[test]
-    fn blocks_are_told_apart_by_their_ranges() {
-        let mut func = PrimFuncData::new("f");
-        let (o, i) = (func.index_var("o"), func.index_var("i"));
-        let (block, lane) = (func.var_expr(o), func.var_expr(i));
-        let bounds = Bounds::from([(o, Range { min: 0, max: 3 }), (i, Range { min: 0, max: 15 })]);
-        let channel = Affine::of(&(block.clone() * 16 + lane.clone()));
-        let (quotient, rest) = channel.floor_div_mod(16, &bounds).unwrap();
-        assert_eq!(quotient.into_expr(), block);
-        assert_eq!(rest.into_expr(), lane);
-        assert_eq!(channel.range(&bounds), Some(Range { min: 0, max: 63 }));
-        assert!(channel.floor_div_mod(8, &bounds).is_none());
-    }
 
     #[test]
     fn sums_are_ordered_by_factor_and_cancel() {

@@ -93,14 +93,20 @@ impl Analyzer {
     /// What was known of the variable is forgotten. The range is known to the end of the
     /// [scope](Self::scope).
     pub fn bind(&mut self, var: VarId, min: impl Into<PrimExpr>, extent: impl Into<PrimExpr>) {
-        let (min, extent) = (min.into(), extent.into());
-        let (first, count) = (self.linear(&min), self.linear(&extent));
-        if count.as_const() == Some(1) && self.is_stable(&first) {
+        self.bind_loop(var, &min.into(), &extent.into());
+    }
+
+    /// Binds a loop variable, and says whether its only value takes its place.
+    pub(crate) fn bind_loop(&mut self, var: VarId, min: &PrimExpr, extent: &PrimExpr) -> bool {
+        let (first, count) = (self.linear(min), self.linear(extent));
+        let replaced = count.as_const() == Some(1) && self.is_stable(&first);
+        if replaced {
             let value = self.write(&first, min.dtype());
             self.set_value(var, value);
         } else {
             self.bind_forms(var, &first, &count);
         }
+        replaced
     }
 
     /// A variable whose value is known: it takes the variable's place.

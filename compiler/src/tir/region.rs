@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Affine, Bounds, BufferId, PrimExpr, PrimType, Range, Stmt, VarId};
+use super::{Affine, Analyzer, Bounds, BufferId, PrimExpr, PrimType, Range, Stmt, VarId};
 
 /// A box of elements: for each axis the first index, by the variables outside, and how many.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,6 +55,7 @@ pub(crate) fn region(
         shape,
         outside,
         bounds: outside.clone(),
+        analyzer: analyzer_of(outside),
         inside: BTreeSet::new(),
         values: BTreeMap::new(),
         region: None,
@@ -70,6 +71,7 @@ struct Collector<'a> {
     outside: &'a Bounds,
     /// Of all variables known here.
     bounds: Bounds,
+    analyzer: Analyzer,
     /// Variables bound below the statement.
     inside: BTreeSet<VarId>,
     /// Values of block variables.
@@ -88,6 +90,7 @@ impl Collector<'_> {
                 if let (Some(first), Some(count)) = (first, count) {
                     let max = first.max.saturating_add(count - 1);
                     self.bounds.insert(*var, Range { min: first.min, max });
+                    self.analyzer.bind(*var, first.min, max - first.min + 1);
                 }
                 self.inside.insert(*var);
                 self.stmt(body);
@@ -147,8 +150,9 @@ impl Collector<'_> {
     }
 
     /// The indices that an expression covers while the variables inside take all their values.
-    fn extent(&self, index: &PrimExpr, extent: i64) -> Extent {
-        let affine = Affine::of(&index.clone().substitute(&self.values));
+    fn extent(&mut self, index: &PrimExpr, extent: i64) -> Extent {
+        let index = self.analyzer.simplify(&index.clone().substitute(&self.values));
+        let affine = Affine::of(&index);
         let mut base = Affine::default();
         let mut inner = Affine { terms: Vec::new(), constant: affine.constant };
         for (atom, factor) in affine.terms {
@@ -188,25 +192,20 @@ fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
     }
 }
 
-/// Whether an index is certain to be below an extent and not negative.
-pub(crate) fn is_within(index: &PrimExpr, extent: i64, bounds: &Bounds) -> [bool; 2] {
-    match Affine::of(index).range(bounds) {
-        Some(range) => [range.min >= 0, range.max < extent],
-        None => [false, false],
+/// What is known of variables with these ranges.
+pub(crate) fn analyzer_of(bounds: &Bounds) -> Analyzer {
+    let mut analyzer = Analyzer::new();
+    for (&var, range) in bounds {
+        analyzer.bind(var, range.min, range.max - range.min + 1);
     }
+    analyzer
 }
 
 /// The conditions under which an index is within an axis; none that are certain.
 pub(crate) fn within(index: &PrimExpr, extent: i64, bounds: &Bounds) -> Vec<PrimExpr> {
-    let [above, below] = is_within(index, extent, bounds);
-    let mut conditions = Vec::new();
-    if !above {
-        conditions.push(index.clone().greater_equal(0));
-    }
-    if !below {
-        conditions.push(index.clone().less(extent));
-    }
-    conditions
+    let mut analyzer = analyzer_of(bounds);
+    let conditions = [index.clone().greater_equal(0), index.clone().less(extent)];
+    conditions.into_iter().filter(|condition| !analyzer.can_prove(condition)).collect()
 }
 
 /// A use of a loop variable.

@@ -13,7 +13,7 @@ fn a_constant_is_read_in_panels() {
     let panels = BufferSpec::packed(&[7, 32], &[(1, 16), (0, 1), (1, 1)]);
     s.transform_layout(c, BufferAccess::Read(1), &panels).unwrap();
     let loops = s.get_loops(c).unwrap();
-    let j = s.split(loops[1], &[None, Some(16)]).unwrap();
+    let j = s.split(loops[1], [None, Some(16)]).unwrap();
     s.reorder(&[j[0], loops[0], loops[2], j[1]]).unwrap();
     s.vectorize(j[1]).unwrap();
     assert_eq!(

@@ -30,7 +30,7 @@ fn the_last_panel_is_whole_and_the_copy_is_not() {
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());
     s.transform_layout(c, BufferAccess::Read(1), &panels(5, 20, 16)).unwrap();
     let loops = s.get_loops(c).unwrap();
-    let j = s.split(loops[1], &[None, Some(16)]).unwrap();
+    let j = s.split(loops[1], [None, Some(16)]).unwrap();
     s.reorder(&[j[0], loops[0], loops[2], j[1]]).unwrap();
     assert_eq!(predicate(&s.func(), "C"), None);
     s.pad_einsum(c, &[1, 16, 1]).unwrap();
@@ -104,7 +104,7 @@ fn padding_is_refused() {
     assert_eq!(refusal(s.pad_einsum(c, &[1, 0, 1])), "a multiple is not positive");
     s.transform_layout(c, BufferAccess::Read(1), &panels(5, 20, 16)).unwrap();
     let loops = s.get_loops(c).unwrap();
-    s.split(loops[1], &[None, Some(8)]).unwrap();
+    s.split(loops[1], [None, Some(8)]).unwrap();
     assert_eq!(
         refusal(s.pad_einsum(c, &[1, 16, 1])),
         "the loops give `vj` values up to 23, and not up to 31; split its loop by a divisor of \

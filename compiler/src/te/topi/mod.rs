@@ -7,6 +7,7 @@ mod nn;
 mod qnn;
 mod reduce;
 mod tensor;
+pub mod winograd;
 
 use std::fmt;
 

@@ -87,7 +87,7 @@ impl Analyzer {
     }
 
     /// Replaces uses of a variable by a value.
-    pub(super) fn set_value(&mut self, var: VarId, value: PrimExpr) {
+    pub(crate) fn set_value(&mut self, var: VarId, value: PrimExpr) {
         let before = self.values.insert(var, value);
         self.trail.push(Undo::Value(var, before));
     }
@@ -172,7 +172,7 @@ impl Analyzer {
     }
 
     /// What of a condition stays true while statements run: nothing that reads memory.
-    pub(super) fn assume_stable(&mut self, cond: &PrimExpr, holds: bool) {
+    pub(crate) fn assume_stable(&mut self, cond: &PrimExpr, holds: bool) {
         match cond {
             PrimExpr::Unary { op: UnaryOp::Not, value } => self.assume_stable(value, !holds),
             PrimExpr::Binary { op: op @ (BinaryOp::And | BinaryOp::Or), lhs, rhs }

@@ -2,9 +2,9 @@
 
 use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType, UnaryOp};
 
-use super::Analyzer;
 use super::linear::{Atom, AtomId, Linear};
 use super::range::Range;
+use super::{Analyzer, MAX_CHOICES};
 
 /// How many forms one proof may look at. A fact or a minimum in a form makes one or two of it, so
 /// the number could double with each step.
@@ -187,6 +187,20 @@ impl Analyzer {
         if is_bound { Linear::atom(rest).scaled(end, 0) } else { None }
     }
 
+    /// Whether a simplified condition is the same in all cases of what is known to hold on one side
+    /// at least; `None` if nothing is known that way.
+    pub(crate) fn decide_by_cases(&mut self, cond: &PrimExpr) -> Option<bool> {
+        let choices = self.choices.len().min(MAX_CHOICES);
+        if choices == 0 {
+            return None;
+        }
+        if self.prove_condition(cond, choices) {
+            return Some(true);
+        }
+        let denied = self.expr(PrimExpr::unary(UnaryOp::Not, cond.clone()));
+        self.prove_condition(&denied, choices).then_some(false)
+    }
+
     /// Whether a simplified condition holds, by taking it apart and by cases.
     pub(super) fn prove_condition(&mut self, cond: &PrimExpr, choices: usize) -> bool {
         if self.contradiction {
@@ -198,6 +212,20 @@ impl Analyzer {
             PrimExpr::Binary { op: BinaryOp::And, lhs, rhs } if cond.ty() == PrimType::BOOL => {
                 return self.prove_condition(lhs, choices) && self.prove_condition(rhs, choices);
             }
+            PrimExpr::Unary { op: UnaryOp::Not, value } => match &**value {
+                PrimExpr::Binary { op: BinaryOp::And, lhs, rhs } => {
+                    let either = PrimExpr::binary(BinaryOp::Or, !(**lhs).clone(), !(**rhs).clone());
+                    let either = self.expr(either);
+                    return self.prove_condition(&either, choices);
+                }
+                PrimExpr::Binary { op: BinaryOp::Or, lhs, rhs } => {
+                    return [lhs, rhs].into_iter().all(|side| {
+                        let denied = self.expr(!(**side).clone());
+                        self.prove_condition(&denied, choices)
+                    });
+                }
+                _ => self.truth_of(cond) == Some(true),
+            },
             PrimExpr::Binary { op: BinaryOp::Or, lhs, rhs } if cond.ty() == PrimType::BOOL => {
                 self.scope(|this| {
                     this.assume_known(lhs, false);

@@ -252,7 +252,7 @@ impl Analyzer {
             }
             simple @ (PrimExpr::Int { .. }
             | PrimExpr::Var { .. }
-            | PrimExpr::Unary { .. }
+            | PrimExpr::Unary { op: UnaryOp::Neg, .. }
             | PrimExpr::Binary { .. }) => self.linear(&simple),
             other => self.opaque(other),
         }

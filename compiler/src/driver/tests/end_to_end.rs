@@ -1,0 +1,86 @@
+//! From tensor expressions by way of a schedule to calls.
+
+use niello_runtime::ThreadPool;
+
+use super::targets;
+use crate::driver::{NdArray, build};
+use crate::ir::DType;
+use crate::schedule::{Schedule, ScheduleError};
+use crate::te;
+use crate::tir::{BufferScope, PrimFunc};
+
+const M: i64 = 49;
+const N: i64 = 64;
+const K: i64 = 40;
+
+/// `D = max(A · B, 0)`.
+fn matmul() -> PrimFunc {
+    let mut te = te::Builder::new("matmul");
+    let a = te.placeholder("A", [M, K], DType::F32);
+    let b = te.placeholder("B", [K, N], DType::F32);
+    let k = te.reduce_axis("k", K);
+    let c = te.compute("C", [M, N], |[i, j]| te::sum(a.at([i, k]) * b.at([k, j]), [k]));
+    let d = te.compute("D", [M, N], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
+    te.prim_func(&[a, b, d]).unwrap()
+}
+
+/// Register tiles of at most 6 × 16, columns of tiles in parallel.
+fn scheduled() -> Result<PrimFunc, ScheduleError> {
+    let mut s = Schedule::new(matmul());
+    let (c, d) = (s.get_block("C")?, s.get_block("D")?);
+    let loops = s.get_loops(c)?;
+    let [i0, i1] = s.split_even(loops[0], 6)?;
+    let j = s.split(loops[1], [None, Some(2), Some(8)])?;
+    s.reorder(&[j[0], i0, loops[2], i1, j[1], j[2]])?;
+    s.set_scope(c, 0, BufferScope::Register)?;
+    s.reverse_compute_at(d, i0)?;
+    let out = s.get_loops(d)?;
+    let jd = s.split(out[3], [None, Some(8)])?;
+    for unrolled in [i1, j[1], out[2], jd[0]] {
+        s.unroll(unrolled)?;
+    }
+    s.vectorize(j[2])?;
+    s.vectorize(jd[1])?;
+    s.decompose_reduction(c, loops[2])?;
+    s.parallel(j[0])?;
+    Ok(s.into_func())
+}
+
+/// Whole numbers, so that sums are exact in any order.
+fn numbers(shape: &[i64], seed: i64) -> NdArray {
+    let len: i64 = shape.iter().product();
+    let values: Vec<f32> = (0..len).map(|i| ((i * 7 + seed) % 23 - 11) as f32).collect();
+    NdArray::from_slice(shape, &values).unwrap()
+}
+
+#[test]
+fn a_scheduled_matrix_product_is_called_from_rust() {
+    let (a, b) = (numbers(&[M, K], 3), numbers(&[K, N], 8));
+    let (left, right) = (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap());
+    let (n, depth) = (N as usize, K as usize);
+    let row = |i: usize| {
+        let element =
+            move |j| (0..depth).map(|k| left[i * depth + k] * right[k * n + j]).sum::<f32>();
+        (0..n).map(move |j| element(j).max(0.0))
+    };
+    let expected: Vec<f32> = (0..M as usize).flat_map(row).collect();
+
+    let pool = ThreadPool::new(2);
+    let active = pool.activate(2);
+    let tiles = scheduled().unwrap();
+    for target in targets() {
+        for func in [matmul(), tiles.clone()] {
+            let module = build([func], &target).unwrap();
+            let matmul = module.function("matmul").unwrap();
+            let mut d = NdArray::zeros(DType::F32, &[M, N]).unwrap();
+            matmul.call((&a, &b, &mut d)).unwrap();
+            assert_eq!(d.as_slice::<f32>().unwrap(), expected, "{target}");
+
+            let mut d = NdArray::zeros(DType::F32, &[M, N]).unwrap();
+            let mut call = matmul.bind((&a, &b, &mut d)).unwrap().with_workers(&active);
+            call.run();
+            call.finish().unwrap();
+            assert_eq!(d.as_slice::<f32>().unwrap(), expected, "{target}, two threads");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Schedules of well-known computations, written with the primitives alone.
+//!
+//! Each takes a [`Schedule`](super::Schedule) whose function holds the computation's blocks, looks
+//! at the target's registers, and applies primitives: the trace says what was done, and replays
+//! elsewhere.
+
+mod winograd;
+
+#[cfg(test)]
+mod tests;
+
+pub use winograd::{WinogradTiles, winograd};

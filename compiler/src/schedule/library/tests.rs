@@ -1,0 +1,53 @@
+//! The schedules against the plain loops they came from.
+
+use super::{WinogradTiles, winograd};
+use crate::ir::{BufferSpec, DType};
+use crate::schedule::Schedule;
+use crate::target::Target;
+use crate::te;
+use crate::te::topi::winograd::{Winograd, conv2d};
+use crate::tir::{PrimFunc, interpret, lower};
+
+fn convolution(algorithm: Winograd, [channels, out, size]: [i64; 3]) -> PrimFunc {
+    let mut te = te::Builder::new("conv");
+    let border = [(1, 1), (1, 1)];
+    let layout = BufferSpec::nchwc(&[1, channels, size, size], 16, &border);
+    let x = te.placeholder_in("X", layout, DType::F32);
+    let n = algorithm.inputs();
+    let u = te.constant("U", [n, n, channels, out], DType::F32);
+    let stages = conv2d(&mut te, algorithm, x, u, |sum, _| sum.max(te::f32(0.0)));
+    te.set_layout(stages.output, BufferSpec::nchwc(&[1, out, size, size], 16, &border));
+    te.prim_func(&[x, u, stages.output]).unwrap()
+}
+
+/// Runs a function on dense data.
+fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
+    let mut args: Vec<Vec<u8>> =
+        specs.iter().zip(data).map(|(spec, data)| spec.pack(data, DType::F32).unwrap()).collect();
+    interpret(func, &mut args, &[]).unwrap();
+    specs[2].unpack(&args[2], DType::F32).unwrap()
+}
+
+#[test]
+fn winograd_gives_what_its_plain_loops_give() {
+    for (algorithm, size) in [(Winograd::F2, 4), (Winograd::F4, 4)] {
+        let func = convolution(algorithm, [16, 16, size]);
+        let specs: Vec<BufferSpec> =
+            func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect();
+        let data: Vec<Vec<u8>> = specs
+            .iter()
+            .map(|spec| {
+                let len = spec.num_elements().unwrap();
+                (0..len).flat_map(|i| (((i * 7 + 3) % 23 - 11) as f32).to_le_bytes()).collect()
+            })
+            .collect();
+        let expected = run(&func, &specs, &data);
+        let mut s = Schedule::new(func);
+        winograd(&mut s, algorithm, WinogradTiles { tiles: 2, rows: 2, panel: 16, lanes: 8 })
+            .unwrap();
+        assert_eq!(run(&s.func(), &specs, &data), expected, "{}", s.func());
+        let target = Target::host().with_cpu("x86-64-v3").unwrap();
+        let lowered = lower(s.func(), &target).unwrap();
+        assert_eq!(run(&lowered, &specs, &data), expected);
+    }
+}

@@ -1,0 +1,209 @@
+//! Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional
+//! Neural Networks", CVPR 2016): fewer multiplications, for transforms of small tiles.
+
+use crate::te::{Builder, Tensor, Var, sum};
+use crate::tir::PrimExpr;
+
+/// Taps of the filter along one axis.
+const TAPS: usize = 3;
+
+/// Which algorithm: outputs of a tile along one axis, of a 3x3 filter with steps of 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Winograd {
+    /// F(2x2, 3x3): 16 multiplications for 36.
+    F2,
+    /// F(4x4, 3x3): 36 multiplications for 144; errors are about ten times those of `F2`.
+    F4,
+}
+
+const F2_DATA: [&[f64]; 4] =
+    [&[1.0, 0.0, -1.0, 0.0], &[0.0, 1.0, 1.0, 0.0], &[0.0, -1.0, 1.0, 0.0], &[0.0, 1.0, 0.0, -1.0]];
+const F2_FILTER: [[f64; TAPS]; 4] =
+    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+const F2_OUTPUT: [&[f64]; 2] = [&[1.0, 1.0, 1.0, 0.0], &[0.0, 1.0, -1.0, -1.0]];
+
+const F4_DATA: [&[f64]; 6] = [
+    &[4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
+    &[0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
+    &[0.0, 4.0, -4.0, -1.0, 1.0, 0.0],
+    &[0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
+    &[0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
+    &[0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
+];
+const F4_FILTER: [[f64; TAPS]; 6] = [
+    [1.0 / 4.0, 0.0, 0.0],
+    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
+    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
+    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
+    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
+    [0.0, 0.0, 1.0],
+];
+const F4_OUTPUT: [&[f64]; 4] = [
+    &[1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    &[0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
+    &[0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    &[0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
+];
+
+impl Winograd {
+    /// Outputs of a tile along one axis.
+    pub fn outputs(self) -> i64 {
+        match self {
+            Winograd::F2 => 2,
+            Winograd::F4 => 4,
+        }
+    }
+
+    /// Inputs of a tile along one axis.
+    pub fn inputs(self) -> i64 {
+        self.outputs() + TAPS as i64 - 1
+    }
+
+    fn data(self) -> &'static [&'static [f64]] {
+        match self {
+            Winograd::F2 => &F2_DATA,
+            Winograd::F4 => &F4_DATA,
+        }
+    }
+
+    fn filter(self) -> &'static [[f64; TAPS]] {
+        match self {
+            Winograd::F2 => &F2_FILTER,
+            Winograd::F4 => &F4_FILTER,
+        }
+    }
+
+    fn output(self) -> &'static [&'static [f64]] {
+        match self {
+            Winograd::F2 => &F2_OUTPUT,
+            Winograd::F4 => &F4_OUTPUT,
+        }
+    }
+
+    /// The transformed weights `[n, n, in, out]`, n being the inputs of a tile, of weights
+    /// `[out, in, 3, 3]`; computed in `f64`. Fewer weights than the extents say are taken as zero.
+    pub fn transform_weights(self, weights: &[f32], [out, input]: [usize; 2]) -> Vec<f32> {
+        let filter = self.filter();
+        let n = filter.len();
+        let mut transformed = vec![0.0f32; n * n * input * out];
+        for o in 0..out {
+            for c in 0..input {
+                let tap = |y: usize, x: usize| {
+                    let place = ((o * input + c) * TAPS + y) * TAPS + x;
+                    f64::from(weights.get(place).copied().unwrap_or(0.0))
+                };
+                for (i, by_row) in filter.iter().enumerate() {
+                    for (j, by_column) in filter.iter().enumerate() {
+                        let mut value = 0.0;
+                        for (y, row) in by_row.iter().enumerate() {
+                            for (x, column) in by_column.iter().enumerate() {
+                                value += row * tap(y, x) * column;
+                            }
+                        }
+                        transformed[((i * n + j) * input + c) * out + o] = value as f32;
+                    }
+                }
+            }
+        }
+        transformed
+    }
+}
+
+/// A row of a matrix times a vector: only what is not zero, in order.
+fn combine(row: &[f64], element: &dyn Fn(i64) -> PrimExpr) -> PrimExpr {
+    let mut total: Option<PrimExpr> = None;
+    for (position, &factor) in row.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
+        let value = element(position as i64);
+        let scale = PrimExpr::float(factor, value.dtype());
+        total = Some(match total {
+            None if factor == 1.0 => value,
+            None => value * scale,
+            Some(total) if factor == 1.0 => total + value,
+            Some(total) if factor == -1.0 => total - value,
+            Some(total) => PrimExpr::mul_add(scale, value, total),
+        });
+    }
+    total.unwrap_or_else(|| element(0) * PrimExpr::f32(0.0))
+}
+
+/// The row of a matrix that `index` names times a vector. Schedules unroll the index, so one row is
+/// left of each choice.
+fn choose(
+    index: impl Into<PrimExpr>,
+    rows: &[&[f64]],
+    element: &dyn Fn(i64) -> PrimExpr,
+) -> PrimExpr {
+    let index = index.into();
+    let mut chosen: Option<PrimExpr> = None;
+    for (position, row) in rows.iter().enumerate().rev() {
+        let value = combine(row, element);
+        chosen = Some(match chosen {
+            None => value,
+            Some(rest) => PrimExpr::select(index.clone().equal(position as i64), value, rest),
+        });
+    }
+    chosen.unwrap_or(PrimExpr::f32(0.0))
+}
+
+/// The stages of a 3x3 convolution with steps of 1 and a border of 1.
+#[derive(Clone, Copy, Debug)]
+pub struct WinogradStages {
+    /// Columns of each input tile transformed: `[i, b, tile, channel]`.
+    pub columns: Tensor,
+    /// Tiles transformed: `[i, j, tile, channel]`.
+    pub tiles: Tensor,
+    /// Products with the transformed weights: `[i, j, tile, out]`.
+    pub products: Tensor,
+    /// Columns of each output tile: `[y, j, tile, out]`.
+    pub rows: Tensor,
+    /// The result `[1, out, height, width]`.
+    pub output: Tensor,
+}
+
+/// A 3x3 convolution of `[1, in, height, width]`, whose layout has a border of zeros of 1 before
+/// and of what the last tile needs after, with transformed weights `[n, n, in, out]`.
+///
+/// `finish` makes the result's element at an index `[n, channel, y, x]` of the sum: bias,
+/// activation, residual.
+pub fn conv2d(
+    te: &mut Builder,
+    algorithm: Winograd,
+    x: Tensor,
+    weights: Tensor,
+    finish: impl FnOnce(PrimExpr, [Var; 4]) -> PrimExpr,
+) -> WinogradStages {
+    let shape = |tensor, axis| te.shape(tensor).get(axis).copied().unwrap_or(1);
+    let (channels, height, width) = (shape(x, 1), shape(x, 2), shape(x, 3));
+    let out = shape(weights, 3);
+    let (m, n) = (algorithm.outputs(), algorithm.inputs());
+    let across = (width + m - 1) / m;
+    let count = (height + m - 1) / m * across;
+    let (data, output) = (algorithm.data(), algorithm.output());
+    let columns = te.compute("columns", [n, n, count, channels], |[i, b, t, c]| {
+        let place = |a: i64| {
+            let y = PrimExpr::from(t).floordiv(across) * m + (a - 1);
+            let x_ = PrimExpr::from(t).floormod(across) * m + (b - 1);
+            x.at([PrimExpr::index(0), c.into(), y, x_])
+        };
+        choose(i, data, &place)
+    });
+    let tiles = te.compute("tiles", [n, n, count, channels], |[i, j, t, c]| {
+        choose(j, data, &|b| columns.at([i.into(), PrimExpr::index(b), t.into(), c.into()]))
+    });
+    let c = te.reduce_axis("c", channels);
+    let products = te.compute("products", [n, n, count, out], |[i, j, t, k]| {
+        sum(tiles.at([i, j, t, c]) * weights.at([i, j, c, k]), [c])
+    });
+    let rows = te.compute("rows", [m, n, count, out], |[y, j, t, k]| {
+        choose(y, output, &|i| products.at([PrimExpr::index(i), j.into(), t.into(), k.into()]))
+    });
+    let result = te.compute("output", [1, out, height, width], |[b, k, y, x]| {
+        let tile = PrimExpr::from(y).floordiv(m) * across + PrimExpr::from(x).floordiv(m);
+        let row = PrimExpr::from(y).floormod(m);
+        let sum = choose(PrimExpr::from(x).floormod(m), output, &|j| {
+            rows.at([row.clone(), PrimExpr::index(j), tile.clone(), k.into()])
+        });
+        finish(sum, [b, k, y, x])
+    });
+    WinogradStages { columns, tiles, products, rows, output: result }
+}
