@@ -94,9 +94,10 @@ pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
     printer.out
 }
 
-/// The text of a function in a module, where it has that name.
-pub(crate) fn print_as(func: &PrimFunc, name: &str) -> String {
+/// As [`print_with_errors`], of a function in a module, where it has that name.
+pub(crate) fn print_as(func: &PrimFunc, name: &str, errors: &[VerifyError]) -> String {
     let mut printer = Printer::new(func);
+    printer.errors = by_statement(errors);
     printer.name = match is_dotted_identifier(name) {
         true => name.to_owned(),
         false => quote(name),

@@ -92,7 +92,7 @@ fn write_module(
                 body::write_function(out, function, Some(global), options, sidecar);
             }
             Definition::Extern(function) => write_extern(out, global, function),
-            Definition::Prim(function) => out.push_str(&print_as(function, global.name())),
+            Definition::Prim(function) => out.push_str(&print_as(function, global.name(), &[])),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::graph::parse::statement_lines;
 use crate::graph::print::{of_line, print_with_lines};
 use crate::graph::visit::ScopeTree;
 use crate::ir::Span;
-use crate::tir::{VerifyError, print_with_errors};
+use crate::tir::{VerifyError, print_as};
 
 impl VerifyErrors {
     /// One error a violation, with the line of the function's text that it is about and the place
@@ -33,10 +33,10 @@ impl VerifyErrors {
 /// `lines` are those of the statements in the text that the function is from, if it is from one.
 fn of_prim_func(found: &PrimFuncErrors, lines: &[u32]) -> Vec<Diagnostic> {
     let PrimFuncErrors { global, function, errors } = found;
-    let text = print_with_errors(function, &[]);
+    let text = print_as(function, global.name(), &[]);
     let diagnostic = |error: &VerifyError| {
         // The line is followed by the error where that is printed.
-        let marked = print_with_errors(function, std::slice::from_ref(error));
+        let marked = print_as(function, global.name(), std::slice::from_ref(error));
         let differs = marked.lines().zip(text.lines()).position(|(marked, line)| marked != line);
         let line = differs.unwrap_or(text.lines().count()).saturating_sub(1);
         let in_text = error.statement.and_then(|statement| lines.get(statement));

@@ -15,7 +15,7 @@ use std::fmt;
 use super::{ExprId, Function, ScopeId};
 use crate::diagnostics::{Problem, Report};
 use crate::ir::{GlobalVar, IRModule};
-use crate::tir::{self, PrimFunc, print_with_errors};
+use crate::tir::{self, PrimFunc, print_as};
 
 /// What a violation is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -83,8 +83,8 @@ impl VerifyErrors {
 impl fmt::Display for VerifyErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|errors| f.write_str(&render::render(errors)))?;
-        self.1.iter().try_for_each(|PrimFuncErrors { global: _, function, errors }| {
-            f.write_str(&print_with_errors(function, errors))
+        self.1.iter().try_for_each(|PrimFuncErrors { global, function, errors }| {
+            f.write_str(&print_as(function, global.name(), errors))
         })
     }
 }
