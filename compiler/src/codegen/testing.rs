@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::CodegenError;
 use super::c::{
-    CONTEXT_DECLARATION, SourceFile, TempFolder, compile_c, generate, link_shared, translation_unit,
+    SourceFile, TempFolder, compile_c, declarations, generate, link_shared, translation_unit,
 };
 use crate::executor::ObjectFile;
 use crate::executor::dynamic::DynamicLibrary;
@@ -99,7 +99,7 @@ fn c_objects(
         memory.push(source.scratch_bytes);
         sources.push(source);
     }
-    Ok(c_object("kernels", translation_unit(&sources), target))
+    Ok(c_object("kernels", translation_unit(&sources, &[]), target))
 }
 
 /// The object of a file of C.
@@ -140,13 +140,12 @@ fn llvm_objects(
 
 /// C text of one function for each kernel that calls it with pointers and dimensions from arrays.
 fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
-    let mut text = CONTEXT_DECLARATION.to_owned();
-    text.push_str(&format!(
+    let mut text = format!(
         "static void split(void *pool, niello_body *body, void *argument, i64 count) {{\n\
          \x20   for (usize w = {WORKERS}; w-- > 0;)\n\
          \x20       body(argument, count * w / {WORKERS}, count * (w + 1) / {WORKERS}, w);\n\
          }}\n"
-    ));
+    );
     for (number, (kernel, stride)) in kernels.iter().zip(memory).enumerate() {
         let (params, dims) = (kernel.params.len(), kernel.dims.len());
         let mut types = vec!["const struct niello_context *".to_owned()];
@@ -166,7 +165,7 @@ fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
             args.join(", ")
         ));
     }
-    text
+    format!("{}{text}", declarations(&text, true))
 }
 
 /// A function of a file of C that takes nothing.

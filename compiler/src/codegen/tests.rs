@@ -1,6 +1,8 @@
 //! Tests of every backend's code against the interpreter, at every CPU level that this machine has.
 
 mod assertions;
+#[cfg(target_arch = "x86_64")]
+mod c_text;
 mod intrinsics;
 mod kernels;
 mod random;

@@ -12,6 +12,13 @@ pub enum Wrapper {
     Packed(PackedWrapper),
 }
 
+impl Wrapper {
+    /// Whether it is a packed function, which makes a context of its own.
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self, Wrapper::Packed(_))
+    }
+}
+
 /// A function that calls a kernel with pointers and dimensions from arrays:
 ///
 /// ```c

@@ -244,9 +244,10 @@ fn build_c(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildE
         return Err(BuildError::Codegen(errors));
     }
     let scratch: Vec<u64> = sources.iter().map(|source| source.scratch_bytes).collect();
-    let mut text = c::translation_unit(&sources);
-    text.push_str(&c::wrappers_text(&packed_wrappers(kernels, &scratch, target)?));
-    let whole = format!("{text}{}", c::wrappers_text(&array_wrappers(kernels)));
+    let mut wrappers = packed_wrappers(kernels, &scratch, target)?;
+    let text = c::translation_unit(&sources, &wrappers);
+    wrappers.extend(array_wrappers(kernels));
+    let whole = c::translation_unit(&sources, &wrappers);
     let machine = std::slice::from_ref(&target.machine);
     let objects = c::compile_c(&[module::source_file(whole)], machine, 1)?;
     Ok((Code::C(text), objects, scratch))

@@ -500,6 +500,14 @@ impl Schedule {
         Ok(init)
     }
 
+    /// The number of iterations of a loop, if it is constant.
+    pub fn extent(&self, loop_: LoopRv) -> Option<i64> {
+        match self.func.loop_stmt(self.loop_var(loop_).ok()?) {
+            Ok(Stmt::For { extent, .. }) => extent.as_int(),
+            _ => None,
+        }
+    }
+
     /// Whether two names stand for one loop.
     pub fn is_same_loop(&self, one: LoopRv, other: LoopRv) -> bool {
         matches!((self.loop_var(one), self.loop_var(other)), (Ok(one), Ok(other)) if one == other)

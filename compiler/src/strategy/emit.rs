@@ -6,7 +6,7 @@ use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
 use super::nest::{Nest, Padding, can_vectorize};
 use crate::ir::{BufferSpec, DType};
-use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind};
+use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
@@ -119,7 +119,10 @@ impl Emitter {
                     let own = below + body.depth();
                     (own, own > MAX_INLINE_DEPTH || self.dag.stages[stage].is_stored)
                 }
-                StageKind::Reduce { .. } | StageKind::Concat { .. } => (0, true),
+                StageKind::Reduce { .. }
+                | StageKind::Concat { .. }
+                | StageKind::Joint { .. }
+                | StageKind::Extern { .. } => (0, true),
             };
             let must = must || outputs.contains(&stage);
             depth.insert(stage, if must { 1 } else { own });
@@ -217,6 +220,9 @@ impl Emitter {
         match self.dag.stages[inner].kind.clone() {
             StageKind::Placeholder => Stmt::nop(),
             StageKind::Compute(_) => self.emit_compute(root.stage, single),
+            StageKind::Joint { .. } | StageKind::Extern { .. } => {
+                stage_nest(&self.dag, &mut self.func, inner)
+            }
             StageKind::Concat { axis, parts } => {
                 let parts: Vec<Stmt> = parts
                     .iter()

@@ -160,6 +160,11 @@ pub(super) fn use_counts(dag: &ComputeDag, outputs: &[StageId]) -> BTreeMap<Stag
                     *uses.entry(part.stage).or_default() += 1;
                 }
             }
+            StageKind::Joint { .. } | StageKind::Extern { .. } => {
+                for read in dag.reads(stage).into_iter().chain(dag.computed_with(stage)) {
+                    *uses.entry(read).or_default() += 1;
+                }
+            }
         }
     }
     uses

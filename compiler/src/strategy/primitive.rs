@@ -3,7 +3,7 @@
 use cranelift_entity::SecondaryMap;
 
 use crate::diagnostics::{Problem, ProblemNode};
-use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Span, TensorType, Type};
 use crate::te::topi::{Compute, compute};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
@@ -18,6 +18,8 @@ pub(super) struct Primitive {
     pub(super) constants: Vec<(StageId, Constant)>,
     /// The results, tuples flattened.
     pub(super) results: Vec<StageId>,
+    /// The text of the function, line by line.
+    pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
 }
@@ -124,6 +126,10 @@ pub(super) fn primitive(name: &str, function: &Function) -> Result<Primitive, Ve
             params: builder.params,
             constants: builder.constants,
             results,
+            origin: print_function(function, None, &PrintOptions::default())
+                .lines()
+                .map(str::to_owned)
+                .collect(),
             reshape_only: builder.reshape_only,
         }),
         _ => Err(problems),

@@ -440,7 +440,11 @@ impl Lowering<'_> {
         if variants > 0 {
             dag.func.name = format!("{}_v{}", dag.func.name, variants + 1);
         }
-        let kernel = self.program.kernels.push(schedule(dag, &params, &outputs, self.levels));
+        let mut kernel = schedule(dag, &params, &outputs, self.levels);
+        for version in &mut kernel.versions {
+            version.make_mut().origin.clone_from(&primitive.origin);
+        }
+        let kernel = self.program.kernels.push(kernel);
         debug_assert_eq!(kernel.index() + 1, self.program.kernels.len());
         self.kernels.insert(key, kernel);
         kernel

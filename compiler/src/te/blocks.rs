@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{ComputeDag, StageId, StageKind};
+use super::{ComputeDag, JointReduction, StageId, StageKind};
 use crate::tir::{
-    Annotations, BinaryOp, BlockIter, BlockRealize, BufferScope, ForKind, IterKind, Param,
-    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId, verify,
+    Annotations, BinaryOp, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind,
+    Param, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId, verify,
 };
 
 /// Why stages are not a function.
@@ -46,6 +46,7 @@ pub fn lower_to_blocks(
     }
     for stage in dag.ids().rev() {
         if needed.contains(&stage) {
+            needed.extend(dag.computed_with(stage));
             needed.extend(dag.reads(stage));
         }
     }
@@ -84,6 +85,15 @@ pub fn lower_to_blocks(
         TeError(format!("function `{}`: {}", func.name, messages.join("; ")))
     })?;
     Ok(func)
+}
+
+/// One stage in loops of its own, its block in them, for `func`, which declares what the dag does.
+pub(crate) fn stage_nest(dag: &ComputeDag, func: &mut PrimFuncData, stage: StageId) -> Stmt {
+    let declared = std::mem::replace(func, PrimFuncData::new(""));
+    let mut lowering = Lowering { dag, func: declared, names: BTreeMap::new() };
+    let nest = lowering.stage(stage);
+    *func = lowering.func;
+    nest
 }
 
 struct Lowering<'a> {
@@ -140,7 +150,51 @@ impl Lowering<'_> {
                     .collect();
                 Stmt::seq(parts)
             }
+            // All results are computed with the first.
+            StageKind::Joint { position: 1.., .. } | StageKind::Extern { position: 1.., .. } => {
+                Stmt::nop()
+            }
+            StageKind::Joint { reduction, position: 0 } => {
+                let mut iters = spatial;
+                let axes = reduction.axes.iter();
+                iters.extend(axes.map(|axis| (axis.var, axis.extent, IterKind::Reduce)));
+                let (init, body) = self.joint(reduction, &index);
+                self.nest(&name, iters, Some(init), body)
+            }
+            StageKind::Extern { statement, position: 0 } => {
+                self.nest(&name, Vec::new(), None, statement.body.clone())
+            }
         }
+    }
+
+    /// Init and update of several values: all new ones are computed before one is stored.
+    fn joint(&mut self, reduction: &JointReduction, index: &[PrimExpr]) -> (Stmt, Stmt) {
+        let JointReduction { reducer, axes: _, values, results } = reduction;
+        let buffers: Vec<BufferId> =
+            results.iter().map(|&stage| self.dag.stages[stage].buffer).collect();
+        let mut operands: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
+        for (var, &buffer) in reducer.lhs.iter().zip(&buffers) {
+            operands.insert(*var, self.func.load(buffer, index));
+        }
+        operands.extend(reducer.rhs.iter().copied().zip(values.iter().cloned()));
+        let store = |func: &PrimFuncData, values: &[PrimExpr]| {
+            let pairs = buffers.iter().zip(values);
+            Stmt::seq(pairs.map(|(&buffer, value)| func.store(buffer, index, value.clone())))
+        };
+        let init = store(&self.func, &reducer.identity);
+        let next: Vec<(VarId, PrimExpr)> = reducer
+            .result
+            .iter()
+            .map(|value| {
+                let value = value.clone().substitute(&operands);
+                (self.func.var("next", value.ty()), value)
+            })
+            .collect();
+        let named: Vec<PrimExpr> = next.iter().map(|(var, _)| self.func.var_expr(*var)).collect();
+        let body = store(&self.func, &named);
+        let body =
+            next.into_iter().rev().fold(body, |body, (var, value)| Stmt::let_(var, value, body));
+        (init, body)
     }
 
     /// Loops over all values of `iters`, with a block in which they are the variables.

@@ -2,10 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::{Add, Div, Mul, Sub};
+use std::sync::Arc;
 
-use super::{ComputeDag, ReduceAxis, StageId, StageKind, TeError, identity, lower_to_blocks};
+use cranelift_entity::EntityRef;
+
+use super::{
+    CommReducer, ComputeDag, ExternStatement, JointReduction, ReduceAxis, StageId, StageKind,
+    TeError, identity, lower_to_blocks,
+};
 use crate::ir::{BufferSpec, DType};
-use crate::tir::{BinaryOp, BufferId, ParamKind, PrimExpr, PrimFunc, PrimType, VarId};
+use crate::tir::{
+    BinaryOp, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
+    VarId,
+};
 
 /// An index variable: one of a tensor's axes, or of a reduction. Scalar `int64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -208,34 +217,126 @@ impl Builder {
         shape: [i64; N],
         body: impl FnOnce([Var; N]) -> B,
     ) -> Tensor {
-        let mut problems = std::mem::take(&mut self.problems);
-        let extents = &self.extents;
-        let names = ["i", "j", "k", "l", "m", "n"];
-        let axes = std::array::from_fn(|axis| {
-            let axis = names.get(axis).map_or_else(|| format!("i{axis}"), |name| (*name).into());
-            Var(self.dag.func.index_var(axis))
-        });
+        let axes = self.index_vars();
         let body = body(axes).into();
         let (dtype, kind) = match body {
             Body::Element(value) => (value.dtype(), StageKind::Compute(value)),
             Body::Reduce(Reduction { combiner, value, axes }) => {
                 let dtype = value.dtype();
-                let mut axis = |var: VarId| {
-                    let extent = extents.get(&var).copied();
-                    if extent.is_none() {
-                        let axis = &self.dag.func.vars[var].name;
-                        problems.push(format!("`{axis}` of `{name}` is not a reduction axis"));
-                    }
-                    ReduceAxis { var, extent: extent.unwrap_or(0) }
-                };
-                let axes = axes.into_iter().map(&mut axis).collect();
+                let axes = axes.into_iter().map(|var| self.reduced(var, Some(&name))).collect();
                 let init = identity(combiner, dtype);
                 (dtype, StageKind::Reduce { combiner, init, axes, value })
             }
         };
-        self.problems = problems;
         let stage = self.dag.define(name, &shape, dtype, axes.map(|axis| axis.0).to_vec(), kind);
         self.tensor(stage)
+    }
+
+    /// An operation that combines tuples of `N` values over the axes of a reduction: it must be
+    /// associative and commutative, and `identity` must change nothing. `dtypes` are the values'
+    /// types.
+    ///
+    /// ```
+    /// use niello::ir::DType;
+    /// use niello::te;
+    /// use niello::tir::PrimExpr;
+    ///
+    /// // The greatest element of each row, and the first place where it is.
+    /// let mut te = te::Builder::new("argmax");
+    /// let x = te.placeholder("X", [8, 100], DType::F32);
+    /// let k = te.reduce_axis("k", 100);
+    /// let argmax = te.comm_reducer(
+    ///     [DType::I64, DType::F32],
+    ///     [PrimExpr::index(i64::MAX), te::f32(f32::NEG_INFINITY)],
+    ///     |[i, x], [j, y]| {
+    ///         let is_first = x.clone().equal(y.clone()).and(i.clone().less(j.clone()));
+    ///         let stays = x.clone().greater(y.clone()).or(is_first);
+    ///         [PrimExpr::select(stays.clone(), i, j), PrimExpr::select(stays, x, y)]
+    ///     },
+    /// );
+    /// let [at, greatest] =
+    ///     te.compute_reduce(["at", "greatest"], [8], &argmax, [k], |[i]| [k.into(), x.at([i, k])]);
+    /// te.prim_func(&[x, at, greatest])?;
+    /// # Ok::<(), te::TeError>(())
+    /// ```
+    pub fn comm_reducer<const N: usize>(
+        &mut self,
+        dtypes: [DType; N],
+        identity: [PrimExpr; N],
+        combine: impl FnOnce([PrimExpr; N], [PrimExpr; N]) -> [PrimExpr; N],
+    ) -> CommReducer {
+        let func = &mut self.dag.func;
+        let mut vars = |name: &str| -> [VarId; N] { dtypes.map(|dtype| func.var(name, dtype)) };
+        let (lhs, rhs) = (vars("lhs"), vars("rhs"));
+        let using = |vars: [VarId; N]| vars.map(|var| self.dag.func.var_expr(var));
+        let result = combine(using(lhs), using(rhs));
+        CommReducer {
+            lhs: lhs.to_vec(),
+            rhs: rhs.to_vec(),
+            result: result.to_vec(),
+            identity: identity.to_vec(),
+        }
+    }
+
+    /// `N` tensors of one shape: what `reducer` makes, over all of `axes`, of the values that `body`
+    /// returns for an index.
+    pub fn compute_reduce<const N: usize, const R: usize>(
+        &mut self,
+        names: [&str; N],
+        shape: [i64; R],
+        reducer: &CommReducer,
+        axes: impl IntoIterator<Item = Var>,
+        body: impl FnOnce([Var; R]) -> [PrimExpr; N],
+    ) -> [Tensor; N] {
+        let index = self.index_vars();
+        let values = body(index).to_vec();
+        if reducer.result.len() != N {
+            let count = reducer.result.len();
+            self.problems.push(format!("{N} values are reduced by a reducer of {count}"));
+        }
+        let axes = axes.into_iter().map(|axis| self.reduced(axis.0, names.first())).collect();
+        let first = self.dag.stages.len();
+        let results: Vec<StageId> = (first..first + N).map(StageId::new).collect();
+        let dtypes: Vec<DType> = values.iter().map(PrimExpr::dtype).collect();
+        let reducer = reducer.clone();
+        let reduction = Arc::new(JointReduction { reducer, axes, values, results });
+        std::array::from_fn(|position| {
+            let kind = StageKind::Joint { reduction: Arc::clone(&reduction), position };
+            let axes = index.map(|axis| axis.0).to_vec();
+            let stage = self.dag.define(names[position], &shape, dtypes[position], axes, kind);
+            self.tensor(stage)
+        })
+    }
+
+    /// Tensors that a statement computes: what has no expression, such as a sort. `body` is handed
+    /// the function, for its builders of statements, the buffers of the inputs and those of the
+    /// results; the statement stores every element of them.
+    pub fn extern_op<const N: usize>(
+        &mut self,
+        results: [(&str, &[i64], DType); N],
+        inputs: &[Tensor],
+        body: impl FnOnce(&mut PrimFuncData, &[BufferId], [BufferId; N]) -> Stmt,
+    ) -> [Tensor; N] {
+        let first = self.dag.stages.len();
+        let ids: Vec<StageId> = (first..first + N).map(StageId::new).collect();
+        // The statement needs the buffers, and the stages need the statement.
+        let buffers = results.map(|(name, shape, dtype)| {
+            self.dag.func.buffer(name, dtype, BufferSpec::dense(shape), BufferScope::Local)
+        });
+        let read: Vec<BufferId> = inputs.iter().map(|tensor| tensor.buffer).collect();
+        let body = body(&mut self.dag.func, &read, buffers);
+        let statement = Arc::new(ExternStatement {
+            body,
+            inputs: inputs.iter().map(|tensor| tensor.stage).collect(),
+            results: ids,
+        });
+        std::array::from_fn(|position| {
+            let kind = StageKind::Extern { statement: Arc::clone(&statement), position };
+            let (name, shape, _) = results[position];
+            let axes = shape.iter().map(|_| self.dag.func.index_var("i")).collect();
+            let stage = self.dag.define_at(buffers[position], name, axes, kind);
+            self.tensor(stage)
+        })
     }
 
     /// Has a tensor, if it is an output, stored in a layout.
@@ -246,6 +347,25 @@ impl Builder {
     /// The extents of a tensor.
     pub fn shape(&self, tensor: Tensor) -> &[i64] {
         self.dag.shape(tensor.stage)
+    }
+
+    fn index_vars<const N: usize>(&mut self) -> [Var; N] {
+        let names = ["i", "j", "k", "l", "m", "n"];
+        std::array::from_fn(|axis| {
+            let axis = names.get(axis).map_or_else(|| format!("i{axis}"), |name| (*name).into());
+            Var(self.dag.func.index_var(axis))
+        })
+    }
+
+    /// The axis of a reduction that a variable is.
+    fn reduced(&mut self, var: VarId, tensor: Option<&&str>) -> ReduceAxis {
+        let extent = self.extents.get(&var).copied();
+        if extent.is_none() {
+            let axis = &self.dag.func.vars[var].name;
+            let tensor = tensor.copied().unwrap_or_default();
+            self.problems.push(format!("`{axis}` of `{tensor}` is not a reduction axis"));
+        }
+        ReduceAxis { var, extent: extent.unwrap_or(0) }
     }
 
     /// The stages, for those who schedule them by themselves.

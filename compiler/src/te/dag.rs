@@ -1,9 +1,11 @@
 //! Stages and the graph they form.
 
+use std::sync::Arc;
+
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 
 use crate::ir::{BufferSpec, DType};
-use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, VarId};
+use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
 
 /// A stage of a dag; prints as `stage3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +55,57 @@ pub enum StageKind {
         /// The parts in order.
         parts: Vec<ConcatPart>,
     },
+    /// One of the results of a reduction of several values at once.
+    Joint {
+        /// All of it, which the stages of its results share.
+        reduction: Arc<JointReduction>,
+        /// Which result this is.
+        position: usize,
+    },
+    /// One of the results of a statement.
+    Extern {
+        /// All of it, which the stages of its results share.
+        statement: Arc<ExternStatement>,
+        /// Which result this is.
+        position: usize,
+    },
+}
+
+/// A reduction of several values at once, such as the greatest value and where it is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JointReduction {
+    /// How two tuples of values are combined, and what changes none.
+    pub reducer: CommReducer,
+    /// What the reduction goes over, outermost first.
+    pub axes: Vec<ReduceAxis>,
+    /// What is combined, by the index and the axes.
+    pub values: Vec<PrimExpr>,
+    /// The stages of the results, in order.
+    pub results: Vec<StageId>,
+}
+
+/// How tuples of values are combined: an associative, commutative operation with a neutral element.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CommReducer {
+    /// Variables for the values so far.
+    pub lhs: Vec<VarId>,
+    /// Variables for the values that come to them.
+    pub rhs: Vec<VarId>,
+    /// The combined values.
+    pub result: Vec<PrimExpr>,
+    /// The neutral element.
+    pub identity: Vec<PrimExpr>,
+}
+
+/// A statement that computes tensors from tensors, for what has no expression.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExternStatement {
+    /// Loads from the inputs' buffers and stores to those of the results.
+    pub body: Stmt,
+    /// The stages it reads.
+    pub inputs: Vec<StageId>,
+    /// The stages of the results, in order.
+    pub results: Vec<StageId>,
 }
 
 /// What a reduction is as a whole: strategies know schedules for these.
@@ -151,6 +204,17 @@ impl ComputeDag {
     ) -> StageId {
         let scope = BufferScope::Local;
         let buffer = self.func.buffer(name, dtype, BufferSpec::dense(shape), scope);
+        self.define_at(buffer, name, axes, kind)
+    }
+
+    /// A stage whose axes and buffer are declared already.
+    pub(super) fn define_at(
+        &mut self,
+        buffer: BufferId,
+        name: &str,
+        axes: Vec<VarId>,
+        kind: StageKind,
+    ) -> StageId {
         let stage = self.stages.push(Stage {
             buffer,
             axes,
@@ -262,13 +326,27 @@ impl ComputeDag {
             StageKind::Compute(_)
             | StageKind::Placeholder
             | StageKind::Reduce { .. }
-            | StageKind::Concat { .. } => None,
+            | StageKind::Concat { .. }
+            | StageKind::Joint { .. }
+            | StageKind::Extern { .. } => None,
         }
     }
 
     /// The stage that a buffer belongs to.
     pub fn stage_of(&self, buffer: BufferId) -> Option<StageId> {
         self.by_buffer[buffer].expand()
+    }
+
+    /// The stages that are computed together with a stage, itself among them.
+    pub fn computed_with(&self, stage: StageId) -> Vec<StageId> {
+        match &self.stages[stage].kind {
+            StageKind::Joint { reduction, .. } => reduction.results.clone(),
+            StageKind::Extern { statement, .. } => statement.results.clone(),
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Reduce { .. }
+            | StageKind::Concat { .. } => vec![stage],
+        }
     }
 
     /// The stages a stage reads.
@@ -297,6 +375,12 @@ impl ComputeDag {
                         reads.push(part.stage);
                     }
                 }
+            }
+            StageKind::Joint { reduction, position: _ } => {
+                reduction.values.iter().chain(&reduction.reducer.identity).for_each(expr);
+            }
+            StageKind::Extern { statement, position: _ } => {
+                reads.extend(statement.inputs.iter().copied());
             }
         }
         reads

@@ -10,7 +10,14 @@ mod dag;
 mod packed;
 pub mod topi;
 
+pub(crate) use blocks::stage_nest;
+#[cfg(test)]
+mod tests;
+
 pub use blocks::{TeError, lower_to_blocks};
 pub use builder::{Body, Builder, Reduction, Tensor, Var, f32, max, min, prod, sum};
-pub use dag::{Anchor, ComputeDag, ConcatPart, ReduceAxis, Stage, StageId, StageKind, identity};
+pub use dag::{
+    Anchor, CommReducer, ComputeDag, ConcatPart, ExternStatement, JointReduction, ReduceAxis,
+    Stage, StageId, StageKind, identity,
+};
 pub use packed::{held_as, held_constant, is_packed, pack, packed_len, unpack};

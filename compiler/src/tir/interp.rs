@@ -3,14 +3,14 @@
 //! It is the oracle for passes and code generators: it evaluates what [`scalar`](super::scalar)
 //! says an operator means, and checks what generated code cannot: that every access is inside its
 //! buffer, that local memory is written before it is read, and that nothing but zero goes into a
-//! halo or padding lane. Loops run in order, whatever their kind.
+//! halo or padding lane. Loops run in order, but parallel ones backwards.
 
 use std::fmt;
 
 use cranelift_entity::SecondaryMap;
 
 use super::{
-    BinaryOp, BlockRealize, Buffer, BufferId, BufferScope, CompareOp, Intrinsic, IterKind,
+    BinaryOp, BlockRealize, Buffer, BufferId, BufferScope, CompareOp, ForKind, Intrinsic, IterKind,
     ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId, scalar,
 };
 use crate::ir::DType;
@@ -148,9 +148,12 @@ impl Interp<'_> {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::BlockRealize(block) => self.realize(block),
-            Stmt::For { var, min, extent, kind: _, annotations: _, body } => {
-                let (min, extent) = (self.index(min)?, self.index(extent)?);
-                for step in 0..extent.max(0) {
+            Stmt::For { var, min, extent, kind, annotations: _, body } => {
+                let (min, extent) = (self.index(min)?, self.index(extent)?.max(0));
+                for step in 0..extent {
+                    // Not in the order in which one worker goes through a parallel loop, so that
+                    // results differ where a body depends on it.
+                    let step = if *kind == ForKind::Parallel { extent - 1 - step } else { step };
                     self.vars[*var] =
                         Some(Value::Scalar(DType::I64, min.wrapping_add(step) as u64));
                     self.stmt(body)?;

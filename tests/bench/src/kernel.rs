@@ -1,9 +1,9 @@
 //! What is measured: a kernel by its name, what it does, what bounds it and how it is made.
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use niello::diagnostics::{Problem, Report};
-use niello::executor::{LoadedCall, LoadedModel};
+use niello::diagnostics::Report;
 use niello::ir::Constant;
 use niello::options::Backend;
 
@@ -81,8 +81,7 @@ pub(crate) struct Case {
 pub(crate) enum Build {
     /// From the kernel's model, as users do.
     Model,
-    /// By a function, from tensor expressions and a schedule or by any other way into niello.
-    #[allow(dead_code, reason = "no kernel is made by a schedule of its own yet; tests do it")]
+    /// By a function: see [`crate::native::of_function`] for code of tensor expressions and schedules.
     Function(fn(Setup) -> Result<Built>),
 }
 
@@ -113,47 +112,24 @@ pub(crate) struct Built {
     pub(crate) code_bytes: u64,
 }
 
+/// Makes a call.
+pub(crate) type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
 /// Code in memory.
 pub(crate) trait Code {
+    /// The first output for these inputs.
+    fn output(&mut self, inputs: &[Constant]) -> Result<Constant>;
+
     /// A call on copies of the inputs, ready to be made many times.
-    fn call(&self, inputs: &[Constant]) -> Result<Box<dyn Call + '_>>;
+    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>>;
 }
 
-/// A call of code.
-pub(crate) trait Call {
-    /// Makes the call once.
-    fn run(&mut self) -> Result<()>;
-
-    /// The first output of the last run.
-    fn output(self: Box<Self>) -> Result<Constant>;
-}
-
-impl Code for LoadedModel {
-    fn call(&self, inputs: &[Constant]) -> Result<Box<dyn Call + '_>> {
-        match LoadedModel::call(self, inputs) {
-            Ok(call) => Ok(Box::new(call)),
-            Err(problem) => Err(said(&problem)),
-        }
-    }
-}
-
-impl Call for LoadedCall<'_> {
-    fn run(&mut self) -> Result<()> {
-        LoadedCall::run(self).map_err(|problem| said(&problem))
-    }
-
-    fn output(self: Box<Self>) -> Result<Constant> {
-        let outputs = self.outputs().map_err(|problem| said(&problem))?;
-        outputs.into_iter().next().ok_or_else(|| "the model has no output".to_owned())
-    }
-}
-
-/// A problem in one line.
-pub(crate) fn said(problem: &Problem) -> String {
-    problem.message.replace('\n', " ")
+/// An error in one line.
+pub(crate) fn said(error: impl Display) -> String {
+    error.to_string().replace('\n', " ")
 }
 
 /// The first problem of a report in one line.
 pub(crate) fn first(report: &Report) -> String {
-    report.problems.first().map_or_else(|| "it failed".to_owned(), said)
+    report.problems.first().map_or_else(|| "it failed".to_owned(), |problem| said(&problem.message))
 }

@@ -14,7 +14,7 @@ mod peers;
 mod report;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -48,6 +48,9 @@ struct Options {
     /// A Python with ONNX Runtime and OpenVINO; without it, they are left out
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
+    /// Write the kernels' models to a folder, for a closer look at their code, and measure nothing
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
     /// Write the table as Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -71,6 +74,9 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> kernel::Result<()> {
     let kernels = chosen(options)?;
+    if let Some(folder) = &options.save {
+        return save(&kernels, folder);
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads: Vec<usize> = match options.threads.as_slice() {
         [] => (1..=cores.min(2)).collect(),
@@ -120,6 +126,16 @@ fn run(options: &Options) -> kernel::Result<()> {
     if let Some(path) = &options.markdown {
         let text = markdown(&peaks, &rows, &failures);
         fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn save(kernels: &[Kernel], folder: &Path) -> kernel::Result<()> {
+    fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for kernel in kernels {
+        let path = folder.join(format!("{}.onnx", kernel.name));
+        fs::write(&path, (kernel.case)()?.model)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(())
 }

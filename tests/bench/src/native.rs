@@ -1,16 +1,19 @@
-//! niello's code for a model, made the way users get it.
+//! niello's code: of a model, made the way users get it, or of a loop function.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use niello::codegen::object::text_bytes;
 use niello::compile::{self, Model, Passes};
-use niello::executor::{LoadedModel, write_shared_library};
-use niello::ir::Constant;
+use niello::driver::{Arg, BoundCall, BuildTarget, Function, NdArray};
+use niello::executor::{LoadedModel, ObjectFile, write_shared_library};
+use niello::ir::{Constant, SharedBytes, TensorType};
 use niello::onnx;
 use niello::options::CompileOptions;
 use niello::target::Target;
+use niello::tir::PrimFunc;
 use tempfile::TempDir;
 
+use crate::check::Expected;
 use crate::kernel::{Build, Built, Call, Case, Code, Kernel, Result, Setup, first, said};
 
 /// The stages of a compilation that make code; the others read the model and pack its weights.
@@ -33,7 +36,7 @@ fn of_model(case: &Case, setup: Setup) -> Result<Built> {
         return Err("compiled models run on one thread yet".to_owned());
     }
     let mut options = CompileOptions::new(Target::host());
-    options.set_target_cpu("native").map_err(|error| error.to_string())?;
+    options.set_target_cpu("native").map_err(said)?;
     options.backend = setup.backend;
     options.threads = setup.threads;
     let file = onnx::load_bytes(case.model.clone()).map_err(|report| first(&report))?;
@@ -44,15 +47,12 @@ fn of_model(case: &Case, setup: Setup) -> Result<Built> {
     let stages = compilation.stages.0.iter();
     let compile: Duration =
         stages.filter(|stage| CODE_STAGES.contains(&stage.name)).map(|stage| stage.duration).sum();
-    let mut code_bytes = 0;
-    for object in &compilation.model.objects {
-        code_bytes += text_bytes(object).map_err(|problem| said(&problem))?;
-    }
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let code_bytes = code_bytes(&compilation.model.objects)?;
+    let folder = tempfile::tempdir().map_err(said)?;
     let path = folder.path().join("kernel.so");
     write_shared_library(&compilation.model, &options.target, &path)
         .map_err(|report| first(&report))?;
-    let model = LoadedModel::load(&compilation.model, &path).map_err(|problem| said(&problem))?;
+    let model = LoadedModel::load(&compilation.model, &path).map_err(said)?;
     Ok(Built {
         code: Box::new(Library { model, _folder: folder }),
         inputs: case.inputs.clone(),
@@ -64,6 +64,10 @@ fn of_model(case: &Case, setup: Setup) -> Result<Built> {
     })
 }
 
+fn code_bytes(objects: &[ObjectFile]) -> Result<u64> {
+    objects.iter().map(|object| text_bytes(object).map_err(said)).sum()
+}
+
 /// A loaded library, and the folder with its file: the system tells libraries apart by their files, as long as those
 /// exist.
 struct Library {
@@ -72,7 +76,80 @@ struct Library {
 }
 
 impl Code for Library {
-    fn call(&self, inputs: &[Constant]) -> Result<Box<dyn Call + '_>> {
-        Code::call(&self.model, inputs)
+    fn output(&mut self, inputs: &[Constant]) -> Result<Constant> {
+        let outputs = self.model.run(inputs).map_err(said)?;
+        outputs.into_iter().next().ok_or_else(|| "the model has no output".to_owned())
+    }
+
+    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>> {
+        let mut call = self.model.call(inputs).map_err(said)?;
+        Ok(Box::new(move || call.run().map_err(said)))
+    }
+}
+
+/// Builds a loop function, such as that of a [`Schedule`](niello::schedule::Schedule), for this machine. Its parameters
+/// are `inputs` and an output, which has to have the elements `expected`; a call is one execution of the kernel.
+///
+/// # Errors
+///
+/// niello cannot build it; says why.
+pub(crate) fn of_function(
+    func: PrimFunc,
+    setup: Setup,
+    inputs: Vec<Constant>,
+    expected: Expected,
+) -> Result<Built> {
+    if setup.threads > 1 {
+        return Err("functions are measured on one thread".to_owned());
+    }
+    let name = func.name.clone();
+    let start = Instant::now();
+    let module = niello::build([func], &BuildTarget::native(setup.backend)).map_err(said)?;
+    let compile = start.elapsed();
+    let code_bytes = code_bytes(module.objects())?;
+    let function = module.function(&name).map_err(said)?;
+    let result = function.parameters().last().ok_or("the function has no parameters")?;
+    let output = NdArray::zeros(result.dtype, result.spec.shape()).map_err(said)?;
+    let code = Box::new(Scheduled { function, inputs: Vec::new(), output });
+    Ok(Built { code, inputs, expected, repeats: 1, compile, functions: 1, code_bytes })
+}
+
+/// A built function and its arrays.
+struct Scheduled {
+    function: Function,
+    inputs: Vec<NdArray>,
+    output: NdArray,
+}
+
+impl Scheduled {
+    fn bind(&mut self, inputs: &[Constant]) -> Result<BoundCall<'_>> {
+        let array = |constant: &Constant| {
+            let bytes = constant.to_bytes().ok_or("an input has no elements")?;
+            let shape = constant.ty().shape.as_consts().unwrap_or_default();
+            let shape: Vec<i64> = shape.into_iter().map(|extent| extent as i64).collect();
+            NdArray::from_bytes(constant.ty().dtype, &shape, &bytes).map_err(said)
+        };
+        self.inputs = inputs.iter().map(array).collect::<Result<_>>()?;
+        let mut arguments: Vec<Arg<'_>> = self.inputs.iter().map(Arg::from).collect();
+        arguments.push(Arg::from(&mut self.output));
+        self.function.bind(arguments).map_err(said)
+    }
+}
+
+impl Code for Scheduled {
+    fn output(&mut self, inputs: &[Constant]) -> Result<Constant> {
+        let mut call = self.bind(inputs)?;
+        call.run();
+        call.finish().map_err(said)?;
+        let ty = TensorType::from_consts(self.output.shape(), self.output.dtype());
+        Constant::new(ty, SharedBytes::new(self.output.bytes().to_vec())).map_err(said)
+    }
+
+    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>> {
+        let mut call = self.bind(inputs)?;
+        Ok(Box::new(move || {
+            call.run();
+            Ok(())
+        }))
     }
 }

@@ -4,7 +4,7 @@ use super::helpers;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
 use crate::ir::DType;
-use crate::tir::{BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
+use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, PrimType, UnaryOp, VarId};
 
 /// Functions of the system's mathematical library that generated code may call on hosted targets:
 /// for `float64`, and for what has no polynomial in `float32`. Compilers turn some calls into
@@ -23,12 +23,61 @@ pub(super) struct Value {
     pub(super) mask_bits: u32,
 }
 
+/// Whether C's own operator does what the operator of the loop IR does; `constant` is the right
+/// operand if it is one.
+fn is_infix(op: BinaryOp, ty: PrimType, constant: Option<i64>) -> bool {
+    match op {
+        BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul => true,
+        BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => true,
+        BinaryOp::Div if ty.dtype.is_float() => true,
+        // Neither a zero divisor nor the overflow of −1.
+        BinaryOp::Div | BinaryOp::Rem => {
+            ty.is_scalar() && !ty.dtype.is_float() && constant.is_some_and(|d| d > 0)
+        }
+        BinaryOp::Shl | BinaryOp::Shr => {
+            constant.is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n))
+        }
+        BinaryOp::FloorDiv | BinaryOp::FloorMod | BinaryOp::Min | BinaryOp::Max => false,
+    }
+}
+
+/// Takes the suffix off a constant whose type C takes from the other operand.
+fn plain(expr: &PrimExpr, other: &PrimExpr, value: &mut Value) {
+    let is_int = |expr: &PrimExpr| matches!(expr, PrimExpr::Int { .. });
+    if is_int(expr)
+        && !is_int(other)
+        && let Some(text) = value.piece.text.strip_suffix("ll")
+        && !text.ends_with('u')
+    {
+        value.piece.text.truncate(text.len());
+    }
+}
+
+/// Whether all bits of a number are zero, also of one in every lane.
+pub(super) fn is_zero(expr: &PrimExpr) -> bool {
+    match expr {
+        PrimExpr::Int { value, dtype } => *value == 0 && *dtype != DType::Bool,
+        PrimExpr::Float { value, .. } => value.get().to_bits() == 0,
+        PrimExpr::Broadcast { value, .. } => is_zero(value),
+        _ => false,
+    }
+}
+
+/// The scalar of a vector that C's operators make of it: compilers differ in what they do with
+/// types narrower than `int`, in which C computes.
+fn splatted(expr: &PrimExpr) -> Option<&PrimExpr> {
+    match expr {
+        PrimExpr::Broadcast { value, .. } if value.ty().dtype.bits() >= 32 => Some(value),
+        _ => None,
+    }
+}
+
 impl Value {
-    fn new(piece: Piece, ty: PrimType) -> Self {
+    pub(super) fn new(piece: Piece, ty: PrimType) -> Self {
         Value { piece, ty, mask_bits: 0 }
     }
 
-    fn mask(piece: Piece, lanes: u32, mask_bits: u32) -> Self {
+    pub(super) fn mask(piece: Piece, lanes: u32, mask_bits: u32) -> Self {
         Value { piece, ty: PrimType::vector(DType::Bool, lanes), mask_bits }
     }
 }
@@ -45,9 +94,7 @@ impl Emitter<'_> {
                 self.expr(value).map(|value| self.unary_of(*op, value))
             }
             PrimExpr::Binary { op, lhs, rhs } => self.binary(*op, lhs, rhs),
-            PrimExpr::Compare { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.compare_of(*op, lhs, rhs))
-            }
+            PrimExpr::Compare { op, lhs, rhs } => self.compare(*op, lhs, rhs),
             PrimExpr::Select { cond, then, otherwise } => {
                 self.expr(cond).and_then(|cond| self.select(cond, then, otherwise))
             }
@@ -59,6 +106,11 @@ impl Emitter<'_> {
             }
             PrimExpr::Load { buffer, dtype, indices } => self.load(*buffer, *dtype, indices),
             PrimExpr::Ramp { base, stride, lanes } => self.ramp(base, stride, *lanes),
+            PrimExpr::Broadcast { value, lanes } if is_zero(value) => {
+                let ty = value.ty().with_lanes(*lanes);
+                let ctype = self.value_type(ty, 0)?;
+                Ok(Value::new(Piece::primary(format!("({ctype}){{0}}")), ty))
+            }
             PrimExpr::Broadcast { value, lanes } => {
                 self.expr(value).and_then(|value| self.broadcast_of(value, *lanes))
             }
@@ -73,8 +125,10 @@ impl Emitter<'_> {
                 self.all(args).and_then(|values| self.call_of(*intrinsic, values))
             }
             PrimExpr::Let { var, value, body } => {
-                self.expr(value).and_then(|value| self.bind(*var, value))?;
-                self.expr(body)
+                let outer = self.expr(value).and_then(|value| self.bind(*var, value))?;
+                let result = self.expr(body);
+                self.restore(*var, outer);
+                result
             }
         }
     }
@@ -167,14 +221,21 @@ impl Emitter<'_> {
         Ok(Value::new(Piece::primary(text), a.ty))
     }
 
-    /// Declares a variable with a value.
-    pub(super) fn bind(&mut self, var: VarId, value: Value) -> Result<()> {
+    /// Declares a variable with a value; returns what [`restore`](Self::restore) is to be handed.
+    pub(super) fn bind(&mut self, var: VarId, value: Value) -> Result<Option<Binding>> {
         let ctype = self.value_type(value.ty, value.mask_bits)?;
         let name = self.names.unique(&self.func.vars[var].name);
         self.line(format!("const {ctype} {name} = {};", value.piece.text));
         self.mask_bits[var] = value.mask_bits;
-        self.vars.insert(var, Binding { ctype: format!("{ctype} "), name });
-        Ok(())
+        Ok(self.vars.insert(var, Binding { ctype: format!("{ctype} "), name }))
+    }
+
+    /// Ends the scope of a variable.
+    pub(super) fn restore(&mut self, var: VarId, outer: Option<Binding>) {
+        match outer {
+            Some(binding) => self.vars.insert(var, binding),
+            None => self.vars.remove(&var),
+        };
     }
 
     /// A value in a variable, unless it is one.
@@ -189,7 +250,7 @@ impl Emitter<'_> {
         Ok(Value { piece: Piece::primary(name), ..value })
     }
 
-    fn splat(&mut self, ty: PrimType) -> Result<String> {
+    pub(super) fn splat(&mut self, ty: PrimType) -> Result<String> {
         self.check_type(ty)?;
         Ok(helpers::splat(&mut self.preamble, ty))
     }
@@ -232,7 +293,44 @@ impl Emitter<'_> {
 
     fn binary(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
         let constant = rhs.as_int();
-        self.pair(lhs, rhs).and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+        let operands = if is_infix(op, lhs.ty(), constant) {
+            let is_shift = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
+            self.infix_operands(lhs, rhs).map(|(mut left, mut right)| {
+                plain(rhs, lhs, &mut right);
+                // The type of a shift is that of its left operand.
+                if !is_shift {
+                    plain(lhs, rhs, &mut left);
+                }
+                (left, right)
+            })
+        } else {
+            self.pair(lhs, rhs)
+        };
+        operands.and_then(|(lhs, rhs)| self.binary_of(op, lhs, rhs, constant))
+    }
+
+    fn compare(&mut self, op: CompareOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<Value> {
+        let (mut left, mut right) = self.infix_operands(lhs, rhs)?;
+        plain(lhs, rhs, &mut left);
+        plain(rhs, lhs, &mut right);
+        self.compare_of(op, left, right)
+    }
+
+    /// The operands of an operator of C, which takes a scalar for a vector of it.
+    fn infix_operands(&mut self, lhs: &PrimExpr, rhs: &PrimExpr) -> Result<(Value, Value)> {
+        if let Some(scalar) = splatted(rhs) {
+            let (lhs, rhs) = self.pair(lhs, scalar)?;
+            let ty = lhs.ty;
+            return Ok((lhs, Value { ty, ..rhs }));
+        }
+        match splatted(lhs) {
+            Some(scalar) => {
+                let (lhs, rhs) = self.pair(scalar, rhs)?;
+                let ty = rhs.ty;
+                Ok((Value { ty, ..lhs }, rhs))
+            }
+            None => self.pair(lhs, rhs),
+        }
     }
 
     /// `constant` is the right operand if it is one.
@@ -260,10 +358,13 @@ impl Emitter<'_> {
             Piece::primary(format!("{helper}({}, {})", lhs.piece.text, rhs.piece.text))
         };
         let is_float = ty.dtype.is_float();
+        let in_c = is_infix(op, ty, constant);
         let piece = match op {
             BinaryOp::Add | BinaryOp::Sub => infix(Prec::Sum, Prec::Product, Prec::Sum),
             BinaryOp::Mul => infix(Prec::Product, Prec::Unary, Prec::Product),
-            BinaryOp::Div if is_float => infix(Prec::Product, Prec::Unary, Prec::Product),
+            BinaryOp::Div | BinaryOp::Rem if in_c => {
+                infix(Prec::Product, Prec::Unary, Prec::Product)
+            }
             BinaryOp::Rem if is_float => {
                 let scalar = self.libm("fmod", ty.dtype)?;
                 if ty.is_scalar() {
@@ -272,24 +373,30 @@ impl Emitter<'_> {
                     call(helpers::vector_libm(&mut self.preamble, &scalar, ty, 2))
                 }
             }
-            // Neither a zero divisor nor the overflow of −1.
-            BinaryOp::Div | BinaryOp::Rem if ty.is_scalar() && constant.is_some_and(|d| d > 0) => {
-                infix(Prec::Product, Prec::Unary, Prec::Product)
-            }
             BinaryOp::Div | BinaryOp::Rem | BinaryOp::FloorDiv | BinaryOp::FloorMod => {
                 call(helpers::int_division(&mut self.preamble, op, ty))
             }
             BinaryOp::Min | BinaryOp::Max => {
                 call(helpers::min_max(&mut self.preamble, op, ty, self.target))
             }
+            BinaryOp::And | BinaryOp::Or if ty.dtype == DType::Bool => {
+                // Expressions have no effects, so it does not matter that C may leave out the right
+                // operand.
+                let (symbol, prec) = match op {
+                    BinaryOp::And => ("&&", Prec::And),
+                    _ => ("||", Prec::Or),
+                };
+                let side = |piece: &Piece| match piece.prec {
+                    Prec::And | Prec::Or if piece.prec != prec => piece.tight(),
+                    _ => piece.at(Prec::Or),
+                };
+                let text = format!("{} {symbol} {}", side(&lhs.piece), side(&rhs.piece));
+                Piece::new(text, prec)
+            }
             BinaryOp::And | BinaryOp::Or | BinaryOp::Xor => {
                 infix(Prec::Unary, Prec::Unary, Prec::Bitwise)
             }
-            BinaryOp::Shl | BinaryOp::Shr
-                if constant.is_some_and(|n| (0..i64::from(ty.dtype.bits())).contains(&n)) =>
-            {
-                infix(Prec::Unary, Prec::Unary, Prec::Shift)
-            }
+            BinaryOp::Shl | BinaryOp::Shr if in_c => infix(Prec::Unary, Prec::Unary, Prec::Shift),
             BinaryOp::Shl | BinaryOp::Shr => call(helpers::shift(&mut self.preamble, op, ty)),
         };
         Ok(Value::new(self.narrowed(piece, ty), ty))
@@ -367,12 +474,12 @@ impl Emitter<'_> {
         if then_lines.is_empty() && otherwise_lines.is_empty() {
             // Both sides must be of one type, and memory has a type of its own for vectors.
             let (then, other) = if ty.is_scalar() {
-                (then.piece.at(Prec::Bitwise), other.at(Prec::Bitwise))
+                (then.piece.at(Prec::Or), other.at(Prec::Or))
             } else {
                 let ctype = self.value_type(ty, bits)?;
                 (format!("({ctype}){}", then.piece.tight()), format!("({ctype}){}", other.tight()))
             };
-            let text = format!("{} ? {then} : {other}", cond.piece.at(Prec::Bitwise));
+            let text = format!("{} ? {then} : {other}", cond.piece.condition());
             let piece = Piece::new(text, Prec::Conditional);
             return Ok(Value { piece: self.narrowed(piece, ty), ty, mask_bits: bits });
         }
@@ -429,82 +536,6 @@ impl Emitter<'_> {
             format!("__builtin_convertvector({}, {ctype})", value.piece.text)
         };
         Ok(Value::new(Piece::primary(text), to))
-    }
-
-    fn load(&mut self, id: BufferId, dtype: DType, indices: &[PrimExpr]) -> Result<Value> {
-        if self.is_register(id) {
-            let lanes = indices.first().map_or(1, |index| index.ty().lanes);
-            let variable = self.register(id, indices)?;
-            return Ok(Value::new(Piece::primary(variable), PrimType::vector(dtype, lanes)));
-        }
-        let pointer = self.pointer(id)?;
-        let index = self.only_index(id, indices)?;
-        let lanes = index.ty().lanes;
-        let ty = PrimType::vector(dtype, lanes);
-        if lanes == 1 {
-            self.check_type(ty)?;
-            let index = self.index(index)?;
-            let element = format!("{pointer}[{}]", index.text);
-            let piece = if dtype == DType::Bool {
-                Piece::new(format!("{element} != 0"), Prec::Compare)
-            } else {
-                Piece::primary(element)
-            };
-            return Ok(Value::new(piece, ty));
-        }
-        let memory = if dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
-        self.check_type(memory)?;
-        let text = match index {
-            PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => {
-                self.vector_in_memory(&pointer, base, ty)?
-            }
-            PrimExpr::Broadcast { value, .. } => {
-                let at = self.index(value)?;
-                let helper = self.splat(memory)?;
-                format!("{helper}({pointer}[{}])", at.text)
-            }
-            // A gather, lane by lane.
-            _ => {
-                let ctype = self.value_type(memory, 0)?;
-                let elements: Vec<_> = (0..lanes)
-                    .map(|lane| {
-                        let at = self.index(&index.lane_expr(lane))?;
-                        Ok(format!("{pointer}[{}]", at.text))
-                    })
-                    .collect::<Result<_>>()?;
-                format!("({ctype}){{{}}}", elements.join(", "))
-            }
-        };
-        if dtype == DType::Bool {
-            let mask = self.value_type(ty.with_dtype(DType::I8), 0)?;
-            let piece = Piece::new(format!("({mask})({text} != 0)"), Prec::Unary);
-            return Ok(Value::mask(piece, lanes, 8));
-        }
-        Ok(Value::new(Piece::new(text, Prec::Unary), ty))
-    }
-
-    /// The lvalue of consecutive elements.
-    pub(super) fn vector_in_memory(
-        &mut self,
-        pointer: &str,
-        base: &PrimExpr,
-        ty: PrimType,
-    ) -> Result<String> {
-        let memory = if ty.dtype == DType::Bool { ty.with_dtype(DType::U8) } else { ty };
-        self.check_type(memory)?;
-        let ctype = self.preamble.memory_type_name(memory);
-        let is_const = if self.is_const_pointer(pointer) { "const " } else { "" };
-        let base = self.index(base)?;
-        Ok(match base.text.as_str() {
-            "0" => format!("*({is_const}{ctype} *){pointer}"),
-            text => format!("*({is_const}{ctype} *)({pointer} + {text})"),
-        })
-    }
-
-    fn is_const_pointer(&self, pointer: &str) -> bool {
-        self.buffers
-            .values()
-            .any(|binding| binding.name == pointer && binding.ctype.starts_with("const "))
     }
 
     fn shuffle_of(&mut self, values: Vec<Value>, lanes: &[u32]) -> Result<Value> {

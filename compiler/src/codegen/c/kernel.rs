@@ -6,7 +6,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::names::Names;
 use super::preamble::Preamble;
-use super::text::{comment_text, memory_type};
+use super::text::{comment, comment_text, memory_type, signature, wrap};
 use crate::codegen::CodegenError;
 use crate::codegen::kernel::{Locals, RegisterParts, first_position, is_distinct};
 use crate::target::Target;
@@ -95,6 +95,8 @@ pub(super) struct Emitter<'a> {
     pub(super) in_index: bool,
     /// Whether the statement is inside a parallel loop.
     pub(super) in_body: bool,
+    /// Whether the function being written reads the context.
+    pub(super) uses_ctx: bool,
     /// Number of loop bodies written.
     pub(super) bodies: usize,
     pub(super) locals: Locals,
@@ -117,6 +119,7 @@ impl<'a> Emitter<'a> {
             mask_bits: SecondaryMap::new(),
             in_index: false,
             in_body: false,
+            uses_ctx: false,
             bodies: 0,
             locals: Locals::default(),
         }
@@ -143,11 +146,11 @@ impl<'a> Emitter<'a> {
         let body = &self.func.body;
         self.stmt(body)?;
         let lines = std::mem::take(&mut self.lines);
-        for line in &self.func.origin {
-            self.definition.push_str(&format!("/* {} */\n", comment_text(line)));
-        }
+        self.definition.push_str(&comment(&self.func.origin));
         self.definition.push_str(&format!("{} {{\n", self.prototype()));
-        self.definition.push_str("    (void)ctx;\n");
+        if !self.uses_ctx {
+            self.definition.push_str("    (void)ctx;\n");
+        }
         for line in lines {
             self.definition.push_str(&line);
             self.definition.push('\n');
@@ -165,7 +168,7 @@ impl<'a> Emitter<'a> {
         for dim in &self.func.dims {
             params.push(format!("i64 {}", self.vars[dim].name));
         }
-        format!("void {}({})", self.symbol, params.join(", "))
+        signature(&format!("void {}", self.symbol), &params)
     }
 
     /// The name of a function or structure that belongs to this kernel.
@@ -175,7 +178,12 @@ impl<'a> Emitter<'a> {
 
     /// Appends a line to the function being written.
     pub(super) fn line(&mut self, text: impl AsRef<str>) {
-        self.lines.push(format!("{}{}", "    ".repeat(self.indent), text.as_ref()));
+        wrap(text.as_ref(), self.indent, &mut self.lines);
+    }
+
+    /// Appends a comment to the function being written.
+    pub(super) fn comment(&mut self, text: &str) {
+        self.lines.push(format!("{}/* {} */", "    ".repeat(self.indent), comment_text(text)));
     }
 
     /// The C type of a value; a vector of `Bool` is a mask of the given width.

@@ -11,17 +11,39 @@ const RESERVED: &[&str] = &[
     "u16", "u32", "u64", "u8", "union", "unsigned", "usize", "void", "volatile", "while", "worker",
 ];
 
-/// Hands out identifiers, each once.
+/// Hands out identifiers, each once in a scope and those around it.
 #[derive(Default)]
 pub(crate) struct Names {
     used: BTreeSet<String>,
+    /// In the order in which they were handed out.
+    order: Vec<String>,
 }
 
 impl Names {
+    /// Begins a scope; [`leave`](Self::leave) ends it.
+    pub(super) fn enter(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Ends a scope: its names are free again.
+    pub(super) fn leave(&mut self, scope: usize) {
+        for name in self.order.drain(scope..) {
+            self.used.remove(&name);
+        }
+    }
+
+    fn take(&mut self, name: &str) -> bool {
+        let is_new = self.used.insert(name.to_owned());
+        if is_new {
+            self.order.push(name.to_owned());
+        }
+        is_new
+    }
+
     /// An identifier close to `wanted`.
     pub(crate) fn unique(&mut self, wanted: &str) -> String {
         let base = sanitize(wanted);
-        if !RESERVED.contains(&base.as_str()) && self.used.insert(base.clone()) {
+        if !RESERVED.contains(&base.as_str()) && self.take(&base) {
             return base;
         }
         // A name that ends in a digit gets an underscore, so that x1 and x11 stay apart.
@@ -29,7 +51,7 @@ impl Names {
         let mut number = 1;
         loop {
             let name = format!("{base}{separator}{number}");
-            if self.used.insert(name.clone()) {
+            if self.take(&name) {
                 return name;
             }
             number += 1;
@@ -79,5 +101,9 @@ mod tests {
         assert_eq!(names.unique(""), "v");
         assert_eq!(names.unique(""), "v1");
         assert_eq!(names.unique("i1"), "i1");
+        let scope = names.enter();
+        assert_eq!(names.unique("i1"), "i1_1");
+        names.leave(scope);
+        assert_eq!(names.unique("i1"), "i1_1");
     }
 }

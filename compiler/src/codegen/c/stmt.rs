@@ -1,8 +1,14 @@
 //! Statements.
 
-use super::kernel::{Binding, Emitter, Result};
-use super::text::{Piece, Prec, comment_text, memory_type};
-use crate::codegen::kernel::{NOT_VECTORIZED, Place, local_bytes, local_elements, unlowered, uses};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::expr::is_zero;
+use super::kernel::{Binding, Emitter, Registers, Result};
+use super::text::{Piece, Prec, comment_text, memory_type, signature};
+use crate::codegen::kernel::{
+    NOT_VECTORIZED, Place, first_position, local_bytes, local_elements, unlowered, uses,
+};
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimType, Stmt, VarId};
 
@@ -14,13 +20,13 @@ impl Emitter<'_> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt)),
             Stmt::Block { name, body } => {
-                self.line(format!("/* {} */", comment_text(name)));
+                self.comment(name);
                 self.stmt(body)
             }
             Stmt::BlockRealize(block) => Err(unlowered(&block.name)),
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 for (key, value) in annotations {
-                    self.line(format!("/* {}: {} */", comment_text(key), comment_text(value)));
+                    self.comment(&format!("{key}: {value}"));
                 }
                 match kind {
                     ForKind::Serial => self.serial_loop(*var, min, extent, body),
@@ -37,8 +43,10 @@ impl Emitter<'_> {
             Stmt::Store { buffer, indices, value } => self.store(*buffer, indices, value),
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value)?;
-                self.bind(*var, value)?;
-                self.stmt(body)
+                let outer = self.bind(*var, value)?;
+                self.stmt(body)?;
+                self.restore(*var, outer);
+                Ok(())
             }
             Stmt::If { cond, then, otherwise } => {
                 let cond = self.expr(cond)?;
@@ -56,10 +64,10 @@ impl Emitter<'_> {
                 let pointer = self.pointer(*buffer)?;
                 let index = self.only_index(*buffer, indices)?;
                 let index = self.index(index)?;
+                let write = u8::from(*write);
                 self.line(format!(
-                    "__builtin_prefetch({pointer} + {}, {}, {locality});",
-                    index.at(Prec::Sum),
-                    u8::from(*write)
+                    "__builtin_prefetch(&{pointer}[{}], {write}, {locality});",
+                    index.text
                 ));
                 Ok(())
             }
@@ -72,12 +80,32 @@ impl Emitter<'_> {
         }
     }
 
-    /// Indented statements.
+    /// Indented statements, whose names are their own.
     fn scope(&mut self, body: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let scope = self.names.enter();
         self.indent += 1;
         let result = body(self);
         self.indent -= 1;
+        self.names.leave(scope);
         result
+    }
+
+    /// A loop whose header is written by `head` from the name of the variable.
+    fn counting(
+        &mut self,
+        var: VarId,
+        head: impl FnOnce(&str) -> String,
+        body: &Stmt,
+    ) -> Result<()> {
+        let scope = self.names.enter();
+        let name = self.names.unique(&self.func.vars[var].name);
+        self.line(format!("for ({}) {{", head(&name)));
+        let outer = self.vars.insert(var, Binding { ctype: "i64 ".to_owned(), name });
+        self.scope(|emitter| emitter.stmt(body))?;
+        self.restore(var, outer);
+        self.names.leave(scope);
+        self.line("}");
+        Ok(())
     }
 
     fn serial_loop(
@@ -87,23 +115,25 @@ impl Emitter<'_> {
         extent: &PrimExpr,
         body: &Stmt,
     ) -> Result<()> {
-        let name = self.names.unique(&self.func.vars[var].name);
-        let first = self.index(min)?;
+        let first = self.index(min)?.text;
         let end = match (min.as_int(), extent.as_int()) {
             (Some(min), Some(extent)) => min.saturating_add(extent).to_string(),
             _ => {
-                let end = self.index(&(min.clone() + extent))?;
-                let end_name = self.names.unique(&format!("{name}_end"));
-                self.line(format!("const i64 {end_name} = {};", end.text));
-                end_name
+                let end = self.index(&(min.clone() + extent))?.text;
+                self.bound(end, &format!("{}_end", self.func.vars[var].name))
             }
         };
-        self.line(format!("for (i64 {name} = {}; {name} < {end}; {name}++) {{", first.text));
-        self.vars.insert(var, Binding { ctype: "i64 ".to_owned(), name });
-        self.scope(|emitter| emitter.stmt(body))?;
-        self.vars.remove(&var);
-        self.line("}");
-        Ok(())
+        self.counting(var, |i| format!("i64 {i} = {first}; {i} < {end}; {i}++"), body)
+    }
+
+    /// A value that is computed once: in a variable, unless it is one or a constant.
+    fn bound(&mut self, text: String, name: &str) -> String {
+        if text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return text;
+        }
+        let name = self.names.unique(name);
+        self.line(format!("const i64 {name} = {text};"));
+        name
     }
 
     /// Writes the body as a function of its own and hands it to the context's `parallel_for`.
@@ -119,8 +149,8 @@ impl Emitter<'_> {
         }
         let number = self.bodies;
         self.bodies += 1;
-        let min_piece = self.index(min)?;
-        let extent_piece = self.index(extent)?;
+        let first = self.index(min)?.text;
+        let count = self.index(extent)?.text;
         let (used_vars, used_buffers) = uses(body);
         if let Some(id) = used_buffers.iter().find(|id| self.registers.contains_key(id)) {
             return Err(format!(
@@ -128,101 +158,83 @@ impl Emitter<'_> {
                 self.func.buffers[*id].name
             ));
         }
-        let mut captured: Vec<Binding> = Vec::new();
-        captured.extend(used_vars.iter().filter_map(|var| self.vars.get(var)).cloned());
-        captured.extend(used_buffers.iter().filter_map(|id| self.buffers.get(id)).cloned());
-
-        // The kernel's side.
-        let (body_name, args_name) =
-            (self.own_name(&format!("body{number}")), self.own_name(&format!("args{number}")));
-        let first = self.names.unique("first");
-        let args = self.names.unique("args");
-        let count = self.names.unique("count");
-        let fields: String = captured.iter().map(|binding| format!(", {}", binding.name)).collect();
-        self.line(format!("const i64 {count} = {};", extent_piece.text));
-        self.line(format!("struct {args_name} {args} = {{ctx, {}{fields}}};", min_piece.text));
-        self.line("if (ctx->parallel_for)");
-        self.line(format!("    ctx->parallel_for(ctx->pool, {body_name}, &{args}, {count});"));
-        self.line("else");
-        self.line(format!("    {body_name}(&{args}, 0, {count}, 0);"));
+        // What the body sees, and the name of each here: first those that only some bodies need.
+        let mut captured: Vec<(Binding, String)> = Vec::new();
+        let scope = self.names.enter();
+        let start = self.names.unique("first");
+        if !min.is_const(0) {
+            let binding = Binding { ctype: "i64 ".to_owned(), name: start.clone() };
+            captured.push((binding, first));
+        }
+        let used = used_vars.iter().filter_map(|var| self.vars.get(var));
+        let used = used.chain(used_buffers.iter().filter_map(|id| self.buffers.get(id)));
+        captured.extend(used.map(|binding| (binding.clone(), binding.name.clone())));
 
         // The body's side.
         let outer_lines = std::mem::take(&mut self.lines);
         let outer_indent = std::mem::replace(&mut self.indent, 1);
+        let outer_ctx = std::mem::take(&mut self.uses_ctx);
         self.in_body = true;
-        self.line(format!("const struct {args_name} *const captured = argument;"));
-        self.line("const struct niello_context *const ctx = captured->ctx;");
-        self.line(format!("const i64 {first} = captured->first;"));
-        for Binding { ctype, name } in &captured {
-            self.line(format!("{ctype}const {name} = captured->{name};"));
-        }
-        self.line("(void)ctx, (void)worker;");
-        let name = self.names.unique(&self.func.vars[var].name);
-        self.line(format!(
-            "for (i64 {name} = {first} + begin; {name} < {first} + end; {name}++) {{"
-        ));
-        self.vars.insert(var, Binding { ctype: "i64 ".to_owned(), name });
-        self.scope(|emitter| emitter.stmt(body))?;
-        self.vars.remove(&var);
-        self.line("}");
+        let head = |i: &str| match min.is_const(0) {
+            true => format!("i64 {i} = begin; {i} < end; {i}++"),
+            false => format!("i64 {i} = {start} + begin; {i} < {start} + end; {i}++"),
+        };
+        self.counting(var, head, body)?;
         self.in_body = false;
         self.indent = outer_indent;
         let body_lines = std::mem::replace(&mut self.lines, outer_lines);
+        self.names.leave(scope);
+        if self.uses_ctx {
+            let ctype = "const struct niello_context *".to_owned();
+            captured.insert(0, (Binding { ctype, name: "ctx".to_owned() }, "ctx".to_owned()));
+        }
+        let (body_name, args_name) =
+            (self.own_name(&format!("body{number}")), self.own_name(&format!("args{number}")));
+        self.body_function(&body_name, &args_name, &captured, &body_lines);
+        self.uses_ctx |= outer_ctx;
 
-        let mut text = format!("struct {args_name} {{\n    const struct niello_context *ctx;\n");
-        text.push_str("    i64 first;\n");
-        for Binding { ctype, name } in &captured {
+        // The kernel's side.
+        self.uses_ctx = true;
+        let count = self.bound(count, "count");
+        let args = self.names.unique("args");
+        let values: Vec<&str> = captured.iter().map(|(_, value)| value.as_str()).collect();
+        self.line(format!("struct {args_name} {args} = {{{}}};", values.join(", ")));
+        self.line("if (ctx->parallel_for)");
+        self.line(format!("    ctx->parallel_for(ctx->pool, {body_name}, &{args}, {count});"));
+        self.line("else");
+        self.line(format!("    {body_name}(&{args}, 0, {count}, 0);"));
+        Ok(())
+    }
+
+    /// Defines the body of a parallel loop, from the lines of the loop, and what it is handed.
+    fn body_function(
+        &mut self,
+        name: &str,
+        args: &str,
+        captured: &[(Binding, String)],
+        lines: &[String],
+    ) {
+        let mut text = format!("struct {args} {{\n");
+        for (Binding { ctype, name }, _) in captured {
             text.push_str(&format!("    {ctype}{name};\n"));
         }
         text.push_str("};\n\n");
-        text.push_str(&format!(
-            "static void {body_name}(void *argument, i64 begin, i64 end, usize worker) {{\n"
-        ));
-        for line in body_lines {
-            text.push_str(&line);
+        let params = ["void *argument", "i64 begin", "i64 end", "usize worker"];
+        text.push_str(&signature(&format!("static void {name}"), &params.map(str::to_owned)));
+        text.push_str(&format!(" {{\n    const struct {args} *const args = argument;\n"));
+        for (Binding { ctype, name }, _) in captured {
+            text.push_str(&format!("    {ctype}const {name} = args->{name};\n"));
+        }
+        // The context is read to find the memory of this worker.
+        if !self.uses_ctx {
+            text.push_str("    (void)worker;\n");
+        }
+        for line in lines {
+            text.push_str(line);
             text.push('\n');
         }
         text.push_str("}\n\n");
         self.definition.push_str(&text);
-        Ok(())
-    }
-
-    fn store(&mut self, id: BufferId, indices: &[PrimExpr], value: &PrimExpr) -> Result<()> {
-        if self.is_register(id) {
-            let value = self.expr(value)?;
-            let variable = self.register(id, indices)?;
-            self.line(format!("{variable} = {};", value.piece.text));
-            return Ok(());
-        }
-        let pointer = self.pointer(id)?;
-        let index = self.only_index(id, indices)?;
-        let lanes = index.ty().lanes;
-        let dtype = self.func.buffers[id].dtype;
-        if lanes == 1 {
-            let index = self.index(index)?;
-            let value = self.expr(value)?;
-            self.line(format!("{pointer}[{}] = {};", index.text, value.piece.text));
-            return Ok(());
-        }
-        let value = self.expr(value)?;
-        let value = if dtype == DType::Bool { self.mask_to_bytes(&value)? } else { value.piece };
-        if let PrimExpr::Ramp { base, stride, .. } = index
-            && stride.is_const(1)
-        {
-            let target = self.vector_in_memory(&pointer, base, PrimType::vector(dtype, lanes))?;
-            self.line(format!("{target} = {};", value.text));
-            return Ok(());
-        }
-        // A scatter.
-        let memory = if dtype == DType::Bool { DType::U8 } else { dtype };
-        let ctype = self.value_type(PrimType::vector(memory, lanes), 0)?;
-        let values = self.names.unique("values");
-        self.line(format!("const {ctype} {values} = {};", value.text));
-        for lane in 0..lanes {
-            let at = self.index(&index.lane_expr(lane))?;
-            self.line(format!("{pointer}[{}] = {values}[{lane}];", at.text));
-        }
-        Ok(())
     }
 
     fn allocate(&mut self, id: BufferId, body: &Stmt) -> Result<()> {
@@ -236,13 +248,9 @@ impl Emitter<'_> {
                     return Err(format!("register buffer `{}` holds vectors of bool", buffer.name));
                 }
                 let ctype = self.value_type(ty, 0)?;
-                let variables: Vec<_> = registers.variables.values().cloned().collect();
-                // Lines of a readable length.
-                for names in variables.chunks(8) {
-                    self.line(format!("{ctype} {};", names.join(", ")));
-                }
+                let rest = self.declare(id, &registers, &ctype, body)?;
                 self.registers.insert(id, registers);
-                self.stmt(body)?;
+                rest.into_iter().try_for_each(|stmt| self.stmt(stmt))?;
                 self.registers.remove(&id);
                 Ok(())
             }
@@ -258,11 +266,17 @@ impl Emitter<'_> {
                         self.line(format!("{element} {name}[{len}] __attribute__((aligned(64)));"));
                     }
                     Place::Scratch { offset, .. } => {
-                        let worker =
-                            if self.in_body { " + worker * ctx->scratch_stride" } else { "" };
-                        self.line(format!(
-                            "{element} *const {name} = ({element} *)(ctx->scratch{worker} + {offset});"
-                        ));
+                        self.uses_ctx = true;
+                        let mut at = Piece::primary("ctx->scratch");
+                        if self.in_body {
+                            let own = " + worker * ctx->scratch_stride";
+                            at = Piece::new(at.text + own, Prec::Sum);
+                        }
+                        if offset != 0 {
+                            at = Piece::new(format!("{} + {offset}", at.text), Prec::Sum);
+                        }
+                        let at = at.tight();
+                        self.line(format!("{element} *const {name} = (void *){at};"));
                     }
                 }
                 self.buffers.insert(id, Binding { ctype: format!("{element} *"), name });
@@ -274,27 +288,67 @@ impl Emitter<'_> {
         }
     }
 
-    /// The physical index of an access.
-    pub(super) fn only_index<'e>(
-        &self,
+    /// Declares the variables of a register buffer, with the values that its first stores give them;
+    /// returns the statements after those.
+    fn declare<'s>(
+        &mut self,
         id: BufferId,
-        indices: &'e [PrimExpr],
-    ) -> Result<&'e PrimExpr> {
-        match indices {
-            [index] => Ok(index),
-            _ => Err(format!(
-                "buffer `{}` is accessed by {} indices; it must be flattened first",
-                self.func.buffers[id].name,
-                indices.len()
-            )),
+        registers: &Registers,
+        ctype: &str,
+        body: &'s Stmt,
+    ) -> Result<Vec<&'s Stmt>> {
+        let mut rest = match body {
+            Stmt::Seq(stmts) => stmts.iter().collect(),
+            one => vec![one],
+        };
+        let mut values: BTreeMap<i64, String> = BTreeMap::new();
+        if let Some(Stmt::Block { name, body }) = rest.first()
+            && let stores = std::slice::from_ref(&**body)
+            && let stores = if let Stmt::Seq(stores) = &**body { stores } else { stores }
+            && stores.iter().all(|stmt| initial_value(id, stmt).is_some())
+        {
+            self.comment(name);
+            rest.splice(..1, stores);
         }
+        let mut stores = 0;
+        for (position, value) in rest.iter().map_while(|stmt| initial_value(id, stmt)) {
+            let Entry::Vacant(entry) = values.entry(position) else { break };
+            entry.insert(if is_zero(value) && registers.lanes > 1 {
+                "{0}".to_owned()
+            } else {
+                self.expr(value)?.piece.text
+            });
+            stores += 1;
+        }
+        rest.drain(..stores);
+        // Lines of a readable length.
+        let mut line = String::new();
+        for (position, name) in &registers.variables {
+            let declarator = match values.get(position) {
+                Some(value) => format!("{name} = {value}"),
+                None => name.clone(),
+            };
+            if line.len() + declarator.len() > 80 {
+                self.line(format!("{};", std::mem::take(&mut line)));
+            }
+            line.push_str(if line.is_empty() { ctype } else { "," });
+            line.push_str(&format!(" {declarator}"));
+        }
+        if !line.is_empty() {
+            self.line(format!("{line};"));
+        }
+        Ok(rest)
     }
+}
 
-    /// An index or bound: constants need no suffix, as everything is `i64`.
-    pub(super) fn index(&mut self, expr: &PrimExpr) -> Result<Piece> {
-        let outer = std::mem::replace(&mut self.in_index, true);
-        let piece = self.expr(expr).map(|value| value.piece);
-        self.in_index = outer;
-        piece
-    }
+/// Which part of a register buffer a statement stores, and the value, if that does not depend on the
+/// buffer.
+fn initial_value(id: BufferId, stmt: &Stmt) -> Option<(i64, &PrimExpr)> {
+    let Stmt::Store { buffer, indices, value } = stmt else { return None };
+    let mut reads = false;
+    value.walk(&mut |expr| {
+        reads |= matches!(expr, PrimExpr::Load { buffer, .. } if *buffer == id);
+    });
+    (*buffer == id && !reads).then_some(())?;
+    Some((first_position(indices)?, value))
 }

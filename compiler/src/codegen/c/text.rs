@@ -8,6 +8,10 @@ use crate::tir::PrimType;
 pub(super) enum Prec {
     /// `a ? b : c`
     Conditional,
+    /// `||`
+    Or,
+    /// `&&`: in parentheses inside `||`.
+    And,
     /// `|`, `^`, `&`: always in parentheses inside anything else.
     Bitwise,
     /// `==`, `<` …: always in parentheses inside anything else.
@@ -43,6 +47,11 @@ impl Piece {
     /// The text as an operand where at least `prec` is needed.
     pub(super) fn at(&self, prec: Prec) -> String {
         if self.prec >= prec { self.text.clone() } else { format!("({})", self.text) }
+    }
+
+    /// The text as the condition of `?:`.
+    pub(super) fn condition(&self) -> String {
+        self.at(if self.prec == Prec::Bitwise { Prec::Primary } else { Prec::Or })
     }
 
     /// The text as an operand of a postfix operator or a cast.
@@ -133,7 +142,117 @@ pub(super) fn float_constant(value: f64, dtype: DType) -> Piece {
     Piece::new(text, prec)
 }
 
+/// Columns in which lines end, where they can be broken.
+const COLUMNS: usize = 100;
+
+/// Appends a line, broken before it is longer than [`COLUMNS`]: after a comma or before an operator,
+/// inside of as few parentheses as possible. A line without such a place stays longer.
+pub(crate) fn wrap(text: &str, indent: usize, lines: &mut Vec<String>) {
+    let mut rest = text;
+    let mut margin = indent * 4;
+    while margin + rest.len() > COLUMNS {
+        let width = COLUMNS - margin.min(COLUMNS / 2);
+        // Not so early that the rest is not shorter.
+        let places: Vec<_> = breaks(rest).into_iter().filter(|(at, _)| *at >= width / 3).collect();
+        let near = places.iter().filter(|(at, _)| *at <= width);
+        let place = near.min_by_key(|&&(at, depth)| (depth, width - at)).or(places.first());
+        let Some(&(at, _)) = place else { break };
+        lines.push(format!("{}{}", " ".repeat(margin), &rest[..at]));
+        rest = &rest[at + 1..];
+        margin = indent * 4 + 8;
+    }
+    lines.push(format!("{}{rest}", " ".repeat(margin)));
+}
+
+/// The spaces at which a line can be broken, each with the number of open parentheses; brackets count
+/// more, as indices are read in one go.
+fn breaks(text: &str) -> Vec<(usize, usize)> {
+    let mut depth = 0usize;
+    let mut found = Vec::new();
+    let mut before = ' ';
+    for (at, c) in text.char_indices() {
+        match c {
+            '(' | '{' => depth += 1,
+            ')' | '}' => depth = depth.saturating_sub(1),
+            '[' => depth += 100,
+            ']' => depth = depth.saturating_sub(100),
+            ' ' => {
+                let word = text[at + 1..].split(' ').next().unwrap_or_default();
+                let is_operator = word.bytes().all(|b| b"+-*/%&|^<>!?:".contains(&b));
+                if before == ',' || is_operator && !word.is_empty() {
+                    found.push((at, depth));
+                }
+            }
+            _ => {}
+        }
+        before = c;
+    }
+    found
+}
+
+/// `head(params)`, with a line for each parameter if one line is too short.
+pub(crate) fn signature(head: &str, params: &[String]) -> String {
+    let line = format!("{head}({})", params.join(", "));
+    if line.len() + " {".len() <= COLUMNS {
+        return line;
+    }
+    format!("{head}(\n    {})", params.join(",\n    "))
+}
+
+/// A comment of lines before a function; nothing if there are none.
+pub(super) fn comment(lines: &[String]) -> String {
+    match lines {
+        [] => String::new(),
+        [line] => format!("/* {} */\n", comment_text(line)),
+        lines => {
+            let lines: String =
+                lines.iter().map(|line| format!(" * {}\n", comment_text(line))).collect();
+            format!("/*\n{lines} */\n")
+        }
+    }
+}
+
 /// Text that may stand inside a C comment.
 pub(super) fn comment_text(text: &str) -> String {
     text.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_outside_of_indices() {
+        let wrapped = |text: &str| {
+            let mut lines = Vec::new();
+            wrap(text, 1, &mut lines);
+            lines
+        };
+        assert_eq!(wrapped("y[i + 1] = x[i];"), ["    y[i + 1] = x[i];"]);
+        let index = "block * 1024 + row * 64 + column * 16";
+        let text = format!("acc = fma(a[{index}], b[{index}], acc + correction);");
+        assert_eq!(
+            wrapped(&text),
+            [
+                format!("    acc = fma(a[{index}], b[{index}],"),
+                "            acc + correction);".to_owned()
+            ]
+        );
+        // Nowhere to break it.
+        let name = "a".repeat(200);
+        assert_eq!(wrapped(&name), [format!("    {name}")]);
+        for text in [text, format!("{name} = {name} + {name} * ({name}, {name});")] {
+            assert_eq!(
+                wrapped(&text).join(" ").split_whitespace().collect::<Vec<_>>().join(" "),
+                text
+            );
+        }
+    }
+
+    #[test]
+    fn comments_cannot_be_left() {
+        assert_eq!(comment(&["a */ b\nc".to_owned()]), "/* a * / b c */\n");
+        let lines = ["one".to_owned(), "/* two".to_owned()];
+        assert_eq!(comment(&lines), "/*\n * one\n * / * two\n */\n");
+    }
 }

@@ -25,11 +25,10 @@ union niello_value {
 };
 ";
 
-/// The text of functions that call kernels, to be put after the kernels of a
-/// [`translation_unit`](super::translation_unit).
-pub fn wrappers_text(wrappers: &[Wrapper]) -> String {
+/// The text of functions that call kernels, to be put after these.
+pub(super) fn wrappers_text(wrappers: &[Wrapper]) -> String {
     let mut text = String::new();
-    if wrappers.iter().any(|wrapper| matches!(wrapper, Wrapper::Packed(_))) {
+    if wrappers.iter().any(Wrapper::is_packed) {
         text.push_str(PACKED_DECLARATIONS);
         // Writing to a string cannot fail.
         let _ = write!(

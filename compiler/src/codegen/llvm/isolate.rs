@@ -6,7 +6,7 @@
 //!
 //! The child is a `fork` of this process, as a build script cannot be started a second time to do
 //! something else. A fork has one thread; what other threads had locked stays locked in it for ever.
-//! So the parent forks before it starts any thread itself, never touches LLVM, and the child uses
+//! So the parent forks before it starts any thread itself, and while none is in LLVM, and the child uses
 //! nothing of the parent's but memory that was finished before: the C library takes care of its
 //! own locks, the standard library's `stdout` is left alone. The child starts threads of its own.
 
@@ -16,10 +16,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use super::machine::end_on_fatal_errors;
-use super::{Compiled, Source, compile_one, gather};
+use super::{AT_WORK, Compiled, Source, compile_one, gather};
 use crate::codegen::CodegenError;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::ObjectFile;
@@ -67,8 +67,11 @@ fn in_child(
     };
     let (results, to_parent) = io::pipe().map_err(failed)?;
     let (messages, stderr) = io::pipe().map_err(failed)?;
+    let idle = AT_WORK.write().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: see the module's documentation; the child's branch ends in `_exit`.
     let child = unsafe { fork() };
+    // Parent and child have a lock each from here on.
+    drop(idle);
     if child < 0 {
         return Err(failed(io::Error::last_os_error()));
     }

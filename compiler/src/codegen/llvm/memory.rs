@@ -55,7 +55,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let alignment = self.alignment(id, index);
         let at = self.element(id, pointer, index)?;
         let ty = with_lanes(self.unit.memory_scalar(self.func.buffers[id].dtype)?, lanes);
-        let value = self.builder.build_load(ty, at, "")?;
+        let value = self.builder.build_load(ty, at, &self.func.buffers[id].name)?;
         align(value.as_instruction_value(), alignment)?;
         Ok(value)
     }

@@ -23,6 +23,8 @@ mod wrapper;
 pub use isolate::compile_isolated;
 pub use jit::Jit;
 
+use std::sync::{PoisonError, RwLock};
+
 use inkwell::context::Context;
 
 use crate::codegen::kernel::Locals;
@@ -207,7 +209,13 @@ impl From<String> for Failed {
     }
 }
 
+/// Held for reading where LLVM is at work, and for writing while this process is forked: what a
+/// thread of the parent has locked inside LLVM stays locked in the child for ever.
+static AT_WORK: RwLock<()> = RwLock::new(());
+
 fn compile_module(source: &Source, target: &Target, with_text: bool) -> Result<Compiled, Failed> {
+    // There is nothing to be left in a bad state by a panic.
+    let _at_work = AT_WORK.read().unwrap_or_else(PoisonError::into_inner);
     let machine = machine::Machine::new(target)?;
     let context = Context::create();
     let reported = machine::Errors::of(&context);

@@ -86,7 +86,7 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
         // Every accumulator is a variable, and nothing is left of the buffer.
         assert!(!kernel.definition.contains("acc["), "{}", kernel.definition);
         assert_eq!(kernel.definition.contains("fma"), target.has_fma());
-        assert!(kernel.definition.contains("__builtin_prefetch(b + k * 32 + 256, 0, 3)"));
+        assert!(kernel.definition.contains("__builtin_prefetch(&b[k * 32 + 256], 0, 3)"));
     }
 }
 
@@ -257,4 +257,29 @@ fn what_c_cannot_say_is_an_error_that_names_it() {
     let error = generate(&PrimFunc::new(func), "f", &target).unwrap_err();
     assert!(error.message.contains("2048 bits"), "{error}");
     let _ = x;
+}
+
+/// What one side of a choice needs beforehand is in an `if`, also when it is a choice itself.
+#[test]
+fn choices_inside_of_choices_keep_their_variables_apart() {
+    let mut func = PrimFuncData::new("choices");
+    let x = func.input("x", DType::F32, BufferSpec::dense(&[16]));
+    let y = func.output("y", DType::F32, BufferSpec::dense(&[16]));
+    func.body = func.serial("i", 16, |f, i| {
+        let v = f.load(x, [i.clone()]);
+        let square = f.let_expr("v", v.clone() + v.clone(), |_, w| w.clone() * w);
+        let inner = PrimExpr::select(v.clone().less(PrimExpr::f32(0.5)), square, v.clone());
+        let cube = f.let_expr("v", v.clone() * v.clone(), |_, w| w * v.clone());
+        let chosen = PrimExpr::select(v.clone().greater(PrimExpr::f32(0.0)), inner, cube);
+        f.store(y, [i], chosen)
+    });
+    let results = check(&PrimFunc::new(func), &[], &small_floats, 0.0);
+    for (x, y) in f32_values(&results[0]).into_iter().zip(f32_values(&results[1])) {
+        let expected = match x {
+            _ if x <= 0.0 => x * x * x,
+            _ if x < 0.5 => 4.0 * x * x,
+            _ => x,
+        };
+        assert_eq!(expected, y);
+    }
 }

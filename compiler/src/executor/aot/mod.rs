@@ -104,7 +104,7 @@ pub fn c_files(
             });
             // At least one kernel, however large.
             let count = full.map_or(rest.len(), |full| full.max(1));
-            let text = c::translation_unit(rest[..count].iter().copied());
+            let text = c::translation_unit(rest[..count].iter().copied(), &[]);
             files.push(SourceFile { name: format!("{prefix}_{number}"), text, level });
             first += count;
         }

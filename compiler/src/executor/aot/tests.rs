@@ -314,6 +314,6 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &strides);
     let files = c_files(&entry, &functions, &levels, &kernels);
     let text = &files.last().unwrap().text;
-    assert_eq!(text.matches("long_add_0(&c, ").count(), 100_001);
+    assert_eq!(text.matches("long_add_0(ctx, ").count(), 100_001);
     assert_eq!(text.matches("noinline").count(), 201);
 }

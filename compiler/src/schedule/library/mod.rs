@@ -4,9 +4,11 @@
 //! at the target's registers, and applies primitives: the trace says what was done, and replays
 //! elsewhere.
 
+mod matmul;
 mod winograd;
 
 #[cfg(test)]
 mod tests;
 
+pub use matmul::{MatmulLoops, MatmulTiles, matmul};
 pub use winograd::{WinogradTiles, winograd};

@@ -1,6 +1,6 @@
 //! The schedules against the plain loops they came from.
 
-use super::{WinogradTiles, winograd};
+use super::{MatmulTiles, WinogradTiles, matmul, winograd};
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::Schedule;
 use crate::target::Target;
@@ -20,6 +20,20 @@ fn convolution(algorithm: Winograd, [channels, out, size]: [i64; 3]) -> PrimFunc
     te.prim_func(&[x, u, stages.output]).unwrap()
 }
 
+/// The layouts of the parameters.
+fn specs(func: &PrimFunc) -> Vec<BufferSpec> {
+    func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect()
+}
+
+/// Small integers, made of their positions, so that sums are exact in any order.
+fn values(specs: &[BufferSpec]) -> Vec<Vec<u8>> {
+    let values = |spec: &BufferSpec| {
+        let len = spec.num_elements().unwrap();
+        (0..len).flat_map(|i| (((i * 7 + 3) % 23 - 11) as f32).to_le_bytes()).collect()
+    };
+    specs.iter().map(values).collect()
+}
+
 /// Runs a function on dense data.
 fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
     let mut args: Vec<Vec<u8>> =
@@ -32,15 +46,8 @@ fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
 fn winograd_gives_what_its_plain_loops_give() {
     for (algorithm, size) in [(Winograd::F2, 4), (Winograd::F4, 4)] {
         let func = convolution(algorithm, [16, 16, size]);
-        let specs: Vec<BufferSpec> =
-            func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect();
-        let data: Vec<Vec<u8>> = specs
-            .iter()
-            .map(|spec| {
-                let len = spec.num_elements().unwrap();
-                (0..len).flat_map(|i| (((i * 7 + 3) % 23 - 11) as f32).to_le_bytes()).collect()
-            })
-            .collect();
+        let specs = specs(&func);
+        let data = values(&specs);
         let expected = run(&func, &specs, &data);
         let mut s = Schedule::new(func);
         winograd(&mut s, algorithm, WinogradTiles { tiles: 2, rows: 2, panel: 16, lanes: 8 })
@@ -49,5 +56,37 @@ fn winograd_gives_what_its_plain_loops_give() {
         let target = Target::host().with_cpu("x86-64-v3").unwrap();
         let lowered = lower(s.func(), &target).unwrap();
         assert_eq!(run(&lowered, &specs, &data), expected);
+    }
+}
+
+#[test]
+fn products_of_all_sizes_give_what_their_plain_loops_give() {
+    for (m, k, n) in [(13, 5, 32), (1, 7, 64), (7, 4, 40), (16, 3, 21)] {
+        let mut te = te::Builder::new("matmul");
+        let a = te.placeholder("A", [m, k], DType::F32);
+        let b = te.constant("B", [k, n], DType::F32);
+        let r = te.reduce_axis("k", k);
+        let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
+        let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
+        for with_epilogue in [false, true] {
+            let output = if with_epilogue { d } else { c };
+            let func = te.prim_func(&[a, b, output]).unwrap();
+            let dense: Vec<BufferSpec> = specs(&func);
+            let data = values(&dense);
+            let expected = run(&func, &dense, &data);
+            for panels_outside in [false, true] {
+                let cut =
+                    MatmulTiles { rows: 4, vectors: 2, lanes: 8, panels_outside, prefetch: false };
+                let mut s = Schedule::new(func.clone());
+                let block = s.get_block("C").unwrap();
+                let epilogue = with_epilogue.then(|| s.get_block("D").unwrap());
+                matmul(&mut s, block, epilogue, cut).unwrap();
+                let specs = specs(&s.func());
+                assert_eq!(run(&s.func(), &specs, &data), expected, "{}", s.func());
+                let target = Target::host().with_cpu("x86-64-v3").unwrap();
+                let lowered = lower(s.func(), &target).unwrap();
+                assert_eq!(run(&lowered, &specs, &data), expected, "{lowered}");
+            }
+        }
     }
 }

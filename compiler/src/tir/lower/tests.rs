@@ -38,7 +38,7 @@ fn the_deepest_function_fits_a_small_stack() {
             let mut args = [vec![0; 32], vec![0; 32]];
             interpret(&lowered, &mut args, &[]).unwrap();
             let kernel = generate(&lowered, "chain", &target).unwrap();
-            assert!(translation_unit([&kernel]).contains("void chain("));
+            assert!(translation_unit([&kernel], &[]).contains("void chain("));
             #[cfg(feature = "llvm")]
             {
                 use crate::codegen::llvm::{Kernel, Source, compile};

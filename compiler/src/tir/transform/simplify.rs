@@ -4,8 +4,9 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{Analyzer, PrimExpr, PrimFunc, Stmt};
 
-/// Folds constants and decides divisions, minima, comparisons and branches by the ranges of loop
-/// variables and the conditions around.
+/// Folds constants and decides divisions, minima, comparisons and branches by what is known.
+///
+/// Known are the ranges of loop variables and the conditions around.
 ///
 /// Indices are brought into canonical form. Loops of one iteration or none and branches that are
 /// never taken go.

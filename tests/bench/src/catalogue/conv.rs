@@ -1,7 +1,7 @@
-//! Convolutions with bias and ReLU, eight of them in a model.
+//! Convolutions with bias and ReLU, many of them in a model.
 //!
 //! Engines block the channels of what they convolve. A model of one convolution would measure mostly how they get
-//! there and back, so there are eight, and what comes out is small.
+//! there and back, so there are many, and what comes out is small.
 
 use niello::ir::{Constant, DType};
 use niello::onnx::{ModelAttr, ModelBuilder};
@@ -13,13 +13,16 @@ use crate::kernel::{Build, Case, Goal, Kernel, Limit, Result, Work};
 /// Convolutions of a model.
 const REPEATS: usize = 8;
 
+/// Depthwise ones of a model, which take no longer than a change of layout does.
+const DEPTHWISE_REPEATS: usize = 64;
+
 /// How the convolutions of a model hang together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Net {
     /// Each reads what the one before wrote; all have the same weights.
     Chain,
-    /// All read the input, each with weights of its own. Of each result, two by two windows in the corners of the four
-    /// quarters go on.
+    /// All read the same image, each with weights of its own. Of each result, two by two windows in the corners of the
+    /// four quarters go on.
     Fan,
 }
 
@@ -58,6 +61,11 @@ impl Conv {
         }
     }
 
+    /// Convolutions of a model.
+    fn repeats(self) -> usize {
+        if self.depthwise { DEPTHWISE_REPEATS } else { REPEATS }
+    }
+
     /// Extent of the result.
     fn out(self) -> usize {
         self.extent.div_ceil(self.stride)
@@ -85,19 +93,19 @@ impl Conv {
     fn case(self, net: Net) -> Result<Case> {
         let mut random = Random::new(4);
         let image = random.normals(self.channels * self.extent.pow(2), 1.0);
-        // He's deviation: magnitudes stay the same along a chain.
-        let deviation = (2.0 / self.terms() as f32).sqrt();
-        let different = if net == Net::Fan { REPEATS } else { 1 };
+        let different = if net == Net::Fan { self.repeats() } else { 1 };
         let layers: Vec<[Vec<f32>; 2]> = (0..different)
-            .map(|_| [random.normals(self.weights(), deviation), random.normals(self.filters, 0.1)])
+            .map(|_| [self.filters(&mut random), random.normals(self.filters, 0.1)])
             .collect();
         let shape = [1, self.channels, self.extent, self.extent];
         let input = Constant::from_f32(&dims(&shape), &image).map_err(|error| error.to_string())?;
-        let image: Vec<f64> = image.into_iter().map(f64::from).collect();
+        let image = image.into_iter().map(f64::from);
+        let image: Vec<f64> =
+            if self.is_inner() { image.map(|x| x.max(0.0)).collect() } else { image.collect() };
         let (model, expected) = match net {
             Net::Chain => {
                 let mut values = image;
-                for _ in 0..REPEATS {
+                for _ in 0..self.repeats() {
                     values = self.reference(&values, &layers[0]);
                 }
                 (self.chain(&layers[0])?, values)
@@ -108,12 +116,42 @@ impl Conv {
             }
         };
         let expected = Expected::all(expected);
-        Ok(Case { model: model.to_bytes(), inputs: vec![input], expected, repeats: REPEATS as u32 })
+        let repeats = self.repeats() as u32;
+        Ok(Case { model: model.to_bytes(), inputs: vec![input], expected, repeats })
     }
 
-    fn begin(self) -> ModelBuilder {
+    /// Weights with which magnitudes stay about the same along a chain.
+    fn filters(self, random: &mut Random) -> Vec<f32> {
+        // He's deviation.
+        let deviation = (2.0 / self.terms() as f32).sqrt();
+        let mut weights = random.normals(self.weights(), deviation);
+        if self.depthwise {
+            // A long chain of one filter grows without bound unless that is a mean.
+            for filter in weights.chunks_exact_mut(self.terms()) {
+                let sum: f32 = filter.iter().map(|weight| weight.abs()).sum();
+                filter.iter_mut().for_each(|weight| *weight = weight.abs() / sum);
+            }
+        }
+        weights
+    }
+
+    /// Whether it has enough channels to stand within a network, where its image comes from another kernel.
+    fn is_inner(self) -> bool {
+        self.channels > 4
+    }
+
+    /// The input, and what the convolutions are to read.
+    ///
+    /// The image of an inner one passes a ReLU first: so each engine can bring it into its layout once. The first one
+    /// of a network has to read what it gets.
+    fn begin(self) -> (ModelBuilder, String) {
         let shape = [1, self.channels, self.extent, self.extent];
-        ModelBuilder::new(13).input("x", DType::F32, &dims(&shape))
+        let model = ModelBuilder::new(13).input("x", DType::F32, &dims(&shape));
+        if self.is_inner() {
+            (model.node("Relu", &["x"], &["image"], &[]), "image".to_owned())
+        } else {
+            (model, "x".to_owned())
+        }
     }
 
     fn parameters(
@@ -149,9 +187,9 @@ impl Conv {
     }
 
     fn chain(self, layer: &[Vec<f32>; 2]) -> Result<ModelBuilder> {
-        let mut model = self.parameters(self.begin(), 0, layer)?;
-        let mut input = "x".to_owned();
-        for number in 0..REPEATS {
+        let (model, mut input) = self.begin();
+        let mut model = self.parameters(model, 0, layer)?;
+        for number in 0..self.repeats() {
             model = self.nodes(model, &input, 0, number);
             input = format!("y{number}");
         }
@@ -160,11 +198,11 @@ impl Conv {
     }
 
     fn fan(self, layers: &[[Vec<f32>; 2]]) -> Result<ModelBuilder> {
-        let mut model = self.begin();
+        let (mut model, image) = self.begin();
         let mut parts = Vec::new();
         for (number, layer) in layers.iter().enumerate() {
             model = self.parameters(model, number, layer)?;
-            model = self.nodes(model, "x", number, number);
+            model = self.nodes(model, &image, number, number);
             let part = format!("p{number}");
             let step = (self.out() / 2) as i64;
             let attrs: [(&str, ModelAttr); 2] =

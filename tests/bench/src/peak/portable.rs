@@ -36,7 +36,7 @@ fn add_chain(iterations: u64) {
     unsafe {
         std::arch::asm!(
             "2:",
-            ".rept 64",
+            ".rept 16",
             "add {sum}, {sum}, {one}",
             ".endr",
             "subs {n}, {n}, #1",
@@ -50,4 +50,4 @@ fn add_chain(iterations: u64) {
 }
 
 #[cfg(target_arch = "aarch64")]
-pub(super) const ADD_CHAIN: Loop = Loop { run: add_chain, operations: 64, name: "additions" };
+pub(super) const ADD_CHAIN: Loop = Loop { run: add_chain, operations: 16, name: "additions" };
