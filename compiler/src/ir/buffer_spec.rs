@@ -1,6 +1,7 @@
 //! Physical layout of tensors in memory: blocking, permutation, halo, padding lanes, strides, views.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use crate::ir::DType;
@@ -244,13 +245,16 @@ impl BufferSpec {
     /// Whether a logical index names an element, its halo or its padding lanes.
     pub fn is_addressable(&self, index: &[i64]) -> bool {
         index.len() == self.shape.len()
-            && index.iter().enumerate().all(|(axis, &i)| {
-                let outermost = self.dims.iter().find(|dim| dim.axis == axis);
-                let step = outermost.map_or(1, |dim| dim.step.max(1));
-                let shifted = i.saturating_add(self.halo[axis].before);
-                let range = self.padded_range(axis);
-                shifted >= 0 && shifted < (range.saturating_add(step - 1) / step * step)
-            })
+            && index.iter().enumerate().all(|(axis, i)| self.addressable_range(axis).contains(i))
+    }
+
+    /// Logical indices along an axis that name elements, the halo or padding lanes.
+    pub fn addressable_range(&self, axis: usize) -> Range<i64> {
+        let outermost = self.dims.iter().find(|dim| dim.axis == axis);
+        let step = outermost.map_or(1, |dim| dim.step.max(1));
+        let before = self.halo.get(axis).map_or(0, |halo| halo.before);
+        let padded = self.padded_range(axis).saturating_add(step - 1) / step * step;
+        before.saturating_neg()..padded.saturating_sub(before)
     }
 
     /// Whether the layout is well formed; the message says what is not.

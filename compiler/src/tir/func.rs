@@ -278,6 +278,18 @@ impl PrimFuncData {
     pub fn param_of(&self, buffer: BufferId) -> Option<Param> {
         self.params.iter().copied().find(|param| param.buffer == buffer)
     }
+
+    /// The parameter that may be the same memory as a buffer: its partner in
+    /// [`inplace`](Self::inplace).
+    pub fn same_memory(&self, buffer: BufferId) -> Option<BufferId> {
+        let position = self.params.iter().position(|param| param.buffer == buffer)?;
+        let other = self.inplace.iter().find_map(|&(output, input)| match position {
+            _ if position == output => Some(input),
+            _ if position == input => Some(output),
+            _ => None,
+        })?;
+        self.params.get(other).map(|param| param.buffer)
+    }
 }
 
 #[cfg(test)]

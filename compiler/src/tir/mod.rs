@@ -8,6 +8,7 @@
 //! Numerics are decided here: what an operator means is in [`scalar`], which constant folding and
 //! the interpreter share; code generators neither contract nor reassociate.
 
+mod access;
 mod address;
 mod affine;
 mod analyzer;
@@ -26,6 +27,8 @@ pub mod scalar;
 mod stmt;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod transform;
 mod ty;
 mod verify;

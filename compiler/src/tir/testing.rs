@@ -1,5 +1,7 @@
 //! Random loop functions for tests.
 
+pub(crate) mod programs;
+
 use super::{
     BinaryOp, BufferId, CompareOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
     UnaryOp,

@@ -3,9 +3,9 @@
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
-    AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
-    VectorizeLoop,
+    AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
+    InstrumentBoundCheckers, LowerBlocks, LowerIntrin, LowerMulAdd, PlanBufferAllocation,
+    RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
 };
 
 crate::register_pass_config_option! {
@@ -38,7 +38,7 @@ fn phase_1() -> Vec<PassRef> {
 
 /// Loops become what they are marked to become.
 fn phase_2() -> Vec<PassRef> {
-    vec![VectorizeLoop.into(), UnrollLoop.into()]
+    vec![VectorizeLoop.into(), InjectDoubleBuffer.into(), UnrollLoop.into()]
 }
 
 /// What the passes on loops have left behind is cleaned up.
@@ -46,9 +46,15 @@ fn phase_3() -> Vec<PassRef> {
     vec![Simplify.into(), RemoveNoOp.into()]
 }
 
-/// Operations become those that the target has: after all phases.
+/// Indices are checked if the context asks, and operations become those that the target has: after all
+/// phases.
 fn for_target() -> Vec<PassRef> {
-    vec![LowerMulAdd.into(), LowerIntrin.into(), AnnotateNoAlias.into()]
+    vec![
+        InstrumentBoundCheckers.into(),
+        LowerMulAdd.into(),
+        LowerIntrin.into(),
+        AnnotateNoAlias.into(),
+    ]
 }
 
 /// Everything between a scheduled function and code, with the passes that the context adds.

@@ -3,18 +3,20 @@
 //! Floats of 16 bits and fewer are computed in `float32` and kept in memory as the integers of
 //! their bits; integers narrower than a byte are computed in bytes. This is what TVM's
 //! `BF16ComputeLegalize`, `FP8ComputeLegalize` and the storage passes that go with them do, in one
-//! sweep.
+//! sweep; passes for single types are made of [`compute_legalize`] and [`legalize`].
 //!
 //! A value is rounded to its type where it is stored to memory and where it is cast to the type,
 //! and nowhere in between: a chain of operators in one kernel, and what is accumulated in
 //! registers, keeps the precision of `float32`.
 
+mod compute;
 mod convert;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::transform::FlattenBuffer;
 use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+pub(super) use compute::compute_legalize;
 
 /// Computes floats of 16 bits and fewer in `float32`, and integers narrower than a byte in bytes.
 ///
@@ -25,30 +27,37 @@ use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 /// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
 #[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", after = [FlattenBuffer], crate = crate)]
 pub fn unsupported_dtype_legalize(
-    mut func: PrimFunc,
+    func: PrimFunc,
     _module: &IRModule,
     _cx: &PassContext,
 ) -> Result<PrimFunc> {
-    if !mentions_unsupported(&func) {
+    legalize(func, is_unsupported)
+}
+
+/// Legalises values and buffers of those unsupported types that are `chosen`.
+pub(super) fn legalize(mut func: PrimFunc, chosen: fn(DType) -> bool) -> Result<PrimFunc> {
+    let types = Types { chosen };
+    if !types.are_mentioned(&func) {
         return Ok(func);
     }
-    if let Some(buffer) = func.buffers.values().find(|buffer| buffer.dtype.bits() < 8) {
+    let packed = |dtype: DType| chosen(dtype) && dtype.bits() < 8;
+    if let Some(buffer) = func.buffers.values().find(|buffer| packed(buffer.dtype)) {
         let (name, dtype) = (&buffer.name, buffer.dtype);
         return Err(format!("buffer `{name}` holds packed elements of {dtype}").into());
     }
     let data = func.make_mut();
     let mut body = std::mem::replace(&mut data.body, Stmt::nop());
-    let mut legalize = Legalize { data };
+    let mut legalize = Legalize { data, types };
     body = body.rewrite(&mut |stmt| legalize.stmt(stmt));
     data.body = body;
     for var in data.vars.values_mut() {
-        var.ty.dtype = computed_in(var.ty.dtype).unwrap_or(var.ty.dtype);
+        var.ty.dtype = types.computed_in(var.ty.dtype).unwrap_or(var.ty.dtype);
     }
     for buffer in data.buffers.values_mut() {
         let dtype = if buffer.scope == BufferScope::Register {
-            computed_in(buffer.dtype)
+            types.computed_in(buffer.dtype)
         } else {
-            stored_as(buffer.dtype)
+            types.stored_as(buffer.dtype)
         };
         buffer.dtype = dtype.unwrap_or(buffer.dtype);
     }
@@ -82,34 +91,52 @@ fn computed_in(dtype: DType) -> Option<DType> {
     }
 }
 
-/// The type of an unsupported type's bits in memory; `None` for supported ones.
-fn stored_as(dtype: DType) -> Option<DType> {
-    computed_in(dtype)?;
-    Some(if dtype.bits() == 16 { DType::U16 } else { DType::U8 })
-}
-
 fn is_unsupported(dtype: DType) -> bool {
     computed_in(dtype).is_some()
 }
 
-fn mentions_unsupported(func: &PrimFunc) -> bool {
-    let mut found = func.buffers.values().any(|buffer| is_unsupported(buffer.dtype))
-        || func.vars.values().any(|var| is_unsupported(var.ty.dtype));
-    // Constants and casts are the only other places where types are made.
-    func.body.walk_exprs(&mut |expr| {
-        found |= match expr {
-            PrimExpr::Int { dtype, .. }
-            | PrimExpr::Float { dtype, .. }
-            | PrimExpr::Cast { dtype, .. }
-            | PrimExpr::Reinterpret { dtype, .. } => is_unsupported(*dtype),
-            _ => false,
-        };
-    });
-    found
+/// The unsupported types that are legalised.
+#[derive(Clone, Copy)]
+pub(super) struct Types {
+    pub(super) chosen: fn(DType) -> bool,
+}
+
+impl Types {
+    /// The type that values are computed in; `None` for types that stay.
+    pub(super) fn computed_in(self, dtype: DType) -> Option<DType> {
+        computed_in(dtype).filter(|_| (self.chosen)(dtype))
+    }
+
+    /// The type of the bits in memory; `None` for types that stay.
+    fn stored_as(self, dtype: DType) -> Option<DType> {
+        self.computed_in(dtype)?;
+        Some(if dtype.bits() == 16 { DType::U16 } else { DType::U8 })
+    }
+
+    fn contain(self, dtype: DType) -> bool {
+        self.computed_in(dtype).is_some()
+    }
+
+    pub(super) fn are_mentioned(self, func: &PrimFunc) -> bool {
+        let mut found = func.buffers.values().any(|buffer| self.contain(buffer.dtype))
+            || func.vars.values().any(|var| self.contain(var.ty.dtype));
+        // Constants and casts are the only other places where types are made.
+        func.body.walk_exprs(&mut |expr| {
+            found |= match expr {
+                PrimExpr::Int { dtype, .. }
+                | PrimExpr::Float { dtype, .. }
+                | PrimExpr::Cast { dtype, .. }
+                | PrimExpr::Reinterpret { dtype, .. } => self.contain(*dtype),
+                _ => false,
+            };
+        });
+        found
+    }
 }
 
 struct Legalize<'a> {
     data: &'a mut PrimFuncData,
+    types: Types,
 }
 
 impl Legalize<'_> {
@@ -117,7 +144,7 @@ impl Legalize<'_> {
         if let Stmt::Store { buffer, indices, value } = stmt {
             let indices = indices.into_iter().map(|index| self.expr(index)).collect();
             let dtype = self.data.buffers[buffer].dtype;
-            let value = if is_unsupported(dtype) && !self.is_register(buffer) {
+            let value = if self.types.contain(dtype) && !self.is_register(buffer) {
                 self.bits_of(value, dtype)
             } else {
                 self.expr(value)
@@ -155,22 +182,22 @@ impl Legalize<'_> {
     fn leaf(&mut self, expr: PrimExpr) -> PrimExpr {
         match expr {
             PrimExpr::Int { value, dtype } => {
-                PrimExpr::Int { value, dtype: computed_in(dtype).unwrap_or(dtype) }
+                PrimExpr::Int { value, dtype: self.types.computed_in(dtype).unwrap_or(dtype) }
             }
             PrimExpr::Float { value, dtype } => {
-                PrimExpr::Float { value, dtype: computed_in(dtype).unwrap_or(dtype) }
+                PrimExpr::Float { value, dtype: self.types.computed_in(dtype).unwrap_or(dtype) }
             }
             PrimExpr::Var { var, ty } => {
-                let dtype = computed_in(ty.dtype).unwrap_or(ty.dtype);
+                let dtype = self.types.computed_in(ty.dtype).unwrap_or(ty.dtype);
                 PrimExpr::Var { var, ty: ty.with_dtype(dtype) }
             }
-            PrimExpr::Load { buffer, dtype, indices } => match computed_in(dtype) {
+            PrimExpr::Load { buffer, dtype, indices } => match self.types.computed_in(dtype) {
                 None => PrimExpr::Load { buffer, dtype, indices },
                 Some(wide) if self.is_register(buffer) => {
                     PrimExpr::Load { buffer, dtype: wide, indices }
                 }
                 Some(_) => {
-                    let bits = load_bits(buffer, dtype, indices);
+                    let bits = self.load_bits(buffer, dtype, indices);
                     convert::widen(self.data, bits, dtype)
                 }
             },
@@ -180,7 +207,7 @@ impl Legalize<'_> {
 
     /// `value` is legal already.
     fn cast(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
-        match computed_in(dtype) {
+        match self.types.computed_in(dtype) {
             None => value.cast(dtype),
             Some(DType::F32) => {
                 let bits = convert::narrow(self.data, value, dtype);
@@ -192,8 +219,9 @@ impl Legalize<'_> {
 
     fn reinterpret(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
         let from = value.dtype();
-        let bits = if is_unsupported(from) { self.bits_of(value, from) } else { self.expr(value) };
-        if is_unsupported(dtype) {
+        let bits =
+            if self.types.contain(from) { self.bits_of(value, from) } else { self.expr(value) };
+        if self.types.contain(dtype) {
             return convert::widen(self.data, bits, dtype);
         }
         bits.reinterpret(dtype)
@@ -205,9 +233,9 @@ impl Legalize<'_> {
         match value {
             PrimExpr::Load { buffer, dtype, indices } if !self.is_register(buffer) => {
                 let indices = indices.into_iter().map(|index| self.expr(index)).collect();
-                load_bits(buffer, dtype, indices)
+                self.load_bits(buffer, dtype, indices)
             }
-            PrimExpr::Reinterpret { value, dtype: _ } if !is_unsupported(value.dtype()) => {
+            PrimExpr::Reinterpret { value, dtype: _ } if !self.types.contain(value.dtype()) => {
                 self.expr(*value)
             }
             // Rounded once on the way to the bits.
@@ -221,10 +249,11 @@ impl Legalize<'_> {
             }
         }
     }
-}
 
-fn load_bits(buffer: BufferId, dtype: DType, indices: Vec<PrimExpr>) -> PrimExpr {
-    PrimExpr::Load { buffer, dtype: stored_as(dtype).unwrap_or(dtype), indices }
+    fn load_bits(&self, buffer: BufferId, dtype: DType, indices: Vec<PrimExpr>) -> PrimExpr {
+        let dtype = self.types.stored_as(dtype).unwrap_or(dtype);
+        PrimExpr::Load { buffer, dtype, indices }
+    }
 }
 
 #[cfg(test)]
