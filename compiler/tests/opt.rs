@@ -246,7 +246,7 @@ fn a_failure_that_was_written_down_is_repeated() {
     let other = replay(&["--verify-each"]);
     assert_eq!(other.status, Some(1));
     assert!(
-        other.stderr.starts_with("error: loop function @kernel is malformed:\n"),
+        other.stderr.starts_with("error: `y` has 1 axes and is accessed by 2 indices\n"),
         "{}",
         other.stderr
     );

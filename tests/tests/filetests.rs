@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use niello::pass::Registry;
 use niello_tests::filetest::{Verdict, run, run_folder};
 use niello_tests::workspace;
 
@@ -20,25 +19,6 @@ fn filetests() {
         outcome.failures.join("\n")
     );
     assert!(outcome.files > 0, "there are no filetests of that name");
-}
-
-#[test]
-fn every_graph_pass_has_a_folder_of_filetests() {
-    let folder = workspace().join("tests/filetests");
-    // Passes over the loop IR have a dot in their names; their tests need its text.
-    let entries = Registry::global();
-    let names: Vec<&str> = entries.entries().map(|entry| entry.name()).collect();
-    assert!(names.len() > 5, "the passes of the compiler are linked");
-    for name in names.into_iter().filter(|name| !name.contains('.')) {
-        let mut snake = String::new();
-        for c in name.chars() {
-            if c.is_uppercase() && !snake.is_empty() {
-                snake.push('_');
-            }
-            snake.extend(c.to_lowercase());
-        }
-        assert!(folder.join(&snake).is_dir(), "there is no folder `{snake}` for the pass {name}");
-    }
 }
 
 const TEXT: &str =

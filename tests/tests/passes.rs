@@ -63,6 +63,8 @@ fn files_and_registry_have_the_same_passes_of_loop_functions() {
         .filter_map(|entry| entry.name().strip_prefix("tir.").map(snake_case))
         .collect();
     assert_eq!(registered, files);
+    let tested = stems("tests/filetests");
+    assert!(files.is_subset(&tested), "{:?} have no filetests", files.difference(&tested));
 }
 
 #[test]

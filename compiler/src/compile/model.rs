@@ -26,7 +26,7 @@ pub(super) enum Contents {
 }
 
 impl Model {
-    /// Reads a file: the text of a module if it is named `.relay` or is such a text, else ONNX.
+    /// Reads a file: the text of a module if it is named `.relay` or `.tir` or is such a text, else ONNX.
     ///
     /// The elements of a text's large constants are in a sidecar, which has the name of the text
     /// with `.sidecar` added.
@@ -109,7 +109,7 @@ impl Model {
 
 /// The file as the text of a module, if it is one.
 fn text(path: &Path) -> Result<Option<String>, Report> {
-    let named = path.extension().is_some_and(|extension| extension == "relay");
+    let named = path.extension().is_some_and(|ending| ending == "relay" || ending == "tir");
     let problem = |error: &dyn std::fmt::Display| {
         Problem::new(format!("{}: cannot read the file: {error}", path.display()))
     };
@@ -126,7 +126,9 @@ fn text(path: &Path) -> Result<Option<String>, Report> {
     }
     let bytes = std::fs::read(path).map_err(|error| problem(&error))?;
     match String::from_utf8(bytes) {
-        Ok(text) if named || text.contains("def @") => Ok(Some(text)),
+        Ok(text) if named || text.contains("def @") || text.contains("prim_func @") => {
+            Ok(Some(text))
+        }
         Ok(_) => Ok(None),
         Err(_) if named => Err(problem(&"it is not UTF-8 text").into()),
         Err(_) => Ok(None),

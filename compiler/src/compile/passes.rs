@@ -29,7 +29,10 @@ impl Passes {
 
     /// The context that the options ask for, to which a caller may add.
     pub fn context(options: &CompileOptions) -> PassContextBuilder {
-        let builder = PassContext::builder().opt_level(options.opt_level).jobs(options.jobs);
+        let builder = PassContext::builder()
+            .opt_level(options.opt_level)
+            .jobs(options.jobs)
+            .target(options.target.clone());
         let builder = options
             .disabled_passes
             .iter()

@@ -22,6 +22,7 @@ pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
 pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
 pub use parse::{
     ParseError, ParseErrors, parse_constants, parse_function, parse_module, parse_module_with,
+    statement_lines,
 };
 pub use print::{
     INLINE_ELEMENTS, PrintOptions, excerpt, print_constant, print_function, print_module,
@@ -32,7 +33,8 @@ pub use sidecar::{Sidecar, SidecarError};
 pub use structural::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
 pub use typing::TypeError;
 pub use verify::{
-    FunctionErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function, verify_module,
+    FunctionErrors, PrimFuncErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function,
+    verify_module,
 };
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub use func::{PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
 pub use lower::{ADD_LOWER_PASS, Lowering, lower, pipeline};
 pub use parse::{ParseError, parse};
+pub(crate) use parse::{ParsedFunc, parse_at};
+pub(crate) use print::print_as;
 pub use print::print_with_errors;
 pub use stmt::{Annotations, BlockIter, BlockRealize, ForKind, IterKind, Stmt};
 pub use ty::PrimType;

@@ -35,18 +35,42 @@ impl std::error::Error for ParseError {}
 
 /// Reads one function. It may violate what [`verify`](super::verify) checks.
 pub fn parse(text: &str) -> Result<PrimFunc, ParseError> {
-    let mut parser = Parser {
-        lexer: Lexer::new(text),
-        func: PrimFuncData::new(""),
-        names: BTreeMap::new(),
-        depth: 0,
-    };
-    let result = parser.function();
+    let mut parser = Parser::at(text, 0);
+    let result = parser.function().and_then(|()| match parser.lexer.next()? {
+        Token::End => Ok(()),
+        other => Err(format!("{other} stands after the function")),
+    });
     result.map_err(|message| {
         let (line, column) = parser.lexer.position();
         ParseError { line, column, message }
     })?;
     Ok(PrimFunc::new(parser.func))
+}
+
+/// A function that was read from within a text.
+pub(crate) struct ParsedFunc {
+    pub(crate) func: PrimFunc,
+    /// Where each statement starts, in bytes of the text, in the order in which they print.
+    pub(crate) statements: Vec<usize>,
+    /// Where what follows the function starts.
+    pub(crate) end: usize,
+}
+
+/// Reads the function that starts at an offset of a text.
+///
+/// # Errors
+///
+/// The offset at which something is wrong, and what.
+pub(crate) fn parse_at(text: &str, start: usize) -> Result<ParsedFunc, (usize, String)> {
+    let mut parser = Parser::at(text, start);
+    match parser.function() {
+        Err(message) => Err((parser.lexer.last(), message)),
+        Ok(()) => Ok(ParsedFunc {
+            func: PrimFunc::new(parser.func),
+            statements: parser.statements,
+            end: parser.lexer.end(),
+        }),
+    }
 }
 
 type Result<T, E = String> = std::result::Result<T, E>;
@@ -64,18 +88,30 @@ struct Parser<'a> {
     names: BTreeMap<String, Named>,
     /// Nesting of statements and expressions at this point.
     depth: usize,
+    /// Where each statement starts.
+    statements: Vec<usize>,
+}
+
+impl<'a> Parser<'a> {
+    fn at(text: &'a str, start: usize) -> Parser<'a> {
+        Parser {
+            lexer: Lexer::at(text, start),
+            func: PrimFuncData::new(""),
+            names: BTreeMap::new(),
+            depth: 0,
+            statements: Vec::new(),
+        }
+    }
 }
 
 impl Parser<'_> {
     fn function(&mut self) -> Result<()> {
         self.expect_word("prim_func")?;
         self.expect("@")?;
-        self.func.name = self.word()?;
-        while self.accept(".") {
-            let part = self.word()?;
-            self.func.name.push('.');
-            self.func.name.push_str(&part);
-        }
+        self.func.name = match self.lexer.peek()? {
+            Token::Text(_) => self.string()?,
+            _ => self.dotted_word()?,
+        };
         self.expect("(")?;
         while !self.accept(")") {
             self.param()?;
@@ -107,10 +143,16 @@ impl Parser<'_> {
             }
         }
         self.func.body = self.block_rest()?;
-        match self.lexer.next()? {
-            Token::End => Ok(()),
-            other => Err(format!("{other} stands after the function")),
+        Ok(())
+    }
+
+    fn dotted_word(&mut self) -> Result<String> {
+        let mut word = self.word()?;
+        while self.accept(".") {
+            word.push('.');
+            word += &self.word()?;
         }
+        Ok(word)
     }
 
     fn param(&mut self) -> Result<()> {
@@ -184,6 +226,7 @@ impl Parser<'_> {
 
     fn stmt(&mut self) -> Result<Stmt> {
         let word = self.word()?;
+        self.statements.push(self.lexer.last());
         match word.as_str() {
             "block" => {
                 let name = self.string()?;

@@ -26,6 +26,7 @@ use super::{
     Stmt, UnaryOp, VarId, VerifyError,
 };
 use crate::ir::DType;
+use crate::ir::text::is_dotted_identifier;
 
 /// Words that cannot be names.
 const KEYWORDS: &[&str] = &[
@@ -88,16 +89,19 @@ impl fmt::Display for PrimFunc {
 
 /// The text of a function with each violation below the guilty statement.
 pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
-    let mut printer = Printer {
-        anonymous: false,
-        func,
-        vars: BTreeMap::new(),
-        buffers: BTreeMap::new(),
-        used: BTreeSet::new(),
-        out: String::new(),
-        indent: 1,
-        errors: by_statement(errors),
-        statement: 0,
+    let mut printer = Printer::new(func);
+    printer.errors = by_statement(errors);
+    printer.function();
+    printer.out
+}
+
+/// As [`print_with_errors`], of a function in a module, where it has that name.
+pub(crate) fn print_as(func: &PrimFunc, name: &str, errors: &[VerifyError]) -> String {
+    let mut printer = Printer::new(func);
+    printer.errors = by_statement(errors);
+    printer.name = match is_dotted_identifier(name) {
+        true => name.to_owned(),
+        false => quote(name),
     };
     printer.function();
     printer.out
@@ -106,41 +110,24 @@ pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
 /// The text of a function with numbers for names, and without what only people read: equal for
 /// functions that differ in names, in the order of declarations or in what they were made from.
 pub(super) fn anonymous_text(func: &PrimFunc) -> String {
-    let mut printer = Printer {
-        anonymous: true,
-        func,
-        vars: BTreeMap::new(),
-        buffers: BTreeMap::new(),
-        used: BTreeSet::new(),
-        out: String::new(),
-        indent: 1,
-        errors: BTreeMap::new(),
-        statement: 0,
-    };
+    let mut printer = Printer::new(func);
+    (printer.anonymous, printer.name) = (true, String::new());
     printer.function();
     printer.out
 }
 
 /// The text of an expression, with the names that variables and buffers were declared with.
 pub(super) fn expr_text(func: &PrimFuncData, expr: &PrimExpr) -> String {
-    let vars = func.vars.iter().map(|(var, decl)| (var, decl.name.clone())).collect();
-    let mut printer = Printer {
-        anonymous: false,
-        func,
-        vars,
-        buffers: BTreeMap::new(),
-        used: BTreeSet::new(),
-        out: String::new(),
-        indent: 1,
-        errors: BTreeMap::new(),
-        statement: 0,
-    };
+    let mut printer = Printer::new(func);
+    printer.vars = func.vars.iter().map(|(var, decl)| (var, decl.name.clone())).collect();
     printer.expr(expr, 0)
 }
 
 struct Printer<'a> {
     /// Whether names are numbers.
     anonymous: bool,
+    /// The function's.
+    name: String,
     func: &'a PrimFuncData,
     vars: BTreeMap<VarId, String>,
     buffers: BTreeMap<BufferId, String>,
@@ -149,6 +136,24 @@ struct Printer<'a> {
     indent: usize,
     errors: BTreeMap<Option<usize>, Vec<&'a str>>,
     statement: usize,
+}
+
+impl<'a> Printer<'a> {
+    fn new(func: &'a PrimFuncData) -> Printer<'a> {
+        let word = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '_' };
+        Printer {
+            anonymous: false,
+            name: func.name.chars().map(word).collect(),
+            func,
+            vars: BTreeMap::new(),
+            buffers: BTreeMap::new(),
+            used: BTreeSet::new(),
+            out: String::new(),
+            indent: 1,
+            errors: BTreeMap::new(),
+            statement: 0,
+        }
+    }
 }
 
 impl Printer<'_> {
@@ -213,12 +218,8 @@ impl Printer<'_> {
             let name = self.bind(dim);
             params.push(format!("{name}: dim"));
         }
-        let word = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '_' };
-        let name: String = match self.anonymous {
-            true => String::new(),
-            false => func.name.chars().map(word).collect(),
-        };
-        self.out.push_str(&format!("prim_func @{name}({})", params.join(", ")));
+        let header = format!("prim_func @{}({})", self.name, params.join(", "));
+        self.out.push_str(&header);
         for (output, input) in &func.inplace {
             self.out.push_str(&format!(" inplace({output}, {input})"));
         }

@@ -7,9 +7,10 @@
 //! - `; test: verify`: the parser and the verifier find what lines say behind `; error:`, and
 //!   nothing else;
 //! - `; test: interp`: the function `main` yields the expected values for each `; args:` line;
-//! - `; run: pass-a, pass-b`: the passes make of the text what is expected. The module is verified
-//!   before and after each pass, and `main` yields the same on made-up inputs before and after.
-//!   `; config: key=json` sets an option, `; opt_level: 3` the level of the context.
+//! - `; run: pass-a, pass-b{option=1}`: the passes make of the text what is expected. The module is
+//!   verified before and after each pass, and `main` and loop functions yield the same on made-up
+//!   inputs before and after. `; config: key=json` sets an option, `; opt_level: 3` the level of the
+//!   context, `; target: x86_64 x86-64-v3` the machine: an architecture, and a CPU if need be.
 //!
 //! The text follows, and what is expected as comment lines at the end. With `BLESS=1` in the
 //! environment it is written there instead of compared. Other lines that start with `;` are
@@ -28,8 +29,8 @@ use niello::diagnostics::{Diagnostic, Source, renderer};
 use niello::graph::{parse_module, verify_module};
 use niello::ir::IRModule;
 
-/// The end of the name of a filetest.
-const EXTENSION: &str = "relay";
+/// How the name of a filetest may end.
+const EXTENSIONS: [&str; 2] = ["relay", "tir"];
 
 /// What came of the files of a folder.
 #[derive(Debug, Default)]
@@ -79,8 +80,10 @@ fn entries(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 fn run_path(path: &Path, bless: bool) -> Result<(), String> {
-    if path.extension().is_none_or(|extension| extension != EXTENSION) {
-        return Err(format!("not a filetest: its name does not end with `.{EXTENSION}`"));
+    let is_known = |ending: &std::ffi::OsStr| EXTENSIONS.iter().any(|known| ending == *known);
+    if !path.extension().is_some_and(is_known) {
+        let known = EXTENSIONS.map(|known| format!("`.{known}`")).join(" or ");
+        return Err(format!("not a filetest: its name does not end with {known}"));
     }
     let contents = fs::read_to_string(path).map_err(|error| error.to_string())?;
     match run(&contents)? {
@@ -139,6 +142,7 @@ pub fn run(contents: &str) -> Result<Verdict, String> {
             let options = passes::Options {
                 opt_level: file.take("opt_level")?,
                 config: file.take_all("config"),
+                target: file.take("target")?,
             };
             file.finish()?;
             Some(passes::run(&file, &passes, &options)?)

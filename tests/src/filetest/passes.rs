@@ -3,7 +3,9 @@
 use niello::graph::interp::{Value, evaluate};
 use niello::graph::verify_module;
 use niello::ir::{Definition, IRModule};
-use niello::pass::{PassContext, Registry};
+use niello::pass::{PassContext, PipelineText, Registry};
+use niello::target::Target;
+use niello::tir::{Param, PrimFunc, interpret};
 
 use super::{TestFile, shown, valid_module};
 use crate::values::{close, sample_inputs};
@@ -13,6 +15,8 @@ pub(super) struct Options {
     pub(super) opt_level: Option<String>,
     /// `key=json` each.
     pub(super) config: Vec<String>,
+    /// An architecture, and a CPU.
+    pub(super) target: Option<String>,
 }
 
 /// The text of the module after the passes, which are given by name.
@@ -30,15 +34,63 @@ pub(super) fn run(file: &TestFile, passes: &str, options: &Options) -> Result<St
             .map_err(|error| format!("config `{}`: {error}", key.trim()))?;
         builder = builder.config_value(key.trim(), value);
     }
+    if let Some(text) = &options.target {
+        builder = builder.target(target(text)?);
+    }
     let cx = builder.build().map_err(|report| report.to_string())?;
-    let registry = Registry::global();
+    let list = PipelineText::parse(passes).and_then(|text| text.build(&Registry::global()));
+    let list = list.map_err(|error| error.to_string())?;
     let mut after = before.clone();
-    for name in passes.split(',').map(str::trim) {
-        let pass = registry.get(name).map_err(|error| error.to_string())?;
+    for pass in list.passes() {
         after = pass.run(after, &cx).map_err(|error| shown(&error.diagnostics(), &file.text))?;
     }
     same_values(&before, &after)?;
+    same_loops(&before, &after)?;
     Ok(after.to_string())
+}
+
+/// The machine of `x86_64 x86-64-v3`, or the least one of an architecture.
+fn target(text: &str) -> Result<Target, String> {
+    let (arch, cpu) = match text.split_once(' ') {
+        Some((arch, cpu)) => (arch, Some(cpu.trim())),
+        None => (text, None),
+    };
+    let cpu = cpu.unwrap_or(if arch == "x86_64" { "x86-64" } else { "generic" });
+    let target = Target { arch: arch.to_owned(), ..Target::host() };
+    target.with_cpu(cpu).map_err(|error| error.to_string())
+}
+
+/// Checks that loop functions leave the same in their parameters before and after. Those that have
+/// dimensions, or parameters of another size afterwards, are left out.
+fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
+    for (global, func) in before.prim_funcs().filter(|(_, func)| func.dims.is_empty()) {
+        let Some(Definition::Prim(lowered)) = after.get(global) else { continue };
+        let bytes = |func: &PrimFunc| -> Option<Vec<usize>> {
+            let bytes = |param: &Param| {
+                let buffer = &func.buffers[param.buffer];
+                let elements = usize::try_from(buffer.spec.physical_len().ok()?).ok()?;
+                Some(elements * buffer.dtype.bytes()?)
+            };
+            func.params.iter().map(bytes).collect()
+        };
+        let Some(sizes) = bytes(func).filter(|sizes| Some(sizes) == bytes(lowered).as_ref()) else {
+            continue;
+        };
+        let run = |func: &PrimFunc| {
+            // Small numbers as any type, other ones in each element.
+            let fill =
+                |size: &usize| (0..*size).map(|at| (at / 4 % 7 * (at % 4 / 3)) as u8).collect();
+            let mut args: Vec<Vec<u8>> = sizes.iter().map(fill).collect();
+            interpret(func, &mut args, &[]).map(|()| args)
+        };
+        let Ok(expected) = run(func) else { continue };
+        let found = run(lowered)
+            .map_err(|error| format!("{global} can no longer be interpreted: {error}"))?;
+        if found != expected {
+            return Err(format!("{global} leaves something else in its parameters"));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that `main` yields the same before and after, if it can be evaluated on made-up inputs.

@@ -1,6 +1,8 @@
 //! Tests of the printer, the parser and the verifier.
 
-use niello::graph::{VerifyPlace, modules_equal, parse_module, verify_module, visit::ScopeTree};
+use niello::graph::{
+    VerifyPlace, modules_equal, parse_module, statement_lines, verify_module, visit::ScopeTree,
+};
 use niello::ir::Span;
 
 use super::file::difference;
@@ -99,6 +101,14 @@ fn found(text: &str) -> Vec<Message> {
             };
             found.push((line, error.message.clone()));
         }
+    }
+    let lines = statement_lines(text);
+    for function in &errors.1 {
+        let lines = lines.get(&function.global);
+        found.extend(function.errors.iter().map(|error| {
+            let line = error.statement.and_then(|at| lines?.get(at)).copied().unwrap_or(0);
+            (line as usize, error.message.clone())
+        }));
     }
     found
 }

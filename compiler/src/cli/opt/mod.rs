@@ -158,7 +158,8 @@ fn read(path: &Path, options: &CompileOptions, teller: &mut Teller) -> Result<IR
     if let Err(errors) = verify_module(&module) {
         // The lines to show are those of the file, not those that would be printed.
         let of_file = |diagnostic: Diagnostic| Diagnostic { excerpt: None, ..diagnostic };
-        let found: Vec<Diagnostic> = errors.diagnostics().into_iter().map(of_file).collect();
+        let found: Vec<Diagnostic> =
+            errors.diagnostics_in(&text).into_iter().map(of_file).collect();
         return Err(teller.fail(&found));
     }
     Ok(module)

@@ -101,6 +101,16 @@ impl<'a> Lexer<'a> {
         self.pos
     }
 
+    /// The whole text.
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// Goes on to an offset, which is not before this one.
+    pub(super) fn advance_to(&mut self, offset: usize) {
+        self.advance(offset.saturating_sub(self.pos.offset));
+    }
+
     fn rest(&self) -> &'a str {
         &self.text[self.pos.offset..]
     }

@@ -26,6 +26,7 @@ use parser::{Parser, Result};
 use super::{Function, Sidecar};
 use crate::arith::Facts;
 use crate::ir::{Constant, Definition, ExternFunction, FuncType, GlobalVar, IRModule};
+use crate::tir::{ParsedFunc, PrimFunc, parse_at};
 
 /// The module of a text. Constants that are named by their digest are opaque.
 ///
@@ -97,6 +98,7 @@ pub fn parse_constants(text: &str) -> std::result::Result<Vec<Constant>, ParseEr
 /// A definition whose body is not read yet.
 enum Pending<'a> {
     Graph { header: Box<Header>, body: Lexer<'a> },
+    Prim(PrimFunc),
     Extern(ExternFunction),
 }
 
@@ -112,6 +114,7 @@ fn module(mut parser: Parser<'_>) -> std::result::Result<IRModule, ParseErrors> 
     for (global, pending) in pending {
         let definition = match pending {
             Pending::Extern(function) => Definition::Extern(Arc::new(function)),
+            Pending::Prim(function) => Definition::Prim(function),
             Pending::Graph { header, body } => {
                 parser.set_lexer(body);
                 match body::function(&mut parser, &globals, *header) {
@@ -146,9 +149,19 @@ fn definition<'a>(
         module.set_attrs(parser.attrs("]")?);
         return Ok(());
     }
+    if parser.at_keyword("prim_func") {
+        let function = prim_func(parser)?.func;
+        let global = GlobalVar::new(&function.name);
+        if pending.contains_key(&global) {
+            return Err(parser.error(pos, format!("`{global}` is defined already")));
+        }
+        pending.insert(global, Pending::Prim(function));
+        return Ok(());
+    }
     let external = parser.eat_keyword("extern");
     if !parser.eat_keyword("def") {
-        let expected = if external { "`def`" } else { "`def`, `extern def` or `#[…]`" };
+        let expected =
+            if external { "`def`" } else { "`def`, `prim_func`, `extern def` or `#[…]`" };
         return Err(parser.unexpected(expected));
     }
     let pos = parser.pos();
@@ -174,11 +187,49 @@ fn definition<'a>(
         let body = start.until(parser.lexer().pos().offset);
         (ty, Pending::Graph { header: Box::new(header), body })
     };
-    if globals.insert(global.clone(), ty).is_some() {
+    if pending.contains_key(&global) {
         return Err(parser.error(pos, format!("`{global}` is defined already")));
     }
+    globals.insert(global.clone(), ty);
     pending.insert(global, definition);
     Ok(())
+}
+
+/// Reads a loop function, which has a language of its own.
+fn prim_func(parser: &mut Parser<'_>) -> Result<ParsedFunc> {
+    let mut lexer = parser.raw().clone();
+    let parsed = parse_at(lexer.text(), lexer.pos().offset);
+    lexer.advance_to(match &parsed {
+        Ok(parsed) => parsed.end,
+        Err((offset, _)) => *offset,
+    });
+    let pos = lexer.pos();
+    parser.set_lexer(lexer);
+    parsed.map_err(|(_, message)| parser.error(pos, message))
+}
+
+/// The line, from 1, of each statement of the loop functions of a text, in the order in which
+/// statements print: where what their verifier finds is. Empty if there is no module in the text.
+pub fn statement_lines(text: &str) -> IndexMap<GlobalVar, Vec<u32>> {
+    let mut parser = Parser::new(text, None);
+    let mut lines = IndexMap::new();
+    while !parser.at_token(&Token::End) {
+        if !parser.at_keyword("prim_func") {
+            parser.next();
+            continue;
+        }
+        let Ok(ParsedFunc { func, statements, end: _ }) = prim_func(&mut parser) else { break };
+        // Statements start in the order in which they print, so the text is counted once.
+        let (mut line, mut counted) = (1, 0);
+        let mut line_of = |start: usize| {
+            line += text[counted..start].matches('\n').count() as u32;
+            counted = start;
+            line
+        };
+        lines
+            .insert(GlobalVar::new(&func.name), statements.into_iter().map(&mut line_of).collect());
+    }
+    lines
 }
 
 /// Goes on behind the brace that closes a body, whose opening one was taken.
@@ -201,7 +252,7 @@ fn skip_to_definition(parser: &mut Parser<'_>) {
     loop {
         match parser.peek() {
             Token::End => return,
-            Token::Ident("def" | "extern") if open == 0 => return,
+            Token::Ident("def" | "extern" | "prim_func") if open == 0 => return,
             Token::Punct("{") => open += 1,
             Token::Punct("}") => open = open.saturating_sub(1),
             _ => {}

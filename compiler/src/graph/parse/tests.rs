@@ -307,7 +307,7 @@ fn errors_point_at_their_place_and_say_what_was_meant() {
             "1:40: the result is declared as Tensor[(4), float32], but it is (Tensor[(4), float32], Tensor[(4), float32])",
         ),
         ("%x.0", "2:1: Tensor[(4), float32] has no fields"),
-        ("nn.relu(%x) }}", "2:14: expected `def`, `extern def` or `#[…]`, found `}`"),
+        ("nn.relu(%x) }}", "2:14: expected `def`, `prim_func`, `extern def` or `#[…]`, found `}`"),
         ("const([1, 2", "3:1: expected `,` or `]`, found `}`"),
         ("const([1, [2]], float32)", "2:11: a list beside a number"),
         ("const([[1, 2], [3]], float32)", "2:18: a list of 1 beside one of 2"),

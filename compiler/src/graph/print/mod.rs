@@ -16,6 +16,7 @@ use super::sidecar::Sidecar;
 use super::{ExprId, Function};
 use crate::ir::text::{Name, is_dotted_identifier};
 use crate::ir::{Attrs, Constant, Definition, ExternFunction, GlobalVar, IRModule};
+use crate::tir::print_as;
 
 /// Elements up to which a constant prints with its values; a larger one prints by its digest.
 ///
@@ -91,10 +92,7 @@ fn write_module(
                 body::write_function(out, function, Some(global), options, sidecar);
             }
             Definition::Extern(function) => write_extern(out, global, function),
-            // Loop functions have a text format of their own.
-            Definition::Prim(_) => {
-                let _ = writeln!(out, "// {} is a function of the loop IR", GlobalText(global));
-            }
+            Definition::Prim(function) => out.push_str(&print_as(function, global.name(), &[])),
         }
     }
 }

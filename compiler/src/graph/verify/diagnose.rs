@@ -1,18 +1,50 @@
 //! Violations as diagnostics.
 
+use indexmap::IndexMap;
+
 use super::check::ids_are_in_range;
-use super::{FunctionErrors, VerifyErrors, VerifyPlace};
+use super::{FunctionErrors, PrimFuncErrors, VerifyErrors, VerifyPlace};
 use crate::diagnostics::{Diagnostic, Level};
+use crate::graph::parse::statement_lines;
 use crate::graph::print::{of_line, print_with_lines};
 use crate::graph::visit::ScopeTree;
 use crate::ir::Span;
+use crate::tir::{VerifyError, print_as};
 
 impl VerifyErrors {
     /// One error a violation, with the line of the function's text that it is about and the place
     /// that came from.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        self.0.iter().flat_map(of_function).collect()
+        self.diagnostics_in("")
     }
+
+    /// As [`diagnostics`](Self::diagnostics), for the module of that text: what is wrong in loop
+    /// functions is where their statements are in it.
+    pub fn diagnostics_in(&self, text: &str) -> Vec<Diagnostic> {
+        let lines = if self.1.is_empty() { IndexMap::new() } else { statement_lines(text) };
+        let loops = self.1.iter().flat_map(|found| {
+            let lines = lines.get(&found.global).map_or(&[][..], Vec::as_slice);
+            of_prim_func(found, lines)
+        });
+        self.0.iter().flat_map(of_function).chain(loops).collect()
+    }
+}
+
+/// `lines` are those of the statements in the text that the function is from, if it is from one.
+fn of_prim_func(found: &PrimFuncErrors, lines: &[u32]) -> Vec<Diagnostic> {
+    let PrimFuncErrors { global, function, errors } = found;
+    let text = print_as(function, global.name(), &[]);
+    let diagnostic = |error: &VerifyError| {
+        // The line is followed by the error where that is printed.
+        let marked = print_as(function, global.name(), std::slice::from_ref(error));
+        let differs = marked.lines().zip(text.lines()).position(|(marked, line)| marked != line);
+        let line = differs.unwrap_or(text.lines().count()).saturating_sub(1);
+        let in_text = error.statement.and_then(|statement| lines.get(statement));
+        let span = in_text.map_or(Span::Unknown, |&line| Span::Text { line, column: 1 });
+        let excerpt = of_line(&text, Some(global), line);
+        Diagnostic::new(Level::Error, span, &error.message).showing(excerpt)
+    };
+    errors.iter().map(diagnostic).collect()
 }
 
 fn of_function(found: &FunctionErrors) -> Vec<Diagnostic> {

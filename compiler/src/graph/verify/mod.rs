@@ -15,6 +15,7 @@ use std::fmt;
 use super::{ExprId, Function, ScopeId};
 use crate::diagnostics::{Problem, Report};
 use crate::ir::{GlobalVar, IRModule};
+use crate::tir::{self, PrimFunc, print_as};
 
 /// What a violation is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,12 +57,24 @@ pub struct FunctionErrors {
     pub errors: Vec<VerifyError>,
 }
 
-/// Every violation in a module. Displays the functions with each message under the guilty line.
+/// The violations in one loop function.
 #[derive(Clone, Debug)]
-pub struct VerifyErrors(pub Vec<FunctionErrors>);
+pub struct PrimFuncErrors {
+    /// The function's name.
+    pub global: GlobalVar,
+    /// The function.
+    pub function: PrimFunc,
+    /// Its violations, in the order of the statements; at least one.
+    pub errors: Vec<tir::VerifyError>,
+}
+
+/// Every violation in a module: in its graph functions, and in its loop functions. Displays the
+/// functions with each message under the guilty line.
+#[derive(Clone, Debug)]
+pub struct VerifyErrors(pub Vec<FunctionErrors>, pub Vec<PrimFuncErrors>);
 
 impl VerifyErrors {
-    /// The violations in order.
+    /// The violations in graph functions, in order.
     pub fn iter(&self) -> impl Iterator<Item = &VerifyError> {
         self.0.iter().flat_map(|function| &function.errors)
     }
@@ -69,7 +82,10 @@ impl VerifyErrors {
 
 impl fmt::Display for VerifyErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|errors| f.write_str(&render::render(errors)))
+        self.0.iter().try_for_each(|errors| f.write_str(&render::render(errors)))?;
+        self.1.iter().try_for_each(|PrimFuncErrors { global, function, errors }| {
+            f.write_str(&print_as(function, global.name(), errors))
+        })
     }
 }
 
@@ -83,6 +99,9 @@ impl From<VerifyErrors> for Report {
             let place = global.map(|global| format!("{global}, ")).unwrap_or_default();
             report.extend(errors.iter().map(|error| Problem::new(format!("{place}{error}"))));
         }
+        for PrimFuncErrors { global, function: _, errors } in errors.1 {
+            report.extend(errors.iter().map(|error| Problem::new(format!("{global}, {error}"))));
+        }
         report
     }
 }
@@ -95,15 +114,14 @@ impl From<VerifyErrors> for Report {
 pub fn verify_function(function: &Function, module: Option<&IRModule>) -> Result<(), VerifyErrors> {
     match check::check(function, module) {
         errors if errors.is_empty() => Ok(()),
-        errors => Err(VerifyErrors(vec![FunctionErrors {
-            global: None,
-            function: function.clone(),
-            errors,
-        }])),
+        errors => Err(VerifyErrors(
+            vec![FunctionErrors { global: None, function: function.clone(), errors }],
+            Vec::new(),
+        )),
     }
 }
 
-/// Verifies every function of a module.
+/// Verifies every function of a module, loop functions among them.
 ///
 /// # Errors
 ///
@@ -118,5 +136,10 @@ pub fn verify_module(module: &IRModule) -> Result<(), VerifyErrors> {
         })
         .filter(|found| !found.errors.is_empty())
         .collect();
-    if found.is_empty() { Ok(()) } else { Err(VerifyErrors(found)) }
+    let of_loops = |(global, function): (&GlobalVar, &PrimFunc)| {
+        let errors = tir::verify(function).err()?;
+        Some(PrimFuncErrors { global: global.clone(), function: function.clone(), errors })
+    };
+    let loops: Vec<PrimFuncErrors> = module.prim_funcs().filter_map(of_loops).collect();
+    if found.is_empty() && loops.is_empty() { Ok(()) } else { Err(VerifyErrors(found, loops)) }
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::module_text::{module_text, module_text_with_sidecar};
 use super::per_thread::PerThread;
+use crate::graph::{PrintOptions, print_with_sidecar};
 use crate::ir::IRModule;
 use crate::pass::{HookResult, PassError, PassInfo, PassInstrument, PassKind};
 
@@ -99,9 +99,9 @@ impl DumpIr {
         let write = || -> io::Result<()> {
             fs::create_dir_all(&self.folder)?;
             if !self.constants {
-                return fs::write(&path, module_text(module));
+                return fs::write(&path, module.to_string());
             }
-            let (text, sidecar) = module_text_with_sidecar(module);
+            let (text, sidecar) = print_with_sidecar(module, &PrintOptions::default());
             fs::write(&path, text)?;
             let mut file = io::BufWriter::new(fs::File::create(sidecar_path(&path))?);
             sidecar.write_to(&mut file)?;
@@ -161,7 +161,7 @@ impl PassInstrument for DumpIr {
             return Ok(());
         };
         if self.only_changed {
-            if before.same(module) || module_text(&before) == module_text(module) {
+            if before.same(module) || before.to_string() == module.to_string() {
                 return Ok(());
             }
             if self.before {

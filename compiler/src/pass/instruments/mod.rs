@@ -37,7 +37,6 @@ mod counting_allocator;
 mod crash_reproducer;
 mod dump_ir;
 mod ir_statistics;
-mod module_text;
 mod opt_bisect;
 mod pass_memory;
 mod pass_statistics;

@@ -2,7 +2,6 @@
 
 use similar::TextDiff;
 
-use super::module_text::module_text;
 use super::per_thread::PerThread;
 use super::text_output::TextOutput;
 use crate::ir::IRModule;
@@ -133,7 +132,7 @@ impl PrintIr {
         now: &IRModule,
     ) {
         let (name, unchanged) = (info.text(), seen.is_some_and(|seen| seen.module.same(now)));
-        let after = if unchanged { None } else { Some(module_text(now)) };
+        let after = if unchanged { None } else { Some(now.to_string()) };
         let before = seen.map_or("", |seen| &seen.text);
         match after {
             Some(after) if after != before => match how {
@@ -158,7 +157,7 @@ impl PassInstrument for PrintIr {
             self.threads.with(|state| shows_change && !std::mem::replace(&mut state.started, true)),
             self.before.contains(info),
         );
-        let text = if shows_change || selected { module_text(module) } else { String::new() };
+        let text = if shows_change || selected { module.to_string() } else { String::new() };
         if starts {
             self.print("at the start", &text);
         }
@@ -175,7 +174,7 @@ impl PassInstrument for PrintIr {
         if self.shows_after(info) {
             match self.changed {
                 Some(how) => self.print_change(how, info, seen.as_ref(), module),
-                None => self.print(&format!("after {}", info.text()), &module_text(module)),
+                None => self.print(&format!("after {}", info.text()), &module.to_string()),
             }
         }
         Ok(())

@@ -21,20 +21,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::module_text::module_text_with_sidecar;
 use crate::diagnostics::{Diagnostic, Problem, Report};
-use crate::graph::{Sidecar, VerifyErrors, parse_module_with};
-use crate::ir::{Definition, GlobalVar, IRModule, SharedBytes};
+use crate::graph::{PrintOptions, Sidecar, VerifyErrors, parse_module_with, print_with_sidecar};
+use crate::ir::{GlobalVar, IRModule, SharedBytes};
 use crate::pass::{
     InstrumentRef, Pass, PassContext, PassError, PassErrorKind, PipelineText, Registry, Result,
 };
-use crate::tir;
 
 /// The first line of a file, after the comment sign.
 const MAGIC: &str = "niello reproducer 1";
-/// How the text of a loop function begins.
-const PRIM_FUNC: &str = "prim_func ";
-
 /// Everything that is needed to repeat a failure.
 #[derive(Clone, Debug)]
 pub struct Reproducer {
@@ -124,7 +119,7 @@ impl Reproducer {
     ///
     /// If a file cannot be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let (text, sidecar) = module_text_with_sidecar(&self.module);
+        let (text, sidecar) = print_with_sidecar(&self.module, &PrintOptions::default());
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
@@ -242,35 +237,15 @@ fn header<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     lines.filter_map(|line| line.strip_prefix("; ")?.strip_prefix(key)?.strip_prefix(": ")).next()
 }
 
-/// The module of a text with loop functions behind the graph functions, in the given order.
+/// The module of a text, with its definitions in the given order.
 fn module(text: &str, sidecar: &Sidecar, names: &[String]) -> Result<IRModule, String> {
-    let is_prim = |line: &str| line.starts_with(PRIM_FUNC);
-    let starts: Vec<usize> = line_starts(text).filter(|&start| is_prim(&text[start..])).collect();
-    let graph = &text[..starts.first().copied().unwrap_or(text.len())];
-    let graph = parse_module_with(graph, sidecar).map_err(|errors| errors.to_string())?;
-    let mut prims: Vec<(GlobalVar, Definition)> = Vec::new();
-    let names_of_prims = names.iter().map(|name| GlobalVar::new(name));
-    let mut globals = names_of_prims.filter(|global| graph.get(global).is_none());
-    for (index, &start) in starts.iter().enumerate() {
-        let end = starts.get(index + 1).copied().unwrap_or(text.len());
-        // Comments of the function behind it are between the two.
-        let end = text[start..end].find("\n;").map_or(end, |at| start + at + 1);
-        let function = tir::parse(&text[start..end]).map_err(|error| error.to_string())?;
-        let global = globals.next().ok_or("it has more functions than names")?;
-        prims.push((global, Definition::Prim(function)));
-    }
+    let read = parse_module_with(text, sidecar).map_err(|errors| errors.to_string())?;
     let mut ordered = IRModule::new();
-    ordered.set_attrs(graph.attrs().clone());
+    ordered.set_attrs(read.attrs().clone());
     for name in names.iter().map(|name| GlobalVar::new(name)) {
-        let prim = prims.iter().find(|(global, _)| *global == name).map(|(_, function)| function);
-        let definition = graph.get(&name).or(prim);
+        let definition = read.get(&name);
         let definition = definition.ok_or_else(|| format!("there is no definition of {name}"))?;
         ordered.insert(name, definition.clone());
     }
     Ok(ordered)
-}
-
-/// Where the lines of a text begin.
-fn line_starts(text: &str) -> impl Iterator<Item = usize> {
-    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1))
 }

@@ -3,8 +3,7 @@
 use super::per_thread::PerThread;
 use crate::graph::verify_module;
 use crate::ir::IRModule;
-use crate::pass::{BoxError, HookResult, PassError, PassInfo, PassInstrument};
-use crate::tir;
+use crate::pass::{HookResult, PassError, PassInfo, PassInstrument};
 
 /// Verifies the module before the first pass and after each pass that changed it: graph functions
 /// and loop functions.
@@ -40,23 +39,11 @@ impl VerifyEach {
         if self.threads.with(|state| state.is_good(module)) {
             return Ok(());
         }
-        verify(module)?;
+        verify_module(module)?;
         // Where the last pass of a list returns what the list returns, that is not verified twice.
         self.threads.with(|state| state.good = Some(module.clone()));
         Ok(())
     }
-}
-
-/// Verifies every function of a module, of whichever IR.
-fn verify(module: &IRModule) -> Result<(), BoxError> {
-    verify_module(module)?;
-    for (global, function) in module.prim_funcs() {
-        if let Err(errors) = tir::verify(function) {
-            let text = tir::print_with_errors(function, &errors);
-            return Err(format!("loop function {global} is malformed:\n{text}").into());
-        }
-    }
-    Ok(())
 }
 
 impl PassInstrument for VerifyEach {

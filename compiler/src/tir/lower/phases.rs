@@ -50,12 +50,18 @@ fn phase_2() -> Vec<PassRef> {
 
 /// What the passes on loops have left behind is cleaned up.
 fn phase_3() -> Vec<PassRef> {
-    vec![Simplify.into(), RemoveNoOp.into(), InstrumentBoundCheckers.into()]
+    vec![Simplify.into(), RemoveNoOp.into()]
 }
 
-/// Operations become those that the target has: after all phases.
+/// Indices are checked if the context asks, and operations become those that the target has: after all
+/// phases.
 fn for_target() -> Vec<PassRef> {
-    vec![LowerMulAdd.into(), LowerIntrin.into(), AnnotateNoAlias.into()]
+    vec![
+        InstrumentBoundCheckers.into(),
+        LowerMulAdd.into(),
+        LowerIntrin.into(),
+        AnnotateNoAlias.into(),
+    ]
 }
 
 /// Everything between a scheduled function and code, with the passes that the context adds.

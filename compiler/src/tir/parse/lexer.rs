@@ -39,8 +39,18 @@ pub(super) struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
-        Lexer { text, offset: 0, last: 0 }
+    pub(super) fn at(text: &'a str, offset: usize) -> Self {
+        Lexer { text, offset, last: offset }
+    }
+
+    /// Where the last token began.
+    pub(super) fn last(&self) -> usize {
+        self.last
+    }
+
+    /// Where the last token ended.
+    pub(super) fn end(&self) -> usize {
+        self.offset
     }
 
     /// Line and column of the last token.

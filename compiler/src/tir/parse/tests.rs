@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::graph::parse_module;
+use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::target::Target;
 use crate::tir::testing::random_function;
 use crate::tir::{lower, print_with_errors, verify};
@@ -94,6 +96,11 @@ proptest! {
         let func = random_function(&numbers, 512);
         let text = func.to_string();
         let parsed = parse(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(parsed.to_string(), text);
+        let mut module = IRModule::new();
+        module.insert(GlobalVar::new("a name"), Definition::Prim(func.clone()));
+        let text = module.to_string();
+        let parsed = parse_module(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
         prop_assert_eq!(parsed.to_string(), text);
         let target = Target::host();
         let lowered = lower(func, &target).unwrap();

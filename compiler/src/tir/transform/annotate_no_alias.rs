@@ -15,7 +15,7 @@ crate::register_pass_config_option! {
 pub const NOALIAS_ATTR: &str = "tir.noalias";
 
 /// Notes in the function that its tensors may overlap, if the context says so.
-#[prim_func_pass(opt_level = 0, name = "tir.AnnotateNoAlias", preserves = all, crate = crate)]
+#[prim_func_pass(opt_level = 0, name = "tir.AnnotateNoAlias", crate = crate)]
 pub fn annotate_no_alias(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let is_noted = func.attrs.get(NOALIAS_ATTR).is_some_and(|value| value == "false");
     if !cx.get(&NOALIAS) && !is_noted {

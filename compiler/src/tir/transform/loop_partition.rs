@@ -43,8 +43,7 @@ crate::register_pass_config_option! {
     pub LOOP_PARTITION: LoopPartitionConfig = "tir.LoopPartition";
 }
 
-/// Splits loops where conditions on the loop variable become constant, so that the main part has
-/// none.
+/// Splits loops where conditions on them become constant, so that main parts have none.
 ///
 /// Loops annotated `pragma_loop_partition_hint` and loops of symbolic extent are split, others only
 /// on request. Parts are simplified, and what does nothing in a part goes with it: a vectorized loop
