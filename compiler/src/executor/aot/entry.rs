@@ -74,7 +74,7 @@ pub enum Pointer {
     Null,
 }
 
-/// As C, in a [`function`].
+/// As C, in a function.
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
