@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use niello::ir::{BufferSpec, DType, Definition, GlobalVar, IRModule};
 use niello::onnx::ModelBuilder;
+use niello::pass::PassErrorKind;
 use niello::pass::instruments::{Replay, Reproducer, VerifyEach};
 use niello::tir::{PrimExpr, PrimFunc, PrimFuncData};
 use serde_json::Value;
@@ -257,11 +258,18 @@ fn a_failure_that_was_written_down_is_repeated() {
     let Ok(Replay::OtherFailure(error)) = reproducer.run([Arc::new(VerifyEach::new()) as _]) else {
         panic!("the verifier refuses the module");
     };
-    reproducer.failure = error.kind().to_string();
+    let PassErrorKind::Instrument { source, .. } = error.kind() else {
+        panic!("an instrument refuses the module: {error}");
+    };
+    reproducer.failure = format!("a malformed module: {source}");
     reproducer.write(&path).unwrap();
     let same = replay(&["--verify-each"]);
     assert_eq!(same.status, Some(1));
-    assert!(same.stderr.ends_with("note: this is the failure that the file was written for\n"));
+    assert!(
+        same.stderr.ends_with("note: this is the failure that the file was written for\n"),
+        "{}",
+        same.stderr
+    );
     // Instruments see the passes of the file.
     let watched = replay(&["--time-passes"]);
     assert!(ok(watched).stderr.contains("\nFuseOps{max_depth=2}: "));
