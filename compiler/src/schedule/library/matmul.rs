@@ -121,6 +121,9 @@ pub fn matmul(
     s.vectorize(lane)?;
     s.vectorize(out_lane)?;
     s.decompose_reduction(block, k)?;
+    if cut.prefetch && s.extent(panel).is_some_and(|count| count > 1) {
+        s.prefetch_next(block, BufferAccess::Read(1), panel, k, 2)?;
+    }
     Ok(MatmulLoops { panels: panel, tiles, k })
 }
 

@@ -77,9 +77,8 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
             let dense: Vec<BufferSpec> = specs(&func);
             let data = values(&dense);
             let expected = run(&func, &dense, &data);
-            for panels_outside in [false, true] {
-                let cut =
-                    MatmulTiles { rows: 4, vectors: 2, lanes: 8, panels_outside, prefetch: false };
+            for (panels_outside, prefetch) in [(false, false), (true, false), (true, true)] {
+                let cut = MatmulTiles { rows: 4, vectors: 2, lanes: 8, panels_outside, prefetch };
                 let mut s = Schedule::new(func.clone());
                 let block = s.get_block("C").unwrap();
                 let epilogue = with_epilogue.then(|| s.get_block("D").unwrap());
