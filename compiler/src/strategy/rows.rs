@@ -209,7 +209,8 @@ impl Emitter {
             let (from, to) = (&self.func.buffers[buffer], &self.func.buffers[output]);
             let alike = from.dtype == to.dtype && from.spec == to.spec;
             let is_scratch = self.scratch.contains(&buffer);
-            let computed = last.fused.is_none();
+            let computed = last.fused.is_none()
+                && matches!(self.dag.stages[last.stage].kind, StageKind::Compute(_));
             if alike
                 && is_scratch
                 && computed

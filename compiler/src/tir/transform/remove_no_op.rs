@@ -4,8 +4,9 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
 
-/// Drops what has no effect: empty loops, branches and blocks, unused names, stores of what is there
-/// already, and buffers that are never read, with the stores to them.
+/// Drops what has no effect, such as empty loops, unused names and stores of what is there.
+///
+/// Branches and blocks go if they are empty, and buffers that are never read with the stores to them.
 #[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
 pub fn remove_no_op(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let data = func.make_mut();

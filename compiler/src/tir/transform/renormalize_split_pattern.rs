@@ -4,8 +4,9 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BinaryOp, PrimExpr, PrimFunc};
 
-/// Divides before it takes remainders: `(x floormod 64) floordiv 4` becomes
-/// `(x floordiv 4) floormod 16`.
+/// Divides before it takes remainders.
+///
+/// `(x floormod 64) floordiv 4` becomes `(x floordiv 4) floormod 16`.
 ///
 /// That is the form in which fused and split loops share quotients. `Simplify` writes the other one,
 /// so this comes after it.
