@@ -12,7 +12,7 @@ use crate::ops::elementwise::{
 use crate::ops::nn::{
     AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, BatchNormAttrs, BiasAddAttrs, Conv1dAttrs,
     Conv2dAttrs, Conv3dAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPool1dAttrs,
-    MaxPool2dAttrs, MaxPool3dAttrs, PadAttrs, PadMode, SoftmaxAttrs,
+    MaxPool2dAttrs, MaxPool3dAttrs, PadAttrs, PadMode, SoftmaxAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
@@ -110,6 +110,10 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.conv3d" => {
             let conv = Conv3dAttrs { dilation: [1, 2, 1], ..Default::default() };
             (attrs(conv), &[Some(&[1, 1, 2, 3, 3]), Some(&[2, 1, 2, 2, 2])])
+        }
+        "nn.contrib_conv2d_winograd_without_weight_transform" => {
+            let conv = WinogradConv2dAttrs { tile_size: 2, padding: [1, 0, 1, 1] };
+            (attrs(conv), &[Some(&[2, 2, 5, 6]), Some(&[4, 4, 2, 3]), Some(&[3])])
         }
         "nn.dense" => (Attrs::new(), &[Some(&[2, 2, 3]), Some(&[4, 3])]),
         "nn.dropout" => (attrs(DropoutAttrs { rate: 0.5 }), UNARY),

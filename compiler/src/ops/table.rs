@@ -66,6 +66,7 @@ static TABLE: &[&OpDef] = &[
     &nn::BATCH_NORM,
     &nn::BIAS_ADD,
     &ew::CELU,
+    &nn::CONV2D_WINOGRAD,
     &nn::CONV1D,
     &nn::CONV2D,
     &nn::CONV3D,

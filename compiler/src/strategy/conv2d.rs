@@ -65,6 +65,14 @@ pub fn halo_needed(
     (padding.max(0), (last + 1 - input).max(0))
 }
 
+/// Whether the layout of an image has the border of zeros that is needed along height and width.
+pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
+    needed
+        .iter()
+        .zip(&spec.halo()[2..])
+        .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after)
+}
+
 impl Emitter {
     /// The loops of a convolution of floats with constant weights; `None` for others.
     pub(super) fn emit_conv2d(
@@ -125,14 +133,10 @@ impl Emitter {
                 )
             })
             .collect();
-        let halo_fits = needed
-            .iter()
-            .zip(&spec.halo()[2..])
-            .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after);
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
         let planar = spec.blocking().is_empty();
         let fits = if planar { !blocked } else { is_blocked && (blocked || conv.groups == 1) };
-        if halo_fits && fits {
+        if halo_fits(spec, &needed) && fits {
             return Stmt::nop();
         }
         let spec = if blocked {

@@ -254,7 +254,7 @@ impl Emitter {
 
     fn emit_anchor(&mut self, root: StageId, inner: StageId, anchor: &Anchor) -> Option<Stmt> {
         match anchor {
-            Anchor::None => None,
+            Anchor::None | Anchor::Winograd { .. } => None,
             Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor),
             Anchor::MatMul { lhs, rhs, transpose_b } => {
                 self.emit_matmul(root, inner, *lhs, *rhs, *transpose_b)

@@ -15,10 +15,12 @@ mod program;
 mod reduce;
 mod rows;
 mod tile;
+mod winograd;
 
 #[cfg(test)]
 mod tests;
 
+use conv2d::halo_fits;
 pub use conv2d::{CHANNEL_BLOCK, MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
 
@@ -50,6 +52,9 @@ pub fn schedule(
     outputs: &[(StageId, BufferSpec)],
     levels: &[Target],
 ) -> Kernel {
+    if let Some(kernel) = winograd::kernel(&dag, params, outputs, levels) {
+        return kernel;
+    }
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
     let mut padding = Padding::default();
     loop {

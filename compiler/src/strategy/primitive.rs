@@ -29,8 +29,13 @@ impl Primitive {
     pub(super) fn conv_of(&self, param: usize) -> Option<(&Anchor, &[i64])> {
         let stage = self.params[param];
         self.dag.stages.iter().find_map(|(id, s)| match &s.anchor {
-            Anchor::Conv2d { data, .. } if *data == stage => Some((&s.anchor, self.dag.shape(id))),
-            Anchor::Conv2d { .. } | Anchor::MatMul { .. } | Anchor::None => None,
+            Anchor::Conv2d { data, .. } | Anchor::Winograd { data, .. } if *data == stage => {
+                Some((&s.anchor, self.dag.shape(id)))
+            }
+            Anchor::Conv2d { .. }
+            | Anchor::Winograd { .. }
+            | Anchor::MatMul { .. }
+            | Anchor::None => None,
         })
     }
 
@@ -39,13 +44,15 @@ impl Primitive {
         let stage = self.params[param];
         self.dag.stages.values().any(|s| match &s.anchor {
             Anchor::MatMul { lhs, rhs, .. } => *lhs == stage || *rhs == stage,
-            Anchor::Conv2d { .. } | Anchor::None => false,
+            Anchor::Conv2d { .. } | Anchor::Winograd { .. } | Anchor::None => false,
         })
     }
 
     /// Whether it contains a convolution.
     pub(super) fn has_conv(&self) -> bool {
-        self.dag.stages.values().any(|s| matches!(s.anchor, Anchor::Conv2d { .. }))
+        let is_conv =
+            |anchor: &Anchor| matches!(anchor, Anchor::Conv2d { .. } | Anchor::Winograd { .. });
+        self.dag.stages.values().any(|s| is_conv(&s.anchor))
     }
 }
 

@@ -127,27 +127,37 @@ fn merge(demands: &mut [Demand], field: usize, other: Demand) {
 }
 
 fn demand_of(primitive: &Primitive, param: usize) -> Demand {
-    if let Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) =
-        primitive.conv_of(param)
-    {
-        let input = primitive.dag.shape(primitive.params[param]);
-        let kernel = primitive.dag.shape(*weight);
-        if *groups > 1 && !reads_blocks(kernel[1], *groups) {
-            return Demand { conv: None, dense: true };
+    let input = primitive.dag.shape(primitive.params[param]);
+    match primitive.conv_of(param) {
+        Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) => {
+            let kernel = primitive.dag.shape(*weight);
+            if *groups > 1 && !reads_blocks(kernel[1], *groups) {
+                return Demand { conv: None, dense: true };
+            }
+            let halo = |axis: usize| {
+                halo_needed(
+                    input[axis + 2],
+                    output[axis + 2],
+                    kernel[axis + 2],
+                    strides[axis],
+                    padding[axis],
+                    dilation[axis],
+                )
+            };
+            Demand { conv: Some([halo(0), halo(1)]), dense: false }
         }
-        let halo = |axis: usize| {
-            halo_needed(
-                input[axis + 2],
-                output[axis + 2],
-                kernel[axis + 2],
-                strides[axis],
-                padding[axis],
-                dilation[axis],
-            )
-        };
-        return Demand { conv: Some([halo(0), halo(1)]), dense: false };
+        Some((Anchor::Winograd { image, padding, .. }, _)) => {
+            let image = primitive.dag.shape(*image);
+            let halo = |axis: usize| {
+                (padding[axis], (image[axis + 2] - padding[axis] - input[axis + 2]).max(0))
+            };
+            Demand { conv: Some([halo(0), halo(1)]), dense: false }
+        }
+        Some((Anchor::MatMul { .. } | Anchor::None, _)) | None => {
+            let dense = primitive.reshape_only || primitive.is_matrix(param);
+            Demand { conv: None, dense }
+        }
     }
-    Demand { conv: None, dense: primitive.reshape_only || primitive.is_matrix(param) }
 }
 
 /// The global a call of `main` calls.

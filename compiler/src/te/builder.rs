@@ -158,15 +158,21 @@ pub struct Builder {
 impl Builder {
     /// No tensors; `name` is the function's.
     pub fn new(name: &str) -> Builder {
-        Builder {
-            dag: ComputeDag::new(name),
-            extents: BTreeMap::new(),
-            constants: Vec::new(),
-            problems: Vec::new(),
-        }
+        Builder::over(ComputeDag::new(name))
     }
 
-    fn tensor(&self, stage: StageId) -> Tensor {
+    /// Goes on with the stages of a dag; [`into_dag`](Self::into_dag) gives them back.
+    pub(crate) fn over(dag: ComputeDag) -> Builder {
+        Builder { dag, extents: BTreeMap::new(), constants: Vec::new(), problems: Vec::new() }
+    }
+
+    /// The stages.
+    pub(crate) fn into_dag(self) -> ComputeDag {
+        self.dag
+    }
+
+    /// A stage as a tensor.
+    pub(crate) fn tensor(&self, stage: StageId) -> Tensor {
         let buffer = self.dag.stages[stage].buffer;
         Tensor { stage, buffer, dtype: self.dag.dtype(stage) }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 
 use crate::ir::{BufferSpec, DType};
+use crate::ops::nn::Winograd;
 use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
 
 /// A stage of a dag; prints as `stage3`.
@@ -127,6 +128,19 @@ pub enum Anchor {
         dilation: [i64; 2],
         /// Number of groups of channels.
         groups: i64,
+    },
+    /// The last stage of a 3x3 convolution by Winograd's algorithm.
+    Winograd {
+        /// The image.
+        data: StageId,
+        /// The image with its border: what the first stage reads.
+        image: StageId,
+        /// The transformed weights, `[n, n, in, out]`.
+        weight: StageId,
+        /// The algorithm.
+        algorithm: Winograd,
+        /// Zeros before height and width.
+        padding: [i64; 2],
     },
     /// A matrix product of `[.., m, k]` with one matrix, `[n, k]` or `[k, n]`.
     MatMul {

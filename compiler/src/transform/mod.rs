@@ -1,5 +1,6 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
+mod apply_winograd;
 mod channels;
 mod dead_code_elimination;
 mod eliminate_common_subexpr;
@@ -13,6 +14,7 @@ mod promote_low_precision;
 mod remove_unused_functions;
 mod simplify_inference;
 
+pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
 pub use dead_code_elimination::{DeadCodeElimination, INLINE_ONCE, dead_code_elimination};
 pub use eliminate_common_subexpr::{
     EliminateCommonSubexpr, eliminate_common_subexpr, eliminate_common_subexpr_except,

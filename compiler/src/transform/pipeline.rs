@@ -3,7 +3,7 @@
 use indexmap::IndexSet;
 
 use super::{
-    DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
+    ApplyWinograd, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
     OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
@@ -25,6 +25,7 @@ fn passes() -> Vec<PassRef> {
         FoldConstant.into(),
         // Convolutions are seen as such up to here.
         PromoteLowPrecision.into(),
+        ApplyWinograd.into(),
         DeadCodeElimination.into(),
         FuseOps.into(),
         OutlinePrimitives.into(),

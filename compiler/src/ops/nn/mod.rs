@@ -13,6 +13,7 @@ mod pad;
 mod pool;
 mod softmax;
 mod window;
+mod winograd;
 
 pub use batch_norm::{BATCH_NORM, BatchNormAttrs};
 pub use bias_add::{BIAS_ADD, BiasAddAttrs};
@@ -29,6 +30,7 @@ pub use pool::{
     MAX_POOL2D, MAX_POOL3D, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
 };
 pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
+pub use winograd::{CONV2D_WINOGRAD, Winograd, WinogradConv2dAttrs};
 
 use super::Input;
 

@@ -1,113 +1,9 @@
 //! Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional
 //! Neural Networks", CVPR 2016): fewer multiplications, for transforms of small tiles.
 
+pub use crate::ops::nn::Winograd;
 use crate::te::{Builder, Tensor, Var, sum};
 use crate::tir::PrimExpr;
-
-/// Taps of the filter along one axis.
-const TAPS: usize = 3;
-
-/// Which algorithm: outputs of a tile along one axis, of a 3x3 filter with steps of 1.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Winograd {
-    /// F(2x2, 3x3): 16 multiplications for 36.
-    F2,
-    /// F(4x4, 3x3): 36 multiplications for 144; errors are about ten times those of `F2`.
-    F4,
-}
-
-const F2_DATA: [&[f64]; 4] =
-    [&[1.0, 0.0, -1.0, 0.0], &[0.0, 1.0, 1.0, 0.0], &[0.0, -1.0, 1.0, 0.0], &[0.0, 1.0, 0.0, -1.0]];
-const F2_FILTER: [[f64; TAPS]; 4] =
-    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
-const F2_OUTPUT: [&[f64]; 2] = [&[1.0, 1.0, 1.0, 0.0], &[0.0, 1.0, -1.0, -1.0]];
-
-const F4_DATA: [&[f64]; 6] = [
-    &[4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
-    &[0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
-    &[0.0, 4.0, -4.0, -1.0, 1.0, 0.0],
-    &[0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
-    &[0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
-    &[0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
-];
-const F4_FILTER: [[f64; TAPS]; 6] = [
-    [1.0 / 4.0, 0.0, 0.0],
-    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
-    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
-    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
-    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
-    [0.0, 0.0, 1.0],
-];
-const F4_OUTPUT: [&[f64]; 4] = [
-    &[1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
-    &[0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
-    &[0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
-    &[0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
-];
-
-impl Winograd {
-    /// Outputs of a tile along one axis.
-    pub fn outputs(self) -> i64 {
-        match self {
-            Winograd::F2 => 2,
-            Winograd::F4 => 4,
-        }
-    }
-
-    /// Inputs of a tile along one axis.
-    pub fn inputs(self) -> i64 {
-        self.outputs() + TAPS as i64 - 1
-    }
-
-    fn data(self) -> &'static [&'static [f64]] {
-        match self {
-            Winograd::F2 => &F2_DATA,
-            Winograd::F4 => &F4_DATA,
-        }
-    }
-
-    fn filter(self) -> &'static [[f64; TAPS]] {
-        match self {
-            Winograd::F2 => &F2_FILTER,
-            Winograd::F4 => &F4_FILTER,
-        }
-    }
-
-    fn output(self) -> &'static [&'static [f64]] {
-        match self {
-            Winograd::F2 => &F2_OUTPUT,
-            Winograd::F4 => &F4_OUTPUT,
-        }
-    }
-
-    /// The transformed weights `[n, n, in, out]`, n being the inputs of a tile, of weights
-    /// `[out, in, 3, 3]`; computed in `f64`. Fewer weights than the extents say are taken as zero.
-    pub fn transform_weights(self, weights: &[f32], [out, input]: [usize; 2]) -> Vec<f32> {
-        let filter = self.filter();
-        let n = filter.len();
-        let mut transformed = vec![0.0f32; n * n * input * out];
-        for o in 0..out {
-            for c in 0..input {
-                let tap = |y: usize, x: usize| {
-                    let place = ((o * input + c) * TAPS + y) * TAPS + x;
-                    f64::from(weights.get(place).copied().unwrap_or(0.0))
-                };
-                for (i, by_row) in filter.iter().enumerate() {
-                    for (j, by_column) in filter.iter().enumerate() {
-                        let mut value = 0.0;
-                        for (y, row) in by_row.iter().enumerate() {
-                            for (x, column) in by_column.iter().enumerate() {
-                                value += row * tap(y, x) * column;
-                            }
-                        }
-                        transformed[((i * n + j) * input + c) * out + o] = value as f32;
-                    }
-                }
-            }
-        }
-        transformed
-    }
-}
 
 /// A row of a matrix times a vector: only what is not zero, in order.
 fn combine(row: &[f64], element: &dyn Fn(i64) -> PrimExpr) -> PrimExpr {
@@ -145,7 +41,7 @@ fn choose(
     chosen.unwrap_or(PrimExpr::f32(0.0))
 }
 
-/// The stages of a 3x3 convolution with steps of 1 and a border of 1.
+/// The stages of a 3x3 convolution with steps of 1.
 #[derive(Clone, Copy, Debug)]
 pub struct WinogradStages {
     /// Columns of each input tile transformed: `[i, b, tile, channel]`.
@@ -156,34 +52,46 @@ pub struct WinogradStages {
     pub products: Tensor,
     /// Columns of each output tile: `[y, j, tile, out]`.
     pub rows: Tensor,
-    /// The result `[1, out, height, width]`.
+    /// The result `[batch, out, height, width]`.
     pub output: Tensor,
 }
 
-/// A 3x3 convolution of `[1, in, height, width]`, whose layout has a border of zeros of 1 before
-/// and of what the last tile needs after, with transformed weights `[n, n, in, out]`.
+/// A 3x3 convolution of `[batch, in, height, width]`, whose layout has a border of zeros of
+/// `padding` before, at the top and at the left, and of what the last tile needs after, with
+/// transformed weights `[n, n, in, out]`. The result has the height and width `size`.
 ///
-/// `finish` makes the result's element at an index `[n, channel, y, x]` of the sum: bias,
+/// `finish` makes the result's element at an index `[b, channel, y, x]` of the sum: bias,
 /// activation, residual.
 pub fn conv2d(
     te: &mut Builder,
     algorithm: Winograd,
     x: Tensor,
     weights: Tensor,
+    padding: [i64; 2],
+    size: [i64; 2],
     finish: impl FnOnce(PrimExpr, [Var; 4]) -> PrimExpr,
 ) -> WinogradStages {
     let shape = |tensor, axis| te.shape(tensor).get(axis).copied().unwrap_or(1);
-    let (channels, height, width) = (shape(x, 1), shape(x, 2), shape(x, 3));
-    let out = shape(weights, 3);
+    let (batch, channels, out) = (shape(x, 0), shape(x, 1), shape(weights, 3));
     let (m, n) = (algorithm.outputs(), algorithm.inputs());
-    let across = (width + m - 1) / m;
-    let count = (height + m - 1) / m * across;
+    let [down, across] = size.map(|extent| (extent + m - 1) / m);
+    let count = batch * down * across;
     let (data, output) = (algorithm.data(), algorithm.output());
+    // With one image, nothing is left of its number in the indices.
+    let image_of = |tile: &PrimExpr| match batch {
+        1 => PrimExpr::index(0),
+        _ => tile.clone().floordiv(down * across),
+    };
     let columns = te.compute("columns", [n, n, count, channels], |[i, b, t, c]| {
+        let tile = PrimExpr::from(t);
+        let row = match batch {
+            1 => tile.clone(),
+            _ => tile.clone().floormod(down * across),
+        };
         let place = |a: i64| {
-            let y = PrimExpr::from(t).floordiv(across) * m + (a - 1);
-            let x_ = PrimExpr::from(t).floormod(across) * m + (b - 1);
-            x.at([PrimExpr::index(0), c.into(), y, x_])
+            let y = row.clone().floordiv(across) * m + (a - padding[0]);
+            let x_ = tile.clone().floormod(across) * m + (b - padding[1]);
+            x.at([image_of(&tile), c.into(), y, x_])
         };
         choose(i, data, &place)
     });
@@ -197,8 +105,13 @@ pub fn conv2d(
     let rows = te.compute("rows", [m, n, count, out], |[y, j, t, k]| {
         choose(y, output, &|i| products.at([PrimExpr::index(i), j.into(), t.into(), k.into()]))
     });
-    let result = te.compute("output", [1, out, height, width], |[b, k, y, x]| {
-        let tile = PrimExpr::from(y).floordiv(m) * across + PrimExpr::from(x).floordiv(m);
+    let result = te.compute("output", [batch, out, size[0], size[1]], |[b, k, y, x]| {
+        let first = match batch {
+            1 => PrimExpr::index(0),
+            _ => b * (down * across),
+        };
+        let tile =
+            first + PrimExpr::from(y).floordiv(m) * across + PrimExpr::from(x).floordiv(m);
         let row = PrimExpr::from(y).floormod(m);
         let sum = choose(PrimExpr::from(x).floormod(m), output, &|j| {
             rows.at([row.clone(), PrimExpr::index(j), tile.clone(), k.into()])

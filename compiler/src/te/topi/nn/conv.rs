@@ -85,7 +85,8 @@ fn convolve(cx: &mut Compute<'_>, conv: &Conv) -> Result<StageId, ComputeError> 
     }))
 }
 
-fn add_bias(cx: &mut Compute<'_>, conv: StageId) -> Stages {
+/// What a convolution computes, and the bias, if there is one.
+pub(super) fn add_bias(cx: &mut Compute<'_>, conv: StageId) -> Stages {
     let Some(bias) = cx.optional(2) else { return Ok(vec![conv]) };
     cx.element(|dag, index| dag.at(conv, index) + dag.at(bias, &index[1..2]))
 }

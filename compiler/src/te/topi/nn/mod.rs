@@ -5,6 +5,7 @@ mod matmul;
 mod norm;
 mod pad;
 mod pool;
+mod winograd;
 
 use super::{Compute, Stages};
 use crate::tir::{BinaryOp, PrimExpr};
@@ -14,6 +15,7 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
         "nn.conv1d" => conv::conv1d(cx),
         "nn.conv2d" => conv::conv2d(cx),
         "nn.conv3d" => conv::conv3d(cx),
+        "nn.contrib_conv2d_winograd_without_weight_transform" => winograd::conv2d_winograd(cx),
         "nn.dense" => matmul::dense(cx),
         "nn.matmul" => matmul::matmul(cx),
         "nn.max_pool1d" => pool::max_pool1d(cx),

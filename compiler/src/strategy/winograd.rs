@@ -1,0 +1,202 @@
+//! Convolution by Winograd's algorithm: the one kind of kernel that is made by a schedule of
+//! primitives as a whole.
+
+use std::collections::BTreeSet;
+
+use super::machine::Machine;
+use super::{KernelParam, halo_fits};
+use crate::executor::Kernel;
+use crate::ir::{BufferSpec, DType};
+use crate::ops::nn::Winograd;
+use crate::schedule::library::{WinogradTiles, winograd};
+use crate::schedule::{Schedule, ScheduleError};
+use crate::target::Target;
+use crate::te::{Anchor, ComputeDag, StageId, StageKind, lower_to_blocks};
+use crate::tir::{BufferId, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+
+/// The stages of a convolution in a dag.
+struct Conv {
+    output: StageId,
+    data: StageId,
+    image: StageId,
+    weight: StageId,
+    algorithm: Winograd,
+    padding: [i64; 2],
+}
+
+impl Conv {
+    fn of(dag: &ComputeDag) -> Option<Conv> {
+        dag.stages.iter().find_map(|(output, stage)| match stage.anchor {
+            Anchor::Winograd { data, image, weight, algorithm, padding } => {
+                Some(Conv { output, data, image, weight, algorithm, padding })
+            }
+            Anchor::Conv2d { .. } | Anchor::MatMul { .. } | Anchor::None => None,
+        })
+    }
+
+    /// Multiplications and additions of a direct convolution.
+    fn macs(&self, dag: &ComputeDag) -> u64 {
+        let taps = 9 * dag.shape(self.data)[1];
+        let extents = dag.shape(self.output).iter().chain([&taps]);
+        extents.fold(1u64, |macs, &extent| macs.saturating_mul(extent.unsigned_abs()))
+    }
+}
+
+/// The kernel of a dag that is one such convolution and what is done to each of its elements;
+/// `None` for others, and for extents that the schedule does not take.
+pub(super) fn kernel(
+    dag: &ComputeDag,
+    params: &[KernelParam],
+    outputs: &[(StageId, BufferSpec)],
+    levels: &[Target],
+) -> Option<Kernel> {
+    let conv = Conv::of(dag)?;
+    let [(root, _)] = outputs else { return None };
+    if dag.shape(*root) != dag.shape(conv.output) || dag.dtype(conv.output) != DType::F32 {
+        return None;
+    }
+    let widest = Machine::of(levels.last()?);
+    let channels = dag.shape(conv.output)[1];
+    let panel = widest.tile_columns(channels.min(2 * widest.lanes(DType::F32)), DType::F32);
+    let versions: Option<Vec<PrimFunc>> = levels
+        .iter()
+        .map(|level| version(dag, &conv, params, &outputs[0], panel, Machine::of(level)).map_err(|e| eprintln!("WINO {e}")).ok())
+        .collect();
+    Some(Kernel { versions: versions?, macs: conv.macs(dag) })
+}
+
+/// The function for one CPU level. The weights are in panels of `panel` channels.
+fn version(
+    dag: &ComputeDag,
+    conv: &Conv,
+    params: &[KernelParam],
+    (root, layout): &(StageId, BufferSpec),
+    panel: i64,
+    machine: Machine,
+) -> Result<PrimFunc, ScheduleError> {
+    let mut dag = dag.clone();
+    let mut kinds = Vec::with_capacity(params.len() + 1);
+    for (stage, kind, spec) in params {
+        let buffer = dag.stages[*stage].buffer;
+        dag.func.buffers[buffer].spec = match *stage == conv.weight {
+            // In the order in which the panels are read.
+            true => BufferSpec::packed(spec.shape(), &[(3, panel), (0, 1), (1, 1), (2, 1), (3, 1)]),
+            false => spec.clone(),
+        };
+        kinds.push((*stage, *kind));
+    }
+    kinds.push((*root, ParamKind::Output));
+    let output = dag.stages[*root].buffer;
+    dag.func.buffers[output].spec = layout.clone();
+    let has_border = read_border(&mut dag, conv);
+    let inlined = name_epilogue(&mut dag, conv, *root);
+
+    let func = lower_to_blocks(&dag, &kinds)
+        .map_err(|error| ScheduleError { primitive: "winograd", message: error.0 })?;
+    let mut s = Schedule::new(func);
+    if has_border {
+        let image = s.get_block("image")?;
+        s.compute_inline(image)?;
+    }
+    for name in inlined {
+        let block = s.get_block(&name)?;
+        s.compute_inline(block)?;
+    }
+    if *root != conv.output {
+        let last = s.get_block(&dag.func.buffers[output].name)?;
+        s.reverse_compute_inline(last)?;
+    }
+    let inplace = inplace_pairs(&s.func());
+    winograd(&mut s, conv.algorithm, tiles(panel, machine))?;
+    let mut func = s.into_func().into_data();
+    func.inplace = inplace;
+    Ok(PrimFunc::new(func))
+}
+
+/// Register tiles in panels of `panel` channels.
+fn tiles(panel: i64, machine: Machine) -> WinogradTiles {
+    let lanes = machine.lanes(DType::F32);
+    let columns = machine.tile_columns(panel, DType::F32);
+    let rows = machine.tile_rows(columns / lanes);
+    WinogradTiles { tiles: 2 * rows, rows, panel: columns, lanes }
+}
+
+/// Has the first stage read the border of zeros that the image's layout has; whether it has one.
+fn read_border(dag: &mut ComputeDag, conv: &Conv) -> bool {
+    let spec = &dag.func.buffers[dag.stages[conv.data].buffer].spec;
+    let (inner, outer) = (dag.shape(conv.data), dag.shape(conv.image));
+    let needed: Vec<(i64, i64)> = (0..2)
+        .map(|axis| {
+            let before = conv.padding[axis];
+            (before, (outer[axis + 2] - inner[axis + 2] - before).max(0))
+        })
+        .collect();
+    if !halo_fits(spec, &needed) {
+        return false;
+    }
+    let axes = dag.stages[conv.image].axes.clone();
+    let mut index: Vec<PrimExpr> = axes.iter().map(|&axis| dag.func.var_expr(axis)).collect();
+    for (axis, before) in conv.padding.into_iter().enumerate() {
+        index[axis + 2] = index[axis + 2].clone() - before;
+    }
+    dag.stages[conv.image].kind = StageKind::Compute(dag.at(conv.data, &index));
+    true
+}
+
+/// Gives the stages that are neither the convolution's nor the last one names of their own, and
+/// returns those, in order.
+fn name_epilogue(dag: &mut ComputeDag, conv: &Conv, root: StageId) -> Vec<String> {
+    let mut needed = BTreeSet::from([root]);
+    let mut named = Vec::new();
+    for stage in dag.ids().rev() {
+        // What the convolution reads is its own.
+        if !needed.contains(&stage) || stage == conv.output {
+            continue;
+        }
+        needed.extend(dag.reads(stage));
+        if stage != root && dag.stages[stage].kind != StageKind::Placeholder {
+            let buffer = dag.stages[stage].buffer;
+            let name = format!("{}_{stage}", dag.func.buffers[buffer].name);
+            dag.func.buffers[buffer].name.clone_from(&name);
+            named.push(name);
+        }
+    }
+    named.reverse();
+    named
+}
+
+/// Outputs that may take an input's place: the input has the same layout and is read nowhere but at
+/// the index that is being written.
+fn inplace_pairs(func: &PrimFuncData) -> Vec<(usize, usize)> {
+    let Some(output) = func.params.iter().position(|param| param.kind == ParamKind::Output) else {
+        return Vec::new();
+    };
+    let written = func.params[output].buffer;
+    let mut stores: Vec<&[PrimExpr]> = Vec::new();
+    func.body.walk(&mut |stmt| {
+        if let Stmt::Store { buffer, indices, .. } = stmt
+            && *buffer == written
+        {
+            stores.push(indices);
+        }
+    });
+    let [at] = stores[..] else { return Vec::new() };
+    let same = |buffer: BufferId| {
+        func.buffers[buffer].spec == func.buffers[written].spec
+            && func.buffers[buffer].dtype == func.buffers[written].dtype
+    };
+    let inputs = func.params.iter().enumerate().filter(|(_, param)| {
+        param.kind == ParamKind::Input && same(param.buffer) && {
+            let mut only_there = true;
+            func.body.walk_exprs(&mut |expr| {
+                if let PrimExpr::Load { buffer, indices, .. } = expr
+                    && *buffer == param.buffer
+                {
+                    only_there &= indices == at;
+                }
+            });
+            only_there
+        }
+    });
+    inputs.map(|(position, _)| (output, position)).collect()
+}
