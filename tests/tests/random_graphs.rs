@@ -23,6 +23,7 @@ const GRAPH_PASSES: [&str; 10] = [
     "EliminateCommonSubexpr",
     "FoldScaleAxis",
     "PromoteLowPrecision",
+    "ApplyWinograd",
     "DeadCodeElimination",
     "FuseOps",
     "OutlinePrimitives",

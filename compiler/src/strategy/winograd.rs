@@ -60,7 +60,7 @@ pub(super) fn kernel(
     let panel = widest.tile_columns(channels.min(2 * widest.lanes(DType::F32)), DType::F32);
     let versions: Option<Vec<PrimFunc>> = levels
         .iter()
-        .map(|level| version(dag, &conv, params, &outputs[0], panel, Machine::of(level)).map_err(|e| eprintln!("WINO {e}")).ok())
+        .map(|level| version(dag, &conv, params, &outputs[0], panel, Machine::of(level)).ok())
         .collect();
     Some(Kernel { versions: versions?, macs: conv.macs(dag) })
 }

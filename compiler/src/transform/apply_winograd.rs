@@ -15,6 +15,9 @@ crate::register_pass_config_option! {
 /// Channels of input and output must be multiples of this: schedules go over whole blocks.
 const CHANNELS: i64 = 16;
 
+/// Most bytes of transformed weights: what a few bytes of a model can ask for has no bounds.
+const MAX_WEIGHT_BYTES: u64 = 1 << 30;
+
 /// Computes 3x3 convolutions with steps of 1 by Winograd's algorithm, where that is faster.
 ///
 /// Weights must be constant; they are transformed here, and take 1.8 or 4 times the room. Results
@@ -57,6 +60,7 @@ struct Conv {
     args: Vec<Option<ExprId>>,
     attrs: Conv2dAttrs,
     weight: Constant,
+    batch: i64,
     channels: i64,
     outputs: i64,
     size: [i64; 2],
@@ -71,7 +75,8 @@ impl Conv {
             return Ok(None);
         }
         let attrs: Conv2dAttrs = attrs.parse()?;
-        let weight = args.get(1).copied().flatten().and_then(|arg| function.expr(arg).as_constant());
+        let weight =
+            args.get(1).copied().flatten().and_then(|arg| function.expr(arg).as_constant());
         let result = function.ty(id).as_tensor();
         let (Some(weight), Some(result)) = (weight, result) else { return Ok(None) };
         let dims = |ty: &TensorType| -> Option<Vec<i64>> {
@@ -80,7 +85,8 @@ impl Conv {
         let (Some(kernel), Some(result_dims)) = (dims(weight.ty()), dims(result)) else {
             return Ok(None);
         };
-        let (&[outputs, channels, 3, 3], &[1, _, height, width]) = (&kernel[..], &result_dims[..])
+        let (&[outputs, channels, 3, 3], &[batch, _, height, width]) =
+            (&kernel[..], &result_dims[..])
         else {
             return Ok(None);
         };
@@ -89,7 +95,7 @@ impl Conv {
             return Ok(None);
         }
         let (args, weight, size) = (args.clone(), weight.clone(), [height, width]);
-        Ok(Some(Conv { args, attrs, weight, channels, outputs, size }))
+        Ok(Some(Conv { args, attrs, weight, batch, channels, outputs, size }))
     }
 
     /// The fastest algorithm whose tiles have at most that many outputs along an axis; `None` if it
@@ -98,12 +104,9 @@ impl Conv {
         if self.channels % CHANNELS != 0 || self.outputs % CHANNELS != 0 {
             return None;
         }
-        let fits = |algorithm: &Winograd| {
-            let m = algorithm.outputs();
-            m <= max_tile && self.size.iter().all(|extent| extent % m == 0)
-        };
-        let costs = [Winograd::F2, Winograd::F4].into_iter().filter(fits);
-        let best = costs.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)))?;
+        let allowed = |algorithm: &Winograd| algorithm.outputs() <= max_tile;
+        let candidates = [Winograd::F2, Winograd::F4].into_iter().filter(allowed);
+        let best = candidates.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)))?;
         (self.cost(best) < self.direct_cost()).then_some(best)
     }
 
@@ -121,7 +124,8 @@ impl Conv {
             Winograd::F4 => TRANSFORM_F4,
         };
         let m = algorithm.outputs();
-        let tiles: f64 = self.size.iter().map(|extent| ((extent + m - 1) / m) as f64).product();
+        let along = |extent: &i64| ((extent + m - 1) / m) as f64;
+        let tiles = self.batch as f64 * self.size.iter().map(along).product::<f64>();
         let (c, k) = (self.channels as f64, self.outputs as f64);
         let points = (algorithm.inputs() * algorithm.inputs()) as f64;
         tiles * (c / 16.0 * input + k / 16.0 * output)
@@ -130,7 +134,8 @@ impl Conv {
     }
 
     fn direct_cost(&self) -> f64 {
-        let pixels: f64 = self.size.iter().map(|&extent| extent as f64).product();
+        let pixels: f64 =
+            [&[self.batch], &self.size[..]].concat().iter().map(|&n| n as f64).product();
         let weights = 9.0 * self.channels as f64 * self.outputs as f64;
         products(pixels * weights) + streamed(weights)
     }
@@ -156,6 +161,12 @@ fn streamed(weights: f64) -> f64 {
 fn transformed(weight: &Constant, algorithm: Winograd) -> Option<Constant> {
     let dims = weight.ty().shape.as_consts()?;
     let &[out, input, ..] = dims.as_slice() else { return None };
+    let n = algorithm.inputs();
+    let points = (n * n) as u64;
+    let grown = out.checked_mul(input)?.checked_mul(points * DType::F32.bytes()? as u64)?;
+    if grown > MAX_WEIGHT_BYTES {
+        return None;
+    }
     let extents = [usize::try_from(out).ok()?, usize::try_from(input).ok()?];
     let bytes = weight.to_bytes()?;
     let (chunks, _) = bytes.as_chunks::<4>();
@@ -168,7 +179,6 @@ fn transformed(weight: &Constant, algorithm: Winograd) -> Option<Constant> {
     for value in transformed {
         bytes.extend_from_slice(&value.to_le_bytes());
     }
-    let n = algorithm.inputs();
     let shape = [n, n, input as i64, out as i64].map(crate::ir::Dim::from);
     let ty = TensorType::new(crate::ir::Shape::new(shape), DType::F32);
     Constant::new(ty, SharedBytes::new(bytes)).ok()
@@ -179,11 +189,12 @@ mod tests {
     use super::*;
 
     fn choice(size: i64, channels: i64, outputs: i64) -> Option<Winograd> {
-        let weight = Constant::scalar_f32(0.0);
+        let weight = Constant::scalar(0.0, DType::F32).unwrap();
         let conv = Conv {
             args: Vec::new(),
             attrs: Conv2dAttrs::default(),
             weight,
+            batch: 1,
             channels,
             outputs,
             size: [size, size],
@@ -195,9 +206,11 @@ mod tests {
     fn tiles_are_chosen_by_cost() {
         assert_eq!(choice(56, 64, 64), Some(Winograd::F4));
         assert_eq!(choice(28, 128, 128), Some(Winograd::F4));
-        assert_eq!(choice(14, 256, 256), Some(Winograd::F2));
-        // Tiles must fit, and blocks of channels be full.
-        assert_eq!(choice(7, 512, 512), None);
+        assert_eq!(choice(14, 128, 128), Some(Winograd::F4));
+        assert_eq!(choice(7, 512, 512), Some(Winograd::F2));
+        // Few pixels for each weight.
+        assert_eq!(choice(2, 512, 512), None);
+        // Blocks of channels must be full.
         assert_eq!(choice(56, 3, 64), None);
         assert_eq!(choice(56, 64, 20), None);
     }

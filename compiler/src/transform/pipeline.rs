@@ -3,8 +3,9 @@
 use indexmap::IndexSet;
 
 use super::{
-    ApplyWinograd, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
-    OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
+    ApplyWinograd, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis,
+    FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions,
+    SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};

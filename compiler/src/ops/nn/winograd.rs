@@ -137,8 +137,7 @@ fn transform_row(
         }
         let mut place = c * out + o;
         for column in filter {
-            row[place] =
-                (sums[0] * column[0] + sums[1] * column[1] + sums[2] * column[2]) as f32;
+            row[place] = (sums[0] * column[0] + sums[1] * column[1] + sums[2] * column[2]) as f32;
             place += input * out;
         }
     }
@@ -219,7 +218,9 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         .ok_or_else(|| EvalError::new(format!("there are no tiles of {tile_size}")))?;
     let (x, weight) = (cx.floats(0)?, cx.floats(1)?);
     let bias = cx.optional(2).map(floats).transpose()?;
-    let &[_, outputs, height, width] = cx.shape() else { return cx.result(Elements::Float(Vec::new())) };
+    let &[_, outputs, height, width] = cx.shape() else {
+        return cx.result(Elements::Float(Vec::new()));
+    };
     let &[images, channels, in_height, in_width] = cx.arg(0)?.shape() else {
         return cx.result(Elements::Float(Vec::new()));
     };

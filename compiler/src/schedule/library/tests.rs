@@ -18,7 +18,8 @@ fn convolution(algorithm: Winograd, [channels, out, size]: [i64; 3]) -> PrimFunc
     let x = te.placeholder_in("X", layout, DType::F32);
     let n = algorithm.inputs();
     let u = te.constant("U", [n, n, channels, out], DType::F32);
-    let stages = conv2d(&mut te, algorithm, x, u, |sum, _| sum.max(te::f32(0.0)));
+    let stages =
+        conv2d(&mut te, algorithm, x, u, [1, 1], [size, size], |sum, _| sum.max(te::f32(0.0)));
     te.set_layout(stages.output, BufferSpec::nchwc(&[1, out, size, size], 16, &border));
     te.prim_func(&[x, u, stages.output]).unwrap()
 }

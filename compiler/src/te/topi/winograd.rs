@@ -110,8 +110,7 @@ pub fn conv2d(
             1 => PrimExpr::index(0),
             _ => b * (down * across),
         };
-        let tile =
-            first + PrimExpr::from(y).floordiv(m) * across + PrimExpr::from(x).floordiv(m);
+        let tile = first + PrimExpr::from(y).floordiv(m) * across + PrimExpr::from(x).floordiv(m);
         let row = PrimExpr::from(y).floormod(m);
         let sum = choose(PrimExpr::from(x).floormod(m), output, &|j| {
             rows.at([row.clone(), PrimExpr::index(j), tile.clone(), k.into()])
