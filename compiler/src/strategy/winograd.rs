@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::machine::Machine;
-use super::{KernelParam, halo_fits};
+use super::{CHANNEL_BLOCK, KernelParam, halo_fits};
 use crate::executor::Kernel;
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::Winograd;
@@ -42,8 +42,8 @@ impl Conv {
     }
 }
 
-/// The kernel of a dag that is one such convolution and what is done to each of its elements;
-/// `None` for others, and for extents that the schedule does not take.
+/// The kernel of a dag that is one such convolution with constant weights and what is done to each of
+/// its elements; `None` for others, and for extents that the schedule does not take.
 pub(super) fn kernel(
     dag: &ComputeDag,
     params: &[KernelParam],
@@ -52,11 +52,16 @@ pub(super) fn kernel(
 ) -> Option<Kernel> {
     let conv = Conv::of(dag)?;
     let [(root, _)] = outputs else { return None };
-    if dag.shape(*root) != dag.shape(conv.output) || dag.dtype(conv.output) != DType::F32 {
+    let packed =
+        |(stage, kind, _): &KernelParam| *stage == conv.weight && *kind == ParamKind::Constant;
+    let channels = dag.shape(conv.output)[1];
+    let fits = dag.shape(*root) == dag.shape(conv.output)
+        && dag.dtype(conv.output) == DType::F32
+        && [dag.shape(conv.data)[1], channels].iter().all(|count| count % CHANNEL_BLOCK == 0);
+    if !fits || !params.iter().any(packed) {
         return None;
     }
     let widest = Machine::of(levels.last()?);
-    let channels = dag.shape(conv.output)[1];
     let panel = widest.tile_columns(channels.min(2 * widest.lanes(DType::F32)), DType::F32);
     let versions: Option<Vec<PrimFunc>> = levels
         .iter()

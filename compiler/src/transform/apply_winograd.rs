@@ -5,15 +5,13 @@ use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::Op;
 use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, Conv2dAttrs, Winograd, WinogradConv2dAttrs};
 use crate::pass::{PassContext, Result, function_pass};
+use crate::strategy::CHANNEL_BLOCK;
 use crate::transform::InferType;
 
 crate::register_pass_config_option! {
     /// Most outputs of a tile along an axis: 4, 2 for smaller errors, or 0 for none.
     pub MAX_TILE: i64 = "relay.ApplyWinograd.max_tile", default = 4;
 }
-
-/// Channels of input and output must be multiples of this: schedules go over whole blocks.
-const CHANNELS: i64 = 16;
 
 /// Most bytes of transformed weights: what a few bytes of a model can ask for has no bounds.
 const MAX_WEIGHT_BYTES: u64 = 1 << 30;
@@ -101,7 +99,8 @@ impl Conv {
     /// The fastest algorithm whose tiles have at most that many outputs along an axis; `None` if it
     /// is the direct one.
     fn algorithm(&self, max_tile: i64) -> Option<Winograd> {
-        if self.channels % CHANNELS != 0 || self.outputs % CHANNELS != 0 {
+        // Schedules go over whole blocks.
+        if self.channels % CHANNEL_BLOCK != 0 || self.outputs % CHANNEL_BLOCK != 0 {
             return None;
         }
         let allowed = |algorithm: &Winograd| algorithm.outputs() <= max_tile;
