@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use super::machine::Machine;
 use super::{CHANNEL_BLOCK, KernelParam, halo_fits};
 use crate::executor::Kernel;
 use crate::ir::{BufferSpec, DType};
@@ -52,42 +51,43 @@ pub(super) fn kernel(
 ) -> Option<Kernel> {
     let conv = Conv::of(dag)?;
     let [(root, _)] = outputs else { return None };
-    let packed =
+    let packable =
         |(stage, kind, _): &KernelParam| *stage == conv.weight && *kind == ParamKind::Constant;
     let channels = dag.shape(conv.output)[1];
     let fits = dag.shape(*root) == dag.shape(conv.output)
         && dag.dtype(conv.output) == DType::F32
         && [dag.shape(conv.data)[1], channels].iter().all(|count| count % CHANNEL_BLOCK == 0);
-    if !fits || !params.iter().any(packed) {
+    if !fits || !params.iter().any(packable) {
         return None;
     }
-    let widest = Machine::of(levels.last()?);
-    let panel = widest.tile_columns(channels.min(2 * widest.lanes(DType::F32)), DType::F32);
+    let &[_, _, height, width] = dag.shape(conv.output) else { return None };
+    let extents = [dag.shape(conv.data)[1], channels, height, width];
+    let choose = |level| WinogradTiles::choose(conv.algorithm, extents, level);
+    // All levels read the weights that are packed for the widest.
+    let packed = choose(levels.last()?).packed;
     let versions: Option<Vec<PrimFunc>> = levels
         .iter()
-        .map(|level| version(dag, &conv, params, &outputs[0], panel, Machine::of(level)).ok())
+        .map(|level| {
+            let cut = WinogradTiles { packed, ..choose(level) };
+            version(dag, &conv, params, &outputs[0], cut).ok()
+        })
         .collect();
     Some(Kernel { versions: versions?, macs: conv.macs(dag) })
 }
 
-/// The function for one CPU level. The weights are in panels of `panel` channels.
+/// The function for one CPU level.
 fn version(
     dag: &ComputeDag,
     conv: &Conv,
     params: &[KernelParam],
     (root, layout): &(StageId, BufferSpec),
-    panel: i64,
-    machine: Machine,
+    cut: WinogradTiles,
 ) -> Result<PrimFunc, ScheduleError> {
     let mut dag = dag.clone();
     let mut kinds = Vec::with_capacity(params.len() + 1);
     for (stage, kind, spec) in params {
         let buffer = dag.stages[*stage].buffer;
-        dag.func.buffers[buffer].spec = match *stage == conv.weight {
-            // In the order in which the panels are read.
-            true => BufferSpec::packed(spec.shape(), &[(3, panel), (0, 1), (1, 1), (2, 1), (3, 1)]),
-            false => spec.clone(),
-        };
+        dag.func.buffers[buffer].spec = spec.clone();
         kinds.push((*stage, *kind));
     }
     kinds.push((*root, ParamKind::Output));
@@ -112,18 +112,10 @@ fn version(
         s.reverse_compute_inline(last)?;
     }
     let inplace = inplace_pairs(&s.func());
-    winograd(&mut s, conv.algorithm, tiles(panel, machine))?;
+    winograd(&mut s, conv.algorithm, cut)?;
     let mut func = s.into_func().into_data();
     func.inplace = inplace;
     Ok(PrimFunc::new(func))
-}
-
-/// Register tiles in panels of `panel` channels.
-fn tiles(panel: i64, machine: Machine) -> WinogradTiles {
-    let lanes = machine.lanes(DType::F32);
-    let columns = machine.tile_columns(panel, DType::F32);
-    let rows = machine.tile_rows(columns / lanes);
-    WinogradTiles { tiles: 2 * rows, rows, panel: columns, lanes }
 }
 
 /// Has the first stage read the border of zeros that the image's layout has; whether it has one.

@@ -20,6 +20,11 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// All of an axis.
+    pub(crate) fn whole(extent: i64) -> Extent {
+        Extent { base: Affine::default(), offsets: Range { min: 0, max: extent.max(1) - 1 } }
+    }
+
     /// The first index.
     pub(crate) fn min(&self) -> PrimExpr {
         self.base.clone().into_expr() + self.offsets.min
@@ -172,13 +177,9 @@ impl Collector<'_> {
         }
         match inner.range(&self.bounds) {
             Some(offsets) => Extent { base, offsets },
-            None => whole(extent),
+            None => Extent::whole(extent),
         }
     }
-}
-
-fn whole(extent: i64) -> Extent {
-    Extent { base: Affine::default(), offsets: Range { min: 0, max: extent.max(1) - 1 } }
 }
 
 fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
@@ -197,7 +198,7 @@ fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
     };
     match (range(a), range(b)) {
         (Some(a), Some(b)) => Extent { base: Affine::default(), offsets: join(a, b) },
-        _ => whole(extent),
+        _ => Extent::whole(extent),
     }
 }
 

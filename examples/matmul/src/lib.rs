@@ -80,7 +80,7 @@ pub fn parallel(s: &mut Schedule, target: &Target) -> Result<(), ScheduleError> 
     let [i, j, k] = s.get_loops(block)?[..] else { unreachable!("a product has three loops") };
     let [m, n, k] = [i, j, k].map(|axis| s.extent(axis).unwrap_or(0));
     let loops = matmul(s, block, None, MatmulTiles::choose(m, k, n, target))?;
-    s.parallel(loops.panels)
+    s.parallel(loops.outer)
 }
 
 /// A step: its name and what it does to the plain loops.

@@ -1,14 +1,14 @@
 //! Products of matrices of bytes.
 
+use super::matmul::RESIDENT_BYTES;
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, Schedule, ScheduleError, TensorIntrin};
 use crate::strategy::Machine;
 use crate::target::Target;
 use crate::tir::BufferScope;
 
-/// Bytes of weights from which on the next panel is asked for while one is multiplied: more than
-/// stay in the second-level cache.
-const STREAMED: i64 = 1 << 20;
+/// Products that one instruction adds to each sum.
+const GROUP: i64 = 4;
 
 /// How a product of bytes is cut into register tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,14 +36,15 @@ impl Int8Tiles {
     /// columns, fours of rows, columns, rows.
     pub fn panels(&self, k: i64, n: i64) -> BufferSpec {
         let width = self.vectors * i64::from(self.lanes);
-        BufferSpec::packed(&[k, n], &[(1, width), (0, 4), (1, 1), (0, 1)])
+        BufferSpec::packed(&[k, n], &[(1, width), (0, GROUP), (1, 1), (0, 1)])
     }
 }
 
-/// Schedules `product`, a block that adds `uint8` products `A[i, k]` times `int8` `B[k, j]`, of
-/// which `k` is a multiple of four: in register tiles, by an instruction for dot products of bytes.
-/// `B`, its second input, is given the layout of [`Int8Tiles::panels`]. A block that alone reads
-/// the product, element by element, runs on each tile.
+/// Schedules `product`, a block that adds `uint8` products `A[i, k]` times `int8` `B[k, j]`, in
+/// register tiles, by an instruction for dot products of bytes. `B`, its second input, is given the
+/// layout of [`Int8Tiles::panels`]. Where `k` is no multiple of four, `A`, which must be a
+/// parameter then, is given a halo of zeros after each row. A block that alone reads the product,
+/// element by element, runs on each tile.
 ///
 /// # Errors
 ///
@@ -62,7 +63,7 @@ pub fn matmul_int8(
     let [i, j, k] = s.get_loops(product)?[..] else {
         return Err(problem("the product is not in three loops"));
     };
-    let (n, k_extent) = (s.get_extent(j)?, s.get_extent(k)?);
+    let (m, n, k_extent) = (s.get_extent(i)?, s.get_extent(j)?, s.get_extent(k)?);
     let result = match s.get_consumers(product)?[..] {
         [consumer] => {
             s.set_scope(product, 0, BufferScope::Register)?;
@@ -72,12 +73,17 @@ pub fn matmul_int8(
         _ => return Err(problem("several blocks read the product")),
     };
     s.transform_layout(product, BufferAccess::Read(1), &tiles.panels(k_extent, n))?;
+    let missing = (-k_extent).rem_euclid(GROUP);
+    if missing > 0 {
+        let rows = BufferSpec::dense(&[m, k_extent]).with_halo(1, 0, missing);
+        s.transform_layout(product, BufferAccess::Read(0), &rows)?;
+    }
 
     let [i0, i1] = s.split_even(i, tiles.rows)?;
     let [j0, j1, j2] = s.split(j, [None, Some(tiles.vectors), Some(lanes)])?;
-    let [k0, k1] = s.split(k, [None, Some(4)])?;
+    let [k0, k1] = s.split(k, [None, Some(GROUP)])?;
     s.reorder(&[j0, i0, k0, i1, j1, j2, k1])?;
-    s.pad_einsum(product, &[1, width, 1])?;
+    s.pad_einsum(product, &[1, width, GROUP])?;
     s.reverse_compute_at(result, i0)?;
     let [.., row, column] = s.get_loops(result)?[..] else {
         return Err(problem("what reads the product has no rows and columns"));
@@ -90,7 +96,7 @@ pub fn matmul_int8(
     let init = s.decompose_reduction(product, k0)?;
     let lane = s.get_loops(init)?.last().copied();
     s.vectorize(lane.ok_or_else(|| problem("the product has no columns"))?)?;
-    if n.saturating_mul(k_extent) > STREAMED {
+    if n.saturating_mul(k_extent) > RESIDENT_BYTES {
         s.prefetch_next(product, BufferAccess::Read(1), j0, k0, 2)?;
     }
     s.tensorize(j2, &intrinsic)

@@ -13,4 +13,4 @@ mod tests;
 
 pub use matmul::{MatmulLoops, MatmulTiles, matmul};
 pub use matmul_int8::{Int8Tiles, matmul_int8};
-pub use winograd::{WinogradTiles, winograd};
+pub use winograd::{WinogradLoops, WinogradTiles, winograd};

@@ -1,6 +1,8 @@
 //! The schedules against the plain loops they came from.
 
-use super::{Int8Tiles, MatmulTiles, WinogradTiles, matmul, matmul_int8, winograd};
+mod winograd;
+
+use super::{Int8Tiles, MatmulTiles, matmul, matmul_int8};
 use crate::driver::{BuildTarget, NdArray};
 use crate::ir::{BufferSpec, DType};
 use crate::options::Backend;
@@ -8,21 +10,7 @@ use crate::schedule::Schedule;
 use crate::schedule::tests::check;
 use crate::target::Target;
 use crate::te;
-use crate::te::topi::winograd::{Winograd, conv2d};
 use crate::tir::{PrimFunc, interpret, lower};
-
-fn convolution(algorithm: Winograd, [channels, out, size]: [i64; 3]) -> PrimFunc {
-    let mut te = te::Builder::new("conv");
-    let border = [(1, 1), (1, 1)];
-    let layout = BufferSpec::nchwc(&[1, channels, size, size], 16, &border);
-    let x = te.placeholder_in("X", layout, DType::F32);
-    let n = algorithm.inputs();
-    let u = te.constant("U", [n, n, channels, out], DType::F32);
-    let stages =
-        conv2d(&mut te, algorithm, x, u, [1, 1], [size, size], |sum, _| sum.max(te::f32(0.0)));
-    te.set_layout(stages.output, BufferSpec::nchwc(&[1, out, size, size], 16, &border));
-    te.prim_func(&[x, u, stages.output]).unwrap()
-}
 
 /// The layouts of the parameters.
 fn specs(func: &PrimFunc) -> Vec<BufferSpec> {
@@ -47,23 +35,6 @@ fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn winograd_gives_what_its_plain_loops_give() {
-    for (algorithm, size) in [(Winograd::F2, 4), (Winograd::F4, 4)] {
-        let func = convolution(algorithm, [16, 16, size]);
-        let specs = specs(&func);
-        let data = values(&specs);
-        let expected = run(&func, &specs, &data);
-        let mut s = Schedule::new(func);
-        winograd(&mut s, algorithm, WinogradTiles { tiles: 2, rows: 2, panel: 16, lanes: 8 })
-            .unwrap();
-        assert_eq!(run(&s.func(), &specs, &data), expected, "{}", s.func());
-        let target = Target::host().with_cpu("x86-64-v3").unwrap();
-        let lowered = lower(s.func(), &target).unwrap();
-        assert_eq!(run(&lowered, &specs, &data), expected);
-    }
-}
-
-#[test]
 fn products_of_all_sizes_give_what_their_plain_loops_give() {
     for (m, k, n) in [(13, 5, 32), (1, 7, 64), (7, 4, 40), (16, 3, 21)] {
         let mut te = te::Builder::new("matmul");
@@ -78,8 +49,21 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
             let dense: Vec<BufferSpec> = specs(&func);
             let data = values(&dense);
             let expected = run(&func, &dense, &data);
-            for (panels_outside, prefetch) in [(false, false), (true, false), (true, true)] {
-                let cut = MatmulTiles { rows: 4, vectors: 2, lanes: 8, panels_outside, prefetch };
+            for (panels_outside, block, prefetch_panel, ahead) in [
+                (false, None, false, 0),
+                (true, None, false, 2),
+                (true, None, true, 0),
+                (true, Some(6), true, 3),
+            ] {
+                let cut = MatmulTiles {
+                    rows: 4,
+                    vectors: 2,
+                    lanes: 8,
+                    panels_outside,
+                    block,
+                    prefetch_panel,
+                    ahead,
+                };
                 let mut s = Schedule::new(func.clone());
                 let block = s.get_block("C").unwrap();
                 let epilogue = with_epilogue.then(|| s.get_block("D").unwrap());
@@ -97,8 +81,8 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
 #[test]
 fn a_product_of_bytes_is_made_of_dot_products() {
     let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
-    // Rows that do not divide evenly, and a panel that is not full.
-    for (m, k, n) in [(4, 8, 32), (9, 8, 64), (5, 12, 40)] {
+    // Rows that do not divide evenly, a panel that is not full, a group that is not.
+    for (m, k, n) in [(4, 8, 32), (9, 8, 64), (5, 12, 40), (3, 7, 32), (5, 1, 40)] {
         let mut te = te::Builder::new("matmul");
         let a = te.placeholder("A", [m, k], DType::U8);
         let b = te.constant("B", [k, n], DType::I8);
@@ -120,9 +104,11 @@ fn a_product_of_bytes_is_made_of_dot_products() {
 fn dot_products_need_their_instruction() {
     let target = Target::host().with_cpu("x86-64-v3").unwrap();
     assert_eq!(Int8Tiles::choose(&target), None);
-    let func = convolution(Winograd::F2, [16, 16, 4]);
-    let mut s = Schedule::new(func);
-    let block = s.get_block("products").unwrap();
+    let mut te = te::Builder::new("relu");
+    let x = te.placeholder("X", [4, 8], DType::F32);
+    let y = te.compute("Y", [4, 8], |index| x.at(index).max(te::f32(0.0)));
+    let mut s = Schedule::new(te.prim_func(&[x, y]).unwrap());
+    let block = s.get_block("Y").unwrap();
     let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
     let error = matmul_int8(&mut s, block, tiles).unwrap_err();
     assert_eq!(error.to_string(), "matmul_int8: the product is not in three loops");
@@ -155,15 +141,34 @@ fn machine_code_computes_products_of_bytes() {
         let target: BuildTarget = target.parse().unwrap();
         let tiles = Int8Tiles::choose(&target.machine);
         let Some(tiles) = tiles else { return };
-        let [m, k, n] = [16, 16, 64];
-        let (plain, scheduled) = product_of_bytes([m, k, n], tiles);
-        let mut expected = [bytes(m * k), bytes(k * n), vec![0; (m * n * 4) as usize]];
-        interpret(&plain, &mut expected, &[]).unwrap();
-        let module = crate::build([scheduled], &target).unwrap();
-        let a = NdArray::from_bytes(DType::U8, &[m, k], &expected[0]).unwrap();
-        let b = NdArray::from_bytes(DType::I8, &[k, n], &expected[1]).unwrap();
-        let mut c = NdArray::zeros(DType::I32, &[m, n]).unwrap();
-        module.function("matmul").unwrap().call((&a, &b, &mut c)).unwrap();
-        assert_eq!(c.bytes(), expected[2], "{backend}");
+        for [m, k, n] in [[16, 16, 64], [15, 21, 48]] {
+            let (plain, scheduled) = product_of_bytes([m, k, n], tiles);
+            let mut expected = [bytes(m * k), bytes(k * n), vec![0; (m * n * 4) as usize]];
+            interpret(&plain, &mut expected, &[]).unwrap();
+            let module = crate::build([scheduled], &target).unwrap();
+            let a = NdArray::from_bytes(DType::U8, &[m, k], &expected[0]).unwrap();
+            let b = NdArray::from_bytes(DType::I8, &[k, n], &expected[1]).unwrap();
+            let mut c = NdArray::zeros(DType::I32, &[m, n]).unwrap();
+            module.function("matmul").unwrap().call((&a, &b, &mut c)).unwrap();
+            assert_eq!(c.bytes(), expected[2], "{backend}");
+        }
     }
+}
+
+#[test]
+fn loops_are_in_the_order_that_brings_the_fewest_bytes() {
+    let target = Target::host().with_cpu("x86-64-v4").unwrap();
+    let choose = |m, k, n| MatmulTiles::choose(m, k, n, &target);
+    // Both operands stay in the cache, and tiles of rows pass in turn.
+    assert!(!choose(384, 384, 384).panels_outside);
+    // A panel is used by all rows before the next one is read.
+    let few_rows = choose(49, 512, 2048);
+    assert_eq!((few_rows.rows, few_rows.vectors), (14, 2));
+    assert!(few_rows.panels_outside && few_rows.prefetch_panel && few_rows.block.is_none());
+    // Rows are more than stay in the cache.
+    let large = choose(1024, 1024, 1024);
+    assert_eq!((large.rows, large.vectors, large.block), (6, 4, Some(256)));
+    // One row reads everything once.
+    let row = choose(1, 4096, 4096);
+    assert!(row.panels_outside && !row.prefetch_panel && row.ahead == 0);
 }

@@ -5,10 +5,17 @@ pub use crate::ops::nn::Winograd;
 use crate::te::{Builder, Tensor, Var, sum};
 use crate::tir::PrimExpr;
 
-/// A row of a matrix times a vector: only what is not zero, in order.
+/// A row of a matrix times a vector: only what is not zero, in order, but with an element of factor
+/// one first if there is one, which takes no multiplication.
 fn combine(row: &[f64], element: &dyn Fn(i64) -> PrimExpr) -> PrimExpr {
     let mut total: Option<PrimExpr> = None;
-    for (position, &factor) in row.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
+    let first = row.iter().position(|factor| *factor == 1.0);
+    let rest = (0..row.len()).filter(|position| Some(*position) != first);
+    for position in first.into_iter().chain(rest) {
+        let factor = row[position];
+        if factor == 0.0 {
+            continue;
+        }
         let value = element(position as i64);
         let scale = PrimExpr::float(factor, value.dtype());
         total = Some(match total {

@@ -2,7 +2,7 @@
 
 use crate::ir::{BufferSpec, DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::region::{Access, Region, region};
+use crate::tir::region::{Access, Extent, Region, region};
 use crate::tir::{Affine, Bounds, BufferId, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt};
 
 /// Shrinks dense local buffers to the elements that are used while they are alive.
@@ -51,11 +51,17 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds
     if !decl.spec.is_dense() || shape.is_empty() || has_narrow_index(&stmt, buffer) {
         return stmt;
     }
-    let Some(used) = region(&stmt, buffer, Access::Any, &shape, bounds) else {
+    let Some(mut used) = region(&stmt, buffer, Access::Any, &shape, bounds) else {
         return stmt;
     };
+    // A box that is larger than its axis says no more of that axis than its extent.
+    for (axis, &extent) in used.axes.iter_mut().zip(&shape) {
+        if axis.len() > extent {
+            *axis = Extent::whole(extent);
+        }
+    }
     let lens: Vec<i64> = used.axes.iter().map(|axis| axis.len()).collect();
-    if lens == shape || lens.iter().zip(&shape).any(|(len, extent)| len > extent) {
+    if lens == shape {
         return stmt;
     }
     func.buffers[buffer].spec = BufferSpec::dense(&lens);
