@@ -161,6 +161,13 @@ pub enum CallErrorKind {
         /// Number of arguments.
         found: usize,
     },
+    /// A reduction would begin with an element that it does not have.
+    EmptyReduction {
+        /// Its extent, as text.
+        extent: String,
+        /// The values of the dimensions in it, and where they are from.
+        because: String,
+    },
     /// An argument is not what its parameter needs.
     Argument {
         /// The argument's position.
@@ -188,6 +195,27 @@ pub enum ArgumentProblem {
         /// What was given.
         found: (DType, Vec<i64>),
     },
+    /// Type or number of axes of the array are others than those of a parameter whose extents depend
+    /// on dimensions.
+    SymbolicType {
+        /// What is needed, the extents as text.
+        expected: (DType, Vec<String>),
+        /// What was given.
+        found: (DType, Vec<i64>),
+    },
+    /// The array has another extent than the dimensions give its parameter.
+    Extent {
+        /// The axis.
+        axis: usize,
+        /// The extent as text.
+        extent: String,
+        /// Its value; `None` if it has none.
+        expected: Option<i64>,
+        /// What was given.
+        found: i64,
+        /// The values of the dimensions in it, and where they are from.
+        because: String,
+    },
     /// The parameter's layout cannot be made of an array.
     Layout(BufferSpecError),
 }
@@ -201,6 +229,11 @@ impl fmt::Display for CallError {
                 "{} arguments are needed ({}), {found} were given",
                 expected.len(),
                 expected.join(", ")
+            ),
+            CallErrorKind::EmptyReduction { extent, because } => write!(
+                f,
+                "the reduction over {extent} has no element to begin with ({because}); \
+                 decompose_reduction lets it have none"
             ),
             CallErrorKind::Argument { position, name, problem } => {
                 write!(f, "argument {position} (`{name}`): {problem}")
@@ -226,6 +259,29 @@ impl fmt::Display for ArgumentProblem {
                 "{}{:?} is needed, {}{:?} was given",
                 expected.0, expected.1, found.0, found.1
             ),
+            ArgumentProblem::SymbolicType { expected, found } => write!(
+                f,
+                "{}[{}] is needed, {}{:?} was given",
+                expected.0,
+                expected.1.join(", "),
+                found.0,
+                found.1
+            ),
+            ArgumentProblem::Extent { axis, extent, expected, found, because } => {
+                let because =
+                    if because.is_empty() { String::new() } else { format!(" ({because})") };
+                match expected {
+                    Some(value) if value.to_string() == *extent => {
+                        write!(f, "axis {axis} must be {value}, and is {found}")
+                    }
+                    Some(value) => {
+                        write!(f, "axis {axis} must be {extent} = {value}, and is {found}{because}")
+                    }
+                    None => {
+                        write!(f, "axis {axis} must be {extent}, which has no value{because}")
+                    }
+                }
+            }
             ArgumentProblem::Layout(error) => error.fmt(f),
         }
     }

@@ -268,8 +268,10 @@ fn guards_of(
     for writer in func.writers(buffer) {
         let axes = axes_of(func, writer, buffer)?;
         for condition in conjuncts(&writer.predicate) {
-            let inner: Vec<VarId> =
-                vars_of(&condition).into_iter().filter(|var| !around.contains(var)).collect();
+            let inner: Vec<VarId> = vars_of(&condition)
+                .into_iter()
+                .filter(|var| !around.contains(var) && !func.dims.contains(var))
+                .collect();
             let is_bound = writer.iters.iter().any(|iter| {
                 condition == iter.value.clone().less(&iter.extent)
                     || condition == iter.value.clone().greater_equal(0)
@@ -292,7 +294,9 @@ fn guards_of(
                 let counts = Affine::of(&iter.value).terms.iter().all(|(atom, factor)| {
                     match vars_of(atom).contains(counter) {
                         true => *factor == 1 && *atom == var_expr(*counter),
-                        false => vars_of(atom).iter().all(|var| around.contains(var)),
+                        false => vars_of(atom)
+                            .iter()
+                            .all(|var| around.contains(var) || func.dims.contains(var)),
                     }
                 });
                 (iter.value.uses(*counter) && counts).then_some((axis, *counter))

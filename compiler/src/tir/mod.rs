@@ -16,7 +16,7 @@ mod build;
 mod copy;
 mod entities;
 mod expr;
-mod extent;
+pub(crate) mod extent;
 mod func;
 mod interp;
 mod lanes;
