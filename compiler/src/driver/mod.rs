@@ -35,7 +35,10 @@ mod target;
 use std::sync::{Arc, OnceLock};
 
 pub use array::{ArrayError, ArrayView, ArrayViewMut, Element, NdArray};
-pub use error::{ArgumentProblem, BuildError, CallError, CallErrorKind, LoadError, SourceError};
+pub use error::{
+    ArgumentProblem, BuildError, CallError, CallErrorKind, LoadError, SourceError, WrongExtent,
+    WrongType,
+};
 pub use function::{Arg, BoundCall, Function, IntoArgs, Parameter};
 pub use module::{Module, SourceKind};
 pub use target::{BuildTarget, BuildTargetError, InterfaceApi};

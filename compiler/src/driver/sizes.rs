@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::error::{ArgumentProblem, CallErrorKind};
+use super::error::{ArgumentProblem, CallErrorKind, WrongExtent, WrongType};
 use super::function::{Arg, Parameter};
 use crate::codegen::{PackedDim, PackedExtent, Size};
 use crate::ir::BufferSpec;
@@ -139,7 +139,8 @@ impl Sizes {
                 let expected = self.texts(position).unwrap_or_default();
                 let expected = (parameter.dtype, expected);
                 let found = (found, shape.to_vec());
-                return Err(problem(position, ArgumentProblem::SymbolicType { expected, found }));
+                let wrong = Box::new(WrongType { expected, found });
+                return Err(problem(position, ArgumentProblem::SymbolicType(wrong)));
             }
         }
         let passed: Vec<i64> = args
@@ -157,15 +158,10 @@ impl Sizes {
             for (axis, (extent, &found)) in extents.iter().flatten().zip(*shape).enumerate() {
                 let expected = value_of(&extent.value, &values);
                 if expected != Some(found) {
-                    let extent_text = extent.text.clone();
                     let because = self.because(&extent.value, &values, parameters);
-                    let wrong = ArgumentProblem::Extent {
-                        axis,
-                        extent: extent_text,
-                        expected,
-                        found,
-                        because,
-                    };
+                    let extent = extent.text.clone();
+                    let wrong = WrongExtent { axis, extent, expected, found, because };
+                    let wrong = ArgumentProblem::Extent(Box::new(wrong));
                     return Err(problem(position, wrong));
                 }
             }

@@ -208,8 +208,8 @@ pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
             ));
         }
     }
-    let constants = extents.iter().filter_map(PrimExpr::as_int);
-    let product = constants.fold(Some(1i64), |product, extent| product?.checked_mul(extent));
+    let mut constants = extents.iter().filter_map(PrimExpr::as_int);
+    let product = constants.try_fold(1i64, |product, extent| product.checked_mul(extent));
     product.ok_or("the fused loop has more than 2^63 iterations")?;
     let name: Vec<&str> = vars.iter().map(|&var| func.var_name(var)).collect();
     let fused = func.index_var(format!("{}_fused", name.join("_")));

@@ -103,7 +103,7 @@ impl PrimFunc {
     /// # Errors
     ///
     /// An extent is negative or exceeds `int64`.
-    pub(crate) fn with_extents(&self, dims: &[i64]) -> Result<PrimFunc, String> {
+    pub fn with_extents(&self, dims: &[i64]) -> Result<PrimFunc, String> {
         if self.buffers.values().all(|buffer| buffer.symbolic.is_none()) {
             return Ok(self.clone());
         }

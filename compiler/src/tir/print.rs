@@ -13,6 +13,8 @@
 //! A block that can be scheduled has variables, each with its extent and its value, as in
 //! `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
 //!
+//! Extents of a dense buffer may be expressions over dimensions, as in `float32[m, n * 2]`.
+//!
 //! A loop is `kind(extent)` or `kind(first, extent)`. A number is an `int64`, a number with a point
 //! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
 //! `allocate` without braces is the rest of the block.

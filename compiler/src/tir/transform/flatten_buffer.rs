@@ -102,6 +102,19 @@ mod tests {
     use crate::tir::transform::Simplify;
 
     #[test]
+    fn local_memory_is_of_a_constant_size() {
+        let func = crate::tir::parse(
+            "prim_func @f(y: output float32[n], n: dim, m: dim) {
+               allocate t: local float32[m + n, 4]
+               for i in serial(n) { y[i] = t[i, 0] }
+             }",
+        );
+        let error = FlattenBuffer.run_on_prim_func(func.unwrap(), &PassContext::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("`t` is local, and its extents m + n are not constant"), "{error}");
+    }
+
+    #[test]
     fn a_blocked_layout_gives_affine_positions() {
         let mut func = PrimFuncData::new("f");
         let x =
