@@ -1,6 +1,7 @@
 //! Physical positions of logical indices, as expressions.
 
 use super::{Buffer, PrimExpr};
+use crate::ir::DType;
 
 impl Buffer {
     /// The position, in elements, of a logical index: affine in the indices wherever blocks can be
@@ -9,8 +10,9 @@ impl Buffer {
         if let Some(extents) = &self.symbolic {
             // Row by row; a missing index is the verifier's to report.
             let mut axes = indices.iter().zip(extents);
-            let first = axes.next().map_or(PrimExpr::index(0), |(index, _)| index.clone());
-            return axes.fold(first, |row, (index, extent)| row * extent + index.clone());
+            let wide = |index: &PrimExpr| index.clone().cast(DType::I64);
+            let first = axes.next().map_or(PrimExpr::index(0), |(index, _)| wide(index));
+            return axes.fold(first, |row, (index, extent)| row * extent + wide(index));
         }
         let spec = &self.spec;
         let mut inside: Vec<Option<i64>> = vec![None; spec.shape().len()];
@@ -18,7 +20,8 @@ impl Buffer {
         for (dim, stride) in spec.dims().iter().zip(spec.strides()) {
             // A missing index is the verifier's to report.
             let Some(index) = indices.get(dim.axis) else { continue };
-            let mut digit = index.clone() + spec.halo()[dim.axis].before;
+            // A position may need more bits than the index of an axis.
+            let mut digit = index.clone().cast(DType::I64) + spec.halo()[dim.axis].before;
             if let Some(outer) = inside[dim.axis] {
                 digit = digit.floormod(outer);
             }

@@ -88,7 +88,8 @@ impl Analyzer {
     pub(crate) fn of_dims(dims: &[VarId]) -> Self {
         let mut analyzer = Self::new();
         for dim in dims {
-            analyzer.bind_forms(*dim, &Linear::constant(0), &Linear::constant(i64::MAX));
+            let (first, count) = (Linear::constant(0), Linear::constant(i64::MAX));
+            analyzer.bind_forms(*dim, &first, &count, DType::I64);
         }
         analyzer
     }
@@ -110,7 +111,7 @@ impl Analyzer {
             let value = self.write(&first, min.dtype());
             self.set_value(var, value);
         } else {
-            self.bind_forms(var, &first, &count);
+            self.bind_forms(var, &first, &count, min.dtype());
         }
         replaced
     }
@@ -187,7 +188,7 @@ impl Analyzer {
             },
         };
         let whole = Range::of_dtype(dtype);
-        let index = self.is_index_arithmetic(&expr);
+        let index = dtype == DType::I64 && self.is_index_arithmetic(&expr);
         (if range.within(whole) || index { range.intersect(whole) } else { whole }).clamped()
     }
 

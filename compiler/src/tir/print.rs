@@ -15,7 +15,7 @@
 //!
 //! Extents of a dense buffer may be expressions over dimensions, as in `float32[m, n * 2]`.
 //!
-//! A loop is `kind(extent)` or `kind(first, extent)`. A number is an `int64`, a number with a point
+//! A loop is `kind(extent)` or `kind(first, extent)`; its variable has the extent's type. A number is an `int64`, a number with a point
 //! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
 //! `allocate` without braces is the rest of the block.
 

@@ -87,7 +87,7 @@ impl Outside {
         for (var, min, extent) in &self.loops {
             // A loop without iterations is looked at as if it had one.
             let extent = match extent.as_int() {
-                Some(extent) => PrimExpr::index(extent.max(1)),
+                Some(count) => PrimExpr::int(count.max(1), extent.dtype()),
                 None => extent.clone(),
             };
             analyzer.bind(*var, min, &extent);

@@ -1,6 +1,6 @@
 //! Buffers no larger than what is used of them.
 
-use crate::ir::IRModule;
+use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::region::{Access, NO_BOUND, Outside, Region, most, region};
 use crate::tir::{Affine, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt};
@@ -49,7 +49,8 @@ fn compact(func: &mut PrimFuncData, mut stmt: Stmt, outside: &mut Outside) -> St
 fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outside) -> Stmt {
     let decl = &func.buffers[buffer];
     let shape = most(decl);
-    if !(decl.spec.is_dense() || decl.symbolic.is_some()) || shape.is_empty() {
+    let is_dense = decl.spec.is_dense() || decl.symbolic.is_some();
+    if !is_dense || shape.is_empty() || has_narrow_index(&stmt, buffer) {
         return stmt;
     }
     let Some(used) = region(&stmt, buffer, Access::Any, &shape, outside) else {
@@ -64,6 +65,25 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outsi
     let extents = extents.collect();
     func.buffers[buffer].set_extents(extents);
     shift(stmt, buffer, &used)
+}
+
+/// Whether a buffer has an index of `int32`, which regions say nothing about.
+fn has_narrow_index(stmt: &Stmt, wanted: BufferId) -> bool {
+    let is_narrow = |index: &PrimExpr| index.dtype() == DType::I32;
+    let mut found = false;
+    stmt.walk(&mut |stmt| {
+        if let Stmt::Store { buffer, indices, .. } | Stmt::Prefetch { buffer, indices, .. } = stmt {
+            found |= *buffer == wanted && indices.iter().any(is_narrow);
+        }
+        stmt.for_each_expr(&mut |expr| {
+            expr.walk(&mut |node| {
+                if let PrimExpr::Load { buffer, indices, .. } = node {
+                    found |= *buffer == wanted && indices.iter().any(is_narrow);
+                }
+            });
+        });
+    });
+    found
 }
 
 /// Counts indices of a buffer from where its region begins.
