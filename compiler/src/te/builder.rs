@@ -224,11 +224,17 @@ impl Builder {
         dtype: DType,
     ) -> Tensor {
         let tensor = self.placeholder(name, shape, dtype);
-        if self.shape(tensor).contains(&Buffer::SYMBOLIC) {
-            self.problems.push(format!("the extents of the constant `{name}` are not constant"));
-        }
+        self.need_constants(tensor);
         self.constants.push(tensor.stage);
         tensor
+    }
+
+    /// Notes a problem if an extent of a tensor is not constant.
+    pub(super) fn need_constants(&mut self, tensor: Tensor) {
+        if self.shape(tensor).contains(&Buffer::SYMBOLIC) {
+            let name = &self.dag.func.buffers[tensor.buffer].name;
+            self.problems.push(format!("the extents of `{name}` must be constant"));
+        }
     }
 
     /// An axis of a reduction, from 0 to `extent` - 1.

@@ -114,5 +114,5 @@ fn constants_have_constant_extents() {
     let w = te.constant("W", [n], DType::F32);
     let y = te.compute("Y", [n], |[i]| w.at([i]) * te::f32(2.0));
     let error = te.prim_func(&[w, y]).unwrap_err().to_string();
-    assert_eq!(error, "the extents of the constant `W` are not constant");
+    assert_eq!(error, "the extents of `W` must be constant");
 }
