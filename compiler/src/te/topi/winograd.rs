@@ -78,6 +78,8 @@ pub fn conv2d(
     size: [i64; 2],
     finish: impl FnOnce(PrimExpr, [Var; 4]) -> PrimExpr,
 ) -> WinogradStages {
+    te.need_constants(x);
+    te.need_constants(weights);
     let shape = |tensor, axis| te.shape(tensor).get(axis).copied().unwrap_or(1);
     let (batch, channels, out) = (shape(x, 0), shape(x, 1), shape(weights, 3));
     let (m, n) = (algorithm.outputs(), algorithm.inputs());
