@@ -1,8 +1,9 @@
 //! Convolutions, pools and matrix products.
 
+use niello::ir::DType;
 use niello::ops::nn::{
     AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs,
-    MatmulAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
+    MatmulAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs, WinogradConv2dAttrs,
 };
 
 use super::{Generator, Known, Value};
@@ -14,6 +15,15 @@ struct Window {
     before: i64,
     after: i64,
     dilation: i64,
+}
+
+/// Whether `ApplyWinograd` may compute a convolution, in other steps and with larger errors.
+fn may_be_winograd(x: &Value, windows: &[Window], outputs: i64, groups: i64) -> bool {
+    let plain = |window: &Window| (window.size, window.stride, window.dilation) == (3, 1, 1);
+    let whole = |channels: i64| channels % 16 == 0;
+    let narrow = x.dtype != DType::F64;
+    let channels = whole(x.shape[1]) && whole(outputs) && groups == 1;
+    narrow && channels && windows.len() == 2 && windows.iter().all(plain)
 }
 
 impl Generator<'_> {
@@ -40,6 +50,7 @@ impl Generator<'_> {
             0 if rank == 2 => self.global_pool(&x),
             0 | 1 => self.max_pool(&x),
             2 => self.avg_pool(&x),
+            3 if rank == 2 && self.choices.below(4) == 1 => self.winograd(&x),
             _ => self.conv(&x),
         }
     }
@@ -91,6 +102,11 @@ impl Generator<'_> {
             Some(_) => Known { step: sum.step.map(|step| step.min(-2)), ..biased },
             None => sum,
         };
+        let known = if may_be_winograd(x, &windows, outputs, groups) {
+            known.rounded(if x.dtype == DType::F32 { 16.0 * known.error } else { known.error })
+        } else {
+            known
+        };
         let args = [Some(x), Some(&weight), bias.as_ref()];
         macro_rules! convolve {
             ($op:literal, $attrs:ident) => {
@@ -112,6 +128,26 @@ impl Generator<'_> {
             _ => convolve!("nn.conv3d", Conv3dAttrs),
         };
         self.keep(id, known)
+    }
+
+    /// A convolution whose weights are those of Winograd's algorithm.
+    fn winograd(&mut self, x: &Value) -> Option<Value> {
+        let tile_size = self.choices.of(&[2, 4]);
+        // Sums of the magnitudes of a row of the matrices for inputs and for outputs, squared.
+        let grown = if tile_size == 2 { (2 * 3) * (2 * 3) } else { (10 * 19) * (10 * 19) };
+        let padding = [(); 4].map(|()| self.choices.below(3) as i64);
+        let fits = |axis: usize| x.shape[axis + 2] + padding[axis] + padding[axis + 2] > 2;
+        let outputs = self.choices.of(&[16, 4, 17]);
+        if !fits(0) || !fits(1) {
+            return None;
+        }
+        let count = grown * x.shape[1];
+        let n = tile_size + 2;
+        let weight = self.weight(x, &[n, n, x.shape[1], outputs], count);
+        let known = x.known.sum_of_products(weight.known, count as f64);
+        let attrs = WinogradConv2dAttrs { tile_size, padding };
+        let name = "nn.contrib_conv2d_winograd_without_weight_transform";
+        self.emit(name, &[x, &weight], attrs, known)
     }
 
     /// Factors so small that the sum of `count` products is about as large as what is multiplied;
