@@ -33,6 +33,12 @@ pub fn flatten_buffer(
             }
             *indices = vec![decl.address(indices)];
         }
+        if let Stmt::Prefetch { indices, offset, .. } = &mut stmt
+            && let [index] = indices.as_mut_slice()
+        {
+            let offset = std::mem::replace(offset, PrimExpr::index(0));
+            *index = index.clone() + offset;
+        }
         stmt
     });
     if let Some(buffer) = wrong_rank {
