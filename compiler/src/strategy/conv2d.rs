@@ -6,10 +6,9 @@
 
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
-use super::machine::split_even;
 use super::nest::{block, zero_halo};
 use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
-use super::tiling::{Order, Tiling, Window, Work};
+use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
@@ -51,11 +50,11 @@ struct Conv {
 }
 
 impl Conv {
-    /// The sums of one group for one image, whose channels are planes or in blocks.
-    fn work(&self, planar: bool) -> Work {
+    /// The sums of one group for one image, whose channels are in blocks or planes.
+    fn work(&self, blocked: bool) -> Work {
         let extent = |axis: usize| (self.kernel[axis] - 1) * self.dilation[axis] + 1;
         // A pixel of a plane brings its neighbours with it.
-        let least = if planar { 1 } else { CHANNEL_BLOCK };
+        let least = if blocked { CHANNEL_BLOCK } else { 1 };
         Work {
             rows: self.output,
             columns: self.out_channels,
@@ -198,7 +197,7 @@ impl Emitter {
         // Groups are an axis of their own, so that each begins with a panel.
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
-        let work = conv.work(self.func.buffers[conv.data].spec.blocking().is_empty());
+        let work = conv.work(blocked);
         let tiling = Tiling::choose(self.packing, &work);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
@@ -263,17 +262,9 @@ impl Emitter {
     /// Tiles that cover the output: rows and columns are each split evenly.
     fn tiles(&self, conv: &Conv, vectors: i64) -> Vec<TileRun> {
         let most = self.machine.tile_rows(vectors);
-        let mut tiles = Vec::new();
-        let mut x0 = 0;
-        for (x_count, x_size) in split_even(conv.output[1], most) {
-            let mut y0 = 0;
-            for (y_count, y_size) in split_even(conv.output[0], (most / x_size).max(1)) {
-                tiles.push(TileRun { y: (y0, y_count, y_size), x: (x0, x_count, x_size) });
-                y0 += y_count * y_size;
-            }
-            x0 += x_count * x_size;
-        }
-        tiles
+        let of = |run: Run| (run.first, run.count, run.size);
+        let runs = tile_runs(conv.output, most).into_iter();
+        runs.map(|[y, x]| TileRun { y: of(y), x: of(x) }).collect()
     }
 
     /// Loops over the tiles of one size; `body` is handed the first pixel and the tile's number.

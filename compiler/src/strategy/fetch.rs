@@ -51,7 +51,9 @@ impl Fetch {
         let inside: i64 = run.loops.iter().skip(1).map(|&(count, _)| count).product();
         let next = tiling.next && whole && tiling.order != Order::Rows;
         let sharers = next.then_some([tiles, inside]);
-        Fetch { weights, panel, depth, ahead: tiling.ahead, sharers }
+        // A single vector of columns takes a load for each multiply-add: there is no time for more.
+        let ahead = if run.columns.vectors > 1 { tiling.ahead } else { 0 };
+        Fetch { weights, panel, depth, ahead, sharers }
     }
 
     /// The requests of one step.

@@ -206,8 +206,8 @@ impl Verifier<'_> {
                     self.error("the index of a prefetch is a vector");
                 }
                 let ty = self.expr(offset, depth + 1);
-                if let Some(ty) = ty.filter(|&ty| ty != PrimType::INDEX) {
-                    self.error(format!("the offset of a prefetch is {ty}, not int64"));
+                if let Some(ty) = ty.filter(|ty| !ty.is_index()) {
+                    self.error(format!("the offset of a prefetch is {ty}, not int64 or int32"));
                 }
                 if *locality > 3 {
                     self.error(format!("there is no prefetch locality {locality}"));

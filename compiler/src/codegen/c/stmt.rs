@@ -62,7 +62,7 @@ impl Emitter<'_> {
             Stmt::Allocate { buffer, body } => self.allocate(*buffer, body),
             Stmt::Prefetch { buffer, indices, offset, locality, write } => {
                 let pointer = self.pointer(*buffer)?;
-                let index = self.only_index(*buffer, indices)?.clone() + offset.clone();
+                let index = self.only_index(*buffer, indices)?.behind(offset);
                 let index = self.index(&index)?;
                 let write = u8::from(*write);
                 self.line(format!(

@@ -39,7 +39,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Stmt::If { cond, then, otherwise } => self.branch(cond, then, otherwise.as_deref()),
             Stmt::Allocate { buffer, body } => self.allocate(*buffer, body),
             Stmt::Prefetch { buffer, indices, offset, locality, write } => {
-                let index = self.only_index(*buffer, indices)?.clone() + offset.clone();
+                let index = self.only_index(*buffer, indices)?.behind(offset);
                 self.prefetch(*buffer, &index, *locality, *write)
             }
             Stmt::Assert { cond, message: _ } => self.assert(cond),

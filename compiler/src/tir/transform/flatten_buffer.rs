@@ -36,8 +36,8 @@ pub fn flatten_buffer(
         if let Stmt::Prefetch { indices, offset, .. } = &mut stmt
             && let [index] = indices.as_mut_slice()
         {
-            let offset = std::mem::replace(offset, PrimExpr::index(0));
-            *index = index.clone() + offset;
+            *index = index.behind(offset);
+            *offset = PrimExpr::index(0);
         }
         stmt
     });
