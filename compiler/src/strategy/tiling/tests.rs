@@ -1,3 +1,5 @@
+//! The choices at the shapes of the experiments.
+
 use super::*;
 
 const AVX512: Machine = Machine { vector_bits: 512, registers: 32, fma: true };
