@@ -74,7 +74,9 @@ fn zero_region(
     let mut loops = Vec::new();
     // How far the index along an axis runs inside the digits already looped over.
     let mut rest: Vec<i64> = ranges.iter().map(|range| range.end - range.start).collect();
-    for dim in spec.dims() {
+    // The loop over adjacent elements, if there is one.
+    let mut unit = None;
+    for (position, dim) in spec.dims().iter().enumerate() {
         let range = &ranges[dim.axis];
         let is_whole = *range == axes[dim.axis].all;
         // Part of an axis is one loop, where its innermost digit is.
@@ -90,11 +92,18 @@ fn zero_region(
         let offset = func.var_expr(var) * dim.step;
         index[dim.axis] = index[dim.axis].clone() + offset;
         loops.push((var, extent));
+        if position + 1 == spec.dims().len() {
+            unit = Some(var);
+        }
     }
     let body = store(func, index);
-    loops.into_iter().rev().fold(body, |body, (var, extent)| {
+    let innermost = loops.len().checked_sub(1);
+    loops.into_iter().enumerate().rev().fold(body, |body, (position, (var, extent))| {
+        // The last digit of a layout is contiguous, and so is a part of it.
+        let vectors = Some(position) == innermost && unit == Some(var);
+        let kind = if vectors { ForKind::Vectorized } else { ForKind::Serial };
         let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-        Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+        Stmt::for_loop(var, min, extent, kind, body)
     })
 }
 

@@ -26,6 +26,10 @@ const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
 
+/// Smallest image, in bytes, of which a depthwise convolution asks for pixels ahead: a smaller one
+/// stays in the first cache.
+const MIN_PREFETCHED_BYTES: i64 = 32 << 10;
+
 /// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
 /// are read plane by plane.
 pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
@@ -403,7 +407,40 @@ impl Emitter {
             ]
         };
         let store = tile.store(self, conv.root, conv.inner, &index);
-        tile.wrap(Stmt::seq([clear, sum, store]))
+        let next = self.prefetch_below(conv, run, [n, channel, y, x]);
+        tile.wrap(Stmt::seq([clear, next, sum, store]))
+    }
+
+    /// Asks for the pixels that the tile below this one reads and this one does not: an image that
+    /// is not in the first cache would keep it waiting.
+    fn prefetch_below(
+        &mut self,
+        conv: &Conv,
+        run: TileRun,
+        [n, channel, y, x]: [&PrimExpr; 4],
+    ) -> Stmt {
+        let data = &self.func.buffers[conv.data];
+        let elements = data.spec.num_elements().unwrap_or(0);
+        if elements.saturating_mul(i64::from(data.dtype.bits()) / 8) < MIN_PREFETCHED_BYTES {
+            return Stmt::nop();
+        }
+        let [sy, sx] = conv.strides;
+        // Behind the last tap of the last row, and as far to the right as taps reach.
+        let behind = |kernel: i64, dilation: i64, padding: i64| (kernel - 1) * dilation - padding;
+        let top =
+            (run.y.2 - 1) * sy + behind(conv.kernel[0], conv.dilation[0], conv.padding[0]) + 1;
+        let left = behind(conv.kernel[1], conv.dilation[1], conv.padding[1]);
+        let mut stmts = Vec::new();
+        for row in 0..run.y.2 * sy {
+            for column in 0..run.x.2 * sx {
+                let y = y.clone() * sy + (top + row);
+                let x = x.clone() * sx + (left + column);
+                let indices = vec![n.clone(), channel.clone(), y, x];
+                let (buffer, locality, write) = (conv.data, 3, false);
+                stmts.push(Stmt::Prefetch { buffer, indices, locality, write });
+            }
+        }
+        Stmt::seq(stmts)
     }
 }
 

@@ -276,6 +276,28 @@ impl ComputeDag {
         })
     }
 
+    /// A tensor that a statement computes of `inputs`, which are stored before it runs; `body` is
+    /// handed the buffer of the result.
+    pub fn statement(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        dtype: DType,
+        inputs: &[StageId],
+        body: impl FnOnce(&mut ComputeDag, BufferId) -> Stmt,
+    ) -> StageId {
+        for &input in inputs {
+            self.set_stored(input);
+        }
+        let axes = (0..shape.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
+        let spec = BufferSpec::dense(shape);
+        let buffer = self.func.buffer(op, dtype, spec, BufferScope::Local);
+        let body = body(self, buffer);
+        let results = vec![StageId::new(self.stages.len())];
+        let statement = Arc::new(ExternStatement { body, inputs: inputs.to_vec(), results });
+        self.define_at(buffer, op, axes, StageKind::Extern { statement, position: 0 })
+    }
+
     /// Tensors side by side along `axis`; their other extents and data types are equal.
     pub fn concat(&mut self, op: &str, axis: usize, parts: &[StageId]) -> StageId {
         let first = parts.first().copied().expect("an operator with at least one input");
