@@ -4,9 +4,9 @@
 //! weights that are packed in the order in which they are read; depthwise convolution has vectors
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
-use super::emit::Emitter;
+use super::emit::{Emitter, adjacent};
 use super::machine::split_even;
-use super::nest::{block, zero_halo};
+use super::nest::{block, contiguous, zero_halo};
 use super::tile::{ColumnRun, Columns, Rows, Tile, steps};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, StageId};
@@ -109,8 +109,38 @@ impl Emitter {
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
             return None;
         }
+        let output = self.materialised[&root];
+        if !self.is_planar(output) {
+            return Some(self.convolution(conv));
+        }
+        // The sums go to blocks first: then both they and what is made of them are vectors.
+        let spec = BufferSpec::nchwc(self.dag.shape(inner), CHANNEL_BLOCK, &[]);
+        let sums = self.func.local("sums", DType::F32, spec);
+        self.scratch.push(sums);
+        self.materialised.insert(inner, sums);
+        let conv = self.convolution(Conv { root: inner, ..conv });
+        let rest = if root == inner {
+            self.materialised.insert(root, output);
+            self.copy(sums, output)
+        } else {
+            self.emit_compute(root, false)
+        };
+        Some(Stmt::seq([conv, rest]))
+    }
+
+    fn convolution(&mut self, conv: Conv) -> Stmt {
         let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
-        Some(if depthwise { self.depthwise(conv) } else { self.direct(conv) })
+        if depthwise { self.depthwise(conv) } else { self.direct(conv) }
+    }
+
+    /// Whether an image lies in planes that have room for vectors, one for each of many channels.
+    fn is_planar(&self, buffer: BufferId) -> bool {
+        let spec = &self.func.buffers[buffer].spec;
+        let lanes = self.machine.lanes(DType::F32);
+        spec.blocking().is_empty()
+            && adjacent(spec) >= 4
+            && spec.shape()[1] >= lanes.min(8)
+            && !contiguous(spec, 1, &PrimExpr::index(0), lanes)
     }
 
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.

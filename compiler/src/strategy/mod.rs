@@ -15,6 +15,7 @@ mod program;
 mod reduce;
 mod rows;
 mod tile;
+mod turn;
 
 #[cfg(test)]
 mod tests;
