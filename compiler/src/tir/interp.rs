@@ -5,13 +5,24 @@
 //! buffer, that local memory is written before it is read, and that nothing but zero goes into a
 //! halo or padding lane. Loops run in order, but parallel ones backwards.
 
+mod memory;
+#[cfg(test)]
+mod tests;
+mod value;
+
 use std::fmt;
 
 use cranelift_entity::SecondaryMap;
 
+use memory::{Memory, byte_len};
+use value::{
+    Value, binary, broadcast, call, cast, choose, compare, float, map_lanes, ramp, reduce,
+    reinterpret, same_type, shuffle, unary, unsupported,
+};
+
 use super::{
-    BinaryOp, BlockRealize, Buffer, BufferId, BufferScope, CompareOp, ForKind, Intrinsic, IterKind,
-    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, VarId, scalar,
+    BlockRealize, BufferId, BufferScope, ForKind, IterKind, PrimExpr, PrimFunc, PrimFuncData, Stmt,
+    VarId, scalar,
 };
 use crate::ir::DType;
 
@@ -46,58 +57,6 @@ pub fn interpret(func: &PrimFunc, args: &mut [Vec<u8>], dims: &[i64]) -> Result<
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// A value with its data type; each lane as [`scalar`] holds it.
-#[derive(Clone, PartialEq, Debug)]
-enum Value {
-    Scalar(DType, u64),
-    Vector(DType, Vec<u64>),
-}
-
-impl Value {
-    fn dtype(&self) -> DType {
-        match self {
-            Value::Scalar(dtype, _) | Value::Vector(dtype, _) => *dtype,
-        }
-    }
-
-    fn lanes(&self) -> usize {
-        match self {
-            Value::Scalar(..) => 1,
-            Value::Vector(_, lanes) => lanes.len(),
-        }
-    }
-
-    fn lane(&self, index: usize) -> Result<u64> {
-        match self {
-            Value::Scalar(_, bits) => Ok(*bits),
-            Value::Vector(_, lanes) => lanes
-                .get(index)
-                .copied()
-                .ok_or_else(|| format!("there is no lane {index} of {}", lanes.len())),
-        }
-    }
-
-    fn from_lanes(dtype: DType, mut lanes: Vec<u64>) -> Value {
-        if lanes.len() == 1 {
-            Value::Scalar(dtype, lanes.remove(0))
-        } else {
-            Value::Vector(dtype, lanes)
-        }
-    }
-}
-
-/// The bytes of local memory that nothing was stored to: in floats a large number, so that a result
-/// that depends on padding lanes, which may be read, is far off.
-const PADDING: u8 = 0x7f;
-
-/// A buffer's memory.
-#[derive(Clone, Debug)]
-struct Memory {
-    bytes: Vec<u8>,
-    /// For local memory, which elements were stored to.
-    written: Option<Vec<bool>>,
-}
-
 struct Interp<'a> {
     func: &'a PrimFuncData,
     vars: SecondaryMap<VarId, Option<Value>>,
@@ -128,8 +87,7 @@ impl Interp<'_> {
                     bytes.len()
                 ));
             }
-            let memory = Memory { bytes: std::mem::take(bytes), written: None };
-            self.buffers[param.buffer] = Some(memory);
+            self.buffers[param.buffer] = Some(Memory::of_param(std::mem::take(bytes)));
         }
         for (&dim, &value) in func.dims.iter().zip(dims) {
             self.vars[dim] = Some(Value::Scalar(DType::I64, value as u64));
@@ -149,13 +107,14 @@ impl Interp<'_> {
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::BlockRealize(block) => self.realize(block),
             Stmt::For { var, min, extent, kind, annotations: _, body } => {
+                let dtype = self.func.vars[*var].ty.dtype;
                 let (min, extent) = (self.index(min)?, self.index(extent)?.max(0));
                 for step in 0..extent {
                     // Not in the order in which one worker goes through a parallel loop, so that
                     // results differ where a body depends on it.
                     let step = if *kind == ForKind::Parallel { extent - 1 - step } else { step };
-                    self.vars[*var] =
-                        Some(Value::Scalar(DType::I64, min.wrapping_add(step) as u64));
+                    let value = scalar::wrap_int(min.wrapping_add(step), dtype);
+                    self.vars[*var] = Some(Value::Scalar(dtype, value as u64));
                     self.stmt(body)?;
                 }
                 self.vars[*var] = None;
@@ -184,11 +143,7 @@ impl Interp<'_> {
                 if decl.scope == BufferScope::Param {
                     return Err(format!("parameter `{}` is allocated", decl.name));
                 }
-                let len = byte_len(decl)?;
-                let elements = len / decl.dtype.bytes().unwrap_or(1);
-                let bytes = vec![PADDING; len];
-                let memory = Memory { bytes, written: Some(vec![false; elements]) };
-                self.buffers[*buffer] = Some(memory);
+                self.buffers[*buffer] = Some(Memory::local(decl)?);
                 self.stmt(body)?;
                 self.buffers[*buffer] = None;
                 Ok(())
@@ -354,370 +309,5 @@ impl Interp<'_> {
         let result = self.expr(body);
         self.vars[var] = outer;
         result
-    }
-
-    /// Loads the lanes of an access, or stores them and returns nothing.
-    fn access(
-        &mut self,
-        id: BufferId,
-        indices: &[PrimExpr],
-        stored: Option<Value>,
-    ) -> Result<Vec<u64>> {
-        let values = indices.iter().map(|index| self.expr(index)).collect::<Result<Vec<_>>>()?;
-        let lanes = values.iter().map(Value::lanes).max().unwrap_or(1);
-        let decl = &self.func.buffers[id];
-        if let Some(value) = &stored {
-            if value.dtype() != decl.dtype || value.lanes() != lanes {
-                return Err(format!(
-                    "{}x{} is stored to {lanes} elements of `{}`, which holds {}",
-                    value.dtype(),
-                    value.lanes(),
-                    decl.name,
-                    decl.dtype
-                ));
-            }
-            let kind = self.func.param_of(id).map(|param| param.kind);
-            if matches!(kind, Some(ParamKind::Input | ParamKind::Constant)) {
-                return Err(format!("`{}` is stored to, but only read", decl.name));
-            }
-        }
-        let width = decl.dtype.bytes().ok_or_else(|| unsupported("an access", decl.dtype))?;
-        let mut index = std::mem::take(&mut self.lane_index);
-        let mut loaded = Vec::new();
-        let memory = self.buffers[id]
-            .as_mut()
-            .ok_or_else(|| format!("buffer `{}` does not exist here", decl.name))?;
-        for lane in 0..lanes {
-            index.clear();
-            for value in &values {
-                index.push(value.lane(lane)? as i64);
-            }
-            let value = match &stored {
-                Some(value) => Some(value.lane(lane)?),
-                None => None,
-            };
-            let position = position(decl, &index, value)?;
-            let start = position * width;
-            let Some(bytes) = memory.bytes.get_mut(start..start + width) else {
-                return Err(format!("`{}`{index:?} is outside its memory", decl.name));
-            };
-            if let Some(value) = value {
-                bytes.copy_from_slice(&value.to_le_bytes()[..width]);
-                if let Some(written) = &mut memory.written {
-                    written[position] = true;
-                }
-            } else {
-                let defined = memory.written.as_ref().is_none_or(|written| written[position]);
-                if !defined && !is_padding(decl, &index) {
-                    return Err(format!("`{}`{index:?} is read before it is written", decl.name));
-                }
-                let mut whole = [0; 8];
-                whole[..width].copy_from_slice(bytes);
-                let bits = u64::from_le_bytes(whole);
-                loaded.push(scalar::wrap_int(bits as i64, decl.dtype) as u64);
-            }
-        }
-        self.lane_index = index;
-        Ok(loaded)
-    }
-}
-
-fn same_type(a: &Value, b: &Value) -> Result<DType> {
-    if a.dtype() == b.dtype() && a.lanes() == b.lanes() {
-        return Ok(a.dtype());
-    }
-    Err(format!("operands differ: {}x{} and {}x{}", a.dtype(), a.lanes(), b.dtype(), b.lanes()))
-}
-
-fn float(value: f64, dtype: DType) -> Result<Value> {
-    scalar::float_bits(value, dtype)
-        .map(|bits| Value::Scalar(dtype, bits))
-        .ok_or_else(|| unsupported("a constant", dtype))
-}
-
-fn unary(op: UnaryOp, value: &Value) -> Result<Value> {
-    let dtype = value.dtype();
-    map_lanes(&[value], dtype, |lanes| scalar::unary(op, dtype, lanes[0]))
-        .map_err(|()| unsupported(&format!("{op:?}"), dtype))
-}
-
-fn binary(op: BinaryOp, lhs: &Value, rhs: &Value) -> Result<Value> {
-    let dtype = same_type(lhs, rhs)?;
-    map_lanes(&[lhs, rhs], dtype, |lanes| scalar::binary(op, dtype, lanes[0], lanes[1]))
-        .map_err(|()| unsupported(op.symbol(), dtype))
-}
-
-fn compare(op: CompareOp, lhs: &Value, rhs: &Value) -> Result<Value> {
-    let dtype = same_type(lhs, rhs)?;
-    map_lanes(&[lhs, rhs], DType::Bool, |lanes| {
-        scalar::compare(op, dtype, lanes[0], lanes[1]).map(u64::from)
-    })
-    .map_err(|()| unsupported(op.symbol(), dtype))
-}
-
-fn choose(mask: &[u64], then: &Value, otherwise: &Value) -> Result<Value> {
-    let dtype = same_type(then, otherwise)?;
-    if then.lanes() != mask.len() {
-        return Err("a mask has other lanes than its values".to_owned());
-    }
-    let lanes = mask
-        .iter()
-        .enumerate()
-        .map(|(i, bit)| if *bit != 0 { then.lane(i) } else { otherwise.lane(i) })
-        .collect::<Result<_>>()?;
-    Ok(Value::Vector(dtype, lanes))
-}
-
-fn cast(value: &Value, to: DType) -> Result<Value> {
-    let from = value.dtype();
-    map_lanes(&[value], to, |lanes| scalar::cast(from, to, lanes[0]))
-        .map_err(|()| unsupported(&format!("a cast to {to}"), from))
-}
-
-fn reinterpret(value: &Value, to: DType) -> Result<Value> {
-    let from = value.dtype();
-    map_lanes(&[value], to, |lanes| scalar::reinterpret(from, to, lanes[0]))
-        .map_err(|()| unsupported(&format!("the bits as {to}"), from))
-}
-
-fn ramp(base: &Value, stride: &Value, lanes: u32) -> Result<Value> {
-    let dtype = same_type(base, stride)?;
-    let (base, stride) = (base.lane(0)? as i64, stride.lane(0)? as i64);
-    let lane = |i: i64| scalar::wrap_int(base.wrapping_add(stride.wrapping_mul(i)), dtype) as u64;
-    Ok(Value::Vector(dtype, (0..i64::from(lanes)).map(lane).collect()))
-}
-
-fn broadcast(value: &Value, lanes: u32) -> Result<Value> {
-    match value {
-        Value::Scalar(dtype, bits) => Ok(Value::Vector(*dtype, vec![*bits; lanes as usize])),
-        Value::Vector(..) => Err("a vector is broadcast".to_owned()),
-    }
-}
-
-fn shuffle(vectors: &[Value], lanes: &[u32]) -> Result<Value> {
-    let dtype = vectors.first().ok_or("a shuffle of nothing")?.dtype();
-    let mut all = Vec::new();
-    for vector in vectors {
-        for lane in 0..vector.lanes() {
-            all.push(vector.lane(lane)?);
-        }
-    }
-    let picked = lanes
-        .iter()
-        .map(|lane| all.get(*lane as usize).copied())
-        .collect::<Option<Vec<_>>>()
-        .ok_or("a shuffle picks a lane that does not exist")?;
-    Ok(Value::from_lanes(dtype, picked))
-}
-
-fn reduce(op: BinaryOp, value: &Value) -> Result<Value> {
-    let dtype = value.dtype();
-    let mut lanes: Vec<u64> =
-        (0..value.lanes()).map(|lane| value.lane(lane)).collect::<Result<_>>()?;
-    while lanes.len() > 1 {
-        if !lanes.len().is_multiple_of(2) {
-            return Err("the lanes of a reduction are no power of two".to_owned());
-        }
-        let upper = lanes.split_off(lanes.len() / 2);
-        lanes = lanes
-            .iter()
-            .zip(upper)
-            .map(|(low, high)| scalar::binary(op, dtype, *low, high))
-            .collect::<Option<_>>()
-            .ok_or_else(|| unsupported(op.symbol(), dtype))?;
-    }
-    Ok(Value::from_lanes(dtype, lanes))
-}
-
-fn call(intrinsic: Intrinsic, args: &[Value]) -> Result<Value> {
-    let first = args.first().ok_or("a call without arguments")?;
-    let dtype = first.dtype();
-    for value in args {
-        same_type(first, value)?;
-    }
-    let args: Vec<&Value> = args.iter().collect();
-    map_lanes(&args, dtype, |lanes| scalar::call(intrinsic, dtype, lanes))
-        .map_err(|()| unsupported(intrinsic.name(), dtype))
-}
-
-/// The position of an element, checked against the layout.
-fn position(decl: &Buffer, index: &[i64], stored: Option<u64>) -> Result<usize> {
-    let spec = &decl.spec;
-    let inside = index.len() == spec.shape().len()
-        && index.iter().zip(spec.shape()).all(|(i, extent)| (0..*extent).contains(i));
-    if !inside {
-        if !spec.is_addressable(index) {
-            return Err(format!("`{}`{index:?} is outside its shape {spec}", decl.name));
-        }
-        // Padding lanes may hold anything.
-        if stored.is_some_and(|bits| bits != 0) && !is_padding(decl, index) {
-            return Err(format!(
-                "`{}`{index:?} is in the halo of {spec}, but something other than zero is stored \
-                 to it",
-                decl.name
-            ));
-        }
-    }
-    usize::try_from(spec.element_offset(index))
-        .map_err(|_| format!("`{}`{index:?} has a negative position", decl.name))
-}
-
-/// Whether an index, which must be addressable, is in the padding lanes of a block.
-fn is_padding(decl: &Buffer, index: &[i64]) -> bool {
-    let extents = decl.spec.shape().iter().zip(decl.spec.halo());
-    index.iter().zip(extents).any(|(&index, (&extent, halo))| index >= extent + halo.after)
-}
-
-fn byte_len(buffer: &Buffer) -> Result<usize> {
-    let elements = buffer.spec.physical_len().map_err(|error| error.to_string())?;
-    usize::try_from(elements)
-        .ok()
-        .zip(buffer.dtype.bytes())
-        .and_then(|(elements, width)| elements.checked_mul(width))
-        .ok_or_else(|| format!("buffer `{}` of {} cannot be held", buffer.name, buffer.dtype))
-}
-
-fn map_lanes(
-    values: &[&Value],
-    dtype: DType,
-    op: impl Fn(&[u64]) -> Option<u64>,
-) -> Result<Value, ()> {
-    let mut operands = [0; 3];
-    let lanes = values[0].lanes();
-    let mut one = |lane: usize| {
-        for (operand, value) in operands.iter_mut().zip(values) {
-            *operand = value.lane(lane).ok()?;
-        }
-        op(&operands[..values.len()])
-    };
-    if let Value::Scalar(..) = values[0] {
-        return one(0).map(|bits| Value::Scalar(dtype, bits)).ok_or(());
-    }
-    let lanes = (0..lanes).map(one).collect::<Option<_>>().ok_or(())?;
-    Ok(Value::Vector(dtype, lanes))
-}
-
-fn unsupported(what: &str, dtype: DType) -> String {
-    format!("{what} is not defined on {dtype}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::BufferSpec;
-    use crate::tir::PrimType;
-
-    fn f32s(values: &[f32]) -> Vec<u8> {
-        values.iter().flat_map(|v| v.to_le_bytes()).collect()
-    }
-
-    fn run(func: &PrimFuncData, args: &mut [Vec<u8>]) -> Result<(), InterpError> {
-        interpret(&PrimFunc::new(func.clone()), args, &[])
-    }
-
-    #[test]
-    fn a_dot_product_by_hand() {
-        let mut func = PrimFuncData::new("dot");
-        let a = func.input("a", DType::F32, BufferSpec::dense(&[3]));
-        let b = func.constant("b", DType::F32, BufferSpec::dense(&[3]));
-        let c = func.output("c", DType::F32, BufferSpec::dense(&[1]));
-        let acc = func.register("acc", DType::F32, &[1]);
-        let sum = func.serial("i", 3, |f, i| {
-            let product = f.load(a, [i.clone()]) * f.load(b, [i]);
-            f.store(acc, [0], f.load(acc, [0]) + product)
-        });
-        func.body = Stmt::allocate(
-            acc,
-            Stmt::seq([
-                func.store(acc, [0], PrimExpr::f32(0.5)),
-                sum,
-                func.store(c, [0], func.load(acc, [0])),
-            ]),
-        );
-        let mut args = [f32s(&[1., 2., 3.]), f32s(&[4., -5., 6.]), vec![0; 4]];
-        run(&func, &mut args).unwrap();
-        assert_eq!(args[2], f32s(&[4. - 10. + 18. + 0.5]));
-    }
-
-    #[test]
-    fn an_assertion_that_does_not_hold_ends_the_run() {
-        let mut func = PrimFuncData::new("f");
-        let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
-        let n = func.dim("n");
-        func.body = Stmt::seq([
-            Stmt::assert(n.less(5), "n is 5 or more"),
-            func.store(y, [0], PrimExpr::f32(1.0)),
-        ]);
-        let func = PrimFunc::new(func);
-        let mut args = [f32s(&[0.0])];
-        let error = interpret(&func, &mut args, &[5]).unwrap_err();
-        assert_eq!(error.to_string(), "interpreting loop function `f`: n is 5 or more");
-        assert_eq!(args[0], f32s(&[0.0]));
-        interpret(&func, &mut args, &[4]).unwrap();
-        assert_eq!(args[0], f32s(&[1.0]));
-    }
-
-    #[test]
-    fn vectors_reduce_by_halves_and_gather() {
-        let mut func = PrimFuncData::new("f");
-        let x = func.input("x", DType::F32, BufferSpec::dense(&[16]));
-        let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
-        let every_third = func.load(x, [PrimExpr::ramp(PrimExpr::index(1), 3, 4)]);
-        assert_eq!(every_third.ty(), PrimType::vector(DType::F32, 4));
-        let max = every_third.vector_reduce(BinaryOp::Max);
-        let value = PrimExpr::call(Intrinsic::Sqrt, max);
-        func.body = func.store(y, [0], value);
-        let input: Vec<f32> = (0..16).map(|i| (i * i) as f32).collect();
-        let mut args = [f32s(&input), vec![0; 4]];
-        run(&func, &mut args).unwrap();
-        assert_eq!(args[1], f32s(&[10.0]));
-    }
-
-    #[test]
-    fn what_generated_code_would_silently_do_is_reported() {
-        let mut func = PrimFuncData::new("f");
-        let spec = BufferSpec::nchwc(&[1, 3, 2, 2], 4, &[(1, 1), (0, 0)]);
-        let x = func.input("x", DType::F32, spec.clone());
-        let y = func.output("y", DType::F32, spec.clone());
-        let scratch = func.local("scratch", DType::F32, BufferSpec::dense(&[2]));
-        let blocked = func.local("blocked", DType::F32, BufferSpec::nchwc(&[1, 3, 1, 1], 4, &[]));
-        let len = spec.physical_len().unwrap() as usize * 4;
-        let at = |c: i64, h: i64| [0, c, h, 1].map(PrimExpr::index);
-        let mut check = |body: Stmt, expected: Option<&str>| {
-            func.body = body;
-            let mut args = [vec![0; len], vec![0; len]];
-            let result = run(&func, &mut args);
-            match expected {
-                None => result.unwrap(),
-                Some(text) => {
-                    let error = result.unwrap_err().to_string();
-                    assert!(error.contains(text), "{error}");
-                }
-            }
-        };
-        let f = func_of(&spec);
-        let store = |at: [PrimExpr; 4], value: PrimExpr| f.store(y, at, value);
-        check(store(at(2, -1), PrimExpr::f32(0.0)), None);
-        check(store(at(2, -1), PrimExpr::f32(1.0)), Some("halo"));
-        check(store(at(3, 0), PrimExpr::f32(1.0)), None);
-        check(store(at(0, 0), f.load(x, at(0, 3))), Some("outside its shape"));
-        check(f.store(x, at(0, 0), PrimExpr::f32(0.0)), Some("only read"));
-        let early = store(at(0, 0), f.load(scratch, [1]));
-        check(early.clone(), Some("does not exist"));
-        check(Stmt::allocate(scratch, early), Some("before it is written"));
-        let lane = |c: i64| f.load(blocked, [0, c, 0, 0].map(PrimExpr::index));
-        check(Stmt::allocate(blocked, store(at(0, 0), lane(2))), Some("before it is written"));
-        check(Stmt::allocate(blocked, store(at(0, 0), lane(3))), None);
-        check(store(at(0, 0), PrimExpr::index(1)), Some("holds float32"));
-    }
-
-    /// The same declarations as in the test above, to build statements while the other is changed.
-    fn func_of(spec: &BufferSpec) -> PrimFuncData {
-        let mut func = PrimFuncData::new("f");
-        func.input("x", DType::F32, spec.clone());
-        func.output("y", DType::F32, spec.clone());
-        func.local("scratch", DType::F32, BufferSpec::dense(&[2]));
-        func.local("blocked", DType::F32, BufferSpec::nchwc(&[1, 3, 1, 1], 4, &[]));
-        func
     }
 }
