@@ -12,6 +12,13 @@ use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
 
+/// Smallest tensor, in bytes, of which a loop over all elements asks for some ahead: a smaller one
+/// is in the first cache, or nearly.
+const MIN_PREFETCHED_BYTES: i64 = 128 << 10;
+
+/// How far ahead, in bytes.
+const PREFETCHED_AHEAD: i64 = 2 << 10;
+
 /// Makes the loops of one kernel.
 pub(super) struct Emitter {
     pub(super) dag: ComputeDag,
@@ -472,9 +479,40 @@ impl Emitter {
         for buffer in flat {
             self.func.buffers[buffer].spec = one_dimensional.clone();
         }
-        Some(self.cover(&one_dimensional, dtype, true, &mut |_, flat| {
+        let loops = self.cover(&one_dimensional, dtype, true, &mut |_, flat| {
             reindex(stmt.clone(), &index, flat)
-        }))
+        });
+        Some(self.prefetch_flat(loops))
+    }
+
+    /// Asks for what is read of large tensors ahead of time, as long as loops go over memory as it
+    /// lies: what a processor asks for by itself stops at the end of a page.
+    fn prefetch_flat(&self, loops: Stmt) -> Stmt {
+        loops.rewrite(&mut |stmt| match stmt {
+            Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
+                let mut asked: Vec<(BufferId, Vec<PrimExpr>)> = Vec::new();
+                body.walk_exprs(&mut |expr| {
+                    let PrimExpr::Load { buffer, dtype, indices } = expr else { return };
+                    let spec = &self.func.buffers[*buffer].spec;
+                    let bytes = i64::from(dtype.bits().div_ceil(8));
+                    let size = spec.num_elements().unwrap_or(0).saturating_mul(bytes);
+                    let known = asked.iter().any(|(asked, _)| asked == buffer);
+                    if let [index] = indices.as_slice()
+                        && size >= MIN_PREFETCHED_BYTES
+                        && !known
+                    {
+                        asked.push((*buffer, vec![index.clone() + PREFETCHED_AHEAD / bytes]));
+                    }
+                });
+                let stmts = asked.into_iter().map(|(buffer, indices)| {
+                    let (locality, write) = (3, false);
+                    Stmt::Prefetch { buffer, indices, locality, write }
+                });
+                let body = Box::new(Stmt::seq(stmts.chain([*body])));
+                Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body }
+            }
+            other => other,
+        })
     }
 
     fn emit_part(

@@ -123,7 +123,8 @@ impl Emitter {
         for load in loads {
             let PrimExpr::Load { buffer, dtype, indices } = &load else { continue };
             let data = &self.func.buffers[*buffer].spec;
-            match along(data, indices, lane)? {
+            // Of one that is not linear each row is looked up by itself.
+            match along(data, indices, lane).unwrap_or(Along::Apart) {
                 Along::Same | Along::Adjacent => {
                     // It could be what the result takes the place of.
                     repeats &= data != spec;
