@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 
-use crate::ir::DType;
+use crate::ir::{BufferSpec, DType};
 use crate::tir::{
     BinaryOp, Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId,
 };
