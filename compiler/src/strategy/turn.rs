@@ -123,8 +123,7 @@ impl Emitter {
         for load in loads {
             let PrimExpr::Load { buffer, dtype, indices } = &load else { continue };
             let data = &self.func.buffers[*buffer].spec;
-            // Of one that is not linear each row is looked up by itself.
-            match along(data, indices, lane).unwrap_or(Along::Apart) {
+            match along(data, indices, lane)? {
                 Along::Same | Along::Adjacent => {
                     // It could be what the result takes the place of.
                     repeats &= data != spec;

@@ -21,20 +21,6 @@ fn relu(shape: &[i64]) -> Function {
     net.finish(y)
 }
 
-/// Two halves of the channels, one from each in turns.
-fn shuffled_channels(channels: i64, height: i64, width: i64) -> Function {
-    let mut net = Net::new();
-    let [a, b] = [(); 2].map(|()| net.param(&[1, channels, height, width]));
-    let parts = net.b.tuple(&[a, b]);
-    let y = net.call("concatenate", &[parts], Attrs::new().with("axis", 1i64));
-    let split = vec![1, 2, channels, height, width];
-    let y = net.call("reshape", &[y], Attrs::new().with("newshape", split));
-    let y = net.call("transpose", &[y], Attrs::new().with("axes", vec![0i64, 2, 1, 3, 4]));
-    let whole = vec![1, 2 * channels, height, width];
-    let y = net.call("reshape", &[y], Attrs::new().with("newshape", whole));
-    net.finish(y)
-}
-
 /// Whether the schedule for wide vectors has a turn in it.
 fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
     let primitive = crate::strategy::primitive::primitive("kernel", function).unwrap();
@@ -95,15 +81,4 @@ fn what_may_be_overwritten_is_computed_once() {
     let function = net.finish(sum);
     let args = [Arg::Input(blocked(&shape, &[])), Arg::Input(dense(&shape))];
     check(&function, &args, &[dense(&shape)]);
-}
-
-#[test]
-fn channels_are_shuffled_row_by_row() {
-    for (channels, height, width) in [(24, 2, 14), (18, 3, 7)] {
-        let function = shuffled_channels(channels, height, width);
-        let part = blocked(&[1, channels, height, width], &[]);
-        let whole = blocked(&[1, 2 * channels, height, width], &[(1, 1), (1, 1)]);
-        assert!(turns(&function, &part, &whole));
-        check(&function, &[Arg::Input(part.clone()), Arg::Input(part)], &[whole]);
-    }
 }
