@@ -75,6 +75,9 @@ fn combiner(reduction: ScatterReduction) -> Option<BinaryOp> {
     }
 }
 
+/// A place, from what was found and the index of an update.
+type PlaceOf<'a> = dyn Fn(&[PrimExpr], &[PrimExpr]) -> Vec<PrimExpr> + 'a;
+
 /// The places that a tensor of indices names.
 struct Places<'a> {
     /// Leading axes of the updates along which each place is looked up; the rest are a slice.
@@ -84,7 +87,7 @@ struct Places<'a> {
     /// What is found along each of them.
     found: &'a dyn Fn(&ComputeDag, &[PrimExpr]) -> Vec<PrimExpr>,
     /// The place of an element of the updates, from what was found and the element's index.
-    place: &'a dyn Fn(&[PrimExpr], &[PrimExpr]) -> Vec<PrimExpr>,
+    place: &'a PlaceOf<'a>,
 }
 
 /// A copy of a tensor, then one update after the other. Places outside are passed over.
