@@ -506,7 +506,7 @@ impl Emitter {
                 });
                 let stmts = asked.into_iter().map(|(buffer, indices)| {
                     let (locality, write) = (3, false);
-                    Stmt::Prefetch { buffer, indices, locality, write }
+                    Stmt::Prefetch { buffer, indices, offset: 0.into(), locality, write }
                 });
                 let body = Box::new(Stmt::seq(stmts.chain([*body])));
                 Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body }
