@@ -310,12 +310,7 @@ impl Widen<'_> {
         values.insert(self.var, self.base.clone() + PrimExpr::var(lane, ty));
         let body = self.func.copy_of(stmt, &values);
         let extent = PrimExpr::int(i64::from(self.lanes), ty.dtype);
-        // Registers have no addresses.
-        let kind = match uses_registers(&body, &self.func.buffers) {
-            true => ForKind::Unrolled,
-            false => ForKind::Serial,
-        };
-        Some(Stmt::for_loop(lane, PrimExpr::zero(ty), extent, kind, body))
+        Some(Stmt::for_loop(lane, PrimExpr::zero(ty), extent, ForKind::Serial, body))
     }
 
     /// A name of its own for this part of the loop, which may hold a vector now.
