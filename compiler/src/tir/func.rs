@@ -239,7 +239,20 @@ impl PrimFuncData {
         locality: u8,
     ) -> Stmt {
         let indices = indices.into_iter().map(Into::into).collect();
-        Stmt::Prefetch { buffer, indices, locality, write: false }
+        let offset = PrimExpr::index(0);
+        Stmt::Prefetch { buffer, indices, offset, locality, write: false }
+    }
+
+    /// The same of what lies `offset` elements behind in memory.
+    pub fn prefetch_behind(
+        &self,
+        buffer: BufferId,
+        indices: impl IntoIterator<Item = impl Into<PrimExpr>>,
+        offset: PrimExpr,
+        locality: u8,
+    ) -> Stmt {
+        let indices = indices.into_iter().map(Into::into).collect();
+        Stmt::Prefetch { buffer, indices, offset, locality, write: false }
     }
 
     /// A loop from 0 with a new variable; `body` is handed a use of it.
