@@ -3,6 +3,7 @@
 mod every_op;
 mod families;
 mod rows;
+mod turn;
 mod winograd;
 
 use super::primitive::{Primitive, primitive};

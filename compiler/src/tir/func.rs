@@ -60,6 +60,17 @@ impl PrimFunc {
         Arc::unwrap_or_clone(self.0)
     }
 
+    /// The function with what `change` makes of its body; the same handle if that is equal.
+    pub(crate) fn map_body(self, change: impl FnOnce(Stmt) -> Stmt) -> Self {
+        let body = change(self.body.clone());
+        if body == self.body {
+            return self;
+        }
+        let mut func = self;
+        func.make_mut().body = body;
+        func
+    }
+
     /// A digest of what the function does: of everything but names, the order of declarations,
     /// blocks and origin.
     pub fn structural_digest(&self) -> Digest {

@@ -2,6 +2,7 @@
 
 mod apply_winograd;
 mod channels;
+mod conv1d_to_conv2d;
 mod dead_code_elimination;
 mod eliminate_common_subexpr;
 mod fold_constant;
@@ -15,6 +16,7 @@ mod remove_unused_functions;
 mod simplify_inference;
 
 pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
+pub use conv1d_to_conv2d::{Conv1dToConv2d, conv1d_to_conv2d};
 pub use dead_code_elimination::{DeadCodeElimination, INLINE_ONCE, dead_code_elimination};
 pub use eliminate_common_subexpr::{
     EliminateCommonSubexpr, eliminate_common_subexpr, eliminate_common_subexpr_except,
