@@ -3,6 +3,7 @@
 
 use niello::driver::{Arg, BuildTarget, NdArray};
 use niello::options::Backend;
+use niello::pass::PassContext;
 use niello::schedule::{Schedule, Trace};
 use niello::target::Target;
 use niello::tir::{ParamKind, PrimFunc, interpret, lower, parse, verify};
@@ -52,6 +53,13 @@ fn compiled(func: &PrimFunc, values: &[Vec<f32>], target: &BuildTarget) -> Vec<V
     outputs.map(|(_, array)| array.bytes().to_vec()).collect()
 }
 
+/// Does something under a context that makes indices `int32` while lowering.
+fn narrowed<T>(body: impl FnOnce() -> T) -> T {
+    let pass = serde_json::json!([[1, "tir.NarrowDataType"]]);
+    let cx = PassContext::builder().config_value("tir.add_lower_pass", pass).build().unwrap();
+    cx.scope(|_| Ok(body())).unwrap()
+}
+
 /// A random function and a random schedule of it.
 fn scheduled(list: &[u32]) -> (PrimFunc, Schedule) {
     let mut choices = Choices::new(list);
@@ -83,18 +91,22 @@ proptest! {
         }
         for cpu in ["x86-64", "x86-64-v3", "x86-64-v4"] {
             let Ok(target) = Target::host().with_cpu(cpu) else { continue };
-            let lowered = match lower(made.clone(), &target) {
-                Ok(lowered) => lowered,
-                Err(error) => return Err(proptest::test_runner::TestCaseError::fail(
-                    format!("{}{error}\n{made}", schedule.trace()),
-                )),
-            };
-            prop_assert!(verify(&lowered).is_ok(), "{lowered}");
-            match interpreted(&lowered, &values) {
-                Ok(found) => {
-                    prop_assert_eq!(&found, &expected, "{}{}{}", schedule.trace(), made, lowered);
+            let wide = lower(made.clone(), &target);
+            for (is_narrow, lowered) in [(false, wide), (true, narrowed(|| lower(made.clone(), &target)))] {
+                let lowered = match lowered {
+                    Ok(lowered) => lowered,
+                    Err(error) => return Err(proptest::test_runner::TestCaseError::fail(
+                        format!("{}{error}\n{made}", schedule.trace()),
+                    )),
+                };
+                prop_assert!(verify(&lowered).is_ok(), "{lowered}");
+                prop_assert_eq!(lowered.to_string().contains("int32("), is_narrow, "{}", lowered);
+                match interpreted(&lowered, &values) {
+                    Ok(found) => prop_assert_eq!(
+                        &found, &expected, "{}{}{}", schedule.trace(), made, lowered
+                    ),
+                    Err(error) => prop_assert!(false, "{}{}{}", schedule.trace(), made, error),
                 }
-                Err(error) => prop_assert!(false, "{}{}{}", schedule.trace(), made, error),
             }
         }
     }
@@ -126,6 +138,8 @@ proptest! {
         for &backend in Backend::ALL {
             let target = BuildTarget::native(backend);
             let found = compiled(&schedule.func(), &values, &target);
+            prop_assert_eq!(&found, &expected, "{}\n{}{}", target, schedule.trace(), schedule.func());
+            let found = narrowed(|| compiled(&schedule.func(), &values, &target));
             prop_assert_eq!(&found, &expected, "{}\n{}{}", target, schedule.trace(), schedule.func());
         }
     }

@@ -58,7 +58,7 @@ pub use layout::BufferAccess;
 pub use tensorize::TensorIntrin;
 pub use trace::{Arg, Rv, Step, Trace, TraceError};
 
-use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, Stmt, VarId, verify};
+use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, PrimType, Stmt, VarId, verify};
 use error::Rewrite;
 use tree::Tree;
 
@@ -124,7 +124,14 @@ impl Schedule {
 
     fn loop_var(&self, rv: LoopRv) -> Rewrite<VarId> {
         match self.symbols.get(rv.0 as usize) {
-            Some(Symbol::Loop(var)) => Ok(*var),
+            Some(Symbol::Loop(var)) if self.func.vars[*var].ty == PrimType::INDEX => Ok(*var),
+            Some(Symbol::Loop(var)) => {
+                let decl = &self.func.vars[*var];
+                let (name, ty) = (&decl.name, decl.ty);
+                Err(format!(
+                    "the loop `{name}` is {ty}, not int64: NarrowDataType runs after schedules"
+                ))
+            }
             _ => Err(format!("l{} is not a loop of this schedule", rv.0)),
         }
     }

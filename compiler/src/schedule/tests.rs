@@ -4,7 +4,7 @@ use super::{Schedule, ScheduleError, Trace};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::te;
-use crate::tir::{Buffer, BufferScope, ParamKind, PrimFunc, interpret, lower, verify};
+use crate::tir::{Buffer, BufferScope, ParamKind, PrimFunc, interpret, lower, parse, verify};
 
 pub(super) fn matmul(m: i64, n: i64, k: i64) -> PrimFunc {
     let mut te = te::Builder::new("matmul");
@@ -105,4 +105,18 @@ fn a_matrix_product_becomes_register_tiles() {
     s.vectorize(jd[1]).unwrap();
     s.decompose_reduction(c, loops[2]).unwrap();
     check(&func, &s);
+}
+
+#[test]
+fn loops_of_narrowed_variables_are_refused() {
+    let func = parse(
+        "prim_func @f(y: output float32[8]) {
+           for i in serial(int32(8)) {
+             block \"Y\"(v: spatial(8) = cast<int64>(i)) { y[v] = 1.0 } } }",
+    );
+    let mut schedule = Schedule::new(func.unwrap());
+    let block = schedule.get_block("Y").unwrap();
+    let loops = schedule.get_loops(block).unwrap();
+    let error = refusal(schedule.split(loops[0], [None, Some(4)]));
+    assert!(error.contains("the loop `i` is int32, not int64"), "{error}");
 }

@@ -1,6 +1,7 @@
 //! Physical positions of logical indices, as expressions.
 
 use super::{Buffer, PrimExpr};
+use crate::ir::DType;
 
 impl Buffer {
     /// The position, in elements, of a logical index: affine in the indices wherever blocks can be
@@ -12,7 +13,8 @@ impl Buffer {
         for (dim, stride) in spec.dims().iter().zip(spec.strides()) {
             // A missing index is the verifier's to report.
             let Some(index) = indices.get(dim.axis) else { continue };
-            let mut digit = index.clone() + spec.halo()[dim.axis].before;
+            // A position may need more bits than the index of an axis.
+            let mut digit = index.clone().cast(DType::I64) + spec.halo()[dim.axis].before;
             if let Some(outer) = inside[dim.axis] {
                 digit = digit.floormod(outer);
             }

@@ -83,7 +83,8 @@ impl Analyzer {
     pub fn of(func: &PrimFuncData) -> Self {
         let mut analyzer = Self::new();
         for dim in &func.dims {
-            analyzer.bind_forms(*dim, &Linear::constant(0), &Linear::constant(i64::MAX));
+            let (first, count) = (Linear::constant(0), Linear::constant(i64::MAX));
+            analyzer.bind_forms(*dim, &first, &count, DType::I64);
         }
         analyzer
     }
@@ -105,7 +106,7 @@ impl Analyzer {
             let value = self.write(&first, min.dtype());
             self.set_value(var, value);
         } else {
-            self.bind_forms(var, &first, &count);
+            self.bind_forms(var, &first, &count, min.dtype());
         }
         replaced
     }
@@ -182,7 +183,7 @@ impl Analyzer {
             },
         };
         let whole = Range::of_dtype(dtype);
-        let index = self.is_index_arithmetic(&expr);
+        let index = dtype == DType::I64 && self.is_index_arithmetic(&expr);
         (if range.within(whole) || index { range.intersect(whole) } else { whole }).clamped()
     }
 

@@ -92,7 +92,7 @@ impl PrimExpr {
 
     /// `base + stride * lane`; one lane is the base.
     pub fn ramp(base: PrimExpr, stride: impl Into<PrimExpr>, lanes: u32) -> Self {
-        let stride = stride.into();
+        let stride = typed_as(&base, stride.into());
         if lanes <= 1 {
             return base;
         }
@@ -154,32 +154,32 @@ impl PrimExpr {
 
     /// `self == other`.
     pub fn equal(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Eq, self, other.into())
+        compare_beside(CompareOp::Eq, self, other.into())
     }
 
     /// `self != other`.
     pub fn not_equal(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Ne, self, other.into())
+        compare_beside(CompareOp::Ne, self, other.into())
     }
 
     /// `self < other`.
     pub fn less(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Lt, self, other.into())
+        compare_beside(CompareOp::Lt, self, other.into())
     }
 
     /// `self <= other`.
     pub fn less_equal(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Le, self, other.into())
+        compare_beside(CompareOp::Le, self, other.into())
     }
 
     /// `self > other`.
     pub fn greater(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Gt, self, other.into())
+        compare_beside(CompareOp::Gt, self, other.into())
     }
 
     /// `self >= other`.
     pub fn greater_equal(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::compare(CompareOp::Ge, self, other.into())
+        compare_beside(CompareOp::Ge, self, other.into())
     }
 
     /// Logical or bitwise and.
@@ -194,22 +194,22 @@ impl PrimExpr {
 
     /// Quotient rounded down.
     pub fn floordiv(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::binary(BinaryOp::FloorDiv, self, other.into())
+        beside(BinaryOp::FloorDiv, self, other.into())
     }
 
     /// Remainder of [`floordiv`](Self::floordiv).
     pub fn floormod(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::binary(BinaryOp::FloorMod, self, other.into())
+        beside(BinaryOp::FloorMod, self, other.into())
     }
 
     /// The smaller one; `other` if unordered.
     pub fn min(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::binary(BinaryOp::Min, self, other.into())
+        beside(BinaryOp::Min, self, other.into())
     }
 
     /// The larger one; `other` if unordered.
     pub fn max(self, other: impl Into<PrimExpr>) -> Self {
-        PrimExpr::binary(BinaryOp::Max, self, other.into())
+        beside(BinaryOp::Max, self, other.into())
     }
 
     /// `cond ? then : otherwise`.
@@ -309,6 +309,30 @@ impl PrimExpr {
         }
         PrimExpr::VectorReduce { op, value: Box::new(self) }
     }
+}
+
+/// A right operand; an `int64` constant takes the left operand's integer type, so that numbers can
+/// be written beside indices of either width.
+fn typed_as(lhs: &PrimExpr, rhs: PrimExpr) -> PrimExpr {
+    match rhs {
+        PrimExpr::Int { value, dtype: DType::I64 } => {
+            let dtype = lhs.dtype();
+            let fits = dtype.is_int() && scalar::wrap_int(value, dtype) == value;
+            PrimExpr::Int { value, dtype: if fits { dtype } else { DType::I64 } }
+        }
+        other => other,
+    }
+}
+
+/// What an operator of Rust stands for.
+fn beside(op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
+    let rhs = typed_as(&lhs, rhs);
+    PrimExpr::binary(op, lhs, rhs)
+}
+
+fn compare_beside(op: CompareOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
+    let rhs = typed_as(&lhs, rhs);
+    PrimExpr::compare(op, lhs, rhs)
 }
 
 /// Broadcasts the scalar one of two operands.
@@ -415,21 +439,21 @@ impl From<&PrimExpr> for PrimExpr {
 impl<E: Into<PrimExpr>> Add<E> for PrimExpr {
     type Output = PrimExpr;
     fn add(self, other: E) -> PrimExpr {
-        PrimExpr::binary(BinaryOp::Add, self, other.into())
+        beside(BinaryOp::Add, self, other.into())
     }
 }
 
 impl<E: Into<PrimExpr>> Sub<E> for PrimExpr {
     type Output = PrimExpr;
     fn sub(self, other: E) -> PrimExpr {
-        PrimExpr::binary(BinaryOp::Sub, self, other.into())
+        beside(BinaryOp::Sub, self, other.into())
     }
 }
 
 impl<E: Into<PrimExpr>> Mul<E> for PrimExpr {
     type Output = PrimExpr;
     fn mul(self, other: E) -> PrimExpr {
-        PrimExpr::binary(BinaryOp::Mul, self, other.into())
+        beside(BinaryOp::Mul, self, other.into())
     }
 }
 
@@ -437,7 +461,7 @@ impl<E: Into<PrimExpr>> Mul<E> for PrimExpr {
 impl<E: Into<PrimExpr>> Div<E> for PrimExpr {
     type Output = PrimExpr;
     fn div(self, other: E) -> PrimExpr {
-        PrimExpr::binary(BinaryOp::Div, self, other.into())
+        beside(BinaryOp::Div, self, other.into())
     }
 }
 
@@ -445,7 +469,7 @@ impl<E: Into<PrimExpr>> Div<E> for PrimExpr {
 impl<E: Into<PrimExpr>> Rem<E> for PrimExpr {
     type Output = PrimExpr;
     fn rem(self, other: E) -> PrimExpr {
-        PrimExpr::binary(BinaryOp::Rem, self, other.into())
+        beside(BinaryOp::Rem, self, other.into())
     }
 }
 
@@ -483,6 +507,22 @@ mod tests {
         );
         assert_eq!(PrimExpr::ramp(i.clone(), 1, 4) - 5, PrimExpr::ramp(i.clone() - 5, 1, 4));
         assert_eq!(i.clone().floormod(1), PrimExpr::index(0));
+    }
+
+    #[test]
+    fn numbers_take_the_type_of_what_they_stand_beside() {
+        let mut func = PrimFuncData::new("f");
+        let [i, u] = [("i", DType::I32), ("u", DType::U8)].map(|(name, ty)| {
+            let var = func.var(name, ty);
+            func.var_expr(var)
+        });
+        let int32 = |value| PrimExpr::int(value, DType::I32);
+        assert_eq!(i.clone() + 3, i.clone() + int32(3));
+        assert_eq!(i.clone().less(8).ty(), PrimType::BOOL);
+        assert_eq!(PrimExpr::ramp(i.clone(), 2, 4), PrimExpr::ramp(i.clone(), int32(2), 4));
+        // What does not fit is left for the verifier to report.
+        let sum = u + 256;
+        assert!(matches!(sum, PrimExpr::Binary { rhs, .. } if *rhs == PrimExpr::index(256)));
     }
 
     #[test]

@@ -107,13 +107,14 @@ impl Interp<'_> {
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::BlockRealize(block) => self.realize(block),
             Stmt::For { var, min, extent, kind, annotations: _, body } => {
+                let dtype = self.func.vars[*var].ty.dtype;
                 let (min, extent) = (self.index(min)?, self.index(extent)?.max(0));
                 for step in 0..extent {
                     // Not in the order in which one worker goes through a parallel loop, so that
                     // results differ where a body depends on it.
                     let step = if *kind == ForKind::Parallel { extent - 1 - step } else { step };
-                    self.vars[*var] =
-                        Some(Value::Scalar(DType::I64, min.wrapping_add(step) as u64));
+                    let value = scalar::wrap_int(min.wrapping_add(step), dtype);
+                    self.vars[*var] = Some(Value::Scalar(dtype, value as u64));
                     self.stmt(body)?;
                 }
                 self.vars[*var] = None;

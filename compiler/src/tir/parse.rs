@@ -10,7 +10,7 @@ use lexer::{Lexer, Token};
 
 use super::{
     Annotations, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind, MAX_DEPTH,
-    ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
+    ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
 };
 use crate::ir::{BufferSpec, DType};
 
@@ -378,11 +378,16 @@ impl Parser<'_> {
             .ok_or_else(|| format!("`{word}` is not a kind of loop"))?;
         self.expect("(")?;
         let first = self.expr()?;
-        let (min, extent) =
-            if self.accept(",") { (first, self.expr()?) } else { (PrimExpr::index(0), first) };
+        let (min, extent) = if self.accept(",") {
+            (first, self.expr()?)
+        } else {
+            (PrimExpr::zero(first.ty()), first)
+        };
         self.expect(")")?;
         let annotations = self.annotations()?;
-        let var = self.func.index_var(&name);
+        // What is no type of a loop's variable is for the verifier to report.
+        let ty = Some(extent.ty()).filter(|ty| ty.is_index()).unwrap_or(PrimType::INDEX);
+        let var = self.func.var(&name, ty);
         let outer = self.names.insert(name.clone(), Named::Var(var));
         let body = Box::new(self.block()?);
         self.restore(name, outer);

@@ -13,7 +13,7 @@
 //! A block that can be scheduled has variables, each with its extent and its value, as in
 //! `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
 //!
-//! A loop is `kind(extent)` or `kind(first, extent)`. A number is an `int64`, a number with a point
+//! A loop is `kind(extent)` or `kind(first, extent)`; its variable has the extent's type. A number is an `int64`, a number with a point
 //! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
 //! `allocate` without braces is the rest of the block.
 

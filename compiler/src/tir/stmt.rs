@@ -109,7 +109,7 @@ pub enum Stmt {
     Seq(Vec<Stmt>),
     /// `for var in min .. min + extent`.
     For {
-        /// The loop variable, a scalar `int64`.
+        /// The loop variable, a scalar `int64` or `int32`, as are both bounds.
         var: VarId,
         /// First value.
         min: PrimExpr,

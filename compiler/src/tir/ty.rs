@@ -14,7 +14,8 @@ pub struct PrimType {
 }
 
 impl PrimType {
-    /// The type of indices, loop variables and dimensions.
+    /// The type of dimensions and blocks' variables, and of indices and loop variables unless
+    /// `NarrowDataType` has made them `int32`.
     pub const INDEX: PrimType = PrimType::scalar(DType::I64);
     /// The type of scalar conditions.
     pub const BOOL: PrimType = PrimType::scalar(DType::Bool);
@@ -32,6 +33,11 @@ impl PrimType {
     /// Whether there is one lane.
     pub fn is_scalar(self) -> bool {
         self.lanes == 1
+    }
+
+    /// Whether indices and loop variables may be of this type: scalar `int64` or `int32`.
+    pub fn is_index(self) -> bool {
+        self.is_scalar() && matches!(self.dtype, DType::I64 | DType::I32)
     }
 
     /// The same lanes of another data type.

@@ -134,12 +134,7 @@ impl Verifier<'_> {
             Stmt::BlockRealize(block) => self.realize(block, depth),
             Stmt::Block { name: _, body } => self.stmt(body, depth + 1),
             Stmt::For { var, min, extent, kind, annotations: _, body } => {
-                for (what, bound) in [("first value", min), ("extent", extent)] {
-                    let ty = self.expr(bound, depth + 1);
-                    if ty.is_some_and(|ty| ty != PrimType::INDEX) {
-                        self.error(format!("the {what} of a loop is not a scalar int64"));
-                    }
-                }
+                let ty = self.bounds(min, extent, depth);
                 let needs_constant = matches!(kind, ForKind::Vectorized | ForKind::Unrolled);
                 if needs_constant && extent.as_int().is_none() {
                     self.error(format!("a {} loop has no constant extent", kind.name()));
@@ -150,7 +145,7 @@ impl Verifier<'_> {
                 }
                 let outer = self.in_parallel;
                 self.in_parallel |= is_parallel;
-                if self.bind(*var, PrimType::INDEX) {
+                if self.bind_value(*var, ty) {
                     self.stmt(body, depth + 1);
                     self.vars.remove(var);
                 }
@@ -221,6 +216,29 @@ impl Verifier<'_> {
                 }
             }
         }
+    }
+
+    /// The type of a loop's variable, unless its bounds are none that a loop has.
+    fn bounds(&mut self, min: &PrimExpr, extent: &PrimExpr, depth: usize) -> Option<PrimType> {
+        let types = [self.expr(min, depth + 1), self.expr(extent, depth + 1)];
+        for (what, ty) in ["first value", "extent"].into_iter().zip(types) {
+            if ty.is_some_and(|ty| !ty.is_index()) {
+                self.error(format!("the {what} of a loop is not a scalar int64 or int32"));
+            }
+        }
+        let [first, count] = types;
+        let ty = first.filter(|ty| ty.is_index())?;
+        if let Some(count) = count.filter(|count| count.is_index() && *count != ty) {
+            self.error(format!("the bounds of a loop are {ty} and {count}"));
+            return None;
+        }
+        if let (Some(first), Some(count)) = (min.as_int(), extent.as_int()) {
+            let end = first.checked_add(count.max(0));
+            if end.is_none_or(|end| scalar::wrap_int(end, ty.dtype) != end) {
+                self.error(format!("the end of a loop is beyond {ty}"));
+            }
+        }
+        Some(ty)
     }
 
     fn realize(&mut self, block: &BlockRealize, depth: usize) {
@@ -298,8 +316,8 @@ impl Verifier<'_> {
                 known = false;
                 continue;
             };
-            if ty.dtype != DType::I64 {
-                self.error(format!("an index of `{name}` is {ty}, not int64"));
+            if !ty.with_lanes(1).is_index() {
+                self.error(format!("an index of `{name}` is {ty}, not int64 or int32"));
             }
             if ty.lanes != 1 && lanes != 1 && ty.lanes != lanes {
                 self.error(format!("indices of `{name}` have {lanes} and {} lanes", ty.lanes));

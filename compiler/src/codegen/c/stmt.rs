@@ -100,7 +100,8 @@ impl Emitter<'_> {
         let scope = self.names.enter();
         let name = self.names.unique(&self.func.vars[var].name);
         self.line(format!("for ({}) {{", head(&name)));
-        let outer = self.vars.insert(var, Binding { ctype: "i64 ".to_owned(), name });
+        let ctype = format!("{} ", self.index_type(var));
+        let outer = self.vars.insert(var, Binding { ctype, name });
         self.scope(|emitter| emitter.stmt(body))?;
         self.restore(var, outer);
         self.names.leave(scope);
@@ -120,19 +121,26 @@ impl Emitter<'_> {
             (Some(min), Some(extent)) => min.saturating_add(extent).to_string(),
             _ => {
                 let end = self.index(&(min.clone() + extent))?.text;
-                self.bound(end, &format!("{}_end", self.func.vars[var].name))
+                let name = format!("{}_end", self.func.vars[var].name);
+                self.bound(end, self.index_type(var), &name)
             }
         };
-        self.counting(var, |i| format!("i64 {i} = {first}; {i} < {end}; {i}++"), body)
+        let ctype = self.index_type(var);
+        self.counting(var, |i| format!("{ctype} {i} = {first}; {i} < {end}; {i}++"), body)
+    }
+
+    /// The type of a loop's variable.
+    fn index_type(&self, var: VarId) -> &'static str {
+        if self.func.vars[var].ty.dtype == DType::I32 { "i32" } else { "i64" }
     }
 
     /// A value that is computed once: in a variable, unless it is one or a constant.
-    fn bound(&mut self, text: String, name: &str) -> String {
+    fn bound(&mut self, text: String, ctype: &str, name: &str) -> String {
         if text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return text;
         }
         let name = self.names.unique(name);
-        self.line(format!("const i64 {name} = {text};"));
+        self.line(format!("const {ctype} {name} = {text};"));
         name
     }
 
@@ -175,9 +183,10 @@ impl Emitter<'_> {
         let outer_indent = std::mem::replace(&mut self.indent, 1);
         let outer_ctx = std::mem::take(&mut self.uses_ctx);
         self.in_body = true;
+        let ctype = self.index_type(var);
         let head = |i: &str| match min.is_const(0) {
-            true => format!("i64 {i} = begin; {i} < end; {i}++"),
-            false => format!("i64 {i} = {start} + begin; {i} < {start} + end; {i}++"),
+            true => format!("{ctype} {i} = begin; {i} < end; {i}++"),
+            false => format!("{ctype} {i} = {start} + begin; {i} < {start} + end; {i}++"),
         };
         self.counting(var, head, body)?;
         self.in_body = false;
@@ -195,7 +204,7 @@ impl Emitter<'_> {
 
         // The kernel's side.
         self.uses_ctx = true;
-        let count = self.bound(count, "count");
+        let count = self.bound(count, "i64", "count");
         let args = self.names.unique("args");
         let values: Vec<&str> = captured.iter().map(|(_, value)| value.as_str()).collect();
         self.line(format!("struct {args_name} {args} = {{{}}};", values.join(", ")));

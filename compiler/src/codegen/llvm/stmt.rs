@@ -121,14 +121,15 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let before = self.current()?;
         self.builder.build_unconditional_branch(block)?;
         self.builder.position_at_end(block);
-        let phi = self.builder.build_phi(self.unit.context.i64_type(), &name)?;
+        let phi = self.builder.build_phi(first.get_type(), &name)?;
         phi.add_incoming(&[(&first, before)]);
         let outer = self.vars.insert(var, phi.as_basic_value());
         self.stmt(body)?;
         self.restore(var, outer);
         let index = phi.as_basic_value().into_int_value();
         // `end` is representable, so that the index does not wrap.
-        let next = self.builder.build_int_nsw_add(index, self.i64(1), &format!("{name}.next"))?;
+        let one = first.get_type().const_int(1, false);
+        let next = self.builder.build_int_nsw_add(index, one, &format!("{name}.next"))?;
         let goes_on = self.builder.build_int_compare(IntPredicate::SLT, next, end, "")?;
         phi.add_incoming(&[(&next, self.current()?)]);
         self.builder.build_conditional_branch(goes_on, block, after)?;
@@ -158,8 +159,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
             )
             .into());
         }
-        let first = self.expr(min)?.into_int_value();
-        let count = self.expr(extent)?.into_int_value();
+        let long = self.unit.context.i64_type();
+        let [first, count] = [min, extent].map(|bound| -> Result<IntValue<'ctx>> {
+            let bound = self.expr(bound)?.into_int_value();
+            Ok(self.builder.build_int_s_extend_or_bit_cast(bound, long, "")?)
+        });
+        let (first, count) = (first?, count?);
         let vars: Vec<(VarId, BasicValueEnum<'ctx>)> =
             used_vars.iter().filter_map(|id| Some((*id, *self.vars.get(id)?))).collect();
         let buffers: Vec<(BufferId, PointerValue<'ctx>)> =
@@ -226,6 +231,10 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let from = self.builder.build_int_add(first, begin, "from")?;
         let to = self.builder.build_int_add(first, end, "to")?;
+        // Both are in the range of the variable's type.
+        let ty = self.unit.scalar(self.func.vars[var].ty.dtype)?.into_int_type();
+        let from = self.builder.build_int_truncate_or_bit_cast(from, ty, "")?;
+        let to = self.builder.build_int_truncate_or_bit_cast(to, ty, "")?;
         self.loop_between(var, from, to, true, body)?;
         self.finish_function()?;
         (self.vars, self.buffers) = (outer_vars, outer_buffers);

@@ -7,7 +7,7 @@ use crate::codegen::testing::runnable_levels;
 use crate::ir::{BufferSpec, DType};
 use crate::target::Target;
 use crate::tir::{
-    BinaryOp, ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt, lower, scalar,
+    BinaryOp, ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt, lower, parse, scalar,
 };
 
 #[test]
@@ -281,5 +281,27 @@ fn choices_inside_of_choices_keep_their_variables_apart() {
             _ => x,
         };
         assert_eq!(expected, y);
+    }
+}
+
+/// Loops of `int32`, one of them over workers, beside a dimension that is `int64`.
+#[test]
+fn narrow_loops_are_right_at_every_level() {
+    let text = "prim_func @narrow(x: input float32[96], y: output float32[96], z: output float32[18], n: dim) {
+      for i in parallel(int32(1), int32(5)) {
+        for j in vectorized(int32(13)) {
+          y[i * int32(16) + j] = x[i * int32(16) + j] * cast<float32>(i - j)
+        }
+        for j in serial(cast<int32>(min(n, 3))) {
+          z[cast<int64>(i) * n + cast<int64>(j)] = x[floormod(i * int32(-7) + j, int32(16))] + 1.0
+        }
+      }
+      for i in parallel(int32(4)) {
+        y[int32(92) + i] = x[floordiv(i - int32(9), int32(3)) + int32(3)]
+      }
+    }";
+    let input = |_: usize, bytes: usize| f32_bytes((0..bytes / 4).map(|i| i as f32 - 7.5));
+    for n in [2, 3] {
+        check(&parse(text).unwrap(), &[n], &input, 0.0);
     }
 }

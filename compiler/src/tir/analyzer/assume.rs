@@ -15,10 +15,13 @@ pub(super) struct Known {
     pub(super) modular: Modular,
     /// Whether this is a variable of a loop or a dimension.
     pub(super) index: bool,
+    /// Whether this is a variable of `int32`.
+    pub(super) narrow: bool,
 }
 
 impl Known {
-    const NOTHING: Known = Known { range: Range::ALL, modular: Modular::ALL, index: false };
+    const NOTHING: Known =
+        Known { range: Range::ALL, modular: Modular::ALL, index: false, narrow: false };
 }
 
 /// A condition and whether it holds.
@@ -103,12 +106,19 @@ impl Analyzer {
         atom
     }
 
-    pub(super) fn bind_forms(&mut self, var: VarId, min: &Linear, extent: &Linear) {
+    /// A variable of a loop with these bounds.
+    pub(super) fn bind_forms(&mut self, var: VarId, min: &Linear, extent: &Linear, dtype: DType) {
+        let narrow = dtype == DType::I32;
+        if narrow && !(self.is_exact(min, dtype) && self.is_exact(extent, dtype)) {
+            let range = Range::of_dtype(dtype);
+            self.declare(var, Known { range, narrow, ..Known::NOTHING });
+            return;
+        }
         let (first, count) = (self.range(min), self.range(extent));
         // Where the variable is used, there is an iteration.
         let last = Range { min: 0, max: count.max.max(1) - 1 };
-        let range = first.add(last).intersect(Range::ALL);
-        let atom = self.declare(var, Known { range, index: true, ..Known::NOTHING });
+        let range = first.add(last).intersect(Range::of_dtype(dtype));
+        let atom = self.declare(var, Known { range, index: true, narrow, ..Known::NOTHING });
         let constant = min.as_const().is_some() && extent.as_const().is_some();
         if constant || !self.is_stable(min) || !self.is_stable(extent) {
             return;
@@ -127,11 +137,18 @@ impl Analyzer {
             self.declare(var, Known::NOTHING);
             return;
         }
+        let dtype = value.dtype();
         let value = self.linear(value);
+        let narrow = dtype == DType::I32;
+        if narrow && !self.is_exact(&value, dtype) {
+            let range = Range::of_dtype(dtype);
+            self.declare(var, Known { range, narrow, ..Known::NOTHING });
+            return;
+        }
         let range = self.range(&value).intersect(Range::ALL);
         let modular = self.modular(&value);
         let index = value.terms.iter().all(|(atom, _)| self.is_index(*atom));
-        let atom = self.declare(var, Known { range, modular, index });
+        let atom = self.declare(var, Known { range, modular, index, narrow });
         if self.is_stable(&value)
             && let Some(difference) = Linear::atom(atom).plus(&value, -1)
             && let Some(negated) = difference.scaled(-1, 0)

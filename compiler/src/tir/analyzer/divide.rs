@@ -19,6 +19,13 @@ struct Blocks {
 }
 
 impl Analyzer {
+    /// Whether a sum with an offset does not wrap; `None` where its constant overflows.
+    fn is_sum_exact(&self, whole: &Linear, offset: i64) -> Option<bool> {
+        let sum = whole.scaled(1, offset)?;
+        let dtype = if self.is_narrow(&sum) { DType::I32 } else { DType::I64 };
+        Some(self.is_exact(&sum, dtype))
+    }
+
     /// `linear floordiv divisor`, for a positive divisor; `None` where a factor overflows.
     pub(super) fn floor_div(&mut self, linear: &Linear, divisor: i64) -> Option<Linear> {
         let blocks = self.blocks(linear, divisor)?;
@@ -118,8 +125,7 @@ impl Analyzer {
             let offset = of.constant.checked_mul(inner)?;
             match (outer, high) {
                 // What is added before the division must not wrap.
-                (None, _)
-                    if offset != 0 && !self.is_exact(&whole.scaled(1, offset)?, DType::I64) => {}
+                (None, _) if offset != 0 && !self.is_sum_exact(&whole, offset)? => {}
                 (None, None) => {
                     whole.add_constant(offset)?;
                     return self.floor_div(&whole, low);

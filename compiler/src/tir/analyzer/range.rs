@@ -177,11 +177,29 @@ impl Analyzer {
 
     /// Whether arithmetic gives the number that the form says, without wrapping.
     ///
-    /// Indices are taken not to overflow, as a tensor they would be an index of does not fit memory;
-    /// of data it must be known.
+    /// Indices of `int64` are taken not to overflow, as a tensor they would be an index of does not
+    /// fit memory; of data, and of `int32`, it must be known.
     pub(super) fn is_exact(&self, linear: &Linear, dtype: DType) -> bool {
-        linear.terms.iter().all(|(atom, _)| self.is_index(*atom))
-            || self.range(linear).within(Range::of_dtype(dtype))
+        let is_index = || linear.terms.iter().all(|(atom, _)| self.is_index(*atom));
+        (dtype == DType::I64 && is_index()) || self.range(linear).within(Range::of_dtype(dtype))
+    }
+
+    /// Whether a form may be one of `int32`.
+    pub(super) fn is_narrow(&self, linear: &Linear) -> bool {
+        linear.terms.iter().any(|(atom, _)| self.is_narrow_atom(*atom))
+    }
+
+    fn is_narrow_atom(&self, atom: AtomId) -> bool {
+        match self.atom(atom) {
+            Atom::Var(_) => self.known[atom].as_ref().is_some_and(|known| known.narrow),
+            Atom::Digit { of: value, .. } => self.is_narrow(value),
+            Atom::Min(a, b) | Atom::Max(a, b) | Atom::Select { cond: _, then: a, otherwise: b } => {
+                self.is_narrow(a) || self.is_narrow(b)
+            }
+            Atom::Product(atoms) => atoms.iter().any(|atom| self.is_narrow_atom(*atom)),
+            Atom::Widen(_) => false,
+            Atom::Opaque { expr, .. } => expr.dtype() == DType::I32,
+        }
     }
 
     /// Whether an atom is made of indices alone.

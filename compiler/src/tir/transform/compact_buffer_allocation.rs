@@ -1,6 +1,6 @@
 //! Buffers no larger than what is used of them.
 
-use crate::ir::{BufferSpec, IRModule};
+use crate::ir::{BufferSpec, DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::region::{Access, Extent, Region, region};
 use crate::tir::{Affine, Bounds, BufferId, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt};
@@ -48,7 +48,7 @@ fn compact(func: &mut PrimFuncData, mut stmt: Stmt, bounds: &mut Bounds) -> Stmt
 fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds) -> Stmt {
     let decl = &func.buffers[buffer];
     let shape = decl.shape().to_vec();
-    if !decl.spec.is_dense() || shape.is_empty() {
+    if !decl.spec.is_dense() || shape.is_empty() || has_narrow_index(&stmt, buffer) {
         return stmt;
     }
     let Some(mut used) = region(&stmt, buffer, Access::Any, &shape, bounds) else {
@@ -66,6 +66,25 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds
     }
     func.buffers[buffer].spec = BufferSpec::dense(&lens);
     shift(stmt, buffer, &used)
+}
+
+/// Whether a buffer has an index of `int32`, which regions say nothing about.
+fn has_narrow_index(stmt: &Stmt, wanted: BufferId) -> bool {
+    let is_narrow = |index: &PrimExpr| index.dtype() == DType::I32;
+    let mut found = false;
+    stmt.walk(&mut |stmt| {
+        if let Stmt::Store { buffer, indices, .. } | Stmt::Prefetch { buffer, indices, .. } = stmt {
+            found |= *buffer == wanted && indices.iter().any(is_narrow);
+        }
+        stmt.for_each_expr(&mut |expr| {
+            expr.walk(&mut |node| {
+                if let PrimExpr::Load { buffer, indices, .. } = node {
+                    found |= *buffer == wanted && indices.iter().any(is_narrow);
+                }
+            });
+        });
+    });
+    found
 }
 
 /// Counts indices of a buffer from where its region begins.

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::convert_ssa::fresh_copy;
-use crate::ir::{BufferSpec, IRModule};
+use crate::ir::{BufferSpec, DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::{
-    Annotations, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
-    VarId,
+    Annotations, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
 
 /// Annotations of a loop that ask for it; the value has no meaning.
@@ -124,9 +123,10 @@ impl Loop {
         }
         let mut copies = Copies { data, parts: &parts, var: self.var, first_extents };
         let Loop { var, min, extent, kind, annotations } = &self;
-        let (index, end) = (PrimExpr::var(*var, PrimType::INDEX), min.clone() + extent);
+        let (index, end) = (copies.data.var_expr(*var), min.clone() + extent);
         let half = |at: PrimExpr| (at - min).floormod(2);
-        let first = copies.fill(min.clone(), PrimExpr::index(0));
+        let number = |value: i64| PrimExpr::int(value, min.dtype());
+        let first = copies.fill(min.clone(), number(0));
         let first = match extent.as_int() {
             Some(1..) => first,
             Some(_) => return Ok(Stmt::nop()),
@@ -135,19 +135,19 @@ impl Loop {
         let mut stmts = vec![first];
         // Of the last iteration nothing follows, so it is not among those that are written out.
         let done = match split {
-            1 => PrimExpr::index(0),
+            1 => number(0),
             split => (extent.clone() - 1).max(0).floordiv(split),
         };
         if split > 1 && done.as_int() != Some(0) {
             let name = format!("{}_outer", copies.data.vars[*var].name);
-            let outer = copies.data.index_var(name);
-            let start = PrimExpr::var(outer, PrimType::INDEX) * split + min;
+            let outer = copies.data.var(name, min.ty());
+            let start = copies.data.var_expr(outer) * split + min;
             let iterations = (0..split).flat_map(|i| {
-                let next = copies.fill(start.clone() + (i + 1), PrimExpr::index((i + 1) % 2));
-                [next, copies.read(start.clone() + i, PrimExpr::index(i % 2))]
+                let next = copies.fill(start.clone() + (i + 1), number((i + 1) % 2));
+                [next, copies.read(start.clone() + i, number(i % 2))]
             });
             let body = Box::new(Stmt::seq(iterations.collect::<Vec<_>>()));
-            let (min, extent) = (PrimExpr::index(0), done.clone());
+            let (min, extent) = (number(0), done.clone());
             let annotations = annotations.clone();
             stmts.push(Stmt::For { var: outer, min, extent, kind: *kind, annotations, body });
         }
@@ -304,7 +304,7 @@ impl Copies<'_> {
                 (self.first_extents.get(&buffer), indices.first_mut())
             {
                 let taken = std::mem::replace(first, PrimExpr::index(0));
-                *first = taken + half.clone() * *extent;
+                *first = taken.cast(DType::I64) + half.clone().cast(DType::I64) * *extent;
             }
         };
         let copy = copy.map_exprs(&mut |expr| {

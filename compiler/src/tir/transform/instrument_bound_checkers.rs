@@ -1,10 +1,8 @@
 //! Checks of indices at run time.
 
-use crate::ir::IRModule;
+use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::{
-    BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
-};
+use crate::tir::{BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 crate::register_pass_config_option! {
     /// Whether generated code checks every index, at the price of its speed.
@@ -112,6 +110,8 @@ impl Checks<'_> {
                 message.push_str(&format!(" of axis {axis}"));
             }
             for index in extremes(index) {
+                // The bounds may be beyond a narrower index.
+                let index = index.cast(DType::I64);
                 let low = PrimExpr::compare(CompareOp::Ge, index.clone(), allowed.start.into());
                 let high = PrimExpr::compare(CompareOp::Lt, index, allowed.end.into());
                 self.found.push((low.and(high), message.clone()));
@@ -127,7 +127,7 @@ fn true_() -> PrimExpr {
 /// Scalars that are in a range if all lanes of an index are.
 fn extremes(index: &PrimExpr) -> Vec<PrimExpr> {
     match index {
-        _ if index.ty() == PrimType::INDEX => vec![index.clone()],
+        _ if index.ty().is_scalar() => vec![index.clone()],
         // First and last are the least and the greatest.
         PrimExpr::Ramp { lanes, .. } => vec![index.lane_expr(0), index.lane_expr(lanes - 1)],
         PrimExpr::Broadcast { value, .. } => vec![(**value).clone()],

@@ -222,7 +222,8 @@ impl Partitioner {
     /// Where to split a loop, in order: places inside it where conditions in its body change.
     fn points(&mut self, head: &Head, body: &Stmt) -> Vec<PrimExpr> {
         let scope = self.analyzer.enter();
-        let mut search = Search { var: head.var, inner: BTreeSet::new(), groups: Vec::new() };
+        let mut search =
+            Search { var: head.var, ty: head.min.ty(), inner: BTreeSet::new(), groups: Vec::new() };
         if !self.analyzer.bind_loop(head.var, &head.min, &head.extent) {
             search.stmt(&mut self.analyzer, body);
         }
@@ -265,13 +266,16 @@ impl Partitioner {
             constants = longest.into_iter().flatten().copied().collect();
             constants.retain(|point| *point != first && *point != last);
         }
-        constants.into_iter().map(PrimExpr::index).collect()
+        let dtype = head.min.dtype();
+        constants.into_iter().map(|point| PrimExpr::int(point, dtype)).collect()
     }
 }
 
 /// Looks for conditions on a loop variable.
 struct Search {
     var: VarId,
+    /// Its type, which the places have.
+    ty: PrimType,
     /// Variables that are bound in the loop.
     inner: BTreeSet<VarId>,
     /// The places of each comparison, in order.
@@ -313,7 +317,7 @@ impl Search {
                 self.condition(analyzer, cond);
             }
             PrimExpr::Binary { op: BinaryOp::Min | BinaryOp::Max, lhs, rhs }
-                if lhs.ty() == PrimType::INDEX =>
+                if lhs.ty().is_index() =>
             {
                 self.comparison(analyzer, CompareOp::Lt, lhs, rhs);
             }
@@ -342,7 +346,7 @@ impl Search {
         rhs: &PrimExpr,
     ) {
         // Only what depends on the loop: the rest is the same in every part.
-        if lhs.ty() != PrimType::INDEX || !(lhs.uses(self.var) || rhs.uses(self.var)) {
+        if lhs.ty() != self.ty || !(lhs.uses(self.var) || rhs.uses(self.var)) {
             return;
         }
         let points = analyzer.change_points(op, lhs, rhs, self.var, &self.inner);

@@ -16,6 +16,7 @@ mod loop_partition;
 mod lower_blocks;
 mod lower_intrin;
 mod lower_mul_add;
+mod narrow_data_type;
 mod plan_buffer_allocation;
 #[cfg(test)]
 mod random_tests;
@@ -51,6 +52,9 @@ pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loo
 pub use lower_blocks::{LowerBlocks, lower_blocks};
 pub use lower_intrin::{LowerIntrin, lower_intrin};
 pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
+pub use narrow_data_type::{
+    NARROW_DATA_TYPE, NarrowDataType, NarrowDataTypeConfig, narrow_data_type,
+};
 pub use plan_buffer_allocation::{PlanBufferAllocation, plan_buffer_allocation};
 pub use remove_no_op::{RemoveNoOp, remove_no_op};
 pub use renormalize_split_pattern::{RenormalizeSplitPattern, renormalize_split_pattern};

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::{
-    LOOP_PARTITION, LoopPartition, LoopPartitionConfig, RemoveNoOp, RenormalizeSplitPattern,
-    Simplify,
+    ConvertSsa, INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, LOOP_PARTITION, LoopPartition,
+    LoopPartitionConfig, NarrowDataType, RemoveNoOp, RenormalizeSplitPattern, Simplify, UnrollLoop,
+    VectorizeLoop,
 };
 use crate::pass::{Pass, PassContext};
 use crate::tir::testing::loops::{ELEMENTS, random_loops};
@@ -26,9 +27,10 @@ proptest! {
         let func = random_loops(&numbers);
         verify(&func).unwrap();
         let all = LoopPartitionConfig { partition_const_loop: true, ..Default::default() };
-        let cx = PassContext::builder().config(&LOOP_PARTITION, all).build().unwrap();
-        let passes: [&dyn Pass; 4] =
-            [&Simplify, &LoopPartition, &RenormalizeSplitPattern, &RemoveNoOp];
+        let cx = PassContext::builder().config(&LOOP_PARTITION, all);
+        let cx = cx.config(&INSTRUMENT_BOUND_CHECKERS, true).build().unwrap();
+        let passes: [&dyn Pass; 5] =
+            [&Simplify, &LoopPartition, &RenormalizeSplitPattern, &NarrowDataType, &RemoveNoOp];
         let sizes = [0, 3, 17];
         let expected = sizes.map(|n| outputs(&func, n));
         for pass in passes {
@@ -38,12 +40,26 @@ proptest! {
                 prop_assert!(outputs(&changed, *n) == *expected, "n = {n}\n{func}\n{changed}");
             }
         }
-        let mut all = func.clone();
-        for pass in passes {
-            all = pass.run_on_prim_func(all, &cx).unwrap();
-        }
-        for (n, expected) in sizes.iter().zip(&expected) {
-            prop_assert!(outputs(&all, *n) == *expected, "n = {n}\n{func}\n{all}");
+        let narrow: [&dyn Pass; 9] = [
+            &NarrowDataType,
+            &Simplify,
+            &LoopPartition,
+            &RenormalizeSplitPattern,
+            &ConvertSsa,
+            &VectorizeLoop,
+            &UnrollLoop,
+            &Simplify,
+            &InstrumentBoundCheckers,
+        ];
+        for list in [&passes[..], &narrow] {
+            let mut all = func.clone();
+            for pass in list {
+                all = pass.run_on_prim_func(all, &cx).unwrap();
+                prop_assert!(verify(&all).is_ok(), "{func}\n{all}");
+            }
+            for (n, expected) in sizes.iter().zip(&expected) {
+                prop_assert!(outputs(&all, *n) == *expected, "n = {n}\n{func}\n{all}");
+            }
         }
     }
 }

@@ -64,8 +64,7 @@ impl Rewriter<'_> {
                     && !is_inside(&self.data.buffers[buffer], &indices, self.ranges)
                 {
                     for index in &mut indices {
-                        let lanes = index.ty().lanes;
-                        let first = PrimExpr::index(0).broadcast_to(lanes);
+                        let (lanes, first) = (index.ty().lanes, PrimExpr::zero(index.ty()));
                         let taken = std::mem::replace(index, PrimExpr::index(0));
                         *index = PrimExpr::select(at_lanes(guard, lanes), taken, first);
                     }

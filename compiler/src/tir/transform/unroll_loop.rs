@@ -315,7 +315,7 @@ impl Unroller<'_> {
 
     /// The iterations, one after the other.
     fn copies(&mut self, var: VarId, min: &PrimExpr, count: i64, body: Stmt) -> Stmt {
-        let iteration = |i: i64| BTreeMap::from([(var, min.clone() + PrimExpr::index(i))]);
+        let iteration = |i: i64| BTreeMap::from([(var, min.clone() + i)]);
         Stmt::seq((0..count).map(|i| self.func.copy_of(&body, &iteration(i))))
     }
 }

@@ -84,7 +84,8 @@ impl Vectorizer<'_> {
         let lanes = i64::try_from(self.vector_bits / u64::from(bits)).unwrap_or(1).max(1);
         // One trial tells whether it can be done at all.
         if lanes == 1 || extent == 1 || self.vectors(var, &min, 2, body).is_none() {
-            let (extent, kind, body) = (extent.into(), ForKind::Serial, Box::new(body.clone()));
+            let (extent, kind) = (PrimExpr::int(extent, min.dtype()), ForKind::Serial);
+            let body = Box::new(body.clone());
             return Stmt::For { var, min, extent, kind, annotations, body };
         }
         let mut parts = Vec::new();
@@ -92,9 +93,9 @@ impl Vectorizer<'_> {
         let mut start = 0;
         if full > 1 {
             let chunk = self.func.vars.push(self.func.vars[var].clone());
-            let base = PrimExpr::var(chunk, PrimType::INDEX) * lanes + min.clone();
+            let base = self.func.var_expr(chunk) * lanes + min.clone();
             if let Some(body) = self.vectors(var, &base, lanes, body) {
-                let first = PrimExpr::index(0);
+                let first = PrimExpr::zero(min.ty());
                 // Register tiles and short rows are written out; longer ones are loops.
                 let kind = if uses_registers(&body, &self.func.buffers) {
                     ForKind::Unrolled
@@ -104,7 +105,7 @@ impl Vectorizer<'_> {
                 parts.push(Stmt::For {
                     var: chunk,
                     min: first,
-                    extent: full.into(),
+                    extent: PrimExpr::int(full, min.dtype()),
                     kind,
                     annotations,
                     body: Box::new(body),
@@ -236,7 +237,7 @@ impl Widen<'_> {
             }
             Stmt::For { var, min, extent, kind, annotations, body } => {
                 let (min, extent) = (self.scalar(min)?, self.scalar(extent)?);
-                let var = self.rename(*var, PrimType::INDEX);
+                let var = self.rename(*var, min.ty());
                 let body = Box::new(self.stmt(body)?);
                 let annotations = annotations.clone();
                 Stmt::For { var, min, extent, kind: *kind, annotations, body }
@@ -303,12 +304,13 @@ impl Widen<'_> {
         }
         self.scalarized = true;
         let name = format!("{}_lane", self.func.vars[self.var].name);
-        let lane = self.func.vars.push(VarDecl { name, ty: PrimType::INDEX });
+        let ty = self.base.ty();
+        let lane = self.func.vars.push(VarDecl { name, ty });
         let mut values = self.values.clone();
-        values.insert(self.var, self.base.clone() + PrimExpr::var(lane, PrimType::INDEX));
+        values.insert(self.var, self.base.clone() + PrimExpr::var(lane, ty));
         let body = self.func.copy_of(stmt, &values);
-        let extent = i64::from(self.lanes).into();
-        Some(Stmt::for_loop(lane, PrimExpr::index(0), extent, ForKind::Serial, body))
+        let extent = PrimExpr::int(i64::from(self.lanes), ty.dtype);
+        Some(Stmt::for_loop(lane, PrimExpr::zero(ty), extent, ForKind::Serial, body))
     }
 
     /// A name of its own for this part of the loop, which may hold a vector now.
@@ -344,8 +346,13 @@ impl Widen<'_> {
                 // indices may be meant to; one on data is not.
                 let has_load =
                     |side: &PrimExpr| side.any(&mut |node| matches!(node, PrimExpr::Load { .. }));
+                let is_narrow = self.base.dtype() == DType::I32;
                 let on_indices = cond.any(&mut |node| match node {
-                    PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
+                    PrimExpr::Compare { lhs, rhs, .. } => match lhs.dtype() {
+                        DType::I64 => true,
+                        DType::I32 => is_narrow && !has_load(lhs) && !has_load(rhs),
+                        _ => false,
+                    },
                     _ => false,
                 });
                 if !cond.ty().is_scalar() && on_indices && (has_load(then) || has_load(otherwise)) {

@@ -18,7 +18,7 @@ fn violations_are_reported_under_the_guilty_statement() {
   z[0] = int32(1)
   ; error: `z` has 2 axes and is accessed by 1 indices
   z[0, x[1]] = int32(1)
-  ; error: an index of `z` is float32, not int64
+  ; error: an index of `z` is float32, not int64 or int32
   z[ramp(0, 1, 2), ramp(0, 1, 4)] = broadcast(int32(1), 4)
   ; error: indices of `z` have 2 and 4 lanes
   y[0] = x[0] + 1
@@ -45,8 +45,16 @@ fn violations_are_reported_under_the_guilty_statement() {
   ; error: a vectorized loop has no constant extent
     y[i] = 1.0
   }
-  for i_1 in parallel(x[0], n) {
-  ; error: the first value of a loop is not a scalar int64
+  for i_1 in serial(int32(2147483647), int32(1)) {
+  ; error: the end of a loop is beyond int32
+    y[i_1] = 1.0
+  }
+  for i_2 in serial(int32(1), n) {
+  ; error: the bounds of a loop are int32 and int64
+    y[0] = 1.0
+  }
+  for i_3 in parallel(x[0], n) {
+  ; error: the first value of a loop is not a scalar int64 or int32
     for j in parallel(n) {
     ; error: a parallel loop is inside another one
       y[j] = 1.0
