@@ -1,14 +1,14 @@
 //! Random tensor expressions under random schedules: the loops that a schedule makes, their lowered
 //! form and the code of every backend give what the plain loops give, bit for bit.
 
-use niello::driver::{Arg, BuildTarget, NdArray};
+use niello::driver::{Arg, BuildTarget, Function, NdArray};
 use niello::options::Backend;
 use niello::pass::PassContext;
 use niello::schedule::{Schedule, Trace};
 use niello::target::Target;
 use niello::tir::{ParamKind, PrimFunc, interpret, lower, parse, verify};
 use niello_tests::random::Choices;
-use niello_tests::random::schedule::{random_function, random_schedule};
+use niello_tests::random::schedule::{RandomFunction, random_function, random_schedule};
 use proptest::prelude::{ProptestConfig, Strategy, prop, prop_assert, prop_assert_eq, proptest};
 use proptest::test_runner::RngSeed;
 
@@ -16,41 +16,61 @@ fn choices() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(0u32..10_000, 0..120)
 }
 
-/// Small integers for a parameter, dense; zeros for an output.
-fn values(func: &PrimFunc) -> Vec<Vec<f32>> {
-    let values = |param: &niello::tir::Param| {
-        let len: i64 = func.buffers[param.buffer].shape().iter().product();
+/// Extents of the parameters for values of the dimensions.
+fn shapes(func: &PrimFunc, dims: &[i64]) -> Vec<Vec<i64>> {
+    let func = func.with_extents(dims).unwrap();
+    func.params.iter().map(|param| func.buffers[param.buffer].shape().to_vec()).collect()
+}
+
+/// Small integers for each parameter, dense; zeros for an output.
+fn values(func: &PrimFunc, dims: &[i64]) -> Vec<Vec<f32>> {
+    let values = |(param, shape): (&niello::tir::Param, Vec<i64>)| {
+        let len: i64 = shape.iter().product();
         let element = |i: i64| ((i * 5 + 1) % 7 - 3) as f32;
         let is_output = param.kind == ParamKind::Output;
         (0..len).map(|i| if is_output { 0.0 } else { element(i) }).collect()
     };
-    func.params.iter().map(values).collect()
+    func.params.iter().zip(shapes(func, dims)).map(values).collect()
 }
 
 /// The outputs by the interpreter.
-fn interpreted(func: &PrimFunc, values: &[Vec<f32>]) -> Result<Vec<Vec<u8>>, String> {
+fn interpreted(func: &PrimFunc, values: &[Vec<f32>], dims: &[i64]) -> Result<Vec<Vec<u8>>, String> {
     let mut args: Vec<Vec<u8>> =
         values.iter().map(|v| v.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
-    interpret(func, &mut args, &[]).map_err(|error| format!("{error}\n{func}"))?;
+    interpret(func, &mut args, dims).map_err(|error| format!("{dims:?} {error}\n{func}"))?;
     let outputs = func.params.iter().zip(args);
     Ok(outputs.filter(|(p, _)| p.kind == ParamKind::Output).map(|(_, bytes)| bytes).collect())
 }
 
 /// The outputs by compiled code.
-fn compiled(func: &PrimFunc, values: &[Vec<f32>], target: &BuildTarget) -> Vec<Vec<u8>> {
-    let module = niello::build([func.clone()], target)
-        .unwrap_or_else(|error| panic!("{target}: {error}\n{func}"));
-    let shape = |place: usize| func.buffers[func.params[place].buffer].shape();
+fn compiled(
+    function: &Function,
+    func: &PrimFunc,
+    values: &[Vec<f32>],
+    dims: &[i64],
+) -> Vec<Vec<u8>> {
     let mut arrays: Vec<NdArray> = values
         .iter()
-        .enumerate()
-        .map(|(place, values)| NdArray::from_slice(shape(place), values).unwrap())
+        .zip(shapes(func, dims))
+        .map(|(values, shape)| NdArray::from_slice(&shape, values).unwrap())
         .collect();
-    let args: Vec<Arg<'_>> = arrays.iter_mut().map(Arg::from).collect();
-    module.function(&func.name).unwrap().call(args).unwrap();
+    let mut args: Vec<Arg<'_>> = arrays.iter_mut().map(Arg::from).collect();
+    // Those that are no extent by themselves.
+    let passed = func
+        .dims
+        .iter()
+        .zip(dims)
+        .filter(|(dim, _)| function.dims().contains(&func.vars[**dim].name));
+    args.extend(passed.map(|(_, &value)| Arg::Int(value)));
+    function.call(args).unwrap();
     let outputs = func.params.iter().zip(&arrays);
     let outputs = outputs.filter(|(param, _)| param.kind == ParamKind::Output);
     outputs.map(|(_, array)| array.bytes().to_vec()).collect()
+}
+
+/// Whether a function was refused because memory of its own would have an unknown size.
+fn has_no_memory(func: &PrimFunc, error: &str) -> bool {
+    !func.dims.is_empty() && error.contains("is local, and its extents")
 }
 
 /// Does something under a context that makes indices `int32` while lowering.
@@ -61,12 +81,12 @@ fn narrowed<T>(body: impl FnOnce() -> T) -> T {
 }
 
 /// A random function and a random schedule of it.
-fn scheduled(list: &[u32]) -> (PrimFunc, Schedule) {
+fn scheduled(list: &[u32]) -> (RandomFunction, Schedule) {
     let mut choices = Choices::new(list);
-    let (func, blocks) = random_function(&mut choices);
-    let mut schedule = Schedule::new(func.clone());
-    random_schedule(&mut choices, &mut schedule, &blocks);
-    (func, schedule)
+    let random = random_function(&mut choices);
+    let mut schedule = Schedule::new(random.func.clone());
+    random_schedule(&mut choices, &mut schedule, &random.blocks);
+    (random, schedule)
 }
 
 proptest! {
@@ -79,15 +99,19 @@ proptest! {
 
     #[test]
     fn schedules_keep_what_is_computed(list in choices()) {
-        let (func, schedule) = scheduled(&list);
-        let values = values(&func);
-        let expected = interpreted(&func, &values).unwrap();
+        let (RandomFunction { func, calls, .. }, schedule) = scheduled(&list);
         let made = schedule.func();
         let text = made.to_string();
         prop_assert_eq!(parse(&text).unwrap().to_string(), &*text);
-        match interpreted(&made, &values) {
-            Ok(found) => prop_assert_eq!(&found, &expected, "{}{}", schedule.trace(), made),
-            Err(error) => prop_assert!(false, "{}{}", schedule.trace(), error),
+        let mut expected = Vec::new();
+        for dims in &calls {
+            let values = values(&func, dims);
+            let outputs = interpreted(&func, &values, dims).unwrap();
+            match interpreted(&made, &values, dims) {
+                Ok(found) => prop_assert_eq!(&found, &outputs, "{}{}", schedule.trace(), made),
+                Err(error) => prop_assert!(false, "{}{}", schedule.trace(), error),
+            }
+            expected.push((dims, values, outputs));
         }
         for cpu in ["x86-64", "x86-64-v3", "x86-64-v4"] {
             let Ok(target) = Target::host().with_cpu(cpu) else { continue };
@@ -95,17 +119,23 @@ proptest! {
             for (is_narrow, lowered) in [(false, wide), (true, narrowed(|| lower(made.clone(), &target)))] {
                 let lowered = match lowered {
                     Ok(lowered) => lowered,
+                    Err(error) if has_no_memory(&made, &error.to_string()) => continue,
                     Err(error) => return Err(proptest::test_runner::TestCaseError::fail(
                         format!("{}{error}\n{made}", schedule.trace()),
                     )),
                 };
                 prop_assert!(verify(&lowered).is_ok(), "{lowered}");
-                prop_assert_eq!(lowered.to_string().contains("int32("), is_narrow, "{}", lowered);
-                match interpreted(&lowered, &values) {
-                    Ok(found) => prop_assert_eq!(
-                        &found, &expected, "{}{}{}", schedule.trace(), made, lowered
-                    ),
-                    Err(error) => prop_assert!(false, "{}{}{}", schedule.trace(), made, error),
+                // Nothing is known of how large a dimension is.
+                if made.dims.is_empty() || !is_narrow {
+                    prop_assert_eq!(lowered.to_string().contains("int32("), is_narrow, "{}", lowered);
+                }
+                for (dims, values, expected) in &expected {
+                    match interpreted(&lowered, values, dims) {
+                        Ok(found) => prop_assert_eq!(
+                            &found, expected, "{}{}{}", schedule.trace(), made, lowered
+                        ),
+                        Err(error) => prop_assert!(false, "{}{}{}", schedule.trace(), made, error),
+                    }
                 }
             }
         }
@@ -113,7 +143,7 @@ proptest! {
 
     #[test]
     fn traces_replay(list in choices()) {
-        let (func, schedule) = scheduled(&list);
+        let (RandomFunction { func, .. }, schedule) = scheduled(&list);
         let trace: Trace = schedule.trace().to_string().parse().unwrap();
         prop_assert_eq!(&trace, schedule.trace());
         let mut again = Schedule::new(func);
@@ -132,15 +162,26 @@ proptest! {
 
     #[test]
     fn code_computes_what_the_plain_loops_do(list in choices()) {
-        let (func, schedule) = scheduled(&list);
-        let values = values(&func);
-        let expected = interpreted(&func, &values).unwrap();
+        let (RandomFunction { func, calls, .. }, schedule) = scheduled(&list);
+        let made = schedule.func();
         for &backend in Backend::ALL {
             let target = BuildTarget::native(backend);
-            let found = compiled(&schedule.func(), &values, &target);
-            prop_assert_eq!(&found, &expected, "{}\n{}{}", target, schedule.trace(), schedule.func());
-            let found = narrowed(|| compiled(&schedule.func(), &values, &target));
-            prop_assert_eq!(&found, &expected, "{}\n{}{}", target, schedule.trace(), schedule.func());
+            let module = match niello::build([made.clone()], &target) {
+                Ok(module) => module,
+                Err(error) if has_no_memory(&made, &error.to_string()) => continue,
+                Err(error) => return Err(proptest::test_runner::TestCaseError::fail(
+                    format!("{target}: {}{error}\n{made}", schedule.trace()),
+                )),
+            };
+            let function = module.function(&made.name).unwrap();
+            for dims in &calls {
+                let values = values(&func, dims);
+                let expected = interpreted(&func, &values, dims).unwrap();
+                let found = compiled(&function, &made, &values, dims);
+                prop_assert_eq!(
+                    &found, &expected, "{} {:?}\n{}{}", target, dims, schedule.trace(), made
+                );
+            }
         }
     }
 }
@@ -150,10 +191,10 @@ fn random_functions_reduce_and_read_constants() {
     let functions: Vec<String> = (0u32..200)
         .map(|seed| {
             let list: Vec<u32> = (0..60).map(|i| seed.wrapping_mul(7919) ^ (i * 104_729)).collect();
-            random_function(&mut Choices::new(&list)).0.to_string()
+            random_function(&mut Choices::new(&list)).func.to_string()
         })
         .collect();
-    for what in ["reduce(", ": const ", "select(", "max("] {
+    for what in ["reduce(", ": const ", "select(", "max(", ": dim", "* 2 + 1"] {
         assert!(functions.iter().any(|text| text.contains(what)), "no function has `{what}`");
     }
 }

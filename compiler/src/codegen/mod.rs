@@ -7,11 +7,13 @@ mod kernel;
 #[cfg(feature = "llvm")]
 pub mod llvm;
 pub mod object;
+mod size;
 mod wrapper;
 
 pub use error::CodegenError;
 pub use kernel::{STACK_BUFFER_BYTES, STACK_BYTES};
-pub use wrapper::{ArrayWrapper, PackedTensor, PackedWrapper, Wrapper};
+pub use size::{Size, SizeOp};
+pub use wrapper::{ArrayWrapper, PackedDim, PackedExtent, PackedTensor, PackedWrapper, Wrapper};
 
 #[cfg(test)]
 pub(crate) mod testing;

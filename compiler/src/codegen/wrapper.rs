@@ -1,6 +1,7 @@
 //! Functions by which a kernel is called that does not have its parameters: as data, which each code
 //! generator writes.
 
+use super::size::Size;
 use crate::ir::{BufferSpec, DType};
 
 /// A function that calls a kernel, and that other code finds by its name.
@@ -44,7 +45,7 @@ pub struct ArrayWrapper {
 /// ```
 ///
 /// `args` is an array of `TVMValue`: a `DLTensor *` for each buffer, then an integer for each
-/// dimension. The result is 0, or −1 if an argument is not what it should be: then `out_ret_value`
+/// dimension that is no extent of a buffer. The result is 0, or −1 if an argument is not what it should be: then `out_ret_value`
 /// and `out_ret_tcode`, if they are not null, are set to a string that says so.
 ///
 /// A tensor has the extents and strides of its buffer's physical layout, `byte_offset` 0, and is in
@@ -58,10 +59,30 @@ pub struct PackedWrapper {
     pub kernel: String,
     /// The tensors, in the order of the kernel's parameters.
     pub tensors: Vec<PackedTensor>,
-    /// Names of the dimensions.
-    pub dims: Vec<String>,
+    /// The dimensions, in order.
+    pub dims: Vec<PackedDim>,
+    /// Extents that are at least 1: those of reductions.
+    pub reduced: Vec<PackedExtent>,
     /// Bytes of scratch memory that the kernel needs for one worker.
     pub scratch_bytes: u64,
+}
+
+/// A dimension of a kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PackedDim {
+    /// Its name in messages.
+    pub name: String,
+    /// The extent of a tensor, or an argument.
+    pub size: Size,
+}
+
+/// An extent that depends on dimensions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PackedExtent {
+    /// Its value.
+    pub size: Size,
+    /// What it is called in messages.
+    pub text: String,
 }
 
 /// A tensor that a packed function takes.
@@ -75,6 +96,9 @@ pub struct PackedTensor {
     pub shape: Vec<i64>,
     /// Distances in elements, one for each extent.
     pub strides: Vec<i64>,
+    /// All extents, if one is not constant: the tensor is dense then, and [`shape`](Self::shape)
+    /// says the number of its axes only.
+    pub symbolic: Option<Vec<PackedExtent>>,
 }
 
 /// Type code of `TVMValue` for an integer.
@@ -119,13 +143,26 @@ pub(super) enum Condition {
     Extent(usize, usize, i64),
     /// A distance of the tensor; `true` if the pointer to all of them may be null instead.
     Stride(usize, usize, i64, bool),
+    /// An extent of the tensor is at least 0.
+    NotNegative(usize, usize),
+    /// An extent of the tensor, which is not constant.
+    Symbolic(usize, usize, Size),
+    /// The distance along an axis of a dense tensor with so many axes; the pointer to all of them
+    /// may be null instead, and where there is one place or none the distance does not matter.
+    DenseStride(usize, usize, usize),
+    /// The tensor, of so many axes, has memory or no element.
+    Data(usize, usize),
+    /// An integer is at least 1.
+    Positive(Size),
 }
 
 impl PackedWrapper {
     /// What has to hold of the arguments, in order, and what is said if it does not. Each
     /// condition may rely on those before it.
     pub(super) fn conditions(&self) -> Vec<(Condition, String)> {
-        let count = self.tensors.len() + self.dims.len();
+        let is_passed = |dim: &&PackedDim| matches!(dim.size, Size::Argument(_));
+        let passed: Vec<&PackedDim> = self.dims.iter().filter(is_passed).collect();
+        let count = self.tensors.len() + passed.len();
         let symbol = &self.symbol;
         let mut all =
             vec![(Condition::Count(count), format!("{symbol}: {count} arguments are needed"))];
@@ -153,6 +190,19 @@ impl PackedWrapper {
             if !tensor.shape.is_empty() {
                 add(Condition::Pointer(position, Field::Shape), "shape is null".to_owned());
             }
+            if tensor.symbolic.is_some() {
+                let rank = tensor.shape.len();
+                for axis in 0..rank {
+                    let what = format!("shape[{axis}] must be at least 0");
+                    add(Condition::NotNegative(position, axis), what);
+                }
+                for axis in 0..rank {
+                    let what = format!("strides[{axis}] must be that of a dense tensor");
+                    add(Condition::DenseStride(position, axis, rank), what);
+                }
+                add(Condition::Data(position, rank), "data is null".to_owned());
+                continue;
+            }
             for (axis, &extent) in tensor.shape.iter().enumerate() {
                 add(
                     Condition::Extent(position, axis, extent),
@@ -175,17 +225,66 @@ impl PackedWrapper {
                 add(Condition::Pointer(position, Field::Data), "data is null".to_owned());
             }
         }
-        for (number, dim) in self.dims.iter().enumerate() {
-            let position = self.tensors.len() + number;
-            let what = format!("{symbol}: argument {position} ({dim}): an integer is needed");
+        for (number, dim) in passed.into_iter().enumerate() {
+            let (position, name) = (self.tensors.len() + number, &dim.name);
+            let what = format!("{symbol}: argument {position} ({name}): an integer is needed");
             all.push((Condition::TypeCode(position, &[INT]), what));
         }
+        for (position, tensor) in self.tensors.iter().enumerate() {
+            for (axis, PackedExtent { size, text }) in tensor.symbolic.iter().flatten().enumerate()
+            {
+                if *size == Size::Extent(position, axis) {
+                    continue;
+                }
+                let what = format!(
+                    "{symbol}: argument {position} ({}): shape[{axis}] must be {text}{}",
+                    tensor.name,
+                    self.origin(size)
+                );
+                all.push((Condition::Symbolic(position, axis, size.clone()), what));
+            }
+        }
+        for PackedExtent { size, text } in &self.reduced {
+            let what = format!("{symbol}: the reduction over {text} needs an element");
+            all.push((Condition::Positive(size.clone()), what));
+        }
         all
+    }
+
+    /// Where the dimensions of an integer are from, for messages.
+    fn origin(&self, size: &Size) -> String {
+        let mut used: Vec<&Size> = Vec::new();
+        leaves(size, &mut used);
+        let origins: Vec<String> = self
+            .dims
+            .iter()
+            .filter(|dim| used.contains(&&dim.size))
+            .filter_map(|dim| match dim.size {
+                Size::Extent(position, axis) => {
+                    Some(format!("{} is shape[{axis}] of argument {position}", dim.name))
+                }
+                Size::Constant(_) | Size::Argument(_) | Size::Binary(..) => None,
+            })
+            .collect();
+        match origins.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", origins.join(", ")),
+        }
     }
 
     /// What is said when another call of the same function runs.
     pub(super) fn busy_message(&self) -> String {
         format!("{}: another call runs, and there is scratch memory for one", self.symbol)
+    }
+}
+
+fn leaves<'a>(size: &'a Size, found: &mut Vec<&'a Size>) {
+    match size {
+        Size::Binary(_, lhs, rhs) => {
+            leaves(lhs, found);
+            leaves(rhs, found);
+        }
+        leaf @ (Size::Constant(_) | Size::Extent(..) | Size::Argument(_)) => found.push(leaf),
     }
 }
 
@@ -216,12 +315,14 @@ mod tests {
             dtype: DType::F32,
             shape: shape.to_vec(),
             strides: strides.to_vec(),
+            symbolic: None,
         };
         let wrapper = PackedWrapper {
             symbol: "f".to_owned(),
             kernel: "f_compute".to_owned(),
             tensors: vec![tensor],
-            dims: vec!["n".to_owned()],
+            dims: vec![PackedDim { name: "n".to_owned(), size: Size::Argument(0) }],
+            reduced: vec![],
             scratch_bytes: 0,
         };
         wrapper.conditions().into_iter().map(|(_, message)| message).collect()
@@ -264,12 +365,14 @@ mod tests {
             dtype: DType::F32,
             shape: vec![4, 6],
             strides: vec![8, 1],
+            symbolic: None,
         };
         let wrapper = |tensor| PackedWrapper {
             symbol: "f".to_owned(),
             kernel: "k".to_owned(),
             tensors: vec![tensor],
             dims: vec![],
+            reduced: vec![],
             scratch_bytes: 0,
         };
         let may_be_null = |tensor: PackedTensor| {

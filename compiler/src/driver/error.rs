@@ -161,6 +161,13 @@ pub enum CallErrorKind {
         /// Number of arguments.
         found: usize,
     },
+    /// A reduction would begin with an element that it does not have.
+    EmptyReduction {
+        /// Its extent, as text.
+        extent: String,
+        /// The values of the dimensions in it, and where they are from.
+        because: String,
+    },
     /// An argument is not what its parameter needs.
     Argument {
         /// The argument's position.
@@ -188,8 +195,62 @@ pub enum ArgumentProblem {
         /// What was given.
         found: (DType, Vec<i64>),
     },
+    /// Type or number of axes of the array are others than those of a parameter whose extents depend
+    /// on dimensions.
+    SymbolicType(Box<WrongType>),
+    /// The array has another extent than the dimensions give its parameter.
+    Extent(Box<WrongExtent>),
     /// The parameter's layout cannot be made of an array.
     Layout(BufferSpecError),
+}
+
+/// An array that is not what a parameter with extents by dimensions needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrongType {
+    /// What is needed, the extents as text.
+    pub expected: (DType, Vec<String>),
+    /// What was given.
+    pub found: (DType, Vec<i64>),
+}
+
+impl fmt::Display for WrongType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrongType { expected: (dtype, extents), found } = self;
+        let extents = extents.join(", ");
+        write!(f, "{dtype}[{extents}] is needed, {}{:?} was given", found.0, found.1)
+    }
+}
+
+/// An extent of an array that is not what the dimensions give its parameter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrongExtent {
+    /// The axis.
+    pub axis: usize,
+    /// The extent as text.
+    pub extent: String,
+    /// Its value; `None` if it has none.
+    pub expected: Option<i64>,
+    /// What was given.
+    pub found: i64,
+    /// The values of the dimensions in it, and where they are from.
+    pub because: String,
+}
+
+impl fmt::Display for WrongExtent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrongExtent { axis, extent, expected, found, because } = self;
+        match expected {
+            None => write!(f, "axis {axis} must be {extent}, which has no value")?,
+            Some(value) if value.to_string() == *extent => {
+                write!(f, "axis {axis} must be {value}, and is {found}")?;
+            }
+            Some(value) => write!(f, "axis {axis} must be {extent} = {value}, and is {found}")?,
+        }
+        match because.is_empty() {
+            true => Ok(()),
+            false => write!(f, " ({because})"),
+        }
+    }
 }
 
 impl fmt::Display for CallError {
@@ -201,6 +262,11 @@ impl fmt::Display for CallError {
                 "{} arguments are needed ({}), {found} were given",
                 expected.len(),
                 expected.join(", ")
+            ),
+            CallErrorKind::EmptyReduction { extent, because } => write!(
+                f,
+                "the reduction over {extent} has no element to begin with ({because}); \
+                 decompose_reduction lets it have none"
             ),
             CallErrorKind::Argument { position, name, problem } => {
                 write!(f, "argument {position} (`{name}`): {problem}")
@@ -226,6 +292,8 @@ impl fmt::Display for ArgumentProblem {
                 "{}{:?} is needed, {}{:?} was given",
                 expected.0, expected.1, found.0, found.1
             ),
+            ArgumentProblem::SymbolicType(wrong) => wrong.fmt(f),
+            ArgumentProblem::Extent(wrong) => wrong.fmt(f),
             ArgumentProblem::Layout(error) => error.fmt(f),
         }
     }

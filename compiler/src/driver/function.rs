@@ -100,14 +100,18 @@ pub struct Parameter {
     pub kind: ParamKind,
     /// Type of the elements.
     pub dtype: DType,
-    /// Shape, which a call's array has, and physical layout, which the code reads.
+    /// Shape, which a call's array has, and physical layout, which the code reads. An extent that
+    /// is not constant is [`Buffer::SYMBOLIC`](crate::tir::Buffer::SYMBOLIC).
     pub spec: BufferSpec,
+    /// All extents as text, by the function's dimensions, if one is not constant.
+    pub symbolic: Option<Vec<String>>,
 }
 
 /// A function of a [`Module`](super::Module), loaded to be called. It keeps the module's code alive;
 /// clones share it.
 ///
-/// Buffers come first, then the dimensions (`PrimFuncData::dims`), as `i64`. Arrays are dense and
+/// Buffers come first, then the dimensions (`PrimFuncData::dims`), as `i64`; those that are an
+/// extent of some buffer are taken from the shapes of the arrays, which must agree. Arrays are dense and
 /// row-major whatever the layout of the buffer: for another layout, a call packs what it reads, and
 /// unpacks what was written.
 #[derive(Clone, Debug)]
@@ -138,7 +142,7 @@ impl Function {
         &self.built().parameters
     }
 
-    /// Names of the dimensions, which are taken after the buffers.
+    /// Names of the dimensions that are passed after the buffers.
     pub fn dims(&self) -> &[String] {
         &self.built().dims
     }
@@ -165,7 +169,7 @@ impl Function {
     /// As of [`call`](Self::call).
     pub fn bind<'a>(&self, args: impl IntoArgs<'a>) -> Result<BoundCall<'a>, CallError> {
         let args = args.into_args();
-        let Built { name, parameters, dims, scratch_bytes, .. } = self.built();
+        let Built { name, parameters, dims, sizes, scratch_bytes, .. } = self.built();
         let error = |kind| CallError { function: name.clone(), kind };
         if args.len() != parameters.len() + dims.len() {
             let buffers = parameters.iter().map(|parameter| &parameter.name);
@@ -175,7 +179,7 @@ impl Function {
         let mut call = BoundCall {
             function: self.clone(),
             pointers: Vec::with_capacity(parameters.len()),
-            dims: Vec::with_capacity(dims.len()),
+            dims: Vec::new(),
             packed: Vec::new(),
             context: Context {
                 weights: ptr::null(),
@@ -191,20 +195,29 @@ impl Function {
             arrays: PhantomData,
         };
         call.set_workers(1);
-        for (position, arg) in args.into_iter().enumerate() {
-            let (name, problem) = match (parameters.get(position), arg) {
-                (Some(parameter), arg) => (&parameter.name, call.push(position, parameter, arg)),
-                (None, Arg::Int(value)) => {
-                    call.dims.push(value);
-                    continue;
+        let argument = |position, name: &String, problem| {
+            error(CallErrorKind::Argument { position, name: name.clone(), problem })
+        };
+        let names = parameters.iter().map(|parameter| &parameter.name).chain(dims);
+        for (position, (arg, name)) in args.iter().zip(names).enumerate() {
+            let is_int = matches!(arg, Arg::Int(_));
+            match position < parameters.len() {
+                true if is_int => {
+                    return Err(argument(position, name, ArgumentProblem::NotAnArray));
                 }
-                (None, Arg::Read(_) | Arg::Write(_)) => {
-                    (&dims[position - parameters.len()], Err(ArgumentProblem::NotAnInteger))
+                false if !is_int => {
+                    return Err(argument(position, name, ArgumentProblem::NotAnInteger));
                 }
-            };
-            problem.map_err(|problem| {
-                error(CallErrorKind::Argument { position, name: name.clone(), problem })
-            })?;
+                true | false => {}
+            }
+        }
+        let bound = sizes.bind(parameters, &args).map_err(error)?;
+        call.dims = bound.dims;
+        let layouts = parameters.iter().zip(&bound.specs);
+        for (position, (arg, (parameter, spec))) in args.into_iter().zip(layouts).enumerate() {
+            let spec = spec.as_ref().unwrap_or(&parameter.spec);
+            call.push(position, parameter, spec, arg)
+                .map_err(|problem| argument(position, &parameter.name, problem))?;
         }
         Ok(call)
     }
@@ -239,9 +252,10 @@ impl<'a> BoundCall<'a> {
         &mut self,
         position: usize,
         parameter: &Parameter,
+        spec: &BufferSpec,
         arg: Arg<'a>,
     ) -> Result<(), ArgumentProblem> {
-        let Parameter { name: _, kind, dtype, spec } = parameter;
+        let Parameter { name: _, kind, dtype, spec: _, symbolic: _ } = parameter;
         let written = *kind == ParamKind::Output;
         let found = match &arg {
             Arg::Read(view) => (view.dtype, view.shape),

@@ -29,12 +29,16 @@ mod error;
 mod function;
 mod load;
 mod module;
+mod sizes;
 mod target;
 
 use std::sync::{Arc, OnceLock};
 
 pub use array::{ArrayError, ArrayView, ArrayViewMut, Element, NdArray};
-pub use error::{ArgumentProblem, BuildError, CallError, CallErrorKind, LoadError, SourceError};
+pub use error::{
+    ArgumentProblem, BuildError, CallError, CallErrorKind, LoadError, SourceError, WrongExtent,
+    WrongType,
+};
 pub use function::{Arg, BoundCall, Function, IntoArgs, Parameter};
 pub use module::{Module, SourceKind};
 pub use target::{BuildTarget, BuildTargetError, InterfaceApi};
@@ -49,6 +53,7 @@ use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::options::Backend;
 use crate::tir::{self, PrimFunc};
 use module::{Built, Code, Inner};
+use sizes::Sizes;
 
 /// What [`build`] takes: loop functions in order, or a module of them.
 pub trait IntoFunctions {
@@ -164,7 +169,8 @@ impl Kernel {
 
     fn packed_wrapper(&self, scratch_bytes: u64) -> Result<Wrapper, BuildError> {
         let func = &self.func;
-        let tensor = |param: &tir::Param| {
+        let sizes = Sizes::of(func);
+        let tensor = |(position, param): (usize, &tir::Param)| {
             let buffer = &func.buffers[param.buffer];
             let error =
                 |why: String| BuildError::Packed(func.name.clone(), buffer.name.clone(), why);
@@ -179,32 +185,37 @@ impl Kernel {
                 dtype: buffer.dtype,
                 shape: buffer.spec.physical_shape(),
                 strides: buffer.spec.strides(),
+                symbolic: sizes.packed_extents(position),
             })
         };
         Ok(Wrapper::Packed(PackedWrapper {
             symbol: self.name.clone(),
             kernel: self.symbol.clone(),
-            tensors: func.params.iter().map(tensor).collect::<Result<_, _>>()?,
-            dims: func.dims.iter().map(|&dim| func.vars[dim].name.clone()).collect(),
+            tensors: func.params.iter().enumerate().map(tensor).collect::<Result<_, _>>()?,
+            dims: sizes.packed_dims(),
+            reduced: sizes.packed_reduced(),
             scratch_bytes,
         }))
     }
 
     fn built(self, scratch_bytes: u64) -> Built {
         let func = &self.func;
-        let parameter = |param: &tir::Param| {
+        let sizes = Sizes::of(func);
+        let parameter = |(position, param): (usize, &tir::Param)| {
             let buffer = &func.buffers[param.buffer];
             Parameter {
                 name: buffer.name.clone(),
                 kind: param.kind,
                 dtype: buffer.dtype,
                 spec: buffer.spec.clone(),
+                symbolic: sizes.texts(position),
             }
         };
         Built {
             name: func.name.clone(),
-            parameters: func.params.iter().map(parameter).collect(),
-            dims: func.dims.iter().map(|&dim| func.vars[dim].name.clone()).collect(),
+            parameters: func.params.iter().enumerate().map(parameter).collect(),
+            dims: sizes.passed(),
+            sizes,
             wrapper: self.array_wrapper(),
             lowered: self.lowered,
             // Larger memory than the address space is refused when it is allocated.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::error::{LoadError, SourceError};
 use super::function::{Function, Parameter};
 use super::load::Loaded;
+use super::sizes::Sizes;
 use super::target::BuildTarget;
 use crate::codegen::ArrayWrapper;
 use crate::codegen::c::{self, CompileError, SourceFile};
@@ -43,7 +44,9 @@ pub(super) struct Built {
     pub(super) name: String,
     /// As before lowering.
     pub(super) parameters: Vec<Parameter>,
+    /// Names of the dimensions that a call passes.
     pub(super) dims: Vec<String>,
+    pub(super) sizes: Sizes,
     pub(super) lowered: PrimFunc,
     /// Bytes of scratch memory that a worker needs.
     pub(super) scratch_bytes: usize,

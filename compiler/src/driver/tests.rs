@@ -5,6 +5,7 @@ mod end_to_end;
 mod packed;
 mod refused;
 mod sources;
+mod symbolic;
 
 use super::{Arg, BuildTarget, Function, InterfaceApi, Module, NdArray, SourceKind, build};
 use crate::codegen::testing::{compare, runnable_levels};

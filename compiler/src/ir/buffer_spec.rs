@@ -207,9 +207,11 @@ impl BufferSpec {
         self.shape.iter().try_fold(1i64, |product, &extent| product.checked_mul(extent))
     }
 
-    /// Whether this is row-major without gaps, halo or offset.
+    /// Whether this is row-major without gaps, halo or offset, and of constant extents: a negative
+    /// one stands for what is not known.
     pub fn is_dense(&self) -> bool {
         self.strides.is_none()
+            && self.shape.iter().all(|&extent| extent >= 0)
             && self.offset == 0
             && !self.has_halo()
             && self.dims.len() == self.shape.len()

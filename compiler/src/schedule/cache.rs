@@ -3,7 +3,6 @@
 use super::error::Rewrite;
 use super::layout::uses_padding;
 use super::tree::{Tree, blocks, path, read, written};
-use crate::ir::BufferSpec;
 use crate::tir::{
     Annotations, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind, PrimExpr,
     PrimFuncData, Stmt,
@@ -107,27 +106,22 @@ pub(super) fn cache_read(
 fn cached(func: &mut PrimFuncData, of: BufferId, suffix: &str, scope: BufferScope) -> BufferId {
     let decl = &func.buffers[of];
     let (name, dtype) = (format!("{}_{suffix}", decl.name), decl.dtype);
-    let spec = BufferSpec::dense(decl.shape());
-    func.buffer(name, dtype, spec, scope)
+    let extents = decl.extents();
+    func.dense_buffer(name, dtype, extents, scope)
 }
 
 /// A block that copies one buffer to another, in loops over all of it.
 fn copy(func: &mut PrimFuncData, from: BufferId, to: BufferId, suffix: &str) -> (String, Stmt) {
-    let shape = func.buffers[to].shape().to_vec();
+    let extents = func.buffers[to].extents();
     // Named after the buffer that was there before.
     let named = if func.buffers[from].name.ends_with(suffix) { to } else { from };
     let name = func.unique_block(&format!("{}_{suffix}", func.buffer_name(named)));
     let (mut loops, mut iters) = (Vec::new(), Vec::new());
-    for (axis, &extent) in shape.iter().enumerate() {
+    for (axis, extent) in extents.into_iter().enumerate() {
         let around = func.index_var(format!("ax{axis}"));
         let var = func.index_var(format!("v{axis}"));
         let value = func.var_expr(around);
-        iters.push(BlockIter {
-            var,
-            extent: PrimExpr::index(extent),
-            kind: IterKind::Spatial,
-            value,
-        });
+        iters.push(BlockIter { var, extent: extent.clone(), kind: IterKind::Spatial, value });
         loops.push((around, extent));
     }
     let index: Vec<PrimExpr> = iters.iter().map(|iter| func.var_expr(iter.var)).collect();
@@ -142,8 +136,7 @@ fn copy(func: &mut PrimFuncData, from: BufferId, to: BufferId, suffix: &str) -> 
     };
     let nest =
         loops.into_iter().rev().fold(Stmt::BlockRealize(Box::new(block)), |body, (var, extent)| {
-            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-            Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+            Stmt::for_loop(var, PrimExpr::index(0), extent, ForKind::Serial, body)
         });
     (name, nest)
 }

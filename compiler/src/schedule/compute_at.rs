@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::error::Rewrite;
 use super::inline::{element, output_of};
 use super::tree::{
-    LoopInfo, Tree, all, blocks, bounds_of, conjuncts, is_loop, loop_info, path, read, tidy,
+    LoopInfo, Tree, all, blocks, conjuncts, is_loop, loop_info, outside_of, path, read, tidy,
     written,
 };
-use crate::tir::region::{Access, Extent, Region, region, var as var_expr, vars_of, within};
+use crate::tir::region::{
+    Access, Extent, NO_BOUND, Region, most, region, var as var_expr, vars_of, within,
+};
 use crate::tir::{
     Affine, BlockRealize, Bounds, BufferId, BufferScope, ForKind, IterKind, PrimExpr, PrimFuncData,
     Range, Stmt, VarId,
@@ -59,12 +61,12 @@ pub(super) fn compute_at(func: &mut PrimFuncData, name: &str, target: VarId) -> 
             return Err(format!("block `{reader}` reads `{what}` outside of loop `{at}`"));
         }
     }
-    let shape = func.buffers[buffer].shape().to_vec();
-    let outside = bounds_of(&loops);
+    let shape = most(&func.buffers[buffer]);
+    let outside = outside_of(func, &loops);
     let needed = region(body_of(func, target)?, buffer, Access::Load, &shape, &outside)
         .ok_or_else(|| format!("loop `{at}` reads nothing of `{what}`"))?;
     func.take_nest(name)?;
-    let needed = clip(needed, &shape, &outside);
+    let needed = clip(needed, &shape, &outside.bounds());
     let nest = rebuild(func, block, &axes, &needed, &loops, &[], Vec::new());
     insert(func, target, nest, buffer, true)
 }
@@ -99,7 +101,7 @@ pub(super) fn reverse_compute_at(
             func.buffer_name(buffer)
         ));
     }
-    let outside = bounds_of(&loops);
+    let outside = outside_of(func, &loops);
     let mut found = None;
     for buffer in inputs {
         let writers = func.writers(buffer);
@@ -132,7 +134,7 @@ pub(super) fn reverse_compute_at(
         let axes = read_axes(&block, buffer).ok_or_else(|| {
             format!("block `{name}` does not read `{what}` at an index of distinct variables")
         })?;
-        let shape = func.buffers[buffer].shape().to_vec();
+        let shape = most(&func.buffers[buffer]);
         let made = region(body_of(func, target)?, buffer, Access::Store, &shape, &outside);
         if let Some(made) = made {
             found = Some((buffer, axes, made));
@@ -266,13 +268,13 @@ fn guards_of(
     for writer in func.writers(buffer) {
         let axes = axes_of(func, writer, buffer)?;
         for condition in conjuncts(&writer.predicate) {
-            let inner: Vec<VarId> =
-                vars_of(&condition).into_iter().filter(|var| !around.contains(var)).collect();
+            let inner: Vec<VarId> = vars_of(&condition)
+                .into_iter()
+                .filter(|var| !around.contains(var) && !func.dims.contains(var))
+                .collect();
             let is_bound = writer.iters.iter().any(|iter| {
-                iter.extent.as_int().is_some_and(|extent| {
-                    condition == iter.value.clone().less(extent)
-                        || condition == iter.value.clone().greater_equal(0)
-                })
+                condition == iter.value.clone().less(&iter.extent)
+                    || condition == iter.value.clone().greater_equal(0)
             });
             // Of the reduction: all that count are added up when the loop's iteration ends.
             let reduces = writer
@@ -292,7 +294,9 @@ fn guards_of(
                 let counts = Affine::of(&iter.value).terms.iter().all(|(atom, factor)| {
                     match vars_of(atom).contains(counter) {
                         true => *factor == 1 && *atom == var_expr(*counter),
-                        false => vars_of(atom).iter().all(|var| around.contains(var)),
+                        false => vars_of(atom)
+                            .iter()
+                            .all(|var| around.contains(var) || func.dims.contains(var)),
                     }
                 });
                 (iter.value.uses(*counter) && counts).then_some((axis, *counter))
@@ -327,11 +331,10 @@ fn rebuild(
     let mut loops: Vec<LoopInfo> = Vec::new();
     let mut counters: BTreeMap<usize, PrimExpr> = BTreeMap::new();
     for iter in &mut block.iters {
-        let size = iter.extent.as_int().unwrap_or(i64::MAX);
         let axis = axes.iter().position(|axis| *axis == Some(iter.var));
         let (base, count) = match axis.and_then(|axis| region.axes.get(axis)) {
-            Some(extent) => (extent.min(), extent.len()),
-            None => (PrimExpr::index(0), size),
+            Some(extent) if extent.len() != NO_BOUND => (extent.min(), extent.len().into()),
+            Some(_) | None => (PrimExpr::index(0), iter.extent.clone()),
         };
         let name = func.vars[iter.var].name.trim_start_matches('v').to_owned();
         let var = func.index_var(if name.is_empty() { "i".to_owned() } else { name });
@@ -340,9 +343,9 @@ fn rebuild(
         if let Some(axis) = axis {
             counters.insert(axis, counter.clone());
         }
-        let all: Vec<LoopInfo> = outer.iter().chain(&loops).copied().collect();
         iter.value = base + counter;
-        conditions.extend(within(&iter.value, size, &bounds_of(&all)));
+        let outside = outside_of(func, outer.iter().chain(&loops));
+        conditions.extend(within(&iter.value, &iter.extent, &outside));
     }
     for (axis, counter, condition) in guards {
         // The region begins where the counter is 0.
@@ -353,8 +356,7 @@ fn rebuild(
     }
     block.predicate = all(conditions);
     loops.into_iter().rev().fold(Stmt::BlockRealize(Box::new(block)), |body, info| {
-        let (min, extent) = (PrimExpr::index(0), PrimExpr::index(info.extent));
-        Stmt::for_loop(info.var, min, extent, ForKind::Serial, body)
+        Stmt::for_loop(info.var, PrimExpr::index(0), info.extent, ForKind::Serial, body)
     })
 }
 

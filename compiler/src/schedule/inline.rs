@@ -147,15 +147,15 @@ pub(super) fn reverse_compute_inline(func: &mut PrimFuncData, name: &str) -> Rew
     }
     let made = element(func.block(&producer)?)?;
     let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
-    for ((index, &axis), &extent) in
-        indices.iter().zip(&made.axes).zip(func.buffers[buffer].shape())
+    for ((index, &axis), extent) in
+        indices.iter().zip(&made.axes).zip(&func.buffers[buffer].extents())
     {
         let iter = consumer
             .iters
             .iter()
             .find(|iter| matches!(index, PrimExpr::Var { var, .. } if *var == iter.var));
         match iter {
-            Some(iter) if iter.extent.as_int() == Some(extent) => {
+            Some(iter) if iter.extent == *extent => {
                 values.insert(iter.var, func.var_expr(axis));
             }
             _ => return Err(format!("block `{name}` does not read all of `{what}` in its order")),

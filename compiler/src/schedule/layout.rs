@@ -8,7 +8,8 @@ use super::tree::{Tree, blocks, read, written};
 use super::{BlockRv, Result, Schedule};
 use crate::ir::BufferSpec;
 use crate::tir::{
-    Affine, BlockRealize, Bounds, BufferId, BufferScope, PrimExpr, PrimFuncData, Range, Stmt,
+    Affine, BlockRealize, Bounds, Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, Range,
+    Stmt,
 };
 
 /// A buffer by what a block does with it.
@@ -108,6 +109,7 @@ fn storage_align(
     factor: i64,
     offset: i64,
 ) -> Rewrite<()> {
+    constant_extents(func, buffer, "a stride")?;
     let decl = &mut func.buffers[buffer];
     let name = &decl.name;
     match decl.scope {
@@ -155,6 +157,7 @@ pub(super) fn accessed(func: &PrimFuncData, name: &str, access: BufferAccess) ->
 }
 
 fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec) -> Rewrite<()> {
+    constant_extents(func, buffer, "a layout")?;
     let decl = &func.buffers[buffer];
     let name = decl.name.clone();
     spec.physical_len().map_err(|problem| problem.to_string())?;
@@ -177,7 +180,7 @@ fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec
     {
         return Err(format!("`{name}` may be the memory of another parameter, of the same layout"));
     }
-    let (old, new) = (reaches(&decl.spec), reaches(spec));
+    let (old, new) = (reaches(decl), reaches_of(spec));
     for block in blocks(&func.body) {
         for indices in accesses(block, buffer) {
             for (axis, range) in ranges(indices, &bounds(block)).into_iter().enumerate() {
@@ -201,10 +204,14 @@ fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec
 
 /// Whether a block reads padding of a buffer, which a copy of its elements would not have.
 pub(super) fn uses_padding(func: &PrimFuncData, block: &BlockRealize, buffer: BufferId) -> bool {
-    let spec = &func.buffers[buffer].spec;
-    let (reach, bounds) = (reaches(spec), bounds(block));
+    let decl = &func.buffers[buffer];
+    if decl.symbolic.is_some() {
+        // It has none.
+        return false;
+    }
+    let (reach, bounds) = (reaches(decl), bounds(block));
     accesses(block, buffer).into_iter().any(|indices| {
-        let axes = ranges(indices, &bounds).into_iter().zip(&reach).zip(spec.shape());
+        let axes = ranges(indices, &bounds).into_iter().zip(&reach).zip(decl.shape());
         axes.into_iter().any(|((range, reach), &extent)| {
             // What is outside the layout is under a condition.
             let range = range.unwrap_or(Range { min: 0, max: extent - 1 });
@@ -213,8 +220,26 @@ pub(super) fn uses_padding(func: &PrimFuncData, block: &BlockRealize, buffer: Bu
     })
 }
 
+/// Fails if an extent of a buffer is not constant: `what` cannot be derived from it.
+pub(super) fn constant_extents(func: &PrimFuncData, buffer: BufferId, what: &str) -> Rewrite<()> {
+    let decl = &func.buffers[buffer];
+    match decl.symbolic {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "the extents {} of `{}` are not constant, and {what} needs constants; pin the \
+             dimensions",
+            decl.symbolic_text(func),
+            decl.name
+        )),
+    }
+}
+
 /// The indices along each axis that name an element, its halo or its padding lanes.
-pub(super) fn reaches(spec: &BufferSpec) -> Vec<Range> {
+pub(super) fn reaches(buffer: &Buffer) -> Vec<Range> {
+    reaches_of(&buffer.spec)
+}
+
+fn reaches_of(spec: &BufferSpec) -> Vec<Range> {
     let axes = spec.shape().iter().zip(spec.halo()).enumerate();
     axes.map(|(axis, (&extent, halo))| {
         let outermost = spec.dims().iter().find(|dim| dim.axis == axis);

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use super::error::Rewrite;
 use super::tree::{
-    LoopInfo, Tree, all, blocks, bounds_of, conjuncts, find_mut, for_each_block_mut, is_loop,
-    loop_info, path,
+    LoopInfo, Tree, all, blocks, conjuncts, find_mut, for_each_block_mut, is_loop, loop_info,
+    outside_of, path,
 };
+use crate::tir::print::expr_text;
 use crate::tir::region::{var as var_expr, vars_of, within};
 use crate::tir::stmt::ROLLING_BUFFER;
-use crate::tir::{Annotations, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
+use crate::tir::{Analyzer, Annotations, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Marks a loop that `LoopPartition` divides where conditions on it become constant.
 pub(super) const PARTITION_HINT: &str = "pragma_loop_partition_hint";
 
-/// A serial loop from 0 with a constant extent: what can be divided and moved.
-fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<i64> {
+/// The extent of a serial loop from 0: what can be divided and moved.
+fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<PrimExpr> {
     let name = func.var_name(var);
     match func.loop_stmt(var)? {
         Stmt::For { min, extent, kind, annotations, .. } => {
@@ -29,10 +30,22 @@ fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<i64> {
             if min.as_int() != Some(0) {
                 return Err(format!("loop `{name}` does not begin at 0"));
             }
-            extent.as_int().ok_or_else(|| format!("loop `{name}` has no constant extent"))
+            Ok(extent.clone())
         }
         _ => Err(format!("there is no loop `{name}` any more")),
     }
+}
+
+/// The number of iterations of a [plain](plain) loop, if it is known.
+fn constant(func: &PrimFuncData, var: VarId, why: &str) -> Rewrite<i64> {
+    let extent = plain(func, var)?;
+    extent.as_int().ok_or_else(|| {
+        format!(
+            "loop `{}` has the extent {}, which is not constant: {why}",
+            func.var_name(var),
+            expr_text(func, &extent)
+        )
+    })
 }
 
 /// Fails if an iteration of a loop needs what an earlier one left.
@@ -53,7 +66,7 @@ fn independent(name: &str, annotations: &Annotations) -> Rewrite<()> {
 fn replace_loop(
     func: &mut PrimFuncData,
     old: VarId,
-    loops: &[(VarId, i64)],
+    loops: &[(VarId, PrimExpr)],
     value: PrimExpr,
     conditions: &[PrimExpr],
 ) -> Rewrite<()> {
@@ -66,13 +79,13 @@ fn replace_loop(
         let known = conjuncts(&block.predicate);
         block.predicate = all(known.into_iter().chain(conditions.iter().cloned()));
     });
-    for (position, &(var, extent)) in loops.iter().enumerate().rev() {
+    for (position, (var, extent)) in loops.iter().enumerate().rev() {
         // Notes are about the loop as a whole, which the outermost now is.
         let annotations = if position == 0 { annotations.clone() } else { Annotations::new() };
         body = Stmt::For {
-            var,
+            var: *var,
             min: PrimExpr::index(0),
-            extent: PrimExpr::index(extent),
+            extent: extent.clone(),
             kind: ForKind::Serial,
             annotations,
             body: Box::new(body),
@@ -106,33 +119,38 @@ pub(super) fn split(
     if open > 1 {
         return Err("more than one factor is left to be computed".to_owned());
     }
-    if open == 0 && known < extent {
+    if open == 0 && extent.as_int().is_none_or(|extent| known < extent) {
+        let all = expr_text(func, &extent);
         return Err(format!(
-            "{known} iterations do not cover the {extent} of loop `{}`",
+            "{known} iterations do not cover the {all} of loop `{}`; leave a factor to be computed",
             func.var_name(old)
         ));
     }
-    let computed = (extent.max(1) - 1) / known + 1;
-    let extents: Vec<i64> = factors.iter().map(|factor| factor.unwrap_or(computed)).collect();
+    let computed = match extent.as_int() {
+        Some(extent) => PrimExpr::index((extent.max(1) - 1) / known + 1),
+        None => Analyzer::of(func).simplify(&(extent.clone() + (known - 1)).floordiv(known)),
+    };
+    let extents: Vec<PrimExpr> =
+        factors.iter().map(|factor| factor.map_or(computed.clone(), PrimExpr::index)).collect();
     let vars = new_vars(func, old, factors.len());
     let mut value = PrimExpr::index(0);
-    for (&var, &extent) in vars.iter().zip(&extents) {
+    for (&var, extent) in vars.iter().zip(&extents) {
         value = value * extent + var_expr(var);
     }
-    let loops: Vec<(VarId, i64)> = vars.iter().copied().zip(extents).collect();
-    let bounds = bounds_of(&loops.iter().map(info).collect::<Vec<_>>());
-    let conditions = within(&value, extent, &bounds);
+    let loops: Vec<(VarId, PrimExpr)> = vars.iter().copied().zip(extents).collect();
+    let inside: Vec<LoopInfo> = loops.iter().map(info).collect();
+    let conditions = within(&value, &extent, &outside_of(func, &inside));
     replace_loop(func, old, &loops, value, &conditions)?;
     Ok(vars)
 }
 
-fn info(&(var, extent): &(VarId, i64)) -> LoopInfo {
-    LoopInfo { var, extent, kind: ForKind::Serial }
+fn info((var, extent): &(VarId, PrimExpr)) -> LoopInfo {
+    LoopInfo { var: *var, extent: extent.clone(), kind: ForKind::Serial }
 }
 
 /// `for i in n` as runs of at most `most` iterations whose lengths differ by at most one.
 pub(super) fn split_even(func: &mut PrimFuncData, old: VarId, most: i64) -> Rewrite<Vec<VarId>> {
-    let extent = plain(func, old)?;
+    let extent = constant(func, old, "use split, or pin the dimension")?;
     if most <= 0 {
         return Err("a run has at least one iteration".to_owned());
     }
@@ -142,12 +160,13 @@ pub(super) fn split_even(func: &mut PrimFuncData, old: VarId, most: i64) -> Rewr
     let (outer, inner) = (var_expr(vars[0]), var_expr(vars[1]));
     if longer == 0 {
         let value = outer * size + inner;
-        replace_loop(func, old, &[(vars[0], runs), (vars[1], size)], value, &[])?;
+        replace_loop(func, old, &[(vars[0], runs.into()), (vars[1], size.into())], value, &[])?;
         return Ok(vars);
     }
     let value = outer.clone() * size + outer.clone().min(longer) + inner.clone();
     let in_run = outer.less(longer).or(inner.less(size));
-    replace_loop(func, old, &[(vars[0], runs), (vars[1], size + 1)], value, &[in_run])?;
+    let loops = [(vars[0], runs.into()), (vars[1], (size + 1).into())];
+    replace_loop(func, old, &loops, value, &[in_run])?;
     annotate_loop(func, vars[0], PARTITION_HINT, "1")?;
     Ok(vars)
 }
@@ -189,16 +208,17 @@ pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
             ));
         }
     }
-    let extent = extents.iter().try_fold(1i64, |product, &extent| product.checked_mul(extent));
-    let extent = extent.ok_or("the fused loop has more than 2^63 iterations")?;
+    let mut constants = extents.iter().filter_map(PrimExpr::as_int);
+    let product = constants.try_fold(1i64, |product, extent| product.checked_mul(extent));
+    product.ok_or("the fused loop has more than 2^63 iterations")?;
     let name: Vec<&str> = vars.iter().map(|&var| func.var_name(var)).collect();
     let fused = func.index_var(format!("{}_fused", name.join("_")));
     let mut values = BTreeMap::new();
-    let mut inside = 1;
-    for (position, (&var, &extent)) in vars.iter().zip(&extents).enumerate().rev() {
-        let digit = var_expr(fused).floordiv(inside);
+    let mut inside = PrimExpr::index(1);
+    for (position, (&var, extent)) in vars.iter().zip(&extents).enumerate().rev() {
+        let digit = var_expr(fused).floordiv(inside.clone());
         values.insert(var, if position == 0 { digit } else { digit.floormod(extent) });
-        inside *= extent;
+        inside = extent.clone() * inside;
     }
     let stmt = func.loop_stmt_mut(first)?;
     let mut body = std::mem::replace(stmt, Stmt::nop());
@@ -207,8 +227,8 @@ pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
             body = *inner;
         }
     }
-    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-    *stmt = Stmt::for_loop(fused, min, extent, ForKind::Serial, body.substitute(&values));
+    let body = body.substitute(&values);
+    *stmt = Stmt::for_loop(fused, PrimExpr::index(0), inside, ForKind::Serial, body);
     Ok(fused)
 }
 
@@ -279,7 +299,12 @@ pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
 
 /// Says how the iterations of a loop run.
 pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Rewrite<()> {
-    let extent = plain(func, var)?;
+    let extent = match kind {
+        ForKind::Serial | ForKind::Parallel => plain(func, var)?,
+        ForKind::Unrolled | ForKind::Vectorized => {
+            constant(func, var, "split it, and use the loop inside, or pin the dimension")?.into()
+        }
+    };
     let name = func.var_name(var).to_owned();
     let at_once = matches!(kind, ForKind::Parallel | ForKind::Vectorized);
     let stmt = func.loop_stmt(var)?;
@@ -311,14 +336,14 @@ pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Re
             return Err(format!("loop `{name}` is in loop `{outer}`, which is parallel"));
         }
         let mut inner = None;
-        stmt.walk(&mut |stmt| inner = inner.or(loop_info(stmt).filter(is_parallel)));
+        stmt.walk(&mut |stmt| inner = inner.take().or(loop_info(stmt).filter(is_parallel)));
         if let Some(inner) = inner {
             let inner = func.var_name(inner.var);
             return Err(format!("loop `{inner}` in loop `{name}` is parallel already"));
         }
     }
     if kind == ForKind::Vectorized {
-        if extent < 1 {
+        if extent.as_int().is_some_and(|extent| extent < 1) {
             return Err(format!("loop `{name}` has no iterations"));
         }
         let mut serial = None;

@@ -2,10 +2,11 @@
 
 use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, output_of};
-use super::layout::{accesses, bounds, ranges, reaches};
-use super::tree::{Tree, all, blocks, bounds_of, conjuncts, is_block, read};
+use super::layout::{accesses, bounds, constant_extents, ranges, reaches};
+use super::tree::{Tree, all, blocks, conjuncts, is_block, outside_of, read};
 use super::{BlockRv, Result, Schedule};
 use crate::ir::BufferSpec;
+use crate::tir::print::expr_text;
 use crate::tir::region::vars_of;
 use crate::tir::{
     Affine, BinaryOp, BlockRealize, BufferId, BufferScope, CompareOp, IterKind, PrimExpr,
@@ -58,7 +59,12 @@ fn pad_einsum(func: &mut PrimFuncData, name: &str, padding: &[i64]) -> Rewrite<(
     for (iter, &multiple) in block.iters.iter().zip(padding) {
         let var = func.var_name(iter.var);
         let old = iter.extent.as_int();
-        let old = old.ok_or_else(|| format!("`{var}` has no constant extent"))?;
+        let old = old.ok_or_else(|| {
+            format!(
+                "`{var}` has the extent {}, which is not constant: pin the dimension",
+                expr_text(func, &iter.extent)
+            )
+        })?;
         let new = (old - 1).div_euclid(multiple).checked_add(1);
         let new = new.and_then(|count| count.checked_mul(multiple));
         let new = new.ok_or_else(|| format!("`{var}` would exceed 2^63"))?;
@@ -74,6 +80,9 @@ fn pad_einsum(func: &mut PrimFuncData, name: &str, padding: &[i64]) -> Rewrite<(
             "`{what}` is a parameter, whose size is the caller's; use cache_write first: the copy \
              keeps the condition"
         ));
+    }
+    for buffer in read(&block).into_iter().chain([output]) {
+        constant_extents(func, buffer, "padding")?;
     }
     must_be_sole_writer(func, output, name)?;
     if !func.buffers[output].spec.is_dense() {
@@ -104,7 +113,7 @@ fn pad_einsum(func: &mut PrimFuncData, name: &str, padding: &[i64]) -> Rewrite<(
     }
     let within = bounds(&block);
     for buffer in read(&block) {
-        let reach = reaches(&func.buffers[buffer].spec);
+        let reach = reaches(&func.buffers[buffer]);
         for indices in accesses(&block, buffer) {
             let ranges = ranges(indices, &within);
             for (axis, ((index, range), reach)) in
@@ -138,7 +147,7 @@ fn grow_loops(func: &mut PrimFuncData, block: &BlockRealize, padded: Padded) -> 
     let Some(iter) = block.iters.iter().find(|iter| iter.var == var) else { return Ok(()) };
     let loops = func.loops_around(&|stmt| is_block(stmt, &block.name));
     let lone = loops.iter().find(|info| iter.value == func.var_expr(info.var));
-    if let Some(info) = lone.filter(|info| info.extent == old) {
+    if let Some(info) = lone.filter(|info| info.extent.as_int() == Some(old)) {
         let other = blocks(func.loop_stmt(info.var)?).into_iter().find(|b| b.name != block.name);
         if let Some(other) = other {
             return Err(format!(
@@ -153,7 +162,7 @@ fn grow_loops(func: &mut PrimFuncData, block: &BlockRealize, padded: Padded) -> 
         }
         return Ok(());
     }
-    let range = Affine::of(&iter.value).range(&bounds_of(&loops));
+    let range = Affine::of(&iter.value).range(&outside_of(func, &loops).bounds());
     if range.is_none_or(|range| range.min != 0 || range.max != new - 1) {
         let last = range.map_or("an unknown value".to_owned(), |range| range.max.to_string());
         return Err(format!(

@@ -4,6 +4,7 @@ use super::error::Rewrite;
 use super::inline::{element, must_be_sole_writer, named};
 use super::tree::{Tree, all, conjuncts, refresh, tidy};
 use super::{BlockRv, LoopRv, Result, Schedule};
+use crate::tir::print::expr_text;
 use crate::tir::region::{var as var_expr, vars_of};
 use crate::tir::{
     Affine, Annotations, BlockRealize, CompareOp, ForKind, PrimExpr, PrimFuncData, Stmt, VarId,
@@ -89,7 +90,7 @@ fn decompose_padding(func: &mut PrimFuncData, name: &str, target: VarId) -> Rewr
             let free = !block.predicate.uses(info.var) && info.kind == ForKind::Serial;
             iter.value == var_expr(info.var) && only && free
         });
-        let Some(own) = own.copied() else {
+        let Some(own) = own.cloned() else {
             let below = iter.extent.as_int().is_none_or(|extent| high < extent);
             conditions.extend((low > 0).then(|| iter.value.clone().greater_equal(low)));
             conditions.extend(below.then(|| iter.value.clone().less(high)));
@@ -128,7 +129,13 @@ fn inside(func: &PrimFuncData, block: &BlockRealize, cond: &PrimExpr) -> Rewrite
             return Err(unclear());
         };
         let iter = block.iters.iter().find(|iter| iter.var == var).ok_or_else(unclear)?;
-        let extent = iter.extent.as_int().ok_or_else(unclear)?;
+        let extent = iter.extent.as_int().ok_or_else(|| {
+            format!(
+                "`{}` has the extent {}, which is not constant: pin the dimension",
+                func.var_name(var),
+                expr_text(func, &iter.extent)
+            )
+        })?;
         // var `op` limit.
         let limit = difference.constant.checked_mul(-factor).ok_or_else(unclear)?;
         let op = if factor == 1 { *op } else { op.swapped() };

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::error::Rewrite;
 use super::layout::accessed;
-use super::tree::{LoopInfo, Tree, blocks, bounds_of, is_loop, loop_info, path};
+use super::layout::constant_extents;
+use super::tree::{LoopInfo, Tree, blocks, is_loop, loop_info, outside_of, path};
 use super::{BlockRv, BufferAccess, LoopRv, Result, Schedule};
 use crate::tir::region::{Access, region, var as var_expr};
 use crate::tir::{Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
@@ -94,6 +95,7 @@ struct Span {
 
 impl Span {
     fn of(func: &PrimFuncData, buffer: BufferId, target: VarId) -> Rewrite<Span> {
+        constant_extents(func, buffer, "the number of lines to be asked for")?;
         let decl = &func.buffers[buffer];
         let what = &decl.name;
         if decl.scope == BufferScope::Register {
@@ -103,7 +105,8 @@ impl Span {
         let stmt = func.loop_stmt(target)?;
         loops.extend(loop_info(stmt));
         let Stmt::For { body, .. } = stmt else { return Err("the loop is gone".to_owned()) };
-        let used = region(body, buffer, Access::Load, decl.shape(), &bounds_of(&loops));
+        let outside = outside_of(func, &loops);
+        let used = region(body, buffer, Access::Load, decl.shape(), &outside);
         let used = used
             .ok_or_else(|| format!("loop `{}` reads nothing of `{what}`", func.var_name(target)))?;
         let lens: Vec<i64> = used.axes.iter().map(|axis| axis.len()).collect();
@@ -210,8 +213,15 @@ fn prefetch_next(
     // Which of all iterations this is.
     let (mut number, mut count) = (PrimExpr::index(0), 1i64);
     for info in &loops {
-        number = number * info.extent + var_expr(info.var);
-        count = count.saturating_mul(info.extent.max(1));
+        let Some(extent) = info.extent.as_int() else {
+            return Err(format!(
+                "loop `{}` has no constant extent, by which lines could be shared out; choose a \
+                 loop around it, or pin the dimension",
+                func.var_name(info.var)
+            ));
+        };
+        number = number * extent + var_expr(info.var);
+        count = count.saturating_mul(extent.max(1));
     }
     let decl = &func.buffers[buffer];
     let (line, elements) = (line(decl), span.elements());

@@ -41,7 +41,9 @@ pub(super) fn decompose_reduction(
     let kept: BTreeSet<VarId> =
         loops[position..].iter().map(|info| info.var).filter(|var| spatial.contains(var)).collect();
     let conditions = conjuncts(&block.predicate).into_iter().filter(|condition| {
-        vars_of(condition).iter().all(|var| outside.contains(var) || kept.contains(var))
+        let is_there =
+            |var: &VarId| outside.contains(var) || kept.contains(var) || func.dims.contains(var);
+        vars_of(condition).iter().all(is_there)
     });
     let copy = BlockRealize {
         name: init_name.clone(),

@@ -7,7 +7,6 @@ use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, named, output_of};
 use super::tree::{Tree, blocks, conjuncts, is_loop};
 use super::{BlockRv, LoopRv, Result, Schedule};
-use crate::ir::BufferSpec;
 use crate::te::identity;
 use crate::tir::region::{var as var_expr, vars_of};
 use crate::tir::{
@@ -81,7 +80,8 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
         let (var, kind) = (func.var_name(info.var), info.kind.name());
         return Err(format!("loop `{var}` is {kind} already; change its kind last"));
     }
-    let extent = loops.iter().find(|info| info.var == target).map_or(0, |info| info.extent);
+    let extent = loops.iter().find(|info| info.var == target).map(|info| info.extent.clone());
+    let extent = extent.ok_or_else(|| format!("block `{name}` is not in loop `{at}`"))?;
     let used_by = |kind: IterKind| -> BTreeSet<VarId> {
         block.iters_of(kind).flat_map(|iter| vars_of(&iter.value)).collect()
     };
@@ -113,14 +113,14 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
             ));
         }
     }
-    let mut shape = func.buffers[buffer].shape().to_vec();
-    if factor_axis > shape.len() {
-        return Err(format!("there is no place {factor_axis} among {} axes", shape.len()));
+    let mut extents = func.buffers[buffer].extents();
+    if factor_axis > extents.len() {
+        return Err(format!("there is no place {factor_axis} among {} axes", extents.len()));
     }
-    shape.insert(factor_axis, extent);
+    extents.insert(factor_axis, extent.clone());
     let partial_name = func.unique_block(&format!("{name}_rf"));
     let what = format!("{}_rf", func.buffer_name(buffer));
-    let partial = func.buffer(what, dtype, BufferSpec::dense(&shape), BufferScope::Local);
+    let partial = func.dense_buffer(what, dtype, extents, BufferScope::Local);
 
     // What each iteration makes: loops of the reduction are variables of the block by themselves.
     let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
@@ -133,7 +133,7 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
         if info.var == target {
             lane = var_expr(var);
         }
-        let (extent, value) = (PrimExpr::index(info.extent), var_expr(info.var));
+        let (extent, value) = (info.extent.clone(), var_expr(info.var));
         iters.push(BlockIter { var, extent, kind, value });
     }
     let terms: BTreeMap<VarId, PrimExpr> = block
@@ -168,10 +168,9 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
         around.push((loop_, extent));
     }
     let (own, loop_) = (func.index_var(format!("v{at}")), func.index_var(&at));
-    let count = PrimExpr::index(extent);
     let kind = IterKind::Reduce;
-    iters.push(BlockIter { var: own, extent: count.clone(), kind, value: var_expr(loop_) });
-    around.push((loop_, count));
+    iters.push(BlockIter { var: own, extent: extent.clone(), kind, value: var_expr(loop_) });
+    around.push((loop_, extent));
     let place: Vec<PrimExpr> = place.into_iter().map(|index| index.substitute(&renamed)).collect();
     let mut from = place.clone();
     from.insert(factor_axis, var_expr(own));

@@ -2,8 +2,9 @@
 
 use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, named};
+use super::layout::constant_extents;
 use super::layout::{BufferAccess, accessed};
-use super::tree::{Tree, all, blocks, bounds_of, conjuncts, is_loop, loop_info, written};
+use super::tree::{Tree, all, blocks, conjuncts, is_loop, loop_info, outside_of, written};
 use super::{BlockRv, Result, Schedule};
 use crate::ir::BufferSpec;
 use crate::tir::region::{Access, region, var as var_expr};
@@ -49,6 +50,7 @@ fn shared_loop(func: &PrimFuncData, name: &str, buffer: BufferId) -> Rewrite<Var
 }
 
 fn rolling_buffer(func: &mut PrimFuncData, name: &str, buffer: BufferId) -> Rewrite<()> {
+    constant_extents(func, buffer, "a rolling buffer")?;
     let decl = &func.buffers[buffer];
     let (what, shape) = (decl.name.clone(), decl.shape().to_vec());
     if decl.scope != BufferScope::Local || !decl.spec.is_dense() {
@@ -64,7 +66,7 @@ fn rolling_buffer(func: &mut PrimFuncData, name: &str, buffer: BufferId) -> Rewr
         Stmt::For { body, min, kind: ForKind::Serial, .. } if min.as_int() == Some(0) => body,
         _ => return Err(format!("loop `{at}` is not serial from 0")),
     };
-    let used = region(body, buffer, Access::Load, &shape, &bounds_of(&loops))
+    let used = region(body, buffer, Access::Load, &shape, &outside_of(func, &loops))
         .ok_or_else(|| format!("loop `{at}` reads nothing of `{what}`"))?;
     let moving: Vec<usize> =
         (0..shape.len()).filter(|&axis| used.axes[axis].min().uses(target)).collect();

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use super::error::Rewrite;
 use super::inline::named;
-use super::tree::{Tree, is_loop, loop_info};
+use super::tree::{LoopInfo, Tree, is_loop, loop_info};
 use super::{Result, Rv, Schedule};
 use crate::ir::DType;
 use crate::te;
+use crate::tir::print::expr_text;
 use crate::tir::{
     Affine, BlockRealize, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt,
     VarId, verify,
@@ -43,6 +44,9 @@ impl TensorIntrin {
         };
         if params(&desc) != params(&implementation) {
             return problem("the implementation has other parameters than the description");
+        }
+        if [&desc, &implementation].iter().any(|func| !func.dims.is_empty()) {
+            return problem("a function has dimensions; an instruction has constant extents");
         }
         if verify(&desc).is_err() || verify(&implementation).is_err() {
             return problem("a function is not well-formed");
@@ -131,19 +135,14 @@ impl Schedule {
     }
 }
 
-/// Loops by variable, extent and kind, outermost first.
-type Loops = Vec<(VarId, i64, ForKind)>;
-
-/// Loops that contain nothing but each other and a block: variable, extent and kind of each,
-/// outermost first.
-fn nest(stmt: &Stmt) -> Option<(Loops, &BlockRealize)> {
+/// Loops that contain nothing but each other and a block, outermost first.
+fn nest(stmt: &Stmt) -> Option<(Vec<LoopInfo>, &BlockRealize)> {
     let mut loops = Vec::new();
     let mut stmt = stmt;
     loop {
         match stmt {
             Stmt::For { body, min, .. } if min.as_int() == Some(0) => {
-                let info = loop_info(stmt)?;
-                loops.push((info.var, info.extent, info.kind));
+                loops.push(loop_info(stmt)?);
                 stmt = body;
             }
             Stmt::BlockRealize(block) => return Some((loops, block)),
@@ -267,23 +266,26 @@ fn tensorize(func: &mut PrimFuncData, target: VarId, intrinsic: &TensorIntrin) -
     })?;
     let block = block.clone();
     let (wanted, theirs) = nest(&desc.body).ok_or("the intrinsic has no block")?;
-    let extents =
-        |loops: &[(VarId, i64, ForKind)]| -> Vec<i64> { loops.iter().map(|info| info.1).collect() };
-    if extents(&loops) != extents(&wanted) {
+    let extents = |func: &PrimFuncData, loops: &[LoopInfo]| {
+        let extents: Vec<String> = loops.iter().map(|info| expr_text(func, &info.extent)).collect();
+        format!("[{}]", extents.join(", "))
+    };
+    let differ = |(one, other): (&LoopInfo, &LoopInfo)| one.extent != other.extent;
+    if loops.len() != wanted.len() || loops.iter().zip(&wanted).any(differ) {
         return Err(format!(
-            "`{name}` is loops of {:?} iterations, and `{at}` begins loops of {:?}; split and \
+            "`{name}` is loops of {} iterations, and `{at}` begins loops of {}; split and \
              reorder them",
-            extents(&wanted),
-            extents(&loops)
+            extents(desc, &wanted),
+            extents(func, &loops)
         ));
     }
-    if loops.iter().any(|info| info.2 != ForKind::Serial) {
+    if loops.iter().any(|info| info.kind != ForKind::Serial) {
         return Err(format!("the loops from `{at}` on are not all serial"));
     }
     if block.init.is_some() {
         return Err(format!("block `{}` has an init; use decompose_reduction before", block.name));
     }
-    if loops.iter().any(|info| block.predicate.uses(info.0)) {
+    if loops.iter().any(|info| block.predicate.uses(info.var)) {
         return Err(format!(
             "block `{}` runs under a condition on these loops; choose factors that divide the \
              extents, or use pad_einsum before",
@@ -296,7 +298,7 @@ fn tensorize(func: &mut PrimFuncData, target: VarId, intrinsic: &TensorIntrin) -
     let mut matcher = Matcher {
         func,
         desc,
-        loops: wanted.iter().zip(&loops).map(|(w, l)| (w.0, func.var_expr(l.0))).collect(),
+        loops: wanted.iter().zip(&loops).map(|(w, l)| (w.var, func.var_expr(l.var))).collect(),
         values: values(&block),
         desc_values: values(theirs),
         bound: BTreeMap::new(),
@@ -311,7 +313,7 @@ fn tensorize(func: &mut PrimFuncData, target: VarId, intrinsic: &TensorIntrin) -
     }
     let body = instance(func, implementation, &bound)?;
     let first: BTreeMap<VarId, PrimExpr> =
-        loops.iter().map(|info| (info.0, PrimExpr::index(0))).collect();
+        loops.iter().map(|info| (info.var, PrimExpr::index(0))).collect();
     let mut block = block;
     for iter in &mut block.iters {
         iter.value = Affine::of(&iter.value.clone().substitute(&first)).into_expr();

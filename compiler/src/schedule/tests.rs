@@ -1,5 +1,7 @@
 //! What primitives do, and what they refuse to do.
 
+mod symbolic;
+
 use super::{Schedule, ScheduleError, Trace};
 use crate::ir::DType;
 use crate::target::Target;

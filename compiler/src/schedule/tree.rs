@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::Rewrite;
-use crate::tir::{
-    BinaryOp, BlockRealize, Bounds, BufferId, ForKind, PrimExpr, PrimFuncData, Range, Stmt, VarId,
-};
+use crate::tir::region::Outside;
+use crate::tir::{BinaryOp, BlockRealize, BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// What a loop consists of besides its body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LoopInfo {
     pub(super) var: VarId,
-    pub(super) extent: i64,
+    pub(super) extent: PrimExpr,
     pub(super) kind: ForKind,
 }
 
@@ -189,19 +188,26 @@ pub(super) fn tidy(body: &mut Stmt) {
     });
 }
 
-/// What a statement is as a loop with constant bounds.
+/// What a statement is as a loop from 0.
 pub(super) fn loop_info(stmt: &Stmt) -> Option<LoopInfo> {
     match stmt {
         Stmt::For { var, extent, kind, .. } => {
-            Some(LoopInfo { var: *var, extent: extent.as_int().unwrap_or(i64::MAX), kind: *kind })
+            Some(LoopInfo { var: *var, extent: extent.clone(), kind: *kind })
         }
         _ => None,
     }
 }
 
-/// The range of each loop's variable.
-pub(super) fn bounds_of(loops: &[LoopInfo]) -> Bounds {
-    loops.iter().map(|l| (l.var, Range { min: 0, max: l.extent.max(1) - 1 })).collect()
+/// What is known inside of loops.
+pub(super) fn outside_of<'a>(
+    func: &PrimFuncData,
+    loops: impl IntoIterator<Item = &'a LoopInfo>,
+) -> Outside {
+    let mut outside = Outside::of(func);
+    for info in loops {
+        outside.push(info.var, PrimExpr::index(0), info.extent.clone());
+    }
+    outside
 }
 
 /// The buffers a block stores to, in order of first use.

@@ -108,11 +108,11 @@ impl Lowering<'_> {
         let dag = self.dag;
         let stage = &dag.stages[id];
         let name = dag.func.buffers[stage.buffer].name.clone();
-        let spatial: Vec<(VarId, i64, IterKind)> = stage
+        let spatial: Vec<(VarId, PrimExpr, IterKind)> = stage
             .axes
             .iter()
-            .zip(dag.shape(id))
-            .map(|(&var, &extent)| (var, extent, IterKind::Spatial))
+            .zip(dag.extents(id))
+            .map(|(&var, extent)| (var, extent, IterKind::Spatial))
             .collect();
         let index: Vec<PrimExpr> = stage.axes.iter().map(|&var| self.func.var_expr(var)).collect();
         let place = self.func.load(stage.buffer, &index);
@@ -124,7 +124,9 @@ impl Lowering<'_> {
             }
             StageKind::Reduce { combiner, init, axes, value } => {
                 let mut iters = spatial;
-                iters.extend(axes.iter().map(|axis| (axis.var, axis.extent, IterKind::Reduce)));
+                iters.extend(
+                    axes.iter().map(|axis| (axis.var, dag.extent_of(axis), IterKind::Reduce)),
+                );
                 let init = self.func.store(stage.buffer, &index, init.clone());
                 let next = combine(*combiner, place, value.clone());
                 let body = self.func.store(stage.buffer, &index, next);
@@ -134,10 +136,10 @@ impl Lowering<'_> {
                 let parts: Vec<Stmt> = parts
                     .iter()
                     .map(|part| {
-                        let shape = dag.shape(part.stage).to_vec();
-                        let iters: Vec<_> = shape
-                            .iter()
-                            .map(|&extent| (self.func.index_var("v"), extent, IterKind::Spatial))
+                        let iters: Vec<_> = dag
+                            .extents(part.stage)
+                            .into_iter()
+                            .map(|extent| (self.func.index_var("v"), extent, IterKind::Spatial))
                             .collect();
                         let from: Vec<PrimExpr> =
                             iters.iter().map(|iter| self.func.var_expr(iter.0)).collect();
@@ -157,7 +159,7 @@ impl Lowering<'_> {
             StageKind::Joint { reduction, position: 0 } => {
                 let mut iters = spatial;
                 let axes = reduction.axes.iter();
-                iters.extend(axes.map(|axis| (axis.var, axis.extent, IterKind::Reduce)));
+                iters.extend(axes.map(|axis| (axis.var, dag.extent_of(axis), IterKind::Reduce)));
                 let (init, body) = self.joint(reduction, &index);
                 self.nest(&name, iters, Some(init), body)
             }
@@ -201,7 +203,7 @@ impl Lowering<'_> {
     fn nest(
         &mut self,
         name: &str,
-        iters: Vec<(VarId, i64, IterKind)>,
+        iters: Vec<(VarId, PrimExpr, IterKind)>,
         init: Option<Stmt>,
         body: Stmt,
     ) -> Stmt {
@@ -212,9 +214,9 @@ impl Lowering<'_> {
                 let axis = self.dag.func.vars.get(var).map_or("i", |decl| &decl.name).to_owned();
                 let around = self.func.index_var(axis.clone());
                 self.func.vars[var].name = format!("v{axis}");
-                loops.push((around, extent));
+                loops.push((around, extent.clone()));
                 let value = self.func.var_expr(around);
-                BlockIter { var, extent: PrimExpr::index(extent), kind, value }
+                BlockIter { var, extent, kind, value }
             })
             .collect();
         let block = BlockRealize {
@@ -226,8 +228,7 @@ impl Lowering<'_> {
             body,
         };
         loops.into_iter().rev().fold(Stmt::BlockRealize(Box::new(block)), |body, (var, extent)| {
-            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-            Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+            Stmt::for_loop(var, PrimExpr::index(0), extent, ForKind::Serial, body)
         })
     }
 

@@ -12,11 +12,11 @@ use super::{
 };
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{
-    BinaryOp, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
-    VarId,
+    BinaryOp, Buffer, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType,
+    Stmt, VarId,
 };
 
-/// An index variable: one of a tensor's axes, or of a reduction. Scalar `int64`.
+/// A variable: one of a tensor's axes, of a reduction, or a size. Scalar `int64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Var(VarId);
 
@@ -149,7 +149,7 @@ impl From<Reduction> for Body {
 pub struct Builder {
     dag: ComputeDag,
     /// Extents of reduction axes.
-    extents: BTreeMap<VarId, i64>,
+    extents: BTreeMap<VarId, PrimExpr>,
     /// Placeholders that are known when code is generated.
     constants: Vec<StageId>,
     problems: Vec<String>,
@@ -171,14 +171,37 @@ impl Builder {
         Tensor { stage, buffer, dtype: self.dag.dtype(stage) }
     }
 
+    /// A size that is known when the function is called: at least 0, as TVM's `size_var`. It is a
+    /// dimension of the function, after the tensors and in the order of declaration; extents of
+    /// tensors and of reductions may be sums, products, quotients, remainders and minima of sizes.
+    ///
+    /// ```
+    /// use niello::ir::DType;
+    /// use niello::te;
+    ///
+    /// let mut te = te::Builder::new("scale");
+    /// let n = te.size_var("n");
+    /// let x = te.placeholder("X", [n * 2, n.into()], DType::F32);
+    /// let y = te.compute("Y", [n * 2, n.into()], |[i, j]| x.at([i, j]) * te::f32(2.0));
+    /// let func = te.prim_func(&[x, y])?;
+    /// assert!(func.to_string().contains("X: input float32[n * 2, n]"));
+    /// # Ok::<(), te::TeError>(())
+    /// ```
+    pub fn size_var(&mut self, name: &str) -> Var {
+        let var = self.dag.func.index_var(name);
+        self.dag.func.dims.push(var);
+        Var(var)
+    }
+
     /// A tensor the caller hands over.
     pub fn placeholder<const N: usize>(
         &mut self,
         name: &str,
-        shape: [i64; N],
+        shape: [impl Into<PrimExpr>; N],
         dtype: DType,
     ) -> Tensor {
-        let stage = self.dag.placeholder(name, &shape, dtype);
+        let extents = shape.into_iter().map(Into::into).collect();
+        let stage = self.dag.placeholder_of(name, extents, dtype);
         self.tensor(stage)
     }
 
@@ -192,21 +215,32 @@ impl Builder {
 
     /// A tensor that is known when code is generated, such as weights: schedules may choose its
     /// layout.
+    ///
+    /// Its extents must be constant: [`prim_func`](Self::prim_func) says if one is not.
     pub fn constant<const N: usize>(
         &mut self,
         name: &str,
-        shape: [i64; N],
+        shape: [impl Into<PrimExpr>; N],
         dtype: DType,
     ) -> Tensor {
         let tensor = self.placeholder(name, shape, dtype);
+        self.need_constants(tensor);
         self.constants.push(tensor.stage);
         tensor
     }
 
+    /// Notes a problem if an extent of a tensor is not constant.
+    pub(super) fn need_constants(&mut self, tensor: Tensor) {
+        if self.shape(tensor).contains(&Buffer::SYMBOLIC) {
+            let name = &self.dag.func.buffers[tensor.buffer].name;
+            self.problems.push(format!("the extents of `{name}` must be constant"));
+        }
+    }
+
     /// An axis of a reduction, from 0 to `extent` - 1.
-    pub fn reduce_axis(&mut self, name: &str, extent: i64) -> Var {
+    pub fn reduce_axis(&mut self, name: &str, extent: impl Into<PrimExpr>) -> Var {
         let var = self.dag.func.index_var(name);
-        self.extents.insert(var, extent);
+        self.extents.insert(var, extent.into());
         Var(var)
     }
 
@@ -214,7 +248,7 @@ impl Builder {
     pub fn compute<const N: usize, B: Into<Body>>(
         &mut self,
         name: &str,
-        shape: [i64; N],
+        shape: [impl Into<PrimExpr>; N],
         body: impl FnOnce([Var; N]) -> B,
     ) -> Tensor {
         let axes = self.index_vars();
@@ -228,7 +262,9 @@ impl Builder {
                 (dtype, StageKind::Reduce { combiner, init, axes, value })
             }
         };
-        let stage = self.dag.define(name, &shape, dtype, axes.map(|axis| axis.0).to_vec(), kind);
+        let extents = shape.into_iter().map(Into::into).collect();
+        let axes = axes.map(|axis| axis.0).to_vec();
+        let stage = self.dag.define(name, extents, dtype, axes, kind);
         self.tensor(stage)
     }
 
@@ -283,11 +319,12 @@ impl Builder {
     pub fn compute_reduce<const N: usize, const R: usize>(
         &mut self,
         names: [&str; N],
-        shape: [i64; R],
+        shape: [impl Into<PrimExpr>; R],
         reducer: &CommReducer,
         axes: impl IntoIterator<Item = Var>,
         body: impl FnOnce([Var; R]) -> [PrimExpr; N],
     ) -> [Tensor; N] {
+        let extents: Vec<PrimExpr> = shape.into_iter().map(Into::into).collect();
         let index = self.index_vars();
         let values = body(index).to_vec();
         if reducer.result.len() != N {
@@ -303,7 +340,8 @@ impl Builder {
         std::array::from_fn(|position| {
             let kind = StageKind::Joint { reduction: Arc::clone(&reduction), position };
             let axes = index.map(|axis| axis.0).to_vec();
-            let stage = self.dag.define(names[position], &shape, dtypes[position], axes, kind);
+            let (name, dtype) = (names[position], dtypes[position]);
+            let stage = self.dag.define(name, extents.clone(), dtype, axes, kind);
             self.tensor(stage)
         })
     }
@@ -339,12 +377,17 @@ impl Builder {
         })
     }
 
-    /// Has a tensor, if it is an output, stored in a layout.
+    /// Has a tensor, if it is an output, stored in a layout. Its extents must be constant.
     pub fn set_layout(&mut self, tensor: Tensor, layout: BufferSpec) {
         self.dag.func.buffers[tensor.buffer].spec = layout;
     }
 
-    /// The extents of a tensor.
+    /// The extents of a tensor, by the sizes.
+    pub fn extents(&self, tensor: Tensor) -> Vec<PrimExpr> {
+        self.dag.extents(tensor.stage)
+    }
+
+    /// The extents of a tensor; [`Buffer::SYMBOLIC`] where one is not constant.
     pub fn shape(&self, tensor: Tensor) -> &[i64] {
         self.dag.shape(tensor.stage)
     }
@@ -359,13 +402,13 @@ impl Builder {
 
     /// The axis of a reduction that a variable is.
     fn reduced(&mut self, var: VarId, tensor: Option<&&str>) -> ReduceAxis {
-        let extent = self.extents.get(&var).copied();
+        let extent = self.extents.get(&var).cloned();
         if extent.is_none() {
             let axis = &self.dag.func.vars[var].name;
             let tensor = tensor.copied().unwrap_or_default();
             self.problems.push(format!("`{axis}` of `{tensor}` is not a reduction axis"));
         }
-        ReduceAxis { var, extent: extent.unwrap_or(0) }
+        self.dag.reduce_axis(var, &extent.unwrap_or(PrimExpr::index(0)))
     }
 
     /// The stages, for those who schedule them by themselves.

@@ -1,11 +1,14 @@
 //! Stages and the graph they form.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 
-use crate::ir::{BufferSpec, DType};
-use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
+use crate::ir::DType;
+use crate::tir::{
+    BinaryOp, Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId,
+};
 
 /// A stage of a dag; prints as `stage3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +20,7 @@ entity_impl!(StageId, "stage");
 pub struct ReduceAxis {
     /// Its variable.
     pub var: VarId,
-    /// Its extent, from 0.
+    /// Its extent, from 0; [`Buffer::SYMBOLIC`] if it is not constant.
     pub extent: i64,
 }
 
@@ -166,6 +169,8 @@ pub struct ComputeDag {
     /// The stages.
     pub stages: PrimaryMap<StageId, Stage>,
     by_buffer: SecondaryMap<BufferId, cranelift_entity::packed_option::PackedOption<StageId>>,
+    /// Extents of axes of reductions that are not constant.
+    symbolic: BTreeMap<VarId, PrimExpr>,
 }
 
 impl ComputeDag {
@@ -175,6 +180,7 @@ impl ComputeDag {
             func: PrimFuncData::new(name),
             stages: PrimaryMap::new(),
             by_buffer: SecondaryMap::new(),
+            symbolic: BTreeMap::new(),
         }
     }
 
@@ -186,11 +192,23 @@ impl ComputeDag {
         op: &str,
         kind: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> StageKind,
     ) -> StageId {
+        let extents = shape.iter().copied().map(PrimExpr::index).collect();
+        self.push_of(name, extents, dtype, op, kind)
+    }
+
+    fn push_of(
+        &mut self,
+        name: &str,
+        extents: Vec<PrimExpr>,
+        dtype: DType,
+        op: &str,
+        kind: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> StageKind,
+    ) -> StageId {
         let axes: Vec<VarId> =
-            (0..shape.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
+            (0..extents.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
         let index: Vec<PrimExpr> = axes.iter().map(|&var| self.func.var_expr(var)).collect();
         let kind = kind(self, &index);
-        let stage = self.define(name, shape, dtype, axes, kind);
+        let stage = self.define(name, extents, dtype, axes, kind);
         self.stages[stage].op = op.to_owned();
         stage
     }
@@ -199,13 +217,12 @@ impl ComputeDag {
     pub(super) fn define(
         &mut self,
         name: &str,
-        shape: &[i64],
+        extents: Vec<PrimExpr>,
         dtype: DType,
         axes: Vec<VarId>,
         kind: StageKind,
     ) -> StageId {
-        let scope = BufferScope::Local;
-        let buffer = self.func.buffer(name, dtype, BufferSpec::dense(shape), scope);
+        let buffer = self.func.dense_buffer(name, dtype, extents, BufferScope::Local);
         self.define_at(buffer, name, axes, kind)
     }
 
@@ -233,6 +250,16 @@ impl ComputeDag {
     /// A tensor the caller hands over.
     pub fn placeholder(&mut self, name: &str, shape: &[i64], dtype: DType) -> StageId {
         self.push(name, shape, dtype, "", |_, _| StageKind::Placeholder)
+    }
+
+    /// As [`placeholder`](Self::placeholder), of extents by the function's dimensions.
+    pub(super) fn placeholder_of(
+        &mut self,
+        name: &str,
+        extents: Vec<PrimExpr>,
+        dtype: DType,
+    ) -> StageId {
+        self.push_of(name, extents, dtype, "", |_, _| StageKind::Placeholder)
     }
 
     /// A tensor whose element at an index is what `body` returns for it.
@@ -316,7 +343,25 @@ impl ComputeDag {
         self.func.load(self.stages[stage].buffer, index.iter().cloned())
     }
 
-    /// The extents of a stage.
+    /// An axis of a reduction.
+    pub(super) fn reduce_axis(&mut self, var: VarId, extent: &PrimExpr) -> ReduceAxis {
+        if extent.as_int().is_none() {
+            self.symbolic.insert(var, extent.clone());
+        }
+        ReduceAxis { var, extent: extent.as_int().unwrap_or(Buffer::SYMBOLIC) }
+    }
+
+    /// The extent of an axis of a reduction.
+    pub(super) fn extent_of(&self, axis: &ReduceAxis) -> PrimExpr {
+        self.symbolic.get(&axis.var).cloned().unwrap_or(PrimExpr::index(axis.extent))
+    }
+
+    /// The extents of a stage, by the function's dimensions.
+    pub fn extents(&self, stage: StageId) -> Vec<PrimExpr> {
+        self.func.buffers[self.stages[stage].buffer].extents()
+    }
+
+    /// The extents of a stage; [`Buffer::SYMBOLIC`] where one is not constant.
     pub fn shape(&self, stage: StageId) -> &[i64] {
         self.func.buffers[self.stages[stage].buffer].shape()
     }

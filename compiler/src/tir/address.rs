@@ -7,6 +7,13 @@ impl Buffer {
     /// The position, in elements, of a logical index: affine in the indices wherever blocks can be
     /// told apart, after simplification.
     pub fn address(&self, indices: &[PrimExpr]) -> PrimExpr {
+        if let Some(extents) = &self.symbolic {
+            // Row by row; a missing index is the verifier's to report.
+            let mut axes = indices.iter().zip(extents);
+            let wide = |index: &PrimExpr| index.clone().cast(DType::I64);
+            let first = axes.next().map_or(PrimExpr::index(0), |(index, _)| wide(index));
+            return axes.fold(first, |row, (index, extent)| row * extent + wide(index));
+        }
         let spec = &self.spec;
         let mut inside: Vec<Option<i64>> = vec![None; spec.shape().len()];
         let mut position = PrimExpr::index(spec.offset());

@@ -81,8 +81,13 @@ impl Analyzer {
 
     /// Knows that the dimensions of a function are sizes: not negative.
     pub fn of(func: &PrimFuncData) -> Self {
+        Self::of_dims(&func.dims)
+    }
+
+    /// Knows that these dimensions are sizes.
+    pub(crate) fn of_dims(dims: &[VarId]) -> Self {
         let mut analyzer = Self::new();
-        for dim in &func.dims {
+        for dim in dims {
             let (first, count) = (Linear::constant(0), Linear::constant(i64::MAX));
             analyzer.bind_forms(*dim, &first, &count, DType::I64);
         }

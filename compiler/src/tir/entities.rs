@@ -2,7 +2,8 @@
 
 use cranelift_entity::entity_impl;
 
-use super::PrimType;
+use super::print::expr_text;
+use super::{PrimExpr, PrimFuncData, PrimType};
 use crate::ir::{BufferSpec, DType};
 
 /// A buffer of one function.
@@ -34,17 +35,62 @@ pub struct Buffer {
     pub name: String,
     /// Type of the elements.
     pub dtype: DType,
-    /// Logical extents and physical layout.
+    /// Logical extents and physical layout. An extent that is not constant is
+    /// [`SYMBOLIC`](Self::SYMBOLIC) here.
     pub spec: BufferSpec,
+    /// All extents, if one of them is not constant: sums, products, quotients and minima of the
+    /// function's dimensions. Such a buffer is row-major without gaps.
+    pub symbolic: Option<Vec<PrimExpr>>,
     /// Where it lives.
     pub scope: BufferScope,
 }
 
 impl Buffer {
-    /// Logical extents.
+    /// What stands in a layout for an extent that is not constant. No layout has negative extents,
+    /// so what needs a constant fails or passes such a buffer over.
+    pub const SYMBOLIC: i64 = -1;
+
+    /// A row-major buffer without gaps; extents may be expressions over dimensions.
+    pub fn dense(
+        name: impl Into<String>,
+        dtype: DType,
+        extents: Vec<PrimExpr>,
+        scope: BufferScope,
+    ) -> Self {
+        let spec = BufferSpec::dense(&[]);
+        let mut buffer = Buffer { name: name.into(), dtype, spec, symbolic: None, scope };
+        buffer.set_extents(extents);
+        buffer
+    }
+
+    /// Logical extents; [`SYMBOLIC`](Self::SYMBOLIC) where one is not constant.
     pub fn shape(&self) -> &[i64] {
         self.spec.shape()
     }
+
+    /// Logical extents.
+    pub fn extents(&self) -> Vec<PrimExpr> {
+        let constant = || self.shape().iter().copied().map(PrimExpr::index).collect();
+        self.symbolic.clone().unwrap_or_else(constant)
+    }
+
+    /// Makes the buffer row-major, without gaps, and of other extents.
+    pub fn set_extents(&mut self, extents: Vec<PrimExpr>) {
+        self.spec = BufferSpec::dense(&constants(&extents));
+        self.symbolic = self.shape().contains(&Self::SYMBOLIC).then_some(extents);
+    }
+
+    /// The extents that are not constant, as text for people: `m, 2 * n`.
+    pub(crate) fn symbolic_text(&self, func: &PrimFuncData) -> String {
+        let unknown = |extent: &&PrimExpr| extent.as_int().is_none();
+        let extents = self.symbolic.iter().flatten().filter(unknown);
+        extents.map(|extent| expr_text(func, extent)).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Extents as a layout has them.
+fn constants(extents: &[PrimExpr]) -> Vec<i64> {
+    extents.iter().map(|extent| extent.as_int().unwrap_or(Buffer::SYMBOLIC)).collect()
 }
 
 /// A variable. Scalar loop variables and dimensions are `int64`.

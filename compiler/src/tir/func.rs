@@ -159,7 +159,18 @@ impl PrimFuncData {
         spec: BufferSpec,
         scope: BufferScope,
     ) -> BufferId {
-        self.buffers.push(Buffer { name: name.into(), dtype, spec, scope })
+        self.buffers.push(Buffer { name: name.into(), dtype, spec, symbolic: None, scope })
+    }
+
+    /// Declares a row-major buffer whose extents may be expressions over dimensions.
+    pub fn dense_buffer(
+        &mut self,
+        name: impl Into<String>,
+        dtype: DType,
+        extents: Vec<PrimExpr>,
+        scope: BufferScope,
+    ) -> BufferId {
+        self.buffers.push(Buffer::dense(name, dtype, extents, scope))
     }
 
     /// Declares a dimension that the caller hands over.

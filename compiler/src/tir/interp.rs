@@ -46,13 +46,18 @@ impl std::error::Error for InterpError {}
 /// Runs a function. `args` are the bytes of its parameters in their physical layouts, `dims` the
 /// values of its dimensions.
 pub fn interpret(func: &PrimFunc, args: &mut [Vec<u8>], dims: &[i64]) -> Result<(), InterpError> {
+    let error = |message| InterpError { function: func.name.clone(), message };
+    let func = match dims.len() == func.dims.len() {
+        true => &func.with_extents(dims).map_err(error)?,
+        false => func,
+    };
     let mut interp = Interp {
         func,
         vars: SecondaryMap::new(),
         buffers: SecondaryMap::new(),
         lane_index: Vec::new(),
     };
-    interp.run(args, dims).map_err(|message| InterpError { function: func.name.clone(), message })
+    interp.run(args, dims).map_err(error)
 }
 
 type Result<T, E = String> = std::result::Result<T, E>;

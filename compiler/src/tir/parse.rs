@@ -10,7 +10,7 @@ use lexer::{Lexer, Token};
 
 use super::{
     Annotations, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind, MAX_DEPTH,
-    ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+    Param, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
 };
 use crate::ir::{BufferSpec, DType};
 
@@ -86,6 +86,10 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     func: PrimFuncData,
     names: BTreeMap<String, Named>,
+    /// Whether this is among the parameters, where extents name dimensions that come later.
+    in_header: bool,
+    /// Those dimensions.
+    forward: BTreeMap<String, VarId>,
     /// Nesting of statements and expressions at this point.
     depth: usize,
     /// Where each statement starts.
@@ -98,6 +102,8 @@ impl<'a> Parser<'a> {
             lexer: Lexer::at(text, start),
             func: PrimFuncData::new(""),
             names: BTreeMap::new(),
+            in_header: false,
+            forward: BTreeMap::new(),
             depth: 0,
             statements: Vec::new(),
         }
@@ -119,6 +125,9 @@ impl Parser<'_> {
                 self.expect(")")?;
                 break;
             }
+        }
+        if let Some(name) = self.forward.keys().next() {
+            return Err(format!("`{name}` is in an extent and no dimension: add `{name}: dim`"));
         }
         while self.accept_word("inplace") {
             self.expect("(")?;
@@ -160,7 +169,10 @@ impl Parser<'_> {
         self.expect(":")?;
         let kind = match self.word()?.as_str() {
             "dim" => {
-                let var = self.func.index_var(&name);
+                let var = match self.forward.remove(&name) {
+                    Some(var) => var,
+                    None => self.func.index_var(&name),
+                };
                 self.func.dims.push(var);
                 self.names.insert(name, Named::Var(var));
                 return Ok(());
@@ -172,18 +184,24 @@ impl Parser<'_> {
                 return Err(format!("`{other}` is none of input, const, output and dim"));
             }
         };
-        let (dtype, spec) = self.tensor_type()?;
-        let buffer = self.func.param(kind, &name, dtype, spec);
+        self.in_header = true;
+        let buffer = self.buffer_decl(&name, BufferScope::Param)?;
+        self.in_header = false;
+        self.func.params.push(Param { buffer, kind });
         self.names.insert(name, Named::Buffer(buffer));
         Ok(())
     }
 
-    /// `float32[1, 16]` and what may stand in braces directly behind.
-    fn tensor_type(&mut self) -> Result<(DType, BufferSpec)> {
+    /// `float32[1, 16]` and what may stand in braces directly behind, or `float32[m, 2 * n]`.
+    fn buffer_decl(&mut self, name: &str, scope: BufferScope) -> Result<BufferId> {
         let dtype = self.dtype()?;
+        if self.lexer.is_symbolic_shape() {
+            let extents = self.indices()?;
+            return Ok(self.func.dense_buffer(name, dtype, extents, scope));
+        }
         let text = self.lexer.layout()?;
         let spec = text.parse::<BufferSpec>().map_err(|error| error.to_string())?;
-        Ok((dtype, spec))
+        Ok(self.func.buffer(name, dtype, spec, scope))
     }
 
     fn dtype(&mut self) -> Result<DType> {
@@ -262,8 +280,7 @@ impl Parser<'_> {
                     "register" => BufferScope::Register,
                     other => return Err(format!("`{other}` is neither local nor register")),
                 };
-                let (dtype, spec) = self.tensor_type()?;
-                let buffer = self.func.buffer(&name, dtype, spec, scope);
+                let buffer = self.buffer_decl(&name, scope)?;
                 let outer = self.names.insert(name.clone(), Named::Buffer(buffer));
                 let body = self.scope()?;
                 self.restore(name, outer);

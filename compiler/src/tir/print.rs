@@ -13,6 +13,8 @@
 //! A block that can be scheduled has variables, each with its extent and its value, as in
 //! `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
 //!
+//! Extents of a dense buffer may be expressions over dimensions, as in `float32[m, n * 2]`.
+//!
 //! A loop is `kind(extent)` or `kind(first, extent)`; its variable has the extent's type. A number is an `int64`, a number with a point
 //! a `float32`; other constants name their type, as in `int32(3)`. The scope of a `let` or an
 //! `allocate` without braces is the rest of the block.
@@ -22,8 +24,8 @@ use std::fmt;
 
 use super::verify::by_statement;
 use super::{
-    Annotations, BlockRealize, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData,
-    Stmt, UnaryOp, VarId, VerifyError,
+    Annotations, BlockRealize, Buffer, BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc,
+    PrimFuncData, Stmt, UnaryOp, VarId, VerifyError,
 };
 use crate::ir::DType;
 use crate::ir::text::is_dotted_identifier;
@@ -117,7 +119,7 @@ pub(super) fn anonymous_text(func: &PrimFunc) -> String {
 }
 
 /// The text of an expression, with the names that variables and buffers were declared with.
-pub(super) fn expr_text(func: &PrimFuncData, expr: &PrimExpr) -> String {
+pub(crate) fn expr_text(func: &PrimFuncData, expr: &PrimExpr) -> String {
     let mut printer = Printer::new(func);
     printer.vars = func.vars.iter().map(|(var, decl)| (var, decl.name.clone())).collect();
     printer.expr(expr, 0)
@@ -193,20 +195,36 @@ impl Printer<'_> {
         name
     }
 
-    fn declare(&mut self, id: BufferId) -> (String, String) {
-        let Some(buffer) = self.func.buffers.get(id) else {
-            return (self.unique("undeclared"), "bool[]".to_owned());
-        };
-        let name = self.unique(&buffer.name);
+    fn declare(&mut self, id: BufferId) -> String {
+        let wanted = self.func.buffers.get(id).map_or("undeclared", |buffer| &buffer.name);
+        let name = self.unique(wanted);
         self.buffers.insert(id, name.clone());
-        (name, format!("{}{}", buffer.dtype, buffer.spec))
+        name
+    }
+
+    /// Type, extents and layout of a buffer.
+    fn tensor_type(&mut self, id: BufferId) -> String {
+        let func = self.func;
+        match func.buffers.get(id) {
+            None => "bool[]".to_owned(),
+            Some(Buffer { dtype, spec, symbolic: None, .. }) => format!("{dtype}{spec}"),
+            Some(Buffer { dtype, symbolic: Some(extents), .. }) => {
+                let extents: Vec<String> =
+                    extents.iter().map(|extent| self.expr(extent, 0)).collect();
+                format!("{dtype}[{}]", extents.join(", "))
+            }
+        }
     }
 
     fn function(&mut self) {
         let func = self.func;
         let mut params = Vec::new();
-        for param in &func.params {
-            let (name, ty) = self.declare(param.buffer);
+        let names: Vec<String> =
+            func.params.iter().map(|param| self.declare(param.buffer)).collect();
+        // Extents name dimensions.
+        let dims: Vec<String> = func.dims.iter().map(|&dim| self.bind(dim)).collect();
+        for (param, name) in func.params.iter().zip(names) {
+            let ty = self.tensor_type(param.buffer);
             let kind = match param.kind {
                 ParamKind::Input => "input",
                 ParamKind::Constant => "const",
@@ -214,10 +232,7 @@ impl Printer<'_> {
             };
             params.push(format!("{name}: {kind} {ty}"));
         }
-        for &dim in &func.dims {
-            let name = self.bind(dim);
-            params.push(format!("{name}: dim"));
-        }
+        params.extend(dims.into_iter().map(|name| format!("{name}: dim")));
         let header = format!("prim_func @{}({})", self.name, params.join(", "));
         self.out.push_str(&header);
         for (output, input) in &func.inplace {
@@ -305,7 +320,7 @@ impl Printer<'_> {
                     Some(BufferScope::Register) => "register",
                     _ => "local",
                 };
-                let (name, ty) = self.declare(*buffer);
+                let (name, ty) = (self.declare(*buffer), self.tensor_type(*buffer));
                 self.rest(&format!("allocate {name}: {scope} {ty}"), body, is_last);
             }
             Stmt::If { cond, then, otherwise } => {

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Affine, Analyzer, Bounds, BufferId, PrimExpr, PrimType, Range, Stmt, VarId};
+use super::{
+    Affine, Analyzer, Bounds, Buffer, BufferId, PrimExpr, PrimFuncData, PrimType, Range, Stmt,
+    VarId,
+};
 
 /// A box of elements: for each axis the first index, by the variables outside, and how many.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,9 +33,71 @@ impl Extent {
         self.base.clone().into_expr() + self.offsets.min
     }
 
-    /// How many indices.
+    /// How many indices; [`NO_BOUND`] of an axis that is used as a whole and has no constant extent.
     pub(crate) fn len(&self) -> i64 {
         self.offsets.max - self.offsets.min + 1
+    }
+}
+
+/// The extent of an axis, where it is not constant.
+pub(crate) const NO_BOUND: i64 = i64::MAX;
+
+/// The extents of a buffer, as [`region`] takes them.
+pub(crate) fn most(buffer: &Buffer) -> Vec<i64> {
+    let bound = |&extent: &i64| if extent == Buffer::SYMBOLIC { NO_BOUND } else { extent };
+    buffer.shape().iter().map(bound).collect()
+}
+
+/// The loops around a statement and the function's dimensions.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Outside {
+    dims: Vec<VarId>,
+    /// Variable, first value and extent, outermost first.
+    loops: Vec<(VarId, PrimExpr, PrimExpr)>,
+}
+
+impl Outside {
+    /// No loops.
+    pub(crate) fn of(func: &PrimFuncData) -> Outside {
+        Outside { dims: func.dims.clone(), loops: Vec::new() }
+    }
+
+    /// Adds a loop inside those before.
+    pub(crate) fn push(&mut self, var: VarId, min: PrimExpr, extent: PrimExpr) {
+        self.loops.push((var, min, extent));
+    }
+
+    /// How many loops.
+    pub(crate) fn depth(&self) -> usize {
+        self.loops.len()
+    }
+
+    /// Leaves the innermost loops, all but so many.
+    pub(crate) fn truncate(&mut self, depth: usize) {
+        self.loops.truncate(depth);
+    }
+
+    /// The ranges of those loops' variables that have constant ones.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let range = |(var, min, extent): &(VarId, PrimExpr, PrimExpr)| {
+            let (min, extent) = (min.as_int()?, extent.as_int()?);
+            Some((*var, Range { min, max: min.saturating_add(extent.max(1) - 1) }))
+        };
+        self.loops.iter().filter_map(range).collect()
+    }
+
+    /// What is known of dimensions and variables.
+    pub(crate) fn analyzer(&self) -> Analyzer {
+        let mut analyzer = Analyzer::of_dims(&self.dims);
+        for (var, min, extent) in &self.loops {
+            // A loop without iterations is looked at as if it had one.
+            let extent = match extent.as_int() {
+                Some(count) => PrimExpr::int(count.max(1), extent.dtype()),
+                None => extent.clone(),
+            };
+            analyzer.bind(*var, min, &extent);
+        }
+        analyzer
     }
 }
 
@@ -45,22 +110,23 @@ pub(crate) enum Access {
 }
 
 /// The least box that contains every element of `buffer` that `stmt` touches in one iteration of
-/// the loops outside it; `None` if it touches none. `shape` are the buffer's extents, and `outside`
-/// the ranges of the loops outside.
+/// the loops outside it; `None` if it touches none. `shape` are the buffer's extents, [`NO_BOUND`]
+/// where one is not constant, and `outside` the loops outside.
 pub(crate) fn region(
     stmt: &Stmt,
     buffer: BufferId,
     access: Access,
     shape: &[i64],
-    outside: &Bounds,
+    outside: &Outside,
 ) -> Option<Region> {
+    let bounds = outside.bounds();
     let mut collector = Collector {
         buffer,
         access,
         shape,
-        outside,
-        bounds: outside.clone(),
-        analyzer: analyzer_of(outside),
+        outside: &bounds,
+        bounds: bounds.clone(),
+        analyzer: outside.analyzer(),
         inside: BTreeSet::new(),
         values: BTreeMap::new(),
         region: None,
@@ -96,6 +162,8 @@ impl Collector<'_> {
                     let max = first.max.saturating_add(count - 1);
                     self.bounds.insert(*var, Range { min: first.min, max });
                     self.analyzer.bind(*var, first.min, max - first.min + 1);
+                } else if extent.as_int().is_none() {
+                    self.analyzer.bind(*var, min, extent);
                 }
                 self.inside.insert(*var);
                 self.stmt(body);
@@ -202,18 +270,9 @@ fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
     }
 }
 
-/// What is known of variables with these ranges.
-pub(crate) fn analyzer_of(bounds: &Bounds) -> Analyzer {
-    let mut analyzer = Analyzer::new();
-    for (&var, range) in bounds {
-        analyzer.bind(var, range.min, range.max - range.min + 1);
-    }
-    analyzer
-}
-
 /// The conditions under which an index is within an axis; none that are certain.
-pub(crate) fn within(index: &PrimExpr, extent: i64, bounds: &Bounds) -> Vec<PrimExpr> {
-    let mut analyzer = analyzer_of(bounds);
+pub(crate) fn within(index: &PrimExpr, extent: &PrimExpr, outside: &Outside) -> Vec<PrimExpr> {
+    let mut analyzer = outside.analyzer();
     let conditions = [index.clone().greater_equal(0), index.clone().less(extent)];
     conditions.into_iter().filter(|condition| !analyzer.can_prove(condition)).collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::extent::problem_of_buffer;
 use super::{
     BinaryOp, BlockRealize, BufferId, BufferScope, ForKind, Intrinsic, MAX_DEPTH, ParamKind,
     PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, UnaryOp, VarId, scalar,
@@ -68,7 +69,7 @@ impl Verifier<'_> {
     fn declarations(&mut self) {
         let func = self.func;
         for buffer in func.buffers.values() {
-            if let Err(problem) = buffer.spec.physical_len() {
+            if let Some(problem) = problem_of_buffer(buffer, func) {
                 self.error(format!("buffer `{}`: {problem}", buffer.name));
             }
         }

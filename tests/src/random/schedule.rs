@@ -13,12 +13,47 @@ const EXTENTS: [i64; 7] = [4, 1, 2, 3, 5, 6, 8];
 /// Factors that loops are split by.
 const FACTORS: [i64; 5] = [2, 1, 3, 4, 8];
 
-/// A function of a few stages on matrices, each of which reads earlier ones, and its stages' names.
+/// Sizes that are known when the function is called.
+const SIZES: [i64; 5] = [4, 1, 3, 17, 35];
+
+/// A function, and what it is called with.
+pub struct RandomFunction {
+    /// The function, not scheduled.
+    pub func: PrimFunc,
+    /// Names of its blocks.
+    pub blocks: Vec<String>,
+    /// Values of its dimensions, for each call.
+    pub calls: Vec<Vec<i64>>,
+}
+
+/// Makes extents: constants, or sizes that are known when the function is called.
+struct Extents {
+    sizes: Vec<PrimExpr>,
+    is_symbolic: bool,
+}
+
+impl Extents {
+    fn next(&mut self, choices: &mut Choices<'_>, te: &mut Builder) -> PrimExpr {
+        if !self.is_symbolic || choices.below(2) == 1 {
+            return choices.of(&EXTENTS).into();
+        }
+        let number = choices.below(3);
+        if number >= self.sizes.len() {
+            let name = format!("n{}", self.sizes.len());
+            self.sizes.push(te.size_var(&name).into());
+        }
+        let size = self.sizes[number.min(self.sizes.len() - 1)].clone();
+        if choices.below(4) == 3 { size * 2 + 1 } else { size }
+    }
+}
+
+/// A function of a few stages on matrices, each of which reads earlier ones.
 ///
 /// Whatever it computes of small integers is exact in any order.
-pub fn random_function(choices: &mut Choices<'_>) -> (PrimFunc, Vec<String>) {
+pub fn random_function(choices: &mut Choices<'_>) -> RandomFunction {
     let mut te = Builder::new("random");
-    let shape = [choices.of(&EXTENTS), choices.of(&EXTENTS)];
+    let mut extents = Extents { sizes: Vec::new(), is_symbolic: choices.below(3) == 2 };
+    let shape = [extents.next(choices, &mut te), extents.next(choices, &mut te)];
     let x = te.placeholder("X", shape, DType::F32);
     let mut params = vec![x];
     let mut tensors = vec![x];
@@ -27,6 +62,7 @@ pub fn random_function(choices: &mut Choices<'_>) -> (PrimFunc, Vec<String>) {
         let name = format!("T{number}");
         let source = choices.of(&tensors);
         let [rows, columns] = shape_of(&te, source);
+        let one = PrimExpr::index(1);
         let made = match choices.below(8) {
             0 => te.compute(&name, [rows, columns], |[i, j]| source.at([i, j]) + te::f32(1.0)),
             1 => te.compute(&name, [rows, columns], |[i, j]| source.at([i, j]).max(te::f32(0.0))),
@@ -34,7 +70,7 @@ pub fn random_function(choices: &mut Choices<'_>) -> (PrimFunc, Vec<String>) {
                 let alike: Vec<Tensor> = tensors
                     .iter()
                     .copied()
-                    .filter(|&other| shape_of(&te, other) == [rows, columns])
+                    .filter(|&other| shape_of(&te, other) == [rows.clone(), columns.clone()])
                     .collect();
                 let other = choices.of(&alike);
                 te.compute(&name, [rows, columns], |[i, j]| source.at([i, j]) - other.at([i, j]))
@@ -46,15 +82,20 @@ pub fn random_function(choices: &mut Choices<'_>) -> (PrimFunc, Vec<String>) {
             }),
             5 => {
                 let k = te.reduce_axis("k", columns);
-                te.compute(&name, [rows, 1], |[i, _]| te::sum(source.at([i, k]), [k]))
+                te.compute(&name, [rows, one], |[i, _]| te::sum(source.at([i, k]), [k]))
             }
             6 => {
                 let k = te.reduce_axis("k", rows);
-                te.compute(&name, [1, columns], |[_, j]| te::max(source.at([k, j]), [k]))
+                te.compute(&name, [one, columns], |[_, j]| te::max(source.at([k, j]), [k]))
             }
             _ => {
-                let out = choices.of(&EXTENTS);
-                let weight = te.constant(&format!("W{number}"), [columns, out], DType::F32);
+                let out = extents.next(choices, &mut te);
+                let (name_of, shape) = (format!("W{number}"), [columns.clone(), out.clone()]);
+                let is_constant = shape.iter().all(|extent| extent.as_int().is_some());
+                let weight = match is_constant {
+                    true => te.constant(&name_of, shape, DType::F32),
+                    false => te.placeholder(&name_of, shape, DType::F32),
+                };
                 params.push(weight);
                 let k = te.reduce_axis("k", columns);
                 te.compute(&name, [rows, out], |[i, j]| {
@@ -65,21 +106,28 @@ pub fn random_function(choices: &mut Choices<'_>) -> (PrimFunc, Vec<String>) {
         names.push(name);
         tensors.push(made);
     }
-    // The last one, and perhaps one more, are outputs.
+    // The last one, and perhaps one more, are outputs. Between blocks, tensors of any size have no
+    // memory, so that in most functions with them all are outputs.
     params.push(tensors[tensors.len() - 1]);
-    let other = choices.of(&tensors[1..]);
-    if !params.contains(&other) && choices.below(3) == 2 {
-        params.push(other);
+    let others = match extents.is_symbolic && choices.below(4) > 0 {
+        true => tensors[1..].to_vec(),
+        false => vec![choices.of(&tensors[1..])],
+    };
+    for other in others {
+        if !params.contains(&other) && (extents.is_symbolic || choices.below(3) == 2) {
+            params.push(other);
+        }
     }
     let func = te.prim_func(&params).expect("every placeholder is a parameter");
     let needed = func.to_string();
     names.retain(|name| needed.contains(&format!("block \"{name}\"")));
-    (func, names)
+    let calls = if func.dims.is_empty() { 1 } else { 2 };
+    let calls = (0..calls).map(|_| func.dims.iter().map(|_| choices.of(&SIZES)).collect());
+    RandomFunction { calls: calls.collect(), blocks: names, func }
 }
 
-fn shape_of(te: &Builder, tensor: Tensor) -> [i64; 2] {
-    let shape = te.shape(tensor);
-    [shape[0], shape[1]]
+fn shape_of(te: &Builder, tensor: Tensor) -> [PrimExpr; 2] {
+    <[PrimExpr; 2]>::try_from(te.extents(tensor)).expect("a matrix")
 }
 
 /// Applies random primitives to random loops and blocks until the choices are used up. What a

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::text::comment_text;
+use crate::codegen::size::{Size, SizeOp};
 use crate::codegen::wrapper::{ArrayWrapper, Condition, Field, PackedWrapper, STRING, Wrapper};
 
 /// What packed functions have in common: the structures of DLPack and TVM, and how a call is
@@ -70,7 +71,7 @@ void {symbol}(const struct niello_context *ctx, void *const *buffers, const i64 
 }
 
 fn packed_text(wrapper: &PackedWrapper, text: &mut String) {
-    let PackedWrapper { symbol, kernel, tensors, dims, scratch_bytes } = wrapper;
+    let PackedWrapper { symbol, kernel, tensors, dims, reduced: _, scratch_bytes } = wrapper;
     let names = (0..tensors.len()).map(|number| format!("arg{number}"));
     let (mut args, mut declarations) = (String::new(), String::new());
     for (number, name) in names.enumerate() {
@@ -79,8 +80,25 @@ fn packed_text(wrapper: &PackedWrapper, text: &mut String) {
             writeln!(declarations, "    const struct niello_tensor *{name} = 0; /* {comment} */");
         let _ = write!(args, ", {name}->data");
     }
-    for number in tensors.len()..tensors.len() + dims.len() {
-        let _ = write!(args, ", value[{number}].v_int64");
+    let mut sizes = Sizes { tensors: tensors.len(), temporaries: 0 };
+    for dim in dims {
+        // An extent or an argument: nothing that could fail.
+        let _ = write!(args, ", {}", sizes.text(&dim.size, &mut Vec::new()));
+    }
+    let mut checks = String::new();
+    for (condition, message) in wrapper.conditions() {
+        if let Condition::Tensor(number) = condition {
+            let _ = writeln!(checks, "    arg{number} = value[{number}].v_handle;");
+        }
+        let _ = writeln!(
+            checks,
+            "    if (!({}))\n        return niello_refuse(out_ret_value, out_ret_tcode, \"{}\");",
+            condition_text(&condition, &mut sizes),
+            string_text(&message)
+        );
+    }
+    for number in 0..sizes.temporaries {
+        let _ = writeln!(declarations, "    i64 size{number};");
     }
     let _ = write!(
         text,
@@ -93,17 +111,7 @@ int {symbol}(void *args, int *type_codes, int num_args, void *out_ret_value, int
 {declarations}    (void)value, (void)type_codes, (void)resource_handle;
 "
     );
-    for (condition, message) in wrapper.conditions() {
-        if let Condition::Tensor(number) = condition {
-            let _ = writeln!(text, "    arg{number} = value[{number}].v_handle;");
-        }
-        let _ = writeln!(
-            text,
-            "    if (!({}))\n        return niello_refuse(out_ret_value, out_ret_tcode, \"{}\");",
-            condition_text(&condition),
-            string_text(&message)
-        );
-    }
+    text.push_str(&checks);
     if *scratch_bytes == 0 {
         let _ = writeln!(text, "    const struct niello_context ctx = {{0, 0, 0, 0, 0, 0, 1, 0}};");
         let _ = writeln!(text, "    {kernel}(&ctx{args});\n    return 0;\n}}");
@@ -125,8 +133,75 @@ int {symbol}(void *args, int *type_codes, int num_args, void *out_ret_value, int
     );
 }
 
-fn condition_text(condition: &Condition) -> String {
+/// Writes integers made of arguments.
+struct Sizes {
+    tensors: usize,
+    /// Variables for results that may exceed 64 bits.
+    temporaries: usize,
+}
+
+impl Sizes {
+    /// The value, if all of `conditions`, evaluated in order before it, hold.
+    fn text(&mut self, size: &Size, conditions: &mut Vec<String>) -> String {
+        let (op, lhs, rhs) = match size {
+            Size::Constant(value) => return value.to_string(),
+            Size::Extent(number, axis) => return format!("arg{number}->shape[{axis}]"),
+            Size::Argument(number) => return format!("value[{}].v_int64", self.tensors + number),
+            Size::Binary(op, lhs, rhs) => (op, lhs, rhs),
+        };
+        let (lhs, rhs) = (self.text(lhs, conditions), self.text(rhs, conditions));
+        let builtin = match op {
+            SizeOp::Add => "add",
+            SizeOp::Sub => "sub",
+            SizeOp::Mul => "mul",
+            SizeOp::FloorDiv => {
+                conditions.push(format!("{rhs} > 0"));
+                return format!("({lhs} / {rhs} - ({lhs} % {rhs} < 0))");
+            }
+            SizeOp::FloorMod => {
+                conditions.push(format!("{rhs} > 0"));
+                return format!("({lhs} % {rhs} + ({lhs} % {rhs} < 0 ? {rhs} : 0))");
+            }
+            SizeOp::Min => return format!("({lhs} < {rhs} ? {lhs} : {rhs})"),
+            SizeOp::Max => return format!("({lhs} > {rhs} ? {lhs} : {rhs})"),
+        };
+        let result = format!("size{}", self.temporaries);
+        self.temporaries += 1;
+        conditions.push(format!("!__builtin_{builtin}_overflow({lhs}, {rhs}, &{result})"));
+        result
+    }
+}
+
+/// `arg0->shape[1] == 0 || ` for each axis.
+fn or_empty(number: usize, rank: usize) -> String {
+    (0..rank).map(|axis| format!("arg{number}->shape[{axis}] == 0 || ")).collect()
+}
+
+fn condition_text(condition: &Condition, sizes: &mut Sizes) -> String {
     match *condition {
+        Condition::NotNegative(number, axis) => format!("arg{number}->shape[{axis}] >= 0"),
+        Condition::Symbolic(number, axis, ref size) => {
+            let mut conditions = Vec::new();
+            let value = sizes.text(size, &mut conditions);
+            conditions.push(format!("arg{number}->shape[{axis}] == {value}"));
+            conditions.join(" && ")
+        }
+        Condition::DenseStride(number, axis, rank) => {
+            let product: String =
+                (axis + 1..rank).map(|axis| format!(" * arg{number}->shape[{axis}]")).collect();
+            format!(
+                "{}!arg{number}->strides || arg{number}->shape[{axis}] == 1 || \
+                 (u64)arg{number}->strides[{axis}] == (u64)1{product}",
+                or_empty(number, rank)
+            )
+        }
+        Condition::Data(number, rank) => format!("{}arg{number}->data", or_empty(number, rank)),
+        Condition::Positive(ref size) => {
+            let mut conditions = Vec::new();
+            let value = sizes.text(size, &mut conditions);
+            conditions.push(format!("{value} > 0"));
+            conditions.join(" && ")
+        }
         Condition::Count(count) => format!("num_args == {count}"),
         Condition::TypeCode(number, codes) => {
             let codes = codes.iter().map(|code| format!("type_codes[{number}] == {code}"));

@@ -10,6 +10,7 @@ use inkwell::values::{
 use inkwell::{AtomicOrdering, AtomicRMWBinOp, GlobalVisibility, IntPredicate};
 
 use super::kernel::{Failure, Result, Unit, pointer_param};
+use crate::codegen::size::{Size, SizeOp};
 use crate::codegen::wrapper::{ArrayWrapper, Condition, Field, PackedWrapper, STRING, Wrapper};
 
 /// Writes a wrapper after its kernel.
@@ -58,6 +59,7 @@ fn packed_wrapper(unit: &Unit<'_, '_>, wrapper: &PackedWrapper) -> Result<()> {
     count.set_name("num_args");
     let mut packed = Packed {
         args: pointer_param(function, 0, "args")?,
+        tensors: wrapper.tensors.len(),
         type_codes: pointer_param(function, 1, "type_codes")?,
         count: count.into_int_value(),
         value: pointer_param(function, 3, "out_ret_value")?,
@@ -75,8 +77,8 @@ fn packed_wrapper(unit: &Unit<'_, '_>, wrapper: &PackedWrapper) -> Result<()> {
     for number in 0..wrapper.tensors.len() {
         args.push(packed.field(number, Field::Data)?.into_pointer_value().into());
     }
-    for number in wrapper.tensors.len()..wrapper.tensors.len() + wrapper.dims.len() {
-        args.push(packed.body.nth(packed.args, unit.context.i64_type(), number)?.into());
+    for dim in &wrapper.dims {
+        args.push(packed.size(&dim.size)?.0.into());
     }
     packed.call(wrapper, args)?;
     packed.refusal()
@@ -126,6 +128,8 @@ impl<'a, 'ctx> Body<'a, 'ctx> {
 struct Packed<'a, 'ctx> {
     body: Body<'a, 'ctx>,
     args: PointerValue<'ctx>,
+    /// Number of tensors among them.
+    tensors: usize,
     type_codes: PointerValue<'ctx>,
     count: IntValue<'ctx>,
     value: PointerValue<'ctx>,
@@ -240,7 +244,135 @@ impl<'ctx> Packed<'_, 'ctx> {
                 phi.add_incoming(&[(&equal, given), (&if_null, before)]);
                 phi.as_basic_value().into_int_value()
             }
+            Condition::NotNegative(number, axis) => {
+                let extent = self.extent(number, axis)?;
+                builder.build_int_compare(IntPredicate::SGE, extent, long.const_zero(), "")?
+            }
+            Condition::Symbolic(number, axis, ref size) => {
+                let (value, is_known) = self.size(size)?;
+                let extent = self.extent(number, axis)?;
+                let equal = builder.build_int_compare(IntPredicate::EQ, extent, value, "")?;
+                builder.build_and(is_known, equal, "")?
+            }
+            Condition::DenseStride(number, axis, rank) => self.dense_stride(number, axis, rank)?,
+            Condition::Data(number, rank) => {
+                let data = self.field(number, Field::Data)?.into_pointer_value();
+                let is_there = builder.build_is_not_null(data, "")?;
+                builder.build_or(is_there, self.is_empty(number, rank)?, "")?
+            }
+            Condition::Positive(ref size) => {
+                let (value, is_known) = self.size(size)?;
+                let zero = long.const_zero();
+                let positive = builder.build_int_compare(IntPredicate::SGT, value, zero, "")?;
+                builder.build_and(is_known, positive, "")?
+            }
         })
+    }
+
+    /// An extent of a tensor.
+    fn extent(&self, number: usize, axis: usize) -> Result<IntValue<'ctx>> {
+        let shape = self.field(number, Field::Shape)?.into_pointer_value();
+        let long = self.body.unit.context.i64_type();
+        Ok(self.body.nth(shape, long, axis)?.into_int_value())
+    }
+
+    /// Whether a tensor has no element.
+    fn is_empty(&self, number: usize, rank: usize) -> Result<IntValue<'ctx>> {
+        let builder = &self.body.builder;
+        let zero = self.body.unit.context.i64_type().const_zero();
+        let mut any = self.body.unit.context.bool_type().const_zero();
+        for axis in 0..rank {
+            let extent = self.extent(number, axis)?;
+            let is_zero = builder.build_int_compare(IntPredicate::EQ, extent, zero, "")?;
+            any = builder.build_or(any, is_zero, "")?;
+        }
+        Ok(any)
+    }
+
+    /// Whether the distance along an axis is that of a dense tensor, or does not matter.
+    fn dense_stride(&self, number: usize, axis: usize, rank: usize) -> Result<IntValue<'ctx>> {
+        let builder = &self.body.builder;
+        let long = self.body.unit.context.i64_type();
+        let mut product = long.const_int(1, false);
+        for inner in axis + 1..rank {
+            product = builder.build_int_mul(product, self.extent(number, inner)?, "")?;
+        }
+        let one = long.const_int(1, false);
+        let is_one =
+            builder.build_int_compare(IntPredicate::EQ, self.extent(number, axis)?, one, "")?;
+        let ignored = builder.build_or(is_one, self.is_empty(number, rank)?, "")?;
+        let strides = self.nth_field(number, 8)?.into_pointer_value();
+        let is_null = builder.build_is_null(strides, "")?;
+        let ignored = builder.build_or(ignored, is_null, "")?;
+        let before = builder.get_insert_block().ok_or("no block is being written")?;
+        let (given, next) = (self.body.block("strides"), self.body.block("next"));
+        builder.build_conditional_branch(ignored, next, given)?;
+        builder.position_at_end(given);
+        let stride = self.body.nth(strides, long, axis)?.into_int_value();
+        let equal = builder.build_int_compare(IntPredicate::EQ, stride, product, "")?;
+        builder.build_unconditional_branch(next)?;
+        builder.position_at_end(next);
+        let bool_type = self.body.unit.context.bool_type();
+        let phi = builder.build_phi(bool_type, "")?;
+        let holds = bool_type.const_int(1, false);
+        phi.add_incoming(&[(&equal, given), (&holds, before)]);
+        Ok(phi.as_basic_value().into_int_value())
+    }
+
+    /// An integer made of arguments, and whether there is one.
+    fn size(&self, size: &Size) -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
+        let (unit, builder) = (self.body.unit, &self.body.builder);
+        let (long, bool_type) = (unit.context.i64_type(), unit.context.bool_type());
+        let always = bool_type.const_int(1, false);
+        let (op, lhs, rhs) = match size {
+            Size::Constant(value) => return Ok((long.const_int(*value as u64, true), always)),
+            Size::Extent(number, axis) => return Ok((self.extent(*number, *axis)?, always)),
+            Size::Argument(number) => {
+                let value = self.body.nth(self.args, long, self.tensors + number)?;
+                return Ok((value.into_int_value(), always));
+            }
+            Size::Binary(op, lhs, rhs) => (op, lhs, rhs),
+        };
+        let ((lhs, left), (rhs, right)) = (self.size(lhs)?, self.size(rhs)?);
+        let known = builder.build_and(left, right, "")?;
+        let checked = |name: &str| -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
+            let function = unit.intrinsic(name, &[long.into()])?;
+            let call = builder.build_call(function, &[lhs.into(), rhs.into()], "")?;
+            let pair = call.try_as_basic_value().basic().ok_or("an intrinsic has no result")?;
+            let pair = pair.into_struct_value();
+            let value = builder.build_extract_value(pair, 0, "")?.into_int_value();
+            let overflows = builder.build_extract_value(pair, 1, "")?.into_int_value();
+            let fits = builder.build_not(overflows, "")?;
+            Ok((value, builder.build_and(known, fits, "")?))
+        };
+        let choose = |predicate: IntPredicate| -> Result<(IntValue<'ctx>, IntValue<'ctx>)> {
+            let is_left = builder.build_int_compare(predicate, lhs, rhs, "")?;
+            Ok((builder.build_select(is_left, lhs, rhs, "")?.into_int_value(), known))
+        };
+        match op {
+            SizeOp::Add => checked("llvm.sadd.with.overflow"),
+            SizeOp::Sub => checked("llvm.ssub.with.overflow"),
+            SizeOp::Mul => checked("llvm.smul.with.overflow"),
+            SizeOp::Min => choose(IntPredicate::SLT),
+            SizeOp::Max => choose(IntPredicate::SGT),
+            SizeOp::FloorDiv | SizeOp::FloorMod => {
+                let (zero, one) = (long.const_zero(), long.const_int(1, false));
+                let positive = builder.build_int_compare(IntPredicate::SGT, rhs, zero, "")?;
+                let divisor = builder.build_select(positive, rhs, one, "")?.into_int_value();
+                let rest = builder.build_int_signed_rem(lhs, divisor, "")?;
+                let below = builder.build_int_compare(IntPredicate::SLT, rest, zero, "")?;
+                let known = builder.build_and(known, positive, "")?;
+                let value = if *op == SizeOp::FloorDiv {
+                    let quotient = builder.build_int_signed_div(lhs, divisor, "")?;
+                    let down = builder.build_int_z_extend(below, long, "")?;
+                    builder.build_int_sub(quotient, down, "")?
+                } else {
+                    let up = builder.build_select(below, divisor, zero, "")?.into_int_value();
+                    builder.build_int_add(rest, up, "")?
+                };
+                Ok((value, known))
+            }
+        }
     }
 
     /// Goes on if a condition holds; else refuses the call with a message.

@@ -283,3 +283,105 @@ fn calls_that_share_scratch_memory_do_not_overlap() {
         twice.call(&[tensor(&mut x, &[1024]), tensor(&mut y, &[1024])], &[]).unwrap();
     }
 }
+
+/// `c = a + b` of any extents, with a tensor twice as long and a dimension that is passed.
+const SYMBOLIC: &str = "
+prim_func @sum(a: input float32[m, n], b: input float32[floordiv(m * 2, 2), n], c: output float32[m, n], d: output float32[(n + h) * 2 - n], m: dim, n: dim, h: dim) {
+  for i in serial(m) {
+    for j in serial(n) {
+      c[i, j] = a[i, j] + b[i, j]
+    }
+  }
+  d[0] = cast<float32>(h)
+}";
+
+#[test]
+fn dimensions_are_read_from_shapes() {
+    for &kind in Backend::ALL {
+        let sum = Packed::new(SYMBOLIC, kind);
+        let mut a = filled(DType::F32, &[2, 3], 1);
+        let mut b = filled(DType::F32, &[2, 3], 2);
+        let mut c = NdArray::zeros(DType::F32, &[2, 3]).unwrap();
+        let mut d = NdArray::zeros(DType::F32, &[5]).unwrap();
+        let tensors = [
+            tensor(&mut a, &[2, 3]),
+            tensor(&mut b, &[2, 3]),
+            tensor(&mut c, &[2, 3]),
+            tensor(&mut d, &[5]),
+        ];
+        sum.call(&tensors, &[1]).unwrap();
+        let (a, b) = (a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
+        let expected: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        assert_eq!(c.to_vec::<f32>().unwrap(), expected, "{kind}");
+        assert_eq!(d.to_vec::<f32>().unwrap()[0], 1.0, "{kind}");
+
+        let with = |place: usize, change: Change<'_>, h: i64| {
+            let mut changed = tensors.clone();
+            change(&mut changed[place]);
+            sum.call(&changed, &[h]).unwrap_err()
+        };
+        const SHAPES: [&[i64]; 4] = [&[3, 3], &[2, 4], &[-2, 3], &[1 << 62, 3]];
+        const STRIDES: [&[i64]; 1] = [&[4, 1]];
+        let m = "(m is shape[0] of argument 0)";
+        let n = "(n is shape[1] of argument 0)";
+        for (place, shape, message) in [
+            (1, 0, format!("shape[0] must be floordiv(m * 2, 2) {m}")),
+            (2, 0, format!("shape[0] must be m {m}")),
+            (1, 1, format!("shape[1] must be n {n}")),
+            (0, 2, "shape[0] must be at least 0".to_owned()),
+            // Twice as much exceeds 64 bits.
+            (0, 3, String::new()),
+        ] {
+            let error = with(place, &|x| x.shape = SHAPES[shape].as_ptr(), 1);
+            let names = ["a", "b", "c", "d"];
+            let expected = match message.is_empty() {
+                true => format!("sum: argument 1 (b): shape[0] must be floordiv(m * 2, 2) {m}"),
+                false => format!("sum: argument {place} ({}): {message}", names[place]),
+            };
+            assert_eq!(error, expected, "{kind}");
+        }
+        let error = with(0, &|x| x.strides = STRIDES[0].as_ptr(), 1);
+        assert_eq!(error, "sum: argument 0 (a): strides[0] must be that of a dense tensor");
+        let error = with(0, &|x| x.data = ptr::null_mut(), 1);
+        assert_eq!(error, "sum: argument 0 (a): data is null", "{kind}");
+        let error = with(0, &|_| {}, 2);
+        assert_eq!(error, format!("sum: argument 3 (d): shape[0] must be (n + h) * 2 - n {n}"));
+        let error = sum.call(&tensors, &[1, 2]).unwrap_err();
+        assert_eq!(error, "sum: 5 arguments are needed", "{kind}");
+
+        // An empty tensor needs no memory.
+        let mut none = tensors.clone();
+        for tensor in none.iter_mut().take(3) {
+            tensor.shape = [0, 3].as_ptr();
+            tensor.data = ptr::null_mut();
+        }
+        sum.call(&none, &[1]).unwrap();
+    }
+}
+
+/// A sum whose init is with its first element.
+const REDUCTION: &str = r#"
+prim_func @total(x: input float32[n], y: output float32[1], n: dim) {
+  for i in serial(n) {
+    block "total"(vi: reduce(n) = i) {
+      init { y[0] = 0.0 }
+      y[0] = y[0] + x[vi]
+    }
+  }
+}"#;
+
+#[test]
+fn a_reduction_of_nothing_is_refused() {
+    for &kind in Backend::ALL {
+        let total = Packed::new(REDUCTION, kind);
+        let mut x = filled(DType::F32, &[3], 1);
+        let mut y = NdArray::zeros(DType::F32, &[1]).unwrap();
+        let mut tensors = [tensor(&mut x, &[3]), tensor(&mut y, &[1])];
+        total.call(&tensors, &[]).unwrap();
+        let x = x.to_vec::<f32>().unwrap();
+        assert_eq!(y.to_vec::<f32>().unwrap(), [x[0] + x[1] + x[2]], "{kind}");
+        tensors[0].shape = [0].as_ptr();
+        let error = total.call(&tensors, &[]).unwrap_err();
+        assert_eq!(error, "total: the reduction over n needs an element", "{kind}");
+    }
+}

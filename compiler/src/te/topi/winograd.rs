@@ -179,6 +179,8 @@ pub fn conv2d(
     weights: Tensor,
     finish: impl FnOnce(PrimExpr, [Var; 4]) -> PrimExpr,
 ) -> WinogradStages {
+    te.need_constants(x);
+    te.need_constants(weights);
     let shape = |tensor, axis| te.shape(tensor).get(axis).copied().unwrap_or(1);
     let (channels, height, width) = (shape(x, 1), shape(x, 2), shape(x, 3));
     let out = shape(weights, 3);

@@ -155,6 +155,12 @@ impl Parser<'_> {
                 let [a, b, c] = self.some(word)?;
                 Ok(PrimExpr::MulAdd { a, b, c })
             }
+            _ if self.in_header => {
+                let var = self.func.index_var(word);
+                self.forward.insert(word.to_owned(), var);
+                self.names.insert(word.to_owned(), Named::Var(var));
+                Ok(self.func.var_expr(var))
+            }
             _ => Err(format!("there is nothing called `{word}` here")),
         }
     }

@@ -118,6 +118,14 @@ impl<'a> Lexer<'a> {
         Ok(&rest[..len])
     }
 
+    /// Whether what is in brackets here has a name in it.
+    pub(super) fn is_symbolic_shape(&mut self) -> bool {
+        self.skip();
+        let rest = &self.text[self.offset..];
+        let inside = rest.strip_prefix('[').and_then(|rest| rest.split(']').next());
+        inside.is_some_and(|text| text.contains(|c: char| c.is_ascii_alphabetic() || c == '_'))
+    }
+
     /// Skips spaces, and comments from `;` to the end of a line.
     fn skip(&mut self) {
         loop {

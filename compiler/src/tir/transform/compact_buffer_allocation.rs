@@ -1,9 +1,9 @@
 //! Buffers no larger than what is used of them.
 
-use crate::ir::{BufferSpec, DType, IRModule};
+use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::region::{Access, Extent, Region, region};
-use crate::tir::{Affine, Bounds, BufferId, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt};
+use crate::tir::region::{Access, Extent, NO_BOUND, Outside, Region, most, region};
+use crate::tir::{Affine, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Shrinks dense local buffers to the elements that are used while they are alive.
 ///
@@ -23,35 +23,37 @@ pub fn compact_buffer_allocation(
     }
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
-    data.body = compact(data, body, &mut Bounds::new());
+    let mut outside = Outside::of(data);
+    data.body = compact(data, body, &mut outside);
     func
 }
 
-fn compact(func: &mut PrimFuncData, mut stmt: Stmt, bounds: &mut Bounds) -> Stmt {
-    if let Stmt::For { var, min, extent, .. } = &stmt
-        && let (Some(min), Some(extent)) = (min.as_int(), extent.as_int())
-    {
-        bounds.insert(*var, Range { min, max: min.saturating_add(extent.max(1) - 1) });
+fn compact(func: &mut PrimFuncData, mut stmt: Stmt, outside: &mut Outside) -> Stmt {
+    let depth = outside.depth();
+    if let Stmt::For { var, min, extent, .. } = &stmt {
+        outside.push(*var, min.clone(), extent.clone());
     }
     if let Stmt::Allocate { buffer, body } = &mut stmt {
         let taken = std::mem::replace(&mut **body, Stmt::nop());
-        **body = shrink(func, taken, *buffer, bounds);
+        **body = shrink(func, taken, *buffer, outside);
     }
     stmt.for_each_child_mut(&mut |child| {
         let taken = std::mem::replace(child, Stmt::nop());
-        *child = compact(func, taken, bounds);
+        *child = compact(func, taken, outside);
     });
+    outside.truncate(depth);
     stmt
 }
 
 /// Leaves a buffer that lives in a statement with just the elements used there.
-fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds) -> Stmt {
+fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outside) -> Stmt {
     let decl = &func.buffers[buffer];
-    let shape = decl.shape().to_vec();
-    if !decl.spec.is_dense() || shape.is_empty() || has_narrow_index(&stmt, buffer) {
+    let shape = most(decl);
+    let is_dense = decl.spec.is_dense() || decl.symbolic.is_some();
+    if !is_dense || shape.is_empty() || has_narrow_index(&stmt, buffer) {
         return stmt;
     }
-    let Some(mut used) = region(&stmt, buffer, Access::Any, &shape, bounds) else {
+    let Some(mut used) = region(&stmt, buffer, Access::Any, &shape, outside) else {
         return stmt;
     };
     // A box that is larger than its axis says no more of that axis than its extent.
@@ -64,7 +66,10 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, bounds: &Bounds
     if lens == shape {
         return stmt;
     }
-    func.buffers[buffer].spec = BufferSpec::dense(&lens);
+    let extents = lens.iter().zip(decl.extents());
+    let extents = extents.map(|(&len, extent)| if len == NO_BOUND { extent } else { len.into() });
+    let extents = extents.collect();
+    func.buffers[buffer].set_extents(extents);
     shift(stmt, buffer, &used)
 }
 

@@ -1,22 +1,31 @@
 //! Flattening of buffers.
 
-use crate::ir::{BufferSpec, IRModule};
+use crate::ir::IRModule;
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::transform::LowerBlocks;
-use crate::tir::{PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tir::{Buffer, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes every buffer one-dimensional and every access one physical index.
 ///
 /// Layouts are applied here: afterwards each buffer is dense with as many elements as its layout
 /// took. A flattened function is left as it is.
+///
+/// # Errors
+///
+/// A local buffer has an extent that is not constant.
 #[prim_func_pass(opt_level = 0, name = "tir.FlattenBuffer", after = [LowerBlocks], crate = crate)]
 pub fn flatten_buffer(
     mut func: PrimFunc,
     _module: &IRModule,
     _cx: &PassContext,
 ) -> Result<PrimFunc> {
-    let is_flat = |spec: &BufferSpec| spec.is_dense() && spec.shape().len() == 1;
-    if func.buffers.values().all(|buffer| is_flat(&buffer.spec)) {
+    let is_flat = |buffer: &Buffer| {
+        (buffer.spec.is_dense() || buffer.symbolic.is_some()) && buffer.shape().len() == 1
+    };
+    if let Some(local) = symbolic_local(&func) {
+        return Err(local.into());
+    }
+    if func.buffers.values().all(is_flat) {
         return Ok(func);
     }
     let data = func.make_mut();
@@ -40,10 +49,39 @@ pub fn flatten_buffer(
     }
     data.body = body;
     for buffer in data.buffers.values_mut() {
-        let len = buffer.spec.physical_len().map_err(|problem| problem.to_string())?;
-        buffer.spec = BufferSpec::dense(&[len]);
+        let len = match buffer.symbolic.take() {
+            Some(extents) => {
+                extents.into_iter().fold(PrimExpr::index(1), |len, extent| len * extent)
+            }
+            None => {
+                let len = buffer.spec.physical_len().map_err(|problem| problem.to_string())?;
+                PrimExpr::index(len)
+            }
+        };
+        buffer.set_extents(vec![len]);
     }
     Ok(func)
+}
+
+/// What is wrong with a buffer for which memory cannot be set aside before the function runs.
+fn symbolic_local(func: &PrimFuncData) -> Option<String> {
+    let mut problem = None;
+    func.body.walk(&mut |stmt| {
+        if let Stmt::Allocate { buffer, .. } = stmt
+            && problem.is_none()
+        {
+            let buffer = &func.buffers[*buffer];
+            let extents = buffer.symbolic_text(func);
+            problem = (!extents.is_empty()).then(|| {
+                format!(
+                    "buffer `{}` is local, and its extents {extents} are not constant: compute it \
+                     at a loop that uses a constant part of it, inline it, or make it a parameter",
+                    buffer.name
+                )
+            });
+        }
+    });
+    problem
 }
 
 fn flatten_loads(expr: PrimExpr, data: &PrimFuncData) -> PrimExpr {
@@ -59,9 +97,22 @@ fn flatten_loads(expr: PrimExpr, data: &PrimFuncData) -> PrimExpr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::DType;
+    use crate::ir::{BufferSpec, DType};
     use crate::pass::Pass;
     use crate::tir::transform::Simplify;
+
+    #[test]
+    fn local_memory_is_of_a_constant_size() {
+        let func = crate::tir::parse(
+            "prim_func @f(y: output float32[n], n: dim, m: dim) {
+               allocate t: local float32[m + n, 4]
+               for i in serial(n) { y[i] = t[i, 0] }
+             }",
+        );
+        let error = FlattenBuffer.run_on_prim_func(func.unwrap(), &PassContext::default());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("`t` is local, and its extents m + n are not constant"), "{error}");
+    }
 
     #[test]
     fn a_blocked_layout_gives_affine_positions() {

@@ -2,6 +2,7 @@
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::print::expr_text;
 use crate::tir::{BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 crate::register_pass_config_option! {
@@ -102,18 +103,23 @@ impl Checks<'_> {
             return;
         }
         for (axis, index) in indices.iter().enumerate() {
-            let allowed = buffer.spec.addressable_range(axis);
-            let last = allowed.end - 1;
-            let mut message =
-                format!("`{}` is {what} outside {} to {last}", buffer.name, allowed.start);
+            let (start, end) = match &buffer.symbolic {
+                Some(extents) => (0, extents.get(axis).cloned().unwrap_or(PrimExpr::index(0))),
+                None => {
+                    let allowed = buffer.spec.addressable_range(axis);
+                    (allowed.start, allowed.end.into())
+                }
+            };
+            let last = expr_text(self.data, &(end.clone() - 1));
+            let mut message = format!("`{}` is {what} outside {start} to {last}", buffer.name);
             if indices.len() > 1 {
                 message.push_str(&format!(" of axis {axis}"));
             }
             for index in extremes(index) {
                 // The bounds may be beyond a narrower index.
                 let index = index.cast(DType::I64);
-                let low = PrimExpr::compare(CompareOp::Ge, index.clone(), allowed.start.into());
-                let high = PrimExpr::compare(CompareOp::Lt, index, allowed.end.into());
+                let low = PrimExpr::compare(CompareOp::Ge, index.clone(), start.into());
+                let high = PrimExpr::compare(CompareOp::Lt, index, end.clone());
                 self.found.push((low.and(high), message.clone()));
             }
         }

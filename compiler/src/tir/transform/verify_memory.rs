@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
         if !is_store && certain && !self.stored.contains(&id) && !buffer.spec.has_padding_lanes() {
             self.error(format!("`{}` is read before anything is stored to it", buffer.name));
         }
-        if self.guards == 0 {
+        if self.guards == 0 && buffer.symbolic.is_none() {
             for (axis, index) in indices.iter().enumerate() {
                 let allowed = buffer.spec.addressable_range(axis);
                 let Some(range) = self.exact_range(index) else { continue };
