@@ -261,6 +261,21 @@ impl Target {
         Ok(self)
     }
 
+    /// A machine by its architecture and, behind a space, its CPU, as in `x86_64 x86-64-v3`; the
+    /// least CPU of the architecture unless one is given. The rest is as on this machine.
+    ///
+    /// # Errors
+    ///
+    /// The CPU is not known for the architecture, or `native` is asked for another architecture.
+    pub fn of_machine(text: &str) -> Result<Self, TargetError> {
+        let (arch, cpu) = match text.trim().split_once(' ') {
+            Some((arch, cpu)) => (arch, cpu.trim()),
+            None if text.trim() == "x86_64" => ("x86_64", "x86-64"),
+            None => (text.trim(), "generic"),
+        };
+        Target { arch: arch.to_owned(), ..Target::host() }.with_cpu(cpu)
+    }
+
     /// The widest CPU level all of which code for this target may use.
     pub fn cpu_level(&self) -> CpuLevel {
         let has_all = |features: &[&str]| features.iter().all(|feature| self.has_feature(feature));
@@ -380,8 +395,8 @@ macro_rules! detected {
 #[cfg(target_arch = "x86_64")]
 fn native_features() -> BTreeSet<String> {
     let found = detected!(is_x86_feature_detected:
-        "avx" "avx2" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512vl" "avx512vnni" "bmi1"
-        "bmi2" "cmpxchg16b" "f16c" "fma" "fxsr" "lzcnt" "movbe" "popcnt" "sse" "sse2" "sse3"
+        "avx" "avx2" "avx512bw" "avx512cd" "avx512dq" "avx512f" "avx512vl" "avx512vnni"
+        "avxvnni" "bmi1" "bmi2" "cmpxchg16b" "f16c" "fma" "fxsr" "lzcnt" "movbe" "popcnt" "sse" "sse2" "sse3"
         "sse4.1" "sse4.2" "ssse3" "xsave");
     found.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect()
 }

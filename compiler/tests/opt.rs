@@ -416,3 +416,35 @@ fn passes_are_listed_and_explained() {
     assert!(unknown.stderr.contains("did you mean `FuseOps`?"), "{}", unknown.stderr);
     assert_eq!(niello(folder.path(), &["passes", "FuseOps", "--configs"]).status, Some(2));
 }
+
+#[test]
+fn passes_on_loops_assume_the_machine_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "prim_func @fill(y: output float32[16]) {
+  for i in vectorized(16) {
+    y[i] = 1.0
+  }
+}
+";
+    fs::write(folder.path().join("fill.tir"), text).unwrap();
+    let opt = |arguments: &[&str]| {
+        let arguments = [&["opt", "fill.tir", "--passes", "tir.VectorizeLoop"], arguments].concat();
+        niello(folder.path(), &arguments)
+    };
+    for (machine, lanes) in [
+        ("x86_64 x86-64-v4", "ramp(0, 1, 16)"),
+        ("x86_64 x86-64-v3", "ramp(i * 8, 1, 8)"),
+        ("x86_64", "ramp(i * 4, 1, 4)"),
+        ("aarch64 neoverse-n1", "ramp(i * 4, 1, 4)"),
+    ] {
+        let run = opt(&["--target", machine]);
+        assert_eq!((run.status, run.stderr.as_str()), (Some(0), ""));
+        assert!(run.stdout.contains(lanes), "{machine}: {}", run.stdout);
+    }
+    let unknown = opt(&["--target", "x86_64 x86-64-v9"]);
+    assert_eq!(unknown.status, Some(2));
+    assert!(unknown.stderr.contains("x86-64-v9"), "{}", unknown.stderr);
+    let both = opt(&["--target", "x86_64", "--target-cpu", "native"]);
+    assert_eq!(both.status, Some(2));
+    assert!(both.stderr.contains("cannot be used with"), "{}", both.stderr);
+}

@@ -8,7 +8,7 @@ pub(super) fn x86_feature(feature: &str) -> Option<&str> {
         "bmi1" => "bmi",
         "lzcnt" | "movbe" | "popcnt" | "xsave" | "fxsr" | "bmi2" | "f16c" | "fma" | "sse"
         | "sse2" | "sse3" | "ssse3" | "sse4.1" | "sse4.2" | "avx" | "avx2" | "avx512f"
-        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" => feature,
+        | "avx512bw" | "avx512cd" | "avx512dq" | "avx512vl" | "avx512vnni" | "avxvnni" => feature,
         _ => return None,
     })
 }

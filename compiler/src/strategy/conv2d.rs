@@ -5,9 +5,10 @@
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
 use super::emit::Emitter;
-use super::machine::split_even;
+use super::fetch::{Fetch, Step};
 use super::nest::{block, zero_halo};
-use super::tile::{ColumnRun, Columns, Rows, Tile, steps};
+use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
+use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
@@ -18,10 +19,6 @@ pub const CHANNEL_BLOCK: i64 = 16;
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
 /// would be mostly padding.
 pub const MIN_BLOCKED_CHANNELS: i64 = 8;
-
-/// Bytes of weights up to which they are swept once for each tile of pixels; beyond, they would not
-/// stay in the second cache level, and the pixels are swept once for each panel of weights.
-const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
@@ -50,6 +47,45 @@ struct Conv {
     strides: [i64; 2],
     padding: [i64; 2],
     dilation: [i64; 2],
+}
+
+impl Conv {
+    /// The sums of one group for one image, whose channels are in blocks or planes.
+    fn work(&self, blocked: bool) -> Work {
+        let extent = |axis: usize| (self.kernel[axis] - 1) * self.dilation[axis] + 1;
+        // A pixel of a plane brings its neighbours with it.
+        let least = if blocked { CHANNEL_BLOCK } else { 1 };
+        Work {
+            rows: self.output,
+            columns: self.out_channels,
+            depth: self.in_channels * self.kernel[0] * self.kernel[1],
+            window: Window {
+                strides: self.strides,
+                extents: [extent(0), extent(1)],
+                pixel: self.in_channels.max(least) * 4,
+            },
+            scattered: false,
+        }
+    }
+}
+
+/// A direct convolution, and whether its image is in blocks of channels.
+#[derive(Clone, Copy)]
+struct Direct<'a> {
+    conv: &'a Conv,
+    blocked: bool,
+}
+
+/// Where a tile is: batch, group, columns in the group, first pixel, and its number among those of
+/// the image.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    n: &'a PrimExpr,
+    g: &'a PrimExpr,
+    column: &'a Column,
+    y: &'a PrimExpr,
+    x: &'a PrimExpr,
+    number: &'a PrimExpr,
 }
 
 /// The zero border a convolution needs along an axis: before and after.
@@ -158,19 +194,20 @@ impl Emitter {
         let image = self.image(&mut conv, blocked);
         let blocked = block(&self.func.buffers[conv.data].spec, 1).is_some();
 
-        // Columns of a panel: as many vectors as waste the fewest channels.
-        let wide = self.packing.lanes(DType::F32);
-        let panel = panel_vectors(conv.out_channels, wide) * wide;
+        // Groups are an axis of their own, so that each begins with a panel.
+        let [kh, kw] = conv.kernel;
+        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
+        let work = conv.work(blocked);
+        let tiling = Tiling::choose(self.packing, &work);
+        let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, DType::F32);
+        let pixels = conv.output[0] * conv.output[1];
+        let width = self.machine.tile_columns(panel, pixels, DType::F32);
         // A tile that is wider than a block of channels, or across two, has no step between.
         let widths = match CHANNEL_BLOCK % width {
             0 => steps(&[panel, CHANNEL_BLOCK, width]),
             _ => steps(&[panel, width]),
         };
-        // Groups are an axis of their own, so that each begins with a panel.
-        let [kh, kw] = conv.kernel;
-        let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let dims: &[(usize, i64)] = if blocked {
             &[(0, 1), (1, panel), (2, CHANNEL_BLOCK), (3, 1), (4, 1), (2, 1), (1, 1)]
         } else {
@@ -178,75 +215,68 @@ impl Emitter {
         };
         self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, dims);
 
-        let weight_bytes = shape.iter().product::<i64>() * 4;
-        let panels_inside = weight_bytes <= MAX_RESIDENT_WEIGHTS;
         let runs = ColumnRun::cover(conv.out_channels, &widths, lanes);
-        let rows = self.tiles(&conv, width / lanes);
-        let body = if panels_inside {
-            let tiles: Vec<Stmt> = rows
-                .into_iter()
-                .map(|tile| {
-                    self.over_tiles(tile, &mut |emitter, y, x| {
-                        let panels: Vec<Stmt> = runs
-                            .iter()
-                            .map(|run| {
-                                emitter.over_panels(&conv, run, &mut |emitter, n, g, o| {
-                                    emitter.tile(&conv, blocked, tile, run.columns, [n, g, o, y, x])
-                                })
+        let tiles = self.tiles(&conv, width / lanes);
+        let count: i64 = tiles.iter().map(|tile| tile.y.1 * tile.x.1).sum();
+        let direct = Direct { conv: &conv, blocked };
+        let fetch =
+            |run: &ColumnRun| Fetch::new(&tiling, conv.weight, [work.depth, panel], run, count);
+        let mut stmts = vec![image];
+        match tiling.order {
+            Order::Rows => {
+                for tile in tiles {
+                    stmts.push(self.over_tiles(tile, &mut |emitter, y, x, number| {
+                        let panels = runs.iter().map(|run| {
+                            let fetch = fetch(run);
+                            emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
+                                let place = Place { n, g, column, y, x, number };
+                                emitter.tile(&direct, tile, run.columns, &fetch, &place)
                             })
-                            .collect();
-                        Stmt::seq(panels)
-                    })
-                })
-                .collect();
-            Stmt::seq(tiles)
-        } else {
-            let panels: Vec<Stmt> = runs
-                .iter()
-                .map(|run| {
-                    self.over_panels(&conv, run, &mut |emitter, n, g, o| {
-                        let tiles: Vec<Stmt> = rows
-                            .iter()
-                            .map(|&tile| {
-                                emitter.over_tiles(tile, &mut |emitter, y, x| {
-                                    emitter.tile(&conv, blocked, tile, run.columns, [n, g, o, y, x])
-                                })
+                        });
+                        Stmt::seq(panels.collect::<Vec<_>>())
+                    }));
+                }
+            }
+            Order::Panels { .. } => {
+                for run in &runs {
+                    let fetch = fetch(run);
+                    stmts.push(self.over_panels(&conv, run, &mut |emitter, n, g, column| {
+                        let mut before = 0;
+                        let tiles = tiles.iter().map(|&tile| {
+                            let first = before;
+                            before += tile.y.1 * tile.x.1;
+                            emitter.over_tiles(tile, &mut |emitter, y, x, number| {
+                                let number = &(number.clone() + first);
+                                let place = Place { n, g, column, y, x, number };
+                                emitter.tile(&direct, tile, run.columns, &fetch, &place)
                             })
-                            .collect();
-                        Stmt::seq(tiles)
-                    })
-                })
-                .collect();
-            Stmt::seq(panels)
-        };
-        Stmt::seq([image, body])
+                        });
+                        Stmt::seq(tiles.collect::<Vec<_>>())
+                    }));
+                }
+            }
+        }
+        Stmt::seq(stmts)
     }
 
     /// Tiles that cover the output: rows and columns are each split evenly.
     fn tiles(&self, conv: &Conv, vectors: i64) -> Vec<TileRun> {
         let most = self.machine.tile_rows(vectors);
-        let mut tiles = Vec::new();
-        let mut x0 = 0;
-        for (x_count, x_size) in split_even(conv.output[1], most) {
-            let mut y0 = 0;
-            for (y_count, y_size) in split_even(conv.output[0], (most / x_size).max(1)) {
-                tiles.push(TileRun { y: (y0, y_count, y_size), x: (x0, x_count, x_size) });
-                y0 += y_count * y_size;
-            }
-            x0 += x_count * x_size;
-        }
-        tiles
+        let of = |run: Run| (run.first, run.count, run.size);
+        let runs = tile_runs(conv.output, most).into_iter();
+        runs.map(|[y, x]| TileRun { y: of(y), x: of(x) }).collect()
     }
 
-    /// Loops over the tiles of one size; `body` is handed the first pixel.
+    /// Loops over the tiles of one size; `body` is handed the first pixel and the tile's number.
     fn over_tiles(
         &mut self,
         tile: TileRun,
-        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
+        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
         let (y, y_var) = self.counter("y", tile.y.1);
         let (x, x_var) = self.counter("x", tile.x.1);
-        let stmt = body(self, &(y * tile.y.2 + tile.y.0), &(x * tile.x.2 + tile.x.0));
+        let number = y.clone() * tile.x.1 + x.clone();
+        let stmt = body(self, &(y * tile.y.2 + tile.y.0), &(x * tile.x.2 + tile.x.0), &number);
         around(y_var, tile.y.1, around(x_var, tile.x.1, stmt))
     }
 
@@ -256,7 +286,7 @@ impl Emitter {
         &mut self,
         conv: &Conv,
         run: &ColumnRun,
-        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
+        body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &Column) -> Stmt,
     ) -> Stmt {
         let (n, n_var) = self.counter("n", conv.batch);
         let (g, g_var) = self.counter("g", conv.groups);
@@ -264,15 +294,18 @@ impl Emitter {
         around(n_var, conv.batch, around(g_var, conv.groups, stmt))
     }
 
-    /// One register tile: batch, group, first output channel in the group, first pixel.
+    /// One register tile.
     fn tile(
         &mut self,
-        conv: &Conv,
-        blocked: bool,
+        direct: &Direct<'_>,
         run: TileRun,
         columns: Columns,
-        [n, g, o, y, x]: [&PrimExpr; 5],
+        fetch: &Fetch,
+        place: &Place<'_>,
     ) -> Stmt {
+        let Direct { conv, blocked } = *direct;
+        let Place { n, g, column, y, x, number: tile_number } = *place;
+        let o = &column.first;
         let rows = Rows { outer: run.y.2, inner: run.x.2 };
         let tile = Tile::new(self, rows, columns, DType::F32);
         let first = g.clone() * conv.out_channels + o.clone();
@@ -281,7 +314,7 @@ impl Emitter {
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
         let (data, weight) = (conv.data, conv.weight);
-        let step = |emitter: &mut Emitter, c: PrimExpr, ky: PrimExpr, kx: PrimExpr| {
+        let step = |emitter: &mut Emitter, [c, ky, kx]: [PrimExpr; 3], number: &PrimExpr| {
             let channel = g.clone() * conv.in_channels + c.clone();
             let weights = |emitter: &Emitter, column: PrimExpr| {
                 let o = o.clone() + column;
@@ -292,7 +325,17 @@ impl Emitter {
                 let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
                 emitter.func.load(data, [n.clone(), channel.clone(), y, x])
             };
-            tile.multiply_add(emitter, &weights, &pixel)
+            let zero = PrimExpr::index(0);
+            let step = Step {
+                index: vec![g.clone(), o.clone(), c.clone(), ky.clone(), kx.clone()],
+                panel: vec![g.clone(), column.panel.clone(), zero.clone(), zero.clone(), zero],
+                number,
+                tile: tile_number,
+                column,
+            };
+            let mut stmts = fetch.step(emitter, columns, step);
+            stmts.push(tile.multiply_add(emitter, &weights, &pixel));
+            Stmt::seq(stmts)
         };
         let mut sums = Vec::new();
         if blocked {
@@ -327,13 +370,16 @@ impl Emitter {
         first: i64,
         blocks: i64,
         size: i64,
-        step: &dyn Fn(&mut Emitter, PrimExpr, PrimExpr, PrimExpr) -> Stmt,
+        step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
         let (b, b_var) = self.counter("cb", blocks);
         let (ky, ky_var) = self.counter("ky", conv.kernel[0]);
         let (kx, kx_var) = self.counter("kx", conv.kernel[1]);
         let (c, c_var) = self.counter("c", size);
-        let stmt = step(self, b * size + first + c, ky, kx);
+        let [kh, kw] = conv.kernel;
+        let taps = (b.clone() * kh + ky.clone()) * kw + kx.clone();
+        let number = taps * size + c.clone() + first * kh * kw;
+        let stmt = step(self, [b * size + first + c, ky, kx], &number);
         let stmt = around(kx_var, conv.kernel[1], around(c_var, size, stmt));
         around(b_var, blocks, around(ky_var, conv.kernel[0], stmt))
     }
@@ -351,8 +397,8 @@ impl Emitter {
             let (n, n_var) = self.counter("n", conv.batch);
             let body = self.over_columns(&run, &mut |emitter, channel| {
                 let tiles = emitter.tiles(&conv, 1).into_iter().map(|tile| {
-                    emitter.over_tiles(tile, &mut |emitter, y, x| {
-                        let at = [&n, channel, y, x];
+                    emitter.over_tiles(tile, &mut |emitter, y, x, _| {
+                        let at = [&n, &channel.first, y, x];
                         emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
                     })
                 });
@@ -421,12 +467,4 @@ pub(super) fn around(var: crate::tir::VarId, extent: i64, body: Stmt) -> Stmt {
     }
     let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
     Stmt::for_loop(var, min, extent, ForKind::Serial, body)
-}
-
-/// Vectors of one panel of weights. One vector a row means one broadcast for each multiply-add, so
-/// two or more are better even if some channels are padding.
-fn panel_vectors(channels: i64, lanes: i64) -> i64 {
-    let vectors = (channels + lanes - 1) / lanes;
-    let even = if vectors % 2 != 0 && vectors % 3 == 0 { 3 } else { 2 };
-    even.min(vectors)
 }

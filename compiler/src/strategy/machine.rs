@@ -36,11 +36,17 @@ impl Machine {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
-    /// Columns of a register tile of a convolution inside a panel of weights: two vectors if they
-    /// divide it evenly, else three. The panel may have been made for wider registers than these.
-    pub(crate) fn tile_columns(self, panel: i64, dtype: DType) -> i64 {
+    /// Columns of a register tile of `rows` rows or fewer inside a panel of weights, which may have
+    /// been made for wider registers than these.
+    pub(crate) fn tile_columns(self, panel: i64, rows: i64, dtype: DType) -> i64 {
         let vectors = panel / self.lanes(dtype);
-        self.columns_of_at_most(panel, if vectors % 2 == 0 { 2 } else { 3 }, dtype)
+        let most = match rows {
+            1 => 8,
+            _ if rows <= FEW_ROWS || self.registers >= 32 => 4,
+            _ if vectors % 2 == 0 => 2,
+            _ => 3,
+        };
+        self.columns_of_at_most(panel, most, dtype)
     }
 
     /// Columns of as many vectors, at most `most`, as divide a panel evenly.
@@ -52,12 +58,17 @@ impl Machine {
     }
 
     /// Rows of a register tile whose rows take `vectors` registers each: accumulators leave room
-    /// for one row of the other operand and a broadcast value.
+    /// for one row of the other operand and a broadcast value. Where an instruction broadcasts what
+    /// it reads, four registers beside the accumulators do.
     pub(crate) fn tile_rows(self, vectors: i64) -> i64 {
-        let free = i64::from(self.registers) - vectors - 1;
+        let beside = if self.vector_bits == 512 { vectors.min(3) } else { vectors };
+        let free = i64::from(self.registers) - beside - 1;
         (free / vectors.max(1)).clamp(1, MAX_TILE_ROWS)
     }
 }
+
+/// Rows up to which a tile has more columns instead, to keep enough sums in flight.
+pub(crate) const FEW_ROWS: i64 = 6;
 
 /// Most rows of a register tile. More rows than this hide no latency that is left, and each is
 /// another displacement of the loads.
@@ -98,16 +109,19 @@ mod tests {
     fn tiles_fit_the_registers() {
         let avx512 = Machine { vector_bits: 512, registers: 32, fma: true };
         assert_eq!(avx512.tile_rows(2), 14);
-        assert_eq!(avx512.tile_rows(4), 6);
+        assert_eq!(avx512.tile_rows(3), 9);
+        assert_eq!(avx512.tile_rows(4), 7);
         let avx2 = Machine { vector_bits: 256, registers: 16, fma: true };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.
-        assert_eq!(avx512.tile_columns(32, DType::F32), 32);
-        assert_eq!(avx512.tile_columns(48, DType::F32), 48);
-        assert_eq!(avx2.tile_columns(32, DType::F32), 16);
-        assert_eq!(avx2.tile_columns(48, DType::F32), 16);
-        assert_eq!(avx2.tile_columns(24, DType::F32), 24);
+        assert_eq!(avx512.tile_columns(32, 49, DType::F32), 32);
+        assert_eq!(avx512.tile_columns(48, 49, DType::F32), 48);
+        assert_eq!(avx512.tile_columns(64, 49, DType::F32), 64);
+        assert_eq!(avx2.tile_columns(32, 49, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(48, 49, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(64, 49, DType::F32), 16);
+        assert_eq!(avx2.tile_columns(24, 49, DType::F32), 24);
         assert_eq!(avx2.columns_of_at_most(128, 6, DType::F32), 32);
     }
 }

@@ -2,15 +2,13 @@
 
 use super::conv2d::around;
 use super::emit::Emitter;
-use super::machine::split_even;
+use super::fetch::{Fetch, Step};
 use super::nest::block;
-use super::tile::{ColumnRun, Columns, Rows, Tile, steps};
+use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
+use super::tiling::{Order, Run, Tiling, Window, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
-
-/// Bytes of weights up to which all panels are swept for each tile of rows.
-const MAX_RESIDENT_WEIGHTS: i64 = 512 << 10;
 
 /// A product `[batch.., m, k] x [k, n]`.
 struct MatMul {
@@ -23,6 +21,16 @@ struct MatMul {
     n: i64,
     k: i64,
     transpose_b: bool,
+}
+
+/// Where a tile is: the index of its batch, first row, columns, and its number among those that go
+/// over a panel in turn.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    batch: &'a [PrimExpr],
+    row: &'a PrimExpr,
+    column: &'a Column,
+    number: &'a PrimExpr,
 }
 
 impl Emitter {
@@ -63,18 +71,17 @@ impl Emitter {
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
-        let wide = self.packing.lanes(DType::F32);
-        let vectors = (p.n + wide - 1) / wide;
-        // Few rows: more columns keep enough sums in flight.
-        let wanted = match p.m {
-            1 => 8,
-            2..=6 => 4,
-            _ => 2,
+        let work = Work {
+            rows: [1, p.m],
+            columns: p.n,
+            depth: p.k,
+            window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * 4 },
+            scattered: true,
         };
-        let most = if self.packing.registers >= 32 { 8 } else { 6 };
-        let panel = vectors.min(wanted).min(most) * wide;
+        let tiling = Tiling::choose(self.packing, &work);
+        let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.columns_of_at_most(panel, wanted, DType::F32);
+        let width = self.machine.tile_columns(panel, p.m, DType::F32);
         let shape = self.func.buffers[p.rhs].shape().to_vec();
         let dims: &[(usize, i64)] = if p.transpose_b {
             &[(0, panel), (1, 1), (0, 1)]
@@ -83,7 +90,6 @@ impl Emitter {
         };
         self.func.buffers[p.rhs].spec = BufferSpec::packed(&shape, dims);
 
-        let rows = split_even(p.m, self.machine.tile_rows(width / lanes));
         let panels = ColumnRun::cover(p.n, &steps(&[panel, width]), lanes);
 
         let batch: Vec<(PrimExpr, crate::tir::VarId, i64)> = p
@@ -95,36 +101,33 @@ impl Emitter {
             })
             .collect();
         let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
-        let rows_inside = p.n * p.k * 4 > MAX_RESIDENT_WEIGHTS;
+        let most = self.machine.tile_rows(width / lanes);
         let mut stmts = Vec::new();
-        let mut m0 = 0;
-        let mut row_runs = Vec::new();
-        for (count, size) in rows {
-            row_runs.push((m0, count, size));
-            m0 += count * size;
-        }
-        if rows_inside {
-            for run in &panels {
-                stmts.push(self.over_columns(run, &mut |emitter, column| {
-                    let tiles = row_runs
-                        .iter()
-                        .map(|&rows| emitter.rows(p, rows, run.columns, &index, column));
-                    Stmt::seq(tiles.collect::<Vec<_>>())
-                }));
+        match tiling.order {
+            Order::Panels { blocks } => {
+                for block in Run::cover(p.m, (p.m + blocks - 1) / blocks) {
+                    let tiles = Run::cover(block.size, most);
+                    let (i, i_var) = self.counter("ib", block.count);
+                    let first = &(i * block.size + block.first);
+                    let stmt = self.block(p, &tiling, panel, &panels, &tiles, (&index, first));
+                    stmts.push(around(i_var, block.count, stmt));
+                }
             }
-        } else {
-            for &(m0, rows, size) in &row_runs {
-                let (i, i_var) = self.counter("i", rows);
-                let row = i * size + m0;
-                let tiles: Vec<Stmt> = panels
-                    .iter()
-                    .map(|run| {
+            Order::Rows => {
+                for tiles in Run::cover(p.m, most) {
+                    let (i, i_var) = self.counter("i", tiles.count);
+                    let row = &(i * tiles.size + tiles.first);
+                    let number = &PrimExpr::index(0);
+                    let panels = panels.iter().map(|run| {
+                        let fetch = Fetch::new(&tiling, p.rhs, [p.k, panel], run, 1);
                         self.over_columns(run, &mut |emitter, column| {
-                            emitter.product_tile(p, size, run.columns, &index, &row, column)
+                            let place = Place { batch: &index, row, column, number };
+                            emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
                         })
-                    })
-                    .collect();
-                stmts.push(around(i_var, rows, Stmt::seq(tiles)));
+                    });
+                    let stmt = Stmt::seq(panels.collect::<Vec<_>>());
+                    stmts.push(around(i_var, tiles.count, stmt));
+                }
             }
         }
         let mut body = Stmt::seq(stmts);
@@ -134,19 +137,34 @@ impl Emitter {
         body
     }
 
-    /// The tiles of one size in a panel.
-    fn rows(
+    /// A block of rows: each panel goes over its tiles.
+    fn block(
         &mut self,
         p: &MatMul,
-        (m0, count, size): (i64, i64, i64),
-        columns: Columns,
-        batch: &[PrimExpr],
-        column: &PrimExpr,
+        tiling: &Tiling,
+        panel: i64,
+        panels: &[ColumnRun],
+        tiles: &[Run],
+        (batch, first): (&[PrimExpr], &PrimExpr),
     ) -> Stmt {
-        let (i, i_var) = self.counter("i", count);
-        let row = i * size + m0;
-        let tile = self.product_tile(p, size, columns, batch, &row, column);
-        around(i_var, count, tile)
+        let count = tiles.iter().map(|run| run.count).sum();
+        let panels = panels.iter().map(|run| {
+            let fetch = Fetch::new(tiling, p.rhs, [p.k, panel], run, count);
+            self.over_columns(run, &mut |emitter, column| {
+                let mut before = 0;
+                let tiles = tiles.iter().map(|tiles| {
+                    let (i, i_var) = emitter.counter("i", tiles.count);
+                    let number = &(i.clone() + before);
+                    before += tiles.count;
+                    let row = &(first.clone() + (i * tiles.size + tiles.first));
+                    let place = Place { batch, row, column, number };
+                    let tile = emitter.product_tile(p, tiles.size, run.columns, &fetch, &place);
+                    around(i_var, tiles.count, tile)
+                });
+                Stmt::seq(tiles.collect::<Vec<_>>())
+            })
+        });
+        Stmt::seq(panels.collect::<Vec<_>>())
     }
 
     fn product_tile(
@@ -154,10 +172,11 @@ impl Emitter {
         p: &MatMul,
         size: i64,
         columns: Columns,
-        batch: &[PrimExpr],
-        row: &PrimExpr,
-        column: &PrimExpr,
+        fetch: &Fetch,
+        place: &Place<'_>,
     ) -> Stmt {
+        let Place { batch, row, column: tile_column, number } = *place;
+        let column = &tile_column.first;
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, DType::F32);
         let clear = tile.clear(self);
         let (k, k_var) = self.counter("k", p.k);
@@ -172,7 +191,19 @@ impl Emitter {
             at.push(k.clone());
             emitter.func.load(p.lhs, at)
         };
-        let sum = around(k_var, p.k, tile.multiply_add(self, &weights, &value));
+        let at = |n: &PrimExpr, k: PrimExpr| {
+            if p.transpose_b { vec![n.clone(), k] } else { vec![k, n.clone()] }
+        };
+        let step = Step {
+            index: at(column, k.clone()),
+            panel: at(&tile_column.panel, PrimExpr::index(0)),
+            number: &k,
+            tile: number,
+            column: tile_column,
+        };
+        let mut stmts = fetch.step(self, columns, step);
+        stmts.push(tile.multiply_add(self, &weights, &value));
+        let sum = around(k_var, p.k, Stmt::seq(stmts));
         let index = |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| {
             let mut at = batch.to_vec();
             at.push(row.clone() + i.clone());

@@ -6,6 +6,7 @@
 
 mod conv2d;
 mod emit;
+mod fetch;
 mod inline;
 mod machine;
 mod matmul;
@@ -15,6 +16,7 @@ mod program;
 mod reduce;
 mod rows;
 mod tile;
+mod tiling;
 
 #[cfg(test)]
 mod tests;

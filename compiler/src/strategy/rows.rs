@@ -324,7 +324,8 @@ fn prefetching(stmt: Stmt, wanted: BufferId, axes: usize, row: &PrimExpr, ahead:
                 Some(mut indices) => {
                     indices[axes - 1] = row.clone() + ahead;
                     let (locality, write) = (3, false);
-                    let next = Stmt::Prefetch { buffer: wanted, indices, locality, write };
+                    let offset = PrimExpr::index(0);
+                    let next = Stmt::Prefetch { buffer: wanted, indices, offset, locality, write };
                     Box::new(Stmt::seq([next, *body]))
                 }
             };

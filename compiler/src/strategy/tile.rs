@@ -74,6 +74,16 @@ impl ColumnRun {
     }
 }
 
+/// A tile among those of a run.
+pub(super) struct Column {
+    /// Its first column.
+    pub(super) first: PrimExpr,
+    /// The first column of the outermost of the blocks it is in.
+    pub(super) panel: PrimExpr,
+    /// Its number in that block.
+    pub(super) number: PrimExpr,
+}
+
 /// Those of `sizes`, largest first, that are smaller than the ones before and divide them.
 pub(super) fn steps(sizes: &[i64]) -> Vec<i64> {
     let mut steps: Vec<i64> = Vec::new();
@@ -98,17 +108,22 @@ impl Emitter {
     pub(super) fn over_columns(
         &mut self,
         run: &ColumnRun,
-        body: &mut dyn FnMut(&mut Emitter, &PrimExpr) -> Stmt,
+        body: &mut dyn FnMut(&mut Emitter, &Column) -> Stmt,
     ) -> Stmt {
         let counters: Vec<_> =
             run.loops.iter().map(|&(count, _)| self.counter("o", count)).collect();
-        let column = counters
-            .iter()
-            .zip(&run.loops)
-            .fold(PrimExpr::index(run.first), |sum, ((index, _), (_, step))| {
-                sum + index.clone() * *step
-            });
-        let stmt = body(self, &column);
+        let mut first = PrimExpr::index(run.first);
+        let mut panel = first.clone();
+        let mut number = PrimExpr::index(0);
+        for (position, ((index, _), (count, step))) in counters.iter().zip(&run.loops).enumerate() {
+            first = first + index.clone() * *step;
+            if position == 0 {
+                panel = first.clone();
+            } else {
+                number = number * *count + index.clone();
+            }
+        }
+        let stmt = body(self, &Column { first, panel, number });
         counters
             .into_iter()
             .zip(&run.loops)

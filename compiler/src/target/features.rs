@@ -14,6 +14,7 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
     ("x86_64", "avx512f", &["avx2", "f16c", "fma"]),
     ("x86_64", "avx512vl", &["avx512f"]),
     ("x86_64", "avx512vnni", &["avx512f"]),
+    ("x86_64", "avxvnni", &["avx2"]),
     ("x86_64", "bmi1", &[]),
     ("x86_64", "bmi2", &[]),
     ("x86_64", "cmpxchg16b", &[]),
@@ -37,9 +38,14 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
     ("aarch64", "neon", &[]),
 ];
 
-/// Names that LLVM and C compilers have for rustc's features, where they differ.
-const OTHER_NAMES: &[(&str, &str)] =
-    &[("bmi", "bmi1"), ("cx16", "cmpxchg16b"), ("fullfp16", "fp16")];
+/// Names that LLVM, C compilers and Linux have for rustc's features, where they differ.
+const OTHER_NAMES: &[(&str, &str)] = &[
+    ("avx512_vnni", "avx512vnni"),
+    ("avx_vnni", "avxvnni"),
+    ("bmi", "bmi1"),
+    ("cx16", "cmpxchg16b"),
+    ("fullfp16", "fp16"),
+];
 
 /// The features that are known for an architecture.
 pub(super) fn known(arch: &str) -> impl Iterator<Item = &'static str> {
@@ -48,7 +54,7 @@ pub(super) fn known(arch: &str) -> impl Iterator<Item = &'static str> {
 
 impl Target {
     /// The same machine with a feature, and with all that it needs, or without it, and without all
-    /// that needs it. The name is rustc's or LLVM's.
+    /// that needs it. The name is rustc's, LLVM's or Linux's.
     ///
     /// # Errors
     ///
@@ -103,6 +109,9 @@ mod tests {
         assert!(narrow.has_feature("fma") && !narrow.has_feature("avx512f"));
         assert_eq!(narrow.vector_bits(), 128);
         assert!(x86_64().with_feature("bmi", true).unwrap().has_feature("bmi1"));
+        // Of vectors of 256 bits without AVX-512.
+        let vnni = x86_64().with_feature("avx_vnni", true).unwrap();
+        assert!(vnni.has_feature("avx2") && vnni.has_dot_add(8) && !vnni.has_dot_add(16));
         let error = x86_64().with_feature("neon", true).unwrap_err().to_string();
         assert!(error.contains("`neon`") && error.contains("avx512vnni"), "{error}");
     }

@@ -31,3 +31,13 @@ impl Buffer {
         position
     }
 }
+
+impl PrimExpr {
+    /// The position `offset` elements behind this one.
+    pub(crate) fn behind(&self, offset: &PrimExpr) -> PrimExpr {
+        if offset.is_const(0) {
+            return self.clone();
+        }
+        self.clone().cast(DType::I64) + offset.clone().cast(DType::I64)
+    }
+}

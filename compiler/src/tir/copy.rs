@@ -1,106 +1,147 @@
-//! Copies of statements with names of their own.
+//! Copies of statements, and names of their own for what they bind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
 
 impl PrimFuncData {
     /// A copy of a statement in which some variables have values. What the statement declares is
     /// declared anew for the copy, so that it can stand beside the statement or another copy: no
-    /// name is declared twice. Operators on constants are folded.
+    /// name is declared twice. Sums, products and conversions of constants are folded.
     pub fn copy_of(&mut self, stmt: &Stmt, values: &BTreeMap<VarId, PrimExpr>) -> Stmt {
-        let mut copy =
-            Copy { vars: values.clone(), names: BTreeMap::new(), buffers: BTreeMap::new() };
-        copy.declare(stmt, self);
-        copy.stmt(stmt.clone())
+        let mut copy = stmt.clone();
+        Renamer::new(self, None).stmt(&mut copy);
+        copy.map_exprs(&mut |expr| {
+            expr.rewrite(&mut |expr| match expr {
+                PrimExpr::Var { var, ty } => {
+                    values.get(&var).cloned().unwrap_or(PrimExpr::Var { var, ty })
+                }
+                PrimExpr::Binary { op, lhs, rhs } => PrimExpr::binary(op, *lhs, *rhs),
+                PrimExpr::Cast { value, dtype } if value.const_bits().is_some() => {
+                    value.cast(dtype)
+                }
+                other => other,
+            })
+        })
     }
 }
 
-struct Copy {
-    /// What stands for a variable: its value, or that of the copy.
-    vars: BTreeMap<VarId, PrimExpr>,
-    /// The variables that the copy declares, and its buffers.
-    names: BTreeMap<VarId, VarId>,
+/// What has been bound so far.
+pub(crate) struct Bound {
+    pub(crate) vars: BTreeSet<VarId>,
+    pub(crate) buffers: BTreeSet<BufferId>,
+}
+
+impl Bound {
+    /// What is bound before the body begins.
+    pub(crate) fn outside(func: &PrimFuncData) -> Self {
+        Bound {
+            vars: func.dims.iter().copied().collect(),
+            buffers: func.params.iter().map(|param| param.buffer).collect(),
+        }
+    }
+}
+
+/// Gives names of their own to what a statement binds.
+pub(crate) struct Renamer<'a> {
+    data: &'a mut PrimFuncData,
+    /// The first place that binds something keeps it; without this, none does.
+    bound: Option<Bound>,
+    /// What stands for the variables and buffers in scope that have been replaced.
+    vars: BTreeMap<VarId, VarId>,
     buffers: BTreeMap<BufferId, BufferId>,
 }
 
-impl Copy {
-    fn declare(&mut self, stmt: &Stmt, func: &mut PrimFuncData) {
-        stmt.walk(&mut |stmt| match stmt {
-            Stmt::For { var, .. } | Stmt::Let { var, .. } => self.declare_var(*var, func),
+impl<'a> Renamer<'a> {
+    pub(crate) fn new(data: &'a mut PrimFuncData, bound: Option<Bound>) -> Self {
+        Renamer { data, bound, vars: BTreeMap::new(), buffers: BTreeMap::new() }
+    }
+
+    pub(crate) fn stmt(&mut self, stmt: &mut Stmt) {
+        stmt.for_each_expr_mut(&mut |expr| self.expr(expr));
+        match stmt {
+            Stmt::For { var, body, .. } | Stmt::Let { var, body, .. } => {
+                let outer = self.bind(var);
+                self.stmt(body);
+                self.restore(outer);
+            }
+            Stmt::Allocate { buffer, body } => self.allocate(buffer, body),
             Stmt::BlockRealize(block) => {
-                block.iters.iter().for_each(|iter| self.declare_var(iter.var, func));
+                let outer: Vec<_> =
+                    block.iters.iter_mut().map(|iter| self.bind(&mut iter.var)).collect();
+                block.init.iter_mut().for_each(|init| self.stmt(init));
+                self.stmt(&mut block.body);
+                outer.into_iter().for_each(|outer| self.restore(outer));
             }
-            Stmt::Allocate { buffer, body: _ } => {
-                if let Some(decl) = func.buffers.get(*buffer).cloned() {
-                    self.buffers.insert(*buffer, func.buffers.push(decl));
-                }
+            Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } => self.access(buffer),
+            Stmt::Seq(_) | Stmt::Block { .. } | Stmt::If { .. } | Stmt::Assert { .. } => {
+                stmt.for_each_child_mut(&mut |child| self.stmt(child));
             }
-            Stmt::Seq(_)
-            | Stmt::Block { .. }
-            | Stmt::Store { .. }
-            | Stmt::If { .. }
-            | Stmt::Prefetch { .. }
-            | Stmt::Assert { .. } => {}
-        });
-        stmt.walk_exprs(&mut |expr| {
-            if let PrimExpr::Let { var, .. } = expr {
-                self.declare_var(*var, func);
-            }
-        });
-    }
-
-    fn declare_var(&mut self, var: VarId, func: &mut PrimFuncData) {
-        if let Some(decl) = func.vars.get(var).cloned() {
-            let ty = decl.ty;
-            let copy = func.vars.push(decl);
-            self.names.insert(var, copy);
-            self.vars.insert(var, PrimExpr::Var { var: copy, ty });
         }
     }
 
-    fn stmt(&self, stmt: Stmt) -> Stmt {
-        let stmt = stmt.map_exprs(&mut |expr| expr.rewrite(&mut |expr| self.expr(expr)));
-        if self.names.is_empty() && self.buffers.is_empty() {
-            return stmt;
-        }
-        stmt.rewrite(&mut |mut stmt| {
-            match &mut stmt {
-                Stmt::For { var, .. } | Stmt::Let { var, .. } => self.rename(var),
-                Stmt::BlockRealize(block) => {
-                    block.iters.iter_mut().for_each(|iter| self.rename(&mut iter.var));
-                }
-                Stmt::Store { buffer, .. }
-                | Stmt::Prefetch { buffer, .. }
-                | Stmt::Allocate { buffer, .. } => {
-                    *buffer = self.buffers.get(buffer).copied().unwrap_or(*buffer);
-                }
-                Stmt::Seq(_) | Stmt::Block { .. } | Stmt::If { .. } | Stmt::Assert { .. } => {}
-            }
-            stmt
-        })
-    }
-
-    fn rename(&self, var: &mut VarId) {
-        *var = self.names.get(var).copied().unwrap_or(*var);
-    }
-
-    fn expr(&self, expr: PrimExpr) -> PrimExpr {
+    fn expr(&mut self, expr: &mut PrimExpr) {
         match expr {
-            PrimExpr::Var { var, ty } => {
-                self.vars.get(&var).cloned().unwrap_or(PrimExpr::Var { var, ty })
+            PrimExpr::Var { var, ty: _ } => *var = self.vars.get(var).copied().unwrap_or(*var),
+            PrimExpr::Let { var, value, body } => {
+                self.expr(value);
+                let outer = self.bind(var);
+                self.expr(body);
+                self.restore(outer);
             }
-            PrimExpr::Let { mut var, value, body } => {
-                self.rename(&mut var);
-                PrimExpr::Let { var, value, body }
+            PrimExpr::Load { buffer, dtype: _, indices } => {
+                self.access(buffer);
+                indices.iter_mut().for_each(|index| self.expr(index));
             }
-            PrimExpr::Load { buffer, dtype, indices } => {
-                let buffer = self.buffers.get(&buffer).copied().unwrap_or(buffer);
-                PrimExpr::Load { buffer, dtype, indices }
-            }
-            PrimExpr::Binary { op, lhs, rhs } => PrimExpr::binary(op, *lhs, *rhs),
-            other => other,
+            PrimExpr::Int { .. }
+            | PrimExpr::Float { .. }
+            | PrimExpr::Unary { .. }
+            | PrimExpr::Binary { .. }
+            | PrimExpr::Compare { .. }
+            | PrimExpr::Select { .. }
+            | PrimExpr::Cast { .. }
+            | PrimExpr::Reinterpret { .. }
+            | PrimExpr::Ramp { .. }
+            | PrimExpr::Broadcast { .. }
+            | PrimExpr::Shuffle { .. }
+            | PrimExpr::VectorReduce { .. }
+            | PrimExpr::MulAdd { .. }
+            | PrimExpr::DotAdd { .. }
+            | PrimExpr::Call { .. } => expr.for_each_child_mut(&mut |child| self.expr(child)),
         }
+    }
+
+    fn access(&self, buffer: &mut BufferId) {
+        *buffer = self.buffers.get(buffer).copied().unwrap_or(*buffer);
+    }
+
+    fn allocate(&mut self, buffer: &mut BufferId, body: &mut Stmt) {
+        let old = *buffer;
+        if !self.bound.as_mut().is_some_and(|bound| bound.buffers.insert(old)) {
+            *buffer = self.data.buffers.push(self.data.buffers[old].clone());
+        }
+        let outer = self.buffers.insert(old, *buffer);
+        self.stmt(body);
+        match outer {
+            Some(outer) => self.buffers.insert(old, outer),
+            None => self.buffers.remove(&old),
+        };
+    }
+
+    /// Brings a variable into scope, as a new one if need be; returns what it stood for before.
+    fn bind(&mut self, var: &mut VarId) -> (VarId, Option<VarId>) {
+        let old = *var;
+        if !self.bound.as_mut().is_some_and(|bound| bound.vars.insert(old)) {
+            *var = self.data.vars.push(self.data.vars[old].clone());
+        }
+        (old, self.vars.insert(old, *var))
+    }
+
+    fn restore(&mut self, (var, outer): (VarId, Option<VarId>)) {
+        match outer {
+            Some(outer) => self.vars.insert(var, outer),
+            None => self.vars.remove(&var),
+        };
     }
 }
 

@@ -60,6 +60,17 @@ impl PrimFunc {
         Arc::unwrap_or_clone(self.0)
     }
 
+    /// The function with what `change` makes of its body; the same handle if that is equal.
+    pub(crate) fn map_body(self, change: impl FnOnce(Stmt) -> Stmt) -> Self {
+        let body = change(self.body.clone());
+        if body == self.body {
+            return self;
+        }
+        let mut func = self;
+        func.make_mut().body = body;
+        func
+    }
+
     /// A digest of what the function does: of everything but names, the order of declarations,
     /// blocks and origin.
     pub fn structural_digest(&self) -> Digest {
@@ -228,7 +239,20 @@ impl PrimFuncData {
         locality: u8,
     ) -> Stmt {
         let indices = indices.into_iter().map(Into::into).collect();
-        Stmt::Prefetch { buffer, indices, locality, write: false }
+        let offset = PrimExpr::index(0);
+        Stmt::Prefetch { buffer, indices, offset, locality, write: false }
+    }
+
+    /// The same of what lies `offset` elements behind in memory.
+    pub fn prefetch_behind(
+        &self,
+        buffer: BufferId,
+        indices: impl IntoIterator<Item = impl Into<PrimExpr>>,
+        offset: PrimExpr,
+        locality: u8,
+    ) -> Stmt {
+        let indices = indices.into_iter().map(Into::into).collect();
+        Stmt::Prefetch { buffer, indices, offset, locality, write: false }
     }
 
     /// A loop from 0 with a new variable; `body` is handed a use of it.

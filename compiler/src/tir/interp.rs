@@ -153,8 +153,8 @@ impl Interp<'_> {
                 self.buffers[*buffer] = None;
                 Ok(())
             }
-            Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
-                indices.iter().try_for_each(|index| self.expr(index).map(|_| ()))
+            Stmt::Prefetch { buffer: _, indices, offset, locality: _, write: _ } => {
+                indices.iter().chain([offset]).try_for_each(|index| self.expr(index).map(|_| ()))
             }
             Stmt::Assert { cond, message } => {
                 if self.condition(cond)? {

@@ -290,13 +290,14 @@ impl Parser<'_> {
                 let name = self.word()?;
                 let buffer = self.buffer(&name)?;
                 let indices = self.indices()?;
+                let offset = if self.accept("+") { self.expr()? } else { PrimExpr::index(0) };
                 let write = match self.word()?.as_str() {
                     "read" => false,
                     "write" => true,
                     other => return Err(format!("`{other}` is neither read nor write")),
                 };
                 let locality = self.number()?.try_into().map_err(|_| "no such locality")?;
-                Ok(Stmt::Prefetch { buffer, indices, locality, write })
+                Ok(Stmt::Prefetch { buffer, indices, offset, locality, write })
             }
             "assert" => {
                 let cond = self.expr()?;

@@ -333,8 +333,11 @@ impl Printer<'_> {
                 }
                 self.line("}");
             }
-            Stmt::Prefetch { buffer, indices, locality, write } => {
-                let place = self.access(*buffer, indices);
+            Stmt::Prefetch { buffer, indices, offset, locality, write } => {
+                let mut place = self.access(*buffer, indices);
+                if !offset.is_const(0) {
+                    place = format!("{place} + {}", self.expr(offset, 0));
+                }
                 let intent = if *write { "write" } else { "read" };
                 self.begin(&format!("prefetch {place} {intent} {locality}"));
             }

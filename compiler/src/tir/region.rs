@@ -35,7 +35,7 @@ impl Extent {
 
     /// How many indices; [`NO_BOUND`] of an axis that is used as a whole and has no constant extent.
     pub(crate) fn len(&self) -> i64 {
-        self.offsets.max - self.offsets.min + 1
+        self.offsets.max.saturating_sub(self.offsets.min).saturating_add(1)
     }
 }
 
@@ -132,7 +132,14 @@ pub(crate) fn region(
         region: None,
     };
     collector.stmt(stmt);
-    collector.region
+    let mut region = collector.region?;
+    // What is before the first index is under a condition: all that there is begins there.
+    for (axis, &extent) in region.axes.iter_mut().zip(shape) {
+        if extent == NO_BOUND && axis.len() == NO_BOUND {
+            *axis = whole(extent);
+        }
+    }
+    Some(region)
 }
 
 struct Collector<'a> {

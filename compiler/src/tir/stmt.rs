@@ -165,12 +165,14 @@ pub enum Stmt {
         /// Where it exists.
         body: Box<Stmt>,
     },
-    /// Asks for the cache line of an element. The index may be outside the buffer.
+    /// Asks for the cache line of an element. It may be outside the buffer.
     Prefetch {
         /// The buffer.
         buffer: BufferId,
         /// As for a load; scalars only.
         indices: Vec<PrimExpr>,
+        /// How many elements behind that of the indices it lies in memory.
+        offset: PrimExpr,
         /// 3 = all cache levels, 2 = from the second on, 1 = from the third on, 0 = no reuse.
         locality: u8,
         /// Whether a store will follow.

@@ -202,9 +202,13 @@ impl Verifier<'_> {
                     self.error(format!("buffer `{name}` is allocated while it exists"));
                 }
             }
-            Stmt::Prefetch { buffer, indices, locality, write: _ } => {
+            Stmt::Prefetch { buffer, indices, offset, locality, write: _ } => {
                 if self.access(*buffer, indices, depth).is_some_and(|lanes| lanes != 1) {
                     self.error("the index of a prefetch is a vector");
+                }
+                let ty = self.expr(offset, depth + 1);
+                if let Some(ty) = ty.filter(|ty| !ty.is_index()) {
+                    self.error(format!("the offset of a prefetch is {ty}, not int64 or int32"));
                 }
                 if *locality > 3 {
                     self.error(format!("there is no prefetch locality {locality}"));

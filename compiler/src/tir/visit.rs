@@ -205,8 +205,9 @@ impl Stmt {
             Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
                 visit(cond)
             }
-            Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
-                indices.iter().for_each(visit);
+            Stmt::Prefetch { buffer: _, indices, offset, locality: _, write: _ } => {
+                indices.iter().for_each(&mut *visit);
+                visit(offset);
             }
         }
     }
@@ -234,8 +235,9 @@ impl Stmt {
             Stmt::If { cond, then: _, otherwise: _ } | Stmt::Assert { cond, message: _ } => {
                 visit(cond)
             }
-            Stmt::Prefetch { buffer: _, indices, locality: _, write: _ } => {
-                indices.iter_mut().for_each(visit);
+            Stmt::Prefetch { buffer: _, indices, offset, locality: _, write: _ } => {
+                indices.iter_mut().for_each(&mut *visit);
+                visit(offset);
             }
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn run(file: &TestFile, passes: &str, options: &Options) -> Result<St
         builder = builder.config_value(key.trim(), value);
     }
     if let Some(text) = &options.target {
-        builder = builder.target(target(text)?);
+        builder = builder.target(Target::of_machine(text).map_err(|error| error.to_string())?);
     }
     let cx = builder.build().map_err(|report| report.to_string())?;
     let list = PipelineText::parse(passes).and_then(|text| text.build(&Registry::global()));
@@ -47,17 +47,6 @@ pub(super) fn run(file: &TestFile, passes: &str, options: &Options) -> Result<St
     same_values(&before, &after)?;
     same_loops(&before, &after)?;
     Ok(after.to_string())
-}
-
-/// The machine of `x86_64 x86-64-v3`, or the least one of an architecture.
-fn target(text: &str) -> Result<Target, String> {
-    let (arch, cpu) = match text.split_once(' ') {
-        Some((arch, cpu)) => (arch, Some(cpu.trim())),
-        None => (text, None),
-    };
-    let cpu = cpu.unwrap_or(if arch == "x86_64" { "x86-64" } else { "generic" });
-    let target = Target { arch: arch.to_owned(), ..Target::host() };
-    target.with_cpu(cpu).map_err(|error| error.to_string())
 }
 
 /// The values that all dimensions of loop functions have.

@@ -36,6 +36,8 @@ pub(super) struct Machine {
     pub(super) environment: PathBuf,
     /// The environment has the pinned packages.
     pub(super) environment_is_current: bool,
+    /// The environment's folder is a link to another one.
+    pub(super) environment_is_link: bool,
     /// The system's packages come by apt.
     pub(super) has_apt: bool,
     /// This process may install system packages.
@@ -51,6 +53,7 @@ impl Machine {
             llvm: Llvm::look(),
             python: usable_python(),
             environment_is_current: is_current(&environment),
+            environment_is_link: folder(&environment).is_symlink(),
             environment,
             has_apt: process::output(Command::new("apt-get").arg("--version")).is_some(),
             is_root: process::output(Command::new("id").arg("-u"))
@@ -64,6 +67,11 @@ impl Machine {
 fn environment() -> PathBuf {
     let folder = workspace::target().join("python");
     if cfg!(windows) { folder.join("Scripts/python.exe") } else { folder.join("bin/python") }
+}
+
+/// The folder of an environment with that interpreter.
+pub(super) fn folder(interpreter: &Path) -> &Path {
+    interpreter.parent().and_then(Path::parent).unwrap_or(Path::new("."))
 }
 
 /// The committed list of pinned packages.

@@ -1,9 +1,8 @@
 //! What has to be run so that nothing is missing.
 
-use std::path::Path;
 use std::process::Command;
 
-use super::machine::{Machine, OLDEST_PYTHON, requirements};
+use super::machine::{Machine, OLDEST_PYTHON, folder, requirements};
 use crate::workspace;
 
 /// A part that tests need and that a fresh machine lacks.
@@ -148,8 +147,14 @@ fn environment_step(machine: &Machine, python: Option<&str>) -> Step {
         let obstacle = Some("it needs the Python above".to_owned());
         return Step { part, commands: Vec::new(), obstacle };
     };
-    let folder = machine.environment.parent().and_then(Path::parent).unwrap_or(Path::new("."));
-    let folder = workspace::shown(folder);
+    let folder = workspace::shown(folder(&machine.environment));
+    if machine.environment_is_link {
+        let obstacle = format!(
+            "{folder} is a link, and making it anew would empty the folder that it leads to; remove \
+             the link"
+        );
+        return Step { part, commands: Vec::new(), obstacle: Some(obstacle) };
+    }
     let interpreter = workspace::shown(&machine.environment);
     let requirements = workspace::shown(&requirements());
     let make = Invocation::new([python, "-m", "venv", "--clear", &folder]);
@@ -179,6 +184,7 @@ mod tests {
             python: None,
             environment: workspace::root().join("target/python/bin/python"),
             environment_is_current: false,
+            environment_is_link: false,
             has_apt: true,
             is_root: true,
             has_sudo: false,
@@ -223,6 +229,20 @@ mod tests {
         let lines = lines(&plan(&machine));
         assert_eq!(lines.len(), 2);
         assert_eq!(lines[0], "python3.12 -m venv --clear target/python");
+    }
+
+    #[test]
+    fn what_a_link_leads_to_is_left_alone() {
+        let machine = Machine {
+            llvm: Some(Llvm::Known),
+            python: Some("python3.12".into()),
+            environment_is_link: true,
+            ..bare()
+        };
+        let steps = plan(&machine);
+        assert_eq!(lines(&steps), Vec::<String>::new());
+        let obstacle = steps[0].obstacle.as_ref().unwrap();
+        assert!(obstacle.starts_with("target/python is a link"), "{obstacle}");
     }
 
     #[test]

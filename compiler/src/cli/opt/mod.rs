@@ -19,6 +19,7 @@ use crate::graph::{self, PrintOptions, print_with_sidecar, verify_module};
 use crate::ir::IRModule;
 use crate::options::CompileOptions;
 use crate::pass::{Pass, PassContextBuilder, PassError, PipelineText, Registry, Sequential};
+use crate::target::{Target, TargetError};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use errors::{ErrorFormat, Teller};
 use watch::WatchArgs;
@@ -35,6 +36,12 @@ pub(super) struct Args {
     passes: Option<String>,
     #[command(flatten)]
     code: CodeArgs,
+    /// Machine that passes on loops assume, instead of this one: an architecture and, behind a
+    /// space, its CPU, such as "x86_64 x86-64-v3" or "aarch64" [default: this architecture and
+    /// `--target-cpu`]
+    #[arg(long, value_name = "MACHINE", conflicts_with_all = ["target_cpu", "run_reproducer"],
+          value_parser = machine)]
+    target: Option<Box<Target>>,
     /// Pass that must run whatever its level; may be given more than once
     #[arg(long, value_name = "PASS", action = ArgAction::Append)]
     require_pass: Vec<String>,
@@ -59,6 +66,10 @@ pub(super) struct Args {
     /// module, and likes it if its exit status is 0
     #[arg(long, value_name = "PROGRAM", conflicts_with = "opt_bisect_limit")]
     bisect: Option<PathBuf>,
+}
+
+fn machine(text: &str) -> Result<Box<Target>, TargetError> {
+    Target::of_machine(text).map(Box::new)
 }
 
 /// Runs the command.
@@ -137,6 +148,9 @@ impl Args {
             Passes::context(options).remarks(self.watch.stats).verify_each(self.watch.verify_each);
         for pass in &self.require_pass {
             builder = builder.require_pass(pass);
+        }
+        if let Some(target) = &self.target {
+            builder = builder.target((**target).clone());
         }
         builder
     }

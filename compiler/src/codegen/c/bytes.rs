@@ -15,8 +15,10 @@ pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) ->
         let c = preamble.type_name(ty);
         let a = preamble.type_name(bytes(DType::U8));
         let b = preamble.type_name(bytes(DType::I8));
-        // Without AVX-512 there is only the encoding of AVX.
-        let prefix = if target.has_feature("avx512vnni") { "" } else { "{vex} " };
+        // Without AVX-512 in vectors of this width there is only the encoding of AVX.
+        let has = |feature| target.has_feature(feature);
+        let has_evex = has("avx512vnni") && (ty.bits() == 512 || has("avx512vl"));
+        let prefix = if has_evex { "" } else { "%{vex%} " };
         format!(
             "NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n    \
              __asm__(\"{prefix}vpdpbusd %2, %1, %0\" : \"+v\"(c) : \"v\"(a), \"v\"(b));\n    \

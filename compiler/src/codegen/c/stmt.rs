@@ -60,10 +60,10 @@ impl Emitter<'_> {
                 Ok(())
             }
             Stmt::Allocate { buffer, body } => self.allocate(*buffer, body),
-            Stmt::Prefetch { buffer, indices, locality, write } => {
+            Stmt::Prefetch { buffer, indices, offset, locality, write } => {
                 let pointer = self.pointer(*buffer)?;
-                let index = self.only_index(*buffer, indices)?;
-                let index = self.index(index)?;
+                let index = self.only_index(*buffer, indices)?.behind(offset);
+                let index = self.index(&index)?;
                 let write = u8::from(*write);
                 self.line(format!(
                     "__builtin_prefetch(&{pointer}[{}], {write}, {locality});",

@@ -401,7 +401,9 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
         "x86" | "x86_64" => {
-            let names = target.features.iter().filter_map(|feature| x86_feature(feature));
+            // Its one instruction is in assembly, and older compilers do not know the flag.
+            let flags = target.features.iter().filter(|feature| *feature != "avxvnni");
+            let names = flags.filter_map(|feature| x86_feature(feature));
             let mut flags: Vec<_> = names.map(|name| format!("-m{name}")).collect();
             if target.vector_bits() == 512 {
                 flags.push("-mprefer-vector-width=512".to_owned());

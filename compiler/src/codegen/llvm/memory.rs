@@ -111,12 +111,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
     pub(super) fn prefetch(
         &mut self,
         id: BufferId,
-        indices: &[PrimExpr],
+        index: &PrimExpr,
         locality: u8,
         write: bool,
     ) -> Result<()> {
         let pointer = self.pointer(id)?;
-        let index = self.only_index(id, indices)?;
         let index = self.expr(index)?.into_int_value();
         let element = self.unit.memory_scalar(self.func.buffers[id].dtype)?;
         // SAFETY: not `inbounds`, as the index may be outside the buffer; nothing is read.
@@ -157,7 +156,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
     }
 
     /// The physical index of an access.
-    fn only_index<'e>(&self, id: BufferId, indices: &'e [PrimExpr]) -> Result<&'e PrimExpr> {
+    pub(super) fn only_index<'e>(
+        &self,
+        id: BufferId,
+        indices: &'e [PrimExpr],
+    ) -> Result<&'e PrimExpr> {
         match indices {
             [index] => Ok(index),
             _ => Err(format!(

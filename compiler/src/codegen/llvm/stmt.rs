@@ -38,8 +38,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
             }
             Stmt::If { cond, then, otherwise } => self.branch(cond, then, otherwise.as_deref()),
             Stmt::Allocate { buffer, body } => self.allocate(*buffer, body),
-            Stmt::Prefetch { buffer, indices, locality, write } => {
-                self.prefetch(*buffer, indices, *locality, *write)
+            Stmt::Prefetch { buffer, indices, offset, locality, write } => {
+                let index = self.only_index(*buffer, indices)?.behind(offset);
+                self.prefetch(*buffer, &index, *locality, *write)
             }
             Stmt::Assert { cond, message: _ } => self.assert(cond),
         }

@@ -3,6 +3,7 @@
 mod winograd;
 
 use super::{Int8Tiles, MatmulTiles, matmul, matmul_int8};
+use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::driver::{BuildTarget, NdArray};
 use crate::ir::{BufferSpec, DType};
 use crate::options::Backend;
@@ -78,6 +79,46 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
     }
 }
 
+/// Rows and columns that end within a tile.
+#[test]
+fn machine_code_computes_products_that_end_within_a_tile() {
+    for target in runnable_levels() {
+        let lanes = i64::try_from(target.vector_bits() / 32).unwrap().max(4);
+        let (m, k, n) = (7, 4, lanes * 5);
+        let mut te = te::Builder::new("matmul");
+        let a = te.placeholder("A", [m, k], DType::F32);
+        let b = te.constant("B", [k, n], DType::F32);
+        let r = te.reduce_axis("k", k);
+        let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
+        let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
+        let func = te.prim_func(&[a, b, d]).unwrap();
+        let data = values(&specs(&func));
+        let expected = run(&func, &specs(&func), &data);
+        let cut = MatmulTiles {
+            rows: 4,
+            vectors: 2,
+            lanes,
+            panels_outside: true,
+            block: None,
+            prefetch_panel: true,
+            ahead: 8,
+        };
+        let mut s = Schedule::new(func);
+        let [block, epilogue] = ["C", "D"].map(|name| s.get_block(name).unwrap());
+        matmul(&mut s, block, Some(epilogue), cut).unwrap();
+        let specs = specs(&s.func());
+        let lowered = lower(s.func(), &target).unwrap();
+        for &backend in Backend::ALL {
+            let pairs = specs.iter().zip(&data);
+            let mut args: Vec<Vec<u8>> =
+                pairs.map(|(spec, data)| spec.pack(data, DType::F32).unwrap()).collect();
+            LoadedKernel::new(&lowered, &target, backend).run(&mut args, &[]);
+            let found = specs[2].unpack(&args[2], DType::F32).unwrap();
+            assert_eq!(found, expected, "{backend} {:?}", target.cpu);
+        }
+    }
+}
+
 #[test]
 fn a_product_of_bytes_is_made_of_dot_products() {
     let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
@@ -136,11 +177,19 @@ fn bytes(len: i64) -> Vec<u8> {
 
 #[test]
 fn machine_code_computes_products_of_bytes() {
-    for &backend in Backend::ALL {
-        let target = format!("{backend} -mcpu=native");
+    let native = Target::host().with_cpu("native").unwrap();
+    // The encodings of AVX-512 and of AVX.
+    let machines = ["-mcpu=native", "-mcpu=x86-64-v3 -mattr=+avxvnni"];
+    let targets = machines.iter().flat_map(|machine| {
+        Backend::ALL.iter().map(move |backend| (backend, format!("{backend} {machine}")))
+    });
+    for (backend, target) in targets {
+        if target.contains("avxvnni") && !native.has_feature("avxvnni") {
+            continue;
+        }
         let target: BuildTarget = target.parse().unwrap();
         let tiles = Int8Tiles::choose(&target.machine);
-        let Some(tiles) = tiles else { return };
+        let Some(tiles) = tiles else { continue };
         for [m, k, n] in [[16, 16, 64], [15, 21, 48]] {
             let (plain, scheduled) = product_of_bytes([m, k, n], tiles);
             let mut expected = [bytes(m * k), bytes(k * n), vec![0; (m * n * 4) as usize]];
@@ -150,7 +199,7 @@ fn machine_code_computes_products_of_bytes() {
             let b = NdArray::from_bytes(DType::I8, &[k, n], &expected[1]).unwrap();
             let mut c = NdArray::zeros(DType::I32, &[m, n]).unwrap();
             module.function("matmul").unwrap().call((&a, &b, &mut c)).unwrap();
-            assert_eq!(c.bytes(), expected[2], "{backend}");
+            assert_eq!(c.bytes(), expected[2], "{backend} {tiles:?}");
         }
     }
 }

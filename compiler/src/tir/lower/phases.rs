@@ -1,4 +1,17 @@
 //! The passes of lowering, phase by phase as in TVM. The order is here and nowhere else.
+//!
+//! Some passes are in no phase; `tir.add_lower_pass` adds them. Measured on convolutions, a matrix
+//! product and a layer normalisation, as C by GCC 12 for AVX-512:
+//!
+//! - `NarrowDataType`: machine code grows by 8% to 120%, as each narrow index is extended where an
+//!   address is made of it.
+//! - `CommonSubexprElimTIR`: the C text shrinks by up to a quarter, the machine code by 9% at most
+//!   and not always, as compilers share subexpressions themselves.
+//! - `StorageRewrite`, `HoistIfThenElse`, `RewriteUnsafeSelect` and `RenormalizeSplitPattern`:
+//!   nothing changes, as strategies leave nothing for them to do.
+//! - `ConvertSSA`: nothing changes but names; it is for passes that need it.
+//! - `VerifyMemory`: it finds nothing in what the strategies make, and is for tests and for
+//!   schedules made by hand.
 
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};

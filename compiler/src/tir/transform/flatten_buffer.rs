@@ -42,6 +42,12 @@ pub fn flatten_buffer(
             }
             *indices = vec![decl.address(indices)];
         }
+        if let Stmt::Prefetch { indices, offset, .. } = &mut stmt
+            && let [index] = indices.as_mut_slice()
+        {
+            *index = index.behind(offset);
+            *offset = PrimExpr::index(0);
+        }
         stmt
     });
     if let Some(buffer) = wrong_rank {

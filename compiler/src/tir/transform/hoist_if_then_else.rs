@@ -1,8 +1,7 @@
 //! Conditions out of loops.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::convert_ssa::fresh_copy;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BinaryOp, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
@@ -74,7 +73,7 @@ fn hoist(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
         annotations: annotations.clone(),
         body: Box::new(body),
     };
-    let otherwise = otherwise.map(|body| fresh_copy(data, &repeat(body)));
+    let otherwise = otherwise.map(|body| data.copy_of(&repeat(body), &BTreeMap::new()));
     let mut conditions = path.conditions.into_iter().rev();
     let Some(innermost) = conditions.next() else { return repeat(body) };
     let branch = Stmt::If {

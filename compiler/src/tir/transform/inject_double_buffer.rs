@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::convert_ssa::fresh_copy;
 use crate::ir::{BufferSpec, DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::{
@@ -298,7 +297,7 @@ impl Copies<'_> {
                 Around::Block(name) => Stmt::block(name.clone(), body),
                 Around::Let(var, value) => Stmt::let_(*var, value.clone(), body),
             });
-        let copy = fresh_copy(self.data, &whole).substitute(&[(self.var, iteration)].into());
+        let copy = self.data.copy_of(&whole, &[(self.var, iteration)].into());
         let shift = |buffer: BufferId, indices: &mut Vec<PrimExpr>| {
             if let (Some(extent), Some(first)) =
                 (self.first_extents.get(&buffer), indices.first_mut())

@@ -3,21 +3,20 @@
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::transform::UnrollLoop;
-use crate::tir::{BinaryOp, PrimExpr, PrimFunc, Stmt};
+use crate::tir::{BinaryOp, PrimExpr, PrimFunc};
 
 /// Makes sums of a float and a product fused operations, or the reverse if the target has none.
 ///
 /// These are `a * b + c`, `a * b - c` and `c - a * b`.
 /// This is the one place where sums and products are contracted; code generators never do it.
 #[prim_func_pass(opt_level = 0, name = "tir.LowerMulAdd", after = [UnrollLoop], crate = crate)]
-pub fn lower_mul_add(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
+pub fn lower_mul_add(func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let fused = cx.target().has_fma();
-    let data = func.make_mut();
-    let body = std::mem::replace(&mut data.body, Stmt::nop());
-    data.body = body.map_exprs(&mut |expr| {
-        expr.rewrite(&mut |expr| if fused { contract(expr) } else { expand(expr) })
-    });
-    func
+    func.map_body(|body| {
+        body.map_exprs(&mut |expr| {
+            expr.rewrite(&mut |expr| if fused { contract(expr) } else { expand(expr) })
+        })
+    })
 }
 
 fn contract(expr: PrimExpr) -> PrimExpr {
@@ -83,5 +82,11 @@ mod tests {
         assert_eq!(run(&difference, &with_fma), body(&fused_difference));
         assert_eq!(run(&fused_sum, &without), body(&sum));
         assert_eq!(run(&sum, &without), body(&sum));
+
+        let mut fused = func.clone();
+        fused.body = body(&fused_sum);
+        let fused = PrimFunc::new(fused);
+        let cx = PassContext::builder().target(with_fma.clone()).build().unwrap();
+        assert!(LowerMulAdd.run_on_prim_func(fused.clone(), &cx).unwrap().same(&fused));
     }
 }

@@ -115,9 +115,10 @@ impl Narrower<'_> {
                 let indices = self.all(indices);
                 Stmt::Store { buffer: *buffer, indices, value: self.kept(value) }
             }
-            Stmt::Prefetch { buffer, indices, locality, write } => {
-                let (indices, locality, write) = (self.all(indices), *locality, *write);
-                Stmt::Prefetch { buffer: *buffer, indices, locality, write }
+            Stmt::Prefetch { buffer, indices, offset, locality, write } => {
+                let (indices, offset) = (self.all(indices), self.kept(offset));
+                let (locality, write) = (*locality, *write);
+                Stmt::Prefetch { buffer: *buffer, indices, offset, locality, write }
             }
             Stmt::Block { name, body } => {
                 Stmt::Block { name: name.clone(), body: Box::new(self.stmt(body)) }

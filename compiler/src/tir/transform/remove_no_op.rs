@@ -8,18 +8,16 @@ use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
 ///
 /// Branches and blocks go if they are empty, and buffers that are never read with the stores to them.
 #[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
-pub fn remove_no_op(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
-    let data = func.make_mut();
-    let mut body = std::mem::replace(&mut data.body, Stmt::nop());
-    loop {
-        let mut again = false;
-        body = body.rewrite(&mut |stmt| remove(stmt, &mut again));
-        if !again {
-            break;
+pub fn remove_no_op(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
+    func.map_body(|mut body| {
+        loop {
+            let mut again = false;
+            body = body.rewrite(&mut |stmt| remove(stmt, &mut again));
+            if !again {
+                return body;
+            }
         }
-    }
-    data.body = body;
-    func
+    })
 }
 
 /// Sets `again` if stores were removed: what they read may have been read by nothing else.

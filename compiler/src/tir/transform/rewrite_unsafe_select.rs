@@ -3,7 +3,7 @@
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::access::{Ranges, is_inside};
-use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData};
 
 /// Makes vector selects safe whose branches may load from outside of a buffer.
 ///
@@ -13,11 +13,7 @@ use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 /// makes the load one of single elements, so others are left as they are. Scalar selects evaluate
 /// one side and need nothing.
 #[prim_func_pass(opt_level = 0, name = "tir.RewriteUnsafeSelect", crate = crate)]
-pub fn rewrite_unsafe_select(
-    mut func: PrimFunc,
-    _module: &IRModule,
-    _cx: &PassContext,
-) -> PrimFunc {
+pub fn rewrite_unsafe_select(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;
     func.body.walk_exprs(&mut |expr| {
         any |= matches!(expr, PrimExpr::Select { cond, .. } if !cond.ty().is_scalar());
@@ -25,17 +21,17 @@ pub fn rewrite_unsafe_select(
     if !any {
         return func;
     }
-    let data = func.make_mut();
-    let mut body = std::mem::replace(&mut data.body, Stmt::nop());
-    let mut ranges = Ranges::of(data);
-    ranges.visit(&mut body, &mut |ranges, stmt| {
-        stmt.for_each_expr_mut(&mut |expr| {
-            let taken = std::mem::replace(expr, PrimExpr::index(0));
-            *expr = Rewriter { data, ranges }.expr(taken, None);
+    let before = func.clone();
+    let data = &*before;
+    func.map_body(|mut body| {
+        Ranges::of(data).visit(&mut body, &mut |ranges, stmt| {
+            stmt.for_each_expr_mut(&mut |expr| {
+                let taken = std::mem::replace(expr, PrimExpr::index(0));
+                *expr = Rewriter { data, ranges }.expr(taken, None);
+            });
         });
-    });
-    data.body = body;
-    func
+        body
+    })
 }
 
 struct Rewriter<'a> {

@@ -11,12 +11,9 @@ use crate::tir::{Analyzer, PrimExpr, PrimFunc, Stmt};
 /// Indices are brought into canonical form. Loops of one iteration or none and branches that are
 /// never taken go.
 #[prim_func_pass(opt_level = 0, name = "tir.Simplify", crate = crate)]
-pub fn simplify(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
-    let data = func.make_mut();
-    let mut analyzer = Analyzer::of(data);
-    let body = std::mem::replace(&mut data.body, Stmt::nop());
-    data.body = simplify_stmt(&mut analyzer, body);
-    func
+pub fn simplify(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
+    let mut analyzer = Analyzer::of(&func);
+    func.map_body(|body| simplify_stmt(&mut analyzer, body))
 }
 
 /// Simplifies a statement where the analyser knows what is around it.
@@ -153,6 +150,8 @@ mod tests {
         let func = Simplify.run_on_prim_func(func, &PassContext::default()).unwrap();
         verify(&func).unwrap();
         assert_eq!(func.to_string(), text(after));
+        let again = Simplify.run_on_prim_func(func.clone(), &PassContext::default()).unwrap();
+        assert!(again.same(&func));
     }
 
     #[test]

@@ -114,8 +114,8 @@ fn replace(body: Stmt, owners: &BTreeMap<BufferId, BufferId>) -> Stmt {
         Stmt::Store { buffer, indices, value } => {
             Stmt::Store { buffer: owner(buffer), indices, value }
         }
-        Stmt::Prefetch { buffer, indices, locality, write } => {
-            Stmt::Prefetch { buffer: owner(buffer), indices, locality, write }
+        Stmt::Prefetch { buffer, indices, offset, locality, write } => {
+            Stmt::Prefetch { buffer: owner(buffer), indices, offset, locality, write }
         }
         Stmt::Seq(stmts) => Stmt::seq(stmts),
         other => other,

@@ -270,13 +270,11 @@ impl Widen<'_> {
             }
             // Each iteration has a buffer of its own.
             Stmt::Allocate { .. } => return None,
-            Stmt::Prefetch { buffer, indices, locality, write } => {
-                let indices = indices
-                    .iter()
-                    .map(|index| Some(self.expr(index)?.lane_expr(0)))
-                    .collect::<Option<_>>()?;
-                let (locality, write) = (*locality, *write);
-                Stmt::Prefetch { buffer: *buffer, indices, locality, write }
+            Stmt::Prefetch { buffer, indices, offset, locality, write } => {
+                let mut first = |index: &PrimExpr| Some(self.expr(index)?.lane_expr(0));
+                let indices = indices.iter().map(&mut first).collect::<Option<_>>()?;
+                let (offset, locality, write) = (first(offset)?, *locality, *write);
+                Stmt::Prefetch { buffer: *buffer, indices, offset, locality, write }
             }
             Stmt::Assert { cond, message } => {
                 Stmt::Assert { cond: self.scalar(cond)?, message: message.clone() }

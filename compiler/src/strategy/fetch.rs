@@ -1,0 +1,86 @@
+//! Requests for weights before they are read.
+
+use super::emit::Emitter;
+use super::tile::{Column, ColumnRun, Columns};
+use super::tiling::{Order, Tiling};
+use crate::tir::{BufferId, PrimExpr, Stmt};
+
+/// Elements of a line of the cache.
+const LINE: i64 = 16;
+
+/// What the steps of a tile's sum ask for, besides what they read. What lies behind the weights may
+/// be asked for, too: it is those of the next kernel, or nothing comes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fetch {
+    weights: BufferId,
+    /// Columns of a panel.
+    panel: i64,
+    /// Steps of the sum: rows of a panel.
+    depth: i64,
+    /// Steps after which what is asked for is read; 0 to ask for nothing.
+    ahead: i64,
+    /// Tiles of rows that go over a panel, and tiles of each within the panel, if they ask for the
+    /// next one meanwhile.
+    sharers: Option<[i64; 2]>,
+}
+
+/// A step of a tile's sum.
+pub(super) struct Step<'a> {
+    /// The index of its weights of the tile's first column.
+    pub(super) index: Vec<PrimExpr>,
+    /// The index of the first element of the panel.
+    pub(super) panel: Vec<PrimExpr>,
+    /// Its number.
+    pub(super) number: &'a PrimExpr,
+    /// The number of the tile's rows among the tiles of rows.
+    pub(super) tile: &'a PrimExpr,
+    /// The tile's columns.
+    pub(super) column: &'a Column,
+}
+
+impl Fetch {
+    /// What tiles of a run of columns ask for, if `tiles` tiles of rows go over a panel of weights.
+    pub(super) fn new(
+        tiling: &Tiling,
+        weights: BufferId,
+        [depth, panel]: [i64; 2],
+        run: &ColumnRun,
+        tiles: i64,
+    ) -> Fetch {
+        let whole = run.loops.first().is_some_and(|&(_, step)| step == panel);
+        let inside: i64 = run.loops.iter().skip(1).map(|&(count, _)| count).product();
+        let next = tiling.next && whole && tiling.order != Order::Rows;
+        let sharers = next.then_some([tiles, inside]);
+        // A single vector of columns takes a load for each multiply-add: there is no time for more.
+        let ahead = if run.columns.vectors > 1 { tiling.ahead } else { 0 };
+        Fetch { weights, panel, depth, ahead, sharers }
+    }
+
+    /// The requests of one step.
+    pub(super) fn step(&self, emitter: &Emitter, columns: Columns, step: Step<'_>) -> Vec<Stmt> {
+        let mut stmts = Vec::new();
+        let mut ask = |index: &[PrimExpr], offset: PrimExpr, locality| {
+            let indices = index.to_vec();
+            stmts.push(emitter.func.prefetch_behind(self.weights, indices, offset, locality));
+        };
+        if self.ahead > 0 {
+            for column in (0..columns.vectors * columns.lanes).step_by(LINE as usize) {
+                ask(&step.index, PrimExpr::index(self.ahead * self.panel + column), 3);
+            }
+        }
+        if let Some([tiles, inside]) = self.sharers {
+            // A power of two or whole lines, so that no line is asked for twice but in a row.
+            let share = (self.panel - 1) / (tiles * inside) + 1;
+            let share = match share {
+                ..LINE => share.unsigned_abs().next_power_of_two() as i64,
+                _ => (share + LINE - 1) / LINE * LINE,
+            };
+            let tile = step.column.number.clone() * tiles + step.tile.clone();
+            let place = (tile * self.depth + step.number.clone()) * share;
+            for part in (0..share).step_by(LINE as usize) {
+                ask(&step.panel, place.clone() + (self.panel * self.depth + part), 2);
+            }
+        }
+        stmts
+    }
+}

@@ -1,0 +1,317 @@
+//! How sums of products are cut into register tiles: their shape, their order, and what is asked
+//! for before it is read.
+//!
+//! A tile reads rows of the left operand (pixels of an image, rows of a matrix) and a panel of
+//! packed weights. Its shape and order are those of least cost: the cycles of its multiply-adds, and
+//! a share of the cycles it takes to move what it reads between the levels of the cache. The figures
+//! are those of experiments on a server of 2023 (Emerald Rapids) with kernels written by hand; what
+//! counts is their ratio, which changes little from machine to machine.
+
+use super::machine::{FEW_ROWS, Machine, split_even};
+use crate::ir::DType;
+
+/// Multiply-adds that begin in one cycle, and as many loads.
+const PER_CYCLE: i64 = 2;
+
+/// Cycles until a sum can be added to again.
+const LATENCY: i64 = 4;
+
+/// Bytes that stay in the first cache level while others stream by: half of it.
+const NEAR_BYTES: i64 = 24 << 10;
+
+/// Bytes of a left operand that stay in the second level while weights and results stream by: half
+/// of it.
+const MIDDLE_BYTES: i64 = 1 << 20;
+
+/// Bytes of weights that stay there while rows stream by.
+const RESIDENT_WEIGHTS: i64 = 1 << 20;
+
+/// Bytes in a cycle from the second level, and from the third.
+const MIDDLE_RATE: f64 = 48.0;
+const FAR_RATE: f64 = 10.0;
+
+/// Shares of the time of moving bytes that multiply-adds do not hide: from the second level; from
+/// the third; from there if they have been asked for.
+const MIDDLE_SHARE: f64 = 0.2;
+const FAR_SHARE: f64 = 0.7;
+const FETCHED_SHARE: f64 = 0.2;
+
+/// Cycles of storing to a line of the cache alone. Lines that follow one another cost less than a
+/// tile's sums hide.
+const SCATTERED_STORE: f64 = 3.0;
+
+/// Fewest rows with which a panel is worked on for long enough to fetch the next one meanwhile.
+/// With fewer, reading the weights is all that takes time.
+const MIN_FETCHING_ROWS: i64 = 16;
+
+/// Bytes of weights from which panels are fetched ahead. Fewer stay in the cache from one inference
+/// to the next, or take no time to speak of.
+const MIN_FETCHED_WEIGHTS: i64 = 128 << 10;
+
+/// Steps of a sum after which what is asked for is read: as many cycles as the second level takes.
+const STEPS_AHEAD: i64 = 8;
+
+/// Share of the cycles that a second width of panels costs: its tiles are another piece of code.
+const OTHER_WIDTH: f64 = 0.01;
+
+/// Bytes of a block of rows that is worked on with all panels before the next one.
+const BLOCK_BYTES: i64 = 640 << 10;
+
+/// A sum of products, for one group and one image of a convolution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Work {
+    /// Rows and pixels of the result, or 1 and the rows of a matrix.
+    pub(super) rows: [i64; 2],
+    /// Columns of the result: output channels.
+    pub(super) columns: i64,
+    /// Terms of each sum.
+    pub(super) depth: i64,
+    /// What one element of `rows` reads of the left operand.
+    pub(super) window: Window,
+    /// Whether one row of the result does not follow the other in memory.
+    pub(super) scattered: bool,
+}
+
+/// What is read for one pixel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Window {
+    /// Pixels from one window to the next.
+    pub(super) strides: [i64; 2],
+    /// Pixels of a window.
+    pub(super) extents: [i64; 2],
+    /// Bytes of a pixel: all its channels.
+    pub(super) pixel: i64,
+}
+
+impl Window {
+    /// Bytes that some rows and pixels of the result read.
+    fn bytes(&self, rows: [i64; 2]) -> i64 {
+        let axis = |axis: usize| {
+            let (stride, extent) = (self.strides[axis], self.extents[axis]);
+            (rows[axis] - 1) * stride.min(extent) + extent
+        };
+        axis(0) * axis(1) * self.pixel
+    }
+}
+
+/// What is in the outer loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// Tiles of rows, each of which goes over all panels.
+    Rows,
+    /// Panels of weights, each of which goes over all tiles of a block of rows; and as many of those
+    /// around them.
+    Panels { blocks: i64 },
+}
+
+/// How a sum of products is cut into tiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Tiling {
+    /// Registers of a row of a panel, on the machine that weights are packed for.
+    pub(super) vectors: i64,
+    /// What is in the outer loop.
+    pub(super) order: Order,
+    /// Steps of the sum after which what is asked for is read; 0 to ask for nothing.
+    pub(super) ahead: i64,
+    /// Whether the next panel is asked for while one is worked on.
+    pub(super) next: bool,
+}
+
+impl Tiling {
+    /// The tiling of least cost on a machine.
+    pub(super) fn choose(machine: Machine, work: &Work) -> Tiling {
+        let lanes = machine.lanes(DType::F32);
+        let needed = (work.columns + lanes - 1) / lanes;
+        let (least, most) = match work.rows[0] * work.rows[1] {
+            // Few rows: more columns keep enough sums in flight.
+            1 if machine.registers >= 32 => (8, 8),
+            1 => (6, 6),
+            2..=FEW_ROWS => (4, 4),
+            _ if machine.registers >= 32 => (2, 4),
+            _ => (2, 3),
+        };
+        let mut best: Option<(f64, Tiling)> = None;
+        for vectors in least.min(needed)..=most.min(needed) {
+            for order in [Order::Panels { blocks: 1 }, work.blocked_order(), Order::Rows] {
+                let cuts = Cuts::of(machine, work, vectors);
+                let next = order != Order::Rows && cuts.fetches_next(work);
+                let cost = cuts.cost(work, order, next);
+                if best.is_none_or(|(least, _)| cost < least) {
+                    let ahead = if cuts.streams(work, order) { STEPS_AHEAD } else { 0 };
+                    best = Some((cost, Tiling { vectors, order, ahead, next }));
+                }
+            }
+        }
+        // There is at least one vector.
+        best.map_or(
+            Tiling { vectors: 1, order: Order::Rows, ahead: 0, next: false },
+            |(_, tiling)| tiling,
+        )
+    }
+}
+
+impl Work {
+    fn left_bytes(&self) -> i64 {
+        self.window.bytes(self.rows)
+    }
+
+    /// Panels outside, in blocks of rows of a matrix that stay in the second level.
+    fn blocked_order(&self) -> Order {
+        if !self.scattered {
+            return Order::Panels { blocks: 1 };
+        }
+        let wanted = ((self.left_bytes() + BLOCK_BYTES - 1) / BLOCK_BYTES).max(1);
+        // Equal blocks have equal tiles.
+        let blocks = (wanted..2 * wanted).find(|blocks| self.rows[1] % blocks == 0);
+        Order::Panels { blocks: blocks.unwrap_or(wanted) }
+    }
+}
+
+/// The tiles of a work.
+struct Cuts {
+    /// Runs of tiles of one size: how many, and rows and pixels of each.
+    tiles: Vec<(i64, [i64; 2])>,
+    /// Runs of panels of one size: how many, and registers of each.
+    panels: [(i64, i64); 2],
+    /// Bytes of a whole panel.
+    panel_bytes: i64,
+    weight_bytes: i64,
+}
+
+impl Cuts {
+    fn of(machine: Machine, work: &Work, vectors: i64) -> Cuts {
+        let lanes = machine.lanes(DType::F32);
+        let most = machine.tile_rows(vectors);
+        let needed = (work.columns + lanes - 1) / lanes;
+        let tiles = tile_runs(work.rows, most)
+            .into_iter()
+            .map(|[y, x]| (y.count * x.count, [y.size, x.size]))
+            .collect();
+        let row = work.depth * lanes * 4;
+        Cuts {
+            tiles,
+            panels: [
+                (needed / vectors, vectors),
+                (i64::from(needed % vectors > 0), needed % vectors),
+            ],
+            panel_bytes: vectors * row,
+            weight_bytes: needed * row,
+        }
+    }
+
+    fn tile_count(&self) -> i64 {
+        self.tiles.iter().map(|run| run.0).sum()
+    }
+
+    fn panel_count(&self) -> i64 {
+        self.panels.iter().map(|run| run.0).sum()
+    }
+
+    /// Whether panels are worth fetching while others are worked on.
+    fn fetches_next(&self, work: &Work) -> bool {
+        work.rows[0] * work.rows[1] >= MIN_FETCHING_ROWS
+            && self.panel_count() > 1
+            && self.weight_bytes >= MIN_FETCHED_WEIGHTS
+    }
+
+    /// Whether tiles read weights from beyond the first cache level.
+    fn streams(&self, work: &Work, order: Order) -> bool {
+        let swept = match order {
+            Order::Rows => self.weight_bytes,
+            Order::Panels { .. } => self.panel_bytes,
+        };
+        // Of few rows, each step reads more lines than it multiplies rows.
+        swept > NEAR_BYTES && work.depth > STEPS_AHEAD && work.rows[0] * work.rows[1] > FEW_ROWS
+    }
+
+    /// Cycles.
+    fn cost(&self, work: &Work, order: Order, next: bool) -> f64 {
+        let (tiles, panels) = (self.tile_count(), self.panel_count());
+        let mut steps = 0.0;
+        let (mut tile_bytes, mut largest) = (0, 0);
+        for &(count, rows) in &self.tiles {
+            let sums = rows[0] * rows[1];
+            for (panels, vectors) in self.panels {
+                steps += (count * panels) as f64 * step_cycles(sums, vectors);
+            }
+            let bytes = work.window.bytes(rows);
+            tile_bytes += count * bytes;
+            largest = largest.max(bytes);
+        }
+        let left = work.left_bytes();
+        let again = |once: bool, times: i64| if once { 1 } else { times };
+        let (middle, far) = match order {
+            Order::Rows => {
+                let weights = self.weight_bytes * again(self.weight_bytes <= NEAR_BYTES, tiles);
+                let rows = tile_bytes * again(largest <= NEAR_BYTES, panels);
+                let resident = self.weight_bytes <= RESIDENT_WEIGHTS;
+                let weights_far = self.weight_bytes * again(resident, tiles);
+                (weights + rows, FAR_SHARE * (left + weights_far) as f64)
+            }
+            Order::Panels { blocks } => {
+                let weights = self.weight_bytes * again(self.panel_bytes <= NEAR_BYTES, tiles);
+                let resident = left / blocks <= MIDDLE_BYTES;
+                let share = if next { FETCHED_SHARE } else { FAR_SHARE };
+                let rows_far = left * again(resident, panels);
+                let weights_far = self.weight_bytes * blocks;
+                (
+                    weights + tile_bytes * panels,
+                    FAR_SHARE * rows_far as f64 + share * weights_far as f64,
+                )
+            }
+        };
+        let lines = work.rows[0] * work.rows[1] * work.columns * 4 / 64;
+        let stores = match order {
+            Order::Panels { .. } if work.scattered => lines as f64 * SCATTERED_STORE,
+            Order::Panels { .. } | Order::Rows => 0.0,
+        };
+        let widths = self.panels.iter().filter(|run| run.0 > 0).count().saturating_sub(1);
+        steps * work.depth as f64 * (1.0 + widths as f64 * OTHER_WIDTH)
+            + middle as f64 / MIDDLE_RATE * MIDDLE_SHARE
+            + far / FAR_RATE
+            + stores
+    }
+}
+
+/// Cycles of one step of a tile's sums: as many as its multiply-adds, its loads or the latency of a
+/// sum take.
+fn step_cycles(rows: i64, vectors: i64) -> f64 {
+    let most = (rows * vectors).max(rows + vectors).max(LATENCY * PER_CYCLE);
+    if vectors == 0 { 0.0 } else { most as f64 / PER_CYCLE as f64 }
+}
+
+/// Tiles of one size along an axis.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    /// Where the first one begins.
+    pub(super) first: i64,
+    /// How many there are.
+    pub(super) count: i64,
+    /// The extent of each.
+    pub(super) size: i64,
+}
+
+impl Run {
+    /// An axis in runs of at most two sizes, as even as can be.
+    pub(super) fn cover(extent: i64, most: i64) -> Vec<Run> {
+        let mut first = 0;
+        let mut runs = Vec::new();
+        for (count, size) in split_even(extent, most) {
+            runs.push(Run { first, count, size });
+            first += count * size;
+        }
+        runs
+    }
+}
+
+/// Tiles of at most `most` pixels that cover an image: as much of a line as fits, and as many lines
+/// as fit then. Lines and pixels of each run.
+pub(super) fn tile_runs([lines, pixels]: [i64; 2], most: i64) -> Vec<[Run; 2]> {
+    Run::cover(pixels, most)
+        .into_iter()
+        .flat_map(|x| Run::cover(lines, (most / x.size).max(1)).into_iter().map(move |y| [y, x]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

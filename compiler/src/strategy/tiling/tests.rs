@@ -1,0 +1,124 @@
+//! The choices at the shapes of the experiments.
+
+use super::*;
+
+const AVX512: Machine = Machine { vector_bits: 512, registers: 32, fma: true };
+const AVX2: Machine = Machine { vector_bits: 256, registers: 16, fma: true };
+
+fn matrix(m: i64, k: i64, n: i64) -> Work {
+    Work {
+        rows: [1, m],
+        columns: n,
+        depth: k,
+        window: Window { strides: [1, 1], extents: [1, 1], pixel: k * 4 },
+        scattered: true,
+    }
+}
+
+/// A square image that keeps its extent, but for the stride.
+fn conv(extent: i64, channels: i64, filters: i64, kernel: i64, stride: i64) -> Work {
+    let out = (extent - 1) / stride + 1;
+    Work {
+        rows: [out, out],
+        columns: filters,
+        depth: channels * kernel * kernel,
+        window: Window { strides: [stride; 2], extents: [kernel; 2], pixel: channels.max(16) * 4 },
+        scattered: false,
+    }
+}
+
+fn chosen(work: Work) -> (i64, Order, bool) {
+    let Tiling { vectors, order, next, .. } = Tiling::choose(AVX512, &work);
+    (vectors, order, next)
+}
+
+const PANELS: Order = Order::Panels { blocks: 1 };
+
+#[test]
+fn weights_beyond_the_second_level_are_swept_once_and_fetched_ahead() {
+    for work in [
+        matrix(128, 384, 1536),
+        matrix(128, 1536, 384),
+        matrix(197, 768, 3072),
+        matrix(49, 512, 2048),
+        matrix(49, 2048, 512),
+        matrix(32, 1024, 1024),
+        matrix(16, 1024, 1024),
+        conv(14, 256, 256, 3, 1),
+        conv(14, 512, 512, 3, 1),
+        conv(28, 512, 512, 3, 1),
+        conv(7, 512, 512, 3, 1),
+        conv(14, 1024, 256, 1, 1),
+        conv(14, 256, 1024, 1, 1),
+        conv(7, 2048, 512, 1, 1),
+    ] {
+        assert_eq!(chosen(work), (2, PANELS, true), "{work:?}");
+    }
+}
+
+#[test]
+fn weights_that_stay_are_swept_for_each_tile() {
+    for work in [matrix(784, 128, 512), matrix(784, 512, 128), conv(56, 64, 64, 3, 1)] {
+        assert_eq!(chosen(work), (2, Order::Rows, false), "{work:?}");
+    }
+    // An image that does not stay is read once.
+    for work in [conv(56, 256, 64, 1, 1), conv(112, 128, 128, 3, 1), conv(224, 64, 64, 3, 1)] {
+        assert_eq!(chosen(work).1, Order::Rows, "{work:?}");
+    }
+}
+
+#[test]
+fn a_large_matrix_is_multiplied_in_blocks_of_rows() {
+    let (_, order, next) = chosen(matrix(1024, 1024, 1024));
+    assert_eq!((order, next), (Order::Panels { blocks: 8 }, true));
+}
+
+#[test]
+fn few_rows_have_more_columns_and_fetch_no_panel() {
+    assert_eq!(chosen(matrix(1, 4096, 4096)).0, 8);
+    assert_eq!(chosen(matrix(4, 1024, 1024)).0, 4);
+    for rows in [1, 4, 8] {
+        assert!(!chosen(matrix(rows, 1024, 1024)).2, "{rows}");
+    }
+    assert_eq!(Tiling::choose(AVX512, &matrix(1, 4096, 4096)).ahead, 0);
+}
+
+#[test]
+fn panels_waste_no_registers() {
+    // Nine vectors are three panels, not four and a half.
+    assert_eq!(chosen(conv(56, 24, 144, 1, 1)).0, 3);
+    assert_eq!(chosen(conv(112, 16, 16, 1, 1)).0, 1);
+    for columns in 1..300 {
+        for machine in [AVX512, AVX2] {
+            let tiling = Tiling::choose(machine, &conv(14, 64, columns, 1, 1));
+            let lanes = machine.lanes(DType::F32);
+            assert!((tiling.vectors - 1) * lanes < columns, "{columns}: {tiling:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_asked_for_that_is_in_the_first_level() {
+    assert_eq!(Tiling::choose(AVX512, &conv(224, 3, 32, 3, 2)).ahead, 0);
+    assert_eq!(Tiling::choose(AVX512, &conv(14, 256, 256, 3, 1)).ahead, STEPS_AHEAD);
+}
+
+#[test]
+fn a_window_reads_what_is_between_its_taps_but_not_between_windows() {
+    let window =
+        |stride: i64, extent: i64| Window { strides: [stride; 2], extents: [extent; 2], pixel: 64 };
+    assert_eq!(window(1, 3).bytes([1, 14]), 3 * 16 * 64);
+    assert_eq!(window(2, 3).bytes([1, 14]), 3 * 29 * 64);
+    assert_eq!(window(2, 1).bytes([2, 7]), 14 * 64);
+}
+
+#[test]
+fn tiles_cover_an_image() {
+    let sizes = |lines, pixels| -> Vec<[(i64, i64); 2]> {
+        let of = |run: Run| (run.count, run.size);
+        tile_runs([lines, pixels], 14).into_iter().map(|[y, x]| [of(y), of(x)]).collect()
+    };
+    assert_eq!(sizes(7, 7), [[(3, 2), (1, 7)], [(1, 1), (1, 7)]]);
+    assert_eq!(sizes(13, 13), [[(13, 1), (1, 13)]]);
+    assert_eq!(sizes(27, 27), [[(27, 1), (1, 14)], [(27, 1), (1, 13)]]);
+}
