@@ -82,7 +82,7 @@ pub(crate) enum Build {
     /// From the kernel's model, as users do.
     Model,
     /// By a function: see [`crate::native::of_function`] for code of tensor expressions and schedules.
-    Function(fn(Setup) -> Result<Built>),
+    Function(Box<dyn Fn(Setup) -> Result<Built>>),
 }
 
 /// For what code is made.
@@ -113,15 +113,20 @@ pub(crate) struct Built {
 }
 
 /// Makes a call.
-pub(crate) type Call<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+pub(crate) type Call<'a> = &'a mut dyn FnMut() -> Result<()>;
 
 /// Code in memory.
 pub(crate) trait Code {
     /// The first output for these inputs.
     fn output(&mut self, inputs: &[Constant]) -> Result<Constant>;
 
-    /// A call on copies of the inputs, ready to be made many times.
-    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>>;
+    /// Hands `turn` a call on copies of the inputs that it may make many times. Threads that the code uses are awake
+    /// for so long.
+    fn calls(
+        &mut self,
+        inputs: &[Constant],
+        turn: &mut dyn FnMut(Call<'_>) -> Result<()>,
+    ) -> Result<()>;
 }
 
 /// An error in one line.

@@ -52,32 +52,30 @@ pub(crate) fn measure(
         .iter()
         .map(|&backend| checked(native::build(kernel, &case, Setup { backend, threads })?))
         .collect();
-    let mut calls = Vec::new();
-    for (backend, built) in plan.backends.iter().zip(&mut built) {
-        calls.push(match built {
-            Ok((built, _)) => Some(built.code.call(&built.inputs)?),
-            Err(why) => {
-                failures.push((backend.name().to_owned(), why.clone()));
-                None
-            }
-        });
+    for (backend, built) in plan.backends.iter().zip(&built) {
+        if let Err(why) = built {
+            failures.push((backend.name().to_owned(), why.clone()));
+        }
     }
     let mut others = Others::load(peers, &case, threads, &mut failures);
     let mut limits = Vec::new();
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); calls.len()];
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); built.len()];
     let mut peer_times = [Vec::new(), Vec::new()];
     for _ in 0..plan.rounds {
         limits.extend(rate(plan, kernel.limit, threads));
-        for (call, times) in calls.iter_mut().zip(&mut times) {
-            if let Some(call) = call {
+        for (built, times) in built.iter_mut().zip(&mut times) {
+            let Ok((built, _)) = built else { continue };
+            built.code.calls(&built.inputs, &mut |call| {
                 times.push(time(call, plan.turn)?);
+                Ok(())
+            })?;
+            if threads > 1 {
+                thread::sleep(REST);
             }
         }
         others.turn(plan.turn, threads, &mut peer_times, &mut failures);
     }
     others.forget();
-    // They borrow the code.
-    drop(calls);
     let limit = median(&mut limits);
     let repeats = f64::from(case.repeats);
     let peers = peer_times.map(|mut times| median(&mut times).map(|time| time / repeats));
@@ -127,7 +125,7 @@ fn rate(plan: &Plan, limit: Limit, threads: usize) -> Option<f64> {
 const BATCH: Duration = Duration::from_micros(300);
 
 /// The median time of a call in seconds. What interrupts a few of the calls does not change it.
-fn time(call: &mut Call<'_>, length: Duration) -> Result<f64> {
+fn time(call: Call<'_>, length: Duration) -> Result<f64> {
     let begin = Instant::now();
     let (mut times, mut count) = (Vec::new(), 1u32);
     loop {
@@ -285,7 +283,7 @@ mod tests {
             let expected = Expected::all([2.0, 4.0]);
             native::of_function(func.map_err(said)?, setup, vec![input], expected)
         };
-        let kernel = Kernel { build: Build::Function(make), ..tiny() };
+        let kernel = Kernel { build: Build::Function(Box::new(make)), ..tiny() };
         let (rows, failures) = measure(&plan(), &kernel, 1, None).unwrap();
         assert_eq!(failures, []);
         for row in &rows {

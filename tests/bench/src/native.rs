@@ -11,6 +11,7 @@ use niello::onnx;
 use niello::options::CompileOptions;
 use niello::target::Target;
 use niello::tir::PrimFunc;
+use niello_runtime::ThreadPool;
 use tempfile::TempDir;
 
 use crate::check::Expected;
@@ -25,7 +26,7 @@ const CODE_STAGES: [&str; 3] = ["lower kernels", "write kernels", "compile code"
 ///
 /// niello cannot make it; says why.
 pub(crate) fn build(kernel: &Kernel, case: &Case, setup: Setup) -> Result<Built> {
-    match kernel.build {
+    match &kernel.build {
         Build::Model => of_model(case, setup),
         Build::Function(function) => function(setup),
     }
@@ -39,6 +40,8 @@ fn of_model(case: &Case, setup: Setup) -> Result<Built> {
     options.set_target_cpu("native").map_err(said)?;
     options.backend = setup.backend;
     options.threads = setup.threads;
+    // Kernels of models are the direct ones: those by Winograd's algorithm have entries of their own.
+    options.disabled_passes.push("ApplyWinograd".to_owned());
     let file = onnx::load_bytes(case.model.clone()).map_err(|report| first(&report))?;
     let model = Model::from_onnx("kernel", file);
     let passes = Passes::new(&options).map_err(|report| first(&report))?;
@@ -81,14 +84,19 @@ impl Code for Library {
         outputs.into_iter().next().ok_or_else(|| "the model has no output".to_owned())
     }
 
-    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>> {
+    fn calls(
+        &mut self,
+        inputs: &[Constant],
+        turn: &mut dyn FnMut(Call<'_>) -> Result<()>,
+    ) -> Result<()> {
         let mut call = self.model.call(inputs).map_err(said)?;
-        Ok(Box::new(move || call.run().map_err(said)))
+        turn(&mut || call.run().map_err(said))
     }
 }
 
 /// Builds a loop function, such as that of a [`Schedule`](niello::schedule::Schedule), for this machine. Its parameters
-/// are `inputs` and an output, which has to have the elements `expected`; a call is one execution of the kernel.
+/// are `inputs` and an output, which has to have the elements `expected`; a call is one execution of the kernel. Its
+/// parallel loops run on as many threads as `setup` says.
 ///
 /// # Errors
 ///
@@ -99,9 +107,6 @@ pub(crate) fn of_function(
     inputs: Vec<Constant>,
     expected: Expected,
 ) -> Result<Built> {
-    if setup.threads > 1 {
-        return Err("functions are measured on one thread".to_owned());
-    }
     let name = func.name.clone();
     let start = Instant::now();
     let module = niello::build([func], &BuildTarget::native(setup.backend)).map_err(said)?;
@@ -110,19 +115,29 @@ pub(crate) fn of_function(
     let function = module.function(&name).map_err(said)?;
     let result = function.parameters().last().ok_or("the function has no parameters")?;
     let output = NdArray::zeros(result.dtype, result.spec.shape()).map_err(said)?;
-    let code = Box::new(Scheduled { function, inputs: Vec::new(), output });
+    let pool = (setup.threads > 1).then(|| ThreadPool::new(setup.threads));
+    if pool.as_ref().is_some_and(|pool| pool.workers() < setup.threads) {
+        return Err(format!("{} threads could not be started", setup.threads));
+    }
+    let code = Box::new(Scheduled { function, pool, inputs: Vec::new(), output });
     Ok(Built { code, inputs, expected, repeats: 1, compile, functions: 1, code_bytes })
 }
 
-/// A built function and its arrays.
+/// A built function, the threads of its loops and its arrays.
 struct Scheduled {
     function: Function,
+    pool: Option<ThreadPool>,
     inputs: Vec<NdArray>,
     output: NdArray,
 }
 
 impl Scheduled {
-    fn bind(&mut self, inputs: &[Constant]) -> Result<BoundCall<'_>> {
+    /// Hands `turn` a call on the inputs.
+    fn bound(
+        &mut self,
+        inputs: &[Constant],
+        turn: impl FnOnce(&mut BoundCall<'_>) -> Result<()>,
+    ) -> Result<()> {
         let array = |constant: &Constant| {
             let bytes = constant.to_bytes().ok_or("an input has no elements")?;
             let shape = constant.ty().shape.as_consts().unwrap_or_default();
@@ -132,24 +147,37 @@ impl Scheduled {
         self.inputs = inputs.iter().map(array).collect::<Result<_>>()?;
         let mut arguments: Vec<Arg<'_>> = self.inputs.iter().map(Arg::from).collect();
         arguments.push(Arg::from(&mut self.output));
-        self.function.bind(arguments).map_err(said)
+        let active = self.pool.as_ref().map(|pool| pool.activate(pool.workers()));
+        let call = self.function.bind(arguments).map_err(said)?;
+        let mut call = match &active {
+            Some(active) => call.with_workers(active),
+            None => call,
+        };
+        turn(&mut call)?;
+        call.finish().map_err(said)
     }
 }
 
 impl Code for Scheduled {
     fn output(&mut self, inputs: &[Constant]) -> Result<Constant> {
-        let mut call = self.bind(inputs)?;
-        call.run();
-        call.finish().map_err(said)?;
+        self.bound(inputs, |call| {
+            call.run();
+            Ok(())
+        })?;
         let ty = TensorType::from_consts(self.output.shape(), self.output.dtype());
         Constant::new(ty, SharedBytes::new(self.output.bytes().to_vec())).map_err(said)
     }
 
-    fn call(&mut self, inputs: &[Constant]) -> Result<Call<'_>> {
-        let mut call = self.bind(inputs)?;
-        Ok(Box::new(move || {
-            call.run();
-            Ok(())
-        }))
+    fn calls(
+        &mut self,
+        inputs: &[Constant],
+        turn: &mut dyn FnMut(Call<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.bound(inputs, |call| {
+            turn(&mut || {
+                call.run();
+                Ok(())
+            })
+        })
     }
 }

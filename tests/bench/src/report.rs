@@ -8,7 +8,7 @@ use crate::kernel::{Goal, Limit, Work};
 use crate::peers::ENGINES;
 
 /// The columns of a line.
-pub(crate) const COLUMNS: [&str; 16] = [
+pub(crate) const COLUMNS: [&str; 17] = [
     "name",
     "backend",
     "threads",
@@ -23,6 +23,7 @@ pub(crate) const COLUMNS: [&str; 16] = [
     "code_bytes",
     "max_error",
     "max_ulp",
+    "speed_up",
     "goal",
     "reached",
 ];
@@ -90,6 +91,7 @@ impl Row {
             cost(&|cost| cost.code_bytes.to_string()),
             cost(&|cost| format!("{:.1e}", cost.error.scaled)),
             cost(&ulp),
+            known(self.speed_up(rows).map(|times| format!("{times:.2}"))),
             self.goal.word(),
             known(reached),
         ]
@@ -115,6 +117,15 @@ impl Row {
         Some(self.work.bytes as f64 / self.cost.as_ref()?.seconds / 1e9)
     }
 
+    /// How many times as fast as on one thread it is on several.
+    fn speed_up(&self, rows: &[Row]) -> Option<f64> {
+        let alone = rows
+            .iter()
+            .find(|row| row.threads == 1 && row.name == self.name && row.backend == self.backend)?;
+        let seconds = self.cost.as_ref()?.seconds;
+        (self.threads > 1).then_some(alone.cost.as_ref()?.seconds / seconds)
+    }
+
     /// Whether the kernel reaches its goal, if that is known.
     fn reached(&self, rows: &[Row]) -> Option<bool> {
         let seconds = self.cost.as_ref()?.seconds;
@@ -122,13 +133,7 @@ impl Row {
             Goal::Percent(least) => Some(self.percent()? >= least),
             Goal::Bandwidth(least) => Some(self.bandwidth()? >= least),
             Goal::OnnxRuntime => Some(seconds < self.peers[0]?),
-            Goal::SpeedUp(least) => {
-                let same = |row: &&Row| {
-                    row.threads == 1 && row.name == self.name && row.backend == self.backend
-                };
-                let alone = rows.iter().find(same)?.cost.as_ref()?.seconds;
-                Some(alone / seconds >= least)
-            }
+            Goal::SpeedUp(least) => Some(self.speed_up(rows)? >= least),
         }
     }
 }
@@ -199,12 +204,12 @@ mod tests {
         let rows = [row(1, Limit::Fma, Goal::Percent(50.0), 1.0)];
         assert_eq!(
             rows[0].line(&rows),
-            "name c 1 2.0 50.0% 2.0000 - 1.0000 1.0 40 2 3000 1.2e-6 - >=50% yes"
+            "name c 1 2.0 50.0% 2.0000 - 1.0000 1.0 40 2 3000 1.2e-6 - - >=50% yes"
         );
         let rows = [row(1, Limit::Stream, Goal::Bandwidth(2.0), 1.0)];
         assert_eq!(
             rows[0].line(&rows),
-            "name c 1 2.0 25.0% 2.0000 - 1.0000 1.0 40 2 3000 1.2e-6 2.5 >=2GB/s no"
+            "name c 1 2.0 25.0% 2.0000 - 1.0000 1.0 40 2 3000 1.2e-6 2.5 - >=2GB/s no"
         );
     }
 
@@ -218,6 +223,7 @@ mod tests {
         let reached: Vec<_> = rows.iter().map(|row| row.reached(&rows)).collect();
         assert_eq!(reached, [Some(true), Some(true), Some(false)]);
         assert_eq!(rows[1].reached(&[]), None, "the row on one thread is missing");
+        assert!(rows[1].line(&rows).ends_with(" - 1.90 >=1.85x yes"), "{}", rows[1].line(&rows));
     }
 
     #[test]

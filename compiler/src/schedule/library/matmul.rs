@@ -115,6 +115,9 @@ pub struct MatmulLoops {
 /// If `epilogue` names the block that reads the product at its own index, it runs on the registers
 /// of each tile; else the product itself is stored from there.
 ///
+/// Where `n` is no multiple of a vector, the last vector is stored lane by lane, which the code
+/// generators do not do from registers yet: `build` says so.
+///
 /// # Errors
 ///
 /// The block is not such a product, or a primitive does not fit it.

@@ -101,7 +101,7 @@ fn machine_code_computes_products_that_end_within_a_tile() {
             panels_outside: true,
             block: None,
             prefetch_panel: true,
-            ahead: 2,
+            ahead: 8,
         };
         let mut s = Schedule::new(func);
         let [block, epilogue] = ["C", "D"].map(|name| s.get_block(name).unwrap());

@@ -90,6 +90,16 @@ impl Conv {
         self.filters * self.terms()
     }
 
+    /// An image, weights and bias, and their convolution with a ReLU.
+    pub(super) fn single(self) -> (Vec<f32>, [Vec<f32>; 2], Vec<f64>) {
+        let mut random = Random::new(4);
+        let image = random.normals(self.channels * self.extent.pow(2), 1.0);
+        let layer = [self.filters(&mut random), random.normals(self.filters, 0.1)];
+        let wide: Vec<f64> = image.iter().copied().map(f64::from).collect();
+        let expected = self.reference(&wide, &layer);
+        (image, layer, expected)
+    }
+
     fn case(self, net: Net) -> Result<Case> {
         let mut random = Random::new(4);
         let image = random.normals(self.channels * self.extent.pow(2), 1.0);

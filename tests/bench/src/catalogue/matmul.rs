@@ -1,11 +1,13 @@
 //! Matrix products with a constant right operand. Both operands and the result are dense for every engine, so that the
 //! model is the one operator.
 
+use niello::driver::BuildTarget;
 use niello::ir::{Constant, DType, SharedBytes, TensorType};
 use niello::onnx::ModelBuilder;
-use niello::schedule::{Schedule, ScheduleError};
+use niello::schedule::Schedule;
+use niello::schedule::library::{Int8Tiles, MatmulTiles, matmul, matmul_int8};
 use niello::te;
-use niello::tir::{BufferScope, PrimFunc};
+use niello::tir::PrimExpr;
 
 use super::values::{Random, dims};
 use crate::check::Expected;
@@ -14,12 +16,6 @@ use crate::native;
 
 /// Most elements of a result that are compared: each takes a sum in `f64`.
 const COMPARED: usize = 4096;
-
-/// Rows of a tile: with a panel's registers, 28 sums are as many as leave room for the operands.
-const ROWS: i64 = 7;
-
-/// Columns of a panel of a constant: four registers of 512 bits.
-const PANEL: usize = 64;
 
 /// The extents of an `m` by `k` matrix and a constant `k` by `n` one.
 #[derive(Clone, Copy)]
@@ -43,12 +39,16 @@ impl Product {
         self.kernel(name, Limit::Int8, [1, 1, 4], goal, threads, Box::new(case))
     }
 
-    /// The product of `f32` matrices by a schedule with tiles of seven rows.
-    pub(super) fn scheduled_1024(name: &str, goal: Goal) -> Kernel {
-        let product = Product { m: 1024, k: 1024, n: 1024 };
-        let build =
-            Build::Function(|setup| Product { m: 1024, k: 1024, n: 1024 }.scheduled(ROWS, setup));
-        Kernel { build, ..product.f32(name, goal, &[1]) }
+    /// The product of `f32` matrices as a tensor expression with the library's schedule.
+    pub(super) fn scheduled_f32(self, name: &str, goal: Goal, threads: &'static [usize]) -> Kernel {
+        let build = Build::Function(Box::new(move |setup| self.build_f32(setup)));
+        Kernel { build, ..self.f32(name, goal, threads) }
+    }
+
+    /// The product of `u8` and `i8` matrices as a tensor expression with the library's schedule.
+    pub(super) fn scheduled_int8(self, name: &str, goal: Goal) -> Kernel {
+        let build = Build::Function(Box::new(move |setup| self.build_int8(setup)));
+        Kernel { build, ..self.int8(name, goal, &[1]) }
     }
 
     fn kernel(
@@ -111,60 +111,88 @@ impl Product {
         }
     }
 
-    /// The product as a tensor expression with a schedule: tiles of `rows` by [`PANEL`] sums in registers, and the
-    /// constant in panels of as many columns, which a network's constants would be brought into by a compiler.
-    fn scheduled(self, rows: i64, setup: Setup) -> Result<Built> {
+    fn build_f32(self, setup: Setup) -> Result<Built> {
         let Product { m, k, n } = self;
-        let panels = n / PANEL;
         let (left, right) = self.operands();
-        let mut packed = Vec::with_capacity(right.len());
-        for panel in 0..panels {
-            for row in right.chunks_exact(n) {
-                packed.extend_from_slice(&row[panel * PANEL..][..PANEL]);
-            }
-        }
-        let inputs = vec![
-            Constant::from_f32(&dims(&[m, k]), &left).map_err(said)?,
-            Constant::from_f32(&dims(&[panels, k, PANEL]), &packed).map_err(said)?,
-        ];
-        let [m, k, panels, columns] = [m, k, panels, PANEL].map(|extent| extent as i64);
+        let constant = |extents: &[usize], values: &[f32]| {
+            Constant::from_f32(&dims(extents), values).map_err(said)
+        };
+        let inputs = vec![constant(&[m, k], &left)?, constant(&[k, n], &right)?];
+        let [m, k, n] = [m, k, n].map(|extent| extent as i64);
         let mut te = te::Builder::new("matmul");
         let a = te.placeholder("A", [m, k], DType::F32);
-        let b = te.placeholder("B", [panels, k, columns], DType::F32);
+        let b = te.constant("B", [k, n], DType::F32);
         let axis = te.reduce_axis("k", k);
-        let sums = te.compute("sums", [m, panels, columns], |[i, p, j]| {
-            te::sum(a.at([i, axis]) * b.at([p, axis, j]), [axis])
+        let c =
+            te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, axis]) * b.at([axis, j]), [axis]));
+        let mut s = Schedule::new(te.prim_func(&[a, b, c]).map_err(said)?);
+        let block = s.get_block("C").map_err(said)?;
+        let tiles = MatmulTiles::choose(m, k, n, &BuildTarget::native(setup.backend).machine);
+        let loops = matmul(&mut s, block, None, tiles).map_err(said)?;
+        if setup.threads > 1 {
+            s.parallel(loops.outer).map_err(said)?;
+        }
+        let expected = self.expected(self.sum(&left, &right));
+        native::of_function(s.into_func(), setup, inputs, expected)
+    }
+
+    fn build_int8(self, setup: Setup) -> Result<Built> {
+        let inputs = self.bytes()?;
+        let expected = self.expected(self.sum_of_bytes(&inputs)?);
+        let [m, k, n] = [self.m, self.k, self.n].map(|extent| extent as i64);
+        let mut te = te::Builder::new("matmul");
+        let a = te.placeholder("A", [m, k], DType::U8);
+        let b = te.constant("B", [k, n], DType::I8);
+        let axis = te.reduce_axis("k", k);
+        let c = te.compute("C", [m, n], |[i, j]| {
+            let wide = |element: PrimExpr| element.cast(DType::I32);
+            te::sum(wide(a.at([i, axis])) * wide(b.at([axis, j])), [axis])
         });
-        let c = te.compute("C", [m, panels, columns], |index| sums.at(index));
-        let func = te.prim_func(&[a, b, c]).map_err(said)?;
-        let func = register_tiles(func, rows).map_err(said)?;
-        native::of_function(func, setup, inputs, self.expected(self.sum(&left, &right)))
+        let mut s = Schedule::new(te.prim_func(&[a, b, c]).map_err(said)?);
+        let block = s.get_block("C").map_err(said)?;
+        let tiles = Int8Tiles::choose(&BuildTarget::native(setup.backend).machine);
+        let tiles = tiles.ok_or("the processor has no dot products of bytes")?;
+        matmul_int8(&mut s, block, tiles).map_err(said)?;
+        native::of_function(s.into_func(), setup, inputs.into(), expected)
+    }
+
+    /// The operands of a product of bytes.
+    fn bytes(self) -> Result<[Constant; 2]> {
+        let Product { m, k, n } = self;
+        let mut random = Random::new(2);
+        let mut matrix = |extents: [usize; 2], dtype| {
+            let len = extents[0] * extents[1];
+            let bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let ty = TensorType::from_consts(&dims(&extents), dtype);
+            Constant::new(ty, SharedBytes::new(bytes)).map_err(said)
+        };
+        Ok([matrix([m, k], DType::U8)?, matrix([k, n], DType::I8)?])
+    }
+
+    /// An element of a product of bytes.
+    fn sum_of_bytes(self, operands: &[Constant; 2]) -> Result<impl Fn(usize, usize) -> f64> {
+        let Product { k, n, .. } = self;
+        let elements = |operand: &Constant| {
+            operand.to_bytes().map(|bytes| bytes.to_vec()).ok_or("an operand has no elements")
+        };
+        let (left, right) = (elements(&operands[0])?, elements(&operands[1])?);
+        Ok(move |row: usize, column: usize| {
+            let terms = (0..k).map(|i| (left[row * k + i], right[i * n + column] as i8));
+            f64::from(terms.map(|(a, b)| i32::from(a) * i32::from(b)).sum::<i32>())
+        })
     }
 
     fn case_int8(self) -> Result<Case> {
         let Product { m, k, n } = self;
-        let mut random = Random::new(2);
-        let mut bytes = |count| -> Vec<u8> { (0..count).map(|_| random.next() as u8).collect() };
-        let (left, right) = (bytes(m * k), bytes(k * n));
-        let constant = |extents: &[usize], dtype, bytes: &[u8]| {
-            let ty = TensorType::from_consts(&dims(extents), dtype);
-            Constant::new(ty, SharedBytes::new(bytes.to_vec())).map_err(said)
-        };
+        let operands = self.bytes()?;
+        let expected = self.expected(self.sum_of_bytes(&operands)?);
+        let [left, right] = operands;
         let model = ModelBuilder::new(13)
             .input("x", DType::U8, &dims(&[m, k]))
-            .initializer("w", &constant(&[k, n], DType::I8, &right)?)
+            .initializer("w", &right)
             .node("MatMulInteger", &["x", "w"], &["y"], &[])
             .output("y", DType::I32, &dims(&[m, n]));
-        let sum = |row: usize, column: usize| {
-            let terms = (0..k).map(|i| (left[row * k + i], right[i * n + column] as i8));
-            f64::from(terms.map(|(a, b)| i32::from(a) * i32::from(b)).sum::<i32>())
-        };
-        Ok(Case {
-            model: model.to_bytes(),
-            inputs: vec![constant(&[m, k], DType::U8, &left)?],
-            expected: self.expected(sum),
-            repeats: 1,
-        })
+        Ok(Case { model: model.to_bytes(), inputs: vec![left], expected, repeats: 1 })
     }
 
     /// Elements from all over the result.
@@ -175,26 +203,4 @@ impl Product {
         let places = (0..m * n).step_by(step);
         Expected(places.map(|place| (place, sum(place / n, place % n))).collect())
     }
-}
-
-/// Computes a matrix product in tiles of that many rows and a panel's columns, panel by panel.
-fn register_tiles(func: PrimFunc, rows: i64) -> std::result::Result<PrimFunc, ScheduleError> {
-    let mut s = Schedule::new(func);
-    let (sums, result) = (s.get_block("sums")?, s.get_block("C")?);
-    let loops = s.get_loops(sums)?;
-    let &[i, panel, j, k] = loops.as_slice() else { unreachable!("the block has four axes") };
-    let [tile, row] = s.split_even(i, rows)?;
-    let columns = s.split(j, [None, Some(16)])?;
-    s.reorder(&[panel, tile, k, row, columns[0], columns[1]])?;
-    s.set_scope(sums, 0, BufferScope::Register)?;
-    s.reverse_compute_at(result, tile)?;
-    let out = s.get_loops(result)?;
-    let stored = s.split(out[out.len() - 1], [None, Some(16)])?;
-    for unrolled in [row, columns[0], out[2], stored[0]] {
-        s.unroll(unrolled)?;
-    }
-    s.vectorize(columns[1])?;
-    s.vectorize(stored[1])?;
-    s.decompose_reduction(sums, k)?;
-    Ok(s.into_func())
 }

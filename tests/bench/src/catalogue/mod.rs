@@ -7,9 +7,11 @@ mod conv;
 mod matmul;
 mod rows;
 mod values;
+mod winograd;
 
 use conv::{Conv, Net};
 use matmul::Product;
+use niello::te::topi::winograd::Winograd::{F2, F4};
 use rows::Operator;
 
 use crate::kernel::{Goal, Kernel};
@@ -41,16 +43,24 @@ pub(crate) fn kernels() -> Vec<Kernel> {
     let faster = Goal::OnnxRuntime;
     vec![
         product(1024, 1024, 1024).f32("matmul_1024", percent(90.0), TWO),
-        Product::scheduled_1024("matmul_1024_te", percent(90.0)),
+        product(1024, 1024, 1024).scheduled_f32("matmul_1024_te", percent(90.0), TWO),
         product(384, 384, 384).f32("matmul_384", percent(93.0), ONE),
+        product(384, 384, 384).scheduled_f32("matmul_384_te", percent(93.0), ONE),
         product(128, 384, 1536).f32("matmul_128x384x1536", percent(93.0), ONE),
+        product(128, 384, 1536).scheduled_f32("matmul_128x384x1536_te", percent(93.0), ONE),
         product(196, 1024, 256).f32("matmul_196x1024x256", percent(93.0), ONE),
+        product(196, 1024, 256).scheduled_f32("matmul_196x1024x256_te", percent(93.0), ONE),
         product(49, 512, 2048).f32("matmul_49x512x2048", percent(93.0), ONE),
+        product(49, 512, 2048).scheduled_f32("matmul_49x512x2048_te", percent(93.0), ONE),
         product(1, 4096, 4096).f32("matmul_1x4096x4096", percent(90.0), TWO),
         product(128, 384, 1536).int8("matmul_int8_128x384x1536", percent(85.0), ONE),
+        product(128, 384, 1536).scheduled_int8("matmul_int8_128x384x1536_te", percent(85.0)),
         square(56, 64, 64, 3, 1).kernel("conv3x3_56x64", Net::Chain, percent(93.0), TWO),
         square(28, 128, 128, 3, 1).kernel("conv3x3_28x128", Net::Chain, percent(93.0), TWO),
         square(14, 256, 256, 3, 1).kernel("conv3x3_14x256", Net::Chain, percent(93.0), TWO),
+        square(56, 64, 64, 3, 1).winograd(F4, "conv3x3_56x64_winograd", percent(230.0), TWO),
+        square(28, 128, 128, 3, 1).winograd(F4, "conv3x3_28x128_winograd", percent(230.0), TWO),
+        square(14, 256, 256, 3, 1).winograd(F2, "conv3x3_14x256_winograd", percent(180.0), TWO),
         square(56, 64, 256, 1, 1).kernel("conv1x1_56x64_256", Net::Fan, percent(90.0), TWO),
         square(14, 1024, 256, 1, 1).kernel("conv1x1_14x1024_256", Net::Fan, percent(90.0), ONE),
         square(56, 128, 128, 3, 2).kernel("conv3x3s2_56x128", Net::Fan, percent(90.0), ONE),
