@@ -136,7 +136,7 @@ pub(crate) fn region(
     // What is before the first index is under a condition: all that there is begins there.
     for (axis, &extent) in region.axes.iter_mut().zip(shape) {
         if extent == NO_BOUND && axis.len() == NO_BOUND {
-            *axis = whole(extent);
+            *axis = Extent::whole(extent);
         }
     }
     Some(region)
