@@ -347,6 +347,12 @@ impl Target {
         }
     }
 
+    /// Whether multiplying a `float32` by a power of two, rounded once, is an instruction.
+    pub fn has_ldexp(&self) -> bool {
+        let has = |feature| self.has_feature(feature);
+        matches!(self.arch.as_str(), "x86" | "x86_64") && has("avx512f") && has("avx512vl")
+    }
+
     /// Whether products of `uint8` and `int8`, four of which are added to each of so many `int32`,
     /// are an instruction.
     pub fn has_dot_add(&self, lanes: u32) -> bool {

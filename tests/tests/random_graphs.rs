@@ -15,13 +15,14 @@ use proptest::prelude::{
 use proptest::test_runner::RngSeed;
 
 /// The graph passes that a pipeline runs, in its order.
-const GRAPH_PASSES: [&str; 10] = [
+const GRAPH_PASSES: [&str; 11] = [
     "InferType",
     "RemoveUnusedFunctions",
     "SimplifyInference",
     "FoldConstant",
     "EliminateCommonSubexpr",
     "FoldScaleAxis",
+    "Conv1dToConv2d",
     "PromoteLowPrecision",
     "DeadCodeElimination",
     "FuseOps",

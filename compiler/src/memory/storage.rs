@@ -32,7 +32,7 @@ pub struct Storage {
     pub direct: SecondaryMap<ValueId, Option<usize>>,
     /// For each value whose place is taken by others or that takes another's, the first of them.
     pub groups: SecondaryMap<ValueId, Option<ValueId>>,
-    /// Values whose halo and padding lanes must be zeroed before the step that computes them.
+    /// Values whose halo must be zeroed before the step that computes them.
     pub zeroed: SecondaryMap<ValueId, bool>,
     /// Outputs that no step writes to the caller's memory.
     pub copies: Vec<OutputCopy>,
@@ -59,7 +59,7 @@ impl Storage {
         for (id, value) in &program.values {
             // What takes the place of a value of the same layout finds its zeros there.
             zeroed[id] = value.kind == ValueKind::Computed
-                && (value.spec.has_halo() || value.spec.has_padding_lanes())
+                && value.spec.has_halo()
                 && groups[id].is_none_or(|group| group == id);
         }
         Ok(Storage { roots, direct, groups, zeroed, copies })

@@ -4,9 +4,9 @@
 //! weights that are packed in the order in which they are read; depthwise convolution has vectors
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
-use super::emit::Emitter;
+use super::emit::{Emitter, adjacent};
 use super::fetch::{Fetch, Step};
-use super::nest::{block, zero_halo};
+use super::nest::{block, contiguous, zero_halo};
 use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
@@ -22,6 +22,10 @@ pub const MIN_BLOCKED_CHANNELS: i64 = 8;
 
 /// Most taps of a depthwise convolution that are written out.
 const MAX_UNROLLED_TAPS: i64 = 25;
+
+/// Smallest image, in bytes, of which a depthwise convolution asks for pixels ahead: a smaller one
+/// stays in the first cache.
+const MIN_PREFETCHED_BYTES: i64 = 32 << 10;
 
 /// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
 /// are read plane by plane.
@@ -141,8 +145,38 @@ impl Emitter {
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
             return None;
         }
+        let output = self.materialised[&root];
+        if !self.is_planar(output) {
+            return Some(self.convolution(conv));
+        }
+        // The sums go to blocks first: then both they and what is made of them are vectors.
+        let spec = BufferSpec::nchwc(self.dag.shape(inner), CHANNEL_BLOCK, &[]);
+        let sums = self.func.local("sums", DType::F32, spec);
+        self.scratch.push(sums);
+        self.materialised.insert(inner, sums);
+        let conv = self.convolution(Conv { root: inner, ..conv });
+        let rest = if root == inner {
+            self.materialised.insert(root, output);
+            self.copy(sums, output)
+        } else {
+            self.emit_compute(root, false)
+        };
+        Some(Stmt::seq([conv, rest]))
+    }
+
+    fn convolution(&mut self, conv: Conv) -> Stmt {
         let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
-        Some(if depthwise { self.depthwise(conv) } else { self.direct(conv) })
+        if depthwise { self.depthwise(conv) } else { self.direct(conv) }
+    }
+
+    /// Whether an image lies in planes that have room for vectors, one for each of many channels.
+    fn is_planar(&self, buffer: BufferId) -> bool {
+        let spec = &self.func.buffers[buffer].spec;
+        let lanes = self.machine.lanes(DType::F32);
+        spec.blocking().is_empty()
+            && adjacent(spec) >= 4
+            && spec.shape()[1] >= lanes.min(8)
+            && !contiguous(spec, 1, &PrimExpr::index(0), lanes)
     }
 
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
@@ -449,7 +483,40 @@ impl Emitter {
             ]
         };
         let store = tile.store(self, conv.root, conv.inner, &index);
-        tile.wrap(Stmt::seq([clear, sum, store]))
+        let next = self.prefetch_below(conv, run, [n, channel, y, x]);
+        tile.wrap(Stmt::seq([clear, next, sum, store]))
+    }
+
+    /// Asks for the pixels that the tile below this one reads and this one does not: an image that
+    /// is not in the first cache would keep it waiting.
+    fn prefetch_below(
+        &mut self,
+        conv: &Conv,
+        run: TileRun,
+        [n, channel, y, x]: [&PrimExpr; 4],
+    ) -> Stmt {
+        let data = &self.func.buffers[conv.data];
+        let elements = data.spec.num_elements().unwrap_or(0);
+        if elements.saturating_mul(i64::from(data.dtype.bits()) / 8) < MIN_PREFETCHED_BYTES {
+            return Stmt::nop();
+        }
+        let [sy, sx] = conv.strides;
+        // Behind the last tap of the last row, and as far to the right as taps reach.
+        let behind = |kernel: i64, dilation: i64, padding: i64| (kernel - 1) * dilation - padding;
+        let top =
+            (run.y.2 - 1) * sy + behind(conv.kernel[0], conv.dilation[0], conv.padding[0]) + 1;
+        let left = behind(conv.kernel[1], conv.dilation[1], conv.padding[1]);
+        let mut stmts = Vec::new();
+        for row in 0..run.y.2 * sy {
+            for column in 0..run.x.2 * sx {
+                let y = y.clone() * sy + (top + row);
+                let x = x.clone() * sx + (left + column);
+                let indices = vec![n.clone(), channel.clone(), y, x];
+                let (buffer, locality, write) = (conv.data, 3, false);
+                stmts.push(Stmt::Prefetch { buffer, indices, offset: 0.into(), locality, write });
+            }
+        }
+        Stmt::seq(stmts)
     }
 }
 

@@ -12,6 +12,13 @@ use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
 
+/// Smallest tensor, in bytes, of which a loop over all elements asks for some ahead: a smaller one
+/// is in the first cache, or nearly.
+const MIN_PREFETCHED_BYTES: i64 = 128 << 10;
+
+/// How far ahead, in bytes.
+const PREFETCHED_AHEAD: i64 = 2 << 10;
+
 /// Makes the loops of one kernel.
 pub(super) struct Emitter {
     pub(super) dag: ComputeDag,
@@ -339,20 +346,33 @@ impl Emitter {
         if self.rows.is_empty() { spec.clone() } else { row_of(spec, self.rows.len()) }
     }
 
-    /// Nests that cover a layout: in vectors if `build` can, else element by element.
+    /// Loops over a layout with a statement for each element: in vectors, if that can be, else in
+    /// blocks that are turned, else element by element. With `overrun`, lanes beyond the shape may
+    /// be written.
     fn cover(
         &mut self,
         spec: &BufferSpec,
         dtype: DType,
-        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
+        overrun: bool,
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Stmt {
         let widths = self.widths_for(&self.extent_of(spec), dtype);
-        if !widths.is_empty()
-            && let Some(stmt) = self.cover_in(spec, &widths, build)
-        {
-            return stmt;
+        if !widths.is_empty() {
+            let vectors = self.cover_in(spec, &widths, &mut |emitter, nest| {
+                let fits = overrun || !nest.overruns;
+                fits.then(|| emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index)))?
+            });
+            if let Some(stmt) = vectors {
+                return stmt;
+            }
+            if let Some(stmt) = self.cover_turned(spec, dtype, overrun, element) {
+                return stmt;
+            }
         }
-        self.cover_in(spec, &[], build).unwrap_or_else(Stmt::nop)
+        let scalars = self.cover_in(spec, &[], &mut |emitter, nest| {
+            emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index))
+        });
+        scalars.unwrap_or_else(Stmt::nop)
     }
 
     /// Nests that cover a layout in vectors of some widths, or element by element without any, if
@@ -409,15 +429,15 @@ impl Emitter {
         can_vectorize_values(&self.func, body, lane, lanes)
     }
 
-    fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
+    pub(super) fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
         let buffer = self.materialised[&root];
         let (spec, dtype) =
             (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
         if single && let Some(flat) = self.emit_flat(root) {
             return flat;
         }
-        self.cover(&spec, dtype, &mut |emitter, nest| {
-            emitter.lane_stmt(nest, |emitter, index, _| emitter.store_element(root, None, index))
+        self.cover(&spec, dtype, true, &mut |emitter, index| {
+            emitter.store_element(root, None, index)
         })
     }
 
@@ -459,9 +479,40 @@ impl Emitter {
         for buffer in flat {
             self.func.buffers[buffer].spec = one_dimensional.clone();
         }
-        Some(self.cover(&one_dimensional, dtype, &mut |emitter, nest| {
-            emitter.lane_stmt(nest, |_, flat, _| reindex(stmt.clone(), &index, flat))
-        }))
+        let loops = self.cover(&one_dimensional, dtype, true, &mut |_, flat| {
+            reindex(stmt.clone(), &index, flat)
+        });
+        Some(self.prefetch_flat(loops))
+    }
+
+    /// Asks for what is read of large tensors ahead of time, as long as loops go over memory as it
+    /// lies: what a processor asks for by itself stops at the end of a page.
+    fn prefetch_flat(&self, loops: Stmt) -> Stmt {
+        loops.rewrite(&mut |stmt| match stmt {
+            Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
+                let mut asked: Vec<(BufferId, Vec<PrimExpr>)> = Vec::new();
+                body.walk_exprs(&mut |expr| {
+                    let PrimExpr::Load { buffer, dtype, indices } = expr else { return };
+                    let spec = &self.func.buffers[*buffer].spec;
+                    let bytes = i64::from(dtype.bits().div_ceil(8));
+                    let size = spec.num_elements().unwrap_or(0).saturating_mul(bytes);
+                    let known = asked.iter().any(|(asked, _)| asked == buffer);
+                    if let [index] = indices.as_slice()
+                        && size >= MIN_PREFETCHED_BYTES
+                        && !known
+                    {
+                        asked.push((*buffer, vec![index.clone() + PREFETCHED_AHEAD / bytes]));
+                    }
+                });
+                let stmts = asked.into_iter().map(|(buffer, indices)| {
+                    let (locality, write) = (3, false);
+                    Stmt::Prefetch { buffer, indices, offset: 0.into(), locality, write }
+                });
+                let body = Box::new(Stmt::seq(stmts.chain([*body])));
+                Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body }
+            }
+            other => other,
+        })
     }
 
     fn emit_part(
@@ -478,17 +529,12 @@ impl Emitter {
         let spec = &self.func.buffers[buffer].spec;
         let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
         let (spec, dtype) = (BufferSpec::packed(&shape, &dims), self.func.buffers[buffer].dtype);
-        self.cover(&spec, dtype, &mut |emitter, nest| {
-            if nest.overruns {
-                // Lanes beyond this part are elements of the next one.
-                return None;
-            }
-            emitter.lane_stmt(nest, |emitter, index, _| {
-                let mut at = index.to_vec();
-                at[axis] = at[axis].clone() + offset;
-                emitter.store_with(root, &at, |func, inliner| {
-                    Some((concat, inliner.element(func, part, index)))
-                })
+        // Lanes beyond this part are elements of the next one.
+        self.cover(&spec, dtype, false, &mut |emitter, index| {
+            let mut at = index.to_vec();
+            at[axis] = at[axis].clone() + offset;
+            emitter.store_with(root, &at, |func, inliner| {
+                Some((concat, inliner.element(func, part, index)))
             })
         })
     }
@@ -503,11 +549,9 @@ impl Emitter {
     /// Copies a tensor into another layout.
     pub(super) fn copy(&mut self, from: BufferId, to: BufferId) -> Stmt {
         let (spec, dtype) = (self.func.buffers[to].spec.clone(), self.func.buffers[to].dtype);
-        self.cover(&spec, dtype, &mut |emitter, nest| {
-            emitter.lane_stmt(nest, |emitter, index, _| {
-                let value = emitter.func.load(from, index.iter().cloned());
-                emitter.func.store(to, index.iter().cloned(), value)
-            })
+        self.cover(&spec, dtype, true, &mut |emitter, index| {
+            let value = emitter.func.load(from, index.iter().cloned());
+            emitter.func.store(to, index.iter().cloned(), value)
         })
     }
 

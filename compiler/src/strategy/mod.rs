@@ -17,6 +17,7 @@ mod reduce;
 mod rows;
 mod tile;
 mod tiling;
+mod turn;
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 mod every_op;
 mod families;
 mod rows;
+mod turn;
 
 use super::primitive::{Primitive, primitive};
 use super::{CHANNEL_BLOCK, KernelParam, schedule};

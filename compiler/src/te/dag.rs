@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 
-use crate::ir::DType;
+use crate::ir::{BufferSpec, DType};
 use crate::tir::{
     BinaryOp, Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId,
 };
@@ -301,6 +301,28 @@ impl ComputeDag {
             let init = identity(combiner, dtype);
             StageKind::Reduce { combiner, init, axes, value: value(dag, index, &by) }
         })
+    }
+
+    /// A tensor that a statement computes of `inputs`, which are stored before it runs; `body` is
+    /// handed the buffer of the result.
+    pub fn statement(
+        &mut self,
+        op: &str,
+        shape: &[i64],
+        dtype: DType,
+        inputs: &[StageId],
+        body: impl FnOnce(&mut ComputeDag, BufferId) -> Stmt,
+    ) -> StageId {
+        for &input in inputs {
+            self.set_stored(input);
+        }
+        let axes = (0..shape.len()).map(|axis| self.func.index_var(format!("i{axis}"))).collect();
+        let spec = BufferSpec::dense(shape);
+        let buffer = self.func.buffer(op, dtype, spec, BufferScope::Local);
+        let body = body(self, buffer);
+        let results = vec![StageId::new(self.stages.len())];
+        let statement = Arc::new(ExternStatement { body, inputs: inputs.to_vec(), results });
+        self.define_at(buffer, op, axes, StageKind::Extern { statement, position: 0 })
     }
 
     /// Tensors side by side along `axis`; their other extents and data types are equal.

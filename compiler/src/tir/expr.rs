@@ -117,6 +117,9 @@ pub enum Intrinsic {
     Abs,
     /// x to the power y.
     Pow,
+    /// `x · 2^n`, rounded once where the target has an instruction for it. Of an `n` that is not
+    /// integral the floor counts.
+    Ldexp,
     /// Sine.
     Sin,
     /// Cosine.
@@ -386,7 +389,7 @@ impl CompareOp {
 
 impl Intrinsic {
     /// Every intrinsic with its name.
-    pub const ALL: [(Intrinsic, &'static str); 23] = [
+    pub const ALL: [(Intrinsic, &'static str); 24] = [
         (Intrinsic::Exp, "exp"),
         (Intrinsic::Log, "log"),
         (Intrinsic::Tanh, "tanh"),
@@ -399,6 +402,7 @@ impl Intrinsic {
         (Intrinsic::Round, "round"),
         (Intrinsic::Abs, "abs"),
         (Intrinsic::Pow, "pow"),
+        (Intrinsic::Ldexp, "ldexp"),
         (Intrinsic::Sin, "sin"),
         (Intrinsic::Cos, "cos"),
         (Intrinsic::Tan, "tan"),
@@ -420,7 +424,7 @@ impl Intrinsic {
     /// Number of arguments.
     pub fn arity(self) -> usize {
         match self {
-            Intrinsic::Pow => 2,
+            Intrinsic::Pow | Intrinsic::Ldexp => 2,
             _ => 1,
         }
     }

@@ -248,6 +248,7 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
         Intrinsic::Round => x.round_ties_even(),
         Intrinsic::Abs => x.abs(),
         Intrinsic::Pow => x.powf(y),
+        Intrinsic::Ldexp => ldexp(x, y),
         Intrinsic::Sin => x.sin(),
         Intrinsic::Cos => x.cos(),
         Intrinsic::Tan => x.tan(),
@@ -261,6 +262,16 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
         Intrinsic::Atanh => x.atanh(),
     };
     float_bits(result, dtype)
+}
+
+/// `x · 2^⌊n⌋`. Zero and infinity are what they are multiplied by a finite power.
+fn ldexp(x: f64, n: f64) -> f64 {
+    // In two steps, as a power may be beyond what an `f64` has and the product not.
+    const MOST: f64 = 2000.0;
+    let n = if n.is_finite() { n.floor().clamp(-MOST, MOST) } else { n };
+    let half = (n / 2.0).floor();
+    let rest = if n.is_finite() { n - half } else { n };
+    x * half.exp2() * rest.exp2()
 }
 
 /// The error function, to about 1e-15 relative.

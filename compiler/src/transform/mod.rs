@@ -1,6 +1,7 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
 mod channels;
+mod conv1d_to_conv2d;
 mod dead_code_elimination;
 mod eliminate_common_subexpr;
 mod fold_constant;
@@ -13,6 +14,7 @@ mod promote_low_precision;
 mod remove_unused_functions;
 mod simplify_inference;
 
+pub use conv1d_to_conv2d::{Conv1dToConv2d, conv1d_to_conv2d};
 pub use dead_code_elimination::{DeadCodeElimination, INLINE_ONCE, dead_code_elimination};
 pub use eliminate_common_subexpr::{
     EliminateCommonSubexpr, eliminate_common_subexpr, eliminate_common_subexpr_except,

@@ -3,8 +3,9 @@
 use indexmap::IndexSet;
 
 use super::{
-    DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
-    OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
+    Conv1dToConv2d, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis,
+    FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions,
+    SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -21,7 +22,8 @@ fn passes() -> Vec<PassRef> {
         FoldConstant.into(),
         EliminateCommonSubexpr.into(),
         FoldScaleAxis.into(),
-        // What folding the scales has left behind.
+        Conv1dToConv2d.into(),
+        // What folding the scales and the new shapes of weights have left behind.
         FoldConstant.into(),
         // Convolutions are seen as such up to here.
         PromoteLowPrecision.into(),

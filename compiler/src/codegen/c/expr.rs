@@ -637,6 +637,13 @@ impl Emitter<'_> {
                 format!("__builtin_{word}{float}")
             }
             Intrinsic::Sigmoid => return Err("sigmoid must be lowered first".to_owned()),
+            Intrinsic::Ldexp if ty.dtype == DType::F32 && self.target.has_ldexp() => {
+                let function = helpers::ldexp(&mut self.preamble, ty);
+                let args: Vec<_> = values.into_iter().map(|value| value.piece.text).collect();
+                let text = format!("{function}({})", args.join(", "));
+                return Ok(Value::new(Piece::primary(text), ty));
+            }
+            Intrinsic::Ldexp => return Err("ldexp must be lowered first".to_owned()),
             _ => self.libm(intrinsic.name(), ty.dtype)?,
         };
         let function = match intrinsic {

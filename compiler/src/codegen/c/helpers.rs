@@ -151,6 +151,27 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
     })
 }
 
+/// `x · 2^n` of floats of 32 bits; the target has an instruction for it.
+pub(super) fn ldexp(preamble: &mut Preamble, ty: PrimType) -> String {
+    let name = format!("ldexp_{}", suffix(ty));
+    preamble.helper(name, !ty.is_scalar(), |preamble, name| {
+        let c = preamble.type_name(ty);
+        let head = format!("NIELLO_INLINE {c} {name}({c} x, {c} n) {{\n    {c} r;\n");
+        let body = match ty.lanes {
+            4 | 8 | 16 => {
+                "    __asm__(\"vscalefps %2, %1, %0\" : \"=v\"(r) : \"v\"(x), \"v\"(n));\n".to_owned()
+            }
+            1 => "    __asm__(\"vscalefss %2, %1, %0\" : \"=v\"(r) : \"v\"(x), \"v\"(n));\n".to_owned(),
+            lanes => format!(
+                "    for (int i = 0; i < {lanes}; i++) {{\n        float y;\n        \
+                 __asm__(\"vscalefss %2, %1, %0\" : \"=v\"(y) : \"v\"(x[i]), \"v\"(n[i]));\n        \
+                 r[i] = y;\n    }}\n"
+            ),
+        };
+        format!("{head}{body}    return r;\n}}\n")
+    })
+}
+
 /// The bits of a scalar as another type of the same width.
 pub(super) fn reinterpret(preamble: &mut Preamble, from: DType, to: DType) -> String {
     let name = format!("bits_{}_{}", from.short_name(), to.short_name());

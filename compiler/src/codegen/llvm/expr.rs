@@ -380,6 +380,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Intrinsic::Trunc => "llvm.trunc",
             Intrinsic::Round => "llvm.roundeven",
             Intrinsic::Sigmoid => return Err("sigmoid must be lowered first".into()),
+            Intrinsic::Ldexp => return self.ldexp(ty, &values),
             Intrinsic::Exp
             | Intrinsic::Log
             | Intrinsic::Tanh
@@ -404,6 +405,35 @@ impl<'ctx> Emitter<'_, 'ctx> {
             return Err(why.into());
         }
         self.call_intrinsic(name, self.unit.value_type(ty)?, &values)
+    }
+
+    /// `x · 2^n`, by the instruction that the target has for it.
+    fn ldexp(&self, ty: PrimType, values: &[Value<'ctx>]) -> Result<Value<'ctx>> {
+        let &[x, n] = values else { return Err("ldexp takes two values".into()) };
+        if ty.dtype != DType::F32 || !self.unit.target.has_ldexp() {
+            return Err("ldexp must be lowered first".into());
+        }
+        if !matches!(ty.lanes, 4 | 8 | 16) {
+            let lanes = (0..ty.lanes).map(|lane| {
+                let four = |value| self.splat(self.lane(value, lane)?, 4);
+                let scaled = self.ldexp(ty.with_lanes(4), &[four(x)?, four(n)?])?;
+                self.lane(scaled, 0)
+            });
+            return self.vector_of(&lanes.collect::<Result<Vec<_>>>()?);
+        }
+        let name = format!("llvm.x86.avx512.mask.scalef.ps.{}", ty.lanes * 32);
+        let function = self.unit.intrinsic(&name, &[])?;
+        let context = self.unit.context;
+        let mut args = vec![x.into(), n.into(), x.into()];
+        if ty.lanes == 16 {
+            // The direction of rounding is the present one.
+            args.push(context.i16_type().const_all_ones().into());
+            args.push(context.i32_type().const_int(4, false).into());
+        } else {
+            args.push(context.i8_type().const_all_ones().into());
+        }
+        let call = self.builder.build_call(function, &args, "")?;
+        call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
     }
 
     /// Calls a function of the system's mathematical library, for vectors lane by lane.

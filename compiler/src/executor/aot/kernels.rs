@@ -30,7 +30,7 @@ impl Program {
         self.kernels = merged;
     }
 
-    /// Adds the steps that zero halo and padding lanes.
+    /// Adds the steps that zero halos.
     ///
     /// Afterwards such a value has two steps: the one that computes it comes second.
     pub fn insert_border_steps(&mut self, storage: &Storage) {

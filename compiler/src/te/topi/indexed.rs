@@ -1,8 +1,9 @@
 //! Operators whose elements are found through a tensor of indices, by their rank, or by adding up
 //! what is before them.
 //!
-//! All of them are written from the result's side: each element looks for what belongs there. So
-//! scattering, ranking and cumulative sums take one step for each pair of places along the axis.
+//! But for scattering, which goes through the updates, all of them are written from the result's side:
+//! each element looks for what belongs there. So ranking and cumulative sums take one step for each
+//! pair of places along the axis.
 
 use super::tensor::{from_either_end, within};
 use super::{Compute, Stages};
@@ -12,7 +13,7 @@ use crate::ops::tensor::{
     ScatterReduction, TopkAttrs,
 };
 use crate::te::{ComputeDag, identity};
-use crate::tir::{BinaryOp, PrimExpr};
+use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
 pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
     Some(match cx.op.name {
@@ -74,49 +75,92 @@ fn combiner(reduction: ScatterReduction) -> Option<BinaryOp> {
     }
 }
 
-/// Something about an element, from its index and the axes over which updates are numbered.
-type OfElement<'a> = dyn Fn(&ComputeDag, &[PrimExpr], &[PrimExpr]) -> PrimExpr + 'a;
+/// A place, from what was found and the index of an update.
+type PlaceOf<'a> = dyn Fn(&[PrimExpr], &[PrimExpr]) -> Vec<PrimExpr> + 'a;
 
-/// A tensor with updates put into it, which are numbered along axes of the extents `over`: whether
-/// an update `belongs` to an element, and what it is.
-fn scatter(
-    cx: &mut Compute<'_>,
-    reduction: ScatterReduction,
-    over: &[i64],
-    belongs: &OfElement<'_>,
-    update: &OfElement<'_>,
-) -> Stages {
-    let x = cx.arg(0)?;
+/// The places that a tensor of indices names.
+struct Places<'a> {
+    /// Leading axes of the updates along which each place is looked up; the rest are a slice.
+    outer: usize,
+    /// The axes of the tensor along which places are found.
+    axes: &'a [usize],
+    /// What is found along each of them.
+    found: &'a dyn Fn(&ComputeDag, &[PrimExpr]) -> Vec<PrimExpr>,
+    /// The place of an element of the updates, from what was found and the element's index.
+    place: &'a PlaceOf<'a>,
+}
+
+/// A copy of a tensor, then one update after the other. Places outside are passed over.
+fn scatter(cx: &mut Compute<'_>, reduction: ScatterReduction, places: &Places<'_>) -> Stages {
+    let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let (shape, dtype) = cx.result();
-    let op = cx.op.name;
-    if let Some(combiner) = combiner(reduction) {
-        let neutral = identity(combiner, dtype);
-        let updates = cx.dag.reduce(op, &shape, dtype, combiner, over, |dag, index, by| {
-            PrimExpr::select(belongs(dag, index, by), update(dag, index, by), neutral)
-        });
-        return cx.element(|dag, index| {
-            PrimExpr::binary(combiner, dag.at(x, index), dag.at(updates, index))
-        });
+    let given = cx.dag.shape(updates).to_vec();
+    if given.contains(&0) {
+        return unchanged(cx);
     }
-    // The number of the last update for each element.
-    let last = cx.dag.reduce(op, &shape, DType::I64, BinaryOp::Max, over, |dag, index, by| {
-        let number = by
+    let op = cx.op.name;
+    let result = cx.dag.statement(op, &shape, dtype, &[x, indices, updates], |dag, result| {
+        let (vars, index) = loops(dag, &shape);
+        let copy = dag.func.store(result, index.iter().cloned(), dag.at(x, &index));
+        let copy = nest(vars, &shape, dtype, copy);
+
+        let (vars, by) = loops(dag, &given);
+        let (outer, slice) = vars.split_at(places.outer);
+        let found = (places.found)(dag, &by[..places.outer]);
+        let names: Vec<VarId> = found.iter().map(|_| dag.func.index_var("at")).collect();
+        let at: Vec<PrimExpr> = names.iter().map(|&name| dag.func.var_expr(name)).collect();
+        let place = (places.place)(&at, &by);
+        let update = dag.at(updates, &by);
+        let value = match combiner(reduction) {
+            Some(combiner) => {
+                PrimExpr::binary(combiner, dag.func.load(result, place.iter().cloned()), update)
+            }
+            None => update,
+        };
+        let body = dag.func.store(result, place, value);
+        let body = nest(slice.to_vec(), &given[places.outer..], dtype, body);
+        let inside =
+            at.iter().zip(places.axes).fold(PrimExpr::bool(true), |inside, (at, &axis)| {
+                let from = PrimExpr::index(0).less_equal(at.clone());
+                inside.and(from).and(at.clone().less(shape[axis]))
+            });
+        let body = names
+            .into_iter()
+            .zip(found)
+            .rev()
+            .fold(Stmt::if_then(inside, body), |body, (name, found)| Stmt::let_(name, found, body));
+        let all = outer
             .iter()
-            .zip(over)
-            .fold(PrimExpr::index(0), |number, (by, &extent)| number * extent + by.clone());
-        PrimExpr::select(belongs(dag, index, by), number, PrimExpr::index(-1))
+            .zip(&given)
+            .rev()
+            .fold(body, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body));
+        Stmt::seq([copy, all])
     });
-    cx.element(|dag, index| {
-        let number = dag.at(last, index);
-        let mut rest = PrimExpr::index(0).max(number.clone());
-        let mut by = Vec::with_capacity(over.len());
-        for &extent in over.iter().rev() {
-            by.push(rest.clone().floormod(extent));
-            rest = rest.floordiv(extent);
-        }
-        by.reverse();
-        PrimExpr::select(number.less(0), dag.at(x, index), update(dag, index, &by))
+    Ok(vec![result])
+}
+
+/// A loop variable for each extent, and its use.
+fn loops(dag: &mut ComputeDag, extents: &[i64]) -> (Vec<VarId>, Vec<PrimExpr>) {
+    let vars: Vec<VarId> =
+        (0..extents.len()).map(|axis| dag.func.index_var(format!("i{axis}"))).collect();
+    let index = vars.iter().map(|&var| dag.func.var_expr(var)).collect();
+    (vars, index)
+}
+
+/// Loops around a body that moves an element, outermost first: elements that are adjacent in a dense
+/// tensor in vectors.
+fn nest(vars: Vec<VarId>, extents: &[i64], dtype: DType, body: Stmt) -> Stmt {
+    let inner = extents.iter().rposition(|&extent| extent != 1);
+    let inner = inner.filter(|_| dtype != DType::Bool);
+    let loops = vars.into_iter().zip(extents).enumerate();
+    loops.rev().fold(body, |body, (position, (var, &extent))| {
+        let vectors = inner == Some(position) && extent > 0;
+        in_loop(var, extent, if vectors { ForKind::Vectorized } else { ForKind::Serial }, body)
     })
+}
+
+fn in_loop(var: VarId, extent: i64, kind: ForKind, body: Stmt) -> Stmt {
+    Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
 }
 
 /// The tensor itself, which nothing is put into.
@@ -127,59 +171,43 @@ fn unchanged(cx: &mut Compute<'_>) -> Stages {
 
 fn scatter_elements(cx: &mut Compute<'_>) -> Stages {
     let attrs: ScatterElementsAttrs = cx.attrs()?;
-    let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
-    let (shape, given) = (cx.dag.shape(x).to_vec(), cx.dag.shape(updates).to_vec());
-    if given.contains(&0) {
-        return unchanged(cx);
-    }
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
     let axis = cx.axis(attrs.axis, shape.len())?;
-    let at = |index: &[PrimExpr], by: &PrimExpr| -> Vec<PrimExpr> {
-        let place = |(other, i): (usize, &PrimExpr)| match () {
-            _ if other == axis => by.clone(),
-            _ if given[other] < shape[other] => i.clone().min(given[other] - 1),
-            _ => i.clone(),
-        };
-        index.iter().enumerate().map(place).collect()
+    let places = Places {
+        outer: shape.len(),
+        axes: &[axis],
+        found: &|dag, by| vec![from_either_end(dag.at(indices, by), shape[axis])],
+        place: &|found, by| {
+            let mut place = by.to_vec();
+            place[axis] = found[0].clone();
+            place
+        },
     };
-    let belongs = |dag: &ComputeDag, index: &[PrimExpr], by: &[PrimExpr]| {
-        let which = from_either_end(dag.at(indices, &at(index, &by[0])), shape[axis]);
-        let mut belongs = index[axis].clone().equal(which);
-        for (other, i) in index.iter().enumerate() {
-            if other != axis && given[other] < shape[other] {
-                belongs = belongs.and(i.clone().less(given[other]));
-            }
-        }
-        belongs
-    };
-    let update =
-        |dag: &ComputeDag, index: &[PrimExpr], by: &[PrimExpr]| dag.at(updates, &at(index, &by[0]));
-    scatter(cx, attrs.reduction, &[given[axis]], &belongs, &update)
+    scatter(cx, attrs.reduction, &places)
 }
 
 fn scatter_nd(cx: &mut Compute<'_>) -> Stages {
     let attrs: ScatterNdAttrs = cx.attrs()?;
-    let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
     let shape = cx.dag.shape(x).to_vec();
     let (length, outer) = match cx.dag.shape(indices) {
-        [outer @ .., length] => (*length as usize, outer.to_vec()),
+        [outer @ .., length] => (*length as usize, outer.len()),
         [] => return cx.unsupported("with a scalar of indices"),
     };
-    if outer.contains(&0) || cx.dag.shape(updates).contains(&0) {
-        return unchanged(cx);
-    }
-    let belongs = |dag: &ComputeDag, index: &[PrimExpr], by: &[PrimExpr]| {
-        let matches = |position: usize| {
-            let which = dag.at(indices, &place(&by[..outer.len()], position));
-            index[position].clone().equal(from_either_end(which, shape[position]))
-        };
-        (1..length).fold(matches(0), |all, position| all.and(matches(position)))
+    let axes: Vec<usize> = (0..length).collect();
+    let places = Places {
+        outer,
+        axes: &axes,
+        found: &|dag, by| {
+            let found = |position: usize| {
+                from_either_end(dag.at(indices, &place(by, position)), shape[position])
+            };
+            (0..length).map(found).collect()
+        },
+        place: &|found, by| [found, &by[outer..]].concat(),
     };
-    let update = |dag: &ComputeDag, index: &[PrimExpr], by: &[PrimExpr]| {
-        dag.at(updates, &[&by[..outer.len()], &index[length..]].concat())
-    };
-    // One update is a reduction over one.
-    let over = if outer.is_empty() { vec![1] } else { outer.clone() };
-    scatter(cx, attrs.reduction, &over, &belongs, &update)
+    scatter(cx, attrs.reduction, &places)
 }
 
 /// How many elements are better than each one; then, for each rank, the element that has it.

@@ -12,8 +12,9 @@ use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, TransposeAttrs};
 use crate::pass::{Pass, PassRef};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use crate::transform::{
-    DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis, FuseOps, InferType,
-    OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyInference,
+    Conv1dToConv2d, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant, FoldScaleAxis,
+    FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions,
+    SimplifyInference,
 };
 
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
@@ -177,6 +178,7 @@ fn passes() -> Vec<PassRef> {
         FoldConstant.into(),
         EliminateCommonSubexpr.into(),
         FoldScaleAxis.into(),
+        Conv1dToConv2d.into(),
         DeadCodeElimination.into(),
         FuseOps.into(),
         OutlinePrimitives.into(),

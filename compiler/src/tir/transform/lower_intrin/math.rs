@@ -1,7 +1,7 @@
 //! Polynomial and rational approximations in `float32`.
 
 use crate::ir::DType;
-use crate::tir::{BinaryOp, PrimExpr, PrimFuncData, VarId};
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFuncData, VarId};
 
 /// 1.5 · 2²³: added to a number below 2²², it leaves the nearest integer in the lowest bits.
 const ROUNDER: f32 = 12_582_912.0;
@@ -17,6 +17,9 @@ const EXPONENT_ROUNDER: f32 = ROUNDER + 127.0;
 /// e^r = 1 + r + r² · q(r) for |r| ≤ ln 2, lowest power first: minimax by Lawson's algorithm.
 const EXP: [f32; 6] =
     [0.500_000_36, 0.166_666_14, 0.041_661_27, 0.008_336_104, 0.001_410_447, 0.000_196_116_1];
+
+/// The same for |r| ≤ ½ ln 2.
+const EXP_OF_HALF: [f32; 4] = [0.499_992_25, 0.166_671_19, 0.041_890_986, 0.008_312_43];
 
 /// log(1 + f) = f − f²/2 + f³ · q(f) for √½ ≤ 1 + f < √2.
 const LOG: [f32; 9] = [
@@ -55,12 +58,14 @@ pub(super) struct Math<'a> {
     data: &'a mut PrimFuncData,
     /// Whether `a * b + c` is one operation.
     fused: bool,
+    /// Whether `x · 2^n` is one operation.
+    scales: bool,
     names: Vec<(VarId, PrimExpr)>,
 }
 
 impl<'a> Math<'a> {
-    pub(super) fn new(data: &'a mut PrimFuncData, fused: bool) -> Self {
-        Math { data, fused, names: Vec::new() }
+    pub(super) fn new(data: &'a mut PrimFuncData, fused: bool, scales: bool) -> Self {
+        Math { data, fused, scales, names: Vec::new() }
     }
 
     /// The expression that `build` makes, inside the names it has bound.
@@ -101,6 +106,18 @@ impl<'a> Math<'a> {
         // stays one.
         let x = PrimExpr::f32(89.0).min(PrimExpr::f32(-104.0).max(x));
         let x = self.bind("x", x);
+        if self.scales {
+            let log2e = PrimExpr::f32(std::f32::consts::LOG2_E);
+            let n = self.fma(x.clone(), log2e, PrimExpr::f32(ROUNDER)) - PrimExpr::f32(ROUNDER);
+            let n = self.bind("n", n);
+            let r = self.fma(n.clone(), PrimExpr::f32(-LN2_HIGH), x);
+            let r = self.fma(n.clone(), PrimExpr::f32(-LN2_LOW), r);
+            let r = self.bind("r", r);
+            let q = self.polynomial(&r, &EXP_OF_HALF);
+            let q = self.fma(q, r.clone(), PrimExpr::f32(1.0));
+            let p = self.fma(q, r, PrimExpr::f32(1.0));
+            return PrimExpr::Call { intrinsic: Intrinsic::Ldexp, args: vec![p, n] };
+        }
         // An even exponent 2n, so that 2^n is a normal number and twice a factor: underflow is
         // gradual, and n needs no arithmetic but a shift into its place.
         let half_log2e = PrimExpr::f32(0.5 * std::f32::consts::LOG2_E);
@@ -117,6 +134,32 @@ impl<'a> Math<'a> {
         let power = PrimExpr::binary(BinaryOp::Shl, bits, PrimExpr::int(23, DType::I32));
         let power = self.bind("power", power.reinterpret(DType::F32));
         p * power.clone() * power
+    }
+
+    /// `x · 2^n` by three powers of two, each of which is a normal number: a denormal on the way may be
+    /// rounded more than once.
+    pub(super) fn ldexp(
+        &mut self,
+        x: PrimExpr,
+        n: PrimExpr,
+        floor: &dyn Fn(&mut Self, PrimExpr) -> PrimExpr,
+    ) -> PrimExpr {
+        // Beyond, every result is 0 or infinite.
+        const MOST: f32 = 378.0;
+        let n = PrimExpr::f32(MOST).min(PrimExpr::f32(-MOST).max(n));
+        let n = floor(self, n);
+        let n = self.bind("n", n);
+        let third = floor(self, n.clone() * PrimExpr::f32(1.0 / 3.0));
+        let third = self.bind("third", third);
+        let power = |n: PrimExpr| {
+            let bits = n.clone().cast(DType::I32) + PrimExpr::int(127, DType::I32);
+            let power = PrimExpr::binary(BinaryOp::Shl, bits, PrimExpr::int(23, DType::I32));
+            // The cast gives 0 for a NaN, which the product brings back.
+            power.reinterpret(DType::F32) + (n.clone() - n)
+        };
+        let part = self.bind("power", power(third.clone()));
+        let rest = self.bind("rest", n - third.clone() - third);
+        x * part.clone() * part * power(rest)
     }
 
     pub(super) fn log(&mut self, x: PrimExpr) -> PrimExpr {

@@ -1,0 +1,84 @@
+//! Elements that change places are moved in blocks that are turned in registers.
+
+use super::{Arg, Net, blocked, check, dense};
+use crate::codegen::testing::runnable_levels;
+use crate::graph::Function;
+use crate::ir::{Attrs, BufferSpec};
+use crate::strategy::schedule;
+use crate::tir::{ParamKind, PrimExpr};
+
+fn transpose(shape: &[i64], axes: &[i64]) -> Function {
+    let mut net = Net::new();
+    let x = net.param(shape);
+    let y = net.call("transpose", &[x], Attrs::new().with("axes", axes.to_vec()));
+    net.finish(y)
+}
+
+fn relu(shape: &[i64]) -> Function {
+    let mut net = Net::new();
+    let x = net.param(shape);
+    let y = net.plain("nn.relu", &[x]);
+    net.finish(y)
+}
+
+/// Whether the schedule for wide vectors has a turn in it.
+fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
+    let primitive = crate::strategy::primitive::primitive("kernel", function).unwrap();
+    let params: Vec<_> =
+        primitive.params.iter().map(|&param| (param, ParamKind::Input, input.clone())).collect();
+    let target = runnable_levels().pop().unwrap();
+    let outputs = [(primitive.results[0], output.clone())];
+    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target]);
+    let mut found = false;
+    kernel.versions[0]
+        .body
+        .walk_exprs(&mut |expr| found |= matches!(expr, PrimExpr::Shuffle { .. }));
+    found
+}
+
+#[test]
+fn layouts_change_both_ways_with_halos_padding_lanes_and_parts_of_blocks() {
+    let border = [(1, 1), (1, 2)];
+    for shape in [[1, 16, 3, 16], [2, 20, 2, 7], [1, 36, 3, 18], [1, 9, 2, 5]] {
+        let function = relu(&shape);
+        for (from, to) in [
+            (dense(&shape), blocked(&shape, &border)),
+            (blocked(&shape, &border), dense(&shape)),
+            (blocked(&shape, &[]), dense(&shape).with_halo(2, 1, 0).with_halo(3, 2, 1)),
+        ] {
+            assert!(turns(&function, &from, &to), "{from} to {to}");
+            check(&function, &[Arg::Input(from)], &[to]);
+        }
+    }
+}
+
+#[test]
+fn axes_change_places() {
+    for (shape, axes) in [
+        (vec![19, 37], vec![1, 0]),
+        (vec![4, 4], vec![1, 0]),
+        (vec![2, 5, 6, 17], vec![0, 2, 3, 1]),
+        (vec![1, 9, 3, 8], vec![0, 2, 3, 1]),
+        (vec![3, 6, 2, 9], vec![3, 1, 2, 0]),
+    ] {
+        let function = transpose(&shape, &axes);
+        let result: Vec<i64> = axes.iter().map(|&axis| shape[axis as usize]).collect();
+        let (from, to) = (dense(&shape), dense(&result));
+        let room = shape[shape.len() - 1].min(result[result.len() - 1]) >= 4;
+        assert_eq!(turns(&function, &from, &to), room, "{from} to {to}");
+        check(&function, &[Arg::Input(from)], &[to]);
+    }
+}
+
+#[test]
+fn what_may_be_overwritten_is_computed_once() {
+    // Rows of 18 are 16 and 2: a second block of 16 would read what the first has written, if the
+    // result takes the place of the second argument.
+    let shape = [1, 20, 2, 18];
+    let mut net = Net::new();
+    let (x, y) = (net.param(&shape), net.param(&shape));
+    let sum = net.plain("add", &[x, y]);
+    let function = net.finish(sum);
+    let args = [Arg::Input(blocked(&shape, &[])), Arg::Input(dense(&shape))];
+    check(&function, &args, &[dense(&shape)]);
+}

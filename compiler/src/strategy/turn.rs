@@ -1,0 +1,366 @@
+//! Loops over elements that lie along one axis where they are written and along another where they
+//! are read: other layouts, and transposes.
+//!
+//! A square block at a time is read in vectors, turned round in registers and written in vectors. A
+//! turn of `n` vectors interleaves the first half of them with the second, log2 `n` times: that
+//! rotates the bits of the number `row · n + column` until row and column have changed places.
+
+use std::collections::BTreeMap;
+
+use super::emit::{Emitter, adjacent};
+use super::nest::{block, coefficient, contiguous, in_loop, innermost};
+use crate::ir::{BufferSpec, DType};
+use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
+
+/// Most tensors that are turned in one loop: each takes registers for a block.
+const MOST_TURNED: usize = 2;
+
+/// Fewest elements of a block's side.
+const LEAST_SIDE: i64 = 4;
+
+/// Bits of the elements that are turned.
+const ELEMENT_BITS: u32 = 32;
+
+/// The statement for one element, of which some loads are turned.
+struct Element {
+    stmt: Stmt,
+    /// The variable of each axis; none where the extent is one.
+    vars: Vec<Option<VarId>>,
+    /// The axis along which vectors are written, and the one along which they are read.
+    written: usize,
+    read: usize,
+    /// The block of the layout that is written along its axis, and of those that are read.
+    written_block: Option<i64>,
+    read_block: Option<i64>,
+    /// The loads that are turned.
+    turned: Vec<PrimExpr>,
+    /// Rows and columns of a block.
+    side: i64,
+    /// Whether an element may be computed twice.
+    repeats: bool,
+}
+
+/// Blocks along one axis.
+struct Run {
+    first: i64,
+    /// Iterations, and places from one to the next.
+    loops: Vec<(i64, i64)>,
+    /// Places of a block that there are: the others are padding lanes.
+    valid: i64,
+}
+
+impl Emitter {
+    /// Loops over a layout in blocks that are turned, if `element` makes statements for which that
+    /// can be done: see the module's documentation. With `overrun`, lanes may go into padding.
+    pub(super) fn cover_turned(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        overrun: bool,
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
+    ) -> Option<Stmt> {
+        if !self.rows.is_empty() || dtype.bits() != ELEMENT_BITS || dtype == DType::Bool {
+            return None;
+        }
+        let element = self.turnable(spec, dtype, element)?;
+        let shape = spec.shape();
+        let written = runs(shape[element.written], element.written_block, &element)?;
+        let read = runs(shape[element.read], element.read_block, &element)?;
+        let overruns = written.iter().any(|run| run.valid < element.side);
+        if overruns && !overrun {
+            return None;
+        }
+        let mut parts = Vec::new();
+        for columns in &written {
+            for rows in &read {
+                parts.push(self.turned_run(spec, &element, columns, rows, overruns)?);
+            }
+        }
+        Some(Stmt::seq(parts))
+    }
+
+    /// Finds out what would be turned.
+    fn turnable(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
+    ) -> Option<Element> {
+        let dim = spec.dims().get(innermost(spec)?)?;
+        let (written, shape) = (dim.axis, spec.shape());
+        if dim.step != 1 {
+            return None;
+        }
+        let vars: Vec<Option<VarId>> = (shape.iter().enumerate())
+            .map(|(axis, &extent)| {
+                (extent != 1 || axis == written).then(|| self.func.index_var(format!("i{axis}")))
+            })
+            .collect();
+        let index: Vec<PrimExpr> = vars
+            .iter()
+            .map(|var| var.map_or(PrimExpr::index(0), |var| self.func.var_expr(var)))
+            .collect();
+        let stmt = element(self, &index);
+        let lane = vars[written]?;
+        let mut loads: Vec<PrimExpr> = Vec::new();
+        let mut guarded = false;
+        stmt.walk(&mut |stmt| guarded |= matches!(stmt, Stmt::If { .. }));
+        stmt.walk_exprs(&mut |expr| match expr {
+            PrimExpr::Load { .. } if !loads.contains(expr) => loads.push(expr.clone()),
+            // What is guarded must not be read ahead.
+            PrimExpr::Select { then, otherwise, .. } => {
+                let reads = |expr: &PrimExpr| expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }));
+                guarded |= reads(then) || reads(otherwise);
+            }
+            _ => {}
+        });
+        if guarded {
+            return None;
+        }
+        let mut read: Option<(usize, Option<i64>)> = None;
+        let mut turned = Vec::new();
+        let mut repeats = true;
+        for load in loads {
+            let PrimExpr::Load { buffer, dtype, indices } = &load else { continue };
+            let data = &self.func.buffers[*buffer].spec;
+            match along(data, indices, lane)? {
+                Along::Same | Along::Adjacent => {
+                    // It could be what the result takes the place of.
+                    repeats &= data != spec;
+                    continue;
+                }
+                Along::Apart => {}
+            }
+            let known = |var: VarId| vars.contains(&Some(var));
+            let strange = indices.iter().any(|index| {
+                index.any(&mut |e| match e {
+                    PrimExpr::Load { .. } => true,
+                    PrimExpr::Var { var, .. } => !known(*var),
+                    _ => false,
+                })
+            });
+            if strange || dtype.bits() != ELEMENT_BITS {
+                return None;
+            }
+            let other = (vars.iter().enumerate()).find(|&(axis, var)| {
+                axis != written
+                    && var.is_some_and(|var| {
+                        matches!(along(data, indices, var), Some(Along::Adjacent))
+                    })
+            });
+            let unit = data.dims().get(innermost(data)?)?.axis;
+            let found = (other?.0, block(data, unit));
+            if *read.get_or_insert(found) != found {
+                return None;
+            }
+            turned.push(load);
+        }
+        let (read, read_block) = read?;
+        if turned.len() > MOST_TURNED {
+            return None;
+        }
+        let most = self.machine.lanes(dtype).min(adjacent(spec));
+        let most = most.min(read_block.unwrap_or(shape[read])).max(1);
+        // A power of two, so that halves can be interleaved.
+        let side = 1 << most.ilog2();
+        let written_block = block(spec, written);
+        let fits = side >= LEAST_SIDE
+            && block(spec, read).is_none()
+            && [written_block, read_block].into_iter().flatten().all(|block| block % side == 0);
+        fits.then_some(Element {
+            stmt,
+            vars,
+            written,
+            read,
+            written_block,
+            read_block,
+            turned,
+            side,
+            repeats,
+        })
+    }
+
+    /// The blocks of one run along either axis.
+    fn turned_run(
+        &mut self,
+        spec: &BufferSpec,
+        element: &Element,
+        columns: &Run,
+        rows: &Run,
+        overruns: bool,
+    ) -> Option<Stmt> {
+        let side = element.side;
+        let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
+        // Loops in the order of memory.
+        let mut loops: Vec<(usize, VarId, i64)> = Vec::new();
+        for (axis, var) in element.vars.iter().enumerate() {
+            let Some(var) = *var else { continue };
+            let place = spec.dims().iter().position(|dim| dim.axis == axis).unwrap_or(axis);
+            let mut value = PrimExpr::index(0);
+            let whole = [(spec.shape()[axis], 1)];
+            let (first, steps) = match axis {
+                _ if axis == element.written => (columns.first, columns.loops.as_slice()),
+                _ if axis == element.read => (rows.first, rows.loops.as_slice()),
+                _ => (0, whole.as_slice()),
+            };
+            for (depth, &(count, step)) in steps.iter().enumerate() {
+                let (index, counter) = self.counter("b", count);
+                value = value + index * step;
+                // The parts of a larger block side by side.
+                loops.push((if depth == 0 { place } else { usize::MAX }, counter, count));
+            }
+            values.insert(var, value + first);
+        }
+        loops.sort_by_key(|&(place, ..)| place);
+        let mut body = Vec::new();
+        let mut registers = Vec::new();
+        let mut copies: Vec<(&PrimExpr, BufferId)> = Vec::new();
+        for load in &element.turned {
+            let PrimExpr::Load { dtype, .. } = load else { continue };
+            let pair =
+                ["rows", "turned"].map(|name| self.func.register(name, *dtype, &[side * side]));
+            registers.extend(pair);
+            for row in 0..side {
+                let at = |axis: usize, offset: PrimExpr| -> Option<(VarId, PrimExpr)> {
+                    let var = element.vars[axis]?;
+                    Some((var, values.get(&var)?.clone() + offset))
+                };
+                // A padding lane may hold anything: another element, which is there to be read.
+                let row_at = at(element.written, row.min(columns.valid - 1).into())?;
+                let lane = self.func.index_var("l");
+                let lane_at = at(element.read, self.func.var_expr(lane))?;
+                let mut here = values.clone();
+                here.extend([row_at, lane_at]);
+                let place = self.func.var_expr(lane) + row * side;
+                let value = load.clone().substitute(&here);
+                let store = self.func.store(pair[0], [place], value);
+                if !self.can_vectorize(&store, lane, side, false) {
+                    return None;
+                }
+                body.push(lanes_of(lane, side, store));
+            }
+            let done = self.turn(pair, side, *dtype, &mut body);
+            copies.push((load, done));
+        }
+        // The element with what was turned in registers.
+        let [column, row] = ["column", "row"].map(|name| self.func.index_var(name));
+        let place = self.func.var_expr(row) * side + self.func.var_expr(column);
+        let func = &self.func;
+        let stmt = element.stmt.clone().map_exprs(&mut |expr| {
+            expr.rewrite(&mut |expr| match copies.iter().find(|copy| *copy.0 == expr) {
+                Some(&(_, from)) => func.load(from, [place.clone()]),
+                None => expr,
+            })
+        });
+        for number in 0..rows.valid {
+            let lane = self.func.index_var("l");
+            let lane_index = self.func.var_expr(lane);
+            let mut here = values.clone();
+            for (axis, by) in
+                [(element.written, lane_index.clone()), (element.read, PrimExpr::index(number))]
+            {
+                let value = here.get_mut(&element.vars[axis]?)?;
+                *value = value.clone() + by;
+            }
+            here.insert(column, lane_index);
+            here.insert(row, PrimExpr::index(number));
+            let one = self.func.copy_of(&stmt, &here);
+            if !self.can_vectorize(&one, lane, side, overruns) {
+                return None;
+            }
+            body.push(lanes_of(lane, side, one));
+        }
+        let body = registers
+            .into_iter()
+            .fold(Stmt::seq(body), |body, register| Stmt::allocate(register, body));
+        Some(loops.into_iter().rev().fold(body, |body, (_, var, count)| match count {
+            1 => body,
+            _ => in_loop(body, (var, count)),
+        }))
+    }
+
+    /// Turns a block of registers; returns which of the two buffers has the result.
+    fn turn(
+        &mut self,
+        [mut from, mut to]: [BufferId; 2],
+        side: i64,
+        dtype: DType,
+        stmts: &mut Vec<Stmt>,
+    ) -> BufferId {
+        let vector = |row: i64| PrimExpr::ramp(PrimExpr::index(row * side), 1, side as u32);
+        let load = |buffer, row| PrimExpr::Load { buffer, dtype, indices: vec![vector(row)] };
+        for _ in 0..side.trailing_zeros() {
+            for row in 0..side {
+                // Lanes of the first and the second vector in turns, from the start or the middle.
+                let start = (row % 2) * side / 2;
+                let picks = (0..side).map(|lane| start + lane / 2 + (lane % 2) * side);
+                let vectors = vec![load(from, row / 2), load(from, row / 2 + side / 2)];
+                let lanes = picks.map(|lane| lane as u32).collect();
+                let turned = PrimExpr::Shuffle { vectors, lanes };
+                stmts.push(self.func.store(to, [vector(row)], turned));
+            }
+            std::mem::swap(&mut from, &mut to);
+        }
+        from
+    }
+}
+
+/// How the places of a load differ along a variable.
+enum Along {
+    Same,
+    Adjacent,
+    Apart,
+}
+
+/// `None` if the places are not linear in the variable.
+fn along(spec: &BufferSpec, indices: &[PrimExpr], var: VarId) -> Option<Along> {
+    let steps: Vec<i64> =
+        indices.iter().map(|index| coefficient(index, var)).collect::<Option<_>>()?;
+    let mut moving = steps.iter().enumerate().filter(|(_, step)| **step != 0);
+    let (Some((axis, step)), rest) = (moving.next(), moving.next()) else {
+        return Some(Along::Same);
+    };
+    // Loops begin with a block.
+    let start = indices[axis].clone().substitute(&[(var, PrimExpr::index(0))].into());
+    let whole =
+        block(spec, axis).is_none_or(|block| start.as_int().is_some_and(|at| at % block == 0));
+    let unit = contiguous(spec, axis, &PrimExpr::index(0), 1);
+    let adjacent = rest.is_none() && *step == 1 && whole && unit;
+    Some(if adjacent { Along::Adjacent } else { Along::Apart })
+}
+
+/// Blocks that cover an extent. Of a layout in larger blocks the last one may be padding in part;
+/// of another one, the last one may overlap the one before it.
+fn runs(extent: i64, block: Option<i64>, element: &Element) -> Option<Vec<Run>> {
+    let side = element.side;
+    let mut runs = Vec::new();
+    match block {
+        Some(block) => {
+            let (full, rest) = (extent / block, extent % block);
+            if full > 0 {
+                let loops = vec![(full, block), (block / side, side)];
+                runs.push(Run { first: 0, loops, valid: side });
+            }
+            for part in 0..(rest + side - 1) / side {
+                let valid = side.min(rest - part * side);
+                runs.push(Run { first: full * block + part * side, loops: Vec::new(), valid });
+            }
+        }
+        None => {
+            let full = extent / side;
+            runs.push(Run { first: 0, loops: vec![(full, side)], valid: side });
+            if extent % side != 0 {
+                if !element.repeats {
+                    return None;
+                }
+                runs.push(Run { first: extent - side, loops: Vec::new(), valid: side });
+            }
+        }
+    }
+    Some(runs)
+}
+
+fn lanes_of(lane: VarId, count: i64, body: Stmt) -> Stmt {
+    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(count));
+    Stmt::for_loop(lane, min, extent, ForKind::Vectorized, body)
+}
