@@ -61,7 +61,10 @@ impl MatmulTiles {
             .rev()
             .min_by_key(|vectors| ((columns + vectors - 1) / vectors * vectors, -vectors))
             .unwrap_or(1);
-        let rows = machine.tile_rows(vectors);
+        // With a register for each vector of the right operand and one for a broadcast: LLVM keeps
+        // a broadcast that is used four times in a register, and moves sums to memory without one.
+        let free = (i64::from(machine.registers) - vectors - 1) / vectors;
+        let rows = machine.tile_rows(vectors).min(free.max(1));
         let (panels, tiles) = ((columns - 1) / vectors + 1, (m.max(1) - 1) / rows + 1);
         let bytes = |rows: i64, columns: i64| rows.saturating_mul(columns).saturating_mul(4);
         let (left, right) = (bytes(m, k), bytes(k, n));
