@@ -190,7 +190,8 @@ proptest! {
 fn random_functions_reduce_and_read_constants() {
     let functions: Vec<String> = (0u32..200)
         .map(|seed| {
-            let list: Vec<u32> = (0..60).map(|i| seed.wrapping_mul(7919) ^ (i * 104_729)).collect();
+            let mixed = |i: u32| (seed * 60 + i).wrapping_mul(2_654_435_761) >> 8;
+            let list: Vec<u32> = (0..60).map(mixed).collect();
             random_function(&mut Choices::new(&list)).func.to_string()
         })
         .collect();
