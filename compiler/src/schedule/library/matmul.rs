@@ -118,8 +118,8 @@ pub struct MatmulLoops {
 /// If `epilogue` names the block that reads the product at its own index, it runs on the registers
 /// of each tile; else the product itself is stored from there.
 ///
-/// Where `n` is no multiple of a vector, the last vector is stored lane by lane, which the code
-/// generators do not do from registers yet: `build` says so.
+/// Where `n` is no multiple of a vector, tiles go through memory: what is left of the last vector is
+/// stored lane by lane, and registers have no lanes that are known at run time only.
 ///
 /// # Errors
 ///
@@ -130,22 +130,31 @@ pub fn matmul(
     epilogue: Option<BlockRv>,
     cut: MatmulTiles,
 ) -> Result<MatmulLoops, ScheduleError> {
-    let stored = match epilogue {
-        Some(epilogue) => {
-            s.set_scope(block, 0, BufferScope::Register)?;
-            epilogue
-        }
-        None => s.cache_write(block, 0, BufferScope::Register)?,
-    };
     let loops = s.get_loops(block)?;
-    let [.., i, j, k] = loops[..] else { return Err(no_product()) };
+    let [.., j, k] = loops[..] else { return Err(no_product()) };
     let (Some(n), Some(depth)) = (s.extent(j), s.extent(k)) else { return Err(no_product()) };
+    let is_ragged = n % cut.lanes != 0;
+    let last = match epilogue {
+        None if is_ragged => Some(s.cache_write(block, 0, BufferScope::Local)?),
+        _ => epilogue,
+    };
+    let stored = match last {
+        Some(last) if !is_ragged => {
+            s.set_scope(block, 0, BufferScope::Register)?;
+            last
+        }
+        _ => s.cache_write(block, 0, BufferScope::Register)?,
+    };
+    let [.., i, j, k] = s.get_loops(block)?[..] else { return Err(no_product()) };
     let panels = BufferSpec::packed(&[depth, n], &[(1, cut.panel()), (0, 1), (1, 1)]);
     s.transform_layout(block, BufferAccess::Read(1), &panels)?;
     if n % cut.panel() != 0 {
         let mut padding = vec![1; loops.len()];
         padding[loops.len() - 2] = cut.panel();
         s.pad_einsum(block, &padding)?;
+        if is_ragged {
+            s.pad_einsum(stored, &padding[..loops.len() - 1])?;
+        }
     }
     let (block_of_rows, i) = match cut.block {
         Some(most) => s.split_even(i, most).map(|[block, i]| (Some(block), i))?,
@@ -164,6 +173,12 @@ pub fn matmul(
     }
     s.vectorize(lane)?;
     s.vectorize(out_lane)?;
+    if let (Some(last), true) = (last, is_ragged) {
+        s.reverse_compute_at(last, outside[1])?;
+        let column = s.get_loops(last)?.last().copied().ok_or_else(no_product)?;
+        let [_, lane] = s.split(column, [None, Some(cut.lanes)])?;
+        s.vectorize(lane)?;
+    }
     s.decompose_reduction(block, k)?;
     if cut.ahead > 0 {
         s.prefetch(block, BufferAccess::Read(1), k, cut.ahead, 3)?;

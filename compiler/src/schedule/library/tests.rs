@@ -84,37 +84,41 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
 fn machine_code_computes_products_that_end_within_a_tile() {
     for target in runnable_levels() {
         let lanes = i64::try_from(target.vector_bits() / 32).unwrap().max(4);
-        let (m, k, n) = (7, 4, lanes * 5);
-        let mut te = te::Builder::new("matmul");
-        let a = te.placeholder("A", [m, k], DType::F32);
-        let b = te.constant("B", [k, n], DType::F32);
-        let r = te.reduce_axis("k", k);
-        let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
-        let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
-        let func = te.prim_func(&[a, b, d]).unwrap();
-        let data = values(&specs(&func));
-        let expected = run(&func, &specs(&func), &data);
-        let cut = MatmulTiles {
-            rows: 4,
-            vectors: 2,
-            lanes,
-            panels_outside: true,
-            block: None,
-            prefetch_panel: true,
-            ahead: 8,
-        };
-        let mut s = Schedule::new(func);
-        let [block, epilogue] = ["C", "D"].map(|name| s.get_block(name).unwrap());
-        matmul(&mut s, block, Some(epilogue), cut).unwrap();
-        let specs = specs(&s.func());
-        let lowered = lower(s.func(), &target).unwrap();
-        for &backend in Backend::ALL {
-            let pairs = specs.iter().zip(&data);
-            let mut args: Vec<Vec<u8>> =
-                pairs.map(|(spec, data)| spec.pack(data, DType::F32).unwrap()).collect();
-            LoadedKernel::new(&lowered, &target, backend).run(&mut args, &[]);
-            let found = specs[2].unpack(&args[2], DType::F32).unwrap();
-            assert_eq!(found, expected, "{backend} {:?}", target.cpu);
+        // A panel that is not full, and a vector that is not.
+        for (n, with_epilogue) in [(lanes * 5, true), (lanes * 3 + 1, true), (lanes - 1, false)] {
+            let (m, k) = (7, 4);
+            let mut te = te::Builder::new("matmul");
+            let a = te.placeholder("A", [m, k], DType::F32);
+            let b = te.constant("B", [k, n], DType::F32);
+            let r = te.reduce_axis("k", k);
+            let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
+            let d = te.compute("D", [m, n], |[i, j]| c.at([i, j]).max(te::f32(0.0)));
+            let func = te.prim_func(&[a, b, if with_epilogue { d } else { c }]).unwrap();
+            let data = values(&specs(&func));
+            let expected = run(&func, &specs(&func), &data);
+            let cut = MatmulTiles {
+                rows: 4,
+                vectors: 2,
+                lanes,
+                panels_outside: true,
+                block: None,
+                prefetch_panel: true,
+                ahead: 8,
+            };
+            let mut s = Schedule::new(func);
+            let block = s.get_block("C").unwrap();
+            let epilogue = with_epilogue.then(|| s.get_block("D").unwrap());
+            matmul(&mut s, block, epilogue, cut).unwrap();
+            let specs = specs(&s.func());
+            let lowered = lower(s.func(), &target).unwrap();
+            for &backend in Backend::ALL {
+                let pairs = specs.iter().zip(&data);
+                let mut args: Vec<Vec<u8>> =
+                    pairs.map(|(spec, data)| spec.pack(data, DType::F32).unwrap()).collect();
+                LoadedKernel::new(&lowered, &target, backend).run(&mut args, &[]);
+                let found = specs[2].unpack(&args[2], DType::F32).unwrap();
+                assert_eq!(found, expected, "{backend} {:?} {n}", target.cpu);
+            }
         }
     }
 }
