@@ -133,18 +133,7 @@ pub fn matmul(
     let loops = s.get_loops(block)?;
     let [.., j, k] = loops[..] else { return Err(no_product()) };
     let (Some(n), Some(depth)) = (s.extent(j), s.extent(k)) else { return Err(no_product()) };
-    let is_ragged = n % cut.lanes != 0;
-    let last = match epilogue {
-        None if is_ragged => Some(s.cache_write(block, 0, BufferScope::Local)?),
-        _ => epilogue,
-    };
-    let stored = match last {
-        Some(last) if !is_ragged => {
-            s.set_scope(block, 0, BufferScope::Register)?;
-            last
-        }
-        _ => s.cache_write(block, 0, BufferScope::Register)?,
-    };
+    let Results { stored, last } = results(s, block, epilogue, n % cut.lanes != 0)?;
     let [.., i, j, k] = s.get_loops(block)?[..] else { return Err(no_product()) };
     let panels = BufferSpec::packed(&[depth, n], &[(1, cut.panel()), (0, 1), (1, 1)]);
     s.transform_layout(block, BufferAccess::Read(1), &panels)?;
@@ -152,7 +141,7 @@ pub fn matmul(
         let mut padding = vec![1; loops.len()];
         padding[loops.len() - 2] = cut.panel();
         s.pad_einsum(block, &padding)?;
-        if is_ragged {
+        if last.is_some() {
             s.pad_einsum(stored, &padding[..loops.len() - 1])?;
         }
     }
@@ -173,11 +162,8 @@ pub fn matmul(
     }
     s.vectorize(lane)?;
     s.vectorize(out_lane)?;
-    if let (Some(last), true) = (last, is_ragged) {
-        s.reverse_compute_at(last, outside[1])?;
-        let column = s.get_loops(last)?.last().copied().ok_or_else(no_product)?;
-        let [_, lane] = s.split(column, [None, Some(cut.lanes)])?;
-        s.vectorize(lane)?;
+    if let Some(last) = last {
+        store_last(s, last, outside[1], cut.lanes)?;
     }
     s.decompose_reduction(block, k)?;
     if cut.ahead > 0 {
@@ -187,6 +173,46 @@ pub fn matmul(
         s.prefetch_next(block, BufferAccess::Read(1), panel, k, 2)?;
     }
     Ok(MatmulLoops { outer: outside[0], panels: panel, tiles, k })
+}
+
+/// The blocks that take the sums of a product out of registers.
+pub(super) struct Results {
+    /// Reads the registers, in whole vectors.
+    pub(super) stored: BlockRv,
+    /// Reads what `stored` put into memory, if there are columns that fill no vector.
+    pub(super) last: Option<BlockRv>,
+}
+
+/// Has a product's sums in registers. `reader` is the block that reads them, if there is one;
+/// columns are `ragged` if they end within a vector.
+pub(super) fn results(
+    s: &mut Schedule,
+    product: BlockRv,
+    reader: Option<BlockRv>,
+    ragged: bool,
+) -> Result<Results, ScheduleError> {
+    if let (Some(stored), false) = (reader, ragged) {
+        s.set_scope(product, 0, BufferScope::Register)?;
+        return Ok(Results { stored, last: None });
+    }
+    let last = match reader {
+        None if ragged => Some(s.cache_write(product, 0, BufferScope::Local)?),
+        reader => reader,
+    };
+    Ok(Results { stored: s.cache_write(product, 0, BufferScope::Register)?, last })
+}
+
+/// Runs the block behind the memory that sums went to on each tile.
+pub(super) fn store_last(
+    s: &mut Schedule,
+    last: BlockRv,
+    tile: LoopRv,
+    lanes: i64,
+) -> Result<(), ScheduleError> {
+    s.reverse_compute_at(last, tile)?;
+    let column = s.get_loops(last)?.last().copied().ok_or_else(no_product)?;
+    let [_, lane] = s.split(column, [None, Some(lanes)])?;
+    s.vectorize(lane)
 }
 
 fn no_product() -> ScheduleError {

@@ -1,11 +1,10 @@
 //! Products of matrices of bytes.
 
-use super::matmul::RESIDENT_BYTES;
+use super::matmul::{RESIDENT_BYTES, Results, results, store_last};
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, Schedule, ScheduleError, TensorIntrin};
 use crate::strategy::Machine;
 use crate::target::Target;
-use crate::tir::BufferScope;
 
 /// Products that one instruction adds to each sum.
 const GROUP: i64 = 4;
@@ -64,13 +63,14 @@ pub fn matmul_int8(
         return Err(problem("the product is not in three loops"));
     };
     let (m, n, k_extent) = (s.get_extent(i)?, s.get_extent(j)?, s.get_extent(k)?);
-    let result = match s.get_consumers(product)?[..] {
-        [consumer] => {
-            s.set_scope(product, 0, BufferScope::Register)?;
-            consumer
-        }
-        [] => s.cache_write(product, 0, BufferScope::Register)?,
+    let reader = match s.get_consumers(product)?[..] {
+        [] => None,
+        [reader] => Some(reader),
         _ => return Err(problem("several blocks read the product")),
+    };
+    let Results { stored, last } = results(s, product, reader, n % lanes != 0)?;
+    let [i, j, k] = s.get_loops(product)?[..] else {
+        return Err(problem("the product is not in three loops"));
     };
     s.transform_layout(product, BufferAccess::Read(1), &tiles.panels(k_extent, n))?;
     let missing = (-k_extent).rem_euclid(GROUP);
@@ -84,8 +84,11 @@ pub fn matmul_int8(
     let [k0, k1] = s.split(k, [None, Some(GROUP)])?;
     s.reorder(&[j0, i0, k0, i1, j1, j2, k1])?;
     s.pad_einsum(product, &[1, width, GROUP])?;
-    s.reverse_compute_at(result, i0)?;
-    let [.., row, column] = s.get_loops(result)?[..] else {
+    if last.is_some() {
+        s.pad_einsum(stored, &[1, width])?;
+    }
+    s.reverse_compute_at(stored, i0)?;
+    let [.., row, column] = s.get_loops(stored)?[..] else {
         return Err(problem("what reads the product has no rows and columns"));
     };
     let [vector, lane] = s.split(column, [None, Some(lanes)])?;
@@ -93,6 +96,9 @@ pub fn matmul_int8(
         s.unroll(rv)?;
     }
     s.vectorize(lane)?;
+    if let Some(last) = last {
+        store_last(s, last, i0, lanes)?;
+    }
     let init = s.decompose_reduction(product, k0)?;
     let lane = s.get_loops(init)?.last().copied();
     s.vectorize(lane.ok_or_else(|| problem("the product has no columns"))?)?;

@@ -194,7 +194,7 @@ fn machine_code_computes_products_of_bytes() {
         let target: BuildTarget = target.parse().unwrap();
         let tiles = Int8Tiles::choose(&target.machine);
         let Some(tiles) = tiles else { continue };
-        for [m, k, n] in [[16, 16, 64], [15, 21, 48]] {
+        for [m, k, n] in [[16, 16, 64], [15, 21, 48], [5, 8, 21]] {
             let (plain, scheduled) = product_of_bytes([m, k, n], tiles);
             let mut expected = [bytes(m * k), bytes(k * n), vec![0; (m * n * 4) as usize]];
             interpret(&plain, &mut expected, &[]).unwrap();
