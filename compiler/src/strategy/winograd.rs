@@ -94,14 +94,23 @@ fn version(
     let output = dag.stages[*root].buffer;
     dag.func.buffers[output].spec = layout.clone();
     let has_border = read_border(&mut dag, conv);
+    if !has_border {
+        // A copy in the layout in which tiles are read.
+        let image = dag.stages[conv.image].buffer;
+        let shape = dag.shape(conv.image).to_vec();
+        dag.func.buffers[image].spec = BufferSpec::nchwc(&shape, CHANNEL_BLOCK, &[]);
+    }
     let inlined = name_epilogue(&mut dag, conv, *root);
 
     let func = lower_to_blocks(&dag, &kinds)
         .map_err(|error| ScheduleError { primitive: "winograd", message: error.0 })?;
     let mut s = Schedule::new(func);
+    let image = s.get_block("image")?;
     if has_border {
-        let image = s.get_block("image")?;
         s.compute_inline(image)?;
+    } else if let [_, c, y, x] = s.get_loops(image)?[..] {
+        let [blocks, c] = s.split(c, [None, Some(CHANNEL_BLOCK)])?;
+        s.reorder(&[blocks, y, x, c])?;
     }
     for name in inlined {
         let block = s.get_block(&name)?;
