@@ -17,8 +17,8 @@ use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
-    InstrumentBoundCheckers, LoopPartition, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    InstrumentBoundCheckers, LegalizeRegisterAccess, LoopPartition, LowerBlocks, LowerIntrin,
+    LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
     VectorizeLoop,
 };
 
@@ -66,10 +66,11 @@ fn phase_3() -> Vec<PassRef> {
     vec![Simplify.into(), RemoveNoOp.into()]
 }
 
-/// Indices are checked if the context asks, and operations become those that the target has: after all
-/// phases.
+/// Indices are checked if the context asks, and operations and accesses become those that the target
+/// has: after all phases.
 fn for_target() -> Vec<PassRef> {
     vec![
+        LegalizeRegisterAccess.into(),
         InstrumentBoundCheckers.into(),
         LowerMulAdd.into(),
         LowerIntrin.into(),
