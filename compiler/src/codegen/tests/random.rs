@@ -42,7 +42,7 @@ fn random_expressions_agree_bit_for_bit() {
         }
         Ok(())
     });
-    // The input, a thousand numbers, helps nobody.
+    // The input, a thousand numbers, does not help a reader.
     if let Err(TestError::Fail(reason, _) | TestError::Abort(reason)) = result {
         panic!("{reason}");
     }
