@@ -185,7 +185,7 @@ mod tests {
     use crate::transform::{FoldScaleAxis, SimplifyInference};
 
     #[test]
-    fn case_1_what_is_constant_becomes_one() {
+    fn expressions_of_constants_become_constants() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let c = net.tensor(&[2], 1.0);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn case_2_bound_constants_lose_their_names() {
+    fn bound_constants_lose_their_names() {
         let mut net = Net::default();
         let x = net.input("x", &[]);
         let one = net.scalar(1.0);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn case_4_several_results_and_arguments() {
+    fn calls_with_several_results_or_arguments_are_folded() {
         let mut net = Net::default();
         let (a, b) = (net.tensor(&[2], 1.0), net.tensor(&[3], 2.0));
         let both = net.op_with("concatenate", &[a, b], &ConcatenateAttrs { axis: 0 });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_extents_need_no_constant_arguments() {
+    fn extents_need_no_constant_arguments() {
         for (dtype, expected) in [(DType::I64, [8, 9, 10]), (DType::I32, [8, 9, 10])] {
             let mut net = Net::default();
             let (x, y) = (net.input("x", &[8, 9, 10]), net.input("y", &[8, 9, 10]));
@@ -252,15 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn case_7_some_things_stay() {
-        // Dropout is no computation.
+    fn dropout_and_kernels_are_not_folded() {
+        // Dropout is left to SimplifyInference.
         let mut net = Net::default();
         let c = net.tensor(&[2], 1.0);
         let dropout = net.op_with("nn.dropout", &[c], &DropoutAttrs { rate: 0.5 });
         let y = net.0.tuple_get(dropout, 0).unwrap();
         let function = net.finish(y);
         assert!(after(&FoldConstant, function.clone()).same(&function));
-        // A kernel's body is the code generator's.
+        // The body of a kernel is left to the code generator.
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         net.0.open_scope(ScopeKind::Closure);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_grow_beyond_the_limit_stays_and_says_so() {
+    fn calls_that_would_grow_beyond_the_limit_stay_with_a_remark() {
         let full = |elements: i64| {
             let mut net = Net::default();
             let c = net.scalar(1.5);
@@ -298,7 +298,7 @@ mod tests {
                 .to_string()
                 .starts_with("FoldConstant: @main: `full`: the result is larger")
         );
-        // As large as an argument is no growth.
+        // A result as large as an argument is no growth.
         let mut net = Net::default();
         let c = net.tensor(&[limit + 1], 1.0);
         let y = net.op("negative", &[c]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn case_8_convolution_and_batch_norm_become_one() {
+    fn convolution_and_batch_norm_become_one_convolution() {
         use crate::ops::nn::{BatchNormAttrs, Conv2dAttrs};
         let mut net = Net::default();
         let x = net.input("x", &[1, 2, 4, 4]);

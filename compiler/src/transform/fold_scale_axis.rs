@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_factors_and_summands_of_the_result_are_folded() {
+    fn factors_and_summands_of_the_result_are_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_factors_of_the_argument_are_folded_group_by_group() {
+    fn factors_of_the_argument_are_folded_group_by_group() {
         for groups in [1, 2, 4] {
             let mut net = Net::default();
             let x = net.input("x", &[1, 4, 2, 2]);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_dense_layers_and_products_keep_their_bias_outside() {
+    fn dense_layers_and_products_keep_their_bias_outside() {
         for transposed in [None, Some(false), Some(true)] {
             let mut net = Net::default();
             let x = net.input("x", &[2, 3]);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn case_8_what_is_used_elsewhere_stays() {
+    fn values_with_other_uses_are_not_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_batch_norm_becomes_a_factor_and_a_summand() {
+    fn batch_norm_becomes_a_factor_and_a_summand() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_3_7_vectors_are_expanded_along_their_axis() {
+    fn per_channel_vectors_are_expanded_along_their_axis() {
         for (axis, expanded) in [(0, [3, 1, 1, 1].as_slice()), (-2, &[3, 1])] {
             let mut net = Net::default();
             let x = net.input("x", &[3, 2, 3, 2]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_other_results_keep_the_call() {
+    fn a_batch_norm_with_other_results_in_use_stays() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_dropout_goes() {
+    fn dropout_is_removed() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let dropout = net.op_with("nn.dropout", &[x], &DropoutAttrs { rate: 0.5 });

@@ -20,7 +20,7 @@ use crate::transform::{
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
 const CHANNELS: i64 = 4;
 
-/// One step: which operator, on which of the earlier values, with which constants.
+/// One step: an operator, its operands among the earlier values, and its constants.
 #[derive(Clone, Debug)]
 struct Step {
     what: u8,
@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         .prop_map(|(what, a, b, seed, bind)| Step { what, a, b, seed, bind })
 }
 
-/// A vector that differs by channel and stays within 2 of zero.
+/// A vector that differs between channels and stays within 2 of zero.
 fn per_channel(net: &mut Net, dims: &[i64], seed: f32) -> ExprId {
     let values: Vec<f32> = (0..CHANNELS).map(|i| seed + i as f32 * 0.3 - 0.5).collect();
     net.0.constant(Constant::from_f32(dims, &values).unwrap())
@@ -207,7 +207,7 @@ proptest! {
         let cx = verifying().opt_level(level).build().unwrap();
         let after = pipeline(&PipelineExtensions::new()).unwrap().run(module, &cx).unwrap();
         assert_close(&expected, &evaluate(&after, "main", &inputs()).unwrap())?;
-        // P8: a second run changes nothing that can be seen.
+        // A second run keeps the number of definitions and the values.
         let again = pipeline(&PipelineExtensions::new()).unwrap().run(after.clone(), &cx).unwrap();
         prop_assert_eq!(again.len(), after.len());
         assert_close(&expected, &evaluate(&again, "main", &inputs()).unwrap())?;
