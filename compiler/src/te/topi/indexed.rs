@@ -12,7 +12,7 @@ use crate::ops::tensor::{
     CumulativeAttrs, GatherAttrs, GatherNdAttrs, ScatterElementsAttrs, ScatterNdAttrs,
     ScatterReduction, TopkAttrs,
 };
-use crate::te::{ComputeDag, identity};
+use crate::te::{ComputeDag, combined, identity};
 use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
 pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
@@ -113,7 +113,7 @@ fn scatter(cx: &mut Compute<'_>, reduction: ScatterReduction, places: &Places<'_
         let update = dag.at(updates, &by);
         let value = match combiner(reduction) {
             Some(combiner) => {
-                PrimExpr::binary(combiner, dag.func.load(result, place.iter().cloned()), update)
+                combined(combiner, dag.func.load(result, place.iter().cloned()), update)
             }
             None => update,
         };
