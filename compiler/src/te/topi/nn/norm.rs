@@ -3,7 +3,7 @@
 use super::within;
 use crate::ops::nn::{BatchNormAttrs, LayerNormAttrs, LrnAttrs, SoftmaxAttrs};
 use crate::te::ComputeDag;
-use crate::te::topi::{Compute, Stages, broadcast};
+use crate::te::topi::{Compute, Stages, broadcast, multiply_add};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Inference only: the statistics are handed on.
@@ -19,8 +19,8 @@ pub(super) fn batch_norm(cx: &mut Compute<'_>) -> Stages {
         let of_channel = |stage| dag.at(stage, channel).cast(wide);
         let spread = of_channel(variance) + PrimExpr::float(attrs.epsilon, wide);
         let scale = of_channel(gamma) / PrimExpr::call(Intrinsic::Sqrt, spread);
-        let centred = dag.at(x, index).cast(wide) - of_channel(mean);
-        (centred * scale + of_channel(beta)).cast(dtype)
+        let deviation = dag.at(x, index).cast(wide) - of_channel(mean);
+        multiply_add(deviation, scale, of_channel(beta)).cast(dtype)
     })?;
     for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
         stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));
@@ -106,15 +106,16 @@ pub(super) fn layer_norm(cx: &mut Compute<'_>) -> Stages {
         PrimExpr::float(1.0, wide) / PrimExpr::call(Intrinsic::Sqrt, variance)
     });
     cx.element(|dag, index| {
-        let mut value = dag.at(deviation, index) * dag.at(scale, &index[..axis]);
-        if let Some(gamma) = gamma {
-            let gamma = dag.at(gamma, &broadcast(dag.shape(gamma), &shape, index));
-            value = value * gamma.cast(wide);
-        }
-        if let Some(beta) = beta {
-            let beta = dag.at(beta, &broadcast(dag.shape(beta), &shape, index));
-            value = value + beta.cast(wide);
-        }
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index)).cast(wide);
+        let (deviation, scale) = (dag.at(deviation, index), dag.at(scale, &index[..axis]));
+        let (value, factor) = match gamma {
+            Some(gamma) => (deviation * scale, at(gamma)),
+            None => (deviation, scale),
+        };
+        let value = match beta {
+            Some(beta) => multiply_add(value, factor, at(beta)),
+            None => value * factor,
+        };
         value.cast(dtype)
     })
 }
@@ -134,13 +135,13 @@ pub(super) fn lrn(cx: &mut Compute<'_>) -> Stages {
         let channel = index[1].clone() + by[0].clone() - before;
         let mut at = index.to_vec();
         at[1] = channel.clone();
-        let value = dag.at(x, &at).cast(wide);
-        let square = value.clone() * value;
-        PrimExpr::select(within(&channel, 0, channels), square, zero)
+        let element = dag.at(x, &at).cast(wide);
+        let value = PrimExpr::select(within(&channel, 0, channels), element, zero);
+        value.clone() * value
     });
     cx.element(|dag, index| {
         let share = PrimExpr::float(attrs.alpha / attrs.size as f64, wide);
-        let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, wide);
+        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, wide));
         (dag.at(x, index).cast(wide) / base.pow(PrimExpr::float(attrs.beta, wide))).cast(dtype)
     })
 }
