@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_add_to_what_the_target_has() {
+    fn levels_add_features_to_the_targets() {
         let linux = Target {
             triple: "x86_64-unknown-linux-gnu".to_owned(),
             arch: "x86_64".to_owned(),

@@ -36,7 +36,8 @@ fn small_floats(seed: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs a function through the interpreter before and after lowering, and as code of every backend;
-/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
+/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of
+/// each level.
 fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<Vec<u8>> {
     let sizes: Vec<usize> = func
         .params

@@ -76,7 +76,7 @@ pub struct ConfigEntry {
 
 inventory::collect!(ConfigEntry);
 
-/// A type that can give a [`ConfigEntry`] its functions; keeps the macro's expansion short.
+/// Implemented by the type that the macro generates for an option, to keep its expansion short.
 #[doc(hidden)]
 pub trait ConfigOption {
     /// The type of the option's value.

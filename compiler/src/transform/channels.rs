@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_along_one_axis_alone_is_per_channel() {
+    fn values_that_differ_along_one_axis_only_are_per_channel() {
         let c = constant(&[3, 1, 1], &[1.0, 2.0, 3.0]);
         assert_eq!(per_channel(&c, 4, 1, 3), Some(vec![1.0, 2.0, 3.0]));
         assert_eq!(per_channel(&c, 4, 2, 3), None);

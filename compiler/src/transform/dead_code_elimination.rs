@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_1_2_3_bindings_that_nothing_needs_go() {
+    fn unused_bindings_are_removed() {
         let mut net = Net::default();
         let (x, d) = (net.input("x", &[2]), net.input("d", &[2]));
         let a = net.op("nn.relu", &[x]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_a_value_used_once_is_inlined_but_not_into_a_function() {
+    fn a_value_used_once_is_inlined_but_not_into_a_function() {
         let mut net = Net::default();
         let one = net.scalar(1.0);
         let x = net.op("add", &[one, one]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn case_7_calls_with_effects_stay_through_other_functions() {
+    fn calls_with_effects_stay_even_through_other_functions() {
         let ty = FuncType { params: vec![], ret: Type::tuple([]) };
         let callee = |global: &str| {
             let mut net = Net::default();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn case_9_nothing_to_do_returns_the_handle() {
+    fn without_dead_code_the_handle_is_the_same() {
         let mut net = Net::default();
         let mut x = net.input("x", &[2]);
         for _ in 0..1000 {

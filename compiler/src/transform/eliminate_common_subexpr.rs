@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_equal_calls_are_one() {
+    fn equal_calls_become_one() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn case_2_what_is_skipped_is_neither_replaced_nor_remembered() {
+    fn skipped_calls_are_neither_replaced_nor_remembered() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn case_4_arguments_are_compared_one_by_one() {
+    fn arguments_are_compared_one_by_one() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let c = net.tensor(&[2], 1.0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn case_7_equal_scalars_are_equal_and_tensors_are_not() {
+    fn equal_scalar_constants_are_equal_and_tensor_constants_are_not() {
         for (dims, left) in [([].as_slice(), 1), (&[2], 2)] {
             let mut net = Net::default();
             let x = net.input("x", &[2]);
@@ -211,7 +211,7 @@ mod tests {
         let choice = net.0.if_else(cond, yes, no).unwrap();
         let both = net.0.tuple(&[before, choice]);
         let function = after(&EliminateCommonSubexpr, net.finish(both));
-        // Both use the one from around them; each has its own exponential.
+        // Both branches use the call around them; each has its own exponential.
         assert_eq!((count(&function, "nn.relu"), count(&function, "exp")), (1, 2));
     }
 

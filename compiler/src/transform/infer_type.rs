@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn in_a_list_it_runs_only_if_types_do_not_hold() {
-        // Case 18: nothing to do, so not even its instruments see it.
+        // Types hold already, so the pass does not run and instruments do not see it.
         let module = IRModule::from_function(relu_of(&[4]));
         let after = Sequential::default().then(InferType).apply(module.clone()).unwrap();
         assert!(after.same(&module));

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_uses_what_is_around_it_stays() {
+    fn a_kernel_that_captures_values_stays() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let scope = net.0.open_scope(ScopeKind::Closure);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_decide_what_runs() {
+    fn levels_decide_which_passes_run() {
         let plan = |level| {
             let cx = PassContext::builder().opt_level(level).build().unwrap();
             pipeline(&PipelineExtensions::new()).unwrap().plan(&cx).unwrap().to_string()

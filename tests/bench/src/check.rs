@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_results_are_reported() {
         assert_eq!(
             error(&[4.0, 1.0], &[4.0, 1.1]).unwrap_err(),
             "element 1 is 1.100000023841858, expected 1"

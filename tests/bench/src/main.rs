@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_are_told_in_lines() {
+    fn peaks_are_printed_one_per_line() {
         let plan = Plan {
             rounds: 1,
             turn: Duration::from_micros(10),

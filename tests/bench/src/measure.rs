@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_told_and_keeps_its_line() {
+    fn kernels_that_cannot_be_measured_are_reported_and_keep_their_line() {
         let (rows, failures) = measure(&plan(), &tiny(), 2, None).unwrap();
         assert_eq!(failures.len(), Backend::ALL.len(), "{failures:?}");
         let line = rows[0].line(&rows);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_what_its_columns_say() {
+    fn a_line_has_the_cells_of_its_columns() {
         let rows = [row(1, Limit::Fma, Goal::Percent(50.0), 1.0)];
         assert_eq!(
             rows[0].line(&rows),

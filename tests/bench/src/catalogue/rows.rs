@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_what_the_operators_say() {
+    fn references_follow_the_definitions_of_the_operators() {
         let reference =
             |operator: Operator| operator.reference(&[0.0, 1.0], &[1.0, 2.0], &[0.5, 0.5]);
         let near = |operator, expected: [f64; 2]| {
