@@ -13,7 +13,7 @@ use crate::options::{Backend, Denormals};
 use crate::pass::PassContext;
 use crate::target::Target;
 use crate::tir::transform::FLUSH_DENORMALS;
-use crate::tir::{Lowering, ParamKind, PrimFunc, interpret, lower};
+use crate::tir::{Lowering, ParamKind, PrimFunc, interpret};
 
 /// The bytes of a parameter, from its number of bytes.
 type Fill<'a> = &'a dyn Fn(usize, usize) -> Vec<u8>;
