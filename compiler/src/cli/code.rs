@@ -11,7 +11,9 @@ use clap::{ArgAction, Args, ValueEnum};
 use super::Failure;
 use crate::diagnostics::Problem;
 use crate::onnx::InputValue;
-use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
+use crate::options::{
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, MAX_OPT_LEVEL, Numerics, UnknownBackend,
+};
 use crate::target::Target;
 
 /// What runs or is made of a model.
@@ -80,6 +82,12 @@ pub(super) struct CodeArgs {
     /// the program chooses when it runs
     #[arg(long, value_name = "CPU", default_value = "native")]
     pub(super) target_cpu: String,
+    /// What happens to denormal numbers during a run
+    #[arg(long, value_enum, default_value_t = Denormals::default())]
+    pub(super) denormals: Denormals,
+    /// Whether passes and functions may change how results are rounded
+    #[arg(long, value_enum, default_value_t = Numerics::default())]
+    pub(super) numerics: Numerics,
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
@@ -170,6 +178,8 @@ impl CodeArgs {
         options.input_shapes = by_name("the shape of input", &self.input_shapes)?;
         options.input_values = by_name("the value of input", &self.input_values)?;
         options.external_folders = self.external_folders.clone();
+        options.denormals = self.denormals;
+        options.numerics = self.numerics;
         options.disabled_passes = self.disabled_passes.clone();
         options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
@@ -182,6 +192,8 @@ impl CodeArgs {
             format!("-O{}", self.opt_level),
             format!("--threads={}", self.threads),
             format!("--target-cpu={}", self.target_cpu),
+            format!("--denormals={}", self.denormals.name()),
+            format!("--numerics={}", self.numerics.name()),
         ];
         args.extend(self.dims.iter().map(|dim| format!("--dim={}", dim.text)));
         args.extend(self.input_shapes.iter().map(|shape| format!("--input-shape={}", shape.text)));
@@ -219,6 +231,8 @@ mod tests {
         let given = [
             "niello",
             "-O1",
+            "--denormals=keep",
+            "--numerics=strict",
             "--dim",
             "a=b=3",
             "--dim=batch=1",
