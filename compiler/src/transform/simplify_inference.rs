@@ -72,7 +72,7 @@ fn batch_norm(
     Ok(b.call(Op::new(&elementwise::ADD), &[scaled, shift], Attrs::new())?)
 }
 
-/// A vector with as many axes of one after it as make it run along `axis` of `rank` axes.
+/// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.
 fn along_axis(b: &mut FunctionBuilder, vector: ExprId, axis: usize, rank: usize) -> Result<ExprId> {
     if axis + 1 == rank {
         return Ok(vector);
