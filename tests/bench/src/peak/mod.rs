@@ -23,7 +23,7 @@ struct Loop {
     run: fn(u64),
     /// Operations of one iteration; a multiplication and an addition are two.
     operations: u64,
-    /// The name of its instruction.
+    /// The name of its instruction set.
     name: &'static str,
 }
 
