@@ -6,29 +6,14 @@ use niello::graph::{
     verify_module,
 };
 use niello::ir::IRModule;
-use niello::pass::{PassContext, Registry};
+use niello::pass::{Pass, PassContext};
+use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::random::random_module;
 use niello_tests::values::{close, sample_inputs};
 use proptest::prelude::{
     ProptestConfig, Strategy, TestCaseError, prop, prop_assert, prop_assert_eq, proptest,
 };
 use proptest::test_runner::RngSeed;
-
-/// The graph passes that a pipeline runs, in its order.
-const GRAPH_PASSES: [&str; 12] = [
-    "InferType",
-    "RemoveUnusedFunctions",
-    "SimplifyInference",
-    "FoldConstant",
-    "EliminateCommonSubexpr",
-    "FoldScaleAxis",
-    "Conv1dToConv2d",
-    "PromoteLowPrecision",
-    "ApplyWinograd",
-    "DeadCodeElimination",
-    "FuseOps",
-    "OutlinePrimitives",
-];
 
 fn value(module: &IRModule) -> Value {
     let inputs = sample_inputs(module.function("main").unwrap()).unwrap();
@@ -91,10 +76,9 @@ proptest! {
             .verify_with(|module| verify_module(module).map_err(Into::into))
             .build()
             .unwrap();
-        let registry = Registry::global();
         let mut after = module.clone();
-        for name in GRAPH_PASSES {
-            let pass = registry.get(name).unwrap();
+        for pass in pipeline(&PipelineExtensions::new()).unwrap().passes() {
+            let name = pass.info().name();
             after = pass
                 .run(after, &cx)
                 .map_err(|error| TestCaseError::fail(format!("{name}: {error}\n{module}")))?;

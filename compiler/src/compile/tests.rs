@@ -2,6 +2,7 @@
 
 mod lowering;
 mod quantised;
+mod statistics;
 
 use super::*;
 use crate::executor::aot::Listing;
@@ -72,6 +73,45 @@ fn a_model_runs_as_native_code() {
             let expected = Constant::from_f32(&[2, 2], &[5.5, 0.0, 0.0, 6.0]).unwrap();
             assert_eq!(loaded.run(&[x]).unwrap(), [expected]);
         }
+    }
+}
+
+/// `x` and a number in every place of a shape, plus one; of that the first elements, if the shape is
+/// too large to be an output.
+fn number_everywhere(extent: i64, kept: Option<i64>) -> Model {
+    let dims = Constant::from_i64(&[2], &[extent, extent]).unwrap();
+    let (one, zero) = (Constant::from_f32(&[], &[1.0]), Constant::from_i64(&[2], &[0, 0]));
+    let size = kept.unwrap_or(extent);
+    let mut model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[size, 1])
+        .initializer("dims", &dims)
+        .initializer("one", &one.unwrap())
+        .initializer("zero", &zero.unwrap())
+        .initializer("kept", &Constant::from_i64(&[2], &[size, size]).unwrap())
+        .node("ConstantOfShape", &["dims"], &["all"], &[])
+        .node("Add", &["all", "one"], &["sum"], &[]);
+    if kept.is_some() {
+        model = model.node("Slice", &["sum", "zero", "kept"], &["part"], &[]);
+    }
+    let part = if kept.is_some() { "part" } else { "sum" };
+    let model = model.node("Mul", &["x", part], &["y"], &[]).output("y", DType::F32, &[size, size]);
+    Model::from_onnx("full", ModelFile { proto: model.build(), folder: None })
+}
+
+#[test]
+fn a_number_in_every_place_takes_no_room() {
+    let x = Constant::from_f32(&[2, 1], &[3.0, 4.0]).unwrap();
+    for opt_level in [1, 3] {
+        let options = CompileOptions { opt_level, ..options() };
+        let model = run(&number_everywhere(512, None), &options).unwrap().model;
+        assert!(model.weights.len() < 1024, "{} bytes at -O{opt_level}", model.weights.len());
+    }
+    // 2^60 elements, of which four are needed.
+    let options = CompileOptions { opt_level: 3, ..options() };
+    let model = run(&number_everywhere(1 << 30, Some(2)), &options).unwrap().model;
+    let expected = Constant::from_f32(&[2, 2], &[3.0, 3.0, 4.0, 4.0]).unwrap();
+    for loaded in load(&model, &options) {
+        assert_eq!(loaded.run(std::slice::from_ref(&x)).unwrap(), [expected.clone()]);
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Rewriter {
     next: u32,
     current: Option<ExprId>,
     unbound: SecondaryMap<ExprId, bool>,
+    /// Where the expressions of a dissolved scope go.
+    dissolved: SecondaryMap<ScopeId, PackedOption<ScopeId>>,
     changed: bool,
 }
 
@@ -41,6 +43,7 @@ impl Rewriter {
             next: 0,
             current: None,
             unbound: SecondaryMap::new(),
+            dissolved: SecondaryMap::new(),
             changed: false,
         }
     }
@@ -67,7 +70,8 @@ impl Rewriter {
                 for scope in data.expr.scopes() {
                     self.map_scope(scope);
                 }
-                self.builder.enter(data.scope, data.span.clone());
+                let scope = self.outermost(data.scope);
+                self.builder.enter(scope, data.span.clone());
                 self.current = Some(id);
                 return Ok(Some(id));
             }
@@ -120,6 +124,11 @@ impl Rewriter {
         &mut self.builder
     }
 
+    /// The new function as far as it is built.
+    pub fn built(&self) -> &FunctionBuilder {
+        &self.builder
+    }
+
     /// Puts a new expression in the place of the current one.
     ///
     /// # Panics
@@ -162,6 +171,30 @@ impl Rewriter {
     pub fn unbind(&mut self, old: ExprId) {
         self.unbound[old] = true;
         self.changed = true;
+    }
+
+    /// Puts what a branch computes into the scope around it; its bindings go. To be called before
+    /// the sweep comes to the first expression of the branch, whose owner must be replaced.
+    pub fn dissolve(&mut self, branch: ScopeId) {
+        let old = self.old.scope(branch);
+        self.dissolved[branch] = old.parent.into();
+        for binding in &old.bindings {
+            self.unbound[binding.value] = true;
+        }
+        self.changed = true;
+    }
+
+    /// The scope that the expressions of a scope of the old function go to.
+    fn outermost(&self, mut scope: ScopeId) -> ScopeId {
+        while let Some(around) = self.dissolved[scope].expand() {
+            scope = around;
+        }
+        scope
+    }
+
+    /// Where an expression of the old function went, if it was replaced or passed.
+    pub fn new_of(&self, old: ExprId) -> Option<ExprId> {
+        self.map[old].expand()
     }
 
     /// Gives the function other attributes.
@@ -216,7 +249,7 @@ impl Rewriter {
         let old = old.scope(scope);
         let new = Scope {
             kind: old.kind,
-            parent: old.parent,
+            parent: old.parent.map(|parent| self.outermost(parent)),
             params: old.params.iter().map(|&param| self.mapped(param)).collect(),
             bindings: old
                 .bindings

@@ -7,7 +7,7 @@ use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, named, output_of};
 use super::tree::{Tree, blocks, conjuncts, is_loop};
 use super::{BlockRv, LoopRv, Result, Schedule};
-use crate::te::identity;
+use crate::te::{combined, identity};
 use crate::tir::region::{var as var_expr, vars_of};
 use crate::tir::{
     Annotations, BinaryOp, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind,
@@ -56,6 +56,16 @@ fn update(block: &BlockRealize) -> Rewrite<Update> {
             ..
         } if is_place(lhs) => *op,
         PrimExpr::MulAdd { c, .. } | PrimExpr::DotAdd { c, .. } if is_place(c) => BinaryOp::Add,
+        // The form of extremes of floats, which keep a NaN.
+        PrimExpr::Select { otherwise, .. } => match otherwise.as_ref() {
+            PrimExpr::Binary { op: op @ (BinaryOp::Min | BinaryOp::Max), lhs, rhs }
+                if is_place(lhs)
+                    && *value == combined(*op, lhs.as_ref().clone(), rhs.as_ref().clone()) =>
+            {
+                *op
+            }
+            _ => return Err(form()),
+        },
         _ => return Err(form()),
     };
     Ok(Update { buffer: *buffer, place: indices.clone(), combiner })
@@ -175,7 +185,7 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
     let place: Vec<PrimExpr> = place.into_iter().map(|index| index.substitute(&renamed)).collect();
     let mut from = place.clone();
     from.insert(factor_axis, var_expr(own));
-    let next = PrimExpr::binary(combiner, func.load(buffer, &place), func.load(partial, &from));
+    let next = combined(combiner, func.load(buffer, &place), func.load(partial, &from));
     let combine = BlockRealize {
         name,
         iters,

@@ -3,6 +3,15 @@
 use super::PrimExpr;
 
 impl PrimExpr {
+    /// The value of the first lane of an index whose lanes are consecutive, if it is constant.
+    pub(crate) fn first_position(&self) -> Option<i64> {
+        match self {
+            PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
+            PrimExpr::Int { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
     /// One lane of a vector as a scalar expression; a scalar unchanged.
     pub fn lane_expr(&self, lane: u32) -> PrimExpr {
         if self.ty().is_scalar() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use niello::ir::{Constant, DType};
 use niello::onnx::proto::{SequenceType, TensorTypeProto, TypeProto, TypeValue};
-use niello::onnx::{ModelBuilder, dtype_to_onnx};
+use niello::onnx::{ModelBuilder, dtype_to_onnx, test_value_to_bytes};
 use serde_json::Value;
 
 use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
@@ -85,6 +85,28 @@ fn a_case_has_tolerances_and_dimensions_of_its_own() {
     assert!(pinned.contains("dimension `nothing` is pinned"), "{pinned}");
     write(&folder.path().join("off/dims.json"), b"{");
     assert!(stdout(&niello(&["test", path(folder.path())])).contains("off: fail: "));
+}
+
+#[test]
+fn integers_must_be_equal_unless_the_case_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "ints", "Add", &doubled());
+    let model = ModelBuilder::new(13)
+        .input("x", DType::I64, &[1])
+        .node("Add", &["x", "x"], &["y"], &[])
+        .output("y", DType::I64, &[1])
+        .to_bytes();
+    write(&case.join("model.onnx"), &model);
+    let number = |value: i64| {
+        test_value_to_bytes(&Constant::from_i64(&[1], &[value]).unwrap(), "value").unwrap()
+    };
+    write(&case.join("test_data_set_0/input_0.pb"), &number(500));
+    write(&case.join("test_data_set_0/output_0.pb"), &number(1001));
+    let wrong = niello(&["test", path(folder.path()), "--backend", "interp"]);
+    assert!(stdout(&wrong).contains("1000, expected 1001"), "{}", stdout(&wrong));
+    write(&folder.path().join("index.json"), br#"[{"name": "ints", "atol": 1}]"#);
+    let args = ["test", path(folder.path()), "--backend", "interp"];
+    assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
 }
 
 /// The declared type decides how a file is read: read as tensors, some sequences look damaged.

@@ -13,7 +13,7 @@ fn ints(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = i128>) -
     tensor.unwrap().to_constant().unwrap()
 }
 
-fn floats(shape: &[usize], values: &[f64]) -> Constant {
+pub(super) fn floats(shape: &[usize], values: &[f64]) -> Constant {
     Tensor::from_floats(DType::F32, shape, values.to_vec()).unwrap().to_constant().unwrap()
 }
 
@@ -41,7 +41,7 @@ fn i8s(shape: &[usize], seed: i128) -> Constant {
 
 /// The outputs of a model of one node, which must be the same by the interpreter and by native
 /// code.
-fn outputs(
+pub(super) fn outputs(
     (domain, op): (&str, &str),
     inputs: &[Constant],
     attrs: &[(&str, ModelAttr)],

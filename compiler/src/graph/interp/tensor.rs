@@ -147,7 +147,10 @@ impl Tensor {
         match (dtype.is_float(), elements) {
             (true, Elements::Float(values)) => Tensor::from_floats(dtype, shape, values),
             (true, Elements::Int(values)) => {
-                Tensor::from_floats(dtype, shape, values.into_iter().map(|v| v as f64).collect())
+                // One rounding to 64 or 32 bits; to fewer by way of 32, as compiled code does.
+                let to_float =
+                    |v: i128| if dtype == DType::F64 { v as f64 } else { f64::from(v as f32) };
+                Tensor::from_floats(dtype, shape, values.into_iter().map(to_float).collect())
             }
             (false, Elements::Int(values)) => Tensor::from_ints(dtype, shape, values),
             (false, Elements::Float(values)) => {
@@ -388,6 +391,21 @@ mod tests {
         assert_eq!(t.unwrap().ints().unwrap(), [1, 0, 255]);
         let t = Tensor::from_elements(DType::I4, &[3], Elements::Float(vec![1.9, -9.0, 24.0]));
         assert_eq!(t.unwrap().ints().unwrap(), [1, 7, -8]);
+    }
+
+    #[test]
+    fn casts_from_integers_round_once() {
+        // Halfway between two of 32 bits, and a little more, which 64 bits do not hold.
+        let value = (1i128 << 62) + (1 << 38) + 1;
+        for (dtype, expected) in [
+            (DType::F32, (value as f32).into()),
+            (DType::F64, value as f64),
+            (DType::F16, f64::INFINITY),
+        ] {
+            let t = Tensor::from_elements(dtype, &[1], Elements::Int(vec![value])).unwrap();
+            assert_eq!(t.floats().unwrap(), [expected], "{dtype}");
+        }
+        assert_eq!(value as f32, ((1i64 << 62) + (1 << 39)) as f32);
     }
 
     #[test]

@@ -359,10 +359,7 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     let dtype = value.ty().dtype;
     let ty = TensorType::new(Shape::new(dims), dtype);
     let element = value.to_bytes().ok_or_else(|| NodeError::new("the value is not known"))?;
-    if ty.shape.as_consts().is_some() {
-        let splat = Constant::splat(ty, &element).map_err(|e| NodeError::new(e.to_string()))?;
-        return Ok(vec![node.constant(splat)]);
-    }
+    // However large it is, the file says but one number; a small one becomes a constant in a pass.
     let scalar = Constant::splat(TensorType::scalar(dtype), &element)
         .map_err(|e| NodeError::new(e.to_string()))?;
     let scalar = node.constant(scalar);

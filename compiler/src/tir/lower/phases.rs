@@ -17,8 +17,8 @@ use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
-    InstrumentBoundCheckers, LoopPartition, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    InstrumentBoundCheckers, LegalizeRegisterAccess, LoopPartition, LowerBlocks, LowerIntrin,
+    LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
     VectorizeLoop,
 };
 
@@ -66,9 +66,11 @@ fn phase_3() -> Vec<PassRef> {
     vec![Simplify.into(), RemoveNoOp.into()]
 }
 
-/// After all phases: index checks if the context asks for them, and operations of the target alone.
+/// After all phases: index checks if the context asks for them, and the operations and accesses that
+/// the target has.
 fn for_target() -> Vec<PassRef> {
     vec![
+        LegalizeRegisterAccess.into(),
         InstrumentBoundCheckers.into(),
         LowerMulAdd.into(),
         LowerIntrin.into(),
