@@ -34,7 +34,7 @@ fn dense() -> Model {
         .node("Relu", &["sum"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(2)])
         .build();
-    Model::from_onnx("dense", ModelFile { proto, folder: None })
+    Model::from_onnx("dense", ModelFile { proto, folder: None, store: None })
 }
 
 fn run(model: &Model, options: &CompileOptions) -> Result<Compilation, Report> {
@@ -246,7 +246,7 @@ fn small_network() -> Model {
         .node("MatMul", &["flat", "dense"], &["y"], &[])
         .output("y", DType::F32, &[1, 10])
         .build();
-    Model::from_onnx("small", ModelFile { proto, folder: None })
+    Model::from_onnx("small", ModelFile { proto, folder: None, store: None })
 }
 
 #[test]

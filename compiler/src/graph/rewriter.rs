@@ -17,8 +17,8 @@ pub type IdMap = SecondaryMap<ExprId, PackedOption<ExprId>>;
 /// [`next_expr`](Self::next_expr) and [`next_call`](Self::next_call) go through the live
 /// expressions in order and copy the ones they pass, with operands mapped to their new ids.
 /// The current one may be replaced by any expression pushed through
-/// [`builder`](Self::builder). [`finish`](Self::finish) drops what became dead, and returns the
-/// old handle if nothing was replaced.
+/// [`builder`](Self::builder). [`finish`](Self::finish) drops expressions that became dead, and
+/// returns the old handle if nothing was replaced.
 pub struct Rewriter {
     old: Function,
     builder: FunctionBuilder,

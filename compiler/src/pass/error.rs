@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::InvalidPassName;
-use crate::diagnostics::{Diagnostic, Problem, ProblemNode, Report};
+use crate::diagnostics::{Diagnostic, Level, Problem, ProblemNode, Report, Setting};
 use crate::graph::TypeError;
 use crate::ir::{AttrError, ConstantError, GlobalVar};
 use crate::ops::EvalError;
@@ -400,14 +400,33 @@ impl From<PassError> for Report {
             PassErrorKind::Invalid(report) if error.0.secondary.is_empty() => report,
             PassErrorKind::Diagnostics(diagnostics) if error.0.secondary.is_empty() => {
                 let failures = diagnostics.into_iter().filter(|d| d.level.is_failure());
-                let problems = failures.map(|Diagnostic { message, span, .. }| {
-                    let problem = Problem::new(format!("pass {passes}: {message}"));
+                let problems = failures.map(|Diagnostic { level, message, span, .. }| {
+                    let message = format!("pass {passes}: {message}");
+                    let problem = match level {
+                        Level::Bug => Problem::defect(message),
+                        _ => Problem::new(message),
+                    };
                     match ProblemNode::of(&span) {
                         Some(node) => problem.at(node),
                         None => problem,
                     }
                 });
                 Report { problems: problems.collect() }
+            }
+            PassErrorKind::Panicked(_)
+            | PassErrorKind::Verify(_)
+            | PassErrorKind::NotSet(_)
+            | PassErrorKind::NotPreserved { .. } => {
+                let what = "a defect of niello or of the pass, not of the model";
+                let problem = Problem::new(format!("{what}: {error}"));
+                match error.0.passes.last() {
+                    Some(pass) => problem.help(format!(
+                        "please report it; without the pass it may work: {}",
+                        Setting::DisablePass.of(pass)
+                    )),
+                    None => problem,
+                }
+                .into()
             }
             _ => Problem::new(error.to_string()).into(),
         }

@@ -93,7 +93,7 @@ impl Requirement {
         Requirement { name, make: || None }
     }
 
-    /// The name of what is required.
+    /// The name of the required pass.
     pub fn name(&self) -> &'static str {
         self.name
     }

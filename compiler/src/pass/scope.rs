@@ -96,7 +96,7 @@ pub struct ScopeGuard {
 }
 
 impl ScopeGuard {
-    /// Leaves the context and says what went wrong, which dropping the guard cannot.
+    /// Leaves the context and returns any error, which dropping the guard cannot.
     ///
     /// # Errors
     ///

@@ -264,9 +264,9 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
     float_bits(result, dtype)
 }
 
-/// `x · 2^⌊n⌋`. Zero and infinity are what they are multiplied by a finite power.
+/// `x · 2^⌊n⌋`. Zero and infinity stay the same for any finite power.
 fn ldexp(x: f64, n: f64) -> f64 {
-    // In two steps, as a power may be beyond what an `f64` has and the product not.
+    // In two steps, because the power may exceed an `f64` while the product does not.
     const MOST: f64 = 2000.0;
     let n = if n.is_finite() { n.floor().clamp(-MOST, MOST) } else { n };
     let half = (n / 2.0).floor();

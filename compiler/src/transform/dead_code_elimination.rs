@@ -1,4 +1,4 @@
-//! Bindings that nothing needs.
+//! Removal of unused expressions and bindings.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::pass::{PassContext, Result, module_pass};
 use crate::transform::InferType;
 
 crate::register_pass_config_option! {
-    /// Whether a value that is used once, in the scope it is bound in, loses its name.
+    /// Whether to inline a value that is used once, in the scope of its binding.
     pub INLINE_ONCE: bool = "relay.DeadCodeElimination.inline_once";
 }
 
-/// Drops expressions that nothing needs, and bindings without effect whose value nothing needs.
+/// Drops unused expressions, and bindings without effect whose value is unused.
 #[module_pass(opt_level = 1, required = [InferType], preserves = [InferType])]
 pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let inline_once = cx.get(&INLINE_ONCE);
@@ -57,11 +57,11 @@ fn without_dead_bindings(
     Ok(rewriter.finish()?)
 }
 
-/// What needs what.
+/// The uses of the expressions of a function.
 struct Uses {
     /// Whether a result or an effect needs the expression.
     needed: SecondaryMap<ExprId, bool>,
-    /// How often needed expressions use it.
+    /// The number of uses by needed expressions.
     count: SecondaryMap<ExprId, u32>,
     /// The scope of the last of those uses.
     only_user: SecondaryMap<ExprId, Option<ScopeId>>,
@@ -176,7 +176,7 @@ mod tests {
         module.insert(GlobalVar::new("effect"), Definition::Extern(effect.into()));
         assert!(DeadCodeElimination.apply(module.clone()).unwrap().same(&module));
 
-        // Without the effect nothing of it stays.
+        // Without the effect nothing of the call stays.
         let mut net = Net::default();
         let unit = net.0.tuple(&[]);
         module.insert(GlobalVar::new("effect"), Definition::Graph(net.finish(unit)));

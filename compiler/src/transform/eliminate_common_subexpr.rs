@@ -31,8 +31,8 @@ pub fn eliminate_common_subexpr(
     Ok(function)
 }
 
-/// [`eliminate_common_subexpr`], but for expressions that `skip` chooses: those are neither
-/// replaced, nor do they replace others. `skip` sees the rewritten operands.
+/// [`eliminate_common_subexpr`], except for expressions that `skip` chooses: they neither are
+/// replaced nor replace others. `skip` sees the rewritten operands.
 ///
 /// # Errors
 ///
@@ -42,10 +42,10 @@ pub fn eliminate_common_subexpr_except(
     mut skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
 ) -> Result<Function> {
     let mut rewriter = Rewriter::new(function);
-    // Expressions of the new function by the hash of what they are; those whose operands are the
-    // same but for scalars and tuples are looked at one by one.
+    // Expressions of the new function by the hash of their contents; expressions whose operands are
+    // the same apart from scalars and tuples are compared one by one.
     let mut seen: IndexMap<u64, Vec<(Expr, ExprId)>> = IndexMap::new();
-    // For scalars and tuples of the new function, the first equal one.
+    // For scalars and tuples of the new function, the first equal expression.
     let mut first: SecondaryMap<ExprId, Option<ExprId>> = SecondaryMap::new();
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
@@ -61,12 +61,12 @@ pub fn eliminate_common_subexpr_except(
         });
         match (kind, same.map(|(_, id)| *id)) {
             (Kind::Shared, Some(same)) => {
-                // The name of the first one stays.
+                // The name of the first expression stays.
                 rewriter.unbind(id);
                 rewriter.replace(same);
             }
             (Kind::Compared, Some(same)) => {
-                // Stays, but counts as the first one where it is used.
+                // The copy stays, but users are compared as if they used the first expression.
                 let copy = rewriter.copy()?;
                 first[copy] = Some(same);
             }
@@ -79,12 +79,12 @@ pub fn eliminate_common_subexpr_except(
     Ok(rewriter.finish()?)
 }
 
-/// What is done with an expression that occurred before.
+/// The treatment of an expression that has occurred before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It is replaced by the first one.
+    /// The first expression replaces it.
     Shared,
-    /// It stays, but what uses it is compared as if it used the first one.
+    /// It stays, but its users are compared as if they used the first expression.
     Compared,
 }
 
@@ -105,13 +105,13 @@ fn kind_of(expr: &Expr) -> Option<Kind> {
 }
 
 fn hash_of(expr: &Expr) -> u64 {
-    // Fixed keys: the same in every run.
+    // Fixed keys: equal in every run.
     let mut hasher = DefaultHasher::new();
     expr.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Whether an expression of the new function stands in `scope` or in one around it.
+/// Whether an expression of the new function is in `scope` or in an enclosing one.
 fn encloses(old: &Function, rewriter: &mut Rewriter, new: ExprId, scope: ScopeId) -> bool {
     let target = rewriter.builder().data_of(new).scope;
     let mut scope = Some(scope);

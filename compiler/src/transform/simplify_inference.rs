@@ -85,7 +85,7 @@ fn cast(b: &mut FunctionBuilder, value: ExprId, dtype: DType) -> Result<ExprId> 
     Ok(b.call(Op::new(&elementwise::CAST), &[value], attrs)?)
 }
 
-/// A vector with as many axes of one after it as make it run along `axis` of `rank` axes.
+/// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.
 fn along_axis(b: &mut FunctionBuilder, vector: ExprId, axis: usize, rank: usize) -> Result<ExprId> {
     if axis + 1 == rank {
         return Ok(vector);

@@ -1,4 +1,4 @@
-//! Whether what is measured computes what it should, and how exactly.
+//! Correctness and exactness of measured kernels.
 
 use niello::ir::{Constant, DType};
 
@@ -6,7 +6,7 @@ use niello::ir::{Constant, DType};
 #[derive(Clone, Debug)]
 pub(crate) struct Expected(pub(crate) Vec<(usize, f64)>);
 
-/// How far an output is from what it should be.
+/// The errors of an output.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Error {
     /// The largest difference, as a share of the largest expected value.

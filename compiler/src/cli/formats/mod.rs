@@ -14,6 +14,7 @@ use std::path::Path;
 
 use super::output::write_file;
 use crate::diagnostics::Problem;
+use crate::files;
 use crate::ir::Constant;
 use crate::onnx::LFS_POINTER;
 
@@ -79,18 +80,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Option<String>, Constant)>, Probl
 }
 
 fn open(path: &Path) -> Result<File, String> {
-    let file = File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        _ => format!("cannot read the file: {error}"),
-    })?;
-    let metadata = file.metadata().map_err(|error| format!("cannot read the file: {error}"))?;
-    if metadata.is_dir() {
+    if path.is_dir() {
         return Err("this is a folder, not a file of tensors".to_owned());
     }
-    if !metadata.is_file() {
-        return Err("this is not a regular file".to_owned());
-    }
-    Ok(file)
+    let file = files::open(path).map(|(file, _)| file);
+    file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => format!("cannot read the file: {error}"),
+    })
 }
 
 /// What a file is whose first bytes are not those of its format, and what to do about it.

@@ -51,7 +51,7 @@ pub fn compile_isolated(
 ) -> Result<Vec<Compiled>, Report> {
     let outcomes = in_child(sources, jobs, &|source| compile_one(source, targets, false))?;
     gather(outcomes).map_err(|errors| {
-        let problems = errors.into_iter().map(|error| Problem::new(error.to_string()));
+        let problems = errors.into_iter().map(Problem::from);
         Report { problems: problems.collect() }
     })
 }
@@ -242,8 +242,7 @@ impl Received {
             false => format!(" while it compiled {}", unfinished.join(", ")),
         };
         let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
-        Err(Problem::new(format!("LLVM {end}{what}{said}"))
-            .help("this is a defect of niello or of LLVM; the C backend does without LLVM"))
+        Err(Problem::defect(format!("LLVM {end}{what}{said}")))
     }
 }
 

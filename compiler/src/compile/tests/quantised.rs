@@ -73,7 +73,7 @@ pub(super) fn outputs(
     let expected: Vec<Constant> =
         fields.iter().map(|field| field.as_tensor().unwrap().to_constant().unwrap()).collect();
 
-    let model = Model::from_onnx("node", ModelFile { proto, folder: None });
+    let model = Model::from_onnx("node", ModelFile { proto, folder: None, store: None });
     let options = CompileOptions { opt_level: 3, ..options() };
     let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}")).model;
     let folder = tempfile::tempdir().unwrap();

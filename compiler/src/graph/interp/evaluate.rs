@@ -32,7 +32,7 @@ pub struct InterpError {
     pub op: Option<&'static str>,
     /// The origin of the expression.
     pub span: Span,
-    /// What is wrong; lower case, no final full stop.
+    /// The message: lower case, no final full stop.
     pub message: String,
 }
 

@@ -131,7 +131,7 @@ pub(super) fn squeeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
                 return Err(NodeError::new(format!(
                     "without axes, every dimension must be known, but one is {dim}"
                 ))
-                .help(format!("pin it, for example .dim(\"{dim}\", 1)")));
+                .pin([dim]));
             }
             (0..)
                 .zip(shape.iter())
@@ -213,7 +213,7 @@ fn equal_pieces(extent: &Dim, pieces: usize, smaller_last: bool) -> Result<Vec<i
         return Err(NodeError::new(format!(
             "the dimension that is split must be known, but it is {extent}"
         ))
-        .help(format!("pin it, for example .dim(\"{extent}\", 8)")));
+        .pin([extent]));
     };
     let count = i64::try_from(pieces).ok().filter(|&count| count > 0);
     let count = count.ok_or_else(|| NodeError::new("the node has no outputs"))?;

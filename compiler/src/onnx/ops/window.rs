@@ -107,7 +107,7 @@ impl Window {
                 "with `auto_pad` and a stride, dimension {} of input 0 must be known, but it is {extent}",
                 axis + 2
             ))
-            .help("pin the symbolic dimensions, for example .dim(\"height\", 224)"));
+            .pin([extent]));
         };
         let windows = extent.checked_add(stride - 1).ok_or_else(too_large)? / stride;
         let covered = (windows - 1)

@@ -96,7 +96,7 @@ pub(in crate::pass) struct FalseClaim {
     pub(in crate::pass) function: Option<GlobalVar>,
 }
 
-/// What became of the cached results when a module changed.
+/// The changes to the cached results after a module changed.
 #[derive(Default)]
 pub(in crate::pass) struct Update {
     /// The analyses whose results were forgotten.
