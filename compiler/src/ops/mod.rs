@@ -1,11 +1,12 @@
 //! The operators of the graph IR: a closed table.
 //!
-//! Each operator (or tight family) is one file with its attributes, type relation and reference
-//! evaluation, and one line in `table.rs`. The type relation is the only place that checks a call:
+//! Each operator (or tight family) is one file with its attributes, type relation, reference evaluation
+//! and tensor expression, and one line in `table.rs`. The type relation is the only place that checks a call:
 //! evaluation runs it on the concrete types first, and takes the shape of its result from there.
 
 #[macro_use]
 mod check;
+mod compute;
 mod context;
 pub mod elementwise;
 mod eval;
@@ -25,6 +26,7 @@ mod tests;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
 pub use table::all;
 
@@ -109,6 +111,9 @@ pub type ShapeValueFn = fn(&InferCx<'_>) -> Option<Vec<Dim>>;
 /// A reference evaluation: one tensor, or as many as the result type has fields.
 pub type EvalFn = fn(&Attrs, &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError>;
 
+/// A tensor expression: adds the stages of a call to a dag, and returns one for each result.
+pub type ComputeFn = fn(&mut Compute<'_>) -> Stages;
+
 /// The definition of an operator.
 pub struct OpDef {
     /// Name in the text format: `nn.conv2d`.
@@ -128,6 +133,8 @@ pub struct OpDef {
     /// Reference evaluation: plain, exact where it can be, never fast. The result has as many
     /// tensors as the result type has fields.
     pub eval: EvalFn,
+    /// The tensor expression, from which code is generated.
+    pub compute: ComputeFn,
 }
 
 impl OpDef {
@@ -138,6 +145,7 @@ impl OpDef {
         inputs: &'static [Input],
         infer: InferFn,
         eval: EvalFn,
+        compute: ComputeFn,
     ) -> OpDef {
         OpDef {
             name,
@@ -148,6 +156,7 @@ impl OpDef {
             infer,
             shape_value: None,
             eval,
+            compute,
         }
     }
 

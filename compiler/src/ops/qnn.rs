@@ -9,6 +9,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compute::{Compute, ComputeError, Stages};
+use super::elementwise::{CastAttrs, cast};
 use super::eval::{AxisSplit, EvalCx};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -16,7 +18,9 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::small_float::SmallFloat;
 use crate::ir::{Attrs, DType, Dim, TensorType, Type};
+use crate::te::{ComputeDag, StageId};
 use crate::tir::scalar;
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// Attributes of `qnn.quantize`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,6 +71,7 @@ pub static QUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_quantize,
     eval_quantize,
+    compute_quantize,
 )
 .pattern(OpPattern::Broadcast);
 
@@ -77,6 +82,7 @@ pub static DEQUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_dequantize,
     eval_dequantize,
+    compute_dequantize,
 )
 .pattern(OpPattern::Broadcast);
 
@@ -89,6 +95,7 @@ pub static REQUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_requantize,
     eval_requantize,
+    compute_requantize,
 )
 .pattern(OpPattern::Broadcast);
 
@@ -312,4 +319,108 @@ fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
 /// The type in which numbers are multiplied with scales of a type.
 pub(crate) fn computed_in(scale: DType) -> DType {
     if scale == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Where the scales of elements are.
+struct Scales {
+    axis: usize,
+    /// Elements of one scale along the axis; 0 without blocks.
+    block_size: i64,
+}
+
+impl Scales {
+    fn new(cx: &Compute<'_>, axis: i64, block_size: i64) -> Result<Scales, ComputeError> {
+        let (x, scale) = (cx.arg(0)?, cx.arg(1)?);
+        let single = cx.dag.shape(scale).iter().all(|&extent| extent == 1);
+        // One scale may come without an axis that the tensor has.
+        let axis = if single { 0 } else { cx.axis(axis, cx.dag.shape(x).len())? };
+        Ok(Scales { axis, block_size })
+    }
+
+    /// The scale or zero point of the element at an index.
+    fn at(&self, dag: &ComputeDag, stage: StageId, index: &[PrimExpr]) -> PrimExpr {
+        let shape = dag.shape(stage);
+        if shape.iter().all(|&extent| extent == 1) {
+            return dag.at(stage, &vec![PrimExpr::index(0); shape.len()]);
+        }
+        if self.block_size == 0 {
+            return dag.at(stage, &index[self.axis..=self.axis]);
+        }
+        let mut at = index.to_vec();
+        at[self.axis] = at[self.axis].clone().floordiv(self.block_size);
+        dag.at(stage, &at)
+    }
+}
+
+/// The nearest integer, moved by the zero point, within the range of the type.
+fn expr_to_range(value: PrimExpr, zero: Option<PrimExpr>, dtype: DType, held: DType) -> PrimExpr {
+    let wide = value.dtype();
+    let (low, high) = dtype.int_range().unwrap_or((0, 1));
+    let nearest = PrimExpr::call(Intrinsic::Round, value);
+    // Numbers near the range are exact in floats, and others are cut off on the right side.
+    let moved = match zero {
+        Some(zero) => nearest + zero.cast(wide),
+        None => nearest,
+    };
+    let bound = |value: i128| PrimExpr::float(value as f64, wide);
+    // The operand is on the right: a NaN passes, and becomes zero.
+    bound(high).min(bound(low).max(moved)).cast(held)
+}
+
+fn compute_quantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: QuantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, attrs.block_size)?;
+    let precision = attrs.precision.unwrap_or(cx.dag.dtype(scale));
+    let wide = computed_in(precision);
+    let (_, held) = cx.result();
+    cx.element(|dag, index| {
+        // A cast to a type that is computed in a wider one rounds.
+        let rounded = |value: PrimExpr| value.cast(precision).cast(wide);
+        let x = rounded(dag.at(x, index));
+        let quotient = x / rounded(scales.at(dag, scale, index));
+        let quotient = rounded(quotient);
+        let zero = zero.map(|zero| scales.at(dag, zero, index));
+        if attrs.dtype.is_int() {
+            return expr_to_range(quotient, zero, attrs.dtype, held);
+        }
+        let moved = match zero {
+            Some(zero) => quotient + zero.cast(wide),
+            None => quotient,
+        };
+        let to = CastAttrs { saturate: attrs.saturate, ..CastAttrs::to(attrs.dtype) };
+        cast(moved, &to)
+    })
+}
+
+fn compute_dequantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: DequantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, attrs.block_size)?;
+    let wide = computed_in(cx.dag.dtype(scale));
+    // Differences of small integers are exact in integers and in floats.
+    let between = if cx.dag.dtype(x).is_int() { DType::I32 } else { wide };
+    cx.element(|dag, index| {
+        let x = dag.at(x, index).cast(between);
+        let difference = match zero {
+            Some(zero) => x - scales.at(dag, zero, index).cast(between),
+            None => x,
+        };
+        let scale = scales.at(dag, scale, index).cast(wide);
+        (difference.cast(wide) * scale).cast(attrs.dtype)
+    })
+}
+
+fn compute_requantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: RequantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, 0)?;
+    let wide = computed_in(cx.dag.dtype(scale));
+    let (_, held) = cx.result();
+    cx.element(|dag, index| {
+        let scale = scales.at(dag, scale, index).cast(wide);
+        let product = dag.at(x, index).cast(wide) * scale;
+        let zero = zero.map(|zero| scales.at(dag, zero, index));
+        expr_to_range(product, zero, attrs.dtype, held)
+    })
 }

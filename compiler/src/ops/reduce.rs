@@ -4,12 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compute::{Compute, ComputeError, Stages};
 use super::eval::{AxisSplit, EvalCx, axis_of, offsets};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Dim, Type};
+use crate::te::{StageId, identity};
+use crate::tir::{BinaryOp, PrimExpr};
 
 const X: &[Input] = &[Input::required("x")];
 
@@ -155,6 +158,7 @@ pub static SUM: OpDef = OpDef::new(
         let float = Fold::new(0.0, |a, b| a + b);
         eval(&SUM, attrs, args, float, Fold::new(0, i128::wrapping_add))
     },
+    |cx| compute(cx, BinaryOp::Add),
 )
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
@@ -174,6 +178,7 @@ pub static MEAN: OpDef = OpDef::new(
         };
         eval(&MEAN, attrs, args, float, int)
     },
+    compute_mean,
 )
 .pattern(OpPattern::CommReduce);
 
@@ -187,6 +192,7 @@ pub static PROD: OpDef = OpDef::new(
         let float = Fold::new(1.0, |a, b| a * b);
         eval(&PROD, attrs, args, float, Fold::new(1, i128::wrapping_mul))
     },
+    |cx| compute(cx, BinaryOp::Mul),
 )
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a * b));
@@ -202,6 +208,7 @@ pub static MAX: OpDef = OpDef::new(
         let int = Fold::new(int_limits(args).0, Ord::max);
         eval(&MAX, attrs, args, Fold::new(f64::NEG_INFINITY, step), int)
     },
+    |cx| compute(cx, BinaryOp::Max),
 )
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.maximum(b)));
@@ -217,6 +224,7 @@ pub static MIN: OpDef = OpDef::new(
         let int = Fold::new(int_limits(args).1, Ord::min);
         eval(&MIN, attrs, args, Fold::new(f64::INFINITY, step), int)
     },
+    |cx| compute(cx, BinaryOp::Min),
 )
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.minimum(b)));
@@ -282,6 +290,7 @@ pub static ARGMAX: OpDef = OpDef::new(
     X,
     infer_arg,
     |attrs, args| eval_arg(&ARGMAX, attrs, args, |a, b| a > b, PartialOrd::gt),
+    |cx| compute_arg(cx, BinaryOp::Max),
 )
 .pattern(OpPattern::CommReduce);
 
@@ -292,5 +301,115 @@ pub static ARGMIN: OpDef = OpDef::new(
     X,
     infer_arg,
     |attrs, args| eval_arg(&ARGMIN, attrs, args, |a, b| a < b, PartialOrd::lt),
+    |cx| compute_arg(cx, BinaryOp::Min),
 )
 .pattern(OpPattern::CommReduce);
+
+/// The axes of an argument that are reduced.
+struct Axes {
+    reduced: Vec<bool>,
+    keepdims: bool,
+    /// Extents of the reduced axes.
+    over: Vec<i64>,
+}
+
+impl Axes {
+    fn new(input: &[i64], reduced: Vec<bool>, keepdims: bool) -> Axes {
+        let over = input.iter().zip(&reduced).filter(|(_, r)| **r).map(|(&extent, _)| extent);
+        Axes { over: over.collect(), reduced, keepdims }
+    }
+
+    fn of_attrs(cx: &Compute<'_>) -> Result<Axes, ComputeError> {
+        let attrs: ReduceAttrs = cx.attrs()?;
+        let input = cx.dag.shape(cx.arg(0)?);
+        let mut reduced = vec![attrs.axis.is_empty(); input.len()];
+        for axis in &attrs.axis {
+            reduced[cx.axis(*axis, input.len())?] = true;
+        }
+        Ok(Axes::new(input, reduced, attrs.keepdims))
+    }
+
+    /// The index into the argument at an index of the result and of the reduced axes.
+    fn place(&self, index: &[PrimExpr], by: &[PrimExpr]) -> Vec<PrimExpr> {
+        let (mut kept, mut by) = (index.iter(), by.iter());
+        let place = |&reduced: &bool| {
+            let place = if reduced { by.next() } else { kept.next() };
+            if reduced && self.keepdims {
+                kept.next();
+            }
+            place.cloned().unwrap_or_else(|| PrimExpr::index(0))
+        };
+        self.reduced.iter().map(place).collect()
+    }
+
+    /// `combiner` over the axes, of the elements as `dtype`.
+    fn reduce(
+        &self,
+        cx: &mut Compute<'_>,
+        x: StageId,
+        combiner: BinaryOp,
+        dtype: DType,
+    ) -> StageId {
+        let (shape, _) = cx.result();
+        cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &self.over, |dag, index, by| {
+            dag.at(x, &self.place(index, by)).cast(dtype)
+        })
+    }
+}
+
+fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let axes = Axes::of_attrs(cx)?;
+    let x = cx.arg(0)?;
+    let (_, dtype) = cx.result();
+    if dtype != DType::Bool {
+        return Ok(vec![axes.reduce(cx, x, combiner, dtype)]);
+    }
+    // Of bytes that are 0 or 1; what no element leaves is not 0 or is 0 all the same.
+    let stage = axes.reduce(cx, x, combiner, DType::U8);
+    cx.element(|dag, index| dag.at(stage, index).cast(DType::Bool))
+}
+
+/// Integers are added up in 64 bits, where the sum of a narrow type has room.
+fn compute_mean(cx: &mut Compute<'_>) -> Stages {
+    let axes = Axes::of_attrs(cx)?;
+    let x = cx.arg(0)?;
+    let (_, dtype) = cx.result();
+    let wide = match dtype {
+        _ if dtype.is_float() => dtype,
+        _ if dtype.is_unsigned_int() => DType::U64,
+        _ => DType::I64,
+    };
+    let sum = axes.reduce(cx, x, BinaryOp::Add, wide);
+    let count = if dtype.is_float() {
+        PrimExpr::float(axes.over.iter().map(|&extent| extent as f64).product(), dtype)
+    } else {
+        PrimExpr::int(axes.over.iter().fold(1, |n, &extent| n.saturating_mul(extent)), wide)
+    };
+    cx.element(|dag, index| (dag.at(sum, index) / count).cast(dtype))
+}
+
+/// The extreme of each line, and then the first or last index at which it stands.
+fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let attrs: ArgReduceAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, index_dtype) = cx.result();
+    let input = cx.dag.shape(x).to_vec();
+    let mut reduced = vec![false; input.len()];
+    reduced[cx.axis(attrs.axis, input.len())?] = true;
+    let axes = Axes::new(&input, reduced, attrs.keepdims);
+    let dtype = cx.dag.dtype(x);
+    let extreme = axes.reduce(cx, x, combiner, dtype);
+    let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };
+    let none = identity(choice, index_dtype);
+    let (op, over) = (cx.op.name, &axes.over);
+    let found = cx.dag.reduce(op, &shape, index_dtype, choice, over, |dag, index, by| {
+        let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
+        let mut found = value.clone().equal(extreme);
+        if dtype.is_float() {
+            // The extreme of a line with a NaN is a NaN, which equals nothing.
+            found = found.or(value.clone().not_equal(value));
+        }
+        PrimExpr::select(found, by[0].clone().cast(index_dtype), none)
+    });
+    Ok(vec![found])
+}

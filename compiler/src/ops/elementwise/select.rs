@@ -3,9 +3,11 @@
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type};
+use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+use crate::tir::PrimExpr;
 
 /// `x` where the condition is true, else `y`; all three broadcast.
 pub static WHERE: OpDef = OpDef::new(
@@ -14,6 +16,7 @@ pub static WHERE: OpDef = OpDef::new(
     &[Input::required("condition"), Input::required("x"), Input::required("y")],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::Broadcast)
 .shape_value(shape_value);
@@ -57,5 +60,15 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
                 places.map(|((c, xt), yt)| if condition[c] != 0 { x[xt] } else { y[yt] }).collect(),
             )
         }
+    })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let (cond, yes, no) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, _) = cx.result();
+    cx.element(|dag, index| {
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
+        let (cond, yes, no) = (at(cond), at(yes), at(no));
+        PrimExpr::select(cond, yes, no)
     })
 }

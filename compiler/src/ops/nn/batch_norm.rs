@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// Attributes of `nn.batch_norm`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -33,6 +35,7 @@ pub static BATCH_NORM: OpDef = OpDef::new(
     ],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::Broadcast);
 
@@ -63,4 +66,23 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         Elements::Float(mean.to_vec()),
         Elements::Float(var.to_vec()),
     ])
+}
+
+/// Inference only: the statistics are handed on.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: BatchNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (mean, variance) = (cx.arg(3)?, cx.arg(4)?);
+    let axis = cx.axis(attrs.axis, cx.dag.shape(x).len())?;
+    let mut stages = cx.element(|dag, index| {
+        let channel = &index[axis..=axis];
+        let epsilon = PrimExpr::float(attrs.epsilon, dag.dtype(variance));
+        let deviation = PrimExpr::call(Intrinsic::Sqrt, dag.at(variance, channel) + epsilon);
+        let scale = dag.at(gamma, channel) / deviation;
+        (dag.at(x, index) - dag.at(mean, channel)) * scale + dag.at(beta, channel)
+    })?;
+    for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
+        stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));
+    }
+    Ok(stages)
 }

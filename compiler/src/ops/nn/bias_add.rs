@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -24,6 +25,7 @@ pub static BIAS_ADD: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("bias")],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::Broadcast);
 
@@ -51,4 +53,15 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             Elements::Int(x.iter().enumerate().map(|(i, &x)| x + bias[at(i)]).collect())
         }
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let (x, bias) = (cx.arg(0)?, cx.arg(1)?);
+    let rank = cx.dag.shape(x).len();
+    let axis = match cx.attrs.get("axis") {
+        Some(crate::ir::AttrValue::Int(axis)) => *axis,
+        _ => 1,
+    };
+    let axis = cx.axis(axis, rank)?;
+    cx.element(|dag, index| dag.at(x, index) + dag.at(bias, &index[axis..=axis]))
 }

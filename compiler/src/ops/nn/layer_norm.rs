@@ -5,9 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
+use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::ComputeDag;
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Attributes of `nn.layer_norm`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -28,6 +31,7 @@ pub static LAYER_NORM: OpDef = OpDef::new(
     &[Input::required("x"), Input::optional("gamma"), Input::optional("beta")],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
@@ -72,4 +76,41 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         values.iter_mut().zip(places).for_each(|(v, at)| *v += beta[at]);
     }
     cx.result(Elements::Float(values))
+}
+
+/// Mean and variance are found in two passes, so that a mean far from zero takes no digits from the
+/// variance.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LayerNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.optional(1), cx.optional(2));
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let (outer, over) = shape.split_at(axis);
+    let count = PrimExpr::float(over.iter().map(|&extent| extent as f64).product(), dtype);
+    let at = |index: &[PrimExpr], by: &[PrimExpr]| [&index[..axis], by].concat();
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let sum = dag
+        .reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| dag.at(x, &at(index, by)));
+    let mean = dag.compute(op, outer, dtype, |dag, index| dag.at(sum, index) / count.clone());
+    let deviation = dag
+        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(mean, &index[..axis]));
+    let squares = dag.reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| {
+        let deviation = dag.at(deviation, &at(index, by));
+        deviation.clone() * deviation
+    });
+    let scale = dag.compute(op, outer, dtype, |dag, index| {
+        let variance = dag.at(squares, index) / count + PrimExpr::float(attrs.epsilon, dtype);
+        PrimExpr::float(1.0, dtype) / PrimExpr::call(Intrinsic::Sqrt, variance)
+    });
+    cx.element(|dag, index| {
+        let mut value = dag.at(deviation, index) * dag.at(scale, &index[..axis]);
+        if let Some(gamma) = gamma {
+            value = value * dag.at(gamma, &broadcast(dag.shape(gamma), &shape, index));
+        }
+        if let Some(beta) = beta {
+            value = value + dag.at(beta, &broadcast(dag.shape(beta), &shape, index));
+        }
+        value
+    })
 }

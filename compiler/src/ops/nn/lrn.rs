@@ -6,9 +6,11 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
+use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{AxisSplit, EvalCx};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.lrn`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -26,7 +28,7 @@ pub struct LrnAttrs {
 
 /// `x / (bias + alpha / size · Σ x²)^beta`, the sum over `size` channels of `(N, C, …)` around each.
 pub static LRN: OpDef =
-    OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval)
+    OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval, compute)
         .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -56,4 +58,29 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         }
     }
     cx.result(Elements::Float(values))
+}
+
+/// The sum of squares goes over the channels around each; there are none before the first and after
+/// the last.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LrnAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let channels = shape[1];
+    let (before, after) = (((attrs.size - 1) / 2).min(channels), (attrs.size / 2).min(channels));
+    let over = [before + after + 1];
+    let (op, zero) = (cx.op.name, PrimExpr::zero(dtype));
+    let sum = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
+        let channel = index[1].clone() + by[0].clone() - before;
+        let mut at = index.to_vec();
+        at[1] = channel.clone();
+        let value = dag.at(x, &at);
+        let square = value.clone() * value;
+        PrimExpr::select(within(&channel, 0, channels), square, zero)
+    });
+    cx.element(|dag, index| {
+        let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
+        let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, dtype);
+        dag.at(x, index) / base.pow(PrimExpr::float(attrs.beta, dtype))
+    })
 }

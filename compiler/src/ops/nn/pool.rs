@@ -9,9 +9,12 @@ use super::window::{Window, spatial};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Type};
+use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::te::{StageId, identity};
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes that describe a pool of any number of spatial axes.
 trait PoolAttrs: DeserializeOwned {
@@ -99,7 +102,7 @@ pool_attrs! {
 }
 
 macro_rules! pools {
-    ($($op:ident = $name:literal, $attrs:ty, $summary:literal, $dtypes:ident, $eval:ident;)*) => {$(
+    ($($op:ident = $name:literal, $attrs:ty, $summary:literal, $dtypes:ident, $eval:ident, $compute:ident;)*) => {$(
         #[doc = concat!($summary, ".")]
         pub static $op: OpDef = OpDef::new(
             $name,
@@ -107,6 +110,7 @@ macro_rules! pools {
             X,
             |cx| infer::<$attrs>(cx, DTypes::$dtypes),
             |attrs, args| $eval::<$attrs>(&$op, attrs, args),
+            $compute,
         )
         .pattern(OpPattern::OutElemWiseFusable);
     )*};
@@ -114,17 +118,17 @@ macro_rules! pools {
 
 pools! {
     MAX_POOL1D = "nn.max_pool1d", MaxPool1dAttrs, "the greatest of each window along one axis",
-        Numeric, max_pool;
+        Numeric, max_pool, compute_max_pool1d;
     MAX_POOL2D = "nn.max_pool2d", MaxPool2dAttrs, "the greatest of each window along two axes",
-        Numeric, max_pool;
+        Numeric, max_pool, compute_max_pool2d;
     MAX_POOL3D = "nn.max_pool3d", MaxPool3dAttrs, "the greatest of each window along three axes",
-        Numeric, max_pool;
+        Numeric, max_pool, compute_max_pool3d;
     AVG_POOL1D = "nn.avg_pool1d", AvgPool1dAttrs, "the mean of each window along one axis",
-        Float, avg_pool;
+        Float, avg_pool, compute_avg_pool1d;
     AVG_POOL2D = "nn.avg_pool2d", AvgPool2dAttrs, "the mean of each window along two axes",
-        Float, avg_pool;
+        Float, avg_pool, compute_avg_pool2d;
     AVG_POOL3D = "nn.avg_pool3d", AvgPool3dAttrs, "the mean of each window along three axes",
-        Float, avg_pool;
+        Float, avg_pool, compute_avg_pool3d;
 }
 
 fn infer<A: PoolAttrs>(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
@@ -273,4 +277,162 @@ fn window_counts(
         }
     }
     counts
+}
+
+/// A window along one axis of the input.
+struct TeAxis {
+    size: i64,
+    stride: i64,
+    dilation: i64,
+    before: i64,
+    after: i64,
+    /// The axis's extent.
+    input: i64,
+}
+
+/// A window that slides over the spatial axes.
+struct TeWindow(Vec<TeAxis>);
+
+impl TeWindow {
+    /// `padding` has all that is before the axes, then all that is after them; `input` is the shape
+    /// `(N, C, spatial…)`.
+    fn new<const RANK: usize>(
+        size: [i64; RANK],
+        strides: [i64; RANK],
+        padding: &[i64],
+        dilation: [i64; RANK],
+        input: &[i64],
+    ) -> TeWindow {
+        let axis = |axis: usize| TeAxis {
+            size: size[axis],
+            stride: strides[axis],
+            dilation: dilation[axis],
+            before: padding[axis],
+            after: padding[axis + RANK],
+            input: input[axis + 2],
+        };
+        TeWindow((0..RANK).map(axis).collect())
+    }
+
+    /// Whether some window reaches beyond the input, as ceil mode or padding make it.
+    fn overhangs(&self, output: &[i64]) -> bool {
+        self.0.iter().zip(&output[2..]).any(|(axis, &windows)| {
+            let start = (windows - 1).saturating_mul(axis.stride) - axis.before;
+            let span = (axis.size - 1).saturating_mul(axis.dilation);
+            axis.before > 0 || start.saturating_add(span) >= axis.input
+        })
+    }
+
+    /// `combiner` over the windows; what is outside of the input counts as the neutral element.
+    fn reduce(
+        &self,
+        cx: &mut Compute<'_>,
+        x: StageId,
+        shape: &[i64],
+        combiner: BinaryOp,
+    ) -> StageId {
+        let dtype = cx.dag.dtype(x);
+        let neutral = identity(combiner, dtype);
+        let guard = self.overhangs(shape);
+        let over: Vec<i64> = self.0.iter().map(|axis| axis.size).collect();
+        let op = cx.op.name;
+        cx.dag.reduce(op, shape, dtype, combiner, &over, |dag, index, by| {
+            let mut at = index[..2].to_vec();
+            let mut inside = PrimExpr::bool(true);
+            for ((axis, i), tap) in self.0.iter().zip(&index[2..]).zip(by) {
+                let place = axis.start(i) + tap.clone() * axis.dilation;
+                inside = inside.and(within(&place, 0, axis.input));
+                at.push(place);
+            }
+            let value = dag.at(x, &at);
+            if guard { PrimExpr::select(inside, value, neutral) } else { value }
+        })
+    }
+}
+
+impl TeAxis {
+    /// Where the window of an output index begins.
+    fn start(&self, index: &PrimExpr) -> PrimExpr {
+        index.clone() * self.stride - self.before
+    }
+
+    /// Taps of the window of an output index that lie in `low..high`.
+    fn taps(&self, index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
+        let start = self.start(index);
+        let step = self.dilation.max(1);
+        let ceil = |distance: PrimExpr| (distance + (step - 1)).floordiv(step);
+        let first = ceil(PrimExpr::index(low) - start.clone()).max(0);
+        let end = ceil(PrimExpr::index(high) - start).min(self.size);
+        (end - first).max(0)
+    }
+}
+
+fn compute_max_pool1d(cx: &mut Compute<'_>) -> Stages {
+    let MaxPool1dAttrs { pool_size, strides, padding, dilation, ceil_mode: _ } = cx.attrs()?;
+    compute_max_pool(cx, |x| TeWindow::new(pool_size, strides, &padding, dilation, x))
+}
+
+fn compute_max_pool2d(cx: &mut Compute<'_>) -> Stages {
+    let MaxPool2dAttrs { pool_size, strides, padding, dilation, ceil_mode: _ } = cx.attrs()?;
+    compute_max_pool(cx, |x| TeWindow::new(pool_size, strides, &padding, dilation, x))
+}
+
+fn compute_max_pool3d(cx: &mut Compute<'_>) -> Stages {
+    let MaxPool3dAttrs { pool_size, strides, padding, dilation, ceil_mode: _ } = cx.attrs()?;
+    compute_max_pool(cx, |x| TeWindow::new(pool_size, strides, &padding, dilation, x))
+}
+
+fn compute_avg_pool1d(cx: &mut Compute<'_>) -> Stages {
+    let AvgPool1dAttrs { pool_size, strides, padding, dilation, ceil_mode: _, count_include_pad } =
+        cx.attrs()?;
+    let window = |x: &[i64]| TeWindow::new(pool_size, strides, &padding, dilation, x);
+    compute_avg_pool(cx, window, count_include_pad)
+}
+
+fn compute_avg_pool2d(cx: &mut Compute<'_>) -> Stages {
+    let AvgPool2dAttrs { pool_size, strides, padding, dilation, ceil_mode: _, count_include_pad } =
+        cx.attrs()?;
+    let window = |x: &[i64]| TeWindow::new(pool_size, strides, &padding, dilation, x);
+    compute_avg_pool(cx, window, count_include_pad)
+}
+
+fn compute_avg_pool3d(cx: &mut Compute<'_>) -> Stages {
+    let AvgPool3dAttrs { pool_size, strides, padding, dilation, ceil_mode: _, count_include_pad } =
+        cx.attrs()?;
+    let window = |x: &[i64]| TeWindow::new(pool_size, strides, &padding, dilation, x);
+    compute_avg_pool(cx, window, count_include_pad)
+}
+
+fn compute_max_pool(cx: &mut Compute<'_>, window: impl FnOnce(&[i64]) -> TeWindow) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, _) = cx.result();
+    let window = window(cx.dag.shape(x));
+    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max)])
+}
+
+fn compute_avg_pool(
+    cx: &mut Compute<'_>,
+    window: impl FnOnce(&[i64]) -> TeWindow,
+    count_include_pad: bool,
+) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let window = window(cx.dag.shape(x));
+    let sum = window.reduce(cx, x, &shape, BinaryOp::Add);
+    let overhangs = window.overhangs(&shape);
+    cx.element(|dag, index| {
+        let count = if overhangs {
+            // What ceil mode has beyond the padding never counts.
+            let taps = window.0.iter().zip(&index[2..]).map(|(axis, i)| {
+                let (before, after) =
+                    if count_include_pad { (axis.before, axis.after) } else { (0, 0) };
+                axis.taps(i, -before, axis.input.saturating_add(after))
+            });
+            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(dtype)
+        } else {
+            let taps = window.0.iter().map(|axis| axis.size as f64).product();
+            PrimExpr::float(taps, dtype)
+        };
+        dag.at(sum, index) / count
+    })
 }

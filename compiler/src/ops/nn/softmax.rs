@@ -7,9 +7,12 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::te::ComputeDag;
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Attributes of `nn.softmax` and `nn.log_softmax`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,6 +29,7 @@ pub static SOFTMAX: OpDef = OpDef::new(
     X,
     infer,
     |attrs, args| eval(&SOFTMAX, attrs, args, |shifted, sum| shifted.exp() / sum),
+    |cx| compute(cx, false),
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
@@ -36,6 +40,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef::new(
     X,
     infer,
     |attrs, args| eval(&LOG_SOFTMAX, attrs, args, |shifted, sum| shifted - sum.ln()),
+    |cx| compute(cx, true),
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
@@ -65,4 +70,50 @@ fn eval(
         }
     }
     cx.result(Elements::Float(values))
+}
+
+fn compute(cx: &mut Compute<'_>, log: bool) -> Stages {
+    let attrs: SoftmaxAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let mut rows = shape.clone();
+    rows[axis] = 1;
+    let over = [shape[axis]];
+    let along = |index: &[PrimExpr], by: &PrimExpr| {
+        let mut at = index.to_vec();
+        at[axis] = by.clone();
+        at
+    };
+    let row = |index: &[PrimExpr]| {
+        let mut at = index.to_vec();
+        at[axis] = PrimExpr::index(0);
+        at
+    };
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
+        dag.at(x, &along(index, &by[0]))
+    });
+    // A NaN comes back with its own difference, and makes the sum one.
+    dag.set_ignores_nan(greatest);
+    let shifted = dag
+        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(greatest, &row(index)));
+    let exp = dag.compute(op, &shape, dtype, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, dag.at(shifted, index))
+    });
+    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, &over, |dag, index, by| {
+        dag.at(exp, &along(index, &by[0]))
+    });
+    if log {
+        let log = dag.compute(op, &rows, dtype, |dag, index| {
+            PrimExpr::call(Intrinsic::Log, dag.at(sum, index))
+        });
+        return cx.element(|dag, index| dag.at(shifted, index) - dag.at(log, &row(index)));
+    }
+    // Each takes longer to compute than to store.
+    dag.set_stored(exp);
+    let scale = dag
+        .compute(op, &rows, dtype, |dag, index| PrimExpr::float(1.0, dtype) / dag.at(sum, index));
+    cx.element(|dag, index| dag.at(exp, index) * dag.at(scale, &row(index)))
 }

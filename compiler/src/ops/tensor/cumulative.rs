@@ -7,8 +7,11 @@ use super::scatter::wrapped;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
+use crate::te::identity;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `cumsum` and `cumprod`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,16 +26,24 @@ pub struct CumulativeAttrs {
 }
 
 /// The sum of the elements up to each one; integers wrap.
-pub static CUMSUM: OpDef =
-    OpDef::new("cumsum", "sums of the elements up to each one", X, infer, |attrs, args| {
-        eval(&CUMSUM, attrs, args)
-    });
+pub static CUMSUM: OpDef = OpDef::new(
+    "cumsum",
+    "sums of the elements up to each one",
+    X,
+    infer,
+    |attrs, args| eval(&CUMSUM, attrs, args),
+    |cx| compute(cx, BinaryOp::Add),
+);
 
 /// The product of the elements up to each one; integers wrap.
-pub static CUMPROD: OpDef =
-    OpDef::new("cumprod", "products of the elements up to each one", X, infer, |attrs, args| {
-        eval(&CUMPROD, attrs, args)
-    });
+pub static CUMPROD: OpDef = OpDef::new(
+    "cumprod",
+    "products of the elements up to each one",
+    X,
+    infer,
+    |attrs, args| eval(&CUMPROD, attrs, args),
+    |cx| compute(cx, BinaryOp::Mul),
+);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: CumulativeAttrs = cx.attrs()?;
@@ -88,4 +99,26 @@ fn accumulate<T: Copy>(
         values[place] = if exclusive { so_far } else { with };
         so_far = with;
     }
+}
+
+fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let attrs: CumulativeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let neutral = identity(combiner, dtype);
+    let (op, over) = (cx.op.name, [shape[axis]]);
+    let all = cx.dag.reduce(op, &shape, dtype, combiner, &over, |dag, index, by| {
+        let mut at = index.to_vec();
+        at[axis] = by[0].clone();
+        let (here, there) = (index[axis].clone(), by[0].clone());
+        let counts = match (attrs.reverse, attrs.exclusive) {
+            (false, false) => there.less_equal(here),
+            (false, true) => there.less(here),
+            (true, false) => there.greater_equal(here),
+            (true, true) => there.greater(here),
+        };
+        PrimExpr::select(counts, dag.at(x, &at), neutral)
+    });
+    Ok(vec![all])
 }

@@ -3,12 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// Attributes of `gather`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,6 +30,7 @@ pub static GATHER: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("indices")],
     infer_gather,
     eval_gather,
+    compute_gather,
 )
 .pattern(OpPattern::Injective);
 
@@ -46,6 +50,7 @@ pub static GATHER_ND: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("indices")],
     infer_gather_nd,
     eval_gather_nd,
+    compute_gather_nd,
 )
 .pattern(OpPattern::Injective);
 
@@ -160,4 +165,41 @@ fn eval_gather_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>
         starts.push(start);
     }
     cx.result(pick(x.elements(), starts.into_iter().flat_map(|start| start..start + slice)))
+}
+
+fn compute_gather(cx: &mut Compute<'_>) -> Stages {
+    let attrs: GatherAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    cx.element(|dag, index| {
+        let mut at = index.to_vec();
+        at[axis] = clamped(from_either_end(dag.at(indices, index), shape[axis]), shape[axis]);
+        dag.at(x, &at)
+    })
+}
+
+fn compute_gather_nd(cx: &mut Compute<'_>) -> Stages {
+    let attrs: GatherNdAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, outer) = (cx.dag.shape(x).to_vec(), cx.dag.shape(indices).len() - 1);
+    let length = cx.dag.shape(indices)[outer] as usize;
+    let batch = usize::try_from(attrs.batch_dims).unwrap_or(0);
+    cx.element(|dag, index| {
+        let mut at = index[..batch].to_vec();
+        for position in 0..length {
+            let extent = shape[batch + position];
+            let which = dag.at(indices, &tuple_place(&index[..outer], position));
+            at.push(clamped(from_either_end(which, extent), extent));
+        }
+        at.extend_from_slice(&index[outer..]);
+        dag.at(x, &at)
+    })
+}
+
+/// The place of one index of a tuple.
+pub(super) fn tuple_place(outer: &[PrimExpr], position: usize) -> Vec<PrimExpr> {
+    let mut place = outer.to_vec();
+    place.push(PrimExpr::index(position as i64));
+    place
 }
