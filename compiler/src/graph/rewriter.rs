@@ -288,8 +288,3 @@ pub fn compact(function: Function) -> Function {
         global_refs: OnceLock::new(),
     })
 }
-
-/// Whether an expression is a call of an operator of that name.
-pub fn is_call_of(expr: &Expr, name: &str) -> bool {
-    matches!(expr, Expr::Call(Call { callee: super::Callee::Op(op), .. }) if op.name == name)
-}

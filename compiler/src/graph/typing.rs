@@ -12,7 +12,7 @@ use crate::ops::{InferArg, InferCx, InputKind, Op};
 ///
 /// Shapes, axes, pads and slice bounds stay far below it; a weight that happens to be integer must
 /// not be turned into expressions one by one.
-pub(super) const MAX_SHAPE_VALUE: u64 = 64;
+pub(crate) const MAX_SHAPE_VALUE: u64 = 64;
 
 /// Why an expression has no type.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 
 use super::Op;
+use crate::graph::TypeError;
 use crate::ir::{Attrs, DType};
 use crate::te::{ComputeDag, StageId};
 use crate::tir::PrimExpr;
@@ -20,6 +21,12 @@ impl fmt::Display for ComputeError {
 }
 
 impl std::error::Error for ComputeError {}
+
+impl From<TypeError> for ComputeError {
+    fn from(error: TypeError) -> ComputeError {
+        ComputeError(error.to_string())
+    }
+}
 
 /// A call whose result is being described.
 pub struct Compute<'a> {

@@ -15,11 +15,10 @@ use super::eval::{AxisSplit, EvalCx};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
+use crate::graph::interp::{Elements, Tensor, round_float};
 use crate::ir::small_float::SmallFloat;
-use crate::ir::{Attrs, DType, Dim, TensorType, Type};
+use crate::ir::{DType, Dim, TensorType, Type};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::scalar;
 use crate::tir::{Intrinsic, PrimExpr};
 
 /// Attributes of `qnn.quantize`.
@@ -73,6 +72,7 @@ pub static QUANTIZE: OpDef = OpDef::new(
     eval_quantize,
     compute_quantize,
 )
+.attributes::<QuantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// `(x − zero_point) · scale`.
@@ -84,6 +84,7 @@ pub static DEQUANTIZE: OpDef = OpDef::new(
     eval_dequantize,
     compute_dequantize,
 )
+.attributes::<DequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// `round(x · scale) + zero_point`, halves to even, within the range of the result: from the sums of
@@ -97,6 +98,7 @@ pub static REQUANTIZE: OpDef = OpDef::new(
     eval_requantize,
     compute_requantize,
 )
+.attributes::<RequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// Checks that there is a scale, or one for each index or block of an axis, and one zero point or as
@@ -234,12 +236,6 @@ fn scale_positions(
     })
 }
 
-fn round_to(value: f64, dtype: DType) -> f64 {
-    scalar::float_bits(value, dtype)
-        .and_then(|bits| scalar::float_value(bits, dtype))
-        .unwrap_or(value)
-}
-
 /// The elements of a tensor, integers among them, as floats.
 fn numbers(tensor: &Tensor) -> Vec<f64> {
     match tensor.elements() {
@@ -257,16 +253,15 @@ fn to_range(value: f64, zero_point: i128, dtype: DType) -> i128 {
     (value.round_ties_even() as i128).saturating_add(zero_point).clamp(low, high)
 }
 
-fn eval_quantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&QUANTIZE, attrs, args)?;
+fn eval_quantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: QuantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
     let precision = attrs.precision.unwrap_or(cx.arg(1)?.dtype());
     // In 64 bits, a quotient of shorter floats rounds to them as the exact one would.
     let quotient = |index: usize, x: f64| {
-        let scale = round_to(scale[position(index)], precision);
-        round_to(round_to(x, precision) / scale, precision)
+        let scale = round_float(scale[position(index)], precision);
+        round_float(round_float(x, precision) / scale, precision)
     };
     let x = numbers(cx.arg(0)?);
     let quotients = x.iter().enumerate().map(|(index, &x)| quotient(index, x));
@@ -286,8 +281,7 @@ fn eval_quantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>,
     cx.result(Elements::Float(values.collect()))
 }
 
-fn eval_dequantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&DEQUANTIZE, attrs, args)?;
+fn eval_dequantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: DequantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
@@ -296,13 +290,12 @@ fn eval_dequantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
     let values = numbers(cx.arg(0)?).into_iter().enumerate().map(|(index, x)| {
         let at = position(index);
         let zero = zero_at(zeros.as_deref(), at, 0.0);
-        round_to(round_to(x - zero, computed) * scale[at], computed)
+        round_float(round_float(x - zero, computed) * scale[at], computed)
     });
     cx.result(Elements::Float(values.collect()))
 }
 
-fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&REQUANTIZE, attrs, args)?;
+fn eval_requantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: RequantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, 0)?;
     let scale = cx.floats(1)?;
@@ -310,7 +303,7 @@ fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
     let computed = computed_in(cx.arg(1)?.dtype());
     let values = cx.ints(0)?.iter().enumerate().map(|(index, &x)| {
         let at = position(index);
-        let product = round_to(round_to(x as f64, computed) * scale[at], computed);
+        let product = round_float(round_float(x as f64, computed) * scale[at], computed);
         to_range(product, zero_at(zeros, at, 0), attrs.dtype)
     });
     cx.result(Elements::Int(values.collect()))

@@ -10,7 +10,7 @@ use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
+use crate::ir::{DType, Dim, Type};
 use crate::te::{StageId, identity};
 use crate::tir::{BinaryOp, PrimExpr};
 
@@ -107,14 +107,7 @@ fn result_strides(shape: &[usize], reduced: &[bool]) -> Vec<isize> {
     strides
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    float: Fold<f64>,
-    int: Fold<i128>,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, float: Fold<f64>, int: Fold<i128>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ReduceAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let mut reduced = vec![attrs.axis.is_empty(); x.shape().len()];
@@ -131,9 +124,8 @@ fn eval(
 }
 
 /// The least and greatest value of integers and booleans: what `max` and `min` of nothing are.
-fn int_limits(args: &[Option<&Tensor>]) -> (i128, i128) {
-    let dtype = args.first().copied().flatten().map(Tensor::dtype);
-    dtype.and_then(DType::int_range).unwrap_or((0, 1))
+fn int_limits(cx: &EvalCx<'_>) -> (i128, i128) {
+    cx.optional(0).map(Tensor::dtype).and_then(DType::int_range).unwrap_or((0, 1))
 }
 
 /// The value of a reduction of a whole small integer tensor.
@@ -154,12 +146,13 @@ pub static SUM: OpDef = OpDef::new(
     "sum over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float = Fold::new(0.0, |a, b| a + b);
-        eval(&SUM, attrs, args, float, Fold::new(0, i128::wrapping_add))
+        eval(cx, float, Fold::new(0, i128::wrapping_add))
     },
     |cx| compute(cx, BinaryOp::Add),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
 
@@ -169,17 +162,18 @@ pub static MEAN: OpDef = OpDef::new(
     "mean over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float =
             Fold { finish: |sum, count| Some(sum / count as f64), ..Fold::new(0.0, |a, b| a + b) };
         let int = Fold {
             finish: |sum: i128, count| sum.checked_div(count as i128),
             ..Fold::new(0, i128::wrapping_add)
         };
-        eval(&MEAN, attrs, args, float, int)
+        eval(cx, float, int)
     },
     compute_mean,
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce);
 
 /// The product. Of no elements one.
@@ -188,12 +182,13 @@ pub static PROD: OpDef = OpDef::new(
     "product over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float = Fold::new(1.0, |a, b| a * b);
-        eval(&PROD, attrs, args, float, Fold::new(1, i128::wrapping_mul))
+        eval(cx, float, Fold::new(1, i128::wrapping_mul))
     },
     |cx| compute(cx, BinaryOp::Mul),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a * b));
 
@@ -203,13 +198,14 @@ pub static MAX: OpDef = OpDef::new(
     "greatest over axes",
     X,
     |cx| infer(cx, DTypes::NumericOrBool),
-    |attrs, args| {
+    |cx| {
         let step = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
-        let int = Fold::new(int_limits(args).0, Ord::max);
-        eval(&MAX, attrs, args, Fold::new(f64::NEG_INFINITY, step), int)
+        let int = Fold::new(int_limits(cx).0, Ord::max);
+        eval(cx, Fold::new(f64::NEG_INFINITY, step), int)
     },
     |cx| compute(cx, BinaryOp::Max),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.maximum(b)));
 
@@ -219,13 +215,14 @@ pub static MIN: OpDef = OpDef::new(
     "smallest over axes",
     X,
     |cx| infer(cx, DTypes::NumericOrBool),
-    |attrs, args| {
+    |cx| {
         let step = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
-        let int = Fold::new(int_limits(args).1, Ord::min);
-        eval(&MIN, attrs, args, Fold::new(f64::INFINITY, step), int)
+        let int = Fold::new(int_limits(cx).1, Ord::min);
+        eval(cx, Fold::new(f64::INFINITY, step), int)
     },
     |cx| compute(cx, BinaryOp::Min),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.minimum(b)));
 
@@ -245,9 +242,7 @@ fn infer_arg(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 
 /// Evaluates a search along an axis; `better(a, b)` is whether `a` is to be preferred to `b`.
 fn eval_arg(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     float: fn(f64, f64) -> bool,
     int: fn(&i128, &i128) -> bool,
 ) -> Result<Vec<Tensor>, EvalError> {
@@ -270,7 +265,6 @@ fn eval_arg(
         };
         split.starts().map(line).collect()
     }
-    let cx = EvalCx::new(def, attrs, args)?;
     let attrs: ArgReduceAttrs = cx.attrs()?;
     let (x, last) = (cx.arg(0)?, attrs.select_last_index);
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
@@ -289,9 +283,10 @@ pub static ARGMAX: OpDef = OpDef::new(
     "index of the greatest element along an axis",
     X,
     infer_arg,
-    |attrs, args| eval_arg(&ARGMAX, attrs, args, |a, b| a > b, PartialOrd::gt),
+    |cx| eval_arg(cx, |a, b| a > b, PartialOrd::gt),
     |cx| compute_arg(cx, BinaryOp::Max),
 )
+.attributes::<ArgReduceAttrs>()
 .pattern(OpPattern::CommReduce);
 
 /// The index of the smallest element along an axis, as `int64`; that of a NaN if there is one.
@@ -300,9 +295,10 @@ pub static ARGMIN: OpDef = OpDef::new(
     "index of the smallest element along an axis",
     X,
     infer_arg,
-    |attrs, args| eval_arg(&ARGMIN, attrs, args, |a, b| a < b, PartialOrd::lt),
+    |cx| eval_arg(cx, |a, b| a < b, PartialOrd::lt),
     |cx| compute_arg(cx, BinaryOp::Min),
 )
+.attributes::<ArgReduceAttrs>()
 .pattern(OpPattern::CommReduce);
 
 /// The axes of an argument that are reduced.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeId};
+use crate::analysis::kernel_scopes;
+use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Constant, DType, Dim, IRModule, SharedBytes, TensorType, Type};
+use crate::ops::Op;
 use crate::ops::nn::DROPOUT;
 use crate::ops::qnn::DEQUANTIZE;
-use crate::ops::{Effect, Op};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -19,13 +20,13 @@ pub const MAX_GROWN_BYTES: u64 = 64 << 10;
 /// Replaces calls whose arguments are constants by their values.
 ///
 /// So are extents of tensors that are known, and fields of tuples. Nothing within a fused kernel is
-/// touched, nor what draws random numbers or has state.
+/// touched.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let closed = closed_scopes(&function);
+    let kernels = kernel_scopes(&function);
     let mut rewriter = Rewriter::new(function);
     let bound = bound_constants(rewriter.old());
     for id in bound {
@@ -33,7 +34,7 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
     }
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
-        if closed[old.data_of(id).scope.as_u32() as usize] {
+        if kernels[old.data_of(id).scope] {
             continue;
         }
         match old.expr(id) {
@@ -59,7 +60,7 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
 
 fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call) -> Result<()> {
     let Callee::Op(op) = call.callee else { return Ok(()) };
-    if op.effect != Effect::Pure || call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
+    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
         return Ok(());
     }
     let old = rewriter.old().clone();
@@ -142,25 +143,6 @@ fn known_extents(value: Option<&Arc<[Dim]>>, ty: &Type) -> Option<Constant> {
         }
     }
     Constant::new(ty.clone(), SharedBytes::new(bytes)).ok()
-}
-
-/// Which scopes are those of fused kernels or of another code generator, or within one, by index.
-fn closed_scopes(function: &Function) -> Vec<bool> {
-    let mut closed: Vec<bool> = function.scopes().map(|_| false).collect();
-    for (_, data) in function.iter() {
-        if let Expr::Func(closure) = &data.expr
-            && (closure.attrs.flag("Primitive") || closure.attrs.get("Compiler").is_some())
-        {
-            closed[closure.scope.as_u32() as usize] = true;
-        }
-    }
-    // Each scope comes after the one around it.
-    for (scope, data) in function.scopes() {
-        if let Some(parent) = data.parent.map(ScopeId::as_u32) {
-            closed[scope.as_u32() as usize] |= closed[parent as usize];
-        }
-    }
-    closed
 }
 
 /// Constants that are bound, which need no name.
@@ -317,11 +299,11 @@ mod tests {
 
     #[test]
     fn case_8_convolution_and_batch_norm_become_one() {
-        use crate::ops::nn::{BatchNormAttrs, Conv2dAttrs};
+        use crate::ops::nn::{BatchNormAttrs, ConvAttrs};
         let mut net = Net::default();
         let x = net.input("x", &[1, 2, 4, 4]);
         let w = net.tensor(&[3, 2, 3, 3], -1.0);
-        let conv = net.op_with("nn.conv2d", &[x, w], &Conv2dAttrs::default());
+        let conv = net.op_with("nn.conv2d", &[x, w], &ConvAttrs::of_rank(2));
         let params: Vec<ExprId> = (0..4).map(|i| net.tensor(&[3], i as f32 + 0.5)).collect();
         let bn = net.op_with(
             "nn.batch_norm",

@@ -8,7 +8,7 @@ use super::expr::{binary, like, negative, one, unary, weighted};
 use super::{X, map, same_type};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -23,12 +23,9 @@ fn same_float<A: DeserializeOwned>(cx: &InferCx<'_>) -> Result<Type, TypeError> 
 
 /// Evaluates a function of one float with attributes.
 fn map_with<A: DeserializeOwned>(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     f: fn(&A, f64) -> f64,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
     let attrs: A = cx.attrs()?;
     Ok(vec![cx.arg(0)?.map(|v| f(&attrs, v), |i| i)])
 }
@@ -50,15 +47,16 @@ macro_rules! activations {
             activations!(@eval $op $(($attrs))?, |$($p),+| $f),
             $te,
         )
+        $(.attributes::<$attrs>())?
         .pattern(OpPattern::ElemWise);
     )*};
     (@infer) => { |cx| same_type(cx, DTypes::Float) };
     (@infer $attrs:ty) => { same_float::<$attrs> };
     (@eval $op:ident, |$v:ident| $f:expr) => {
-        |attrs, args| map(&$op, attrs, args, |$v| $f, |i| i)
+        |cx| map(cx, |$v| $f, |i| i)
     };
     (@eval $op:ident ($attrs:ty), |$a:ident, $v:ident| $f:expr) => {
-        |attrs, args| map_with::<$attrs>(&$op, attrs, args, |$a, $v| $f)
+        |cx| map_with::<$attrs>(cx, |$a, $v| $f)
     };
 }
 
@@ -249,7 +247,7 @@ pub static RELU: OpDef = OpDef::new(
     "the greater of the element and zero",
     X,
     |cx| same_type(cx, DTypes::Numeric),
-    |attrs, args| map(&RELU, attrs, args, |v| if v < 0.0 { 0.0 } else { v }, |i| i.max(0)),
+    |cx| map(cx, |v| if v < 0.0 { 0.0 } else { v }, |i| i.max(0)),
     |cx| unary(cx, |x| PrimExpr::zero(x.ty()).max(x)),
 )
 .pattern(OpPattern::ElemWise);
@@ -285,8 +283,7 @@ fn infer_prelu(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval_prelu(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&PRELU, attrs, args)?;
+fn eval_prelu(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let (x, slope) = (cx.arg(0)?, cx.arg(1)?);
     let strides = broadcast_strides(slope.shape(), x.shape());
     let at = offsets(x.shape(), &strides, 0);

@@ -8,7 +8,7 @@ use super::expr::{binary, negative};
 use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -44,13 +44,10 @@ pub(super) fn zip_broadcast<T: Copy, R>(
 }
 
 fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     float: impl Fn(f64, f64) -> f64,
     int: impl Fn(i128, i128) -> Option<i128>,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
     let (a, b) = (cx.arg(0)?, cx.arg(1)?);
     let (a_shape, b_shape) = (a.shape(), b.shape());
     cx.result(match (a.elements(), b.elements()) {
@@ -62,7 +59,7 @@ fn eval(
             let values = zip_broadcast(cx.shape(), (a_shape, a), (b_shape, b), int);
             let values: Option<Vec<i128>> = values.into_iter().collect();
             Elements::Int(values.ok_or_else(|| {
-                EvalError::new(format!("`{}`: an integer result is not defined", def.name))
+                EvalError::new(format!("`{}`: an integer result is not defined", cx.op().name))
             })?)
         }
     })
@@ -82,7 +79,7 @@ macro_rules! binary {
             $summary,
             LHS_RHS,
             |cx| infer(cx, DTypes::$dtypes),
-            |attrs, args| eval(&$op, attrs, args, $float, $int),
+            |cx| eval(cx, $float, $int),
             $te,
         )
         .pattern(OpPattern::Broadcast)

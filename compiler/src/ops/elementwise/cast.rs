@@ -7,7 +7,7 @@ use super::expr::{like, unary};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::small_float::{PowerRounding, SmallFloat, decode_e8m0, encode_e8m0};
-use crate::ir::{Attrs, DType, Dim, TensorType, Type};
+use crate::ir::{DType, Dim, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
@@ -57,6 +57,7 @@ fn is_default(mode: &PowerRounding) -> bool {
 /// attributes.
 pub static CAST: OpDef =
     OpDef::new("cast", "the elements in another data type", X, infer, eval, compute)
+        .attributes::<CastAttrs>()
         .pattern(OpPattern::ElemWise)
         .shape_value(shape_value);
 
@@ -71,8 +72,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::checked(dims.to_vec(), attrs.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&CAST, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let CastAttrs { dtype, saturate, round_mode } = cx.attrs()?;
     let elements = cx.arg(0)?.elements();
     let by_attributes = dtype.is_float() && dtype.bits() == 8;

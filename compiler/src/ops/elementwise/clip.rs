@@ -6,7 +6,7 @@ use super::X;
 use super::expr::{like, unary};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -32,6 +32,7 @@ pub static CLIP: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<ClipAttrs>()
 .pattern(OpPattern::ElemWise);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -45,8 +46,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(cx.tensor_of(0, DTypes::Numeric)?.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&CLIP, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let ClipAttrs { min, max } = cx.attrs()?;
     let (low, high) = (min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY));
     // `as` saturates, so infinite bounds are beyond every integer type.

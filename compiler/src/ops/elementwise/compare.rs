@@ -7,7 +7,7 @@ use super::expr::{binary, like, unary};
 use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
+use crate::ir::{DType, Dim, Type};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
@@ -21,13 +21,10 @@ fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
 }
 
 fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     float: impl Fn(f64, f64) -> bool,
     int: impl Fn(i128, i128) -> bool,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
     let (a, b) = (cx.arg(0)?, cx.arg(1)?);
     let (a_shape, b_shape) = (a.shape(), b.shape());
     let values = match (a.elements(), b.elements()) {
@@ -64,7 +61,7 @@ macro_rules! comparisons {
             $summary,
             LHS_RHS,
             |cx| infer(cx, DTypes::$dtypes),
-            |attrs, args| eval(&$op, attrs, args, |a, b| a $operator b, |a, b| a $operator b),
+            |cx| eval(cx, |a, b| a $operator b, |a, b| a $operator b),
             |cx| binary(cx, |a, b| PrimExpr::compare(CompareOp::$te, a, b)),
         )
         .pattern(OpPattern::Broadcast)
@@ -101,8 +98,7 @@ macro_rules! classifications {
             $summary,
             X,
             infer_class,
-            |attrs, args| {
-                let cx = EvalCx::new(&$op, attrs, args)?;
+            |cx| {
                 let is: fn(f64) -> bool = $f;
                 cx.result(Elements::Int(cx.floats(0)?.iter().map(|&v| is(v).into()).collect()))
             },

@@ -2,7 +2,7 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -41,8 +41,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::checked(values::broadcast(cx, [0, 1, 2], choose)?, ty.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&WHERE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let condition = cx.ints(0)?;
     let (x, y) = (cx.arg(1)?, cx.arg(2)?);
     let strides = |tensor: &Tensor| broadcast_strides(tensor.shape(), cx.shape());

@@ -23,7 +23,7 @@ macro_rules! unary {
             $summary,
             X,
             |cx| same_type(cx, DTypes::$dtypes),
-            |attrs, args| map(&$op, attrs, args, |$v| $float, unary!(@int $(|$i| $int)?)),
+            |cx| map(cx, |$v| $float, unary!(@int $(|$i| $int)?)),
             |cx| unary(cx, |$x| $te),
         )
         .pattern(OpPattern::ElemWise);
@@ -123,7 +123,7 @@ pub static NEGATIVE: OpDef = OpDef::new(
     "the element with its sign changed",
     X,
     |cx| same_type(cx, DTypes::Numeric),
-    |attrs, args| map(&NEGATIVE, attrs, args, |v| -v, |i| -i),
+    |cx| map(cx, |v| -v, |i| -i),
     |cx| unary(cx, |x| -x),
 )
 .pattern(OpPattern::ElemWise)

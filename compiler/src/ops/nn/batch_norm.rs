@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ir::{Shape, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -37,6 +37,7 @@ pub static BATCH_NORM: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<BatchNormAttrs>()
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -51,8 +52,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple([x.clone().into(), statistics.clone(), statistics]))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&BATCH_NORM, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: BatchNormAttrs = cx.attrs()?;
     let (gamma, beta, mean, var) = (cx.floats(1)?, cx.floats(2)?, cx.floats(3)?, cx.floats(4)?);
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ir::{Shape, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -27,6 +27,7 @@ pub static BIAS_ADD: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<BiasAddAttrs>()
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -38,8 +39,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&BIAS_ADD, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: BiasAddAttrs = cx.attrs()?;
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
     let at = |index: usize| index / split.inner % split.extent;

@@ -2,7 +2,7 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -38,8 +38,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(outer.iter().chain([&weight.shape[0]]).cloned(), x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&DENSE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let k = cx.arg(1)?.shape()[1];
     if cx.len() == 0 || k == 0 {
         return cx.result(match cx.arg(0)?.elements() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, TensorType, Type};
+use crate::ir::{DType, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -29,6 +29,7 @@ pub static DROPOUT: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<DropoutAttrs>()
 .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -42,8 +43,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple([x.clone().into(), TensorType::new(x.shape.clone(), DType::Bool).into()]))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&DROPOUT, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.results([cx.arg(0)?.elements().clone(), Elements::Int(vec![1; cx.len()])])
 }
 

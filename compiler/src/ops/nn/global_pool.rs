@@ -4,7 +4,7 @@
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
@@ -17,11 +17,7 @@ pub static GLOBAL_AVG_POOL2D: OpDef = OpDef::new(
     "the mean of each channel",
     X,
     infer,
-    |attrs, args| {
-        eval(&GLOBAL_AVG_POOL2D, attrs, args, |plane| {
-            plane.iter().sum::<f64>() / plane.len() as f64
-        })
-    },
+    |cx| eval(cx, |plane| plane.iter().sum::<f64>() / plane.len() as f64),
     |cx| compute(cx, BinaryOp::Add),
 )
 .pattern(OpPattern::OutElemWiseFusable);
@@ -32,8 +28,8 @@ pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
     "the greatest element of each channel",
     X,
     infer,
-    |attrs, args| {
-        eval(&GLOBAL_MAX_POOL2D, attrs, args, |plane| {
+    |cx| {
+        eval(cx, |plane| {
             let step = |a: f64, &b: &f64| if a.is_nan() || a > b { a } else { b };
             plane.iter().fold(f64::NEG_INFINITY, step)
         })
@@ -53,13 +49,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    pool: fn(&[f64]) -> f64,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, pool: fn(&[f64]) -> f64) -> Result<Vec<Tensor>, EvalError> {
     let plane = num_elements(&cx.arg(0)?.shape()[2..]);
     cx.result(Elements::Float(cx.floats(0)?.chunks_exact(plane).map(pool).collect()))
 }

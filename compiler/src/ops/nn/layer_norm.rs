@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
 use crate::ops::relation::DTypes;
@@ -33,6 +33,7 @@ pub static LAYER_NORM: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<LayerNormAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -51,8 +52,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&LAYER_NORM, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: LayerNormAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let mut values = floats(x)?.to_vec();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{AxisSplit, EvalCx};
 use crate::ops::relation::{DTypes, at_least};
@@ -29,6 +29,7 @@ pub struct LrnAttrs {
 /// `x / (bias + alpha / size · Σ x²)^beta`, the sum over `size` channels of `(N, C, …)` around each.
 pub static LRN: OpDef =
     OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval, compute)
+        .attributes::<LrnAttrs>()
         .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -39,8 +40,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&LRN, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: LrnAttrs = cx.attrs()?;
     let x = cx.floats(0)?;
     let split = AxisSplit::new(cx.shape(), 1);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, TensorType, Type};
+use crate::ir::{TensorType, Type};
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -34,6 +34,7 @@ pub static MATMUL: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<MatmulAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -138,8 +139,7 @@ fn multiply<T: Copy>(
     }
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&MATMUL, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: MatmulAttrs = cx.attrs()?;
     let (a, b) = (cx.arg(0)?, cx.arg(1)?);
     let left = Matrices::new(a.shape(), attrs.transpose_a, true);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{EvalCx, dense_strides, floats, ints, num_elements};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -63,6 +63,7 @@ pub static PAD: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<PadAttrs>()
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -101,8 +102,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&PAD, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: PadAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let strides = dense_strides(x.shape());

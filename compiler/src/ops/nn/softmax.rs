@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -28,9 +28,10 @@ pub static SOFTMAX: OpDef = OpDef::new(
     "exponentials that add up to one along an axis",
     X,
     infer,
-    |attrs, args| eval(&SOFTMAX, attrs, args, |shifted, sum| shifted.exp() / sum),
+    |cx| eval(cx, |shifted, sum| shifted.exp() / sum),
     |cx| compute(cx, false),
 )
+.attributes::<SoftmaxAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 /// `x - log(Σ exp(x))` along an axis: the logarithm of the softmax.
@@ -39,9 +40,10 @@ pub static LOG_SOFTMAX: OpDef = OpDef::new(
     "the logarithm of the softmax along an axis",
     X,
     infer,
-    |attrs, args| eval(&LOG_SOFTMAX, attrs, args, |shifted, sum| shifted - sum.ln()),
+    |cx| eval(cx, |shifted, sum| shifted - sum.ln()),
     |cx| compute(cx, true),
 )
+.attributes::<SoftmaxAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -52,13 +54,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 }
 
 /// `finish` is given each element less the greatest of its line, and the line's sum of exponentials.
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    finish: fn(f64, f64) -> f64,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, finish: fn(f64, f64) -> f64) -> Result<Vec<Tensor>, EvalError> {
     let attrs: SoftmaxAttrs = cx.attrs()?;
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
     let mut values = cx.floats(0)?.to_vec();

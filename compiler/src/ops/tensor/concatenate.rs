@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, floats, ints};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
@@ -28,6 +28,7 @@ pub static CONCATENATE: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<ConcatenateAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(shape_value);
 
@@ -82,8 +83,7 @@ fn interleave<T: Copy>(parts: &[(&[T], AxisSplit)]) -> Vec<T> {
     joined
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&CONCATENATE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ConcatenateAttrs = cx.attrs()?;
     let axis = axis_of(cx.arg(0)?, attrs.axis)?;
     let split = |tensor: &Tensor| AxisSplit::new(tensor.shape(), axis);

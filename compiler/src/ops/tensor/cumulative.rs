@@ -3,10 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::X;
-use super::scatter::wrapped;
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::graph::interp::{Elements, Tensor, wrap_int};
+use crate::ir::{DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
@@ -31,9 +30,10 @@ pub static CUMSUM: OpDef = OpDef::new(
     "sums of the elements up to each one",
     X,
     infer,
-    |attrs, args| eval(&CUMSUM, attrs, args),
+    |cx| eval(cx, true),
     |cx| compute(cx, BinaryOp::Add),
-);
+)
+.attributes::<CumulativeAttrs>();
 
 /// The product of the elements up to each one; integers wrap.
 pub static CUMPROD: OpDef = OpDef::new(
@@ -41,9 +41,10 @@ pub static CUMPROD: OpDef = OpDef::new(
     "products of the elements up to each one",
     X,
     infer,
-    |attrs, args| eval(&CUMPROD, attrs, args),
+    |cx| eval(cx, false),
     |cx| compute(cx, BinaryOp::Mul),
-);
+)
+.attributes::<CumulativeAttrs>();
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: CumulativeAttrs = cx.attrs()?;
@@ -53,16 +54,10 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(x.shape.to_vec(), x.dtype)
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, is_sum: bool) -> Result<Vec<Tensor>, EvalError> {
     let attrs: CumulativeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
-    let is_sum = def.name == CUMSUM.name;
     let mut elements = x.elements().clone();
     for start in split.starts() {
         let mut line: Vec<usize> = split.line(start).collect();
@@ -77,7 +72,7 @@ fn eval(
             Elements::Int(values) => {
                 let dtype = x.ty().dtype;
                 let combine = |a: i128, b: i128| {
-                    wrapped(if is_sum { a + b } else { a.wrapping_mul(b) }, dtype)
+                    wrap_int(if is_sum { a + b } else { a.wrapping_mul(b) }, dtype)
                 };
                 accumulate(values, &line, i128::from(!is_sum), combine, attrs.exclusive);
             }

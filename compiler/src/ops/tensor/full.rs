@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, pick};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
@@ -26,6 +26,7 @@ pub static FULL: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<FullAttrs>()
 .pattern(OpPattern::Broadcast)
 .shape_value(shape_value);
 
@@ -43,8 +44,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, std::iter::repeat_n(0, len))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&FULL, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.result(pick(cx.arg(0)?.elements(), std::iter::repeat_n(0, cx.len())))
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, TensorType, Type};
+use crate::ir::{Dim, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
 use crate::ops::relation::{DTypes, at_least};
@@ -32,6 +32,7 @@ pub static GATHER: OpDef = OpDef::new(
     eval_gather,
     compute_gather,
 )
+.attributes::<GatherAttrs>()
 .pattern(OpPattern::Injective);
 
 /// Attributes of `gather_nd`.
@@ -52,6 +53,7 @@ pub static GATHER_ND: OpDef = OpDef::new(
     eval_gather_nd,
     compute_gather_nd,
 )
+.attributes::<GatherNdAttrs>()
 .pattern(OpPattern::Injective);
 
 /// Checks that `indices` is nowhere longer than `x` but along the axis.
@@ -89,8 +91,7 @@ pub(super) fn position(index: i128, extent: usize) -> Result<usize, EvalError> {
     })
 }
 
-fn eval_gather(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&GATHER, attrs, args)?;
+fn eval_gather(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: GatherAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axis = axis_of(x, attrs.axis)?;
@@ -142,8 +143,7 @@ fn infer_gather_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, x.dtype)
 }
 
-fn eval_gather_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&GATHER_ND, attrs, args)?;
+fn eval_gather_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: GatherNdAttrs = cx.attrs()?;
     let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
     let batch = attrs.batch_dims as usize;

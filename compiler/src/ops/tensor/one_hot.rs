@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::from_either_end;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type, normalize_axis};
+use crate::ir::{Dim, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements, pick};
 use crate::ops::relation::{DTypes, at_least};
@@ -33,6 +33,7 @@ pub static ONE_HOT: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<OneHotAttrs>()
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -58,8 +59,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, on.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&ONE_HOT, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: OneHotAttrs = cx.attrs()?;
     let axis = normalize_axis(attrs.axis, cx.shape().len())
         .ok_or_else(|| EvalError::new(format!("axis {} is out of range", attrs.axis)))?;

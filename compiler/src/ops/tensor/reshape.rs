@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Shape, Type, normalize_axis};
+use crate::ir::{Dim, Shape, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::is_one;
@@ -43,9 +43,10 @@ pub static RESHAPE: OpDef = OpDef::new(
     "the elements under another shape",
     X,
     infer_reshape,
-    |attrs, args| keep_elements(&RESHAPE, attrs, args),
+    keep_elements,
     compute,
 )
+.attributes::<ReshapeAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(values::unchanged);
 
@@ -55,9 +56,10 @@ pub static SQUEEZE: OpDef = OpDef::new(
     "the elements without some axes of extent one",
     X,
     infer_squeeze,
-    |attrs, args| keep_elements(&SQUEEZE, attrs, args),
+    keep_elements,
     compute,
 )
+.attributes::<SqueezeAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(values::unchanged);
 
@@ -67,9 +69,10 @@ pub static EXPAND_DIMS: OpDef = OpDef::new(
     "the elements with new axes of extent one",
     X,
     infer_expand_dims,
-    |attrs, args| keep_elements(&EXPAND_DIMS, attrs, args),
+    keep_elements,
     compute,
 )
+.attributes::<ExpandDimsAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(values::unchanged);
 
@@ -130,12 +133,7 @@ fn infer_expand_dims(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     )
 }
 
-fn keep_elements(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn keep_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.result(cx.arg(0)?.elements().clone())
 }
 

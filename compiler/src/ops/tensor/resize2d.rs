@@ -6,7 +6,7 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::DType;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -145,6 +145,7 @@ impl Resize2dAttrs {
 /// Images `(N, C, H, W)` of another height and width.
 pub static RESIZE2D: OpDef =
     OpDef::new("image.resize2d", "images of another size", X, infer, eval, compute)
+        .attributes::<Resize2dAttrs>()
         .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -170,8 +171,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), x.shape[1].clone(), height, width], x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&RESIZE2D, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: Resize2dAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let (&[_, _, height, width], &[n, c, out_height, out_width]) = (x.shape(), cx.shape()) else {

@@ -7,8 +7,8 @@ use super::from_either_end;
 use super::gather::tuple_place;
 use super::gather::{fits_beside_axis, position, tuple_length};
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::graph::interp::{Elements, Tensor, wrap_int};
+use crate::ir::{DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
@@ -54,7 +54,8 @@ pub static SCATTER_ELEMENTS: OpDef = OpDef::new(
     infer_scatter_elements,
     eval_scatter_elements,
     compute_scatter_elements,
-);
+)
+.attributes::<ScatterElementsAttrs>();
 
 /// Attributes of `scatter_nd`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -73,7 +74,8 @@ pub static SCATTER_ND: OpDef = OpDef::new(
     infer_scatter_nd,
     eval_scatter_nd,
     compute_scatter_nd,
-);
+)
+.attributes::<ScatterNdAttrs>();
 
 fn check_reduction(reduction: ScatterReduction, dtype: DType) -> Result<(), TypeError> {
     let combines = reduction == ScatterReduction::Update || dtype != DType::Bool;
@@ -124,7 +126,7 @@ fn scatter(
             let mut elements = elements.clone();
             for (&place, &update) in places.iter().zip(updates) {
                 let old = elements[place];
-                elements[place] = wrapped(
+                elements[place] = wrap_int(
                     match reduction {
                         ScatterReduction::Update => update,
                         ScatterReduction::Add => old + update,
@@ -142,17 +144,7 @@ fn scatter(
     }
 }
 
-/// An integer reduced to the range of its type, as compiled code does.
-pub(super) fn wrapped(value: i128, dtype: DType) -> i128 {
-    let Some((low, high)) = dtype.int_range() else { return value };
-    value.wrapping_sub(low).rem_euclid(high - low + 1) + low
-}
-
-fn eval_scatter_elements(
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SCATTER_ELEMENTS, attrs, args)?;
+fn eval_scatter_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ScatterElementsAttrs = cx.attrs()?;
     let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let axis = axis_of(x, attrs.axis)?;
@@ -185,8 +177,7 @@ fn infer_scatter_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(x.shape.to_vec(), x.dtype)
 }
 
-fn eval_scatter_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SCATTER_ND, attrs, args)?;
+fn eval_scatter_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ScatterNdAttrs = cx.attrs()?;
     let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let length = indices.shape().last().copied().unwrap_or(1).max(1);

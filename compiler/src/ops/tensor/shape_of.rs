@@ -26,12 +26,10 @@ pub static SHAPE_OF: OpDef = OpDef::new(
     "the extents as a vector",
     X,
     |cx| infer(cx, |x| vec![Dim::from(x.len())]),
-    |attrs, args| {
-        let cx = EvalCx::new(&SHAPE_OF, attrs, args)?;
-        cx.result(Elements::Int(cx.arg(0)?.shape().iter().map(|&d| d as i128).collect()))
-    },
+    |cx| cx.result(Elements::Int(cx.arg(0)?.shape().iter().map(|&d| d as i128).collect())),
     compute_shape,
 )
+.attributes::<ShapeOfAttrs>()
 .shape_value(|cx| extents(cx, |shape| shape.to_vec()));
 
 /// The number of elements, as a scalar.
@@ -40,12 +38,10 @@ pub static NDARRAY_SIZE: OpDef = OpDef::new(
     "the number of elements",
     X,
     |cx| infer(cx, |_| Vec::new()),
-    |attrs, args| {
-        let cx = EvalCx::new(&NDARRAY_SIZE, attrs, args)?;
-        cx.result(Elements::Int(vec![cx.arg(0).map(Tensor::len)? as i128]))
-    },
+    |cx| cx.result(Elements::Int(vec![cx.arg(0).map(Tensor::len)? as i128])),
     compute_size,
 )
+.attributes::<ShapeOfAttrs>()
 .shape_value(|cx| {
     extents(cx, |shape| vec![shape.iter().fold(Dim::from(1i64), |product, d| product * d)])
 });

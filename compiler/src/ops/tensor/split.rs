@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
@@ -22,6 +22,7 @@ pub struct SplitAttrs {
 
 /// The pieces as a tuple, in order.
 pub static SPLIT: OpDef = OpDef::new("split", "pieces along an axis", X, infer, eval, compute)
+    .attributes::<SplitAttrs>()
     .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -48,8 +49,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple(pieces))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SPLIT, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: SplitAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axis = axis_of(x, attrs.axis)?;

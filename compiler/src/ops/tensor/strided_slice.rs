@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, ComputeError, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
@@ -121,6 +121,7 @@ pub static STRIDED_SLICE: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<StridedSliceAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(shape_value);
 
@@ -154,8 +155,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, (0..len).map(at))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&STRIDED_SLICE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: StridedSliceAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axes: Vec<usize> =

@@ -6,7 +6,7 @@ use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::DType;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
 use crate::ops::relation::DTypes;
@@ -60,6 +60,7 @@ pub static TAKE: OpDef = OpDef::new(
     eval,
     compute,
 )
+.attributes::<TakeAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(shape_value);
 
@@ -83,8 +84,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, positions?.into_iter())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&TAKE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: TakeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);

@@ -6,7 +6,7 @@ use super::X;
 use super::clamped;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
+use crate::ir::{DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
 use crate::ops::relation::at_least;
@@ -28,7 +28,8 @@ pub struct TopkAttrs {
 /// The pair of the elements, best first, and their positions in `int64`. Of equal elements the one
 /// with the lower position comes first; a NaN is greater than every number.
 pub static TOPK: OpDef =
-    OpDef::new("topk", "the best elements along an axis and their places", X, infer, eval, compute);
+    OpDef::new("topk", "the best elements along an axis and their places", X, infer, eval, compute)
+        .attributes::<TopkAttrs>();
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TopkAttrs = cx.attrs()?;
@@ -48,8 +49,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple([cx.result(dims.clone(), x.dtype)?, cx.result(dims, DType::I64)?]))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&TOPK, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: TopkAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);

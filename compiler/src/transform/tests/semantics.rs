@@ -6,7 +6,7 @@ use super::support::{Net, tensors, verifying};
 use crate::graph::ExprId;
 use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, IRModule};
-use crate::ops::nn::{BatchNormAttrs, BiasAddAttrs, Conv2dAttrs, DropoutAttrs, MaxPool2dAttrs};
+use crate::ops::nn::{BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, MaxPoolAttrs};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, TransposeAttrs};
 use crate::pass::{Pass, PassRef};
@@ -72,7 +72,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         6 | 7 => {
             let groups = if step.what == 6 { 1 } else { 2 };
             let weight = weights(net, &[CHANNELS, CHANNELS / groups, 3, 3], step.seed);
-            let attrs = Conv2dAttrs { padding: [1; 4], groups, ..Default::default() };
+            let attrs = ConvAttrs { padding: vec![1; 4], groups, ..ConvAttrs::of_rank(2) };
             if step.bind {
                 let bias = per_channel(net, &[CHANNELS], step.seed);
                 net.op_with("nn.conv2d", &[a, weight, bias], &attrs)
@@ -94,11 +94,11 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             net.0.tuple_get(dropout, 0).unwrap()
         }
         10 => {
-            let attrs = MaxPool2dAttrs {
-                pool_size: [3, 3],
-                strides: [1, 1],
-                padding: [1; 4],
-                dilation: [1, 1],
+            let attrs = MaxPoolAttrs {
+                pool_size: vec![3, 3],
+                strides: vec![1, 1],
+                padding: vec![1; 4],
+                dilation: vec![1, 1],
                 ceil_mode: false,
             };
             net.op_with("nn.max_pool2d", &[a], &attrs)
