@@ -6,7 +6,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::function::{FunctionData, live};
-use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
+use super::{Binding, Call, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
 use crate::ir::{Attrs, Constant};
 
 /// Where each expression of an old function went, if it is in the new one.

@@ -177,7 +177,7 @@ mod tests {
             outputs,
             size: [size, size],
         };
-        conv.algorithm(4, &Target::host().conv_costs())
+        conv.algorithm(4, &crate::target::Target::host().conv_costs())
     }
 
     #[test]

@@ -7,7 +7,6 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::EvalCx;
 use crate::ops::{InferCx, OpDef, values};
 use crate::te::StageId;
 use crate::tir::PrimExpr;
