@@ -9,7 +9,7 @@ use super::{X, map, same_type};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::Type;
-use crate::ops::compute::{Compute, Stages};
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -330,7 +330,7 @@ fn exp_minus_one(x: PrimExpr) -> PrimExpr {
 }
 
 fn expr_hardsigmoid(x: &PrimExpr, alpha: f64, beta: f64) -> PrimExpr {
-    let line = x.clone() * like(alpha, x) + like(beta, x);
+    let line = multiply_add(x.clone(), like(alpha, x), like(beta, x));
     one(x).min(PrimExpr::zero(x.ty()).max(line))
 }
 
@@ -341,10 +341,11 @@ fn expr_gelu(x: PrimExpr, approximate: GeluApproximation) -> PrimExpr {
             PrimExpr::call(Intrinsic::Erf, x.clone() * like(std::f64::consts::FRAC_1_SQRT_2, &x))
         }
         GeluApproximation::Tanh => {
-            let cube = x.clone() * x.clone() * x.clone() * like(0.044_715, &x);
+            let cube = x.clone() * x.clone() * x.clone();
             let scale = like((2.0 / std::f64::consts::PI).sqrt(), &x);
-            PrimExpr::call(Intrinsic::Tanh, (x.clone() + cube) * scale)
+            let sum = multiply_add(cube, like(0.044_715, &x), x.clone());
+            PrimExpr::call(Intrinsic::Tanh, sum * scale)
         }
     };
-    half * (one(&x) + bend)
+    multiply_add(half.clone(), bend, half)
 }

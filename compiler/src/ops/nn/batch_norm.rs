@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Shape, TensorType, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -79,7 +79,8 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let epsilon = PrimExpr::float(attrs.epsilon, dag.dtype(variance));
         let deviation = PrimExpr::call(Intrinsic::Sqrt, dag.at(variance, channel) + epsilon);
         let scale = dag.at(gamma, channel) / deviation;
-        (dag.at(x, index) - dag.at(mean, channel)) * scale + dag.at(beta, channel)
+        let deviation = dag.at(x, index) - dag.at(mean, channel);
+        multiply_add(deviation, scale, dag.at(beta, channel))
     })?;
     for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
         stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));

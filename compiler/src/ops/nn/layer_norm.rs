@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::Type;
-use crate::ops::compute::{Compute, Stages, broadcast};
+use crate::ops::compute::{Compute, Stages, broadcast, multiply_add};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -104,13 +104,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         PrimExpr::float(1.0, dtype) / PrimExpr::call(Intrinsic::Sqrt, variance)
     });
     cx.element(|dag, index| {
-        let mut value = dag.at(deviation, index) * dag.at(scale, &index[..axis]);
-        if let Some(gamma) = gamma {
-            value = value * dag.at(gamma, &broadcast(dag.shape(gamma), &shape, index));
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
+        let (deviation, scale) = (dag.at(deviation, index), dag.at(scale, &index[..axis]));
+        let (value, factor) = match gamma {
+            Some(gamma) => (deviation * scale, at(gamma)),
+            None => (deviation, scale),
+        };
+        match beta {
+            Some(beta) => multiply_add(value, factor, at(beta)),
+            None => value * factor,
         }
-        if let Some(beta) = beta {
-            value = value + dag.at(beta, &broadcast(dag.shape(beta), &shape, index));
-        }
-        value
     })
 }

@@ -6,7 +6,7 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::Type;
-use crate::ops::compute::{Compute, Stages, within};
+use crate::ops::compute::{Compute, Stages, multiply_add, within};
 use crate::ops::eval::{AxisSplit, EvalCx};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
@@ -74,13 +74,12 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let channel = index[1].clone() + by[0].clone() - before;
         let mut at = index.to_vec();
         at[1] = channel.clone();
-        let value = dag.at(x, &at);
-        let square = value.clone() * value;
-        PrimExpr::select(within(&channel, 0, channels), square, zero)
+        let value = PrimExpr::select(within(&channel, 0, channels), dag.at(x, &at), zero);
+        value.clone() * value
     });
     cx.element(|dag, index| {
         let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
-        let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, dtype);
+        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, dtype));
         dag.at(x, index) / base.pow(PrimExpr::float(attrs.beta, dtype))
     })
 }

@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::DType;
 use crate::ir::{Dim, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
@@ -262,14 +262,18 @@ fn weighted(
     axis: usize,
 ) -> PrimExpr {
     let zero = PrimExpr::zero(dag.dtype(from));
-    let term = |tap: &Tap| {
+    let factors = |tap: &Tap| {
         let weight = dag.at(tap.weight, &index[axis..=axis]);
         let mut at = index.to_vec();
         at[axis] = dag.at(tap.place, &index[axis..=axis]);
-        let product = weight.clone() * dag.at(from, &at);
-        PrimExpr::select(weight.not_equal(zero.clone()), product, zero.clone())
+        let counts = weight.clone().not_equal(zero.clone());
+        (weight, PrimExpr::select(counts, dag.at(from, &at), zero.clone()))
     };
-    taps.iter().map(term).reduce(|sum, term| sum + term).unwrap_or(zero.clone())
+    let Some((first, rest)) = taps.split_first() else { return zero };
+    let (weight, element) = factors(first);
+    rest.iter()
+        .map(factors)
+        .fold(weight * element, |sum, (weight, element)| multiply_add(weight, element, sum))
 }
 
 /// A neighbour along an axis: tables with an entry for each place of the result.
