@@ -99,7 +99,7 @@ fn excerpts(document: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_guide_to_adding_an_operator_shows_what_the_source_says() {
+fn the_guide_to_adding_an_operator_quotes_the_source() {
     let guide = fs::read_to_string(workspace().join("docs/adding-an-op.md")).unwrap();
     let excerpts = excerpts(&guide);
     assert!(excerpts.len() >= 8, "the guide has lost its code");
