@@ -90,10 +90,7 @@ enum Kind {
 fn kind_of(expr: &Expr) -> Option<Kind> {
     match expr {
         Expr::Call(call) => match call.callee {
-            Callee::Op(op) => {
-                let shared = call.args.iter().any(Option::is_some);
-                shared.then_some(Kind::Shared)
-            }
+            Callee::Op(_) => call.args.iter().any(Option::is_some).then_some(Kind::Shared),
             Callee::Expr(_) => None,
         },
         Expr::TupleGet { .. } => Some(Kind::Shared),

@@ -73,7 +73,7 @@ impl KnownValues {
                         Some(arg) => self.memo.get(arg)?.as_ref()?.first().map(Some),
                     })
                     .collect();
-                (op.eval)(attrs, &args?).ok()
+                op.definition().evaluate(attrs, &args?).ok()
             }
             Expr::Call(_)
             | Expr::Var(_)

@@ -153,7 +153,7 @@ fn direct(conv: Conv) -> Tensor {
     let attrs = ConvAttrs { padding: conv.padding.to_vec(), ..ConvAttrs::of_rank(2) };
     let op = Op::get("nn.conv2d").unwrap();
     let args = [Some(&image), Some(&filters)];
-    (op.eval)(&Attrs::from_struct(&attrs).unwrap(), &args).unwrap().remove(0)
+    op.definition().evaluate(&Attrs::from_struct(&attrs).unwrap(), &args).unwrap().remove(0)
 }
 
 /// The errors that the documentation of `ApplyWinograd` tells of.
