@@ -9,6 +9,9 @@ use crate::diagnostics::Problem;
 use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
 use crate::target::Target;
 
+/// The CPU that commands compile for unless they are told: the one they run on.
+const NATIVE: &str = "native";
+
 /// What runs or is made of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Engine {
@@ -59,9 +62,10 @@ pub(super) struct CodeArgs {
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
     pub(super) dims: Vec<(String, u64)>,
     /// CPU to compile for, such as x86-64-v3; `portable` makes code for every CPU level, of which
-    /// the program chooses when it runs
-    #[arg(long, value_name = "CPU", default_value = "native")]
-    pub(super) target_cpu: String,
+    /// the program chooses when it runs, `baseline` for the narrowest alone [default: native, but portable in `niello test`, which runs
+    /// each level]
+    #[arg(long, value_name = "CPU")]
+    pub(super) target_cpu: Option<String>,
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
@@ -93,7 +97,7 @@ impl CodeArgs {
     pub(super) fn options(&self) -> Result<CompileOptions, Failure> {
         let mut options = CompileOptions::new(Target::host());
         options
-            .set_target_cpu(&self.target_cpu)
+            .set_target_cpu(self.target_cpu.as_deref().unwrap_or(NATIVE))
             .map_err(|error| Problem::new(error.to_string()))?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
@@ -119,11 +123,8 @@ impl CodeArgs {
 
     /// The same arguments, for a child process.
     pub(super) fn to_args(&self) -> Vec<String> {
-        let mut args = vec![
-            format!("-O{}", self.opt_level),
-            format!("--threads={}", self.threads),
-            format!("--target-cpu={}", self.target_cpu),
-        ];
+        let mut args = vec![format!("-O{}", self.opt_level), format!("--threads={}", self.threads)];
+        args.extend(self.target_cpu.iter().map(|cpu| format!("--target-cpu={cpu}")));
         args.extend(self.dims.iter().map(|(name, size)| format!("--dim={name}={size}")));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
         args.extend(self.config.iter().map(|(name, value)| format!("--config={name}={value}")));

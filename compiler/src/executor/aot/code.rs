@@ -44,7 +44,7 @@ impl KernelCode {
                             let (func, symbol) = (version.clone(), function.symbol.clone());
                             kernels.push((llvm::Kernel { func, symbol }, bytes));
                         }
-                        Err(error) => report.push(Problem::new(error.to_string())),
+                        Err(error) => report.push(error.of_strategy()),
                     }
                 }
                 report.into_result(KernelCode::Llvm(kernels))
@@ -181,7 +181,7 @@ impl Code {
 
 #[cfg(feature = "llvm")]
 fn report(errors: Vec<crate::codegen::CodegenError>) -> Report {
-    let problems = errors.into_iter().map(|error| Problem::new(error.to_string()));
+    let problems = errors.iter().map(crate::codegen::CodegenError::of_strategy);
     Report { problems: problems.collect() }
 }
 
