@@ -12,7 +12,7 @@ impl PrimExpr {
         }
     }
 
-    /// What one lane of a vector is, as a scalar expression; a scalar is left as it is.
+    /// One lane of a vector as a scalar expression; a scalar unchanged.
     pub fn lane_expr(&self, lane: u32) -> PrimExpr {
         if self.ty().is_scalar() {
             return self.clone();
@@ -34,7 +34,7 @@ impl PrimExpr {
                 }
                 self.clone().lane(lane)
             }
-            // The value may be used as a whole elsewhere in the body.
+            // Other parts of the body may use the whole value.
             PrimExpr::Let { var, value, body } => PrimExpr::Let {
                 var: *var,
                 value: value.clone(),

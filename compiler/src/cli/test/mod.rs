@@ -117,8 +117,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     // What is tested is what a build script makes: the code of each level.
-    let target_cpu = args.code.target_cpu.clone().or_else(|| Some(PORTABLE.to_owned()));
-    let code = CodeArgs { target_cpu, ..args.code.clone() };
+    let mut code = args.code.clone();
+    code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
     // What is wrong with the options would be wrong with every case.
     check_levels(args.backend, &code.options()?)?;
     let cases = case::find(&args.folders)?;
@@ -239,11 +239,12 @@ fn outcome_of(end: &End) -> Outcome {
 
 /// Arguments of a child, to which the case is added.
 fn child_args(backend: Engine, code: &CodeArgs, jobs: usize) -> Vec<OsString> {
-    let mut all = vec![CHILD.to_owned(), format!("--backend={}", backend.name())];
-    all.push(format!("--jobs={}", jobs.max(1)));
+    let mut all: Vec<OsString> = vec![CHILD.into()];
+    all.push(format!("--backend={}", backend.name()).into());
+    all.push(format!("--jobs={}", jobs.max(1)).into());
     all.extend(code.to_args());
-    all.push("--".to_owned());
-    all.into_iter().map(OsString::from).collect()
+    all.push("--".into());
+    all
 }
 
 #[cfg(all(test, unix))]
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_decides() {
+    fn the_exit_of_the_process_decides_the_result() {
         let result = r#"{"result":"pass","reason":"","kernels":3}"#;
         assert_eq!((exited(0, result).result, exited(0, result).kernels), (Verdict::Pass, 3));
         assert_eq!(exited(1, result).result, Verdict::Fail);

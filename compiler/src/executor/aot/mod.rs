@@ -46,7 +46,7 @@ pub fn c_kernels(
     for result in results {
         match result {
             Ok(kernel) => kernels.push(kernel),
-            Err(error) => report.push(error.of_strategy()),
+            Err(error) => report.push(error.into()),
         }
     }
     report.into_result(kernels)
