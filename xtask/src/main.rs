@@ -1,4 +1,4 @@
-//! Project automation: `cargo xtask setup | test | conformance | sanitize | bench | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | sanitize | bench | ratchet | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
@@ -9,6 +9,7 @@ mod command;
 mod conformance;
 mod operators;
 mod process;
+mod ratchet;
 mod sanitize;
 mod setup;
 mod test;
@@ -41,6 +42,8 @@ enum Task {
     Sanitize(sanitize::Options),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
+    /// Runs everything that must not get worse, and compares with the committed figures
+    Ratchet(ratchet::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
     Tidy,
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Task::Conformance(options) => conformance::run(&options),
         Task::Sanitize(options) => sanitize::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Ratchet(options) => ratchet::run(&options),
         Task::Tidy => tidy::run(),
     };
     match result {

@@ -14,12 +14,7 @@ pub const MEMORY_FUNCTIONS: [&str; 3] = ["memcpy", "memmove", "memset"];
 /// Names that the linker itself defines.
 const LINKER_DEFINED: [&str; 1] = ["_GLOBAL_OFFSET_TABLE_"];
 
-/// What the names of functions begin with that sanitizers call, which a C compiler is told to add by
-/// whoever names it: the program that is linked has them then.
-const SANITIZERS: [&str; 2] = ["__asan_", "__ubsan_"];
-
-/// Checks that objects linked together need nothing but [`MEMORY_FUNCTIONS`] and `allowed`, and what
-/// sanitizers call.
+/// Checks that objects linked together need nothing but [`MEMORY_FUNCTIONS`] and `allowed`.
 ///
 /// This is what makes a model stand alone: a symbol that is missing here would otherwise be missing
 /// at the end of the user's own build, or be found in a library that the user never chose.
@@ -48,7 +43,6 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
     let mut report = Report::new();
     for (name, object) in undefined {
         let known = defined.contains(&name)
-            || SANITIZERS.iter().any(|prefix| name.starts_with(prefix))
             || [&MEMORY_FUNCTIONS[..], &LINKER_DEFINED, allowed].concat().contains(&name.as_str());
         if !known {
             report.push(
@@ -56,7 +50,7 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
                     "the object `{}` needs the symbol `{name}`, which generated code must not need",
                     object.name
                 ))
-                .help("this is a defect of niello or of a C compiler option such as -pg"),
+                .help("this is a defect of niello or of a C compiler option such as -pg or -fsanitize"),
             );
         }
     }
@@ -89,8 +83,6 @@ mod tests {
             let kernel = object(format, "kernel.o", &["kernel"], &["memset", "expf"]);
             let both = [main.clone(), kernel];
             assert_eq!(check_undefined(&both, &["expf"]), Ok(()), "{format:?}");
-            let checked = object(format, "checked.o", &["run"], &["__asan_report_load4"]);
-            assert_eq!(check_undefined(&[checked], &[]), Ok(()), "{format:?}");
 
             let report = check_undefined(&both, &[]).unwrap_err();
             let lines: Vec<_> = report.problems.iter().map(|problem| &problem.message).collect();
