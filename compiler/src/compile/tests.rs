@@ -95,7 +95,7 @@ fn number_everywhere(extent: i64, kept: Option<i64>) -> Model {
     }
     let part = if kept.is_some() { "part" } else { "sum" };
     let model = model.node("Mul", &["x", part], &["y"], &[]).output("y", DType::F32, &[size, size]);
-    Model::from_onnx("full", ModelFile { proto: model.build(), folder: None })
+    Model::from_onnx("full", ModelFile { proto: model.build(), folder: None, store: None })
 }
 
 #[test]

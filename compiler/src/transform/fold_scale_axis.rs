@@ -453,7 +453,8 @@ mod tests {
         for (dims, then) in [([1].as_slice(), "multiply"), (&[1, 1], "add"), (&[], "subtract")] {
             let mut net = Net::default();
             let x = net.input("x", &[2, 3]);
-            let (w, b, c) = (net.tensor(&[4, 3], 0.5), net.tensor(dims, 5.0), net.tensor(&[4], 1.0));
+            let (w, b, c) =
+                (net.tensor(&[4, 3], 0.5), net.tensor(dims, 5.0), net.tensor(&[4], 1.0));
             let y = net.op("nn.dense", &[x, w]);
             let y = net.op("add", &[y, b]);
             let y = net.op(then, &[y, c]);
