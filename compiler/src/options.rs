@@ -214,7 +214,8 @@ impl CompileOptions {
     }
 
     /// Compiles for a CPU by its name, and for no other level: see [`Target::with_cpu`].
-    /// [`PORTABLE`] stands for the target as it is and for every wider level.
+    /// [`PORTABLE`] stands for the target as it is and for every wider level, the name of the narrowest
+    /// level for the target as it is alone.
     ///
     /// # Errors
     ///
@@ -224,7 +225,9 @@ impl CompileOptions {
             self.levels = self.target.wider_levels();
             return Ok(());
         }
-        self.target = self.target.clone().with_cpu(cpu)?;
+        if cpu != CpuLevel::Baseline.name() {
+            self.target = self.target.clone().with_cpu(cpu)?;
+        }
         self.levels.clear();
         Ok(())
     }
@@ -255,6 +258,8 @@ mod tests {
         assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.set_target_cpu(PORTABLE).unwrap();
         assert_eq!(levels(&options), CpuLevel::ALL);
+        options.set_target_cpu("baseline").unwrap();
+        assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.levels = vec![CpuLevel::X86_64V4, CpuLevel::Baseline, CpuLevel::X86_64V4];
         assert_eq!(levels(&options), [CpuLevel::Baseline, CpuLevel::X86_64V4]);
         options.set_target_cpu("haswell").unwrap();

@@ -4,6 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use niello_runtime::CpuLevel;
+
 use super::{Outcome, Verdict};
 use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
@@ -109,7 +111,7 @@ fn run_case(args: &Args, options: &CompileOptions) -> Result<u64, Stop> {
                 .map_err(|report| report.to_string())?;
             ready = Some((inputs.clone(), runner));
         }
-        let Some((_, runner)) = &ready else { continue };
+        let Some((_, runner)) = &mut ready else { continue };
         kernels += check(runner, &inputs, &expected, tolerance)
             .map_err(|reason| format!("{}{reason}", set_prefix(number)))?;
     }
@@ -134,14 +136,38 @@ fn tensors(data: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Stop> {
     Ok((of("input", data.inputs)?, of("output", data.outputs)?))
 }
 
-/// Runs the model twice, as what the first run leaves behind must not change the second, and
-/// compares. Returns the number of compiled kernels that one run calls.
+/// Runs the model at each CPU level that it has code for, and compares. Returns the number of
+/// compiled kernels that one run calls.
 fn check(
-    runner: &Runner,
+    runner: &mut Runner,
     inputs: &[Constant],
     expected: &[Constant],
     tolerance: CaseTolerance,
 ) -> Result<u64, String> {
+    let levels: Vec<CpuLevel> = runner.compilation().map_or(Vec::new(), |c| c.model.levels.clone());
+    if levels.len() < 2 {
+        check_level(runner, inputs, expected, tolerance)?;
+        return Ok(runner.kernels());
+    }
+    for (place, level) in levels.iter().enumerate() {
+        // A level that the machine lacks: another one has been run in its place.
+        if runner.limit_level(place) != place {
+            break;
+        }
+        check_level(runner, inputs, expected, tolerance)
+            .map_err(|reason| format!("at CPU level {level}: {reason}"))?;
+    }
+    Ok(runner.kernels())
+}
+
+/// Runs the model twice, as what the first run leaves behind must not change the second, and
+/// compares.
+fn check_level(
+    runner: &Runner,
+    inputs: &[Constant],
+    expected: &[Constant],
+    tolerance: Tolerance,
+) -> Result<(), String> {
     let run = || runner.run(inputs).map_err(|problem| problem.to_string());
     let found = run()?;
     if found.len() != expected.len() {
@@ -158,7 +184,7 @@ fn check(
     if runner.loaded().is_some() && run()? != found {
         return Err("a second run gives other outputs".to_owned());
     }
-    Ok(runner.kernels())
+    Ok(())
 }
 
 #[cfg(test)]
