@@ -6,10 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use super::small_float::{SmallFloat, decode_e8m0};
-use super::{DType, TensorType, unpack_elements};
-
-/// A BLAKE3 digest.
-pub type Digest = [u8; 32];
+use super::{DType, Digest, TensorType, digest, unpack_elements};
 
 /// Bytes that several constants may share: owned, or mapped from a file.
 #[derive(Clone)]
@@ -229,7 +226,7 @@ impl Constant {
     pub fn digest(&self) -> &Digest {
         self.0.digest.get_or_init(|| {
             let bytes = self.to_bytes().expect("an opaque constant is made with its digest");
-            *blake3::hash(&bytes).as_bytes()
+            digest(&bytes)
         })
     }
 
