@@ -1,9 +1,12 @@
 //! Checks of indices at run time.
 
+use super::simplify::simplify_stmt;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::print::expr_text;
-use crate::tir::{BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
+use crate::tir::{
+    Analyzer, BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
+};
 
 crate::register_pass_config_option! {
     /// Whether generated code checks every index, at the price of its speed.
@@ -12,8 +15,9 @@ crate::register_pass_config_option! {
 
 /// Asserts in front of every statement that the indices in it are inside their buffers.
 ///
-/// What is behind the guard of a scalar select is checked under that guard. Registers are not checked, as their indices are constant, nor are prefetches, which may be
-/// anywhere.
+/// What is behind the guard of a scalar select is checked under that guard. Checks that always hold
+/// are left out. Registers are not checked, as their indices are constant, nor are prefetches, which
+/// may be anywhere.
 #[prim_func_pass(opt_level = 0, name = "tir.InstrumentBoundCheckers", crate = crate)]
 pub fn instrument_bound_checkers(
     mut func: PrimFunc,
@@ -26,7 +30,8 @@ pub fn instrument_bound_checkers(
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| check(data, stmt));
-    func
+    let mut analyzer = Analyzer::of(data);
+    func.map_body(|body| simplify_stmt(&mut analyzer, body))
 }
 
 /// The statement behind its checks.
@@ -44,6 +49,14 @@ fn check(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
         }
     }
     Stmt::seq(asserts.into_iter().chain([stmt]))
+}
+
+/// What the message of every check says.
+const OUTSIDE: &str = " outside ";
+
+/// Whether an assertion with this message may be a check of an index.
+pub(crate) fn is_bound_check(message: &str) -> bool {
+    message.contains(OUTSIDE)
 }
 
 struct Checks<'a> {
@@ -111,7 +124,7 @@ impl Checks<'_> {
                 }
             };
             let last = expr_text(self.data, &(end.clone() - 1));
-            let mut message = format!("`{}` is {what} outside {start} to {last}", buffer.name);
+            let mut message = format!("`{}` is {what}{OUTSIDE}{start} to {last}", buffer.name);
             if indices.len() > 1 {
                 message.push_str(&format!(" of axis {axis}"));
             }
