@@ -12,7 +12,7 @@ use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
-use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL, PORTABLE};
+use niello::options::{Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE};
 use niello::pass::{
     ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
 };
@@ -146,6 +146,18 @@ impl Config {
     /// are fast in debug builds as well.
     pub fn opt_level(mut self, level: u8) -> Self {
         self.options.opt_level = level;
+        self
+    }
+
+    /// What happens to denormal numbers while the model runs: unless given, they count as zeros.
+    pub fn denormals(mut self, denormals: Denormals) -> Self {
+        self.options.denormals = denormals;
+        self
+    }
+
+    /// Whether passes and functions may change how results are rounded; unless given, they may.
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.options.numerics = numerics;
         self
     }
 

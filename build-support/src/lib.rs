@@ -45,7 +45,7 @@ mod watch;
 pub use config::{Artifacts, Config, Weights};
 pub use errors::Errors;
 pub use niello;
-pub use niello::options::Backend;
+pub use niello::options::{Backend, Denormals, Numerics};
 
 use std::path::PathBuf;
 

@@ -347,6 +347,15 @@ impl Target {
         }
     }
 
+    /// Whether there is a mode in which denormal `float32` and `float64` count as zeros.
+    pub fn can_flush_denormals(&self) -> bool {
+        match self.arch.as_str() {
+            "x86" | "x86_64" => self.has_feature("sse2"),
+            "aarch64" => self.has_feature("neon"),
+            _ => false,
+        }
+    }
+
     /// Whether multiplying a `float32` by a power of two, rounded once, is an instruction.
     pub fn has_ldexp(&self) -> bool {
         let has = |feature| self.has_feature(feature);

@@ -6,7 +6,9 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::Failure;
 use crate::diagnostics::Problem;
-use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
+use crate::options::{
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, MAX_OPT_LEVEL, Numerics, UnknownBackend,
+};
 use crate::target::Target;
 
 /// What runs or is made of a model.
@@ -62,6 +64,12 @@ pub(super) struct CodeArgs {
     /// the program chooses when it runs
     #[arg(long, value_name = "CPU", default_value = "native")]
     pub(super) target_cpu: String,
+    /// What happens to denormal numbers during a run
+    #[arg(long, value_enum, default_value_t = Denormals::default())]
+    pub(super) denormals: Denormals,
+    /// Whether passes and functions may change how results are rounded
+    #[arg(long, value_enum, default_value_t = Numerics::default())]
+    pub(super) numerics: Numerics,
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
@@ -98,6 +106,8 @@ impl CodeArgs {
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
         options.dims = self.pinned()?;
+        options.denormals = self.denormals;
+        options.numerics = self.numerics;
         options.disabled_passes = self.disabled_passes.clone();
         options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
@@ -123,6 +133,8 @@ impl CodeArgs {
             format!("-O{}", self.opt_level),
             format!("--threads={}", self.threads),
             format!("--target-cpu={}", self.target_cpu),
+            format!("--denormals={}", self.denormals.name()),
+            format!("--numerics={}", self.numerics.name()),
         ];
         args.extend(self.dims.iter().map(|(name, size)| format!("--dim={name}={size}")));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
@@ -153,6 +165,8 @@ mod tests {
         let given = [
             "niello",
             "-O1",
+            "--denormals=keep",
+            "--numerics=strict",
             "--dim",
             "a=b=3",
             "--dim=batch=1",

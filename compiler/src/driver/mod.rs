@@ -169,6 +169,7 @@ impl Kernel {
             kernel: self.symbol.clone(),
             buffers: self.func.params.len(),
             dims: self.func.dims.len(),
+            flush_denormals: self.lowered.flushes_denormals(),
         }
     }
 
@@ -200,6 +201,7 @@ impl Kernel {
             dims: sizes.packed_dims(),
             reduced: sizes.packed_reduced(),
             scratch_bytes,
+            flush_denormals: self.lowered.flushes_denormals(),
         }))
     }
 

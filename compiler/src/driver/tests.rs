@@ -22,7 +22,7 @@ prim_func @product(a: input float32[6, 5], b: const float32[5, 20]{dims=1:8 0:1 
       allocate acc: local float32[1]
       acc[0] = 0.0
       for k in serial(5) {
-        acc[0] = acc[0] + a[i, k] * b[k, j]
+        acc[0] = fma(a[i, k], b[k, j], acc[0])
       }
       c[i, j] = acc[0]
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 
+use super::transform::FLUSH_DENORMALS_ATTR;
 use super::{
     Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
     VarId,
@@ -104,6 +105,12 @@ impl Deref for PrimFunc {
 }
 
 impl PrimFuncData {
+    /// Whether denormal numbers count as zeros while the function runs: what calls it has to set the
+    /// processor's mode.
+    pub fn flushes_denormals(&self) -> bool {
+        self.attrs.get(FLUSH_DENORMALS_ATTR).is_some_and(|value| value == "true")
+    }
+
     /// A function without parameters that does nothing.
     pub fn new(name: impl Into<String>) -> Self {
         PrimFuncData {

@@ -5,6 +5,7 @@
 //! buffer, that local memory is written before it is read, and that nothing but zero goes into a
 //! halo or padding lane. Loops run in order, but parallel ones backwards.
 
+mod arithmetic;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::fmt;
 
 use cranelift_entity::SecondaryMap;
 
+use arithmetic::Arithmetic;
 use memory::{Memory, byte_len};
 use value::{
     Value, binary, broadcast, call, cast, choose, compare, float, map_lanes, ramp, reduce,
@@ -56,6 +58,10 @@ pub fn interpret(func: &PrimFunc, args: &mut [Vec<u8>], dims: &[i64]) -> Result<
         vars: SecondaryMap::new(),
         buffers: SecondaryMap::new(),
         lane_index: Vec::new(),
+        arithmetic: match func.flushes_denormals() {
+            true => Arithmetic::Flushing,
+            false => Arithmetic::Gradual,
+        },
     };
     interp.run(args, dims).map_err(error)
 }
@@ -68,6 +74,7 @@ struct Interp<'a> {
     buffers: SecondaryMap<BufferId, Option<Memory>>,
     /// The index of one lane, kept to save allocations.
     lane_index: Vec<i64>,
+    arithmetic: Arithmetic,
 }
 
 impl Interp<'_> {
@@ -220,14 +227,14 @@ impl Interp<'_> {
             PrimExpr::Var { var, ty: _ } => self.var(*var),
             PrimExpr::Unary { op, value } => self.expr(value).and_then(|value| unary(*op, &value)),
             PrimExpr::Binary { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| binary(*op, &lhs, &rhs))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| binary(self.arithmetic, *op, &lhs, &rhs))
             }
             PrimExpr::Compare { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| compare(*op, &lhs, &rhs))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| compare(self.arithmetic, *op, &lhs, &rhs))
             }
             PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
             PrimExpr::Cast { value, dtype } => {
-                self.expr(value).and_then(|value| cast(&value, *dtype))
+                self.expr(value).and_then(|value| cast(self.arithmetic, &value, *dtype))
             }
             PrimExpr::Reinterpret { value, dtype } => {
                 self.expr(value).and_then(|value| reinterpret(&value, *dtype))
@@ -245,12 +252,12 @@ impl Interp<'_> {
                 self.all(vectors).and_then(|vectors| shuffle(&vectors, lanes))
             }
             PrimExpr::VectorReduce { op, value } => {
-                self.expr(value).and_then(|value| reduce(*op, &value))
+                self.expr(value).and_then(|value| reduce(self.arithmetic, *op, &value))
             }
             PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
             PrimExpr::DotAdd { a, b, c } => self.dot_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => {
-                self.all(args).and_then(|args| call(*intrinsic, &args))
+                self.all(args).and_then(|args| call(self.arithmetic, *intrinsic, &args))
             }
             PrimExpr::Let { var, value, body } => self.let_in(*var, value, body),
         }
@@ -287,7 +294,7 @@ impl Interp<'_> {
         let dtype = same_type(&a, &b)?;
         same_type(&a, &c)?;
         map_lanes(&[&a, &b, &c], dtype, |lanes| {
-            scalar::mul_add(dtype, lanes[0], lanes[1], lanes[2])
+            self.arithmetic.mul_add(dtype, lanes[0], lanes[1], lanes[2])
         })
         .map_err(|()| unsupported("fused multiply-add", dtype))
     }

@@ -34,6 +34,13 @@ fn passes() -> Vec<PassRef> {
     ]
 }
 
+/// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
+/// or another algorithm takes other sums. Without them, what kernels are fused of does not change a
+/// bit of what floats of 32 and 64 bits become.
+pub fn changing_arithmetic() -> [PassRef; 3] {
+    [SimplifyInference.into(), FoldScaleAxis.into(), ApplyWinograd.into()]
+}
+
 /// Passes that a caller adds to the pipeline, and where.
 #[derive(Clone, Default, Debug)]
 pub struct PipelineExtensions {

@@ -5,6 +5,7 @@
 //!
 //! `NIELLO_DIFF_CASES` sets how many cases are run, `NIELLO_DIFF_SEED` which: see docs/testing.md.
 
+mod fusion;
 mod stages;
 
 use std::cell::Cell;

@@ -81,13 +81,13 @@ fn interpretation(module: &IRModule, inputs: &[Tensor]) -> Result<Vec<Constant>,
     Ok(constants(&tensors.ok_or("a field of the result is no tensor")?))
 }
 
-fn constants(tensors: &[Tensor]) -> Vec<Constant> {
+pub(crate) fn constants(tensors: &[Tensor]) -> Vec<Constant> {
     let constant = |tensor: &Tensor| tensor.to_constant().expect("the tensor is of its type");
     tensors.iter().map(constant).collect()
 }
 
 /// The outputs by compiled code, at each CPU level that the machine has.
-fn native(
+pub(crate) fn native(
     module: &IRModule,
     options: &CompileOptions,
     inputs: &[Constant],
@@ -119,7 +119,7 @@ fn native(
 }
 
 /// The first output that differs by more than it may.
-fn differing(
+pub(crate) fn differing(
     found: &[Constant],
     expected: &[Constant],
     tolerances: &[Tolerance],

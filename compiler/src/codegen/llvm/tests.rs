@@ -18,8 +18,8 @@ fn axpy() -> PrimFunc {
     let acc = func.register("acc", DType::F32, &[64]);
     func.body = func.for_("row", 8, ForKind::Parallel, |f, row| {
         let sum = f.for_("lane", 64, ForKind::Vectorized, |f, lane| {
-            let value = f.load(scale, [lane.clone()]) * f.load(x, [row.clone(), lane.clone()])
-                + PrimExpr::f32(1.0);
+            let (a, b) = (f.load(scale, [lane.clone()]), f.load(x, [row.clone(), lane.clone()]));
+            let value = PrimExpr::mul_add(a, b, PrimExpr::f32(1.0));
             f.store(acc, [lane], value)
         });
         let write = f.for_("lane", 64, ForKind::Vectorized, |f, lane| {

@@ -3,7 +3,7 @@
 use super::{check_level, compare, f32_bytes, f32_values};
 use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::ir::{BufferSpec, DType};
-use crate::options::Backend;
+use crate::options::{Backend, Denormals};
 use crate::target::Target;
 use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, lower, scalar};
 
@@ -201,7 +201,7 @@ fn the_interpreter_and_the_compiler_agree_on_polynomials() {
         let func = elementwise(intrinsic, DType::F32, inputs.len());
         let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
         for target in runnable_levels() {
-            check_level(&func, &[], &args, &target);
+            check_level(&func, &[], &args, &target, Denormals::Keep);
         }
     }
 }
@@ -213,7 +213,8 @@ fn double_precision_uses_the_library() {
     for intrinsic in [Intrinsic::Exp, Intrinsic::Tanh, Intrinsic::Sigmoid, Intrinsic::Floor] {
         let func = elementwise(intrinsic, DType::F64, inputs.len());
         for target in runnable_levels() {
-            let results = check_level(&func, &[], &[bytes.clone(), vec![0; bytes.len()]], &target);
+            let args = [bytes.clone(), vec![0; bytes.len()]];
+            let results = check_level(&func, &[], &args, &target, Denormals::Keep);
             for (x, y) in inputs.iter().zip(results[1].as_chunks::<8>().0) {
                 let expected = scalar::call(intrinsic, DType::F64, &[x.to_bits()]).unwrap();
                 let (y, expected) = (f64::from_le_bytes(*y), f64::from_bits(expected));

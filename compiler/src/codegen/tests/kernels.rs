@@ -56,9 +56,9 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
     let step = func.serial("k", DEPTH, |f, k| {
         let ahead = f.prefetch(b, [k.clone() + 8, PrimExpr::index(0)], 3);
         let update = tile(f, &mut |f, i, j| {
-            let product = f.load(a, [i.clone(), k.clone()]) * f.load(b, [k.clone(), j.clone()]);
-            let sum = f.load(acc, [i.clone(), j.clone()]) + product;
-            f.store(acc, [i, j], sum)
+            let (a, b) = (f.load(a, [i.clone(), k.clone()]), f.load(b, [k.clone(), j.clone()]));
+            let sum = f.load(acc, [i.clone(), j.clone()]);
+            f.store(acc, [i, j], PrimExpr::mul_add(a, b, sum))
         });
         Stmt::seq([ahead, update])
     });
@@ -117,7 +117,8 @@ fn a_blocked_convolution_reads_its_halo() {
                             let column = i.clone() + kw.clone() - 1;
                             let pixel = f.load(x, [zero(), c.clone(), row, column]);
                             let weight = f.load(w, [o.clone(), c.clone(), kh.clone(), kw.clone()]);
-                            let sum = f.load(acc, [i.clone(), o.clone()]) + pixel * weight;
+                            let sum = f.load(acc, [i.clone(), o.clone()]);
+                            let sum = PrimExpr::mul_add(pixel, weight, sum);
                             f.store(acc, [i, o], sum)
                         })
                     })

@@ -343,6 +343,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
         levels: 1,
         workers: 2,
         copies: Vec::new(),
+        flush_denormals: false,
     };
     // The kernel notes whether it has a `parallel_for`.
     let text = "

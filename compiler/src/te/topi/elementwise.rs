@@ -1,6 +1,6 @@
 //! Operators whose result at an index depends on their arguments at that index.
 
-use super::{Compute, ComputeError, Stages, broadcast};
+use super::{Compute, ComputeError, Stages, broadcast, multiply_add};
 use crate::ir::DType;
 use crate::ir::small_float::{PowerRounding, SmallFloat};
 use crate::ops::elementwise::{
@@ -432,7 +432,7 @@ fn exp_minus_one(x: PrimExpr) -> PrimExpr {
 }
 
 fn hardsigmoid(x: &PrimExpr, alpha: f64, beta: f64) -> PrimExpr {
-    let line = x.clone() * like(alpha, x) + like(beta, x);
+    let line = multiply_add(x.clone(), like(alpha, x), like(beta, x));
     one(x).min(PrimExpr::zero(x.ty()).max(line))
 }
 
@@ -443,10 +443,11 @@ fn gelu(x: PrimExpr, approximate: GeluApproximation) -> PrimExpr {
             PrimExpr::call(Intrinsic::Erf, x.clone() * like(std::f64::consts::FRAC_1_SQRT_2, &x))
         }
         GeluApproximation::Tanh => {
-            let cube = x.clone() * x.clone() * x.clone() * like(0.044_715, &x);
+            let cube = x.clone() * x.clone() * x.clone();
             let scale = like((2.0 / std::f64::consts::PI).sqrt(), &x);
-            PrimExpr::call(Intrinsic::Tanh, (x.clone() + cube) * scale)
+            let sum = multiply_add(cube, like(0.044_715, &x), x.clone());
+            PrimExpr::call(Intrinsic::Tanh, sum * scale)
         }
     };
-    half * (one(&x) + bend)
+    multiply_add(half.clone(), bend, half)
 }

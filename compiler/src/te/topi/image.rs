@@ -3,7 +3,7 @@
 //! Where each row and column of the result reads, and with which weights, is put into tables in
 //! double precision, as the reference evaluation computes it; the image is then read by them.
 
-use super::{Compute, Stages};
+use super::{Compute, Stages, multiply_add};
 use crate::ir::DType;
 use crate::ops::tensor::{CoordinateTransformation, NearestRounding, Resize2dAttrs, ResizeMethod};
 use crate::te::{ComputeDag, StageId};
@@ -64,14 +64,18 @@ fn weighted(
     axis: usize,
 ) -> PrimExpr {
     let zero = PrimExpr::zero(dag.dtype(from));
-    let term = |tap: &Tap| {
+    let factors = |tap: &Tap| {
         let weight = dag.at(tap.weight, &index[axis..=axis]);
         let mut at = index.to_vec();
         at[axis] = dag.at(tap.place, &index[axis..=axis]);
-        let product = weight.clone() * dag.at(from, &at);
-        PrimExpr::select(weight.not_equal(zero.clone()), product, zero.clone())
+        let counts = weight.clone().not_equal(zero.clone());
+        (weight, PrimExpr::select(counts, dag.at(from, &at), zero.clone()))
     };
-    taps.iter().map(term).reduce(|sum, term| sum + term).unwrap_or(zero.clone())
+    let Some((first, rest)) = taps.split_first() else { return zero };
+    let (weight, element) = factors(first);
+    rest.iter()
+        .map(factors)
+        .fold(weight * element, |sum, (weight, element)| multiply_add(weight, element, sum))
 }
 
 /// A neighbour along an axis: tables with an entry for each place of the result.

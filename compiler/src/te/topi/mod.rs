@@ -100,6 +100,18 @@ impl Compute<'_> {
     }
 }
 
+/// `a * b + c` of one operator, in one rounding where floats of that type are computed in.
+///
+/// This is how an operator's own definition asks for a fused multiply-add. Products and sums of
+/// different operators are never contracted: `sqrt(mean(x * x) - mean(x) * mean(x))` has to see both
+/// products rounded alike.
+fn multiply_add(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
+    match a.dtype() {
+        DType::F32 | DType::F64 => PrimExpr::mul_add(a, b, c),
+        _ => a * b + c,
+    }
+}
+
 /// The index into a tensor that is broadcast, in numpy's manner, to a result of those extents and
 /// that index. An axis that is not repeated keeps its index, even if it has one element.
 fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {

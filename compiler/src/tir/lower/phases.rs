@@ -16,7 +16,7 @@
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
-    AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
+    AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
     InstrumentBoundCheckers, LoopPartition, LowerBlocks, LowerIntrin, LowerMulAdd,
     PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
     VectorizeLoop,
@@ -74,6 +74,7 @@ fn for_target() -> Vec<PassRef> {
         LowerMulAdd.into(),
         LowerIntrin.into(),
         AnnotateNoAlias.into(),
+        AnnotateDenormals.into(),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Passes over loop functions, one file each; `lower` names them in order.
 
+mod annotate_denormals;
 mod annotate_no_alias;
 mod bf16_compute_legalize;
 mod bf16_storage_legalize;
@@ -30,6 +31,9 @@ mod unsupported_dtype_legalize;
 mod vectorize_loop;
 mod verify_memory;
 
+pub use annotate_denormals::{
+    AnnotateDenormals, FLUSH_DENORMALS, FLUSH_DENORMALS_ATTR, annotate_denormals,
+};
 pub use annotate_no_alias::{AnnotateNoAlias, NOALIAS, NOALIAS_ATTR, annotate_no_alias};
 pub use bf16_compute_legalize::{Bf16ComputeLegalize, bf16_compute_legalize};
 pub use bf16_storage_legalize::{Bf16StorageLegalize, bf16_storage_legalize};
@@ -51,7 +55,7 @@ pub use instrument_bound_checkers::{
 };
 pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
-pub use lower_intrin::{LowerIntrin, lower_intrin};
+pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};
 pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
 pub use narrow_data_type::{
     NARROW_DATA_TYPE, NarrowDataType, NarrowDataTypeConfig, narrow_data_type,

@@ -3,7 +3,7 @@
 use super::within;
 use crate::ops::nn::{BatchNormAttrs, LayerNormAttrs, LrnAttrs, SoftmaxAttrs};
 use crate::te::ComputeDag;
-use crate::te::topi::{Compute, Stages, broadcast};
+use crate::te::topi::{Compute, Stages, broadcast, multiply_add};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Inference only: the statistics are handed on.
@@ -17,7 +17,8 @@ pub(super) fn batch_norm(cx: &mut Compute<'_>) -> Stages {
         let epsilon = PrimExpr::float(attrs.epsilon, dag.dtype(variance));
         let deviation = PrimExpr::call(Intrinsic::Sqrt, dag.at(variance, channel) + epsilon);
         let scale = dag.at(gamma, channel) / deviation;
-        (dag.at(x, index) - dag.at(mean, channel)) * scale + dag.at(beta, channel)
+        let deviation = dag.at(x, index) - dag.at(mean, channel);
+        multiply_add(deviation, scale, dag.at(beta, channel))
     })?;
     for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
         stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));
@@ -97,14 +98,16 @@ pub(super) fn layer_norm(cx: &mut Compute<'_>) -> Stages {
         PrimExpr::float(1.0, dtype) / PrimExpr::call(Intrinsic::Sqrt, variance)
     });
     cx.element(|dag, index| {
-        let mut value = dag.at(deviation, index) * dag.at(scale, &index[..axis]);
-        if let Some(gamma) = gamma {
-            value = value * dag.at(gamma, &broadcast(dag.shape(gamma), &shape, index));
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
+        let (deviation, scale) = (dag.at(deviation, index), dag.at(scale, &index[..axis]));
+        let (value, factor) = match gamma {
+            Some(gamma) => (deviation * scale, at(gamma)),
+            None => (deviation, scale),
+        };
+        match beta {
+            Some(beta) => multiply_add(value, factor, at(beta)),
+            None => value * factor,
         }
-        if let Some(beta) = beta {
-            value = value + dag.at(beta, &broadcast(dag.shape(beta), &shape, index));
-        }
-        value
     })
 }
 
@@ -122,13 +125,12 @@ pub(super) fn lrn(cx: &mut Compute<'_>) -> Stages {
         let channel = index[1].clone() + by[0].clone() - before;
         let mut at = index.to_vec();
         at[1] = channel.clone();
-        let value = dag.at(x, &at);
-        let square = value.clone() * value;
-        PrimExpr::select(within(&channel, 0, channels), square, zero)
+        let value = PrimExpr::select(within(&channel, 0, channels), dag.at(x, &at), zero);
+        value.clone() * value
     });
     cx.element(|dag, index| {
         let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
-        let base = dag.at(sum, index) * share + PrimExpr::float(attrs.bias, dtype);
+        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, dtype));
         dag.at(x, index) / base.pow(PrimExpr::float(attrs.beta, dtype))
     })
 }

@@ -89,6 +89,33 @@ impl<'a> Math<'a> {
         PrimExpr::var(var, ty)
     }
 
+    /// A function of the system's mathematical library. With `flush`, denormal arguments and results
+    /// are zeros of their sign.
+    pub(super) fn library_call(
+        &mut self,
+        intrinsic: Intrinsic,
+        args: Vec<PrimExpr>,
+        flush: bool,
+    ) -> PrimExpr {
+        if !flush {
+            return PrimExpr::Call { intrinsic, args };
+        }
+        self.finish(|math| {
+            let args = args.into_iter().map(|arg| math.without_denormals(arg)).collect();
+            math.without_denormals(PrimExpr::Call { intrinsic, args })
+        })
+    }
+
+    fn without_denormals(&mut self, x: PrimExpr) -> PrimExpr {
+        let (dtype, lanes) = (x.dtype(), x.ty().lanes);
+        let least = if dtype == DType::F32 { f32::MIN_POSITIVE.into() } else { f64::MIN_POSITIVE };
+        let least = PrimExpr::float(least, dtype).broadcast_to(lanes);
+        let x = self.bind("x", x);
+        let is_denormal = PrimExpr::call(Intrinsic::Abs, x.clone()).less(least);
+        let zero = x.clone() * PrimExpr::zero(x.ty());
+        PrimExpr::select(is_denormal, zero, x)
+    }
+
     fn fma(&self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
         if self.fused { PrimExpr::mul_add(a, b, c) } else { a * b + c }
     }

@@ -70,9 +70,15 @@ fn widen_code(names: &mut Names<'_>, code: PrimExpr, format: SmallFloat) -> Prim
     let sign = i64::from(format.sign());
     let magnitude = names.bind("magnitude", code.clone().and(int(sign - 1)));
     let at_place = names.bind("shifted", shl(magnitude.clone(), 23 - format.mantissa_bits));
-    // A product with a power of two moves the exponent and normalises denormal numbers.
-    let scale = PrimExpr::f32(2f32.powi(127 - format.bias));
-    let scaled = (at_place.clone().reinterpret(DType::F32) * scale).reinterpret(DType::I32);
+    // The exponent is moved. A denormal number gets that of the least normal one and with it a digit
+    // too many, which a subtraction takes away. No `float32` on the way is denormal, so that the
+    // value is the same where such are flushed to zero.
+    let exponent = |of_zero: i32| int(i64::from(of_zero - format.bias) << 23);
+    let (normal, least) = (at_place.clone() + exponent(127), exponent(128));
+    let with_digit = (at_place.clone() + least.clone()).reinterpret(DType::F32);
+    let denormal = (with_digit - least.reinterpret(DType::F32)).reinterpret(DType::I32);
+    let is_denormal = magnitude.clone().less(int(1 << format.mantissa_bits));
+    let scaled = names.bind("scaled", PrimExpr::select(is_denormal, denormal, normal));
     let nan = i64::from(format.nan_code());
     let value = match format.specials {
         Specials::Ieee => {
