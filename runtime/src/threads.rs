@@ -33,7 +33,7 @@ use sync::{
 
 /// How long threads spin when nobody uses the pool any more: about what a wake costs, so that this
 /// at most doubles the price of a pause, and inferences that follow one another find them awake.
-const LINGER: Duration = Duration::from_micros(if cfg!(loom) { 0 } else { 500 });
+const LINGER: Duration = Duration::from_micros(if cfg!(all(loom, test)) { 0 } else { 500 });
 
 /// Chunks for each worker: a worker that comes late or is slow leaves its share to the others. More
 /// of them would cost loops of a few microseconds too much, as each is claimed from shared memory.
@@ -44,7 +44,7 @@ const MAX_WORKERS: usize = 1023;
 
 /// How often a worker looks for work before it looks at anything else, and how often a caller looks
 /// for the end of a chunk before it lets other threads run: a few microseconds.
-const SPINS: usize = if cfg!(loom) { 1 } else { 256 };
+const SPINS: usize = if cfg!(all(loom, test)) { 1 } else { 256 };
 
 /// How far a loop is: chunks that others than the caller are at (10 bits), chunks that nobody has
 /// claimed (12 bits), and below which number a worker may claim one (10 bits).
