@@ -40,7 +40,7 @@ fn fill(active: &Active<'_>, count: usize) {
 
 #[test]
 fn a_loop_is_over_when_the_call_returns() {
-    check(2, || {
+    check(3, || {
         let pool = ThreadPool::new(2);
         fill(&pool.activate(2), 3);
     });
@@ -49,7 +49,7 @@ fn a_loop_is_over_when_the_call_returns() {
 /// The second loop reuses what the first one wrote for its workers.
 #[test]
 fn loops_that_follow_each_other_do_not_mix() {
-    check(2, || {
+    check(3, || {
         let pool = ThreadPool::new(2);
         let active = pool.activate(2);
         fill(&active, 2);
@@ -57,13 +57,25 @@ fn loops_that_follow_each_other_do_not_mix() {
     });
 }
 
-/// The pool is dropped while its thread is on its way to sleep or asleep, and is woken before.
+/// Both iterations wait for each other, so the loop ends only if the thread was awake or is woken.
 #[test]
-fn a_sleeping_thread_is_woken_for_work_and_for_the_end() {
+fn a_thread_on_its_way_to_sleep_is_woken_for_work() {
     check(3, || {
         let pool = ThreadPool::new(2);
-        drop(pool.activate(2));
-        yield_now();
+        let arrived = AtomicUsize::new(0);
+        pool.activate(2).parallel_for(2, |range, _| {
+            arrived.fetch_add(range.len(), Ordering::Relaxed);
+            while arrived.fetch_add(0, Ordering::Relaxed) < 2 {
+                yield_now();
+            }
+        });
+    });
+}
+
+#[test]
+fn a_thread_on_its_way_to_sleep_is_woken_for_the_end() {
+    check(3, || {
+        let pool = ThreadPool::new(2);
         drop(pool.activate(2));
         drop(pool);
     });
