@@ -1,12 +1,9 @@
 //! Checks of indices at run time.
 
-use super::simplify::simplify_stmt;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::print::expr_text;
-use crate::tir::{
-    Analyzer, BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
-};
+use crate::tir::{BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 crate::register_pass_config_option! {
     /// Whether generated code checks every index, at the price of its speed.
@@ -15,9 +12,8 @@ crate::register_pass_config_option! {
 
 /// Asserts in front of every statement that the indices in it are inside their buffers.
 ///
-/// What is behind the guard of a scalar select is checked under that guard. Checks that always hold
-/// are left out. Registers are not checked, as their indices are constant, nor are prefetches, which
-/// may be anywhere.
+/// What is behind the guard of a scalar select is checked under that guard. Registers are
+/// not checked, as their indices are constant, nor are prefetches, which may be anywhere.
 #[prim_func_pass(opt_level = 0, name = "tir.InstrumentBoundCheckers", crate = crate)]
 pub fn instrument_bound_checkers(
     mut func: PrimFunc,
@@ -30,8 +26,7 @@ pub fn instrument_bound_checkers(
     let data = func.make_mut();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.rewrite(&mut |stmt| check(data, stmt));
-    let mut analyzer = Analyzer::of(data);
-    func.map_body(|body| simplify_stmt(&mut analyzer, body))
+    func
 }
 
 /// The statement behind its checks.
