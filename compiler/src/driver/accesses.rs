@@ -26,7 +26,7 @@ pub(super) fn lower(func: &PrimFunc, machine: &Target) -> Result<PrimFunc> {
 ///
 /// That is looked at before lowering, where there is an index for each axis and an extent for each
 /// index; with flat indices, products of dimensions would be in the way.
-pub(super) fn are_proved(func: &PrimFunc) -> Result<bool> {
+pub(crate) fn are_proved(func: &PrimFunc) -> Result<bool> {
     let cx = PassContext::builder().config(&INSTRUMENT_BOUND_CHECKERS, true).build()?;
     let passes: [PassRef; 4] = [
         PlanBufferAllocation.into(),

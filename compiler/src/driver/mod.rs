@@ -24,7 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod accesses;
+pub(crate) mod accesses;
 mod array;
 mod error;
 mod function;
