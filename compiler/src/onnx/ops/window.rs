@@ -107,7 +107,7 @@ impl Window {
                 "with `auto_pad` and a stride, dimension {} of input 0 must be known, but it is {extent}",
                 axis + 2
             ))
-            .help("pin the symbolic dimensions, for example .dim(\"height\", 224)"));
+            .pin([extent]));
         };
         let windows = extent.checked_add(stride - 1).ok_or_else(too_large)? / stride;
         let covered = (windows - 1)
@@ -243,14 +243,19 @@ pub(super) fn lp_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         for axis in 0..rank {
             let extent = node.known_extent(x, axis + 2)?;
             let span = dilations[axis].saturating_mul(kernel[axis] - 1).saturating_add(1);
-            let free = extent.saturating_add(pads[axis]).saturating_add(pads[rank + axis]) - span;
-            let over = free.rem_euclid(strides[axis]);
-            if over > 0 {
-                pads[rank + axis] = pads[rank + axis].saturating_add(strides[axis] - over);
+            let (before, after, stride) = (pads[axis], pads[rank + axis], strides[axis]);
+            let padded = extent.saturating_add(before);
+            let free = padded.saturating_add(after) - span;
+            let over = free.rem_euclid(stride);
+            // A window that would start behind the elements is left out.
+            let last = (free - over).saturating_add(stride);
+            if over > 0 && last < padded {
+                pads[rank + axis] = after.saturating_add(stride - over);
             }
         }
     }
-    let powers = norm::power_of_magnitude(node, x, p)?;
+    let wide = node.widened(x)?;
+    let powers = norm::power_of_magnitude(node, wide, p)?;
     macro_rules! call {
         ($op:ident, $attrs:ident) => {{
             let attrs = $attrs {
@@ -271,7 +276,9 @@ pub(super) fn lp_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     };
     let taps: f64 = kernel.iter().map(|&taps| taps as f64).product();
     let sum = node.with_scalar(&MULTIPLY, mean, taps)?;
-    Ok(vec![norm::root(node, sum, p)?])
+    let norm = norm::root(node, sum, p)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(norm, dtype)?])
 }
 
 /// `GlobalAveragePool`-1, -22 (more types).

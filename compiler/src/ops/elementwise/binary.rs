@@ -91,12 +91,12 @@ fn no_floats(_: f64, _: f64) -> f64 {
 }
 
 /// The greater, or NaN if either is.
-fn maximum(a: f64, b: f64) -> f64 {
+pub(in crate::ops) fn maximum(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 
 /// The smaller, or NaN if either is.
-fn minimum(a: f64, b: f64) -> f64 {
+pub(in crate::ops) fn minimum(a: f64, b: f64) -> f64 {
     if a.is_nan() || a < b { a } else { b }
 }
 

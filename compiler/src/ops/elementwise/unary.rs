@@ -75,7 +75,7 @@ unary! {
     SIGMOID = "sigmoid", "logistic function", Float, |v| 1.0 / (1.0 + (-v).exp());
     /// -1, 0 or 1; of NaN NaN.
     SIGN = "sign", "the element's sign as -1, 0 or 1", Numeric,
-        |v| if v == 0.0 || v.is_nan() { v } else { v.signum() }, |i| i.signum();
+        |v| if v == 0.0 { 0.0 } else if v.is_nan() { v } else { v.signum() }, |i| i.signum();
     /// Sine of radians.
     SIN = "sin", "sine", Float, |v| v.sin();
     /// Hyperbolic sine.

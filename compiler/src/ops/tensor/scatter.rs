@@ -3,10 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::gather::{fits_beside_axis, position, tuple_length};
+use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Type};
+use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
@@ -21,9 +22,9 @@ pub enum ScatterReduction {
     Add,
     /// Their product.
     Mul,
-    /// The lesser.
+    /// The lesser; NaN if either is.
     Min,
-    /// The greater.
+    /// The greater; NaN if either is.
     Max,
 }
 
@@ -82,6 +83,7 @@ fn infer_scatter_elements(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     check_reduction(attrs.reduction, x.dtype)?;
     let axis = cx.axis(0, attrs.axis)?;
     fits_beside_axis(x, indices, axis)?;
+    indices_lie_within(cx, axis..axis + 1)?;
     ensure!(
         updates.shape.rank() == indices.shape.rank()
             && updates.shape.iter().zip(indices.shape.iter()).all(|(a, b)| cx.same(a, b)),
@@ -107,8 +109,8 @@ fn scatter(
                     ScatterReduction::Update => update,
                     ScatterReduction::Add => old + update,
                     ScatterReduction::Mul => old * update,
-                    ScatterReduction::Min => old.min(update),
-                    ScatterReduction::Max => old.max(update),
+                    ScatterReduction::Min => minimum(old, update),
+                    ScatterReduction::Max => maximum(old, update),
                 };
             }
             Elements::Float(elements)
@@ -167,6 +169,7 @@ fn infer_scatter_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.same_dtype(0, 2)?;
     check_reduction(attrs.reduction, x.dtype)?;
     let length = tuple_length(x, indices, 0)?;
+    indices_lie_within(cx, 0..length)?;
     let outer = &indices.shape[..indices.shape.rank() - 1];
     let expected: Vec<_> = outer.iter().chain(&x.shape[length..]).collect();
     ensure!(

@@ -7,7 +7,7 @@ use crate::ops::elementwise::{
     CastAttrs, CeluAttrs, ClipAttrs, EluAttrs, GeluApproximation, GeluAttrs, HardsigmoidAttrs,
     LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
-use crate::te::{ComputeDag, StageId, held_as};
+use crate::te::{ComputeDag, StageId, combined, held_as};
 use crate::tir::{BinaryOp, CompareOp, Intrinsic, PrimExpr, UnaryOp};
 
 pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
@@ -22,8 +22,8 @@ pub(super) fn compute(cx: &mut Compute<'_>) -> Option<Stages> {
         "subtract" => arithmetic(cx, BinaryOp::Sub),
         "multiply" => arithmetic(cx, BinaryOp::Mul),
         "divide" => arithmetic(cx, BinaryOp::Div),
-        "maximum" => binary(cx, |_, a, b| Ok(extreme(BinaryOp::Max, a, b))),
-        "minimum" => binary(cx, |_, a, b| Ok(extreme(BinaryOp::Min, a, b))),
+        "maximum" => binary(cx, |_, a, b| Ok(combined(BinaryOp::Max, a, b))),
+        "minimum" => binary(cx, |_, a, b| Ok(combined(BinaryOp::Min, a, b))),
         "power" => power(cx),
         "mod" => arithmetic(cx, BinaryOp::Rem),
         "floor_mod" => floor_mod(cx),
@@ -375,15 +375,6 @@ fn power_of_two(x: PrimExpr, rounding: PowerRounding, saturate: bool) -> PrimExp
     code.cast(DType::U8).reinterpret(DType::F8E8M0)
 }
 
-/// The greater or lesser of two, where a NaN on either side gives a NaN.
-fn extreme(op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
-    let plain = PrimExpr::binary(op, a.clone(), b);
-    if !a.dtype().is_float() {
-        return plain;
-    }
-    PrimExpr::select(a.clone().not_equal(a.clone()), a, plain)
-}
-
 /// A bound of `x`. Between integers it is the next one inwards, which `round` finds; an integer type
 /// cannot leave its range in any case.
 fn bound(value: f64, round: fn(f64) -> f64, x: &PrimExpr) -> PrimExpr {
@@ -414,12 +405,14 @@ fn negative(x: &PrimExpr) -> PrimExpr {
 }
 
 fn sign(x: PrimExpr) -> PrimExpr {
-    let positive = PrimExpr::select(
-        x.clone().greater(PrimExpr::zero(x.ty())),
-        one(&x),
-        // Zero and NaN stay what they are.
-        x.clone(),
-    );
+    let zero = PrimExpr::zero(x.ty());
+    // A NaN stays what it is; that of a negative zero is zero.
+    let rest = if x.dtype().is_float() {
+        PrimExpr::select(x.clone().equal(zero.clone()), zero.clone(), x.clone())
+    } else {
+        zero.clone()
+    };
+    let positive = PrimExpr::select(x.clone().greater(zero), one(&x), rest);
     if x.dtype().is_unsigned_int() {
         return positive;
     }

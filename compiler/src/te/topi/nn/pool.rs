@@ -1,6 +1,7 @@
 //! Pools: windows that slide over one, two or three axes, and whole images.
 
 use super::within;
+use crate::ir::DType;
 use crate::ops::nn::{
     AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
 };
@@ -52,15 +53,16 @@ impl Window {
         })
     }
 
-    /// `combiner` over the windows; what is outside of the input counts as the neutral element.
+    /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
+    /// neutral element.
     fn reduce(
         &self,
         cx: &mut Compute<'_>,
         x: StageId,
         shape: &[i64],
         combiner: BinaryOp,
+        dtype: DType,
     ) -> StageId {
-        let dtype = cx.dag.dtype(x);
         let neutral = identity(combiner, dtype);
         let guard = self.overhangs(shape);
         let over: Vec<i64> = self.0.iter().map(|axis| axis.size).collect();
@@ -73,7 +75,7 @@ impl Window {
                 inside = inside.and(within(&place, 0, axis.input));
                 at.push(place);
             }
-            let value = dag.at(x, &at);
+            let value = dag.at(x, &at).cast(dtype);
             if guard { PrimExpr::select(inside, value, neutral) } else { value }
         })
     }
@@ -113,9 +115,9 @@ pub(super) fn max_pool3d(cx: &mut Compute<'_>) -> Stages {
 
 fn max_pool(cx: &mut Compute<'_>, window: impl FnOnce(&[i64]) -> Window) -> Stages {
     let x = cx.arg(0)?;
-    let (shape, _) = cx.result();
+    let (shape, dtype) = cx.result();
     let window = window(cx.dag.shape(x));
-    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max)])
+    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max, dtype)])
 }
 
 pub(super) fn avg_pool1d(cx: &mut Compute<'_>) -> Stages {
@@ -147,7 +149,8 @@ fn avg_pool(
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let window = window(cx.dag.shape(x));
-    let sum = window.reduce(cx, x, &shape, BinaryOp::Add);
+    let wide = dtype.accumulator();
+    let sum = window.reduce(cx, x, &shape, BinaryOp::Add, wide);
     let overhangs = window.overhangs(&shape);
     cx.element(|dag, index| {
         let count = if overhangs {
@@ -157,12 +160,12 @@ fn avg_pool(
                     if count_include_pad { (axis.before, axis.after) } else { (0, 0) };
                 axis.taps(i, -before, axis.input.saturating_add(after))
             });
-            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(dtype)
+            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(wide)
         } else {
             let taps = window.0.iter().map(|axis| axis.size as f64).product();
-            PrimExpr::float(taps, dtype)
+            PrimExpr::float(taps, wide)
         };
-        dag.at(sum, index) / count
+        (dag.at(sum, index) / count).cast(dtype)
     })
 }
 
@@ -170,13 +173,14 @@ pub(super) fn global_pool(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let over = cx.dag.shape(x)[2..].to_vec();
-    let stage = cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &over, |dag, index, by| {
+    let wide = if combiner == BinaryOp::Max { dtype } else { dtype.accumulator() };
+    let stage = cx.dag.reduce(cx.op.name, &shape, wide, combiner, &over, |dag, index, by| {
         let at: Vec<PrimExpr> = index[..2].iter().chain(by).cloned().collect();
-        dag.at(x, &at)
+        dag.at(x, &at).cast(wide)
     });
     if combiner == BinaryOp::Max {
         return Ok(vec![stage]);
     }
     let count = over.iter().map(|&extent| extent as f64).product();
-    cx.element(|dag, index| dag.at(stage, index) / PrimExpr::float(count, dtype))
+    cx.element(|dag, index| (dag.at(stage, index) / PrimExpr::float(count, wide)).cast(dtype))
 }
