@@ -1,5 +1,5 @@
-//! What is worth knowing of functions and modules; computed once and kept by the pass
-//! infrastructure, see [`PassContext::analysis`](crate::pass::PassContext::analysis).
+//! Analyses of functions and modules, which the pass infrastructure computes once and caches; see
+//! [`PassContext::analysis`](crate::pass::PassContext::analysis).
 
 mod call_graph;
 mod function;

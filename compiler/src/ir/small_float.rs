@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_round_as_they_are_told() {
+    fn powers_of_two_round_in_the_requested_direction() {
         use PowerRounding::{Down, Nearest, Up};
         for code in 0..=254 {
             for rounding in [Up, Down, Nearest] {

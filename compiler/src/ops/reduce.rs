@@ -357,27 +357,33 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let axes = Axes::of_attrs(cx)?;
     let x = cx.arg(0)?;
     let (_, dtype) = cx.result();
-    if dtype != DType::Bool {
-        return Ok(vec![axes.reduce(cx, x, combiner, dtype)]);
+    let wide = match combiner {
+        // Of bytes that are 0 or 1; what no element leaves is not 0 or is 0 all the same.
+        _ if dtype == DType::Bool => DType::U8,
+        BinaryOp::Add | BinaryOp::Mul => dtype.accumulator(),
+        _ => dtype,
+    };
+    let stage = axes.reduce(cx, x, combiner, wide);
+    if wide == dtype {
+        return Ok(vec![stage]);
     }
-    // Of bytes that are 0 or 1; what no element leaves is not 0 or is 0 all the same.
-    let stage = axes.reduce(cx, x, combiner, DType::U8);
-    cx.element(|dag, index| dag.at(stage, index).cast(DType::Bool))
+    cx.element(|dag, index| dag.at(stage, index).cast(dtype))
 }
 
-/// Integers are added up in 64 bits, where the sum of a narrow type has room.
+/// Integers are added up in 64 bits, where the sum of a narrow type has room, and floats of 16 bits
+/// in 32.
 fn compute_mean(cx: &mut Compute<'_>) -> Stages {
     let axes = Axes::of_attrs(cx)?;
     let x = cx.arg(0)?;
     let (_, dtype) = cx.result();
     let wide = match dtype {
-        _ if dtype.is_float() => dtype,
+        _ if dtype.is_float() => dtype.accumulator(),
         _ if dtype.is_unsigned_int() => DType::U64,
         _ => DType::I64,
     };
     let sum = axes.reduce(cx, x, BinaryOp::Add, wide);
     let count = if dtype.is_float() {
-        PrimExpr::float(axes.over.iter().map(|&extent| extent as f64).product(), dtype)
+        PrimExpr::float(axes.over.iter().map(|&extent| extent as f64).product(), wide)
     } else {
         PrimExpr::int(axes.over.iter().fold(1, |n, &extent| n.saturating_mul(extent)), wide)
     };

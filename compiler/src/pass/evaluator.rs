@@ -6,8 +6,7 @@ use crate::ops::{EvalError, Op};
 
 /// Computes calls of operators whose arguments are constants.
 ///
-/// `compile()` supplies one that may run compiled kernels; a bare context has
-/// [`ReferenceEvaluator`].
+/// A context has [`ReferenceEvaluator`] unless its builder is given another one.
 pub trait Evaluator: Send + Sync {
     /// The results of a call: one, or as many as the operator's result tuple has fields.
     ///

@@ -2,7 +2,7 @@
 
 use cranelift_entity::SecondaryMap;
 
-use crate::diagnostics::{Problem, ProblemNode};
+use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Span, TensorType, Type};
 use crate::ops::{Compute, tensor};
@@ -70,10 +70,12 @@ pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, D
     let dims: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.as_const()).collect();
     let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && ty.bytes().is_some());
     dims.map(|dims| (dims, held_as(ty.dtype))).ok_or_else(|| {
-        problem_at(format!("the extents of a tensor of type {ty} must be known"), span).help(
-            "give each symbolic dimension a size: `.dim(\"NAME\", SIZE)` in build.rs, `--dim \
-             NAME=SIZE` for the command",
-        )
+        let problem =
+            problem_at(format!("the extents of a tensor of type {ty} must be known"), span);
+        match pin(ty.shape.iter()) {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
     })
 }
 

@@ -4,6 +4,7 @@ mod every_op;
 mod families;
 mod rows;
 mod turn;
+mod widths;
 mod winograd;
 
 use super::primitive::{Primitive, primitive};

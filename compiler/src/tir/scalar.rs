@@ -1,4 +1,4 @@
-//! What operators mean on single values: shared by constant folding and the interpreter.
+//! Semantics of operators on single values, shared by constant folding and the interpreter.
 //!
 //! A value is held as 64 bits: integers sign- or zero-extended from their width, `Bool` as 0 or 1,
 //! floats as the bits of their own format.
@@ -96,7 +96,7 @@ fn int_op(op: BinaryOp, dtype: DType, lhs: i64, rhs: i64) -> i64 {
     let unsigned = !dtype.is_signed_int();
     let (ul, ur) = (lhs as u64, rhs as u64);
     let width = u64::from(dtype.bits());
-    // As the operand's own width sees it: a negative narrow amount is a large one.
+    // In the operand's own width, where a negative amount is a large one.
     let amount = if width < 64 { ur & ((1 << width) - 1) } else { ur };
     match op {
         BinaryOp::Add => lhs.wrapping_add(rhs),
@@ -243,9 +243,9 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
     float_bits(result, dtype)
 }
 
-/// `x · 2^⌊n⌋`. Zero and infinity are what they are multiplied by a finite power.
+/// `x · 2^⌊n⌋`. Zero and infinity stay the same for any finite power.
 fn ldexp(x: f64, n: f64) -> f64 {
-    // In two steps, as a power may be beyond what an `f64` has and the product not.
+    // In two steps, because the power may exceed an `f64` while the product does not.
     const MOST: f64 = 2000.0;
     let n = if n.is_finite() { n.floor().clamp(-MOST, MOST) } else { n };
     let half = (n / 2.0).floor();

@@ -1,5 +1,6 @@
 //! 3x3 convolutions by Winograd's minimal filtering.
 
+use crate::diagnostics::Problem;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::Op;
@@ -32,6 +33,10 @@ pub fn apply_winograd(
         return Ok(function);
     }
     let max_tile = cx.get(&MAX_TILE);
+    if ![0, 2, 4].contains(&max_tile) {
+        let name = MAX_TILE.name();
+        return Err(Problem::new(format!("{name} is {max_tile}; it can be 0, 2 or 4")).into());
+    }
     let costs = cx.target().conv_costs();
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_call()? {

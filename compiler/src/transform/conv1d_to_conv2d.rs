@@ -98,8 +98,9 @@ impl Images {
     ) -> Result<Option<ExprId>> {
         let follows = matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast)
             && args.iter().flatten().any(|&arg| self.computed.contains_key(&(arg, scope)));
-        // An axis may be another one of the image.
-        if !follows || attrs.get("axis").is_some() || self.rank(id) != Some(3) {
+        // Attributes that are about axes or extents are about those of the value, not of the image.
+        let is_about_axes = ["axis", "shape"].iter().any(|name| attrs.get(name).is_some());
+        if !follows || is_about_axes || self.rank(id) != Some(3) {
             return Ok(None);
         }
         let mut given = Vec::with_capacity(args.len());

@@ -188,7 +188,7 @@ impl Folder {
                 return None;
             };
             new = lhs;
-            added = Some(self.constant(rhs)?.to_f64_vec()?);
+            added = Some(rhs);
         }
         let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) =
             self.rewriter.builder().expr(new).clone()
@@ -197,12 +197,11 @@ impl Folder {
         };
         let layer = Layer::of(op, &attrs).ok()??;
         let (&x, &weight) = (args.first()?.as_ref()?, args.get(1)?.as_ref()?);
-        if !layer.has_rank_of(&self.constant(weight)?) {
-            return None;
-        }
-        let bias = match args.get(2).copied().flatten() {
-            Some(bias) => Some(self.constant(bias)?.to_f64_vec()?),
-            None => added,
+        let weights = self.constant(weight).filter(|weights| layer.has_rank_of(weights))?;
+        let bias = match args.get(2).copied().flatten().or(added) {
+            // A vector; one element stands for all channels.
+            Some(bias) => Some(per_channel(&self.constant(bias)?, 1, 0, layer.outputs(&weights)?)?),
+            None => None,
         };
         Some(Found { layer, attrs, x, weight, bias })
     }
@@ -236,7 +235,7 @@ impl Folder {
         let operand = if change == Change::Bias {
             let BiasAddAttrs { axis: bias_axis } = call.attrs.parse()?;
             let fits = normalize_axis(bias_axis, rank) == Some(axis);
-            fits.then(|| other.to_f64_vec()).flatten()
+            fits.then(|| per_channel(&other, 1, 0, outputs)).flatten()
         } else {
             per_channel(&other, rank, axis, outputs)
         };
@@ -340,7 +339,9 @@ impl Folder {
     }
 }
 
+/// A function of two values of each channel.
 fn zip(a: &[f64], b: &[f64], f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    debug_assert_eq!(a.len(), b.len(), "one element for each channel");
     a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()
 }
 
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_factors_and_summands_of_the_result_are_folded() {
+    fn factors_and_summands_of_the_result_are_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);
@@ -376,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_factors_of_the_argument_are_folded_group_by_group() {
+    fn factors_of_the_argument_are_folded_group_by_group() {
         for groups in [1, 2, 4] {
             let mut net = Net::default();
             let x = net.input("x", &[1, 4, 2, 2]);
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_dense_layers_and_products_keep_their_bias_outside() {
+    fn dense_layers_and_products_keep_their_bias_outside() {
         for transposed in [None, Some(false), Some(true)] {
             let mut net = Net::default();
             let x = net.input("x", &[2, 3]);
@@ -443,7 +444,33 @@ mod tests {
     }
 
     #[test]
-    fn case_8_what_is_used_elsewhere_stays() {
+    fn a_bias_of_one_element_is_that_of_every_channel() {
+        for (dims, then) in [([1].as_slice(), "multiply"), (&[1, 1], "add"), (&[], "subtract")] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2, 3]);
+            let (w, b, c) =
+                (net.tensor(&[4, 3], 0.5), net.tensor(dims, 5.0), net.tensor(&[4], 1.0));
+            let y = net.op("nn.dense", &[x, w]);
+            let y = net.op("add", &[y, b]);
+            let y = net.op(then, &[y, c]);
+            let function = after(&FoldScaleAxis, net.finish(y));
+            assert_eq!(show(&function), "add(nn.dense(x, c(4, 3)), c(4))");
+            let bias = function
+                .iter()
+                .filter_map(|(_, data)| data.expr.as_constant()?.to_f64_vec())
+                .find(|elements| elements.len() == 4)
+                .unwrap();
+            let expected = [1.0, 1.25, 1.5, 1.75].map(|c| match then {
+                "multiply" => 5.0 * c,
+                "add" => 5.0 + c,
+                _ => 5.0 - c,
+            });
+            assert_eq!(bias, expected);
+        }
+    }
+
+    #[test]
+    fn values_with_other_uses_are_not_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);

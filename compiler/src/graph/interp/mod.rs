@@ -1,5 +1,5 @@
-//! The reference interpreter of the graph IR: plain, exact where it can be, never fast. What the
-//! compiled code computes is compared with it.
+//! The reference interpreter of the graph IR: plain, exact where it can be, never fast. Results of
+//! compiled code are compared with its results.
 
 mod call;
 mod compare;

@@ -102,7 +102,7 @@ fn is_cheap(expr: &Expr) -> bool {
     }
 }
 
-fn is_small(ty: &Type) -> bool {
+pub(super) fn is_small(ty: &Type) -> bool {
     let small = |ty: &Type| {
         ty.as_tensor().and_then(TensorType::num_elements).is_some_and(|n| n <= MAX_SHAPE_VALUE)
     };

@@ -130,7 +130,7 @@ pub(super) fn squeeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
                 return Err(NodeError::new(format!(
                     "without axes, every dimension must be known, but one is {dim}"
                 ))
-                .help(format!("pin it, for example .dim(\"{dim}\", 1)")));
+                .pin([dim]));
             }
             (0..)
                 .zip(shape.iter())
@@ -212,7 +212,7 @@ fn equal_pieces(extent: &Dim, pieces: usize, smaller_last: bool) -> Result<Vec<i
         return Err(NodeError::new(format!(
             "the dimension that is split must be known, but it is {extent}"
         ))
-        .help(format!("pin it, for example .dim(\"{extent}\", 8)")));
+        .pin([extent]));
     };
     let count = i64::try_from(pieces).ok().filter(|&count| count > 0);
     let count = count.ok_or_else(|| NodeError::new("the node has no outputs"))?;
@@ -347,10 +347,7 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     let dtype = value.ty().dtype;
     let ty = TensorType::new(Shape::new(dims), dtype);
     let element = value.to_bytes().ok_or_else(|| NodeError::new("the value is not known"))?;
-    if ty.shape.as_consts().is_some() {
-        let splat = Constant::splat(ty, &element).map_err(|e| NodeError::new(e.to_string()))?;
-        return Ok(vec![node.constant(splat)]);
-    }
+    // However large it is, the file says but one number; a small one becomes a constant in a pass.
     let scalar = Constant::splat(TensorType::scalar(dtype), &element)
         .map_err(|e| NodeError::new(e.to_string()))?;
     let scalar = node.constant(scalar);

@@ -90,7 +90,7 @@ fn same_padding(window: AxisWindow, axis: usize, extent: &Dim) -> Result<i64, No
             "with `auto_pad` and a stride, dimension {} of input 0 must be known, but it is {extent}",
             axis + 2
         ))
-        .help("pin the symbolic dimensions, for example .dim(\"height\", 224)"));
+        .pin([extent]));
     };
     let windows = extent.checked_add(stride - 1).ok_or_else(too_large)? / stride;
     let covered = (windows - 1)
@@ -175,19 +175,25 @@ pub(super) fn lp_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         // Elements beyond the end are zeros, as padding is; so they can be padding.
         for (axis, window) in window.axes.iter_mut().enumerate() {
             let extent = node.known_extent(x, axis + 2)?;
-            let padded = extent.saturating_add(window.before).saturating_add(window.after);
-            let over = (padded - window.span()).rem_euclid(window.stride);
-            if over > 0 {
+            let padded = extent.saturating_add(window.before);
+            let free = padded.saturating_add(window.after) - window.span();
+            let over = free.rem_euclid(window.stride);
+            // A window that would start behind the elements is left out.
+            let last = (free - over).saturating_add(window.stride);
+            if over > 0 && last < padded {
                 window.after = window.after.saturating_add(window.stride - over);
             }
         }
     }
-    let powers = norm::power_of_magnitude(node, x, p)?;
+    let wide = node.widened(x)?;
+    let powers = norm::power_of_magnitude(node, wide, p)?;
     let op = of_rank(nn::avg_pool, window.axes.len())?;
     let mean = node.call_with(op, &[powers], &AvgPoolAttrs::new(&window, false, true))?;
     let taps: f64 = window.axes.iter().map(|axis| axis.taps as f64).product();
     let sum = node.with_scalar(&MULTIPLY, mean, taps)?;
-    Ok(vec![norm::root(node, sum, p)?])
+    let norm = norm::root(node, sum, p)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(norm, dtype)?])
 }
 
 /// `GlobalAveragePool`-1, -22 (more types).

@@ -13,7 +13,7 @@ use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
-use crate::te::{ComputeDag, StageId};
+use crate::te::{ComputeDag, StageId, combined};
 use crate::tir::{BinaryOp, CompareOp, PrimExpr};
 
 /// The inputs of an operator of two arguments.
@@ -93,12 +93,12 @@ fn no_floats(_: f64, _: f64) -> f64 {
 }
 
 /// The greater, or NaN if either is.
-fn maximum(a: f64, b: f64) -> f64 {
+pub(in crate::ops) fn maximum(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 
 /// The smaller, or NaN if either is.
-fn minimum(a: f64, b: f64) -> f64 {
+pub(in crate::ops) fn minimum(a: f64, b: f64) -> f64 {
     if a.is_nan() || a < b { a } else { b }
 }
 
@@ -192,11 +192,11 @@ binary! {
         te: |cx| arithmetic(cx, BinaryOp::Xor);
     /// The greater; NaN where either is.
     MAXIMUM = "maximum", "the greater", Numeric, maximum, |a, b| Some(a.max(b)),
-        te: |cx| binary(cx, |a, b| extreme(BinaryOp::Max, a, b)),
+        te: |cx| binary(cx, |a, b| combined(BinaryOp::Max, a, b)),
         dims: |_, a, b| Some(a.maximum(b));
     /// The smaller; NaN where either is.
     MINIMUM = "minimum", "the smaller", Numeric, minimum, |a, b| Some(a.min(b)),
-        te: |cx| binary(cx, |a, b| extreme(BinaryOp::Min, a, b)),
+        te: |cx| binary(cx, |a, b| combined(BinaryOp::Min, a, b)),
         dims: |_, a, b| Some(a.minimum(b));
     /// The remainder that has the dividend's sign, as C's `fmod`: ONNX `Mod` with `fmod = 1`.
     MOD = "mod", "remainder of the dividend's sign", Numeric, |a, b| a % b, |a, b| a.checked_rem(b),
@@ -309,13 +309,4 @@ fn compute_int_power(cx: &mut Compute<'_>) -> Stages {
         let reciprocal = PrimExpr::select(is_unit, sign, zero.clone());
         PrimExpr::select(b.less(zero), reciprocal, product)
     })
-}
-
-/// The greater or lesser of two, where a NaN on either side gives a NaN.
-fn extreme(op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
-    let plain = PrimExpr::binary(op, a.clone(), b);
-    if !a.dtype().is_float() {
-        return plain;
-    }
-    PrimExpr::select(a.clone().not_equal(a.clone()), a, plain)
 }

@@ -19,6 +19,7 @@ pub use binary::{
     ADD, BITWISE_AND, BITWISE_OR, BITWISE_XOR, DIVIDE, FLOOR_MOD, LEFT_SHIFT, LOGICAL_AND,
     LOGICAL_OR, LOGICAL_XOR, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, RIGHT_SHIFT, SUBTRACT,
 };
+pub(super) use binary::{maximum, minimum};
 pub(super) use cast::cast;
 pub use cast::{CAST, CastAttrs};
 pub use clip::{CLIP, ClipAttrs};

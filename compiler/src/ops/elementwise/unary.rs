@@ -98,7 +98,7 @@ unary! {
         te: |x| call(Intrinsic::Sigmoid, x);
     /// -1, 0 or 1; of NaN NaN.
     SIGN = "sign", "the element's sign as -1, 0 or 1", Numeric,
-        |v| if v == 0.0 || v.is_nan() { v } else { v.signum() }, |i| i.signum(),
+        |v| if v == 0.0 { 0.0 } else if v.is_nan() { v } else { v.signum() }, |i| i.signum(),
         te: |x| sign(x);
     /// Sine of radians.
     SIN = "sin", "sine", Float, |v| v.sin(),
@@ -141,12 +141,14 @@ fn abs(x: PrimExpr) -> PrimExpr {
 }
 
 fn sign(x: PrimExpr) -> PrimExpr {
-    let positive = PrimExpr::select(
-        x.clone().greater(PrimExpr::zero(x.ty())),
-        one(&x),
-        // Zero and NaN stay what they are.
-        x.clone(),
-    );
+    let zero = PrimExpr::zero(x.ty());
+    // A NaN stays what it is; that of a negative zero is zero.
+    let rest = if x.dtype().is_float() {
+        PrimExpr::select(x.clone().equal(zero.clone()), zero.clone(), x.clone())
+    } else {
+        zero.clone()
+    };
+    let positive = PrimExpr::select(x.clone().greater(zero), one(&x), rest);
     if x.dtype().is_unsigned_int() {
         return positive;
     }

@@ -74,13 +74,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let (x, gamma, beta) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let (mean, variance) = (cx.arg(3)?, cx.arg(4)?);
     let axis = cx.axis(attrs.axis, cx.dag.shape(x).len())?;
+    let (_, dtype) = cx.result();
+    let wide = dtype.accumulator();
     let mut stages = cx.element(|dag, index| {
         let channel = &index[axis..=axis];
-        let epsilon = PrimExpr::float(attrs.epsilon, dag.dtype(variance));
-        let deviation = PrimExpr::call(Intrinsic::Sqrt, dag.at(variance, channel) + epsilon);
-        let scale = dag.at(gamma, channel) / deviation;
-        let deviation = dag.at(x, index) - dag.at(mean, channel);
-        multiply_add(deviation, scale, dag.at(beta, channel))
+        let of_channel = |stage| dag.at(stage, channel).cast(wide);
+        let spread = of_channel(variance) + PrimExpr::float(attrs.epsilon, wide);
+        let scale = of_channel(gamma) / PrimExpr::call(Intrinsic::Sqrt, spread);
+        let deviation = dag.at(x, index).cast(wide) - of_channel(mean);
+        multiply_add(deviation, scale, of_channel(beta)).cast(dtype)
     })?;
     for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
         stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));

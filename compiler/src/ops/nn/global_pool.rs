@@ -58,13 +58,14 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let over = cx.dag.shape(x)[2..].to_vec();
-    let stage = cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &over, |dag, index, by| {
+    let wide = if combiner == BinaryOp::Max { dtype } else { dtype.accumulator() };
+    let stage = cx.dag.reduce(cx.op.name, &shape, wide, combiner, &over, |dag, index, by| {
         let at: Vec<PrimExpr> = index[..2].iter().chain(by).cloned().collect();
-        dag.at(x, &at)
+        dag.at(x, &at).cast(wide)
     });
     if combiner == BinaryOp::Max {
         return Ok(vec![stage]);
     }
     let count = over.iter().map(|&extent| extent as f64).product();
-    cx.element(|dag, index| dag.at(stage, index) / PrimExpr::float(count, dtype))
+    cx.element(|dag, index| (dag.at(stage, index) / PrimExpr::float(count, wide)).cast(dtype))
 }

@@ -86,33 +86,37 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let (shape, dtype) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
     let (outer, over) = shape.split_at(axis);
-    let count = PrimExpr::float(over.iter().map(|&extent| extent as f64).product(), dtype);
+    let wide = dtype.accumulator();
+    let count = PrimExpr::float(over.iter().map(|&extent| extent as f64).product(), wide);
     let at = |index: &[PrimExpr], by: &[PrimExpr]| [&index[..axis], by].concat();
     let op = cx.op.name;
     let dag: &mut ComputeDag = cx.dag;
-    let sum = dag
-        .reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| dag.at(x, &at(index, by)));
-    let mean = dag.compute(op, outer, dtype, |dag, index| dag.at(sum, index) / count.clone());
-    let deviation = dag
-        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(mean, &index[..axis]));
-    let squares = dag.reduce(op, outer, dtype, BinaryOp::Add, over, |dag, index, by| {
+    let sum = dag.reduce(op, outer, wide, BinaryOp::Add, over, |dag, index, by| {
+        dag.at(x, &at(index, by)).cast(wide)
+    });
+    let mean = dag.compute(op, outer, wide, |dag, index| dag.at(sum, index) / count.clone());
+    let deviation = dag.compute(op, &shape, wide, |dag, index| {
+        dag.at(x, index).cast(wide) - dag.at(mean, &index[..axis])
+    });
+    let squares = dag.reduce(op, outer, wide, BinaryOp::Add, over, |dag, index, by| {
         let deviation = dag.at(deviation, &at(index, by));
         deviation.clone() * deviation
     });
-    let scale = dag.compute(op, outer, dtype, |dag, index| {
-        let variance = dag.at(squares, index) / count + PrimExpr::float(attrs.epsilon, dtype);
-        PrimExpr::float(1.0, dtype) / PrimExpr::call(Intrinsic::Sqrt, variance)
+    let scale = dag.compute(op, outer, wide, |dag, index| {
+        let variance = dag.at(squares, index) / count + PrimExpr::float(attrs.epsilon, wide);
+        PrimExpr::float(1.0, wide) / PrimExpr::call(Intrinsic::Sqrt, variance)
     });
     cx.element(|dag, index| {
-        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index)).cast(wide);
         let (deviation, scale) = (dag.at(deviation, index), dag.at(scale, &index[..axis]));
         let (value, factor) = match gamma {
             Some(gamma) => (deviation * scale, at(gamma)),
             None => (deviation, scale),
         };
-        match beta {
+        let value = match beta {
             Some(beta) => multiply_add(value, factor, at(beta)),
             None => value * factor,
-        }
+        };
+        value.cast(dtype)
     })
 }

@@ -69,17 +69,19 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let channels = shape[1];
     let (before, after) = (((attrs.size - 1) / 2).min(channels), (attrs.size / 2).min(channels));
     let over = [before + after + 1];
-    let (op, zero) = (cx.op.name, PrimExpr::zero(dtype));
-    let sum = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
+    let wide = dtype.accumulator();
+    let (op, zero) = (cx.op.name, PrimExpr::zero(wide));
+    let sum = cx.dag.reduce(op, &shape, wide, BinaryOp::Add, &over, |dag, index, by| {
         let channel = index[1].clone() + by[0].clone() - before;
         let mut at = index.to_vec();
         at[1] = channel.clone();
-        let value = PrimExpr::select(within(&channel, 0, channels), dag.at(x, &at), zero);
+        let element = dag.at(x, &at).cast(wide);
+        let value = PrimExpr::select(within(&channel, 0, channels), element, zero);
         value.clone() * value
     });
     cx.element(|dag, index| {
-        let share = PrimExpr::float(attrs.alpha / attrs.size as f64, dtype);
-        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, dtype));
-        dag.at(x, index) / base.pow(PrimExpr::float(attrs.beta, dtype))
+        let share = PrimExpr::float(attrs.alpha / attrs.size as f64, wide);
+        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, wide));
+        (dag.at(x, index).cast(wide) / base.pow(PrimExpr::float(attrs.beta, wide))).cast(dtype)
     })
 }

@@ -283,20 +283,22 @@ impl Window {
         })
     }
 
-    /// `combiner` over the windows; what is outside of the input counts as the neutral element.
+    /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
+    /// neutral element.
     fn reduce(
         &self,
         cx: &mut Compute<'_>,
         x: StageId,
         shape: &[i64],
         combiner: BinaryOp,
+        dtype: DType,
     ) -> StageId {
-        let (input, dtype) = (cx.dag.shape(x)[2..].to_vec(), cx.dag.dtype(x));
+        let input = cx.dag.shape(x)[2..].to_vec();
         let neutral = identity(combiner, dtype);
         let guard = self.overhangs(&input, &shape[2..]);
         cx.dag.reduce(cx.op.name, shape, dtype, combiner, &self.taps(), |dag, index, by| {
             let (places, inside) = self.read(&index[2..], by, &input);
-            let value = dag.at(x, &[&index[..2], &places[..]].concat());
+            let value = dag.at(x, &[&index[..2], &places[..]].concat()).cast(dtype);
             if guard { PrimExpr::select(inside, value, neutral) } else { value }
         })
     }
@@ -316,8 +318,8 @@ impl AxisWindow {
 
 fn compute_max(cx: &mut Compute<'_>) -> Stages {
     let window = cx.attrs::<MaxPoolAttrs>()?.window()?;
-    let (x, (shape, _)) = (cx.arg(0)?, cx.result());
-    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max)])
+    let (x, (shape, dtype)) = (cx.arg(0)?, cx.result());
+    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max, dtype)])
 }
 
 fn compute_avg(cx: &mut Compute<'_>) -> Stages {
@@ -325,7 +327,8 @@ fn compute_avg(cx: &mut Compute<'_>) -> Stages {
     let window = attrs.window()?;
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
-    let sum = window.reduce(cx, x, &shape, BinaryOp::Add);
+    let wide = dtype.accumulator();
+    let sum = window.reduce(cx, x, &shape, BinaryOp::Add, wide);
     let input = cx.dag.shape(x)[2..].to_vec();
     let overhangs = window.overhangs(&input, &shape[2..]);
     cx.element(|dag, index| {
@@ -337,11 +340,11 @@ fn compute_avg(cx: &mut Compute<'_>) -> Stages {
                         if attrs.count_include_pad { (axis.before, axis.after) } else { (0, 0) };
                     axis.taps_within(i, -before, extent.saturating_add(after))
                 });
-            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(dtype)
+            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(wide)
         } else {
             let taps = window.axes.iter().map(|axis| axis.taps as f64).product();
-            PrimExpr::float(taps, dtype)
+            PrimExpr::float(taps, wide)
         };
-        dag.at(sum, index) / count
+        (dag.at(sum, index) / count).cast(dtype)
     })
 }

@@ -87,29 +87,32 @@ fn compute(cx: &mut Compute<'_>, log: bool) -> Stages {
         at
     };
     let op = cx.op.name;
+    let wide = dtype.accumulator();
     let dag: &mut ComputeDag = cx.dag;
     let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
         dag.at(x, &along(index, &by[0]))
     });
     // A NaN comes back with its own difference, and makes the sum one.
     dag.set_ignores_nan(greatest);
-    let shifted = dag
-        .compute(op, &shape, dtype, |dag, index| dag.at(x, index) - dag.at(greatest, &row(index)));
-    let exp = dag.compute(op, &shape, dtype, |dag, index| {
+    let shifted = dag.compute(op, &shape, wide, |dag, index| {
+        dag.at(x, index).cast(wide) - dag.at(greatest, &row(index)).cast(wide)
+    });
+    let exp = dag.compute(op, &shape, wide, |dag, index| {
         PrimExpr::call(Intrinsic::Exp, dag.at(shifted, index))
     });
-    let sum = dag.reduce(op, &rows, dtype, BinaryOp::Add, &over, |dag, index, by| {
+    let sum = dag.reduce(op, &rows, wide, BinaryOp::Add, &over, |dag, index, by| {
         dag.at(exp, &along(index, &by[0]))
     });
     if log {
-        let log = dag.compute(op, &rows, dtype, |dag, index| {
+        let log = dag.compute(op, &rows, wide, |dag, index| {
             PrimExpr::call(Intrinsic::Log, dag.at(sum, index))
         });
-        return cx.element(|dag, index| dag.at(shifted, index) - dag.at(log, &row(index)));
+        return cx
+            .element(|dag, index| (dag.at(shifted, index) - dag.at(log, &row(index))).cast(dtype));
     }
     // Each takes longer to compute than to store.
     dag.set_stored(exp);
-    let scale = dag
-        .compute(op, &rows, dtype, |dag, index| PrimExpr::float(1.0, dtype) / dag.at(sum, index));
-    cx.element(|dag, index| dag.at(exp, index) * dag.at(scale, &row(index)))
+    let scale =
+        dag.compute(op, &rows, wide, |dag, index| PrimExpr::float(1.0, wide) / dag.at(sum, index));
+    cx.element(|dag, index| (dag.at(exp, index) * dag.at(scale, &row(index))).cast(dtype))
 }

@@ -101,9 +101,10 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
     let axis = cx.axis(attrs.axis, shape.len())?;
-    let neutral = identity(combiner, dtype);
+    let wide = dtype.accumulator();
+    let neutral = identity(combiner, wide);
     let (op, over) = (cx.op.name, [shape[axis]]);
-    let all = cx.dag.reduce(op, &shape, dtype, combiner, &over, |dag, index, by| {
+    let all = cx.dag.reduce(op, &shape, wide, combiner, &over, |dag, index, by| {
         let mut at = index.to_vec();
         at[axis] = by[0].clone();
         let (here, there) = (index[axis].clone(), by[0].clone());
@@ -113,7 +114,10 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
             (true, false) => there.greater_equal(here),
             (true, true) => there.greater(here),
         };
-        PrimExpr::select(counts, dag.at(x, &at), neutral)
+        PrimExpr::select(counts, dag.at(x, &at).cast(wide), neutral)
     });
-    Ok(vec![all])
+    if wide == dtype {
+        return Ok(vec![all]);
+    }
+    cx.element(|dag, index| dag.at(all, index).cast(dtype))
 }

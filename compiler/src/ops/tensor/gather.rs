@@ -1,6 +1,8 @@
 //! `gather` and `gather_nd`: elements or slices at places that a tensor of indices names
 //! (ONNX `GatherElements`, `GatherND`).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{clamped, from_either_end};
@@ -75,11 +77,44 @@ pub(super) fn fits_beside_axis(
     Ok(())
 }
 
+/// Checks that an axis in which indices of input 1 look for elements has some.
+pub(super) fn is_not_empty(cx: &InferCx<'_>, axis: usize) -> Result<(), TypeError> {
+    let (x, indices) = (cx.tensor(0)?, cx.tensor(1)?);
+    let looks = indices.shape.iter().all(|dim| dim.as_const().is_some_and(|extent| extent > 0));
+    ensure!(
+        !looks || x.shape[axis].as_const() != Some(0),
+        "axis {axis} of input `x`, which is {x}, is empty, but input `indices` is {indices}"
+    );
+    Ok(())
+}
+
+/// Checks that there are elements in the axes of `x` that indices of input 1 are for, in turn, and
+/// that each index which is known is that of one.
+pub(super) fn indices_lie_within(cx: &InferCx<'_>, axes: Range<usize>) -> Result<(), TypeError> {
+    for axis in axes.clone() {
+        is_not_empty(cx, axis)?;
+    }
+    let x = cx.tensor(0)?;
+    let Some(known) = cx.arg(1).and_then(|arg| arg.constant?.to_i64_vec()) else { return Ok(()) };
+    for (index, axis) in known.into_iter().zip(axes.cycle()) {
+        let Some(extent) = x.shape[axis].as_const() else { continue };
+        ensure!(
+            (-extent..extent).contains(&index),
+            "index {index} in input `indices` is out of range for axis {axis} of input `x`, which \
+             is {x}: it must be from {} to {}",
+            -extent,
+            extent - 1
+        );
+    }
+    Ok(())
+}
+
 fn infer_gather(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: GatherAttrs = cx.attrs()?;
     let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
     let axis = cx.axis(0, attrs.axis)?;
     fits_beside_axis(x, indices, axis)?;
+    indices_lie_within(cx, axis..axis + 1)?;
     cx.result(indices.shape.to_vec(), x.dtype)
 }
 
@@ -134,6 +169,7 @@ fn infer_gather_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     at_least("batch_dims", attrs.batch_dims, 0)?;
     let batch = usize::try_from(attrs.batch_dims).unwrap_or(usize::MAX);
     let length = tuple_length(x, indices, batch)?;
+    indices_lie_within(cx, batch..batch + length)?;
     for axis in 0..batch {
         let (a, b) = (&x.shape[axis], &indices.shape[axis]);
         ensure!(cx.same(a, b), "dimension {axis} is shared, but it is {a} and {b}");

@@ -4,16 +4,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::from_either_end;
-use super::gather::tuple_place;
-use super::gather::{fits_beside_axis, position, tuple_length};
+use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length, tuple_place};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
 use crate::ir::{DType, Type};
 use crate::ops::compute::{Compute, Stages};
+use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
-use crate::te::ComputeDag;
+use crate::te::{ComputeDag, combined};
 use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
 /// What becomes of an element and an update for it.
@@ -26,9 +26,9 @@ pub enum ScatterReduction {
     Add,
     /// Their product.
     Mul,
-    /// The lesser.
+    /// The lesser; NaN if either is.
     Min,
-    /// The greater.
+    /// The greater; NaN if either is.
     Max,
 }
 
@@ -91,6 +91,7 @@ fn infer_scatter_elements(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     check_reduction(attrs.reduction, x.dtype)?;
     let axis = cx.axis(0, attrs.axis)?;
     fits_beside_axis(x, indices, axis)?;
+    indices_lie_within(cx, axis..axis + 1)?;
     ensure!(
         updates.shape.rank() == indices.shape.rank()
             && updates.shape.iter().zip(indices.shape.iter()).all(|(a, b)| cx.same(a, b)),
@@ -116,8 +117,8 @@ fn scatter(
                     ScatterReduction::Update => update,
                     ScatterReduction::Add => old + update,
                     ScatterReduction::Mul => old * update,
-                    ScatterReduction::Min => old.min(update),
-                    ScatterReduction::Max => old.max(update),
+                    ScatterReduction::Min => minimum(old, update),
+                    ScatterReduction::Max => maximum(old, update),
                 };
             }
             Elements::Float(elements)
@@ -166,6 +167,7 @@ fn infer_scatter_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.same_dtype(0, 2)?;
     check_reduction(attrs.reduction, x.dtype)?;
     let length = tuple_length(x, indices, 0)?;
+    indices_lie_within(cx, 0..length)?;
     let outer = &indices.shape[..indices.shape.rank() - 1];
     let expected: Vec<_> = outer.iter().chain(&x.shape[length..]).collect();
     ensure!(
@@ -247,7 +249,7 @@ fn compute_scatter(
         let update = dag.at(updates, &by);
         let value = match combiner(reduction) {
             Some(combiner) => {
-                PrimExpr::binary(combiner, dag.func.load(result, place.iter().cloned()), update)
+                combined(combiner, dag.func.load(result, place.iter().cloned()), update)
             }
             None => update,
         };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gather::{indices_lie_within, is_not_empty};
 use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
@@ -68,6 +69,11 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TakeAttrs = cx.attrs()?;
     let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
     let axis = cx.axis(0, attrs.axis)?;
+    if attrs.mode == TakeMode::Fast {
+        indices_lie_within(cx, axis..axis + 1)?;
+    } else {
+        is_not_empty(cx, axis)?;
+    }
     let (before, after) = (&x.shape[..axis], &x.shape[axis + 1..]);
     cx.result(before.iter().chain(indices.shape.iter()).chain(after).cloned(), x.dtype)
 }

@@ -59,7 +59,7 @@ pub(crate) fn after_in(pass: &impl PassBody, function: Function, cx: &PassContex
 }
 
 /// The result as one nested expression: `nn.relu(add(x, 2))`. Constant tensors are `c(3, 1, 1)`, a
-/// kernel and its arguments `P{nn.relu(p0)}(x)`; what is shared is repeated.
+/// kernel and its arguments `P{nn.relu(p0)}(x)`; shared expressions are repeated.
 pub(crate) fn show(function: &Function) -> String {
     show_expr(function, function.result())
 }

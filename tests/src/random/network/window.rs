@@ -126,8 +126,8 @@ impl Generator<'_> {
         self.emit(name, &[x, &weight], attrs, known)
     }
 
-    /// Factors so small that the sum of `count` products is about as large as what is multiplied;
-    /// constants for the most part, as in models.
+    /// Factors so small that the sum of `count` products is about as large as the operand; mostly
+    /// constants, as in models.
     fn weight(&mut self, x: &Value, shape: &[i64], count: i64) -> Value {
         let log = (count as f64).log2().floor() as i32;
         let bound = f64::from(-log).exp2();

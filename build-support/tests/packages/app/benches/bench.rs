@@ -1,9 +1,8 @@
-//! A benchmark that includes the model which the library has as well.
+//! A benchmark that includes a model of the library.
 
 mod double {
     niello_runtime::include_model!("double");
 }
-
 
 fn main() {
     let x = [3.0, 4.0];
