@@ -270,8 +270,8 @@ def main():
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for part in pool.imap(run_chunk_or_say_why, tasks):
             report.add(part)
-            if sys.stderr.isatty():
-                print(f"\r{report.cases} cases, {len(report.failures)} failures", end="", file=sys.stderr, flush=True)
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(f"{report.cases} cases, {len(report.failures)} failures", end=end, file=sys.stderr, flush=True)
         picked = chosen(report.failures, options.keep)
         Path(options.out).mkdir(parents=True, exist_ok=True)
         jobs = [(niello, options.seed, failure, options.out, options.tries) for failure in picked]

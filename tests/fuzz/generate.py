@@ -11,7 +11,7 @@ LEAST_NODES, MOST_NODES = 3, 14
 
 # What a case is compiled for, and how often. `portable` is what a build script makes, with the level that is to run.
 CPUS = [
-    ("native", "", 5), ("x86-64", "", 3), ("x86-64-v2", "", 3), ("x86-64-v3", "", 4), ("x86-64-v4", "", 2),
+    ("native", "", 6), ("x86-64", "", 4), ("x86-64-v2", "", 4), ("x86-64-v3", "", 5), ("x86-64-v4", "", 3),
     ("portable", "baseline", 1), ("portable", "x86-64-v3", 1), ("portable", "", 1),
 ]  # fmt: skip
 LEVELS = [0, 1, 2, 3, 3, 3, 3, 4]

@@ -108,7 +108,7 @@ class Graph:
             array = np.clip(self.data.standard_normal(shape), -3, 3)
         array = np.asarray(array).astype(dtype)
         if self.wild and array.size and self.chance(0.4):
-            wild = self.rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-40, 3e38])
+            wild = self.rng.choice([np.nan, np.inf, -np.inf, -0.0, 1e-40, 1e30])
             with np.errstate(over="ignore"):
                 array.reshape(-1)[self.rng.randrange(array.size)] = wild
         return array

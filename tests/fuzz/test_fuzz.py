@@ -84,6 +84,12 @@ class Judge(unittest.TestCase):
         found = [np.uint8([129, 136])], [np.uint8([130, 136])]
         self.assertEqual({judge.judge(made, feeds, *pair)[0] for pair in (found, found[::-1])}, {"right"})
 
+    def test_booleans_are_exact_unless_a_tie_was_rounded(self):
+        made = model("agraph (float[2] x, float[2] y) => (bool[2] z) { t = Tanh(x) z = Greater(t, y) }")
+        feeds = {"x": np.array([0.5, 1], np.float32), "y": np.array([np.tanh(0.5), 1], np.float32)}
+        self.assertEqual(self.verdict(made, feeds, lambda z: z ^ [True, False]), "right")
+        self.assertEqual(self.verdict(made, feeds, lambda z: z ^ [False, True]), "wrong")
+
     def test_wild_elements_count(self):
         made = model("agraph (float[2] x) => (float[2] y) { y = Exp(x) }")
         feeds = {"x": np.array([np.nan, np.inf], np.float32)}
