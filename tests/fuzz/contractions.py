@@ -8,10 +8,12 @@ from graph import BOOL, F16, F32, F64, FLOATS, I8, I32, I64, MAX_ELEMENTS, U8
 
 
 def weights(g, shape, dtype, terms):
-    """Elements for a sum of `terms` products, small enough that the sum has about the magnitude of its operand."""
-    array = g.array(shape, np.float64)
-    with np.errstate(over="ignore"):
-        return (array / max(1.0, math.sqrt(terms)) if g.chance(0.7) else array).astype(dtype)
+    """Elements for a sum of `terms` products, small enough that the sum has about the magnitude of its operand.
+
+    They are finite: the standard leaves open whether padding is multiplied with an infinite weight.
+    """
+    array = np.nan_to_num(g.array(shape, np.float64), nan=0.0, posinf=1.0, neginf=-1.0).clip(-4, 4)
+    return (array / max(1.0, math.sqrt(terms)) if g.chance(0.7) else array).astype(dtype)
 
 
 def summed(x, w, terms):

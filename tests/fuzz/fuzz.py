@@ -30,7 +30,7 @@ import shrink
 from onnx import numpy_helper
 
 # Cases that are written, compiled and judged together; enough of them to fill processes of one setting.
-CHUNK = 2000
+CHUNK = 1000
 # Cases that one process compiles.
 BATCH = 64
 # Seconds for such a process.

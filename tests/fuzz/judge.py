@@ -1,6 +1,6 @@
 """Who is right: a float64 evaluation of a model, and how far rounding may lead away from it.
 
-Each node is evaluated by the reference implementation of the package `onnx` on float64 in place of the model's floats.
+Each node is evaluated by the reference implementation of the package `onnx`, or by one of `own`, on float64 in place of the model's floats.
 The same evaluation, disturbed at each node by about what rounding to the declared type does, is repeated a few times: how
 far the results are apart tells what a result may differ by. So neither a sum that cancels nor a Floor of what is nearly
 whole is taken for a fault.
@@ -8,6 +8,7 @@ whole is taken for a fault.
 
 import numpy as np
 import onnx
+import own
 from graph import F16, F32, F64, FLOATS, types_of
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -49,16 +50,6 @@ SUMS = set(
 CANCELLING = set("Acosh Asinh Atanh Celu Elu Gelu LogSoftmax Mish ReduceLogSumExp Selu Sinh Softplus Tan".split())
 
 
-def mean_variance_normalization(x, axes=(0, 2, 3)):
-    mean = x.mean(tuple(axes), keepdims=True)
-    deviation = np.sqrt((x * x).mean(tuple(axes), keepdims=True) - mean * mean)
-    return (x - mean) / (deviation + 1e-9)
-
-
-# In place of what the package has for `float32` alone.
-OWN = {"MeanVarianceNormalization": mean_variance_normalization}
-
-
 def widened(array):
     return array.astype(np.float64) if array.dtype in FLOATS else array
 
@@ -84,6 +75,9 @@ class Reference:
         self.outputs = [output.name for output in model.graph.output]
         self.nodes = []
         for node in model.graph.node:
+            if node.op_type in own.OPERATORS:
+                self.nodes.append((node, None))
+                continue
             wide = widened_node(node)
             infos = [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(node.input) if name]
             results = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
@@ -105,9 +99,9 @@ class Reference:
         names = [name for name in node.output if name]
 
         def results_of(operands):
-            if node.op_type in OWN:
+            if node.op_type in own.OPERATORS:
                 attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-                results = [OWN[node.op_type](*operands.values(), **attributes)]
+                results = [own.OPERATORS[node.op_type](*(operands[name] for name in node.input), **attributes)]
             else:
                 results = evaluator.run(None, operands)
             return {name: self.rounded(name, np.asarray(result)) for name, result in zip(names, results)}
