@@ -1,4 +1,4 @@
-//! Project automation: `cargo xtask setup | test | conformance | bench | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | fuzz | bench | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
@@ -7,6 +7,7 @@
 mod bench;
 mod command;
 mod conformance;
+mod fuzz;
 mod operators;
 mod process;
 mod setup;
@@ -36,6 +37,9 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
+    /// Looks for new mistakes with inputs that nobody wrote
+    #[command(subcommand)]
+    Fuzz(fuzz::Kind),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
@@ -47,6 +51,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Fuzz(kind) => fuzz::run(&kind),
         Task::Bench(options) => bench::run(&options),
         Task::Tidy => tidy::run(),
     };
