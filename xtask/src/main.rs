@@ -40,7 +40,8 @@ enum Task {
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
     /// Looks for faults with random inputs
-    Fuzz(fuzz::Options),
+    #[command(subcommand)]
+    Fuzz(fuzz::Kind),
     /// Runs the node tests and models under sanitizers, and with checks of every index
     Sanitize(sanitize::Options),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
-        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Fuzz(kind) => fuzz::run(&kind),
         Task::Sanitize(options) => sanitize::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Ratchet(options) => ratchet::run(&options),
