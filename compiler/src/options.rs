@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use niello_runtime::CpuLevel;
 
-use crate::ir::Constant;
+use crate::onnx::InputValue;
 use crate::target::{Target, TargetError};
 
 /// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
@@ -149,7 +150,10 @@ pub struct CompileOptions {
     /// Whole shapes of inputs, by the input's name in the model.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more.
-    pub input_values: BTreeMap<String, Constant>,
+    pub input_values: BTreeMap<String, InputValue>,
+    /// Folders that links in the model's folder may lead to, where they stand for external data; a
+    /// model that is itself a link may have its data beside the file that it is linked to.
+    pub external_folders: Vec<PathBuf>,
     /// Optimisation level, at most [`MAX_OPT_LEVEL`].
     pub opt_level: u8,
     /// Names of passes that must not run.
@@ -192,6 +196,7 @@ impl CompileOptions {
             dims: BTreeMap::new(),
             input_shapes: BTreeMap::new(),
             input_values: BTreeMap::new(),
+            external_folders: Vec::new(),
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),
             config: BTreeMap::new(),
@@ -238,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_those_the_target_lacks_in_order() {
+    fn levels_are_compiled_in_order_without_repetition() {
         let mut target = Target::host();
         target.arch = "x86_64".to_owned();
         target.os = "linux".to_owned();

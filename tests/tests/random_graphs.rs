@@ -33,7 +33,7 @@ proptest! {
     })]
 
     #[test]
-    fn modules_read_back_as_what_was_printed(choices in choices()) {
+    fn printed_modules_read_back_equal(choices in choices()) {
         let module = random_module(&choices, false);
         if let Err(errors) = verify_module(&module) {
             prop_assert!(false, "{errors}");
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn passes_keep_what_is_computed(choices in choices()) {
+    fn passes_keep_the_results(choices in choices()) {
         let module = random_module(&choices, false);
         let expected = value(&module);
         let cx = PassContext::builder()
@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 struct Lcg(u64);
 
 impl Lcg {
@@ -164,7 +164,7 @@ fn no_damage_to_a_text_makes_a_tool_panic() {
             match parse_module(&damaged) {
                 Ok(module) => {
                     parsed += 1;
-                    // It may be invalid, but it can be looked at.
+                    // The module may be invalid, but it can be printed.
                     let printed = module.to_string();
                     let again = parse_module(&printed).unwrap_or_else(|errors| {
                         panic!("this was printed, but does not read back: {errors}\n{printed}")

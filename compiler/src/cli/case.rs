@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::diagnostics::Problem;
+use crate::files;
 use crate::graph::interp::Tolerance;
 use crate::ir::DType;
 use crate::onnx::proto::ModelProto;
@@ -124,7 +125,7 @@ pub(super) fn dims(case: &Path) -> Result<BTreeMap<String, u64>, String> {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, String> {
-    let text = match fs::read(path) {
+    let text = match files::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -183,7 +184,7 @@ fn values(
     let mut values = Vec::new();
     loop {
         let path = folder.join(format!("{kind}_{}.pb", values.len()));
-        let bytes = match fs::read(&path) {
+        let bytes = match files::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(values),
             Err(error) => return Err(format!("{}: {error}", path.display())),

@@ -30,6 +30,7 @@ pub(super) fn symbol(
         dims: _,
         input_shapes: _,
         input_values: _,
+        external_folders: _,
         opt_level,
         disabled_passes,
         config: _,

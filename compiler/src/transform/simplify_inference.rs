@@ -85,7 +85,7 @@ fn cast(b: &mut FunctionBuilder, value: ExprId, dtype: DType) -> Result<ExprId> 
     Ok(b.call(Op::new(&elementwise::CAST), &[value], attrs)?)
 }
 
-/// A vector with as many axes of one after it as make it run along `axis` of `rank` axes.
+/// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.
 fn along_axis(b: &mut FunctionBuilder, vector: ExprId, axis: usize, rank: usize) -> Result<ExprId> {
     if axis + 1 == rank {
         return Ok(vector);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_batch_norm_becomes_a_factor_and_a_summand() {
+    fn batch_norm_becomes_a_factor_and_a_summand() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_3_7_vectors_are_expanded_along_their_axis() {
+    fn per_channel_vectors_are_expanded_along_their_axis() {
         for (axis, expanded) in [(0, [3, 1, 1, 1].as_slice()), (-2, &[3, 1])] {
             let mut net = Net::default();
             let x = net.input("x", &[3, 2, 3, 2]);
@@ -132,7 +132,7 @@ mod tests {
             let function = after(&SimplifyInference, net.finish(y));
             let shapes: Vec<_> = function
                 .iter()
-                .filter(|(_, data)| crate::graph::is_call_of(&data.expr, "expand_dims"))
+                .filter(|(_, data)| data.expr.is_call_of(&EXPAND_DIMS))
                 .map(|(_, data)| data.ty.as_tensor().unwrap().shape.as_consts().unwrap())
                 .collect();
             let expanded: Vec<u64> = expanded.iter().map(|&d| d as u64).collect();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_other_results_keep_the_call() {
+    fn a_batch_norm_with_other_results_in_use_stays() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_dropout_goes() {
+    fn dropout_is_removed() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let dropout = net.op_with("nn.dropout", &[x], &DropoutAttrs { rate: 0.5 });

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
 
 #[test]
-fn what_does_not_pass_is_told_and_counted() {
+fn failing_cases_are_listed_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     cases(folder.path());
     for backend in ["c", "interp"] {
@@ -109,9 +109,9 @@ fn integers_must_be_equal_unless_the_case_says_otherwise() {
     assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
 }
 
-/// The declared type tells what a file is: read as tensors, some sequences look damaged.
+/// The declared type decides how a file is read: read as tensors, some sequences look damaged.
 #[test]
-fn sequences_and_strings_are_told_by_their_declared_types() {
+fn sequences_and_strings_are_recognised_by_their_declared_types() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
     let tensor = |elem_type: i32| TypeProto {
@@ -141,7 +141,7 @@ fn sequences_and_strings_are_told_by_their_declared_types() {
         write(&case.join("model.onnx"), &model.to_bytes());
         let output = niello(&["test", path(&case)]);
         assert_eq!(stdout(&output), expected);
-        // Nothing that ran passed.
+        // No case that ran has passed.
         assert_eq!(output.status.code(), Some(1));
     }
 }

@@ -8,7 +8,7 @@ use super::{Outcome, Verdict};
 use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
-use crate::cli::runner::Runner;
+use crate::cli::runner::{Runner, open_inputs};
 use crate::cli::{Failure, isolated};
 use crate::compile::Model;
 use crate::graph::interp::compare;
@@ -101,6 +101,7 @@ fn run_case(args: &Args, options: &CompileOptions) -> Result<u64, Stop> {
     let mut kernels = 0;
     for (number, data) in data_sets.into_iter().enumerate() {
         let (inputs, expected) = tensors(data)?;
+        let inputs = open_inputs(&model, &options, inputs).map_err(|report| report.to_string())?;
         let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {

@@ -1,4 +1,4 @@
-//! From tensor expressions by way of a schedule to calls.
+//! From tensor expressions through a schedule to calls.
 
 use niello_runtime::ThreadPool;
 

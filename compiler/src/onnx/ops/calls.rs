@@ -212,7 +212,7 @@ impl Node<'_, '_> {
         };
         dim.as_const().ok_or_else(|| {
             NodeError::new(format!("dimension {axis} of {shape} must be known while compiling"))
-                .help("pin the symbolic dimensions, for example .dim(\"length\", 128)")
+                .pin([dim])
         })
     }
 }
