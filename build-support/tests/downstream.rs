@@ -260,7 +260,7 @@ fn a_program_chooses_among_cpu_levels_when_it_starts() {
     let levels: Vec<CpuLevel> = options.targets().iter().map(Target::cpu_level).collect();
     let native = target.with_cpu("native").unwrap();
 
-    let file = ModelFile { proto: network().build(), folder: None };
+    let file = ModelFile { proto: network().build(), folder: None, store: None };
     let module = Model::from_onnx("network", file).import(&options).unwrap().module;
     let x: Vec<f32> = (0..90).map(|i| (i % 7) as f32 - 3.0).collect();
     let x = Tensor::from_constant(&Constant::from_f32(&[1, 3, 6, 5], &x).unwrap()).unwrap();

@@ -253,7 +253,10 @@ mod tests {
         assert_eq!(options.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)].into());
         let shapes = [("x".to_owned(), vec![1, 3, 224, 224]), ("scalar".to_owned(), vec![])];
         assert_eq!(options.input_shapes, shapes.into());
-        let values = [("a=b".to_owned(), "-1,0.5".parse()), ("sr".to_owned(), Ok(16000.into()))];
+        let values = [
+            ("a=b".to_owned(), "-1,0.5".parse::<InputValue>()),
+            ("sr".to_owned(), Ok(16000.into())),
+        ];
         let values = values.map(|(name, value)| (name, value.unwrap()));
         assert_eq!(options.input_values, values.into());
         let again = [vec!["niello".into()], code.to_args()].concat();

@@ -15,7 +15,7 @@ pub use weights::PackedWeights;
 use cranelift_entity::SecondaryMap;
 
 use crate::codegen::c::{self, KernelSource, SourceFile};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Report;
 use crate::executor::{KernelId, Program};
 use crate::target::Target;
 
