@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_those_the_target_lacks_in_order() {
+    fn levels_are_compiled_in_order_without_repetition() {
         let mut target = Target::host();
         target.arch = "x86_64".to_owned();
         target.os = "linux".to_owned();

@@ -1,11 +1,13 @@
 //! The machine that code is generated for.
 
+mod cost;
 mod features;
 mod triple;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.
@@ -490,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_add_to_what_the_target_has() {
+    fn levels_add_features_to_the_targets() {
         let linux = Target {
             triple: "x86_64-unknown-linux-gnu".to_owned(),
             arch: "x86_64".to_owned(),

@@ -13,7 +13,7 @@ use crate::options::{Backend, Denormals};
 use crate::pass::PassContext;
 use crate::target::Target;
 use crate::tir::transform::FLUSH_DENORMALS;
-use crate::tir::{Lowering, ParamKind, PrimFunc, interpret, lower};
+use crate::tir::{Lowering, ParamKind, PrimFunc, interpret};
 
 /// The bytes of a parameter, from its number of bytes.
 type Fill<'a> = &'a dyn Fn(usize, usize) -> Vec<u8>;
@@ -36,7 +36,8 @@ fn small_floats(seed: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs a function through the interpreter before and after lowering, and as code of every backend;
-/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
+/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of
+/// each level.
 fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<Vec<u8>> {
     let sizes: Vec<usize> = func
         .params

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::emit::{Emitter, adjacent};
 use super::nest::{Nest, in_loop};
 use crate::ir::DType;
-use crate::te::{ReduceAxis, StageId, StageKind, identity};
+use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
 use crate::tir::{BinaryOp, BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Bits of the widest vector of any target: partial sums come in groups of as many.
@@ -491,13 +491,7 @@ fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, sums_products: bo
         (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if sums_products => {
             PrimExpr::mul_add(*lhs, *rhs, sum)
         }
-        // The right operand wins if unordered, so a NaN in the value is kept; one in the sum is
-        // kept by comparing it with itself.
-        (BinaryOp::Min | BinaryOp::Max, value) if sum.dtype().is_float() => {
-            let extreme = PrimExpr::binary(combiner, sum.clone(), value);
-            PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
-        }
-        (combiner, value) => PrimExpr::binary(combiner, sum, value),
+        (combiner, value) => combined(combiner, sum, value),
     }
 }
 

@@ -1,9 +1,9 @@
 //! A plain interpreter of loop functions, at every stage of lowering.
 //!
-//! It is the oracle for passes and code generators: it evaluates what [`scalar`](super::scalar)
-//! says an operator means, and checks what generated code cannot: that every access is inside its
-//! buffer, that local memory is written before it is read, and that nothing but zero goes into a
-//! halo or padding lane. Loops run in order, but parallel ones backwards.
+//! It is the oracle for passes and code generators: operators mean what [`scalar`](super::scalar)
+//! says, and it checks properties that generated code cannot check: that every access is inside its
+//! buffer, that local memory is written before it is read, and that nothing but zero is stored to a
+//! halo. Loops run in order, but parallel ones backwards.
 
 mod arithmetic;
 mod memory;
@@ -28,12 +28,12 @@ use super::{
 };
 use crate::ir::DType;
 
-/// Why a function could not be interpreted.
+/// The error of an interpretation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterpError {
     /// The function.
     pub function: String,
-    /// What happened, with buffer and index.
+    /// The message, with buffer and index.
     pub message: String,
 }
 
@@ -122,8 +122,8 @@ impl Interp<'_> {
                 let dtype = self.func.vars[*var].ty.dtype;
                 let (min, extent) = (self.index(min)?, self.index(extent)?.max(0));
                 for step in 0..extent {
-                    // Not in the order in which one worker goes through a parallel loop, so that
-                    // results differ where a body depends on it.
+                    // In another order than that of a single worker, so that the result differs if
+                    // a body depends on the order.
                     let step = if *kind == ForKind::Parallel { extent - 1 - step } else { step };
                     let value = scalar::wrap_int(min.wrapping_add(step), dtype);
                     self.vars[*var] = Some(Value::Scalar(dtype, value as u64));

@@ -49,7 +49,7 @@ fn fused_kernels_give_the_bits_of_one_kernel_for_each_call() {
 #[test]
 fn a_variance_as_a_difference_of_products_is_exact() {
     let module = parse_module(
-        "def @main(%x: Tensor[(1, 4), float32]) {
+        "def @main(%x: Tensor[(1, 4), float32]) -> (Tensor[(1, 1), float32],) {
            %0 = multiply(%x, %x);
            %1 = mean(%0, axis=[1], keepdims=true);
            %2 = mean(%x, axis=[1], keepdims=true);
@@ -70,9 +70,12 @@ fn a_variance_as_a_difference_of_products_is_exact() {
 
 #[test]
 fn denormal_numbers_are_flushed_unless_they_are_to_be_kept() {
-    let module =
-        parse("def @main(%x: Tensor[(20), float32]) { (multiply(%x, const(0.5, float32)),) }")
-            .unwrap();
+    let module = parse_module(
+        "def @main(%x: Tensor[(20), float32]) -> (Tensor[(20), float32],) {
+           (multiply(%x, const(0.5, float32)),)
+         }",
+    )
+    .unwrap();
     let x = Constant::from_f32(&[20], &[f32::MIN_POSITIVE; 20]).unwrap();
     let half = std::hint::black_box(f32::MIN_POSITIVE) / 2.0;
     for &backend in Backend::ALL {

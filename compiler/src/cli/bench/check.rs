@@ -167,7 +167,7 @@ pub(super) fn check(
             for (number, (inputs, expected)) in sets.iter().enumerate() {
                 // Sets of other shapes would need another compilation.
                 if runner.serves(first, inputs) {
-                    agree(&runner.run(inputs)?, expected, |_| tolerance)
+                    agree(&runner.run(inputs)?, expected, |value| tolerance.of(value.ty().dtype))
                         .map_err(|what| Problem::new(format!("test_data_set_{number}: {what}")))?;
                 }
             }

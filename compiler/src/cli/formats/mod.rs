@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_is_instead_is_told() {
+    fn errors_name_the_actual_kind_of_a_file() {
         let pointer = [LFS_POINTER, b"v1\noid sha256:0\nsize 1\n"].concat();
         for name in ["x.npy", "x.npz", "x.pb"] {
             assert_eq!(
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_returns_what_was_written() {
+    fn every_format_reads_back_written_arrays() {
         let folder = tempfile::tempdir().unwrap();
         let tensor = Constant::from_f32(&[2, 2], &[1.0, -2.0, 3.5, f32::INFINITY]).unwrap();
         for name in ["x.npy", "x.npz", "x.pb", "x.NPY"] {

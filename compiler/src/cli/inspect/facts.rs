@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_is_described_nevertheless() {
+    fn models_that_cannot_be_compiled_are_described_too() {
         let facts = facts(product("Frobnicate"), &options());
         assert_eq!(facts.unsupported, ["Frobnicate"]);
         assert_eq!(facts.operators["MatMul"], 1);

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_decides() {
+    fn the_exit_of_the_process_decides_the_result() {
         let result = r#"{"result":"pass","reason":"","kernels":3}"#;
         assert_eq!((exited(0, result).result, exited(0, result).kernels), (Verdict::Pass, 3));
         assert_eq!(exited(1, result).result, Verdict::Fail);

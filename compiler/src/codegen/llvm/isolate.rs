@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_makes_the_objects_that_this_process_makes() {
+    fn a_child_process_makes_the_same_objects() {
         let targets = [Target::host()];
         let here = super::super::compile(&sources(), &targets, 2, false).unwrap();
         assert_eq!(compile_isolated(&sources(), &targets, 2).unwrap(), here);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_child_is_an_error_that_says_what_it_was_at() {
+    fn the_exit_of_the_child_is_an_error_that_names_its_kernel() {
         let compiled = |source: &Source| -> Outcome {
             let object = ObjectFile { name: source.name.clone(), bytes: vec![7; 1 << 20] };
             Ok(Compiled { object, text: None })

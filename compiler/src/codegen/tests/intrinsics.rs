@@ -99,7 +99,7 @@ fn powers_of_two_are_rounded_once_where_there_is_an_instruction() {
     let values = [1.0, -1.5, 0.0, 1.999_999_9, f32::INFINITY, f32::NAN, 3e-39, 1e38];
     let powers = [0.0, 1.0, -1.0, 3.5, -0.5, 126.0, -127.0, -149.0, -150.0, 200.0, -300.0, 1e30];
     let pairs = values.iter().flat_map(|&value| powers.map(|power| (value, power))).cycle();
-    // In vectors of every width, and by itself.
+    // In vectors of every width, and as scalars.
     let len = values.len() * powers.len() + 16 + 8 + 4 + 2 + 1;
     let (values, powers): (Vec<f32>, Vec<f32>) = pairs.take(len).unzip();
     let args = [f32_bytes(values.clone()), f32_bytes(powers.clone()), vec![0; 4 * len]];
@@ -127,7 +127,7 @@ fn powers_of_two_are_rounded_once_where_there_is_an_instruction() {
 }
 
 #[test]
-fn special_arguments_give_what_c_gives() {
+fn special_arguments_give_the_results_of_c() {
     let inputs = [
         f32::NAN,
         f32::INFINITY,

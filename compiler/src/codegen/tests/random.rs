@@ -70,7 +70,7 @@ fn check_random_functions(cases: u32, denormals: Denormals, change: fn(DType, Ve
         }
         Ok(())
     });
-    // The input, a thousand numbers, helps nobody.
+    // The input, a thousand numbers, does not help a reader.
     if let Err(TestError::Fail(reason, _) | TestError::Abort(reason)) = result {
         panic!("{reason}");
     }

@@ -38,6 +38,12 @@ impl Node<'_, '_> {
         self.call(&WHERE, &[condition, yes, no])
     }
 
+    /// The value in the type that sums and statistics of its elements are computed in.
+    pub(super) fn widened(&mut self, value: ExprId) -> Result<ExprId, NodeError> {
+        let dtype = self.tensor(value)?.dtype;
+        self.cast(value, dtype.accumulator())
+    }
+
     /// The value and a scalar of its type.
     pub(super) fn with_scalar(
         &mut self,

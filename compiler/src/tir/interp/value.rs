@@ -1,11 +1,11 @@
-//! Values of the interpreter, and what operators make of them.
+//! Values of the interpreter, and operators on them.
 
 use super::super::{BinaryOp, CompareOp, Intrinsic, UnaryOp, scalar};
 use super::Result;
 use super::arithmetic::Arithmetic;
 use crate::ir::DType;
 
-/// A value with its data type; each lane as [`scalar`] holds it.
+/// A value with its data type; each lane in the form of [`scalar`].
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Scalar(DType, u64),

@@ -39,7 +39,7 @@ crate::register_pass_config_option! {
 
 /// Replaces mathematical functions by polynomials and reductions of lanes by shuffles.
 ///
-/// Those that the target has an instruction for stay.
+/// Functions for which the target has an instruction stay.
 #[prim_func_pass(opt_level = 0, name = "tir.LowerIntrin", after = [LowerMulAdd], crate = crate)]
 pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let mut any = false;

@@ -13,6 +13,7 @@ mod fp16_storage_legalize;
 mod hoist_if_then_else;
 mod inject_double_buffer;
 mod instrument_bound_checkers;
+mod legalize_register_access;
 mod loop_partition;
 mod lower_blocks;
 mod lower_intrin;
@@ -52,6 +53,7 @@ pub use inject_double_buffer::{
 pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
+pub use legalize_register_access::{LegalizeRegisterAccess, legalize_register_access};
 pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
 pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};
