@@ -5,6 +5,8 @@ mod quantised;
 mod statistics;
 
 use super::*;
+use crate::codegen::CodegenError;
+use crate::diagnostics::Problem;
 use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
@@ -335,5 +337,21 @@ fn digits_is_the_same_bit_for_bit_by_every_backend() {
                 assert_eq!(found, *first, "{backend}, level {level}");
             }
         }
+    }
+}
+
+#[test]
+fn a_defect_names_the_node_that_the_kernel_was_made_of() {
+    let options = CompileOptions { without_objects: true, ..pinned(2) };
+    let compilation = run(&dense(), &options).unwrap();
+    for kernel in compilation.program.kernels.values() {
+        let error = CodegenError {
+            kernel: kernel.signature().name.clone(),
+            message: "9 lanes for 8".to_owned(),
+        };
+        let text = locate(Problem::from(error).into(), &compilation.module).to_string();
+        assert!(text.starts_with("node `"), "{text}");
+        assert!(text.contains(": a defect of niello, not of the model: kernel `"), "{text}");
+        assert!(text.contains(".opt_level(0)"), "{text}");
     }
 }
