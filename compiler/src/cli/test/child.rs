@@ -144,7 +144,8 @@ fn check(
     expected: &[Constant],
     tolerance: CaseTolerance,
 ) -> Result<u64, String> {
-    let levels: Vec<CpuLevel> = runner.compilation().map_or(Vec::new(), |c| c.model.levels.clone());
+    let levels: Vec<CpuLevel> =
+        runner.compilation().map(|made| made.model.levels.clone()).unwrap_or_default();
     if levels.len() < 2 {
         check_level(runner, inputs, expected, tolerance)?;
         return Ok(runner.kernels());
