@@ -1,11 +1,13 @@
 //! The machine that code is generated for.
 
+mod cost;
 mod features;
 mod triple;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.

@@ -10,6 +10,6 @@ mod types;
 pub use call_graph::{CallGraph, Callees, Calls};
 pub use function::{Liveness, Scopes, UseCounts, Uses};
 pub(crate) use property::kernel_scopes;
-pub use property::{Anf, Flattened, Fused, Typed};
+pub use property::{Anf, Flattened, Fused, Typed, types_hold};
 pub use purity::{Pure, effects};
 pub use types::{Reference, References, Types, declared};

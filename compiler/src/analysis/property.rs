@@ -2,11 +2,11 @@
 
 use cranelift_entity::SecondaryMap;
 
+use super::types::declared;
 use crate::graph::visit::is_trivial;
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::IRModule;
 use crate::pass::{IrProperty, is_optimizable};
-use crate::transform::types_hold;
 
 /// Functions refer to each other with the types of their definitions.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,17 @@ pub struct Typed;
 impl IrProperty for Typed {
     const NAME: &'static str = "Typed";
     const HOLDS: Option<fn(&IRModule) -> bool> = Some(types_hold);
+}
+
+/// Whether every reference to a global has the type of what is defined there.
+pub fn types_hold(module: &IRModule) -> bool {
+    module.functions().all(|(_, function)| {
+        function.global_refs().iter().all(|&id| {
+            let Expr::GlobalVar(global) = function.expr(id) else { return true };
+            declared(module, global)
+                .is_none_or(|declared| function.ty(id).as_func() == Some(&declared))
+        })
+    })
 }
 
 /// Every call of an operator is in a kernel: a closure or a function with the attribute

@@ -6,7 +6,6 @@ use cranelift_entity::SecondaryMap;
 
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{Definition, GlobalVar, IRModule};
-use crate::ops::Effect;
 use crate::pass::{Analyses, Analysis};
 
 /// For each function of a module, whether its calls are free of effects.
@@ -69,7 +68,7 @@ pub fn effects(
             // A closure has its effects when it is called.
             | Expr::Func(_) => false,
             Expr::Call(call) => match &call.callee {
-                Callee::Op(op) => op.effect == Effect::Stateful,
+                Callee::Op(_) => false,
                 Callee::Expr(callee) => match function.expr(*callee) {
                     Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
                     Expr::Func(closure) => in_scope[closure.scope],

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cranelift_entity::entity_impl;
 
 use crate::ir::{Attrs, Constant, GlobalVar};
-use crate::ops::Op;
+use crate::ops::{Op, OpDef};
 
 /// An expression of a function; prints as `%3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +139,11 @@ impl Expr {
     /// The call, if this is one.
     pub fn as_call(&self) -> Option<&Call> {
         if let Expr::Call(call) = self { Some(call) } else { None }
+    }
+
+    /// Whether this is a call of that operator: `expr.is_call_of(&RELU)`.
+    pub fn is_call_of(&self, def: &OpDef) -> bool {
+        matches!(self, Expr::Call(Call { callee: Callee::Op(op), .. }) if op.is(def))
     }
 
     /// The constant, if this is one.

@@ -6,7 +6,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::function::{FunctionData, live};
-use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
+use super::{Binding, Call, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
 use crate::ir::{Attrs, Constant};
 
 /// The new id of each expression of an old function that is still in the new one.
@@ -320,9 +320,4 @@ pub fn compact(function: Function) -> Function {
         facts: data.facts.clone(),
         global_refs: OnceLock::new(),
     })
-}
-
-/// Whether an expression is a call of an operator of that name.
-pub fn is_call_of(expr: &Expr, name: &str) -> bool {
-    matches!(expr, Expr::Call(Call { callee: super::Callee::Op(op), .. }) if op.name == name)
 }

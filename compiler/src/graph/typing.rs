@@ -12,7 +12,7 @@ use crate::ops::{InferArg, InferCx, InputKind, Op};
 ///
 /// Shapes, axes, pads and slice bounds stay far below it; larger integer tensors are weights, which
 /// must not become expressions one by one.
-pub(super) const MAX_SHAPE_VALUE: u64 = 64;
+pub(crate) const MAX_SHAPE_VALUE: u64 = 64;
 
 /// The error of an expression that has no type.
 #[derive(Clone, PartialEq, Eq, Debug)]

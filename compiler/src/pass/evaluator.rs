@@ -39,7 +39,7 @@ impl Evaluator for ReferenceEvaluator {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(&error))?;
         let tensors: Vec<Option<&Tensor>> = tensors.iter().map(Option::as_ref).collect();
-        let results = (op.eval)(attrs, &tensors)?;
+        let results = op.definition().evaluate(attrs, &tensors)?;
         results.iter().map(|tensor| tensor.to_constant().map_err(|error| failed(&error))).collect()
     }
 }

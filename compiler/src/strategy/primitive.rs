@@ -5,7 +5,7 @@ use cranelift_entity::SecondaryMap;
 use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Span, TensorType, Type};
-use crate::te::topi::{Compute, compute};
+use crate::ops::{Compute, tensor};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
 use crate::tir::PrimExpr;
 
@@ -193,8 +193,9 @@ impl Builder {
                 let Callee::Op(op) = call.callee else {
                     return Err(problem_at("a kernel cannot call a function", span));
                 };
-                let reshapes =
-                    matches!(op.name, "reshape" | "squeeze" | "expand_dims" | "nn.batch_flatten");
+                let reshapes = [&tensor::RESHAPE, &tensor::SQUEEZE, &tensor::EXPAND_DIMS]
+                    .iter()
+                    .any(|def| op.is(def));
                 self.reshape_only &= reshapes;
                 let args: Vec<Option<StageId>> = call
                     .args
@@ -202,7 +203,7 @@ impl Builder {
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
                 let results = tensors_of(function.ty(id), span)?;
-                compute(&mut Compute {
+                (op.compute)(&mut Compute {
                     dag: &mut self.dag,
                     op,
                     attrs: &call.attrs,

@@ -5,7 +5,7 @@
 
 use super::{BinaryOp, CompareOp, Intrinsic, UnaryOp};
 use crate::ir::DType;
-use crate::ir::small_float::{PowerRounding, SmallFloat, decode_e8m0, encode_e8m0};
+pub use crate::ir::small_float::{float_bits, float_value};
 
 /// Brings an integer or `Bool` into the range of its type: wraps, or `!= 0`. Other types are left
 /// as they are.
@@ -20,27 +20,6 @@ pub fn wrap_int(value: i64, dtype: DType) -> i64 {
         ((value as u64) << spare >> spare) as i64
     } else {
         value
-    }
-}
-
-/// The value of a float's bits; `None` if the type is no float.
-pub fn float_value(bits: u64, dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::from_bits(bits)),
-        DType::F32 => Some(f64::from(f32::from_bits(bits as u32))),
-        DType::F8E8M0 => Some(decode_e8m0(bits as u8)),
-        _ => SmallFloat::of(dtype).map(|format| format.decode(bits as u32)),
-    }
-}
-
-/// The bits of the nearest float; `None` if the type is no float. Beyond the greatest number the
-/// result is infinity, NaN or that number, whichever the type has.
-pub fn float_bits(value: f64, dtype: DType) -> Option<u64> {
-    match dtype {
-        DType::F64 => Some(value.to_bits()),
-        DType::F32 => Some(u64::from((value as f32).to_bits())),
-        DType::F8E8M0 => Some(encode_e8m0(value as f32, PowerRounding::Nearest, false).into()),
-        _ => SmallFloat::of(dtype).map(|format| format.encode(value).into()),
     }
 }
 

@@ -8,7 +8,6 @@ use indexmap::IndexMap;
 
 use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter, ScopeId};
 use crate::ir::IRModule;
-use crate::ops::Effect;
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -91,10 +90,7 @@ enum Kind {
 fn kind_of(expr: &Expr) -> Option<Kind> {
     match expr {
         Expr::Call(call) => match call.callee {
-            Callee::Op(op) => {
-                let shared = op.effect == Effect::Pure && call.args.iter().any(Option::is_some);
-                shared.then_some(Kind::Shared)
-            }
+            Callee::Op(_) => call.args.iter().any(Option::is_some).then_some(Kind::Shared),
             Callee::Expr(_) => None,
         },
         Expr::TupleGet { .. } => Some(Kind::Shared),
@@ -129,6 +125,7 @@ mod tests {
     use super::*;
     use crate::graph::ScopeKind;
     use crate::ir::{DType, Type};
+    use crate::ops::elementwise::ADD;
     use crate::ops::tensor::ConcatenateAttrs;
     use crate::transform::tests::support::{Net, after, count};
 
@@ -157,7 +154,7 @@ mod tests {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
-        let is_add = |_: &FunctionBuilder, expr: &Expr| crate::graph::is_call_of(expr, "add");
+        let is_add = |_: &FunctionBuilder, expr: &Expr| expr.is_call_of(&ADD);
         let function = eliminate_common_subexpr_except(net.finish(y), is_add).unwrap();
         assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (3, 1));
     }

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cranelift_entity::SecondaryMap;
+
+use crate::analysis::kernel_scopes;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, If, Rewriter, ScopeId};
 use crate::ir::{
     Attrs, Constant, ConstantData, DType, Dim, IRModule, SharedBytes, TensorType, Type,
@@ -12,7 +15,7 @@ use crate::ops::qnn::DEQUANTIZE;
 use crate::ops::tensor::{
     BROADCAST_TO, EXPAND_DIMS, FULL, FullAttrs, RESHAPE, SQUEEZE, STRIDED_SLICE, TRANSPOSE,
 };
-use crate::ops::{Effect, Op, OpPattern};
+use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -32,14 +35,14 @@ const MAX_WRITTEN_BYTES: u64 = 1 << 30;
 ///
 /// So are extents of tensors that are known, and fields of tuples; an `If` whose condition is known
 /// becomes its branch. What has one number in every place keeps being stored as that number. Nothing
-/// within a fused kernel is touched, nor what draws random numbers or has state.
+/// within a fused kernel is touched.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let closed = closed_scopes(&function);
-    let mut choices = Choices::of(&function, &closed);
+    let kernels = kernel_scopes(&function);
+    let mut choices = Choices::of(&function, &kernels);
     let mut rewriter = Rewriter::new(function);
     let bound = bound_constants(rewriter.old());
     for id in bound {
@@ -48,7 +51,7 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
     choices.decide_by_constants(&mut rewriter);
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
-        if closed[old.data_of(id).scope.as_u32() as usize] {
+        if kernels[old.data_of(id).scope] {
             continue;
         }
         match old.expr(id) {
@@ -81,7 +84,7 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
 
 fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call) -> Result<()> {
     let Callee::Op(op) = call.callee else { return Ok(()) };
-    if op.effect != Effect::Pure || call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
+    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
         return Ok(());
     }
     let old = rewriter.old().clone();
@@ -239,13 +242,13 @@ struct Choices {
 }
 
 impl Choices {
-    fn of(function: &Function, closed: &[bool]) -> Choices {
+    fn of(function: &Function, kernels: &SecondaryMap<ScopeId, bool>) -> Choices {
         let mut first: BTreeMap<u32, ExprId> = BTreeMap::new();
         let mut by_condition: BTreeMap<ExprId, Vec<_>> = BTreeMap::new();
         for (id, data) in function.iter() {
             first.entry(data.scope.as_u32()).or_insert(id);
             if let Expr::If(choice) = &data.expr
-                && !closed[data.scope.as_u32() as usize]
+                && !kernels[data.scope]
             {
                 let of = |scope: ScopeId| first.get(&scope.as_u32()).copied();
                 let within = of(choice.then_scope).into_iter().chain(of(choice.else_scope)).min();
@@ -346,25 +349,6 @@ fn known_extents(value: Option<&Arc<[Dim]>>, ty: &Type) -> Option<Constant> {
         }
     }
     Constant::new(ty.clone(), SharedBytes::new(bytes)).ok()
-}
-
-/// Which scopes are those of fused kernels or of another code generator, or within one, by index.
-fn closed_scopes(function: &Function) -> Vec<bool> {
-    let mut closed: Vec<bool> = function.scopes().map(|_| false).collect();
-    for (_, data) in function.iter() {
-        if let Expr::Func(closure) = &data.expr
-            && (closure.attrs.flag("Primitive") || closure.attrs.get("Compiler").is_some())
-        {
-            closed[closure.scope.as_u32() as usize] = true;
-        }
-    }
-    // Each scope comes after the one around it.
-    for (scope, data) in function.scopes() {
-        if let Some(parent) = data.parent.map(ScopeId::as_u32) {
-            closed[scope.as_u32() as usize] |= closed[parent as usize];
-        }
-    }
-    closed
 }
 
 /// Constants that are bound, which need no name.
@@ -520,11 +504,11 @@ mod tests {
 
     #[test]
     fn convolution_and_batch_norm_become_one_convolution() {
-        use crate::ops::nn::{BatchNormAttrs, Conv2dAttrs};
+        use crate::ops::nn::{BatchNormAttrs, ConvAttrs};
         let mut net = Net::default();
         let x = net.input("x", &[1, 2, 4, 4]);
         let w = net.tensor(&[3, 2, 3, 3], -1.0);
-        let conv = net.op_with("nn.conv2d", &[x, w], &Conv2dAttrs::default());
+        let conv = net.op_with("nn.conv2d", &[x, w], &ConvAttrs::of_rank(2));
         let params: Vec<ExprId> = (0..4).map(|i| net.tensor(&[3], i as f32 + 0.5)).collect();
         let bn = net.op_with(
             "nn.batch_norm",

@@ -8,8 +8,7 @@ use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, IRModule, normalize_axis};
 use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{
-    BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs, DENSE,
-    MATMUL, MatmulAttrs,
+    BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, MATMUL, MatmulAttrs,
 };
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
@@ -103,16 +102,12 @@ struct Layer {
 
 impl Layer {
     fn of(op: Op, attrs: &Attrs) -> Result<Option<Layer>> {
-        let conv =
-            |spatial, groups| Layer { op, spatial, takes_bias: true, output_axis: 0, groups };
         let product =
             |output_axis| Layer { op, spatial: 0, takes_bias: false, output_axis, groups: 1 };
-        Ok(if op.is(&CONV2D) {
-            Some(conv(2, attrs.parse::<Conv2dAttrs>()?.groups))
-        } else if op.is(&CONV1D) {
-            Some(conv(1, attrs.parse::<Conv1dAttrs>()?.groups))
-        } else if op.is(&CONV3D) {
-            Some(conv(3, attrs.parse::<Conv3dAttrs>()?.groups))
+        Ok(if [&CONV1D, &CONV2D, &CONV3D].iter().any(|def| op.is(def)) {
+            let ConvAttrs { strides, groups, .. } = attrs.parse()?;
+            let spatial = strides.len();
+            Some(Layer { op, spatial, takes_bias: true, output_axis: 0, groups })
         } else if op.is(&DENSE) {
             Some(product(0))
         } else if op.is(&MATMUL) {
@@ -357,7 +352,7 @@ mod tests {
 
     fn conv(net: &mut Net, x: ExprId, groups: i64) -> ExprId {
         let w = net.tensor(&[4, 4 / groups, 1, 1], 0.5);
-        net.op_with("nn.conv2d", &[x, w], &Conv2dAttrs { groups, ..Default::default() })
+        net.op_with("nn.conv2d", &[x, w], &ConvAttrs { groups, ..ConvAttrs::of_rank(2) })
     }
 
     #[test]

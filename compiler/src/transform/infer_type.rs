@@ -4,7 +4,7 @@
 //! function refers to another one can become stale.
 
 use super::{FuseOps, SimplifyInference};
-use crate::analysis::{CallGraph, Callees, Pure, Typed, Types, declared};
+use crate::analysis::{CallGraph, Callees, Pure, Typed, Types, declared, types_hold};
 use crate::graph::{Expr, Function, Rewriter};
 use crate::ir::{Definition, IRModule};
 use crate::pass::{PassContext, PassError, Result, module_pass};
@@ -33,17 +33,6 @@ pub fn infer_type(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
         }
     }
     Err(PassError::new("the types of functions that call each other do not settle"))
-}
-
-/// Whether every reference to a global has the type of its definition.
-pub fn types_hold(module: &IRModule) -> bool {
-    module.functions().all(|(_, function)| {
-        function.global_refs().iter().all(|&id| {
-            let Expr::GlobalVar(global) = function.expr(id) else { return true };
-            declared(module, global)
-                .is_none_or(|declared| function.ty(id).as_func() == Some(&declared))
-        })
-    })
 }
 
 fn with_types_of(function: Function, module: &IRModule) -> Result<Function> {

@@ -132,7 +132,7 @@ mod tests {
             let function = after(&SimplifyInference, net.finish(y));
             let shapes: Vec<_> = function
                 .iter()
-                .filter(|(_, data)| crate::graph::is_call_of(&data.expr, "expand_dims"))
+                .filter(|(_, data)| data.expr.is_call_of(&EXPAND_DIMS))
                 .map(|(_, data)| data.ty.as_tensor().unwrap().shape.as_consts().unwrap())
                 .collect();
             let expanded: Vec<u64> = expanded.iter().map(|&d| d as u64).collect();

@@ -15,4 +15,5 @@ mod tests;
 pub use compare::{Tolerance, compare};
 pub use evaluate::{DEFAULT_STEP_LIMIT, Evaluation, InterpError, Interpreter, evaluate};
 pub use tensor::{Elements, Tensor, TensorError};
+pub(crate) use tensor::{round_float, wrap_int};
 pub use value::{FunctionValue, Value};

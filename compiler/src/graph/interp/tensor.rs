@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::ir::{
-    Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, unpack_elements,
+    Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, small_float,
+    unpack_elements,
 };
-use crate::tir::scalar;
 
 /// The elements of a tensor, widened so that one piece of code serves every data type.
 #[derive(Clone, PartialEq, Debug)]
@@ -59,14 +59,14 @@ impl fmt::Display for TensorError {
 impl std::error::Error for TensorError {}
 
 /// Rounds to the nearest value of a floating-point type.
-fn round_float(value: f64, dtype: DType) -> f64 {
-    scalar::float_bits(value, dtype)
-        .and_then(|bits| scalar::float_value(bits, dtype))
+pub(crate) fn round_float(value: f64, dtype: DType) -> f64 {
+    small_float::float_bits(value, dtype)
+        .and_then(|bits| small_float::float_value(bits, dtype))
         .unwrap_or(value)
 }
 
 /// Wraps into the range of an integer type, as its arithmetic does.
-fn wrap_int(value: i128, dtype: DType) -> i128 {
+pub(crate) fn wrap_int(value: i128, dtype: DType) -> i128 {
     match dtype.int_range() {
         None => i128::from(value != 0),
         Some((low, high)) => {
@@ -240,7 +240,7 @@ impl Tensor {
             | DType::F4E2M1 => Elements::Float(
                 codes(dtype, shape, bytes)?
                     .into_iter()
-                    .map(|code| scalar::float_value(code.into(), dtype).unwrap_or(f64::NAN))
+                    .map(|code| small_float::float_value(code.into(), dtype).unwrap_or(f64::NAN))
                     .collect(),
             ),
         };
@@ -266,7 +266,8 @@ impl Tensor {
                 DType::F64 => write!(values, f64),
                 // Any code of NaN is right here; some types have several.
                 dtype => {
-                    let code = |v: &f64| scalar::float_bits(*v, dtype).unwrap_or_default() as u8;
+                    let code =
+                        |v: &f64| small_float::float_bits(*v, dtype).unwrap_or_default() as u8;
                     pack_elements(dtype, &values.iter().map(code).collect::<Vec<u8>>())
                 }
             },

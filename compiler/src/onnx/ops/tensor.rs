@@ -7,10 +7,9 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs,
-    FULL, FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
-    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs,
-    TakeMode, TransposeAttrs,
+    CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
+    ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs,
+    SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 /// Most elements of a `Range` that is computed while compiling.
@@ -303,18 +302,7 @@ pub(super) fn expand(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let dims = node.dims_input(1)?.ok_or_else(|| missing("shape"))?;
     let shape = broadcast(&node.shape(x)?, &dims)?;
-    Ok(vec![broadcast_to(node, x, shape)?])
-}
-
-fn broadcast_to(
-    node: &mut Node<'_, '_>,
-    value: ExprId,
-    shape: Vec<Dim>,
-) -> Result<ExprId, NodeError> {
-    if node.shape(value)?[..] == shape[..] {
-        return Ok(value);
-    }
-    node.call_with(&BROADCAST_TO, &[value], &BroadcastToAttrs { shape })
+    Ok(vec![node.broadcast_to(x, shape)?])
 }
 
 /// `Tile`-6, -13 (more types): each axis gets one before it, which is broadcast and joined with it.
@@ -333,7 +321,7 @@ pub(super) fn tile(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         (0..shape.rank()).flat_map(|axis| [first(axis), shape[axis].clone()]).collect()
     };
     let apart = node.reshape(x, pairs(&|_| Dim::from(1i64)))?;
-    let repeated = broadcast_to(node, apart, pairs(&|axis| repeats[axis].clone()))?;
+    let repeated = node.broadcast_to(apart, pairs(&|axis| repeats[axis].clone()))?;
     let joined = shape.iter().zip(&repeats).map(|(extent, repeat)| extent * repeat).collect();
     Ok(vec![node.reshape(repeated, joined)?])
 }

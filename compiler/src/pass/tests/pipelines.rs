@@ -4,7 +4,7 @@ use super::support::{Log, chain, info, module, noting};
 use crate::diagnostics::Level;
 use crate::graph::FunctionBuilder;
 use crate::ir::{DType, Definition, FuncType, GlobalVar, IRModule, Type};
-use crate::ops::nn::Conv2dAttrs;
+use crate::ops::nn::ConvAttrs;
 use crate::pass::{
     HookResult, Pass, PassContext, PassInfo, PassInstrument, PassRef, Sequential, print_ir,
 };
@@ -44,7 +44,7 @@ fn a_list_folds_constants_and_shares_equal_calls() {
 fn at_level_2_scales_stay_and_constants_are_folded() {
     let build = || {
         let mut net = Net::default();
-        let conv = Conv2dAttrs::default();
+        let conv = ConvAttrs::of_rank(2);
         let x = net.input("x", &[1, 2, 4, 4]);
         let w = net.tensor(&[2, 2, 1, 1], 1.0);
         let y = net.op_with("nn.conv2d", &[x, w], &conv);
@@ -145,7 +145,7 @@ fn user_passes_are_added_at_named_places_of_the_pipeline() {
 #[test]
 fn the_pipeline_verifies_and_is_idempotent_at_every_level() {
     let mut net = Net::default();
-    let conv = Conv2dAttrs::default();
+    let conv = ConvAttrs::of_rank(2);
     let x = net.input("x", &[1, 2, 4, 4]);
     let w = net.tensor(&[2, 2, 1, 1], 1.0);
     let y = net.op_with("nn.conv2d", &[x, w], &conv);

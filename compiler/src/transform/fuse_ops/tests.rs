@@ -3,7 +3,7 @@
 use super::*;
 use crate::graph::ScopeKind;
 use crate::ir::Type;
-use crate::ops::nn::{Conv2dAttrs, MaxPool2dAttrs};
+use crate::ops::nn::{ConvAttrs, MaxPoolAttrs};
 use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode};
 use crate::transform::tests::support::{Net, after, after_in, count, show};
 
@@ -14,7 +14,11 @@ fn fused(function: Function) -> String {
 fn conv(net: &mut Net, x: ExprId) -> ExprId {
     let channels = net.0.ty(x).as_tensor().unwrap().shape[1].as_const().unwrap();
     let weight = net.tensor(&[channels, channels, 3, 3], 0.5);
-    net.op_with("nn.conv2d", &[x, weight], &Conv2dAttrs { padding: [1; 4], ..Default::default() })
+    net.op_with(
+        "nn.conv2d",
+        &[x, weight],
+        &ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) },
+    )
 }
 
 #[test]
@@ -64,11 +68,11 @@ fn a_convolution_takes_its_epilogue_but_no_other_convolution() {
 fn a_pooling_stays_alone_and_a_concatenation_takes_injective_operators() {
     let mut net = Net::default();
     let x = net.input("x", &[1, 4, 8, 8]);
-    let attrs = MaxPool2dAttrs {
-        pool_size: [2, 2],
-        strides: [2, 2],
-        padding: [0; 4],
-        dilation: [1, 1],
+    let attrs = MaxPoolAttrs {
+        pool_size: vec![2, 2],
+        strides: vec![2, 2],
+        padding: vec![0; 4],
+        dilation: vec![1, 1],
         ceil_mode: false,
     };
     let pooled = net.op_with("nn.max_pool2d", &[x], &attrs);

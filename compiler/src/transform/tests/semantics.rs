@@ -7,8 +7,7 @@ use crate::graph::ExprId;
 use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, Dim, IRModule};
 use crate::ops::nn::{
-    BatchNormAttrs, BiasAddAttrs, Conv1dAttrs, Conv2dAttrs, DropoutAttrs, MatmulAttrs,
-    MaxPool2dAttrs,
+    BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, MatmulAttrs, MaxPoolAttrs,
 };
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{ConcatenateAttrs, ReshapeAttrs, SplitAttrs, TransposeAttrs};
@@ -76,7 +75,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         6 | 7 => {
             let groups = if step.what == 6 { 1 } else { 2 };
             let weight = weights(net, &[CHANNELS, CHANNELS / groups, 3, 3], step.seed);
-            let attrs = Conv2dAttrs { padding: [1; 4], groups, ..Default::default() };
+            let attrs = ConvAttrs { padding: vec![1; 4], groups, ..ConvAttrs::of_rank(2) };
             if step.bind {
                 let bias = per_channel(net, &[CHANNELS], step.seed);
                 net.op_with("nn.conv2d", &[a, weight, bias], &attrs)
@@ -98,11 +97,11 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             net.0.tuple_get(dropout, 0).unwrap()
         }
         10 => {
-            let attrs = MaxPool2dAttrs {
-                pool_size: [3, 3],
-                strides: [1, 1],
-                padding: [1; 4],
-                dilation: [1, 1],
+            let attrs = MaxPoolAttrs {
+                pool_size: vec![3, 3],
+                strides: vec![1, 1],
+                padding: vec![1; 4],
+                dilation: vec![1, 1],
                 ceil_mode: false,
             };
             net.op_with("nn.max_pool2d", &[a], &attrs)
@@ -145,7 +144,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         19 => {
             let line = reshape(net, a, &[1, CHANNELS, 9]);
             let weight = weights(net, &[CHANNELS, CHANNELS, 3], step.seed);
-            let attrs = Conv1dAttrs { padding: [1, 1], ..Default::default() };
+            let attrs = ConvAttrs { padding: vec![1; 2], ..ConvAttrs::of_rank(1) };
             let line = net.op_with("nn.conv1d", &[line, weight], &attrs);
             let line = net.op("nn.relu", &[line]);
             reshape(net, line, &[1, CHANNELS, 3, 3])
@@ -157,11 +156,11 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
                 weights(net, &[CHANNELS, 16, 1, 1], 0.2),
             );
             let weight = weights(net, &[16, 16, 3, 3], step.seed);
-            let wide = net.op_with("nn.conv2d", &[a, into], &Conv2dAttrs::default());
-            let attrs = Conv2dAttrs { padding: [1; 4], ..Default::default() };
+            let wide = net.op_with("nn.conv2d", &[a, into], &ConvAttrs::of_rank(2));
+            let attrs = ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
             let wide = net.op_with("nn.conv2d", &[wide, weight], &attrs);
             let wide = net.op("tanh", &[wide]);
-            net.op_with("nn.conv2d", &[wide, out], &Conv2dAttrs::default())
+            net.op_with("nn.conv2d", &[wide, out], &ConvAttrs::of_rank(2))
         }
         15 => {
             let two = net.scalar(f64::from(step.seed));
@@ -301,17 +300,17 @@ fn layer_graph(steps: &LayerSteps) -> IRModule {
     let mut y = match steps.layer {
         0 => {
             let w = weights(&mut net, &[channels, CHANNELS, 1, 1], 0.7);
-            net.op_with("nn.conv2d", &with_bias(&[x, w]), &Conv2dAttrs::default())
+            net.op_with("nn.conv2d", &with_bias(&[x, w]), &ConvAttrs::of_rank(2))
         }
         1 => {
             let groups = channels.min(2);
             let w = weights(&mut net, &[channels, CHANNELS / groups, 3, 3], 0.7);
-            let attrs = Conv2dAttrs { padding: [1; 4], groups, ..Default::default() };
+            let attrs = ConvAttrs { padding: vec![1; 4], groups, ..ConvAttrs::of_rank(2) };
             net.op_with("nn.conv2d", &with_bias(&[x, w]), &attrs)
         }
         2 => {
             let w = weights(&mut net, &[channels, CHANNELS, 1], 0.7);
-            net.op_with("nn.conv1d", &with_bias(&[x, w]), &Conv1dAttrs::default())
+            net.op_with("nn.conv1d", &with_bias(&[x, w]), &ConvAttrs::of_rank(1))
         }
         3 => {
             let w = weights(&mut net, &[channels, CHANNELS], 0.7);

@@ -98,11 +98,9 @@ fn show_expr(function: &Function, id: ExprId) -> String {
 
 /// How many live calls of that operator a function has.
 pub(crate) fn count(function: &Function, op: &str) -> usize {
+    let op = Op::get(op).unwrap_or_else(|| panic!("`{op}` is an operator"));
     let live = function.live();
-    function
-        .iter()
-        .filter(|(id, data)| live[*id] && crate::graph::is_call_of(&data.expr, op))
-        .count()
+    function.iter().filter(|(id, data)| live[*id] && data.expr.is_call_of(op.definition())).count()
 }
 
 /// A value as its tensors, tuples flattened.
