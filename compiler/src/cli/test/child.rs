@@ -167,7 +167,8 @@ fn check(
     tolerance: CaseTolerance,
     saved: Option<&Path>,
 ) -> Result<u64, String> {
-    let levels: Vec<CpuLevel> = runner.compilation().map_or(Vec::new(), |c| c.model.levels.clone());
+    let levels: Vec<CpuLevel> =
+        runner.compilation().map(|made| made.model.levels.clone()).unwrap_or_default();
     if levels.len() < 2 {
         check_level(runner, inputs, expected, tolerance, saved)?;
         return Ok(runner.kernels());
