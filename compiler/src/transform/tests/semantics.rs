@@ -144,7 +144,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         19 => {
             let line = reshape(net, a, &[1, CHANNELS, 9]);
             let weight = weights(net, &[CHANNELS, CHANNELS, 3], step.seed);
-            let attrs = ConvAttrs { padding: vec![1, 1], ..ConvAttrs::of_rank(1) };
+            let attrs = ConvAttrs { padding: vec![1; 2], ..ConvAttrs::of_rank(1) };
             let line = net.op_with("nn.conv1d", &[line, weight], &attrs);
             let line = net.op("nn.relu", &[line]);
             reshape(net, line, &[1, CHANNELS, 3, 3])
