@@ -4,6 +4,7 @@ mod double {
     niello_runtime::include_model!("double");
 }
 
+
 fn main() {
     let x = [3.0, 4.0];
     let mine = *double::Model::new().run(&double::Inputs { x: &x }).y;
