@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use super::{Outcome, Verdict};
-use crate::cli::case::{self, DataSet};
+use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
-use crate::cli::runner::Runner;
+use crate::cli::runner::{Runner, open_inputs};
 use crate::cli::{Failure, isolated};
 use crate::compile::Model;
-use crate::graph::interp::{Tolerance, compare};
+use crate::graph::interp::compare;
 use crate::ir::Constant;
 use crate::onnx::{self, TestValue};
 use crate::options::CompileOptions;
@@ -101,6 +101,7 @@ fn run_case(args: &Args, options: &CompileOptions) -> Result<u64, Stop> {
     let mut kernels = 0;
     for (number, data) in data_sets.into_iter().enumerate() {
         let (inputs, expected) = tensors(data)?;
+        let inputs = open_inputs(&model, &options, inputs).map_err(|report| report.to_string())?;
         let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {
@@ -139,7 +140,7 @@ fn check(
     runner: &Runner,
     inputs: &[Constant],
     expected: &[Constant],
-    tolerance: Tolerance,
+    tolerance: CaseTolerance,
 ) -> Result<u64, String> {
     let run = || runner.run(inputs).map_err(|problem| problem.to_string());
     let found = run()?;
@@ -151,7 +152,7 @@ fn check(
         ));
     }
     for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
-        compare(found, expected, tolerance)
+        compare(found, expected, tolerance.of(expected.ty().dtype))
             .map_err(|reason| format!("output {position}: {reason}"))?;
     }
     if runner.loaded().is_some() && run()? != found {
