@@ -12,7 +12,8 @@ use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
-use niello::options::{Backend, CompileOptions, MAX_OPT_LEVEL, PORTABLE};
+use niello::onnx::InputValue;
+use niello::options::{Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE};
 use niello::pass::{
     ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
 };
@@ -142,10 +143,44 @@ impl Config {
         self
     }
 
+    /// Fixes the value of an input, which becomes part of the model: the bindings' `Inputs` have no
+    /// such field. For inputs that shapes, branches or numbers of steps are computed from.
+    ///
+    /// Numbers take the input's own element type, as many as it has elements, or one for all.
+    ///
+    /// ```
+    /// niello_build::configure("models/vad.onnx").input_value("sr", 16000).input_value("scales", [0.5, 2.0]);
+    /// ```
+    pub fn input_value(mut self, input: impl Into<String>, value: impl Into<InputValue>) -> Self {
+        self.options.input_values.insert(input.into(), value.into());
+        self
+    }
+
+    /// A folder that links in the model's folder may lead to, where they stand for external data.
+    ///
+    /// A model that is itself a link, as in caches, may have its data beside the file that it is
+    /// linked to; this is for other arrangements.
+    pub fn external_data_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.options.external_folders.push(folder.into());
+        self
+    }
+
     /// The optimisation level, 0 to 4; 3 unless given. It does not follow Cargo's profile: models
     /// are fast in debug builds as well.
     pub fn opt_level(mut self, level: u8) -> Self {
         self.options.opt_level = level;
+        self
+    }
+
+    /// What happens to denormal numbers while the model runs: unless given, they count as zeros.
+    pub fn denormals(mut self, denormals: Denormals) -> Self {
+        self.options.denormals = denormals;
+        self
+    }
+
+    /// Whether passes and functions may change how results are rounded; unless given, they may.
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.options.numerics = numerics;
         self
     }
 
@@ -422,6 +457,7 @@ impl Config {
                 Err(error) => report.push(Problem::new(error.to_string())),
             }
         }
+        environment.watch("NIELLO_MEMORY_LIMIT");
         for variable in compiler_variables(&options.target) {
             environment.watch(&variable);
         }

@@ -20,6 +20,7 @@
 //! | `NIELLO_OPT_LEVEL` | optimisation level, 0 to 4 |
 //! | `NIELLO_TARGET_CPU` | the CPU to compile for: `native`, `x86-64-v3` … |
 //! | `NIELLO_STUB` | `1`: bindings only, no C compiler needed; so does `DOCS_RS` |
+//! | `NIELLO_MEMORY_LIMIT` | memory that a model may take once decoded, as `2G`, in place of 128 bytes for each of its file |
 //! | `NIELLO_TIME_PASSES` | `text`, `json` or `trace`: how long passes take, in `OUT_DIR` |
 //! | `NIELLO_PRINT_AFTER` | `all`, or names of passes: the module after them, in `OUT_DIR` |
 //! | `NIELLO_DUMP_DIR` | a folder: the module after each pass that changed it, and what repeats a failure |
@@ -45,7 +46,7 @@ mod watch;
 pub use config::{Artifacts, Config, Weights};
 pub use errors::Errors;
 pub use niello;
-pub use niello::options::Backend;
+pub use niello::options::{Backend, Denormals, Numerics};
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@ use niello::codegen::object::text_bytes;
 use niello::compile::Stages;
 use niello::diagnostics::Report;
 use niello::executor::{CompiledModel, Package};
-use niello::options::CompileOptions;
+use niello::options::{CompileOptions, Denormals};
 
 /// Appends a formatted line to a `String`, which cannot fail.
 macro_rules! line {
@@ -83,6 +83,10 @@ fn head(path: &Path, options: &CompileOptions) -> String {
     line!(text, "levels     {}", levels.join(","));
     line!(text, "backend    {}", options.backend);
     line!(text, "opt level  {}", options.opt_level);
+    let keeps = options.denormals == Denormals::Flush && !target.can_flush_denormals();
+    let note = if keeps { " is asked for, but the target keeps them" } else { "" };
+    line!(text, "denormals  {}{note}", options.denormals.name());
+    line!(text, "numerics   {}", options.numerics.name());
     if options.stub {
         line!(text, "stub       no code was generated");
     }

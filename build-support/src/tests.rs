@@ -150,7 +150,7 @@ fn variables_win_over_the_build_script() {
 }
 
 #[test]
-fn every_problem_of_the_options_is_told_before_the_model_is_read() {
+fn every_problem_of_the_options_is_reported_before_the_model_is_read() {
     let out = tempfile::tempdir().unwrap();
     let user = [
         ("NIELLO_BACKEND", "cuda"),

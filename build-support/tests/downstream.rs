@@ -1,8 +1,8 @@
-//! Builds and runs real packages that use build-support as a stranger would.
+//! Builds and runs real packages that use build-support like any user.
 //!
 //! The packages are in `packages/`. They are copied to a folder of Cargo's for tests and form a
-//! workspace there, so that everything they share is built once. Most models are a few lines of C
-//! by hand: what is tested here is all that stands between compiled code and a program. The package
+//! workspace there, so that shared dependencies are built once. Most models are a few lines of
+//! handwritten C: the tests are about everything between compiled code and a program. The package
 //! `real` goes the whole way, from ONNX.
 
 use std::fs;
@@ -77,7 +77,7 @@ fn write(path: &Path, contents: impl AsRef<[u8]>) {
     fs::write(path, contents).unwrap();
 }
 
-/// ONNX models of the packages, and where they go.
+/// ONNX models of the packages, with their paths.
 fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
     let affine = ModelBuilder::new(13)
@@ -106,8 +106,8 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
     ]
 }
 
-/// A convolution and a matrix product of small integers, with sizes that no vector divides: every
-/// sum is exact, so that all CPU levels have the same result.
+/// A convolution and a matrix product of small integers, with sizes that are no multiple of a
+/// vector: every sum is exact, so that all CPU levels have the same result.
 fn network() -> ModelBuilder {
     let integers = |shape: &[i64], step: i64, modulus: i64| {
         let count: i64 = shape.iter().product();
@@ -132,7 +132,7 @@ fn network() -> ModelBuilder {
 fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO"));
     command.args(arguments).arg("--offline").current_dir(workspace());
-    // What the outer Cargo has set for this test does not concern the packages.
+    // Variables of the outer Cargo do not concern the packages.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_") || name.starts_with("NIELLO_") || name == "RUSTFLAGS" {
@@ -171,7 +171,7 @@ fn a_model_links_in_every_kind_of_target() {
     assert_eq!(cargo_ok(&["run", "-q", "-p", "app", "--example", "example"]), "[30.5, 60.25]\n");
 }
 
-/// A shared library has the model inside and shows nothing of it.
+/// A shared library contains the model and exports nothing of it.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_shared_library_keeps_its_model_to_itself() {
@@ -189,7 +189,7 @@ fn two_versions_of_a_package_keep_their_models() {
 }
 
 #[test]
-fn a_large_workspace_never_passes_over_the_stack_and_a_stub_says_what_it_is() {
+fn a_large_workspace_avoids_the_stack_and_a_stub_fails_with_its_reason() {
     let run = || assert_eq!(cargo_ok(&["run", "-q", "-p", "big"]), "Some(15)\n");
     run();
     // The variable makes Cargo run the build script again, here and back.
@@ -203,7 +203,7 @@ fn a_large_workspace_never_passes_over_the_stack_and_a_stub_says_what_it_is() {
 #[test]
 fn a_model_runs_without_std_and_heap() {
     let tests = cargo_ok(&["test", "-p", "bare", "--lib"]);
-    assert!(tests.contains("it_runs ... ok"), "{tests}");
+    assert!(tests.contains("the_model_runs_without_std ... ok"), "{tests}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn onnx_models_become_functions() {
     );
 }
 
-/// The same models by LLVM, asked for by the environment; and a build without it says so.
+/// The same models by LLVM, requested by the environment; a build without LLVM reports that.
 #[test]
 fn models_compile_by_way_of_llvm_where_it_is_there() {
     let llvm = [("NIELLO_BACKEND", "llvm")];
@@ -299,7 +299,7 @@ fn a_program_chooses_among_cpu_levels_when_it_starts() {
 }
 
 #[test]
-fn every_unsupported_operator_of_an_onnx_model_is_told() {
+fn every_unsupported_operator_of_an_onnx_model_is_reported() {
     let output = cargo(&["check", "-p", "unsupported"], &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
@@ -319,7 +319,7 @@ fn a_runtime_of_another_version_is_named_in_the_error() {
 }
 
 #[test]
-fn a_failed_build_tells_every_problem_and_a_build_repeats_only_what_changed() {
+fn a_failed_build_reports_every_problem_and_a_build_repeats_only_changed_models() {
     let model = workspace().join("broken/late.onnx");
     let fails = || {
         let output = cargo(&["build", "-p", "broken"], &[]);
@@ -353,7 +353,7 @@ fn a_failed_build_tells_every_problem_and_a_build_repeats_only_what_changed() {
     assert_eq!(first.0, "[7.5, 14.25]");
     fs::write(workspace().join("broken/README.md"), "not an input").unwrap();
     assert_eq!(run(), first, "the build script ran again without a reason");
-    // Cargo goes by the time of change, and some file systems count in seconds.
+    // Cargo compares modification times, and some file systems count in seconds.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     fs::write(&model, "8").unwrap();
     let second = run();

@@ -1,4 +1,4 @@
-//! What new users get wrong, and what they are told: one line that names the file, once.
+//! Common mistakes of new users, and their messages: one line that names the file, once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use niello_build::niello::onnx::{ModelBuilder, ModelDim};
 use niello_build::niello::pass::{ModulePass, PassContext, PassInfo, PassInstrument};
 use niello_build::{Config, Weights, configure};
 
-/// `y = relu(x · w)` with a batch that the model only names.
+/// `y = relu(x · w)` with a symbolic batch.
 fn dense() -> ModelBuilder {
     let w = Constant::from_f32(&[2, 2], &[1.0, 2.0, 3.0, 4.0]).unwrap();
     ModelBuilder::new(13)
@@ -46,7 +46,7 @@ impl Case {
         configure(&self.model).out_dir(self.out_dir())
     }
 
-    /// The line for the only problem of a compilation, without the path it begins with.
+    /// The line for the only problem of a compilation, without the path at its beginning.
     #[track_caller]
     fn line(&self, config: &Config) -> String {
         let errors = config.try_compile().expect_err("a mistake was made");
@@ -77,7 +77,7 @@ fn files_that_are_no_models_are_recognised() {
 }
 
 #[test]
-fn a_missing_file_is_named_and_the_way_to_it_is_told() {
+fn a_missing_file_is_reported_and_relative_paths_explained() {
     let mut case = Case::dense();
     case.model = case.folder.path().join("desne.onnx");
     let line = case.line(&case.configure());
@@ -85,7 +85,7 @@ fn a_missing_file_is_named_and_the_way_to_it_is_told() {
 }
 
 #[test]
-fn dimensions_are_asked_for_and_misspelt_ones_are_noticed() {
+fn missing_and_misspelt_dimensions_are_reported() {
     let case = Case::dense();
     let line = case.line(&case.configure());
     assert!(line.contains("the size of `batch` is not known; help: pin it: .dim(\"batch\", N)"));
@@ -128,7 +128,7 @@ fn a_model_that_fails_leaves_a_log_and_no_bindings() {
     assert!(help.is_some());
 }
 
-/// Notes the names of passes.
+/// Records the names of passes.
 #[derive(Default)]
 struct Names(std::sync::Mutex<Vec<String>>);
 
@@ -143,7 +143,7 @@ impl PassInstrument for &'static Names {
     }
 }
 
-/// Not a mistake, but what the mistakes above are to be told from.
+/// No mistake: the contrast to the mistakes above.
 #[test]
 fn passes_and_instruments_of_the_build_script_take_part() {
     let names: &'static Names = Box::leak(Box::default());

@@ -15,6 +15,7 @@ pub mod compile;
 pub mod diagnostics;
 pub mod driver;
 pub mod executor;
+mod files;
 pub mod graph;
 pub mod ir;
 pub mod memory;

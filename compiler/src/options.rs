@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use niello_runtime::CpuLevel;
 
-use crate::ir::Constant;
+use crate::onnx::InputValue;
 use crate::target::{Target, TargetError};
 
 /// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
@@ -86,6 +87,55 @@ impl FromStr for Backend {
     }
 }
 
+/// What happens to denormal numbers, the floats next to zero, while a model runs.
+///
+/// Processors take some hundred times as long for an operation on such a number, and activations
+/// that fade out end as many of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Denormals {
+    /// They count as zeros. A run sets the processor's mode and restores it; on targets without such
+    /// a mode, as WebAssembly and RISC-V, they are kept.
+    #[default]
+    Flush,
+    /// They are computed with as IEEE 754 has it.
+    Keep,
+}
+
+impl Denormals {
+    /// The name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Denormals::Flush => "flush",
+            Denormals::Keep => "keep",
+        }
+    }
+}
+
+/// How far results may be from those of the model's operators one by one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Numerics {
+    /// Passes may change the arithmetic
+    /// ([`changing_arithmetic`](crate::transform::pipeline::changing_arithmetic) lists them), and
+    /// `float32` functions may be off by a few units in the last place.
+    #[default]
+    Default,
+    /// Each operator is computed as the model has it, with functions that are off by at most about
+    /// one unit in the last place; slower.
+    Strict,
+}
+
+impl Numerics {
+    /// The name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Numerics::Default => "default",
+            Numerics::Strict => "strict",
+        }
+    }
+}
+
 /// Everything that decides, beside the model itself, what a compilation leaves behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompileOptions {
@@ -100,7 +150,10 @@ pub struct CompileOptions {
     /// Whole shapes of inputs, by the input's name in the model.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more.
-    pub input_values: BTreeMap<String, Constant>,
+    pub input_values: BTreeMap<String, InputValue>,
+    /// Folders that links in the model's folder may lead to, where they stand for external data; a
+    /// model that is itself a link may have its data beside the file that it is linked to.
+    pub external_folders: Vec<PathBuf>,
     /// Optimisation level, at most [`MAX_OPT_LEVEL`].
     pub opt_level: u8,
     /// Names of passes that must not run.
@@ -108,6 +161,10 @@ pub struct CompileOptions {
     /// Options of passes by their names, see `niello passes --configs`; checked when the context is
     /// built.
     pub config: BTreeMap<String, serde_json::Value>,
+    /// What happens to denormal numbers during a run.
+    pub denormals: Denormals,
+    /// How far results may be from those of the operators one by one.
+    pub numerics: Numerics,
     /// The code generator.
     pub backend: Backend,
     /// The least machine that the code runs on.
@@ -139,9 +196,12 @@ impl CompileOptions {
             dims: BTreeMap::new(),
             input_shapes: BTreeMap::new(),
             input_values: BTreeMap::new(),
+            external_folders: Vec::new(),
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),
             config: BTreeMap::new(),
+            denormals: Denormals::default(),
+            numerics: Numerics::default(),
             backend: Backend::default(),
             target,
             levels: Vec::new(),
@@ -183,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_those_the_target_lacks_in_order() {
+    fn levels_are_compiled_in_order_without_repetition() {
         let mut target = Target::host();
         target.arch = "x86_64".to_owned();
         target.os = "linux".to_owned();

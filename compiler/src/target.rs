@@ -1,11 +1,13 @@
 //! The machine that code is generated for.
 
+mod cost;
 mod features;
 mod triple;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
+pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.
@@ -49,6 +51,8 @@ pub enum TargetError {
     BadVariable(&'static str, String),
     /// The CPU is not one that is known for the architecture: CPU and architecture.
     UnknownCpu(String, String),
+    /// No machine of that architecture is known.
+    UnknownArch(String),
     /// `native` was asked for, but the code is not for this machine's architecture, which is named.
     NotNative(String),
     /// The feature is not one that is known for the architecture: feature and architecture.
@@ -89,6 +93,15 @@ impl fmt::Display for TargetError {
                     write!(f, ", {name}")?;
                 }
                 Ok(())
+            }
+            TargetError::UnknownArch(arch) => {
+                let mut known: Vec<_> = CPUS.iter().map(|(arch, _, _)| *arch).collect();
+                known.dedup();
+                write!(
+                    f,
+                    "`{arch}` is not an architecture that is known; known are {}",
+                    known.join(", ")
+                )
             }
             TargetError::NotNative(arch) => {
                 write!(
@@ -266,13 +279,17 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The CPU is not known for the architecture, or `native` is asked for another architecture.
+    /// The architecture is not known or has no such CPU, or `native` is asked for another
+    /// architecture.
     pub fn of_machine(text: &str) -> Result<Self, TargetError> {
         let (arch, cpu) = match text.trim().split_once(' ') {
-            Some((arch, cpu)) => (arch, cpu.trim()),
-            None if text.trim() == "x86_64" => ("x86_64", "x86-64"),
-            None => (text.trim(), "generic"),
+            Some((arch, cpu)) => (arch, Some(cpu.trim())),
+            None => (text.trim(), None),
         };
+        let Some(least) = known_cpus(arch).next() else {
+            return Err(TargetError::UnknownArch(arch.to_owned()));
+        };
+        let cpu = cpu.unwrap_or(least);
         Target { arch: arch.to_owned(), ..Target::host() }.with_cpu(cpu)
     }
 
@@ -342,6 +359,15 @@ impl Target {
     pub fn has_fma(&self) -> bool {
         match self.arch.as_str() {
             "x86" | "x86_64" => self.has_feature("fma"),
+            "aarch64" => self.has_feature("neon"),
+            _ => false,
+        }
+    }
+
+    /// Whether there is a mode in which denormal `float32` and `float64` count as zeros.
+    pub fn can_flush_denormals(&self) -> bool {
+        match self.arch.as_str() {
+            "x86" | "x86_64" => self.has_feature("sse2"),
             "aarch64" => self.has_feature("neon"),
             _ => false,
         }
@@ -466,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_add_to_what_the_target_has() {
+    fn levels_add_features_to_the_targets() {
         let linux = Target {
             triple: "x86_64-unknown-linux-gnu".to_owned(),
             arch: "x86_64".to_owned(),

@@ -1,4 +1,4 @@
-//! Real models: the committed one, and those of `../shared/models` where they are there.
+//! Real models: the committed one, and those in `../shared/models` if they are present.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -41,7 +41,7 @@ fn the_digits_model_is_imported() {
 }
 
 /// Models of other projects, which are not committed. Each is a test case of ONNX: the types of its
-/// interface must be those of the recorded tensors.
+/// interface must equal those of the recorded tensors.
 const SHARED: [&str; 23] = [
     "basic-pitch",
     "bert-toy",
@@ -68,7 +68,7 @@ const SHARED: [&str; 23] = [
     "yolox-nano",
 ];
 
-/// Those of them whose reference evaluation takes less than a second unoptimised.
+/// The models among them whose reference evaluation takes less than a second unoptimised.
 const EVALUATED: [&str; 14] = [
     "bert-toy",
     "cct-2-32",
@@ -86,13 +86,13 @@ const EVALUATED: [&str; 14] = [
     "ultraface-rfb-320",
 ];
 
-/// The folder of the models of other projects, if it is there; says so if it is not.
+/// The folder of the models of other projects, if present; prints a note otherwise.
 fn shared() -> Option<PathBuf> {
     let shared = root().join("../shared/models");
     if shared.is_dir() {
         return Some(shared);
     }
-    // Not through `println!`, which the harness keeps to itself when a test passes.
+    // Not by `println!`, whose output the harness hides when a test passes.
     let note = format!("SKIPPED: {} is not there, its models are not tested\n", shared.display());
     std::io::stderr().write_all(note.as_bytes()).expect("standard error can be written");
     None
@@ -131,7 +131,7 @@ fn models_of_other_projects_are_imported_with_the_types_of_their_data() {
     }
 }
 
-/// What `index.json` says of a model.
+/// The entry of a model in `index.json`.
 #[derive(serde::Deserialize)]
 struct Entry {
     name: String,
@@ -140,7 +140,7 @@ struct Entry {
 }
 
 #[test]
-fn imported_models_compute_what_onnx_runtime_computed() {
+fn imported_models_equal_onnx_runtime() {
     let Some(shared) = shared() else { return };
     let index = std::fs::read(shared.join("index.json")).expect("the models have an index");
     let index: Vec<Entry> = serde_json::from_slice(&index).expect("the index lists tolerances");

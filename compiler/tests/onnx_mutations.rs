@@ -12,13 +12,13 @@ use niello::onnx::{self, ImportOptions, ModelBuilder, ModelDim};
 /// Mutations of each model.
 const MUTATIONS: u64 = 2_000;
 
-/// What one import may allocate beyond twice the size of its file.
+/// Bytes that an import may allocate beyond twice the size of its file.
 const ALLOWANCE: usize = 64 << 20;
 
-/// What one import may take. The models take milliseconds; the margin is for busy machines.
+/// Time that an import may take. The models take milliseconds; the margin is for busy machines.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Counts the bytes that are allocated, and the most there were at a time.
+/// Counts the bytes in use, and their maximum.
 struct Counting;
 
 static CURRENT: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both are there while the system copies one to the other.
+        // Both blocks exist while the system copies one to the other.
         grow(size);
         CURRENT.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the caller's promises are those of `System`.
@@ -72,7 +72,7 @@ impl Random {
     }
 }
 
-/// Where things are encoded, as far as the bytes read as protobuf.
+/// The offsets of lengths and numbers, as far as the bytes are valid protobuf.
 #[derive(Default)]
 struct Places {
     /// Lengths of nested messages, strings and bytes.
@@ -94,7 +94,7 @@ fn places(bytes: &[u8]) -> Places {
         }
         None
     }
-    /// The places in `from..to`, or `None` if that is no message.
+    /// The offsets in `from..to`, or `None` if the bytes are no message.
     fn walk(bytes: &[u8], from: usize, to: usize, depth: u32) -> Option<Places> {
         let mut found = Places::default();
         let mut at = from;
@@ -140,7 +140,7 @@ fn mutate(model: &[u8], places: &Places, random: &mut Random) -> Vec<u8> {
         let one_of = |list: &[usize], random: &mut Random| list[random.below(list.len())];
         match random.below(12) {
             0 => bytes.truncate(at),
-            // A piece from elsewhere, in place of another or between two.
+            // A piece from elsewhere, as a replacement or an insertion.
             1 => {
                 let from = random.below(bytes.len());
                 let piece = bytes[from..(from + random.below(64)).min(bytes.len())].to_vec();
@@ -315,6 +315,6 @@ fn damaged_models_are_refused_within_bounds() {
             assert!(start.elapsed() < PATIENCE, "{case} takes {:?}", start.elapsed());
         }
     }
-    // Both must happen often, or the mutations are too harsh or too mild to tell anything.
+    // Both outcomes must be frequent, or the mutations are too harsh or too mild for the test.
     assert!(imported > 500 && refused > 5_000, "{imported} imported, {refused} refused");
 }

@@ -1,4 +1,4 @@
-//! `niello opt` and `niello passes` as their users meet them.
+//! Users' view of `niello opt` and `niello passes`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use niello::pass::instruments::{Replay, Reproducer, VerifyEach};
 use niello::tir::{PrimExpr, PrimFunc, PrimFuncData};
 use serde_json::Value;
 
-/// Something to fold, something to share, something to fuse.
+/// A module with constants to fold, equal calls to share and kernels to fuse.
 const SAMPLE: &str = "\
 def @main(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {
   %0 = add(const([1, 2], f32), const([3, 4], f32));
@@ -71,13 +71,13 @@ fn ok(run: Run) -> Run {
 fn passes_are_run_in_order_and_the_module_printed() {
     let run = ok(opt(&["--passes", PASSES]));
     assert_eq!((run.stdout.as_str(), run.stderr.as_str()), (SHARED, ""));
-    // The level gates, and lists win over it.
+    // The level enables passes, and lists of passes override it.
     assert!(ok(opt(&["--passes", PASSES, "-O1"])).stdout.contains("const([1, 2], float32)"));
     let required = ["--passes", PASSES, "-O0", "--require-pass", "fold_constant"];
     assert!(ok(opt(&required)).stdout.contains("const([4, 6], float32)"));
     let disabled = ["--passes", PASSES, "--disable-pass", "EliminateCommonSubexpr"];
     assert!(ok(opt(&disabled)).stdout.contains("add(%0, %1)"));
-    // Options, for one pass and for all.
+    // Options for one pass, and for all.
     let kernels = |arguments: &[&str]| ok(opt(arguments)).stdout.matches("Primitive=1").count();
     assert_eq!(kernels(&["--passes", "FuseOps"]), 1);
     assert_eq!(kernels(&["--passes", "FuseOps", "--config", "relay.FuseOps.max_depth=1"]), 5);
@@ -122,7 +122,7 @@ fn changes_are_dumped_to_a_folder() {
         names.sort();
         names
     };
-    // The second time replaces what the first time wrote.
+    // The second run replaces the files of the first.
     for _ in 0..2 {
         ok(niello(folder.path(), &[&arguments[..], &["--dump-dir", "dump"]].concat()));
         assert_eq!(names(), ["000_FoldConstant.relay", "002_FuseOps.relay", "start.relay"]);
@@ -173,7 +173,7 @@ fn a_bisect_limit_runs_the_first_passes() {
 
 #[cfg(unix)]
 #[test]
-fn bisecting_finds_the_pass_whose_result_is_bad() {
+fn bisecting_finds_the_pass_with_the_bad_result() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = folder();
@@ -186,7 +186,7 @@ fn bisecting_finds_the_pass_whose_result_is_bad() {
     let bisect = |program: &str| {
         niello(folder.path(), &["opt", "sample.relay", "--passes", PASSES, "--bisect", program])
     };
-    // Bad as soon as the two products have become one.
+    // The result is bad as soon as the two products have become one.
     let run = ok(bisect(&script("check", "test $(grep -c multiply \"$1\") = 2")));
     assert_eq!(run.stdout, "pass (2) EliminateCommonSubexpr is the first whose result is bad\n");
     assert!(
@@ -236,7 +236,7 @@ fn malformed_kernel() -> Reproducer {
 }
 
 #[test]
-fn a_failure_that_was_written_down_is_repeated() {
+fn a_reproducer_repeats_its_failure() {
     let folder = folder();
     let path = folder.path().join("crash.relay");
     let replay = |arguments: &[&str]| {
@@ -273,11 +273,11 @@ fn a_failure_that_was_written_down_is_repeated() {
     // Instruments see the passes of the file.
     let watched = replay(&["--time-passes"]);
     assert!(ok(watched).stderr.contains("\nFuseOps{max_depth=2}: "));
-    // Nobody verifies, so nothing fails.
+    // Without verification nothing fails.
     let mended = ok(replay(&[]));
     assert!(mended.stderr.contains("does not occur any more"), "{}", mended.stderr);
 
-    // A pass of another program.
+    // A pass that this program does not have.
     reproducer.pipeline = "TheirPass".to_owned();
     reproducer.write(&path).unwrap();
     let unknown = replay(&[]);
@@ -302,7 +302,7 @@ fn without_a_failure_there_is_no_reproducer() {
 }
 
 #[test]
-fn mistakes_in_a_text_are_shown_where_they_are() {
+fn mistakes_in_a_text_are_shown_at_their_place() {
     let folder = folder();
     let wrong = SAMPLE.replace("%x, %0", "%x, %7").replace("nn.relu", "nn.rellu");
     fs::write(folder.path().join("wrong.relay"), wrong).unwrap();
@@ -333,7 +333,7 @@ error: there is no operator `nn.rellu`
 }
 
 #[test]
-fn what_is_wrong_with_a_model_is_told_at_its_node() {
+fn errors_in_a_model_are_shown_at_their_node() {
     let folder = folder();
     let model = ModelBuilder::new(13)
         .input("x", DType::F32, &[3])
@@ -350,7 +350,7 @@ fn what_is_wrong_with_a_model_is_told_at_its_node() {
 }
 
 #[test]
-fn mistakes_in_arguments_are_told() {
+fn mistakes_in_arguments_are_reported() {
     for (arguments, status, expected) in [
         (&["--passes", "FoldConstnat"][..], 1, "did you mean `FoldConstant`?"),
         (&["--passes", "FuseOps{max_dpeth=1}"], 1, "did you mean `max_depth`?"),
@@ -397,7 +397,7 @@ fn passes_are_listed_and_explained() {
     }
     assert!(one.contains("\ndefined in compiler/src/transform/fuse_ops/mod.rs:"), "{one}");
     assert!(one.contains("\n  max_depth=256      usize  Most operators in one kernel.\n"), "{one}");
-    // Every name that is shown is one that works.
+    // Every printed name works.
     for name in list.lines().filter_map(|line| line.split(' ').next()) {
         let text = passes(&[name]);
         let also = text.lines().find_map(|line| line.strip_prefix("also known as ")).unwrap();
@@ -418,7 +418,7 @@ fn passes_are_listed_and_explained() {
 }
 
 #[test]
-fn passes_on_loops_assume_the_machine_that_is_asked_for() {
+fn passes_on_loops_use_the_requested_machine() {
     let folder = tempfile::tempdir().unwrap();
     let text = "prim_func @fill(y: output float32[16]) {
   for i in vectorized(16) {

@@ -1,4 +1,4 @@
-//! What passes allocate, in a program with the counting allocator.
+//! Memory of passes, in a program with the counting allocator.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use niello::pass::{ModulePass, Pass, PassContext, PassInfo, PassRef, Sequential}
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Bytes that the passes allocate: much more than anything else in this program does meanwhile.
+/// Bytes that the passes allocate: much more than the rest of the program meanwhile.
 const BLOCK: usize = 1 << 20;
 
 fn pass(name: &str, body: impl Fn() + Send + Sync + 'static) -> PassRef {
@@ -27,7 +27,7 @@ fn number(line: &str, before: &str) -> i64 {
 }
 
 #[test]
-fn what_passes_allocate_keep_and_need_at_most_is_measured() {
+fn allocations_growth_and_peak_of_passes_are_measured() {
     let kept: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let to = kept.clone();
     let passes = [

@@ -8,7 +8,7 @@ use syn::{Expr, ExprArray, ExprLit, Ident, Lit, Path, Token, parse_quote};
 
 use crate::kind::Kind;
 
-/// Every argument there is.
+/// All arguments.
 const NAMES: [&str; 13] = [
     "opt_level",
     "name",
@@ -31,13 +31,13 @@ pub(crate) enum PassName {
     Text(String),
 }
 
-/// Which results of earlier passes, and which analyses, still hold after a pass.
+/// The earlier results and analyses that still hold after a pass.
 pub(crate) enum Preserves {
     All,
     Only(Vec<PassName>),
 }
 
-/// The arguments of an attribute; those with errors have their defaults.
+/// The arguments of an attribute; arguments with errors have their defaults.
 pub(crate) struct Args {
     pub(crate) opt_level: u8,
     pub(crate) name: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     pub(crate) niello: Path,
 }
 
-/// Errors, all of which are told.
+/// Errors, all of which are reported.
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
 
@@ -66,12 +66,12 @@ impl Errors {
         }
     }
 
-    /// An error that is shown under all of the tokens.
+    /// An error shown under all of the tokens.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// The errors as items, for expansions that go on.
+    /// The errors as items, for expansions that continue.
     pub(crate) fn into_compile_error(self) -> TokenStream {
         self.0.map(|errors| errors.to_compile_error()).unwrap_or_default()
     }
@@ -81,14 +81,14 @@ impl Errors {
     }
 }
 
-/// `name = value`, with what cannot be parsed left as tokens.
+/// `name = value`; a value that cannot be parsed stays as tokens.
 struct Arg {
     name: Ident,
     value: TokenStream,
 }
 
 impl Arg {
-    /// What an error about the value is shown under.
+    /// The tokens under which an error about the value is shown.
     fn given(&self) -> TokenStream {
         if self.value.is_empty() { self.name.to_token_stream() } else { self.value.clone() }
     }
@@ -261,7 +261,7 @@ impl Args {
                 _ => unknown(&arg.name, &NAMES, errors),
             }
         }
-        // A misspelt one is one mistake, not two.
+        // A misspelt `opt_level` is one mistake, not two.
         if !list.iter().any(|arg| near(&arg.name.to_string(), &NAMES) == Some("opt_level")) {
             errors.push(syn::Error::new(
                 Span::call_site(),
@@ -309,7 +309,7 @@ fn preserves(value: TokenStream) -> Option<Preserves> {
     names(value).map(Preserves::Only)
 }
 
-/// The candidate with the same letters but for separators, or at most two letters away.
+/// The candidate with the same letters apart from separators, or at most two letters different.
 pub(crate) fn near(name: &str, candidates: &[&'static str]) -> Option<&'static str> {
     let plain = |text: &str| text.replace('_', "").to_lowercase();
     let name = plain(name);

@@ -1,4 +1,4 @@
-//! What the tokens of a pass's item prove to be wrong. Types are left to the compiler.
+//! Checks of the tokens of a pass's item. Types are left to the compiler.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -36,7 +36,7 @@ fn wrong_item(kind: Kind) -> String {
     )
 }
 
-/// The token that says what kind of item it is.
+/// The token that shows the kind of item.
 pub(crate) fn head(item: &Item) -> TokenStream {
     match item {
         Item::Struct(item) => item.struct_token.to_token_stream(),
@@ -155,7 +155,7 @@ fn signature(kind: Kind, sig: &Signature, receiver: Receiver, errors: &mut Error
             kind.noun(),
             kind.params().join(", ")
         );
-        // The list, or the name if the list is empty and so has no place of its own.
+        // The list of parameters, or the name if the list is empty and so has no place.
         if sig.inputs.is_empty() {
             errors.at(&sig.ident, message);
         } else {

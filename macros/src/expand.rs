@@ -1,4 +1,4 @@
-//! What the attributes expand to.
+//! The expansions of the pass attributes.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -9,7 +9,7 @@ use crate::args::{Args, Errors, PassName, Preserves};
 use crate::check::{self, Target};
 use crate::kind::Kind;
 
-/// The expansion of an attribute: the item as it is, and the pass; or the item and errors.
+/// The expansion of an attribute: the item unchanged, and the pass; or the item and errors.
 pub(crate) fn pass(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     match try_pass(kind, args, item.clone()) {
         Ok(pass) => quote!(#item #pass),
@@ -122,11 +122,11 @@ fn implementation(
     let (receiver_type, receiver) =
         if callee.method { (quote!(&#ty,), quote!(self,)) } else { (quote!(), quote!()) };
     let path = &callee.path;
-    // Through a pointer, so that parameters of other types are one error, at the function's name.
+    // Through a pointer, so that wrong parameter types are one error, at the function's name.
     let work = quote_spanned! { callee.sig.ident.span() =>
         let work: fn(#receiver_type #unit, #siblings &#pass::PassContext) -> _ = #path;
     };
-    // A result of another type is an error there.
+    // A wrong result type is an error there.
     let output = match &callee.sig.output {
         ReturnType::Type(_, ty) => ty.span(),
         ReturnType::Default => Span::call_site(),
@@ -212,7 +212,8 @@ fn implementation(
                 const NAME: &'static str = #name;
 
                 fn make_default() -> ::core::option::Option<#pass::PassRef> {
-                    // Picks the first of the two that applies: the type need not be `Default`.
+                    // Selects the first of the two traits that applies: the type need not be
+                    // `Default`.
                     use #pass::__private::{ByDefault as _, NoDefault as _};
                     (&#pass::__private::MakePass::<#ty>::NEW).make_pass()
                 }
@@ -232,7 +233,7 @@ fn implementation(
     }
 }
 
-/// Values of a type that is made `of` a path or `named` by a string.
+/// Values of a type that a path makes by `of`, or a string by `named`.
 fn list(ty: &TokenStream, names: &[PassName]) -> Vec<TokenStream> {
     names
         .iter()

@@ -8,7 +8,7 @@ use syn::{Attribute, FnArg, ImplItem, ImplItemFn, Item, ItemImpl, Meta, ReturnTy
 use crate::args::{Errors, InstrumentArgs, near};
 use crate::check;
 
-/// Marks a method that is called almost like a hook and is none.
+/// Marks a method whose name is almost a hook's.
 const NOT_A_HOOK: &str = "not_a_hook";
 
 /// A method of the trait `PassInstrument`.
@@ -19,7 +19,7 @@ struct Hook {
     answer: Answer,
 }
 
-/// What a hook returns.
+/// The return type of a hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Nothing,
@@ -196,7 +196,7 @@ fn implementation(
             };
         }
         let answer = if hook.answer == Answer::Bool { quote!(bool) } else { quote!(()) };
-        // Through a pointer, so that parameters of other types are one error, at the method's name.
+        // Through a pointer, so that wrong parameter types are one error, at the method's name.
         let work_types = types.clone();
         let work = quote_spanned! { ident.span() =>
             let work: fn(&Self #(, #work_types)*) -> _ = <#ty>::#ident;
@@ -228,7 +228,7 @@ fn is_mark(attr: &Attribute) -> bool {
     matches!(&attr.meta, Meta::Path(path) if path.is_ident(NOT_A_HOOK))
 }
 
-/// The block as it was, less the attributes that only this macro knows.
+/// The block without the attributes of this macro.
 fn without_marks(mut block: ItemImpl) -> ItemImpl {
     for item in &mut block.items {
         if let ImplItem::Fn(method) = item {

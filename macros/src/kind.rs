@@ -1,6 +1,6 @@
-//! The kinds of passes: what their functions take and return.
+//! The kinds of passes: parameters and results of their functions.
 
-/// What a pass works on.
+/// The unit that a pass works on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Module,
@@ -47,12 +47,12 @@ impl Kind {
         }
     }
 
-    /// What the pass maps to the same.
+    /// The type that the pass maps to itself.
     pub(crate) fn unit(self) -> &'static str {
         self.params()[0]
     }
 
-    /// What may be returned.
+    /// The allowed return types.
     pub(crate) fn returns(self) -> String {
         match self {
             Kind::Module | Kind::Function => format!("{0} or Result<{0}, E>", self.unit()),

@@ -31,7 +31,7 @@ pub fn python(what: &str) -> Option<Command> {
 /// The test runner shows what a test prints only if it fails, but does not catch what goes to the stream itself.
 /// `cargo xtask test` collects these lines and repeats them at its end.
 pub fn skip(what: &str, why: &str) {
-    // Nobody left to tell is no reason to fail.
+    // A closed stream is no reason to fail.
     let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
 

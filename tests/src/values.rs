@@ -1,13 +1,13 @@
-//! Made-up inputs of functions, and comparison of what they yield.
+//! Generated inputs of functions, and comparison of outputs.
 
 use niello::graph::Function;
 use niello::graph::interp::{Elements, Tensor, Tolerance, Value};
 use niello::ir::{DType, TensorType, Type};
 
-/// Elements above which a function is not evaluated on made-up inputs: the interpreter is slow.
+/// Elements above which a function is not evaluated on generated inputs: the interpreter is slow.
 const MAX_INPUT_ELEMENTS: u64 = 1 << 20;
 
-/// How many roundings of values of magnitude one may add up where passes change the order of
+/// Number of roundings of values of magnitude one that may add up where passes change the order of
 /// operations.
 const ROUNDINGS: f64 = 1600.0;
 
@@ -46,7 +46,7 @@ fn sample(ty: &Type, seed: u64) -> Option<Value> {
     Tensor::from_elements(*dtype, &shape, elements).ok().map(Value::from)
 }
 
-/// Whether two values are the same but for rounding.
+/// Whether two values are equal except for rounding.
 ///
 /// # Errors
 ///
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_told_and_rounding_is_not() {
+    fn differences_are_reported_and_rounding_is_not() {
         let value = |values: &[f64]| -> Value {
             Tensor::from_floats(DType::F32, &[values.len()], values.to_vec()).unwrap().into()
         };

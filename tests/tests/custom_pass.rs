@@ -1,4 +1,4 @@
-//! The example of passes in a crate of one's own: what it prints, against the model worked out by hand.
+//! The example of passes in a user's crate: its output, compared with the model computed by hand.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ const HIDDEN_BIAS: [f32; 4] = [0.12, -0.31, 0.05, 0.22];
 const OUTPUT: [[f32; 4]; 2] = [[0.71, -1.16, 0.43, 0.59], [-0.84, 0.33, 1.07, -0.22]];
 const OUTPUT_BIAS: [f32; 2] = [-0.14, 0.27];
 
-/// One layer, with each weight as `weight` makes it.
+/// One layer, with each weight given by `weight`.
 fn layer<const N: usize>(
     weights: [[f32; 4]; N],
     bias: [f32; N],

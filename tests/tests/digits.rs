@@ -8,7 +8,7 @@ use niello_tests::{python, workspace};
 
 const IMAGES: usize = 360;
 
-/// What the committed model reaches in ONNX Runtime: 355 of 360.
+/// The accuracy of the committed model in ONNX Runtime: 355 of 360.
 const ACCURACY: &str = "accuracy: 98.61%";
 
 /// Runs `command`, which has to succeed, and returns its standard output.
@@ -48,7 +48,7 @@ fn example() -> &'static str {
 }
 
 #[test]
-fn accuracy_is_printed_once_and_is_what_the_classes_say() {
+fn accuracy_is_printed_once_and_follows_from_the_classes() {
     let folder = workspace().join(example());
     let printed = run_package(&folder, None);
     let lines: Vec<_> = printed.lines().collect();
@@ -70,14 +70,15 @@ fn the_images_are_scikit_learns() {
 }
 
 #[test]
-fn every_prediction_is_onnx_runtimes() {
+fn every_prediction_equals_onnx_runtimes() {
     let Some(mut python) = python("digits predictions against ONNX Runtime") else { return };
     let expected = output(python.args([&format!("{}/train/check.py", example()), "predict"]));
     let found = run_package(&workspace().join(example()), Some("--predictions"));
     assert_eq!(classes(&found), classes(&expected));
 }
 
-/// The same program around another model has to answer otherwise, or it is not the model that answers.
+/// The same program with another model has to answer differently, or the answers do not come from
+/// the model.
 #[test]
 fn a_model_with_moved_classes_changes_every_answer() {
     let Some(mut python) = python("digits with moved classes") else { return };

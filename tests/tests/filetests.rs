@@ -1,4 +1,4 @@
-//! Runs the filetests, and tests that what is wrong with a filetest is told.
+//! Runs the filetests, and tests that mistakes in a filetest are reported.
 
 use std::fs;
 
@@ -66,7 +66,7 @@ fn errors_must_be_announced_and_announced_errors_must_be_there() {
 }
 
 #[test]
-fn blessing_writes_what_would_have_been_expected() {
+fn blessing_writes_the_expectation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.relay");
     fs::write(&path, format!("; test: print\n{TEXT}\n; wrong\n")).unwrap();

@@ -7,8 +7,8 @@ use niello::pass::{Pass, PassContext, Registry};
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::workspace;
 
-/// Files of the folder of graph passes that have no pass: the list, the folder itself, what several
-/// passes share, tests.
+/// Files of the folder of graph passes that have no pass: the list, the folder itself, shared code,
+/// tests.
 const NO_PASSES: [&str; 4] = ["channels", "mod", "pipeline", "tests"];
 
 /// Names of the files and folders in a folder, without `.rs`.

@@ -6,29 +6,14 @@ use niello::graph::{
     verify_module,
 };
 use niello::ir::IRModule;
-use niello::pass::{PassContext, Registry};
+use niello::pass::{Pass, PassContext};
+use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::random::random_module;
 use niello_tests::values::{close, sample_inputs};
 use proptest::prelude::{
     ProptestConfig, Strategy, TestCaseError, prop, prop_assert, prop_assert_eq, proptest,
 };
 use proptest::test_runner::RngSeed;
-
-/// The graph passes that a pipeline runs, in its order.
-const GRAPH_PASSES: [&str; 12] = [
-    "InferType",
-    "RemoveUnusedFunctions",
-    "SimplifyInference",
-    "FoldConstant",
-    "EliminateCommonSubexpr",
-    "FoldScaleAxis",
-    "Conv1dToConv2d",
-    "PromoteLowPrecision",
-    "ApplyWinograd",
-    "DeadCodeElimination",
-    "FuseOps",
-    "OutlinePrimitives",
-];
 
 fn value(module: &IRModule) -> Value {
     let inputs = sample_inputs(module.function("main").unwrap()).unwrap();
@@ -48,7 +33,7 @@ proptest! {
     })]
 
     #[test]
-    fn modules_read_back_as_what_was_printed(choices in choices()) {
+    fn printed_modules_read_back_equal(choices in choices()) {
         let module = random_module(&choices, false);
         if let Err(errors) = verify_module(&module) {
             prop_assert!(false, "{errors}");
@@ -84,17 +69,16 @@ proptest! {
     }
 
     #[test]
-    fn passes_keep_what_is_computed(choices in choices()) {
+    fn passes_keep_the_results(choices in choices()) {
         let module = random_module(&choices, false);
         let expected = value(&module);
         let cx = PassContext::builder()
             .verify_with(|module| verify_module(module).map_err(Into::into))
             .build()
             .unwrap();
-        let registry = Registry::global();
         let mut after = module.clone();
-        for name in GRAPH_PASSES {
-            let pass = registry.get(name).unwrap();
+        for pass in pipeline(&PipelineExtensions::new()).unwrap().passes() {
+            let name = pass.info().name();
             after = pass
                 .run(after, &cx)
                 .map_err(|error| TestCaseError::fail(format!("{name}: {error}\n{module}")))?;
@@ -105,7 +89,7 @@ proptest! {
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 struct Lcg(u64);
 
 impl Lcg {
@@ -180,7 +164,7 @@ fn no_damage_to_a_text_makes_a_tool_panic() {
             match parse_module(&damaged) {
                 Ok(module) => {
                     parsed += 1;
-                    // It may be invalid, but it can be looked at.
+                    // The module may be invalid, but it can be printed.
                     let printed = module.to_string();
                     let again = parse_module(&printed).unwrap_or_else(|errors| {
                         panic!("this was printed, but does not read back: {errors}\n{printed}")

@@ -1,5 +1,5 @@
-//! Random tensor expressions under random schedules: the loops that a schedule makes, their lowered
-//! form and the code of every backend give what the plain loops give, bit for bit.
+//! Random tensor expressions under random schedules: the scheduled loops, their lowered form and
+//! the code of every backend equal the plain loops, bit for bit.
 
 use niello::driver::{Arg, BuildTarget, Function, NdArray};
 use niello::options::Backend;
@@ -33,7 +33,7 @@ fn values(func: &PrimFunc, dims: &[i64]) -> Vec<Vec<f32>> {
     func.params.iter().zip(shapes(func, dims)).map(values).collect()
 }
 
-/// The outputs by the interpreter.
+/// The outputs of the interpreter.
 fn interpreted(func: &PrimFunc, values: &[Vec<f32>], dims: &[i64]) -> Result<Vec<Vec<u8>>, String> {
     let mut args: Vec<Vec<u8>> =
         values.iter().map(|v| v.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
@@ -42,7 +42,7 @@ fn interpreted(func: &PrimFunc, values: &[Vec<f32>], dims: &[i64]) -> Result<Vec
     Ok(outputs.filter(|(p, _)| p.kind == ParamKind::Output).map(|(_, bytes)| bytes).collect())
 }
 
-/// The outputs by compiled code.
+/// The outputs of compiled code.
 fn compiled(
     function: &Function,
     func: &PrimFunc,
@@ -55,7 +55,7 @@ fn compiled(
         .map(|(values, shape)| NdArray::from_slice(&shape, values).unwrap())
         .collect();
     let mut args: Vec<Arg<'_>> = arrays.iter_mut().map(Arg::from).collect();
-    // Those that are no extent by themselves.
+    // Dimensions that are no extent by themselves.
     let passed = func
         .dims
         .iter()
@@ -68,12 +68,12 @@ fn compiled(
     outputs.map(|(_, array)| array.bytes().to_vec()).collect()
 }
 
-/// Whether a function was refused because memory of its own would have an unknown size.
+/// Whether a function was refused because its own memory would have an unknown size.
 fn has_no_memory(func: &PrimFunc, error: &str) -> bool {
     !func.dims.is_empty() && error.contains("is local, and its extents")
 }
 
-/// Does something under a context that makes indices `int32` while lowering.
+/// Runs `body` under a context that makes indices `int32` in lowering.
 fn narrowed<T>(body: impl FnOnce() -> T) -> T {
     let pass = serde_json::json!([[1, "tir.NarrowDataType"]]);
     let cx = PassContext::builder().config_value("tir.add_lower_pass", pass).build().unwrap();
@@ -98,7 +98,7 @@ proptest! {
     })]
 
     #[test]
-    fn schedules_keep_what_is_computed(list in choices()) {
+    fn schedules_keep_the_results(list in choices()) {
         let (RandomFunction { func, calls, .. }, schedule) = scheduled(&list);
         let made = schedule.func();
         let text = made.to_string();
@@ -125,7 +125,7 @@ proptest! {
                     )),
                 };
                 prop_assert!(verify(&lowered).is_ok(), "{lowered}");
-                // Nothing is known of how large a dimension is.
+                // The size of a dimension is unknown.
                 if made.dims.is_empty() || !is_narrow {
                     prop_assert_eq!(lowered.to_string().contains("int32("), is_narrow, "{}", lowered);
                 }
@@ -156,12 +156,12 @@ proptest! {
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(11),
         failure_persistence: None,
-        // Each is compiled by every backend.
+        // Every backend compiles each function.
         ..ProptestConfig::with_cases(40)
     })]
 
     #[test]
-    fn code_computes_what_the_plain_loops_do(list in choices()) {
+    fn generated_code_equals_the_plain_loops(list in choices()) {
         let (RandomFunction { func, calls, .. }, schedule) = scheduled(&list);
         let made = schedule.func();
         for &backend in Backend::ALL {

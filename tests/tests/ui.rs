@@ -1,90 +1,93 @@
-//! What the attribute macros say to wrong passes and instruments, and which forms they take.
+//! Errors of the attribute macros for wrong passes and instruments, and forms that they accept.
 //!
-//! Each file of `ui/fail` is named after the row of the specification that it tests. What the
-//! compiler prints is compared with the `.stderr` beside it; `TRYBUILD=overwrite` rewrites those.
-//! Where the words are rustc's own they belong to one version of it, [`PINNED`].
+//! Each file of `ui/fail` is named after the mistake that it makes. The compiler's output is
+//! compared with the `.stderr` beside it; `TRYBUILD=overwrite` rewrites these. Messages of rustc
+//! itself are those of one version, [`PINNED`].
 
-/// The toolchain whose own messages the files of [`RUSTC_ROWS`] hold.
+/// The toolchain whose messages the files of [`RUSTC_MISTAKES`] hold.
 const PINNED: &str = "1.95";
 
-/// Each file with the message of its row, as the specification has it, and what is underlined in
-/// each of its errors.
-const ROWS: &[(&str, &str, &[&str])] = &[
-    ("row_01_level_missing", "Please provide opt_level for the module pass.", &["#[module_pass]"]),
+/// Each file of `ui/fail` with the message of its mistake, and the underlined tokens of its errors.
+const MISTAKES: &[(&str, &str, &[&str])] = &[
     (
-        "row_02_level_missing_function",
+        "module_pass_without_level",
+        "Please provide opt_level for the module pass.",
+        &["#[module_pass]"],
+    ),
+    (
+        "function_pass_without_level",
         "Please provide opt_level for the function pass.",
         &["#[function_pass(name = \"x\")]"],
     ),
     (
-        "row_03_level",
+        "level_that_is_no_literal",
         "opt_level must be a non-negative integer literal",
         &["\"2\"", "-1", "2.5", "opt_level"],
     ),
     (
-        "row_04_unknown_argument",
+        "unknown_argument",
         "unknown argument `optlevel`, did you mean `opt_level`? expected one of: ",
         &["optlevel", "colour"],
     ),
-    ("row_05_duplicate_argument", "duplicate argument `opt_level`", &["opt_level"]),
+    ("duplicate_argument", "duplicate argument `opt_level`", &["opt_level"]),
     (
-        "row_06_required",
+        "required_that_is_no_list",
         "required must be a list of pass names or paths",
         &["\"InferType\"", "[42]", "some"],
     ),
     (
-        "row_07_name",
+        "name_with_forbidden_characters",
         "pass name may not contain blanks or any of , ( ) { } =",
         &["\"a b\"", "\"x(y)\"", "NAME"],
     ),
     (
-        "row_08_arity",
+        "wrong_number_of_parameters",
         "a module pass takes (IRModule, &PassContext); found 1 parameter",
         &["module: IRModule", "none", "function: Function, _cx: &PassContext"],
     ),
     (
-        "row_09_by_value",
+        "module_by_reference",
         "take IRModule by value and return it; passes are module → module",
         &["&mut IRModule"],
     ),
-    ("row_11_no_result", "must return IRModule or Result<IRModule, E>", &["p"]),
+    ("no_result", "must return IRModule or Result<IRModule, E>", &["p"]),
     (
-        "row_12_qualifiers",
+        "async_unsafe_or_extern",
         "a pass function cannot be `async`",
         &["async", "unsafe", "extern \"C\""],
     ),
     (
-        "row_13_generic",
+        "generic_function",
         "a pass function cannot be generic; capture configuration in a struct",
         &["<T>", "impl Into<IRModule>"],
     ),
     (
-        "row_14_item",
+        "attribute_on_another_item",
         "#[module_pass] can be applied to a function or an inherent impl block (for a struct: put it on the impl that has transform_module)",
         &["struct", "enum", "const", "Default"],
     ),
     (
-        "row_15_method",
+        "impl_without_the_method",
         "expected fn transform_module(&self, IRModule, &PassContext) in this impl; found transform_function – did you mean #[function_pass]?",
         &["transform_function", "transfrom_function", "&mut self"],
     ),
     (
-        "row_16_instrument_item",
+        "instrument_on_another_item",
         "#[pass_instrument] must be applied to an inherent impl block",
         &["fn", "struct", "PassInstrument"],
     ),
     (
-        "row_17_hook_name",
+        "unknown_hook",
         "unknown hook `run_befor_pass`, did you mean `run_before_pass`? (`#[not_a_hook]` to silence)",
         &["run_befor_pass", "shouldrun"],
     ),
-    ("row_18_should_run", "should_run must return bool or Result<bool, E>", &["should_run"]),
+    ("should_run_without_bool", "should_run must return bool or Result<bool, E>", &["should_run"]),
     (
-        "row_19_mutable_hook",
+        "hook_with_mutable_self",
         "hooks take &self: instruments are shared by contexts and threads; use Mutex/atomics",
         &["&mut self", "self", "enter_pass_ctx"],
     ),
-    ("row_21_itself", "pass `MyPass` cannot require itself", &["MyPass", "Self"]),
+    ("pass_that_requires_itself", "pass `MyPass` cannot require itself", &["MyPass", "Self"]),
     (
         "other_arguments",
         "name must be a string literal",
@@ -111,11 +114,15 @@ const ROWS: &[(&str, &str, &[&str])] = &[
     ("three_mistakes", "a pass function cannot be `async`", &["async", "\"high\"", "InferType"]),
 ];
 
-/// Files whose messages are rustc's own, what they must say, and what is underlined.
-const RUSTC_ROWS: &[(&str, &str, &[&str])] = &[
-    ("row_10_types", "mismatched types", &["swapped", "run_before_pass"]),
-    ("row_20_not_sync", "`Rc<u32>` cannot be shared between threads safely", &["Counts", "Counts"]),
-    ("row_22_guard_to_a_thread", "cannot be sent between threads safely", &[" drop(guard)"]),
+/// Files with messages of rustc itself: a part of the message, and the underlined tokens.
+const RUSTC_MISTAKES: &[(&str, &str, &[&str])] = &[
+    ("swapped_parameter_types", "mismatched types", &["swapped", "run_before_pass"]),
+    (
+        "pass_that_is_not_sync",
+        "`Rc<u32>` cannot be shared between threads safely",
+        &["Counts", "Counts"],
+    ),
+    ("guard_sent_to_a_thread", "cannot be sent between threads safely", &[" drop(guard)"]),
     (
         "other_results",
         "a module pass must return `IRModule` or a `Result` of it, not `Option<IRModule>`",
@@ -124,7 +131,7 @@ const RUSTC_ROWS: &[(&str, &str, &[&str])] = &[
 ];
 
 #[test]
-fn every_row_has_its_message_once_a_mistake_at_its_token() {
+fn every_mistake_has_its_message_at_its_token() {
     let folder = niello_tests::workspace().join("tests/tests/ui");
     let mut files: Vec<String> = ["fail", "rustc"]
         .into_iter()
@@ -134,16 +141,14 @@ fn every_row_has_its_message_once_a_mistake_at_its_token() {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     files.sort_unstable();
-    let rows =
-        || ROWS.iter().map(|row| ("fail", row)).chain(RUSTC_ROWS.iter().map(|row| ("rustc", row)));
-    let mut expected: Vec<&str> = rows().map(|(_, row)| row.0).collect();
+    let mistakes = || {
+        let of_rustc = RUSTC_MISTAKES.iter().map(|mistake| ("rustc", mistake));
+        MISTAKES.iter().map(|mistake| ("fail", mistake)).chain(of_rustc)
+    };
+    let mut expected: Vec<&str> = mistakes().map(|(_, mistake)| mistake.0).collect();
     expected.sort_unstable();
     assert_eq!(files, expected);
-    for row in 1..=22 {
-        let prefix = format!("row_{row:02}_");
-        assert!(files.iter().any(|file| file.starts_with(&prefix)), "no file for row {row}");
-    }
-    for (part, (name, message, tokens)) in rows() {
+    for (part, (name, message, tokens)) in mistakes() {
         let text =
             std::fs::read_to_string(folder.join(part).join(format!("{name}.stderr"))).unwrap();
         assert!(text.contains(message), "{name}: {text}");
@@ -152,7 +157,7 @@ fn every_row_has_its_message_once_a_mistake_at_its_token() {
     }
 }
 
-/// What the first line of carets underlines in each error of rustc's output.
+/// The text above the first line of carets of each error in rustc's output.
 fn underlined(stderr: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = false;
@@ -179,7 +184,7 @@ fn underlined(stderr: &str) -> Vec<String> {
 }
 
 #[test]
-fn wrong_passes_are_told_what_is_wrong() {
+fn wrong_passes_do_not_compile() {
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/fail/*.rs");
     cases.pass("tests/ui/pass/*.rs");

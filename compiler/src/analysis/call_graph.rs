@@ -1,4 +1,4 @@
-//! Which functions refer to which.
+//! References between functions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Analysis for Callees {
     }
 }
 
-/// Which functions of a module refer to which.
+/// The references between the functions of a module.
 #[derive(Clone, Copy, Debug)]
 pub struct CallGraph;
 
@@ -49,19 +49,19 @@ impl Analysis for CallGraph {
     }
 }
 
-/// For each graph function the globals that it refers to.
+/// The globals that each graph function refers to.
 #[derive(PartialEq, Debug)]
 pub struct Calls {
     callees: IndexMap<GlobalVar, Arc<Vec<GlobalVar>>>,
 }
 
 impl Calls {
-    /// The globals that a function refers to; none for what is no graph function.
+    /// The globals that a function refers to; none for a definition that is no graph function.
     pub fn callees(&self, caller: &GlobalVar) -> &[GlobalVar] {
         self.callees.get(caller).map_or(&[], |callees| callees)
     }
 
-    /// What can be reached from some functions, with these functions.
+    /// These functions, and all functions that they refer to, directly or not.
     pub fn reachable(&self, from: impl IntoIterator<Item = GlobalVar>) -> BTreeSet<GlobalVar> {
         let mut pending: Vec<GlobalVar> = from.into_iter().collect();
         let mut reached: BTreeSet<GlobalVar> = pending.iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! Analyses of graph functions: what is live, what is used how often and by what, scopes.
+//! Analyses of graph functions: live expressions, use counts, users and scopes.
 
 use cranelift_entity::SecondaryMap;
 
@@ -6,7 +6,7 @@ use crate::graph::visit::{ScopeTree, Users};
 use crate::graph::{ExprId, Function};
 use crate::pass::{Analyses, Analysis};
 
-/// Which expressions the result, the bindings or the parameters need.
+/// For each expression, whether the result, the bindings or the parameters need it.
 #[derive(Clone, Copy, Debug)]
 pub struct Liveness;
 
@@ -20,7 +20,7 @@ impl Analysis for Liveness {
     }
 }
 
-/// How often each expression is used by live ones; the result of a scope counts as one use,
+/// The number of uses of each expression by live ones; the result of a scope counts as one use,
 /// bindings do not count.
 #[derive(Clone, Copy, Debug)]
 pub struct UseCounts;
@@ -35,7 +35,7 @@ impl Analysis for UseCounts {
     }
 }
 
-/// Which live expressions use each expression.
+/// The live users of each expression.
 #[derive(Clone, Copy, Debug)]
 pub struct Uses;
 
@@ -49,7 +49,7 @@ impl Analysis for Uses {
     }
 }
 
-/// The scopes as a tree, with what stands in each.
+/// The tree of scopes, with the expressions of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Scopes;
 

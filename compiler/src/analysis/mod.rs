@@ -1,5 +1,5 @@
-//! What is worth knowing of functions and modules; computed once and kept by the pass
-//! infrastructure, see [`PassContext::analysis`](crate::pass::PassContext::analysis).
+//! Analyses of functions and modules, which the pass infrastructure computes once and caches; see
+//! [`PassContext::analysis`](crate::pass::PassContext::analysis).
 
 mod call_graph;
 mod function;
@@ -10,6 +10,6 @@ mod types;
 pub use call_graph::{CallGraph, Callees, Calls};
 pub use function::{Liveness, Scopes, UseCounts, Uses};
 pub(crate) use property::kernel_scopes;
-pub use property::{Anf, Flattened, Fused, Typed};
+pub use property::{Anf, Flattened, Fused, Typed, types_hold};
 pub use purity::{Pure, effects};
 pub use types::{Reference, References, Types, declared};

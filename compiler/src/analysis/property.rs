@@ -2,13 +2,13 @@
 
 use cranelift_entity::SecondaryMap;
 
+use super::types::declared;
 use crate::graph::visit::is_trivial;
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::IRModule;
 use crate::pass::{IrProperty, is_optimizable};
-use crate::transform::types_hold;
 
-/// Functions refer to each other with the types that they are defined with.
+/// Functions refer to each other with the types of their definitions.
 #[derive(Clone, Copy, Debug)]
 pub struct Typed;
 
@@ -17,7 +17,18 @@ impl IrProperty for Typed {
     const HOLDS: Option<fn(&IRModule) -> bool> = Some(types_hold);
 }
 
-/// Every call of an operator stands in a kernel: a closure or a function with the attribute
+/// Whether every reference to a global has the type of what is defined there.
+pub fn types_hold(module: &IRModule) -> bool {
+    module.functions().all(|(_, function)| {
+        function.global_refs().iter().all(|&id| {
+            let Expr::GlobalVar(global) = function.expr(id) else { return true };
+            declared(module, global)
+                .is_none_or(|declared| function.ty(id).as_func() == Some(&declared))
+        })
+    })
+}
+
+/// Every call of an operator is in a kernel: a closure or a function with the attribute
 /// `Primitive`, or one for another code generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Fused;
@@ -42,7 +53,7 @@ fn is_fused(function: &Function) -> bool {
     })
 }
 
-/// Which scopes are those of kernels or of another code generator, or within one.
+/// For each scope, whether it is that of a kernel or of another code generator, or within one.
 pub(crate) fn kernel_scopes(function: &Function) -> SecondaryMap<ScopeId, bool> {
     let mut kernels = SecondaryMap::new();
     for (_, data) in function.iter() {
@@ -60,8 +71,8 @@ pub(crate) fn kernel_scopes(function: &Function) -> SecondaryMap<ScopeId, bool> 
     kernels
 }
 
-/// A-normal form: every live expression that computes something is bound, or is the result of its
-/// scope. What stands in kernels does not count.
+/// A-normal form: every live expression that is not trivial is bound, or is the result of its
+/// scope. Expressions in kernels are exempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Anf;
 

@@ -1,4 +1,4 @@
-//! What has an effect when it is evaluated.
+//! Effects of expressions and functions.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,9 @@ use cranelift_entity::SecondaryMap;
 
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{Definition, GlobalVar, IRModule};
-use crate::ops::Effect;
 use crate::pass::{Analyses, Analysis};
 
-/// Which functions of a module have no effect when they are called.
+/// For each function of a module, whether its calls are free of effects.
 #[derive(Clone, Copy, Debug)]
 pub struct Pure;
 
@@ -23,14 +22,13 @@ impl Analysis for Pure {
     }
 }
 
-/// Those all of whose calls have none. A call
-/// that leads back to a function under consideration adds no effect of its own.
+/// A function is pure if all its calls are. A recursive call back to a function under consideration
+/// adds no effect of its own.
 fn pure_functions(module: &IRModule) -> BTreeMap<GlobalVar, bool> {
     let mut pure: BTreeMap<GlobalVar, bool> = module
         .iter()
         .map(|(global, definition)| {
-            // Loop functions write nothing but their outputs; what is defined elsewhere may do
-            // anything.
+            // Loop functions write nothing but their outputs; external functions may do anything.
             (global.clone(), !matches!(definition, Definition::Extern(_)))
         })
         .collect();
@@ -51,8 +49,8 @@ fn pure_functions(module: &IRModule) -> BTreeMap<GlobalVar, bool> {
     }
 }
 
-/// Which expressions of a function have an effect when they are evaluated, where `pure` says it of
-/// the functions that they call.
+/// For each expression of a function, whether its evaluation has an effect; `pure` says which
+/// called functions have none.
 pub fn effects(
     function: &Function,
     pure: &BTreeMap<GlobalVar, bool>,
@@ -70,7 +68,7 @@ pub fn effects(
             // A closure has its effects when it is called.
             | Expr::Func(_) => false,
             Expr::Call(call) => match &call.callee {
-                Callee::Op(op) => op.effect == Effect::Stateful,
+                Callee::Op(_) => false,
                 Callee::Expr(callee) => match function.expr(*callee) {
                     Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
                     Expr::Func(closure) => in_scope[closure.scope],

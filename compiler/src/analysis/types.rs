@@ -1,19 +1,19 @@
 //! Types of references between functions.
 //!
-//! Within a function types are computed when an expression is pushed. What can go out of date is the
-//! type with which a function refers to another one. What each function refers to is an analysis of
-//! its own, so that after a change only the functions that changed are looked at again.
+//! Within a function, types are computed when an expression is pushed. Only the type with which a
+//! function refers to another one can become stale. The references of each function are an analysis
+//! of their own, so that after a change only the changed functions are examined again.
 
 use crate::graph::{Expr, Function};
 use crate::ir::{Definition, FuncType, GlobalVar, IRModule};
 use crate::pass::{Analyses, Analysis};
 
-/// A reference to a global, and the type it is taken to have.
+/// A reference to a global, with the type that the referring function assumes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reference {
-    /// What is referred to.
+    /// The global.
     pub global: GlobalVar,
-    /// The type that the function believes it to have.
+    /// The assumed type.
     pub ty: FuncType,
 }
 
@@ -37,8 +37,8 @@ impl Analysis for References {
     }
 }
 
-/// Type inference across functions: the functions that take a global to have another type than it
-/// is defined with, in order. None if the types of the module hold.
+/// Type inference across functions: the functions that refer to a global with another type than
+/// that of its definition, in order. Empty if the types of the module hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Types;
 
@@ -58,8 +58,8 @@ impl Analysis for Types {
     }
 }
 
-/// The type of a definition. Loop functions have none of their own: they are called with the type
-/// of what they were made from.
+/// The type of a definition. Loop functions have no type of their own: they are called with the
+/// type of the function that they were made from.
 pub fn declared(module: &IRModule, global: &GlobalVar) -> Option<FuncType> {
     match module.get(global)? {
         Definition::Graph(function) => Some(function.func_type()),

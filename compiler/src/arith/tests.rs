@@ -1,4 +1,4 @@
-//! Behaviour of expressions, against hand-computed forms and direct evaluation.
+//! Canonical forms of expressions, compared with handwritten forms and direct evaluation.
 
 use super::IntExpr;
 
@@ -44,7 +44,7 @@ fn sums_and_products_have_one_form() {
 }
 
 #[test]
-fn division_keeps_only_what_is_not_exact() {
+fn division_keeps_only_inexact_terms() {
     check_forms(&[
         ("7 // 2", "3"),
         ("-7 // 2", "-4"),
@@ -84,7 +84,7 @@ fn division_keeps_only_what_is_not_exact() {
 }
 
 #[test]
-fn extrema_lose_what_never_wins() {
+fn extrema_drop_operands_that_never_win() {
     check_forms(&[
         ("min(3, 5)", "3"),
         ("min(n, n)", "n"),

@@ -1,4 +1,4 @@
-//! Tests of the bindings' text; that Rust accepts it is tested with real packages in build-support.
+//! Tests of the text of bindings; build-support tests with real packages that Rust accepts it.
 
 use std::path::Path;
 use std::process::Command;
@@ -45,7 +45,7 @@ fn digits() -> CompiledModel {
 /// Compares with a file of `testdata`; `BLESS=1` writes it.
 fn expect(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bindings/testdata").join(name);
-    // The version is not what is tested.
+    // The version does not matter for this test.
     let found = found.replace(env!("CARGO_PKG_VERSION"), "VERSION");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, &found).unwrap();
@@ -55,7 +55,7 @@ fn expect(name: &str, found: &str) {
 }
 
 #[test]
-fn rust_bindings_are_what_is_expected() {
+fn rust_bindings_equal_the_committed_files() {
     expect("embedded.rs.txt", &rust(&digits(), &BindingsOptions::default()).unwrap());
     let external = BindingsOptions {
         weights: WeightsPlacement::External,
@@ -67,7 +67,7 @@ fn rust_bindings_are_what_is_expected() {
     assert!(!text.contains("_weights\""), "external weights are not linked: {text}");
 }
 
-/// The identifier that a runtime of another version lacks.
+/// The identifier is missing in a runtime of another version.
 #[test]
 fn bindings_name_the_runtime_of_this_version() {
     let version = concat!(env!("CARGO_PKG_VERSION_MAJOR"), "_", env!("CARGO_PKG_VERSION_MINOR"));

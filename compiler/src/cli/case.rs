@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::diagnostics::Problem;
+use crate::files;
 use crate::graph::interp::Tolerance;
+use crate::ir::DType;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_from_bytes};
 
@@ -80,23 +82,40 @@ struct IndexEntry {
     atol: Option<f64>,
 }
 
-/// The tolerance of a case: its own in the `index.json` beside its folder, or the default.
+/// How near the outputs of a case must be to what is expected.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct CaseTolerance {
+    floats: Tolerance,
+    /// Integers and booleans.
+    exact_types: Tolerance,
+}
+
+impl CaseTolerance {
+    /// The tolerance for elements of a type.
+    pub(super) fn of(&self, dtype: DType) -> Tolerance {
+        if dtype.is_float() { self.floats } else { self.exact_types }
+    }
+}
+
+/// The tolerance of a case: its own in the `index.json` beside its folder, which is for all types,
+/// or the default, which integers and booleans have none of.
 ///
 /// # Errors
 ///
 /// The file is there and malformed.
-pub(super) fn tolerance(case: &Path) -> Result<Tolerance, String> {
+pub(super) fn tolerance(case: &Path) -> Result<CaseTolerance, String> {
     // The parent of `.` and the like is only known of the absolute path.
     let absolute = fs::canonicalize(case).map_err(|error| error.to_string())?;
-    let mut tolerance = Tolerance::CASES;
-    let Some(folder) = absolute.parent() else { return Ok(tolerance) };
+    let default = CaseTolerance { floats: Tolerance::CASES, exact_types: Tolerance::EXACT };
+    let Some(folder) = absolute.parent() else { return Ok(default) };
     let entries: Vec<IndexEntry> = read_json(&folder.join("index.json"))?.unwrap_or_default();
     let name = name(&absolute);
-    if let Some(entry) = entries.iter().find(|entry| entry.name == name) {
-        tolerance.rtol = entry.rtol.unwrap_or(tolerance.rtol);
-        tolerance.atol = entry.atol.unwrap_or(tolerance.atol);
-    }
-    Ok(tolerance)
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else { return Ok(default) };
+    let own = |default: Tolerance| Tolerance {
+        rtol: entry.rtol.unwrap_or(default.rtol),
+        atol: entry.atol.unwrap_or(default.atol),
+    };
+    Ok(CaseTolerance { floats: own(default.floats), exact_types: own(default.exact_types) })
 }
 
 /// Sizes of symbolic dimensions, from the case's `dims.json` if it has one.
@@ -109,7 +128,7 @@ pub(super) fn dims(case: &Path) -> Result<BTreeMap<String, u64>, String> {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, String> {
-    let text = match fs::read(path) {
+    let text = match files::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -176,7 +195,7 @@ fn values(
     let mut values = Vec::new();
     loop {
         let path = folder.join(format!("{kind}_{}.pb", values.len()));
-        let bytes = match fs::read(&path) {
+        let bytes = match files::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(values),
             Err(error) => return Err(format!("{}: {error}", path.display())),
@@ -224,13 +243,18 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let case = root.path().join("case");
         write(&case.join(MODEL), b"");
-        assert_eq!(tolerance(&case), Ok(Tolerance::CASES));
+        let default = tolerance(&case).unwrap();
+        assert_eq!(default.of(DType::F32), Tolerance::CASES);
+        assert_eq!(default.of(DType::I64), Tolerance::EXACT);
+        assert_eq!(default.of(DType::Bool), Tolerance::EXACT);
         assert_eq!(dims(&case), Ok(BTreeMap::new()));
 
         let index = br#"[{"name": "other", "rtol": 7}, {"name": "case", "atol": 0.5, "ops": []}]"#;
         write(&root.path().join("index.json"), index);
         write(&case.join("dims.json"), br#"{"batch": 2}"#);
-        assert_eq!(tolerance(&case), Ok(Tolerance { rtol: 1e-3, atol: 0.5 }));
+        let own = tolerance(&case).unwrap();
+        assert_eq!(own.of(DType::F32), Tolerance { rtol: 1e-3, atol: 0.5 });
+        assert_eq!(own.of(DType::U8), Tolerance { rtol: 0.0, atol: 0.5 });
         assert_eq!(dims(&case), Ok([("batch".to_owned(), 2)].into()));
 
         write(&case.join("dims.json"), b"[]");

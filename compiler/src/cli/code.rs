@@ -1,12 +1,19 @@
 //! Options that decide what code is made, as arguments of several commands.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::{Debug, Display};
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::Failure;
 use crate::diagnostics::Problem;
-use crate::options::{Backend, CompileOptions, DEFAULT_OPT_LEVEL, MAX_OPT_LEVEL, UnknownBackend};
+use crate::onnx::InputValue;
+use crate::options::{
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, MAX_OPT_LEVEL, Numerics, UnknownBackend,
+};
 use crate::target::Target;
 
 /// What runs or is made of a model.
@@ -44,7 +51,7 @@ impl Engine {
     }
 }
 
-/// Optimisation, target, threads and dimensions.
+/// Optimisation, target, threads, and what is fixed of the inputs.
 #[derive(Args, Clone, Debug)]
 pub(super) struct CodeArgs {
     /// Optimisation level, 0 to 4
@@ -57,11 +64,30 @@ pub(super) struct CodeArgs {
     pub(super) threads: u16,
     /// Size of a symbolic dimension; may be given more than once
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
-    pub(super) dims: Vec<(String, u64)>,
+    dims: Vec<Named<u64>>,
+    /// Whole shape of an input, where its dimensions have no names; may be given more than once
+    #[arg(long = "input-shape", value_name = "NAME=N,N..", value_parser = parse_shape,
+          action = ArgAction::Append)]
+    input_shapes: Vec<Named<Vec<u64>>>,
+    /// Value of an input, which is compiled in and is an input no more: one number for each element,
+    /// or one for all; may be given more than once
+    #[arg(long = "input-value", value_name = "NAME=V,V..", value_parser = parse_value,
+          action = ArgAction::Append)]
+    input_values: Vec<Named<InputValue>>,
+    /// Folder that links to external data may lead to, outside of the model's folder; may be given
+    /// more than once
+    #[arg(long = "external-data-folder", value_name = "DIR", action = ArgAction::Append)]
+    external_folders: Vec<PathBuf>,
     /// CPU to compile for, such as x86-64-v3; `portable` makes code for every CPU level, of which
     /// the program chooses when it runs
     #[arg(long, value_name = "CPU", default_value = "native")]
     pub(super) target_cpu: String,
+    /// What happens to denormal numbers during a run
+    #[arg(long, value_enum, default_value_t = Denormals::default())]
+    pub(super) denormals: Denormals,
+    /// Whether passes and functions may change how results are rounded
+    #[arg(long, value_enum, default_value_t = Numerics::default())]
+    pub(super) numerics: Numerics,
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
@@ -77,11 +103,62 @@ fn parse_config(text: &str) -> Result<(String, serde_json::Value), String> {
     Ok((key.to_owned(), value))
 }
 
-fn parse_dim(text: &str) -> Result<(String, u64), String> {
-    // A name may contain any character, a size none but digits.
-    let (name, size) = text.rsplit_once('=').ok_or("a dimension is given as name=size")?;
-    let size = size.parse().map_err(|_| format!("`{size}` is not a size"))?;
-    Ok((name.to_owned(), size))
+/// What is fixed of a thing of the model, which has a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Named<T> {
+    /// The argument as it was given, for a child process.
+    text: String,
+    name: String,
+    value: T,
+}
+
+/// An argument `name=value`.
+fn parse_named<T, E: Display>(
+    text: &str,
+    form: &str,
+    value: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Named<T>, String> {
+    // A name may contain any character, a value no equals sign.
+    let (name, after) = text.rsplit_once('=').ok_or_else(|| format!("the form is {form}"))?;
+    let value = value(after).map_err(|error| error.to_string())?;
+    Ok(Named { text: text.to_owned(), name: name.to_owned(), value })
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a size"))
+}
+
+fn parse_dim(text: &str) -> Result<Named<u64>, String> {
+    parse_named(text, "name=size", parse_size)
+}
+
+fn parse_shape(text: &str) -> Result<Named<Vec<u64>>, String> {
+    parse_named(text, "name=size,size", |sizes| match sizes {
+        "" => Ok(Vec::new()),
+        sizes => sizes.split(',').map(parse_size).collect(),
+    })
+}
+
+fn parse_value(text: &str) -> Result<Named<InputValue>, String> {
+    parse_named(text, "name=number,number", InputValue::from_str)
+}
+
+/// The values by name. Nothing has two.
+fn by_name<T: Clone + PartialEq + Debug>(
+    what: &str,
+    named: &[Named<T>],
+) -> Result<BTreeMap<String, T>, Problem> {
+    let mut map: BTreeMap<String, &Named<T>> = BTreeMap::new();
+    for new in named {
+        let former = map.insert(new.name.clone(), new);
+        if let Some(former) = former.filter(|former| former.value != new.value) {
+            let (name, former, new) = (&new.name, &former.text, &new.text);
+            return Err(Problem::new(format!(
+                "{what} `{name}` is given twice: {former} and {new}"
+            )));
+        }
+    }
+    Ok(map.into_iter().map(|(name, named)| (name, named.value.clone())).collect())
 }
 
 impl CodeArgs {
@@ -97,36 +174,37 @@ impl CodeArgs {
             .map_err(|error| Problem::new(error.to_string()))?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
-        options.dims = self.pinned()?;
+        options.dims = by_name("dimension", &self.dims)?;
+        options.input_shapes = by_name("the shape of input", &self.input_shapes)?;
+        options.input_values = by_name("the value of input", &self.input_values)?;
+        options.external_folders = self.external_folders.clone();
+        options.denormals = self.denormals;
+        options.numerics = self.numerics;
         options.disabled_passes = self.disabled_passes.clone();
         options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
         Ok(options)
     }
 
-    /// The dimensions' sizes by name.
-    fn pinned(&self) -> Result<BTreeMap<String, u64>, Problem> {
-        let mut dims = BTreeMap::new();
-        for (name, size) in &self.dims {
-            if let Some(former) = dims.insert(name.clone(), *size).filter(|former| former != size) {
-                return Err(Problem::new(format!(
-                    "dimension `{name}` is given two sizes, {former} and {size}"
-                )));
-            }
-        }
-        Ok(dims)
-    }
-
     /// The same arguments, for a child process.
-    pub(super) fn to_args(&self) -> Vec<String> {
+    pub(super) fn to_args(&self) -> Vec<OsString> {
         let mut args = vec![
             format!("-O{}", self.opt_level),
             format!("--threads={}", self.threads),
             format!("--target-cpu={}", self.target_cpu),
+            format!("--denormals={}", self.denormals.name()),
+            format!("--numerics={}", self.numerics.name()),
         ];
-        args.extend(self.dims.iter().map(|(name, size)| format!("--dim={name}={size}")));
+        args.extend(self.dims.iter().map(|dim| format!("--dim={}", dim.text)));
+        args.extend(self.input_shapes.iter().map(|shape| format!("--input-shape={}", shape.text)));
+        args.extend(self.input_values.iter().map(|value| format!("--input-value={}", value.text)));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
         args.extend(self.config.iter().map(|(name, value)| format!("--config={name}={value}")));
+        let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+        for folder in &self.external_folders {
+            args.push(OsString::from("--external-data-folder"));
+            args.push(folder.clone().into_os_string());
+        }
         args
     }
 }
@@ -153,6 +231,8 @@ mod tests {
         let given = [
             "niello",
             "-O1",
+            "--denormals=keep",
+            "--numerics=strict",
             "--dim",
             "a=b=3",
             "--dim=batch=1",
@@ -161,10 +241,25 @@ mod tests {
             "--config",
             "a={\"b\":1}",
             "--config=text=as it is",
+            "--input-shape=x=1,3,224,224",
+            "--input-shape",
+            "scalar=",
+            "--input-value=a=b=-1,0.5",
+            "--input-value=sr=16000",
+            "--external-data-folder=a b",
         ];
         let code = Command::try_parse_from(given).unwrap().code;
-        assert_eq!(code.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)]);
-        let again = [vec!["niello".to_owned()], code.to_args()].concat();
+        let options = code.options().unwrap();
+        assert_eq!(options.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)].into());
+        let shapes = [("x".to_owned(), vec![1, 3, 224, 224]), ("scalar".to_owned(), vec![])];
+        assert_eq!(options.input_shapes, shapes.into());
+        let values = [
+            ("a=b".to_owned(), "-1,0.5".parse::<InputValue>()),
+            ("sr".to_owned(), Ok(16000.into())),
+        ];
+        let values = values.map(|(name, value)| (name, value.unwrap()));
+        assert_eq!(options.input_values, values.into());
+        let again = [vec!["niello".into()], code.to_args()].concat();
         let again = Command::try_parse_from(again).unwrap().code;
         assert_eq!(again.to_args(), code.to_args());
         assert_eq!(again.options().unwrap(), code.options().unwrap());
@@ -173,19 +268,34 @@ mod tests {
     }
 
     #[test]
-    fn a_dimension_has_one_size() {
-        let options = |second| {
-            let args = ["niello", "--dim=n=1", second];
+    fn nothing_is_fixed_to_two_values() {
+        let options = |args: [&str; 2]| {
+            let args = [&["niello"], &args[..]].concat();
             Command::try_parse_from(args).unwrap().code.options()
         };
-        assert_eq!(options("--dim=n=1").unwrap().dims, [("n".to_owned(), 1)].into());
-        assert!(options("--dim=n=2").is_err());
+        assert_eq!(options(["--dim=n=1"; 2]).unwrap().dims, [("n".to_owned(), 1)].into());
+        for (args, what) in [
+            (["--dim=n=1", "--dim=n=2"], "dimension `n` is given twice: n=1 and n=2"),
+            (["--input-shape=x=1", "--input-shape=x=1,1"], "the shape of input `x` is given twice"),
+            (["--input-value=x=1", "--input-value=x=2"], "the value of input `x` is given twice"),
+        ] {
+            let Err(Failure::Report(report)) = options(args) else { panic!("{args:?}") };
+            assert!(report.to_string().starts_with(what), "{report}");
+        }
     }
 
     #[test]
     fn levels_and_dimensions_are_checked() {
-        for bad in [["niello", "-O5"], ["niello", "--dim=batch"], ["niello", "--dim=batch=x"]] {
-            assert!(Command::try_parse_from(bad).is_err(), "{bad:?}");
+        for bad in [
+            "-O5",
+            "--dim=batch",
+            "--dim=batch=x",
+            "--input-shape=x=1,",
+            "--input-shape=x=-1",
+            "--input-value=x=",
+            "--input-value=x=one",
+        ] {
+            assert!(Command::try_parse_from(["niello", bad]).is_err(), "{bad}");
         }
     }
 }

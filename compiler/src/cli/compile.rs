@@ -9,11 +9,11 @@ use serde_json::json;
 use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_file, write_json};
 use super::progress::Progress;
-use super::{Failure, Problem, read_model};
+use super::{Failure, Problem};
 use crate::bindings::{self, BindingsOptions};
 use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
-use crate::compile::{self, Compilation, Passes, sidecar_path};
+use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
 use crate::executor::write_shared_library;
 use crate::graph::print_with_sidecar;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     options.backend = backend;
     options.name = args.name.clone();
     options.without_objects = args.json.is_none() && !args.emit.iter().any(|e| e.needs_objects());
-    let model = read_model(&args.model)?;
+    let model = Model::read(&args.model)?;
     // Before the work, so that a folder that cannot be written is told at once.
     fs::create_dir_all(&args.output).map_err(|error| {
         Problem::new(format!("{}: cannot create the folder: {error}", args.output.display()))

@@ -274,7 +274,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn the_end_of_a_child_is_told() {
+    fn the_exit_of_a_child_is_reported() {
         let End::Exited { status, output, errors } = run("echo a; echo b >&2; exit 3", LONG) else {
             panic!("it exited")
         };
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_child_started_ends_with_it() {
+    fn processes_started_by_a_child_end_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let late = folder.path().join("late");
         // The grandchild would write the file after the child's time is over.

@@ -19,14 +19,13 @@ mod run;
 mod runner;
 mod test;
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::compile::Model;
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Problem, Report, spell_options_as_arguments};
 use output::Output;
 
 /// Ahead-of-time compiler for machine-learning models.
@@ -84,15 +83,6 @@ impl From<Problem> for Failure {
     }
 }
 
-/// Reads the model that an argument names.
-fn read_model(path: &Path) -> Result<Model, Report> {
-    // Said here, as the library's words are for build scripts.
-    if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        return Err(Problem::new(format!("{}: there is no such file", path.display())).into());
-    }
-    Model::read(path)
-}
-
 /// What people call a model: its file's name without ending, or the name of the folder if the file is
 /// called `model`, as in every test case.
 fn title(path: &Path, model: &Model) -> String {
@@ -105,6 +95,7 @@ fn title(path: &Path, model: &Model) -> String {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
+    spell_options_as_arguments();
     let result = match Niello::parse().command {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),

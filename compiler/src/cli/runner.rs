@@ -114,14 +114,37 @@ impl Runner {
     }
 }
 
+/// Names of the inputs whose value no option fixes, in the model's order.
+fn open_names(model: &Model, options: &CompileOptions) -> Result<Vec<String>, Report> {
+    let mut names = model.input_names()?;
+    names.retain(|name| !options.input_values.contains_key(name));
+    Ok(names)
+}
+
+/// Of values for all inputs those whose value no option fixes. What is no list of values for all
+/// inputs stays as it is, and [`Runner::new`] refuses it.
+pub(super) fn open_inputs(
+    model: &Model,
+    options: &CompileOptions,
+    mut inputs: Vec<Constant>,
+) -> Result<Vec<Constant>, Report> {
+    let names = model.input_names()?;
+    if names.len() == inputs.len() {
+        let mut is_open = names.iter().map(|name| !options.input_values.contains_key(name));
+        inputs.retain(|_| is_open.next().unwrap_or(true));
+    }
+    Ok(inputs)
+}
+
 /// Fixes the shapes of a model's inputs, and the values of those that a compiled model does not
-/// take: shapes, axes, bounds. Returns the positions of the others.
+/// take: shapes, axes, bounds. Returns the positions of the others. Inputs whose value an option
+/// fixes are not among `inputs`.
 fn fit(
     model: &Model,
     inputs: &[Constant],
     options: &mut CompileOptions,
 ) -> Result<Vec<usize>, Report> {
-    let names = model.input_names()?;
+    let names = open_names(model, options)?;
     if names.len() != inputs.len() {
         return Err(Problem::new(format!(
             "the model has {} inputs, but {} were given",
@@ -136,10 +159,10 @@ fn fit(
     let mut passed = Vec::new();
     for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
         if fixed.contains(&name.as_str()) {
-            options.input_values.insert(name, input.clone());
+            options.input_values.insert(name, input.clone().into());
         } else {
             let shape = input.ty().shape.as_consts().unwrap_or_default();
-            options.input_shapes.insert(name, shape);
+            options.input_shapes.entry(name).or_insert(shape);
             passed.push(position);
         }
     }

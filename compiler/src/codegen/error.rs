@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::diagnostics::Problem;
+
 /// A construct that a code generator does not support, or that should have been lowered before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodegenError {
@@ -18,3 +20,11 @@ impl fmt::Display for CodegenError {
 }
 
 impl std::error::Error for CodegenError {}
+
+impl From<CodegenError> for Problem {
+    /// Models have nothing that code cannot be generated for: the importer refuses it, or lowering
+    /// takes it apart.
+    fn from(error: CodegenError) -> Problem {
+        Problem::defect(error)
+    }
+}

@@ -219,11 +219,7 @@ impl RegisterParts {
 
 /// The constant position of an access: of its first lane if the lanes are consecutive.
 pub(super) fn first_position(indices: &[PrimExpr]) -> Option<i64> {
-    match indices.first()? {
-        PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
-        PrimExpr::Int { value, .. } => Some(*value),
-        _ => None,
-    }
+    indices.first()?.first_position()
 }
 
 /// Variables and buffers that a statement mentions, in the order of their declaration.

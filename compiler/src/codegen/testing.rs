@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use super::CodegenError;
 use super::c::{
-    SourceFile, TempFolder, compile_c, declarations, generate, link_shared, translation_unit,
+    SourceFile, TempFolder, compile_c, declarations, denormals_around, generate, link_shared,
+    translation_unit,
 };
 use crate::executor::ObjectFile;
 use crate::executor::dynamic::DynamicLibrary;
@@ -154,12 +155,13 @@ fn entries(kernels: &[&PrimFunc], memory: &[u64]) -> String {
         let mut args = vec!["&ctx".to_owned()];
         args.extend((0..params).map(|i| format!("buffers[{i}]")));
         args.extend((0..dims).map(|i| format!("dims[{i}]")));
+        let [before, after] = denormals_around(kernel.flushes_denormals());
         text.push_str(&format!(
             "void kernel{number}({});\n\
              __attribute__((visibility(\"default\")))\n\
              void entry{number}(void *const *buffers, const i64 *dims, u8 *scratch) {{\n\
              \x20   const struct niello_context ctx = {{0, 0, scratch, {stride}, split, 0, {WORKERS}, 0}};\n\
-             \x20   kernel{number}({});\n\
+             {before}\x20   kernel{number}({});\n{after}\
              }}\n",
             types.join(", "),
             args.join(", ")

@@ -9,9 +9,11 @@ mod random;
 
 use super::testing::{LoadedKernel, compare, runnable_levels};
 use crate::ir::DType;
-use crate::options::Backend;
+use crate::options::{Backend, Denormals};
+use crate::pass::PassContext;
 use crate::target::Target;
-use crate::tir::{ParamKind, PrimFunc, interpret, lower};
+use crate::tir::transform::FLUSH_DENORMALS;
+use crate::tir::{Lowering, ParamKind, PrimFunc, interpret};
 
 /// The bytes of a parameter, from its number of bytes.
 type Fill<'a> = &'a dyn Fn(usize, usize) -> Vec<u8>;
@@ -34,7 +36,8 @@ fn small_floats(seed: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Runs a function through the interpreter before and after lowering, and as code of every backend;
-/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of each level.
+/// all but the first must agree bit for bit, the first within `tolerance`. Returns the outputs of
+/// each level.
 fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<Vec<u8>> {
     let sizes: Vec<usize> = func
         .params
@@ -58,7 +61,7 @@ fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<V
     let mut expected = args.clone();
     interpret(func, &mut expected, dims).unwrap();
     for target in runnable_levels() {
-        let results = check_level(func, dims, &args, &target);
+        let results = check_level(func, dims, &args, &target, Denormals::Keep);
         for (position, param) in func.params.iter().enumerate() {
             let dtype = func.buffers[param.buffer].dtype;
             let same = match dtype {
@@ -77,8 +80,19 @@ fn check(func: &PrimFunc, dims: &[i64], fill: Fill<'_>, tolerance: f32) -> Vec<V
 }
 
 /// Lowers for one target and compares the interpreter with generated code bit for bit.
-fn check_level(func: &PrimFunc, dims: &[i64], args: &[Vec<u8>], target: &Target) -> Vec<Vec<u8>> {
-    let lowered = lower(func.clone(), target).unwrap();
+fn check_level(
+    func: &PrimFunc,
+    dims: &[i64],
+    args: &[Vec<u8>],
+    target: &Target,
+    denormals: Denormals,
+) -> Vec<Vec<u8>> {
+    let cx = PassContext::builder()
+        .target(target.clone())
+        .config(&FLUSH_DENORMALS, denormals == Denormals::Flush)
+        .build()
+        .unwrap();
+    let lowered = Lowering::new(&cx).unwrap().run(func.clone(), &cx).unwrap();
     let mut interpreted = args.to_vec();
     interpret(&lowered, &mut interpreted, dims).unwrap();
     for &backend in Backend::ALL {

@@ -35,6 +35,8 @@ pub struct ArrayWrapper {
     pub buffers: usize,
     /// Number of the kernel's dimensions.
     pub dims: usize,
+    /// Whether the kernel runs with denormal numbers flushed to zero.
+    pub flush_denormals: bool,
 }
 
 /// A function with the signature of TVM's packed functions, which checks its arguments:
@@ -65,6 +67,8 @@ pub struct PackedWrapper {
     pub reduced: Vec<PackedExtent>,
     /// Bytes of scratch memory that the kernel needs for one worker.
     pub scratch_bytes: u64,
+    /// Whether the kernel runs with denormal numbers flushed to zero.
+    pub flush_denormals: bool,
 }
 
 /// A dimension of a kernel.
@@ -324,6 +328,7 @@ mod tests {
             dims: vec![PackedDim { name: "n".to_owned(), size: Size::Argument(0) }],
             reduced: vec![],
             scratch_bytes: 0,
+            flush_denormals: false,
         };
         wrapper.conditions().into_iter().map(|(_, message)| message).collect()
     }
@@ -374,6 +379,7 @@ mod tests {
             dims: vec![],
             reduced: vec![],
             scratch_bytes: 0,
+            flush_denormals: false,
         };
         let may_be_null = |tensor: PackedTensor| {
             let conditions = wrapper(tensor).conditions();

@@ -30,9 +30,12 @@ pub(super) fn symbol(
         dims: _,
         input_shapes: _,
         input_values: _,
+        external_folders: _,
         opt_level,
         disabled_passes,
         config: _,
+        denormals,
+        numerics,
         backend,
         target,
         levels: _,
@@ -52,7 +55,8 @@ pub(super) fn symbol(
     hasher.update(format!("{:?}", cx.config_json()).as_bytes());
     // Of the levels that were asked for those that the target does not have already.
     let levels: Vec<&str> = options.targets().iter().map(|t| t.cpu_level().name()).collect();
-    let decided = (opt_level, disabled_passes, backend, target, levels, threads, stub);
+    let numerics = (denormals, numerics);
+    let decided = (opt_level, disabled_passes, numerics, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
     let name = interface.name(options);
     symbol_name(package, version, name, hasher.finalize().as_bytes())

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Problem, Report, Setting};
 use crate::executor::aot::{Code, KernelFunctions};
 use crate::executor::{CompiledModel, Program, TensorInfo};
 use crate::graph::module_hash;
-use crate::ir::{Digest, IRModule};
+use crate::ir::{Digest, Dim, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
 use crate::pass::PassContext;
@@ -58,16 +58,16 @@ fn tensor(
     report: &mut Report,
 ) -> Option<TensorInfo> {
     let Some(shape) = port.ty.shape.as_consts() else {
-        for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
-            if unknown.insert(dim.to_string()) {
-                report.push(
-                    Problem::new(format!(
-                        "{kind} `{}` is {}: the size of `{dim}` is not known",
-                        port.name, port.ty
-                    ))
-                    .help(format!("pin it: .dim({:?}, N), or --dim {dim}=N", dim.to_string())),
-                );
-            }
+        let symbols = port.ty.shape.iter().flat_map(Dim::symbols);
+        for symbol in symbols.filter(|symbol| unknown.insert(symbol.name().to_owned())) {
+            let (name, ty) = (&port.name, &port.ty);
+            let message = format!("{kind} `{name}` is {ty}: the size of `{symbol}` is not known");
+            let option = Setting::Dim.of(symbol.name());
+            report.push(Problem::new(message).help(format!("pin it: {option}")));
+        }
+        // What has no symbol is arithmetic that left 64 bits.
+        if port.ty.shape.iter().all(|dim| dim.symbols().is_empty()) {
+            report.push(Problem::new(format!("{kind} `{}` is too large: {}", port.name, port.ty)));
         }
         return None;
     };

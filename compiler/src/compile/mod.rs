@@ -16,10 +16,10 @@ pub(crate) use model::sidecar_path;
 pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
-use crate::diagnostics::Report;
+use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{self, Code, Entry, KernelCode, KernelFunctions, PackedWeights};
 use crate::executor::{CompiledModel, Program};
-use crate::ir::IRModule;
+use crate::ir::{IRModule, Span};
 use crate::memory;
 use crate::options::CompileOptions;
 use crate::strategy;
@@ -80,18 +80,23 @@ pub fn compile(
         return Ok(interface.stub(options, imported.module, stages));
     }
     let module = stages.run("passes", || passes.run(imported.module))?;
+    let located = |report: Report| locate(report, &module);
     let mut program = stages.run("strategies", || strategy::program(&module, levels))?;
-    program.verify()?;
+    program.verify().map_err(located)?;
     program.merge_equal_kernels();
     let digest = program.digest();
     let storage = stages.run("share memory", || memory::Storage::of(&program))?;
     program.insert_border_steps(&storage);
-    stages.run("lower kernels", || program.lower_kernels(levels, &passes.context))?;
+    stages
+        .run("lower kernels", || program.lower_kernels(levels, &passes.context))
+        .map_err(located)?;
     let symbol = identity::symbol(&interface, &digest, &program, options, &passes.context);
     let functions = stages.run("share code", || KernelFunctions::of(&program, &symbol, levels));
-    let kernels = stages.run("write kernels", || {
-        KernelCode::of(options.backend, &program, &functions, levels, jobs)
-    })?;
+    let kernels = stages
+        .run("write kernels", || {
+            KernelCode::of(options.backend, &program, &functions, levels, jobs)
+        })
+        .map_err(located)?;
     let strides = aot::scratch_strides(&functions, kernels.scratch_bytes());
     let scratch = aot::scratch_bytes(&strides, options.threads);
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
@@ -100,7 +105,7 @@ pub fn compile(
     let code = Code::new(kernels, entry, &functions, levels);
     let objects = match options.without_objects {
         true => Vec::new(),
-        false => stages.run("compile code", || code.compile(options, levels))?,
+        false => stages.run("compile code", || code.compile(options, levels)).map_err(located)?,
     };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
     let model = CompiledModel {
@@ -113,6 +118,29 @@ pub fn compile(
     };
     let peak_live_bytes = plan.peak_live_bytes;
     Ok(Compilation { model, module, program, functions, code, peak_live_bytes, stages })
+}
+
+/// Names the node of the model that each problem of a kernel is about: that of the last expression
+/// of the function that the kernel was made of.
+fn locate(mut report: Report, module: &IRModule) -> Report {
+    for problem in report.problems.iter_mut().filter(|problem| problem.node.is_none()) {
+        let Some((_, rest)) = problem.message.split_once("kernel `") else { continue };
+        let Some((name, _)) = rest.split_once('`') else { continue };
+        // One function in several layouts is several kernels.
+        let made_of = |function: &str| {
+            name.strip_prefix(function)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("_v"))
+        };
+        let made_of = module.functions().filter(|(global, _)| made_of(global.name()));
+        let function = made_of.max_by_key(|(global, _)| global.name().len());
+        let spans = function.map(|(_, function)| {
+            let spans = function.ids().rev().map(|id| function.span(id).clone());
+            spans.collect::<Vec<Span>>()
+        });
+        problem.node =
+            spans.into_iter().flatten().find_map(|span| ProblemNode::of(&span)).map(Box::new);
+    }
+    report
 }
 
 /// Compiles the model file `path`: ONNX, or the text of a module.

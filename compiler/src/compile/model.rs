@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::diagnostics::{Problem, Report};
+use crate::files;
 use crate::graph::{self, Sidecar};
 use crate::ir::{IRModule, SharedBytes, TensorType, Type};
 use crate::onnx::{self, ImportOptions, Imported, ModelFile, ModelInfo, ModelPort};
@@ -84,7 +85,9 @@ impl Model {
     pub fn import(&self, options: &CompileOptions) -> Result<Imported, Report> {
         match &self.contents {
             Contents::Onnx(file) => {
+                let folders = options.external_folders.iter().chain(&file.store);
                 let pinned = ImportOptions {
+                    external_folders: folders.cloned().collect(),
                     dims: options.dims.clone(),
                     input_shapes: options.input_shapes.clone(),
                     input_values: options.input_values.clone(),
@@ -124,7 +127,7 @@ fn text(path: &Path) -> Result<Option<String>, Report> {
     if !named && !starts_as_text(path) {
         return Ok(None);
     }
-    let bytes = std::fs::read(path).map_err(|error| problem(&error))?;
+    let bytes = files::read(path).map_err(|error| problem(&error))?;
     match String::from_utf8(bytes) {
         Ok(text) if named || text.contains("def @") || text.contains("prim_func @") => {
             Ok(Some(text))
@@ -139,7 +142,7 @@ fn text(path: &Path) -> Result<Option<String>, Report> {
 fn starts_as_text(path: &Path) -> bool {
     use std::io::Read;
     let mut start = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut start));
+    let read = files::open(path).and_then(|(file, _)| file.take(64).read_to_end(&mut start));
     read.is_ok() && start.iter().all(|&byte| byte >= b' ' || byte.is_ascii_whitespace())
 }
 
@@ -176,7 +179,7 @@ fn sidecar(path: &Path) -> Result<Sidecar, Report> {
     let problem = |error: &dyn std::fmt::Display| {
         Problem::new(format!("{}: cannot read the sidecar: {error}", path.display()))
     };
-    match std::fs::read(&path) {
+    match files::read(&path) {
         Ok(bytes) => Ok(Sidecar::read(&SharedBytes::new(bytes)).map_err(|error| problem(&error))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Sidecar::new()),
         Err(error) => Err(problem(&error).into()),

@@ -2,9 +2,10 @@
 
 use crate::diagnostics::Report;
 use crate::ir::IRModule;
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
-use crate::transform::pipeline::{PipelineExtensions, pipeline};
+use crate::tir::transform::{FLUSH_DENORMALS, STRICT_MATH};
+use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 
 /// The passes of a compilation: the pipeline of the graph, what a caller adds to it, and the context,
 /// under which kernels are lowered, too.
@@ -33,10 +34,14 @@ impl Passes {
             .opt_level(options.opt_level)
             .jobs(options.jobs)
             .target(options.target.clone());
-        let builder = options
-            .disabled_passes
-            .iter()
-            .fold(builder, |builder, pass| builder.disable_pass(pass));
+        let strict = options.numerics == Numerics::Strict;
+        let builder = builder
+            .config(&FLUSH_DENORMALS, options.denormals == Denormals::Flush)
+            .config(&STRICT_MATH, strict);
+        let changing = changing_arithmetic();
+        let left_out = changing.iter().filter(|_| strict).map(|pass| pass.info().name());
+        let left_out = left_out.chain(options.disabled_passes.iter().map(String::as_str));
+        let builder = left_out.fold(builder, |builder, pass| builder.disable_pass(pass));
         let config = options.config.iter();
         config.fold(builder, |builder, (name, value)| builder.config_value(name, value.clone()))
     }

@@ -1,7 +1,8 @@
-//! Models compiled the whole way and run, against values computed by hand and the interpreter.
+//! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
 mod lowering;
 mod quantised;
+mod statistics;
 
 use super::*;
 use crate::executor::aot::Listing;
@@ -20,7 +21,7 @@ fn options() -> CompileOptions {
     options
 }
 
-/// `y = relu(x · w + b)` with a batch that is not known.
+/// `y = relu(x · w + b)` with a symbolic batch.
 fn dense() -> Model {
     let weight = Constant::from_f32(&[3, 2], &[1.0, -1.0, 2.0, 0.5, 0.0, 3.0]).unwrap();
     let bias = Constant::from_f32(&[2], &[0.5, -10.0]).unwrap();
@@ -33,14 +34,14 @@ fn dense() -> Model {
         .node("Relu", &["sum"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(2)])
         .build();
-    Model::from_onnx("dense", ModelFile { proto, folder: None })
+    Model::from_onnx("dense", ModelFile { proto, folder: None, store: None })
 }
 
 fn run(model: &Model, options: &CompileOptions) -> Result<Compilation, Report> {
     compile(model, options, &Passes::new(options)?)
 }
 
-/// A model of this machine in every way in which it can be loaded.
+/// Loads a model for this machine in every possible way.
 fn load(model: &CompiledModel, options: &CompileOptions) -> Vec<LoadedModel> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.so");
@@ -75,6 +76,45 @@ fn a_model_runs_as_native_code() {
     }
 }
 
+/// `x` and a number in every place of a shape, plus one; of that the first elements, if the shape is
+/// too large to be an output.
+fn number_everywhere(extent: i64, kept: Option<i64>) -> Model {
+    let dims = Constant::from_i64(&[2], &[extent, extent]).unwrap();
+    let (one, zero) = (Constant::from_f32(&[], &[1.0]), Constant::from_i64(&[2], &[0, 0]));
+    let size = kept.unwrap_or(extent);
+    let mut model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[size, 1])
+        .initializer("dims", &dims)
+        .initializer("one", &one.unwrap())
+        .initializer("zero", &zero.unwrap())
+        .initializer("kept", &Constant::from_i64(&[2], &[size, size]).unwrap())
+        .node("ConstantOfShape", &["dims"], &["all"], &[])
+        .node("Add", &["all", "one"], &["sum"], &[]);
+    if kept.is_some() {
+        model = model.node("Slice", &["sum", "zero", "kept"], &["part"], &[]);
+    }
+    let part = if kept.is_some() { "part" } else { "sum" };
+    let model = model.node("Mul", &["x", part], &["y"], &[]).output("y", DType::F32, &[size, size]);
+    Model::from_onnx("full", ModelFile { proto: model.build(), folder: None, store: None })
+}
+
+#[test]
+fn a_number_in_every_place_takes_no_room() {
+    let x = Constant::from_f32(&[2, 1], &[3.0, 4.0]).unwrap();
+    for opt_level in [1, 3] {
+        let options = CompileOptions { opt_level, ..options() };
+        let model = run(&number_everywhere(512, None), &options).unwrap().model;
+        assert!(model.weights.len() < 1024, "{} bytes at -O{opt_level}", model.weights.len());
+    }
+    // 2^60 elements, of which four are needed.
+    let options = CompileOptions { opt_level: 3, ..options() };
+    let model = run(&number_everywhere(1 << 30, Some(2)), &options).unwrap().model;
+    let expected = Constant::from_f32(&[2, 2], &[3.0, 3.0, 4.0, 4.0]).unwrap();
+    for loaded in load(&model, &options) {
+        assert_eq!(loaded.run(std::slice::from_ref(&x)).unwrap(), [expected.clone()]);
+    }
+}
+
 #[test]
 fn the_interface_keeps_names_and_symbols() {
     let compilation = run(&dense(), &CompileOptions { stub: true, ..pinned(4) }).unwrap();
@@ -88,7 +128,7 @@ fn the_interface_keeps_names_and_symbols() {
 }
 
 #[test]
-fn a_size_that_is_not_known_is_told_once_with_what_to_do() {
+fn an_unknown_size_is_reported_once_with_the_remedy() {
     let report = run(&dense(), &options()).unwrap_err();
     assert_eq!(report.problems.len(), 1);
     let text = report.to_string();
@@ -139,7 +179,7 @@ fn code_can_be_read_and_is_the_same_each_time() {
 
 #[cfg(feature = "llvm")]
 #[test]
-fn llvm_makes_the_same_in_a_child_process() {
+fn llvm_makes_the_same_code_in_a_child_process() {
     let options = |isolate| CompileOptions { backend: Backend::Llvm, isolate, ..pinned(2) };
     let model = |isolate| run(&dense(), &options(isolate)).unwrap().model;
     assert_eq!(model(true), model(false));
@@ -164,7 +204,7 @@ fn a_text_compiles_as_the_model_it_was_printed_from() {
 }
 
 #[test]
-fn a_file_that_is_no_model_is_named_for_what_it_is() {
+fn a_file_that_is_no_model_is_refused_by_its_kind() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, b"version https://git-lfs.github.com/spec/v1\n").unwrap();
@@ -206,7 +246,7 @@ fn small_network() -> Model {
         .node("MatMul", &["flat", "dense"], &["y"], &[])
         .output("y", DType::F32, &[1, 10])
         .build();
-    Model::from_onnx("small", ModelFile { proto, folder: None })
+    Model::from_onnx("small", ModelFile { proto, folder: None, store: None })
 }
 
 #[test]
@@ -268,7 +308,7 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
     }
 }
 
-/// The committed model, at every level in one binary and in every way in which it can be loaded.
+/// The committed model, with every level in one binary and loaded in every possible way.
 #[test]
 fn digits_is_the_same_bit_for_bit_by_every_backend() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/models/digits.onnx");

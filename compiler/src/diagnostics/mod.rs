@@ -7,6 +7,7 @@ mod diagnostic;
 mod excerpt;
 mod json;
 mod render;
+mod setting;
 mod snippet;
 mod suggest;
 
@@ -17,6 +18,9 @@ pub use diagnostic::{Diagnostic, Level};
 pub use excerpt::{Excerpt, Source};
 pub use json::JsonRenderer;
 pub use render::{Renderer, override_renderer, renderer};
+#[cfg(feature = "cli")]
+pub(crate) use setting::spell_options_as_arguments;
+pub(crate) use setting::{Setting, options_are_arguments, pin};
 pub use snippet::SnippetRenderer;
 pub use suggest::suggest;
 
@@ -80,6 +84,17 @@ impl Problem {
     /// A problem of the model as a whole.
     pub fn new(message: impl Into<String>) -> Self {
         Problem { message: message.into(), node: None, help: None }
+    }
+
+    /// An internal error: niello itself is at fault, not the model and not its user.
+    pub fn defect(message: impl fmt::Display) -> Self {
+        let (level, backend) = match options_are_arguments() {
+            true => ("-O0", "--backend"),
+            false => (".opt_level(0)", ".backend(..)"),
+        };
+        Problem::new(format!("a defect of niello, not of the model: {message}")).help(format!(
+            "please report it; {level} or another {backend} may get round it meanwhile"
+        ))
     }
 
     /// Says which node it is about.
@@ -221,6 +236,15 @@ mod tests {
         assert_eq!(
             problem.to_string(),
             "node `a; cargo::rustc-env=X=1\\u{1b}` (Conv, opset 13): weights are [3]; but [4] was expected; help: export it again"
+        );
+    }
+
+    #[test]
+    fn a_defect_blames_niello_and_names_what_may_get_round_it() {
+        assert_eq!(
+            Problem::defect("9 lanes").at(ProblemNode::default()).to_string(),
+            "an unnamed node (): a defect of niello, not of the model: 9 lanes; help: please report it; \
+             .opt_level(0) or another .backend(..) may get round it meanwhile"
         );
     }
 

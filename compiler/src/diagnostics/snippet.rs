@@ -142,7 +142,7 @@ error: no operator `nn.rellu`
     }
 
     #[test]
-    fn without_the_text_the_place_is_told() {
+    fn without_the_text_the_place_is_printed() {
         let (error, _) = in_text();
         let text = plain(&error, None);
         assert!(

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_is_explained() {
+    fn bytes_that_are_no_array_are_refused_with_the_reason() {
         let message = |result: Result<NdArray, ArrayError>| result.unwrap_err().to_string();
         let error = message(NdArray::from_slice(&[2, 2], &[1.0f32]));
         assert_eq!(error, "1 elements were given for an array of shape [2, 2]");

@@ -164,6 +164,7 @@ impl Kernel {
             kernel: self.symbol.clone(),
             buffers: self.func.params.len(),
             dims: self.func.dims.len(),
+            flush_denormals: self.lowered.flushes_denormals(),
         }
     }
 
@@ -195,6 +196,7 @@ impl Kernel {
             dims: sizes.packed_dims(),
             reduced: sizes.packed_reduced(),
             scratch_bytes,
+            flush_denormals: self.lowered.flushes_denormals(),
         }))
     }
 

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named_with_what_is() {
+    fn unknown_options_are_named_with_the_known_ones() {
         assert!(error(" ").contains("`c` or `llvm`"));
         assert!(error("cuda -mcpu=native").starts_with("`cuda` is not a backend"));
         let unknown = error("c -mpcu=native");

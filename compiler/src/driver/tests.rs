@@ -1,4 +1,4 @@
-//! Tests of built functions: both kinds of target against the interpreter, and what is refused.
+//! Tests of built functions: both kinds of target against the interpreter, and refusals.
 
 mod calls;
 mod end_to_end;
@@ -21,7 +21,7 @@ prim_func @product(a: input float32[6, 5], b: const float32[5, 20]{dims=1:8 0:1 
       allocate acc: local float32[1]
       acc[0] = 0.0
       for k in serial(5) {
-        acc[0] = acc[0] + a[i, k] * b[k, j]
+        acc[0] = fma(a[i, k], b[k, j], acc[0])
       }
       c[i, j] = acc[0]
     }
@@ -48,7 +48,7 @@ prim_func @twice(x: input int32[1024], y: output int32[1024]) {
   }
 }";
 
-/// Elementwise in a type that no processor computes in.
+/// An elementwise function in a type that no processor computes in.
 const HALVES: &str = "
 prim_func @halves(x: input float16[24], y: output float16[24]) {
   for i in vectorized(24) {
@@ -69,7 +69,7 @@ fn targets() -> Vec<BuildTarget> {
     Backend::ALL.iter().flat_map(of_kind).collect()
 }
 
-/// An array of the shape of a parameter, of numbers between −2 and 2 or of any bytes.
+/// An array of a parameter's shape, of numbers between −2 and 2 or of any bytes.
 fn filled(dtype: DType, shape: &[i64], seed: u32) -> NdArray {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
     let mut next = || {
@@ -92,7 +92,7 @@ fn filled(dtype: DType, shape: &[i64], seed: u32) -> NdArray {
     array
 }
 
-/// Arguments for a function: what it reads is random, what it writes is not zero.
+/// Arguments for a function: inputs are random, outputs are not zero.
 fn arrays(function: &Function) -> Vec<NdArray> {
     let parameters = function.parameters().iter().enumerate();
     parameters.map(|(i, p)| filled(p.dtype, p.spec.shape(), i as u32)).collect()
@@ -107,7 +107,7 @@ fn args<'a>(function: &Function, arrays: &'a mut [NdArray], dims: &[i64]) -> Vec
     buffers.chain(dims.iter().map(|&dim| Arg::Int(dim))).collect()
 }
 
-/// What the interpreter makes of the lowered function, as the module prints it.
+/// The results of the interpreter for the lowered function, as the module prints it.
 fn interpreted(
     module: &Module,
     function: &Function,

@@ -31,7 +31,7 @@ struct Verifier<'a> {
 
 impl Verifier<'_> {
     fn problem(&mut self, message: String) {
-        self.report.push(Problem::new(format!("malformed program: {message}")));
+        self.report.push(Problem::defect(format!("malformed program: {message}")));
     }
 
     fn values(&mut self) {

@@ -43,7 +43,7 @@ impl Default for FunctionBuilder {
 }
 
 impl FunctionBuilder {
-    /// An empty function; what is pushed goes to its body.
+    /// An empty function; expressions are pushed to its body.
     pub fn new() -> FunctionBuilder {
         let mut builder = FunctionBuilder {
             data: FunctionData {
@@ -60,7 +60,7 @@ impl FunctionBuilder {
         builder
     }
 
-    /// A builder whose scopes are those of `function`, with nothing in them; for rewriting.
+    /// A builder with the scopes of `function`, all empty; for rewriting.
     pub(super) fn with_scopes_of(function: &Function) -> FunctionBuilder {
         let mut data = FunctionData {
             exprs: PrimaryMap::with_capacity(function.len()),
@@ -88,12 +88,12 @@ impl FunctionBuilder {
         self.span = span;
     }
 
-    /// The span that what is pushed from now on gets.
+    /// Sets the span of expressions pushed from now on.
     pub fn set_span(&mut self, span: Span) {
         self.span = span;
     }
 
-    /// The scope that what is pushed goes to.
+    /// The scope that expressions are pushed to.
     pub fn current_scope(&self) -> ScopeId {
         *self.stack.last().expect("the body stays open until the function is finished")
     }
@@ -131,12 +131,12 @@ impl FunctionBuilder {
         id
     }
 
-    /// A variable that is no parameter: what a recursive closure calls itself.
+    /// A variable that is no parameter, by which a recursive closure refers to itself.
     pub fn recursive_var(&mut self, name: &str, ty: FuncType) -> ExprId {
         self.push_typed(Expr::Var(name.into()), (Type::Func(Arc::new(ty)), None))
     }
 
-    /// A reference to a definition of the module, which has that type.
+    /// A reference to a definition of the module, with its type.
     pub fn global(&mut self, global: GlobalVar, ty: FuncType) -> ExprId {
         self.push_typed(Expr::GlobalVar(global), (Type::Func(Arc::new(ty)), None))
     }
@@ -173,7 +173,7 @@ impl FunctionBuilder {
     ///
     /// # Errors
     ///
-    /// If the arguments are not what the function takes.
+    /// If the number or types of the arguments do not match the function's parameters.
     pub fn call_function(&mut self, callee: ExprId, args: &[ExprId]) -> Result<ExprId, TypeError> {
         self.push(Expr::Call(Call {
             callee: Callee::Expr(callee),
@@ -238,7 +238,7 @@ impl FunctionBuilder {
         self.push(Expr::Func(Closure { scope, recursive, attrs }))
     }
 
-    /// Binds a value in the current scope, after what is bound already.
+    /// Binds a value in the current scope, after the present bindings.
     pub fn bind(&mut self, name: &str, value: ExprId) {
         let scope = self.current_scope();
         self.data.scopes[scope].bindings.push(Binding { name: name.into(), value });
@@ -273,7 +273,7 @@ impl FunctionBuilder {
     ///
     /// # Errors
     ///
-    /// If what it uses has no fitting types.
+    /// If its operands have no fitting types.
     pub fn push(&mut self, expr: Expr) -> Result<ExprId, TypeError> {
         let typed = typing::infer(&self.data, &expr)?;
         Ok(self.push_typed(expr, typed))
@@ -294,7 +294,7 @@ impl FunctionBuilder {
         self.data.attrs = attrs;
     }
 
-    /// What is known about the symbols in the function's types.
+    /// The facts about the symbols in the function's types.
     pub fn facts_mut(&mut self) -> &mut Facts {
         &mut self.data.facts
     }

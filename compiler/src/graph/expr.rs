@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cranelift_entity::entity_impl;
 
 use crate::ir::{Attrs, Constant, GlobalVar};
-use crate::ops::Op;
+use crate::ops::{Op, OpDef};
 
 /// An expression of a function; prints as `%3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +17,7 @@ entity_impl!(ExprId, "%");
 pub struct ScopeId(u32);
 entity_impl!(ScopeId, "scope");
 
-/// What a call calls.
+/// The target of a call.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Callee {
     /// An operator.
@@ -29,7 +29,7 @@ pub enum Callee {
 /// A call of an operator or a function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Call {
-    /// What is called.
+    /// The operator or function.
     pub callee: Callee,
     /// The arguments; an optional one of an operator may be absent.
     pub args: Vec<Option<ExprId>>,
@@ -37,7 +37,7 @@ pub struct Call {
     pub attrs: Attrs,
 }
 
-/// One of two branches, by a boolean scalar.
+/// A choice between two branches by a boolean scalar.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct If {
     /// The condition.
@@ -60,12 +60,12 @@ pub struct While {
     pub body: ScopeId,
 }
 
-/// A function within a function, which may use what its own and the enclosing scopes define.
+/// A function within a function, which may use expressions of the enclosing scopes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Closure {
     /// The body; the scope's parameters are the closure's.
     pub scope: ScopeId,
-    /// In a recursive closure, the variable in its scope that stands for itself.
+    /// In a recursive closure, the variable in its scope that stands for the closure.
     pub recursive: Option<ExprId>,
     /// Attributes such as `Primitive` and `Compiler`.
     pub attrs: Attrs,
@@ -74,13 +74,13 @@ pub struct Closure {
 /// An expression. Its type, scope and span are in [`ExprData`](super::ExprData).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expr {
-    /// A parameter of a scope, with the name it prints as.
+    /// A parameter of a scope, with its printed name.
     Var(Arc<str>),
     /// A definition of the module, with its declared type.
     GlobalVar(GlobalVar),
     /// A constant tensor.
     Constant(Constant),
-    /// Several values as one.
+    /// A tuple.
     Tuple(Vec<ExprId>),
     /// A field of a tuple.
     TupleGet {
@@ -100,7 +100,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// The expressions this one uses directly, in order. What nested scopes use is not among them.
+    /// The direct operands of this expression, in order, without those of nested scopes.
     pub fn operands(&self) -> impl Iterator<Item = ExprId> + '_ {
         let (first, list, optional): (Option<ExprId>, &[ExprId], &[Option<ExprId>]) = match self {
             Expr::Var(_) | Expr::GlobalVar(_) | Expr::Constant(_) | Expr::Func(_) => {
@@ -139,6 +139,11 @@ impl Expr {
     /// The call, if this is one.
     pub fn as_call(&self) -> Option<&Call> {
         if let Expr::Call(call) = self { Some(call) } else { None }
+    }
+
+    /// Whether this is a call of that operator: `expr.is_call_of(&RELU)`.
+    pub fn is_call_of(&self, def: &OpDef) -> bool {
+        matches!(self, Expr::Call(Call { callee: Callee::Op(op), .. }) if op.is(def))
     }
 
     /// The constant, if this is one.

@@ -8,22 +8,22 @@ use super::{Expr, ExprId, ScopeId};
 use crate::arith::Facts;
 use crate::ir::{Attrs, Dim, FuncType, Identity, Span, Type};
 
-/// An expression and what is known about it.
+/// An expression with its type, scope and span.
 #[derive(Clone, Debug)]
 pub struct ExprData {
     /// The expression.
     pub expr: Expr,
     /// Its type, computed from its operands' when it was pushed.
     pub ty: Type,
-    /// For a small integer tensor whose elements are known as dimensions: those, row-major.
+    /// The elements, row-major, of a small integer tensor whose elements are known as dimensions.
     pub shape_value: Option<Arc<[Dim]>>,
-    /// The scope it stands in.
+    /// The scope that contains it.
     pub scope: ScopeId,
-    /// Where it came from.
+    /// The origin in the source.
     pub span: Span,
 }
 
-/// What a scope belongs to.
+/// The kind of expression that a scope belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ScopeKind {
     /// The function itself.
@@ -41,11 +41,11 @@ pub enum ScopeKind {
 pub struct Binding {
     /// The name it prints as.
     pub name: Arc<str>,
-    /// The bound expression, which is used by its own id.
+    /// The bound expression. Uses refer to it by its own id, not to the binding.
     pub value: ExprId,
 }
 
-/// Where expressions stand: they may use those of the same scope and of the ones around it.
+/// A scope of expressions, which may use expressions of the same scope and of enclosing ones.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// What the scope belongs to.
@@ -54,7 +54,8 @@ pub struct Scope {
     pub parent: Option<ScopeId>,
     /// Its parameters, all of them `Var`s.
     pub params: Vec<ExprId>,
-    /// Bindings, in the order in which they are computed. What is not bound is pure, and shared.
+    /// Bindings, in the order in which they are computed. Expressions without a binding are pure,
+    /// and shared.
     pub bindings: Vec<Binding>,
     /// The value of the scope.
     pub result: ExprId,
@@ -66,7 +67,7 @@ pub(super) struct FunctionData {
     pub(super) scopes: PrimaryMap<ScopeId, Scope>,
     pub(super) attrs: Attrs,
     pub(super) facts: Facts,
-    /// Computed when first asked for; holds for as long as the expressions do.
+    /// Computed on first use; the expressions never change.
     pub(super) global_refs: OnceLock<Arc<[ExprId]>>,
 }
 
@@ -88,7 +89,7 @@ impl Function {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// What tells this handle's data from all other, for as long as this is around.
+    /// An identity that no other data has as long as this handle or a clone exists.
     pub(crate) fn identity(&self) -> Identity {
         Identity::of(&self.0)
     }
@@ -128,7 +129,7 @@ impl Function {
         &self.0.exprs[id].ty
     }
 
-    /// Where an expression came from.
+    /// The origin of an expression in the source.
     pub fn span(&self, id: ExprId) -> &Span {
         &self.0.exprs[id].span
     }
@@ -163,7 +164,7 @@ impl Function {
         &self.0.attrs
     }
 
-    /// What is known about the symbols in the function's types.
+    /// The facts about the symbols in the function's types.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
@@ -200,7 +201,7 @@ impl Function {
         })
     }
 
-    /// Which expressions the result, the bindings or the parameters need.
+    /// Which expressions are live: needed by the result, the bindings or the parameters.
     pub fn live(&self) -> SecondaryMap<ExprId, bool> {
         live(&self.0)
     }
@@ -211,7 +212,7 @@ impl Function {
         self.use_counts_among(&self.live())
     }
 
-    /// As [`use_counts`](Self::use_counts), if it is known what is live.
+    /// As [`use_counts`](Self::use_counts), given the live expressions.
     pub(crate) fn use_counts_among(
         &self,
         live: &SecondaryMap<ExprId, bool>,

@@ -28,9 +28,10 @@ pub use print::{
     INLINE_ELEMENTS, PrintOptions, excerpt, print_constant, print_function, print_module,
     print_with_sidecar,
 };
-pub use rewriter::{IdMap, Rewriter, compact, is_call_of};
+pub use rewriter::{IdMap, Rewriter, compact};
 pub use sidecar::{Sidecar, SidecarError};
 pub use structural::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
+pub(crate) use typing::MAX_SHAPE_VALUE;
 pub use typing::TypeError;
 pub use verify::{
     FunctionErrors, PrimFuncErrors, VerifyError, VerifyErrors, VerifyPlace, verify_function,

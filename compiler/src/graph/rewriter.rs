@@ -6,19 +6,19 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::function::{FunctionData, live};
-use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
+use super::{Binding, Call, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
 use crate::ir::{Attrs, Constant};
 
-/// Where each expression of an old function went, if it is in the new one.
+/// The new id of each expression of an old function that is still in the new one.
 pub type IdMap = SecondaryMap<ExprId, PackedOption<ExprId>>;
 
 /// Rewrites a function in one forward sweep.
 ///
 /// [`next_expr`](Self::next_expr) and [`next_call`](Self::next_call) go through the live
-/// expressions in order; what they pass is copied, with its operands mapped to their new places.
+/// expressions in order and copy the ones they pass, with operands mapped to their new ids.
 /// The current one may be replaced by any expression pushed through
-/// [`builder`](Self::builder). [`finish`](Self::finish) drops what became dead, and returns the
-/// old handle if nothing was replaced.
+/// [`builder`](Self::builder). [`finish`](Self::finish) drops expressions that became dead, and
+/// returns the old handle if nothing was replaced.
 pub struct Rewriter {
     old: Function,
     builder: FunctionBuilder,
@@ -27,6 +27,8 @@ pub struct Rewriter {
     next: u32,
     current: Option<ExprId>,
     unbound: SecondaryMap<ExprId, bool>,
+    /// Where the expressions of a dissolved scope go.
+    dissolved: SecondaryMap<ScopeId, PackedOption<ScopeId>>,
     changed: bool,
 }
 
@@ -41,17 +43,18 @@ impl Rewriter {
             next: 0,
             current: None,
             unbound: SecondaryMap::new(),
+            dissolved: SecondaryMap::new(),
             changed: false,
         }
     }
 
-    /// The function as it was.
+    /// The old function.
     pub fn old(&self) -> &Function {
         &self.old
     }
 
-    /// Goes on to the next live expression of the old function; its operands have their new
-    /// places, and what is pushed goes to its scope.
+    /// Goes on to the next live expression of the old function; its operands have new ids, and
+    /// expressions pushed now go to its scope.
     ///
     /// # Errors
     ///
@@ -67,7 +70,8 @@ impl Rewriter {
                 for scope in data.expr.scopes() {
                     self.map_scope(scope);
                 }
-                self.builder.enter(data.scope, data.span.clone());
+                let scope = self.outermost(data.scope);
+                self.builder.enter(scope, data.span.clone());
                 self.current = Some(id);
                 return Ok(Some(id));
             }
@@ -89,21 +93,21 @@ impl Rewriter {
         Ok(None)
     }
 
-    /// The new place of an expression of the old function that the sweep has passed.
+    /// The new id of an expression of the old function that the sweep has passed.
     ///
     /// # Panics
     ///
-    /// If the sweep has not passed it, or it is dead.
+    /// If the sweep has not passed the expression, or it is dead.
     pub fn mapped(&self, old: ExprId) -> ExprId {
         self.map[old].expect("operands of a live expression were passed by the sweep")
     }
 
-    /// The arguments of a call of the old function in their new places.
+    /// The new ids of the arguments of a call of the old function.
     pub fn args(&self, call: &Call) -> Vec<Option<ExprId>> {
         call.args.iter().map(|arg| arg.map(|id| self.mapped(id))).collect()
     }
 
-    /// The arguments of a call, if every one that is there is a constant by now.
+    /// The arguments of a call, if all that are present are constants by now.
     pub fn constant_args(&self, call: &Call) -> Option<Vec<Option<Constant>>> {
         let constant = |id| self.builder.expr(self.mapped(id)).as_constant().cloned();
         call.args
@@ -120,6 +124,11 @@ impl Rewriter {
         &mut self.builder
     }
 
+    /// The new function as far as it is built.
+    pub fn built(&self) -> &FunctionBuilder {
+        &self.builder
+    }
+
     /// Puts a new expression in the place of the current one.
     ///
     /// # Panics
@@ -131,8 +140,8 @@ impl Rewriter {
         self.changed = true;
     }
 
-    /// Copies the current expression, with its operands in their new places, and returns where it
-    /// went; as going on to the next one does.
+    /// Copies the current expression, with its operands mapped, and returns its new id; going on to
+    /// the next expression does the same.
     ///
     /// # Errors
     ///
@@ -157,11 +166,35 @@ impl Rewriter {
         self.replace(new);
     }
 
-    /// Drops the bindings of an expression of the old function: it is computed where it is needed,
-    /// if at all. To be called before the sweep passes the expression that its scope belongs to.
+    /// Drops the bindings of an expression of the old function, so that it is computed where it is
+    /// used, if at all. Call this before the sweep passes the expression that owns the scope.
     pub fn unbind(&mut self, old: ExprId) {
         self.unbound[old] = true;
         self.changed = true;
+    }
+
+    /// Puts what a branch computes into the scope around it; its bindings go. To be called before
+    /// the sweep comes to the first expression of the branch, whose owner must be replaced.
+    pub fn dissolve(&mut self, branch: ScopeId) {
+        let old = self.old.scope(branch);
+        self.dissolved[branch] = old.parent.into();
+        for binding in &old.bindings {
+            self.unbound[binding.value] = true;
+        }
+        self.changed = true;
+    }
+
+    /// The scope that the expressions of a scope of the old function go to.
+    fn outermost(&self, mut scope: ScopeId) -> ScopeId {
+        while let Some(around) = self.dissolved[scope].expand() {
+            scope = around;
+        }
+        scope
+    }
+
+    /// Where an expression of the old function went, if it was replaced or passed.
+    pub fn new_of(&self, old: ExprId) -> Option<ExprId> {
+        self.map[old].expand()
     }
 
     /// Gives the function other attributes.
@@ -172,8 +205,8 @@ impl Rewriter {
         }
     }
 
-    /// Copies the rest and returns the new function, without what became dead; the old handle if
-    /// nothing was replaced.
+    /// Copies the remaining expressions and returns the new function without dead ones, or the old
+    /// handle if nothing was replaced.
     ///
     /// # Errors
     ///
@@ -194,7 +227,7 @@ impl Rewriter {
         let old = self.old.clone();
         let data = old.data_of(id);
         let expr = data.expr.map(|operand| self.mapped(operand), |scope| scope);
-        // The old type holds as long as what it came from has the types it had.
+        // The old type is still right if the operands have the types they had.
         let unchanged = data.expr.scopes().next().is_none()
             && data.expr.operands().all(|operand| {
                 let (old, new) = (old.data_of(operand), self.builder.data_of(self.mapped(operand)));
@@ -216,7 +249,7 @@ impl Rewriter {
         let old = old.scope(scope);
         let new = Scope {
             kind: old.kind,
-            parent: old.parent,
+            parent: old.parent.map(|parent| self.outermost(parent)),
             params: old.params.iter().map(|&param| self.mapped(param)).collect(),
             bindings: old
                 .bindings
@@ -233,7 +266,7 @@ impl Rewriter {
     }
 }
 
-/// The function without what nothing needs; the same handle if everything is needed.
+/// The function without dead expressions; the same handle if all are live.
 pub fn compact(function: Function) -> Function {
     let data = function.data();
     let live = live(data);
@@ -247,7 +280,7 @@ pub fn compact(function: Function) -> Function {
             kept_scopes[scope] = true;
         }
     }
-    // Ids are handed out in order, so both maps are known before anything is copied.
+    // Ids are handed out in order, so both maps are complete before the copying starts.
     let mut ids = IdMap::with_capacity(data.exprs.len());
     for (new, old) in data.exprs.keys().filter(|&id| live[id]).enumerate() {
         ids[old] = ExprId::from_u32(new as u32).into();
@@ -287,9 +320,4 @@ pub fn compact(function: Function) -> Function {
         facts: data.facts.clone(),
         global_refs: OnceLock::new(),
     })
-}
-
-/// Whether an expression is a call of an operator of that name.
-pub fn is_call_of(expr: &Expr, name: &str) -> bool {
-    matches!(expr, Expr::Call(Call { callee: super::Callee::Op(op), .. }) if op.name == name)
 }

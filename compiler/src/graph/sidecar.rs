@@ -23,18 +23,18 @@ pub struct Sidecar {
     entries: BTreeMap<Digest, SharedBytes>,
 }
 
-/// Why bytes are not a sidecar.
+/// The error of bytes that are no sidecar.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SidecarError {
-    /// The bytes do not start as a sidecar does.
+    /// The bytes do not start with the magic number.
     NotASidecar,
-    /// The version is not one that is read.
+    /// No reader for that version exists.
     Version(u32),
-    /// The file ends before its contents do, or goes on after them.
+    /// The file is longer or shorter than its entries.
     Length {
-        /// Bytes that the entries take.
+        /// The size that the entries need.
         expected: u128,
-        /// Bytes that are there.
+        /// The size of the file.
         found: u64,
     },
     /// The bytes of an entry do not have its digest.
@@ -71,7 +71,7 @@ impl fmt::Display for DigestText<'_> {
 }
 
 impl Sidecar {
-    /// Nothing.
+    /// An empty sidecar.
     pub fn new() -> Sidecar {
         Sidecar::default()
     }
@@ -91,7 +91,7 @@ impl Sidecar {
         self.entries.get(digest)
     }
 
-    /// Adds the elements of a constant; those of an opaque one are not known, and nothing is added.
+    /// Adds the elements of a constant; an opaque constant has none, and adds nothing.
     pub fn insert(&mut self, constant: &Constant) {
         if let Some(bytes) = constant.to_bytes() {
             self.entries.entry(*constant.digest()).or_insert(bytes);
@@ -102,7 +102,7 @@ impl Sidecar {
     ///
     /// # Errors
     ///
-    /// Those of the writer.
+    /// The errors of the writer.
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
@@ -121,7 +121,7 @@ impl Sidecar {
     ///
     /// # Errors
     ///
-    /// If it is no sidecar, is cut short, or an entry does not have its digest.
+    /// If the bytes are no sidecar, are cut short, or an entry does not have its digest.
     pub fn read(file: &SharedBytes) -> Result<Sidecar, SidecarError> {
         let header = file.get(..HEADER_BYTES).ok_or(SidecarError::NotASidecar)?;
         let (magic, numbers) = header.split_at(MAGIC.len());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn a_written_sidecar_reads_back() {
         let file = SharedBytes::new(sample());
         let sidecar = Sidecar::read(&file).unwrap();
         assert_eq!(sidecar.len(), 2);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn any_damage_is_an_error() {
+    fn a_damaged_sidecar_is_an_error() {
         let file = sample();
         for len in 0..file.len() {
             assert!(Sidecar::read(&SharedBytes::new(file[..len].to_vec())).is_err(), "{len}");

@@ -22,8 +22,8 @@ pub(super) fn chain(calls: usize) -> Function {
     b.finish(x)
 }
 
-/// Choices within choices: the parameter `c` decides between the next one and the parameter `x`, and
-/// the innermost one applies `relu`.
+/// Nested choices: the parameter `c` decides between the next choice and the parameter `x`, and the
+/// innermost choice applies `relu`.
 pub(super) fn nested(depth: usize) -> Function {
     let mut b = FunctionBuilder::new();
     let c = b.param("c", Type::tensor(&[], DType::Bool));
@@ -42,7 +42,7 @@ pub(super) fn nested(depth: usize) -> Function {
     b.finish(value)
 }
 
-/// Closures within closures, each of which calls the next; all capture the parameter `x`.
+/// Nested closures, each of which calls the next; all capture the parameter `x`.
 pub(super) fn nested_closures(depth: usize) -> Function {
     let mut b = FunctionBuilder::new();
     let x = b.param("x", row());
@@ -91,7 +91,7 @@ fn rewriting_nothing_returns_the_handle() {
 }
 
 #[test]
-fn what_a_replacement_leaves_dead_is_dropped() {
+fn expressions_that_a_replacement_leaves_dead_are_dropped() {
     let mut rewriter = Rewriter::new(chain(3));
     let mut calls = 0;
     while let Some(id) = rewriter.next_call().unwrap() {

@@ -1,4 +1,4 @@
-//! The type of an expression, from the types of what it uses.
+//! Types of expressions, from the types of their operands.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::ops::{InferArg, InferCx, InputKind, Op};
 
 /// Elements above which an integer constant no longer carries its value as dimensions.
 ///
-/// Shapes, axes, pads and slice bounds stay far below it; a weight that happens to be integer must
-/// not be turned into expressions one by one.
-pub(super) const MAX_SHAPE_VALUE: u64 = 64;
+/// Shapes, axes, pads and slice bounds stay far below it; larger integer tensors are weights, which
+/// must not become expressions one by one.
+pub(crate) const MAX_SHAPE_VALUE: u64 = 64;
 
-/// Why an expression has no type.
+/// The error of an expression that has no type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TypeError {
     message: String,
@@ -38,8 +38,8 @@ impl std::error::Error for TypeError {}
 /// A type, and the value of a small integer tensor as dimensions where it is known.
 pub(super) type Typed = (Type, Option<Arc<[Dim]>>);
 
-/// Computes the type of an expression from what it uses. Variables and globals have declared types
-/// and do not come here.
+/// Computes the type of an expression from its operands. Variables and globals have declared types
+/// instead.
 pub(super) fn infer(data: &FunctionData, expr: &Expr) -> Result<Typed, TypeError> {
     let ty = match expr {
         Expr::Var(_) | Expr::GlobalVar(_) => {

@@ -7,16 +7,16 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 
 use super::{Expr, ExprId, Function, ScopeId};
 
-/// The scopes of a function as a tree, with what stands in each.
+/// The scopes of a function as a tree, with the expressions of each.
 ///
-/// It holds for any function whose ids are in range, also for one that the verifier refuses.
+/// It can be made for any function whose ids are in range, even if the verifier refuses it.
 #[derive(PartialEq, Debug)]
 pub struct ScopeTree {
     exprs: SecondaryMap<ScopeId, Vec<ExprId>>,
     children: SecondaryMap<ScopeId, Vec<ScopeId>>,
     owner: SecondaryMap<ScopeId, PackedOption<ExprId>>,
-    /// Numbers on entering and leaving a scope in one walk of the tree: those of the scopes within
-    /// it lie between. Zero for a scope that is not reached from the body.
+    /// Numbers on entering and leaving a scope in one walk of the tree: those of nested scopes lie
+    /// between. Zero for a scope that cannot be reached from the body.
     enter: SecondaryMap<ScopeId, u32>,
     leave: SecondaryMap<ScopeId, u32>,
     depth: SecondaryMap<ScopeId, u32>,
@@ -70,7 +70,7 @@ impl ScopeTree {
         }
     }
 
-    /// What stands directly in a scope, in order.
+    /// The expressions directly in a scope, in order.
     pub fn exprs(&self, scope: ScopeId) -> &[ExprId] {
         &self.exprs[scope]
     }
@@ -80,13 +80,13 @@ impl ScopeTree {
         &self.children[scope]
     }
 
-    /// The expression that a scope belongs to; `None` for the body, and for scopes that lost
-    /// theirs.
+    /// The expression that owns a scope; `None` for the body, and for scopes that no expression
+    /// owns any more.
     pub fn owner(&self, scope: ScopeId) -> Option<ExprId> {
         self.owner[scope].expand()
     }
 
-    /// How many scopes are around a scope.
+    /// The number of scopes around a scope.
     pub fn depth(&self, scope: ScopeId) -> u32 {
         self.depth[scope]
     }
@@ -99,7 +99,7 @@ impl ScopeTree {
                 && self.leave[inner] <= self.leave[outer])
     }
 
-    /// `scope` and every scope within it, each after the one around it.
+    /// `scope` and every scope within it, each after its parent.
     pub fn subtree(&self, scope: ScopeId) -> Vec<ScopeId> {
         let mut scopes = vec![scope];
         let mut next = 0;
@@ -111,7 +111,7 @@ impl ScopeTree {
     }
 }
 
-/// Which live expressions use an expression as an operand.
+/// The live expressions that use each expression as an operand.
 ///
 /// The result and the bindings of a scope are no users: see [`Scope`](super::Scope).
 #[derive(PartialEq, Debug)]
@@ -127,7 +127,7 @@ impl Users {
         Users::among(function, &function.live())
     }
 
-    /// As [`new`](Self::new), if it is known what is live.
+    /// As [`new`](Self::new), given the live expressions.
     pub(crate) fn among(function: &Function, live: &SecondaryMap<ExprId, bool>) -> Users {
         let operands = || {
             function
@@ -152,20 +152,21 @@ impl Users {
         Users { starts, users }
     }
 
-    /// The live users of an expression in order, once for each time they use it.
+    /// The live users of an expression in order, once for each use.
     pub fn of(&self, id: ExprId) -> &[ExprId] {
         let (start, end) = (self.starts[id.index()], self.starts[id.index() + 1]);
         &self.users[start as usize..end as usize]
     }
 }
 
-/// What each closure captures: expressions from outside that live expressions of its scope, or of
-/// the scopes within it, use; in order.
+/// The expressions from outside that each closure captures: those used by live expressions of its
+/// scope and of nested scopes, in order.
 pub fn captures(function: &Function, tree: &ScopeTree) -> SecondaryMap<ScopeId, Vec<ExprId>> {
     let live = function.live();
     let mut captures: SecondaryMap<ScopeId, Vec<ExprId>> = SecondaryMap::new();
     let mut free: SecondaryMap<ScopeId, BTreeSet<ExprId>> = SecondaryMap::new();
-    // Every scope comes after the one around it, so that what is free in it is known before.
+    // Scopes come after their parent, so in reverse order the free expressions of nested scopes are
+    // known first.
     let scopes: Vec<ScopeId> = function.scopes().map(|(scope, _)| scope).collect();
     for &scope in scopes.iter().rev() {
         let Some(owner) = tree.owner(scope).filter(|&owner| live[owner]) else { continue };
@@ -190,7 +191,7 @@ pub fn captures(function: &Function, tree: &ScopeTree) -> SecondaryMap<ScopeId, 
 }
 
 /// Whether an expression is written where it is used rather than on a line of its own, and compared
-/// by what it is rather than by how it is shared: variables, globals, constants and fields.
+/// by content rather than by sharing: variables, globals, constants and fields.
 pub fn is_trivial(expr: &Expr) -> bool {
     match expr {
         Expr::Var(_) | Expr::GlobalVar(_) | Expr::Constant(_) | Expr::TupleGet { .. } => true,

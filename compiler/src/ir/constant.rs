@@ -11,6 +11,9 @@ use super::{DType, TensorType, unpack_elements};
 /// A BLAKE3 digest.
 pub type Digest = [u8; 32];
 
+/// Bytes of a splat that are hashed at a time: a multiple of every element's.
+const DIGEST_BLOCK: usize = 64 << 10;
+
 /// Bytes that several constants may share: owned, or mapped from a file.
 #[derive(Clone)]
 pub struct SharedBytes {
@@ -198,38 +201,78 @@ impl Constant {
         self.0.ty.bytes().expect("checked when the constant was made")
     }
 
-    /// The dense row-major little-endian bytes; a splat is written out. `None` if opaque.
+    /// Bytes that the elements take as they are held here: those of one element of a splat.
+    pub fn stored_len(&self) -> u64 {
+        match &self.0.data {
+            ConstantData::Splat(element) => element.len() as u64,
+            ConstantData::Bytes(bytes) => bytes.len() as u64,
+            ConstantData::Opaque => self.byte_len(),
+        }
+    }
+
+    /// The dense row-major little-endian bytes; a splat is written out. `None` if opaque, or if there
+    /// is no memory to write a splat out.
     pub fn to_bytes(&self) -> Option<SharedBytes> {
         match &self.0.data {
             ConstantData::Bytes(bytes) => Some(bytes.clone()),
             ConstantData::Opaque => None,
             ConstantData::Splat(element) => {
-                let elements = self.0.ty.num_elements()?;
-                let bits = self.0.ty.dtype.bits();
-                let pattern = if bits < 8 {
-                    // The element fills each byte once per place it takes.
-                    let low = element[0] & ((1u8 << bits) - 1);
-                    let byte = (0..8 / bits).fold(0, |byte, place| byte | (low << (place * bits)));
-                    vec![byte]
-                } else {
-                    element.clone()
-                };
-                let len = usize::try_from(self.0.ty.dtype.bytes_for(elements)?).ok()?;
+                let len = usize::try_from(self.byte_len()).ok()?;
+                let pattern = self.pattern_of(element);
+                // A shape of a file may ask for any amount of memory.
+                Vec::<u8>::new().try_reserve_exact(len).ok()?;
                 let mut bytes = pattern.repeat(len / pattern.len());
-                let tail = (elements * u64::from(bits) % 8) as u32;
-                if let Some(last) = bytes.last_mut().filter(|_| tail != 0) {
-                    *last &= (1u8 << tail) - 1;
+                if let Some(last) = bytes.last_mut() {
+                    *last &= self.mask_of_last_byte();
                 }
                 Some(SharedBytes::new(bytes))
             }
         }
     }
 
+    /// What the bytes of a splat repeat: an element narrower than a byte fills each byte once per
+    /// place that it takes.
+    fn pattern_of(&self, element: &[u8]) -> Vec<u8> {
+        let bits = self.0.ty.dtype.bits();
+        if bits >= 8 {
+            return element.to_vec();
+        }
+        let low = element[0] & ((1u8 << bits) - 1);
+        vec![(0..8 / bits).fold(0, |byte, place| byte | (low << (place * bits)))]
+    }
+
+    /// The bits of the last byte that elements take.
+    fn mask_of_last_byte(&self) -> u8 {
+        let elements = self.0.ty.num_elements().unwrap_or(0);
+        match elements % 8 * u64::from(self.0.ty.dtype.bits()) % 8 {
+            0 => u8::MAX,
+            tail => (1u8 << tail) - 1,
+        }
+    }
+
     /// The digest of the dense bytes: equal elements have equal digests, splat or not.
     pub fn digest(&self) -> &Digest {
         self.0.digest.get_or_init(|| {
-            let bytes = self.to_bytes().expect("an opaque constant is made with its digest");
-            *blake3::hash(&bytes).as_bytes()
+            let element = match &self.0.data {
+                ConstantData::Splat(element) => element,
+                ConstantData::Bytes(bytes) => return *blake3::hash(bytes).as_bytes(),
+                ConstantData::Opaque => unreachable!("an opaque constant is made with its digest"),
+            };
+            // A splat is never written out as a whole.
+            let pattern = self.pattern_of(element);
+            let block = pattern.repeat(DIGEST_BLOCK / pattern.len());
+            let mut hasher = blake3::Hasher::new();
+            let mut left = self.byte_len().saturating_sub(1);
+            while left > 0 {
+                let part = left.min(block.len() as u64);
+                hasher.update(&block[..part as usize]);
+                left -= part;
+            }
+            if self.byte_len() > 0 {
+                let last = pattern.last().copied().unwrap_or_default();
+                hasher.update(&[last & self.mask_of_last_byte()]);
+            }
+            *hasher.finalize().as_bytes()
         })
     }
 
@@ -397,6 +440,28 @@ mod tests {
         let ty = TensorType::from_consts(&[3], DType::U4);
         let splat = Constant::splat(ty, &[0xF]).unwrap();
         assert_eq!(splat.to_bytes().unwrap()[..], [0xFF, 0x0F]);
+    }
+
+    #[test]
+    fn a_splat_has_the_digest_of_its_dense_bytes() {
+        for (dtype, element) in
+            [(DType::F32, vec![1, 2, 3, 4]), (DType::U4, vec![9]), (DType::U2, vec![2])]
+        {
+            for count in [0, 1, 3, 100_003] {
+                let ty = TensorType::from_consts(&[count], dtype);
+                let splat = Constant::splat(ty.clone(), &element).unwrap();
+                let dense = Constant::new(ty, splat.to_bytes().unwrap()).unwrap();
+                assert_eq!(splat.digest(), dense.digest(), "{count} of {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_splat_beyond_memory_is_not_written_out() {
+        let ty = TensorType::from_consts(&[1 << 60], DType::F32);
+        let splat = Constant::splat(ty, &[0; 4]).unwrap();
+        assert_eq!((splat.stored_len(), splat.byte_len()), (4, 1 << 62));
+        assert!(splat.to_bytes().is_none());
     }
 
     #[test]

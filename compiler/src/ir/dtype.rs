@@ -119,6 +119,13 @@ impl DType {
         (self.bits() >= 8).then(|| self.bits() as usize / 8)
     }
 
+    /// The type in which sums, counts and statistics of elements of this type are computed.
+    ///
+    /// Floats of 16 bits end at 65,504 or have 8 digits: a count or a sum of squares needs more.
+    pub fn accumulator(self) -> DType {
+        if matches!(self, DType::F16 | DType::BF16) { DType::F32 } else { self }
+    }
+
     /// Whether this is a floating-point type of any width.
     pub fn is_float(self) -> bool {
         matches!(

@@ -203,6 +203,27 @@ pub fn encode_e8m0(value: f32, rounding: PowerRounding, saturate: bool) -> u8 {
     if code == 0xff && saturate { 0xfe } else { code }
 }
 
+/// The value of a float's bits; `None` for what is no float.
+pub fn float_value(bits: u64, dtype: DType) -> Option<f64> {
+    match dtype {
+        DType::F64 => Some(f64::from_bits(bits)),
+        DType::F32 => Some(f64::from(f32::from_bits(bits as u32))),
+        DType::F8E8M0 => Some(decode_e8m0(bits as u8)),
+        _ => SmallFloat::of(dtype).map(|format| format.decode(bits as u32)),
+    }
+}
+
+/// The bits of the nearest float; `None` for what is no float. Beyond the greatest number there is
+/// infinity, NaN or that number, whichever the type has.
+pub fn float_bits(value: f64, dtype: DType) -> Option<u64> {
+    match dtype {
+        DType::F64 => Some(value.to_bits()),
+        DType::F32 => Some(u64::from((value as f32).to_bits())),
+        DType::F8E8M0 => Some(encode_e8m0(value as f32, PowerRounding::Nearest, false).into()),
+        _ => SmallFloat::of(dtype).map(|format| format.encode(value).into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_round_as_they_are_told() {
+    fn powers_of_two_round_in_the_requested_direction() {
         use PowerRounding::{Down, Nearest, Up};
         for code in 0..=254 {
             for rounding in [Up, Down, Nearest] {

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_takes_nothing() {
+    fn no_buffers_take_no_memory() {
         assert_eq!(place(&[]).unwrap(), Arena::default());
         let arena = place(&[buffer(0, 3, 4), buffer(0, 3, 3)]).unwrap();
         assert_eq!((arena.bytes, arena.offsets), (0, vec![0, 0]));

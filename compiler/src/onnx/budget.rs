@@ -3,16 +3,27 @@
 //! Two bytes of a file can be an empty node, which takes some hundred bytes once decoded, so a
 //! damaged or hostile file could ask for far more memory than it has bytes. One walk over the wire
 //! format, without allocation, adds up what the decoded messages will take.
+//!
+//! The bound depends on the file alone, never on the machine, so that a model that one machine
+//! compiles is not refused by another.
 
 use std::mem::size_of;
 
 use super::proto;
+use crate::diagnostics::Problem;
 
-/// What a model may take in addition to the share of its file.
-///
-/// Tensors stay in the file and cost nothing, and the largest real models have some ten thousand
-/// nodes of well under a kilobyte each, so this is several times what any of them needs.
+/// What a model may take beside what its bytes allow.
 const BASE_ALLOWANCE: u64 = 32 << 20;
+
+/// Bytes of memory that each byte of a file may take.
+///
+/// Tensors stay in the file and cost nothing. Nodes whose names are of one letter take some seventy
+/// times their bytes, and the shortest attributes some hundred times; a message without content
+/// takes three hundred times its two bytes and more.
+const ALLOWANCE_PER_BYTE: u64 = 128;
+
+/// The variable of the environment that sets another bound.
+pub(super) const LIMIT_VARIABLE: &str = "NIELLO_MEMORY_LIMIT";
 
 /// Deepest nesting of messages, as in prost, whose decoder recurses.
 const MAX_DEPTH: usize = 100;
@@ -125,23 +136,78 @@ impl Message {
     }
 }
 
-/// Checks that decoding takes at most the size of the file and [`BASE_ALLOWANCE`]. What is malformed
-/// otherwise is left for the decoder to say.
-pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
-    let allowance = (bytes.len() as u64).saturating_add(BASE_ALLOWANCE);
-    let Some(needed) = decoded_size(bytes) else { return Ok(()) };
-    if needed > allowance {
-        return Err(format!(
-            "its {} bytes would take {needed} bytes of memory once decoded",
-            bytes.len()
-        ));
+/// The bound that the environment sets, if it sets one.
+pub(super) fn limit() -> Result<Option<u64>, Problem> {
+    match std::env::var_os(LIMIT_VARIABLE) {
+        Some(text) if !text.is_empty() => parse_limit(&text.to_string_lossy()).map(Some),
+        Some(_) | None => Ok(None),
     }
-    Ok(())
 }
 
-/// Bytes that the decoded model takes, or `None` where the wire format is broken: the decoder stops
-/// there too.
-fn decoded_size(bytes: &[u8]) -> Option<u64> {
+/// A number of bytes, or of KiB, MiB or GiB with the letter `K`, `M` or `G` behind it.
+fn parse_limit(text: &str) -> Result<u64, Problem> {
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let unit =
+        units.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
+    let (digits, shift) = match unit {
+        Some(&(_, shift)) => (&text[..text.len() - 1], shift),
+        None => (text, 0),
+    };
+    let bytes = digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| {
+        Problem::new(format!("{LIMIT_VARIABLE} is `{text}`, which is no number of bytes"))
+            .help("write it as 500M or 2G")
+    })
+}
+
+/// Checks that decoding takes at most `limit` bytes, or what a file of that size may take if there
+/// is no limit, and that messages nest no deeper than the decoder goes. What is malformed otherwise
+/// is left for the decoder to say.
+pub(super) fn check(bytes: &[u8], limit: Option<u64>, name: &str) -> Result<(), Problem> {
+    let length = bytes.len() as u64;
+    let linear = length.saturating_mul(ALLOWANCE_PER_BYTE).saturating_add(BASE_ALLOWANCE);
+    let most = limit.unwrap_or(linear);
+    let needed = match decoded_size(bytes) {
+        Ok(needed) => needed,
+        Err(Unknown::Malformed) => return Ok(()),
+        Err(Unknown::TooDeep) => {
+            return Err(Problem::new(format!(
+                "{name}: graphs are nested too deeply: the file has more than {MAX_DEPTH} messages \
+                 within each other, and a graph in an attribute is three of them"
+            ))
+            .help("nest If, Loop and Scan less than 30 deep"));
+        }
+    };
+    if needed <= most {
+        return Ok(());
+    }
+    let megabytes = needed.div_ceil(1 << 20);
+    Err(Problem::new(format!(
+        "{name}: the file has {length} bytes, but would take {megabytes} MiB of memory once decoded, \
+         and {} MiB are allowed",
+        most >> 20
+    ))
+    .help(format!("if the model is as it should be, set {LIMIT_VARIABLE}={megabytes}M")))
+}
+
+/// Why it is not known what a model takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unknown {
+    /// The wire format is broken: the decoder stops there too.
+    Malformed,
+    /// Messages nest deeper than the decoder goes.
+    TooDeep,
+}
+
+/// Bytes that the decoded model takes.
+fn decoded_size(bytes: &[u8]) -> Result<u64, Unknown> {
+    let mut too_deep = false;
+    let size = walk(bytes, &mut too_deep);
+    size.ok_or(if too_deep { Unknown::TooDeep } else { Unknown::Malformed })
+}
+
+/// Bytes that the decoded model takes, as far as the wire format goes.
+fn walk(bytes: &[u8], too_deep: &mut bool) -> Option<u64> {
     // While it grows, a vector is held twice, and once more with room to spare.
     const GROWTH: u64 = 3;
     let element = |size: usize| size as u64 * GROWTH;
@@ -180,6 +246,7 @@ fn decoded_size(bytes: &[u8]) -> Option<u64> {
                 let cost = match message.field(tag) {
                     Field::Message(inner) => {
                         if open.len() >= MAX_DEPTH {
+                            *too_deep = true;
                             return None;
                         }
                         open.push((inner, stop));
@@ -230,8 +297,34 @@ mod tests {
         let mut bytes = vec![0x3A];
         prost::encoding::encode_varint(nodes.len() as u64, &mut bytes);
         bytes.extend(nodes);
-        let error = check(&bytes).unwrap_err();
-        assert!(error.starts_with("its 4000005 bytes would take"), "{error}");
+        let error = check(&bytes, None, "m").unwrap_err().to_string();
+        assert!(error.starts_with("m: the file has 4000005 bytes, but would take"), "{error}");
+        assert!(error.contains("help: if the model is as it should be, set NIELLO_MEMORY_LIMIT="));
+        assert_eq!(check(&bytes, Some(u64::MAX), "m"), Ok(()));
+    }
+
+    #[test]
+    fn long_chains_of_short_nodes_are_within_the_allowance() {
+        let mut model = ModelBuilder::new(13).input("a", DType::F32, &[1]);
+        for _ in 0..100_000 {
+            model = model.node("Abs", &["a"], &["b"], &[("x", 1.into())]);
+        }
+        let bytes = model.build().encode_to_vec();
+        assert!(decoded_size(&bytes).unwrap() > BASE_ALLOWANCE);
+        assert_eq!(check(&bytes, None, "m"), Ok(()));
+        let error = check(&bytes, Some(1 << 20), "m").unwrap_err().to_string();
+        assert!(error.contains(" MiB of memory once decoded, and 1 MiB are allowed"), "{error}");
+    }
+
+    #[test]
+    fn limits_are_bytes_or_have_a_unit() {
+        assert_eq!(parse_limit("1000"), Ok(1000));
+        assert_eq!(parse_limit("3k"), Ok(3 << 10));
+        assert_eq!(parse_limit("500M"), Ok(500 << 20));
+        assert_eq!(parse_limit("2 G"), Ok(2 << 30));
+        for bad in ["much", "-1", "G", "1T", "99999999999G"] {
+            assert!(parse_limit(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -247,13 +340,13 @@ mod tests {
         let held = 1000 * (size_of::<proto::NodeProto>() + size_of::<proto::AttributeProto>());
         let needed = decoded_size(&bytes).unwrap();
         assert!(needed > held as u64 && needed < 20 * bytes.len() as u64 * 8, "{needed}");
-        assert_eq!(check(&bytes), Ok(()));
+        assert_eq!(check(&bytes, None, "m"), Ok(()));
     }
 
     #[test]
     fn broken_bytes_are_left_to_the_decoder() {
-        assert_eq!(decoded_size(&[0x3A, 200, 1, 0]), None);
-        assert_eq!(decoded_size(&[0x80]), None);
-        assert_eq!(decoded_size(&[]), Some(0));
+        assert_eq!(decoded_size(&[0x3A, 200, 1, 0]), Err(Unknown::Malformed));
+        assert_eq!(decoded_size(&[0x80]), Err(Unknown::Malformed));
+        assert_eq!(decoded_size(&[]), Ok(0));
     }
 }

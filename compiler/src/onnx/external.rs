@@ -1,13 +1,15 @@
 //! Tensor elements in files beside the model.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use prost::bytes::Bytes;
 
 use super::proto::StringStringEntryProto;
 use super::tensor::TensorError;
+use crate::diagnostics::Setting;
+use crate::files;
 use crate::ir::SharedBytes;
 
 /// What a Git-LFS pointer begins with.
@@ -17,6 +19,8 @@ pub(crate) const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/
 #[derive(Debug, Default)]
 pub struct ExternalData {
     folder: Option<PathBuf>,
+    /// Folders that links in the model's folder may lead to.
+    link_targets: Vec<PathBuf>,
     files: BTreeMap<String, (PathBuf, SharedBytes)>,
 }
 
@@ -30,7 +34,14 @@ impl ExternalData {
     pub fn in_folder(folder: &Path) -> ExternalData {
         // The folder of a bare file name is the empty path.
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        ExternalData { folder: Some(folder.to_owned()), files: BTreeMap::new() }
+        ExternalData { folder: Some(folder.to_owned()), ..ExternalData::default() }
+    }
+
+    /// Also follows links in the model's folder to files in these folders, and below them.
+    #[must_use]
+    pub fn with_link_targets(mut self, folders: &[PathBuf]) -> ExternalData {
+        self.link_targets.extend_from_slice(folders);
+        self
     }
 
     /// The files that tensors needed, in the order of their names in the model.
@@ -75,8 +86,8 @@ impl ExternalData {
 
     fn file(&mut self, location: &str) -> Result<&SharedBytes, TensorError> {
         if !self.files.contains_key(location) {
-            let path = self.resolve(location)?;
-            let bytes = map_file(&path).map_err(|error| {
+            let (path, real) = self.resolve(location)?;
+            let bytes = map_file(&real).map_err(|error| {
                 TensorError::new(format!("external data: cannot read {}: {error}", path.display()))
             })?;
             if bytes.starts_with(LFS_POINTER) {
@@ -90,8 +101,9 @@ impl ExternalData {
         Ok(&self.files[location].1)
     }
 
-    /// The file that a location names: in the model's folder, also after symbolic links.
-    fn resolve(&self, location: &str) -> Result<PathBuf, TensorError> {
+    /// The path of the file that a location names in the model's folder, and the same after symbolic
+    /// links, which may leave that folder for no others than those that are allowed.
+    fn resolve(&self, location: &str) -> Result<(PathBuf, PathBuf), TensorError> {
         let Some(folder) = &self.folder else {
             return Err(TensorError::new(format!(
                 "the elements are in the file `{location}`, but the model was not read from a folder"
@@ -116,20 +128,25 @@ impl ExternalData {
         };
         let real = fs::canonicalize(&path).map_err(cannot_read)?;
         let real_folder = fs::canonicalize(folder).map_err(cannot_read)?;
-        if !real.starts_with(&real_folder) {
-            return Err(outside());
+        let allowed = |folder: &PathBuf| {
+            fs::canonicalize(folder).is_ok_and(|folder| real.starts_with(folder))
+        };
+        if !real.starts_with(&real_folder) && !self.link_targets.iter().any(allowed) {
+            let target = real.parent().unwrap_or(&real).display().to_string();
+            return Err(TensorError::new(format!(
+                "external data: `{location}` is a link that leaves the model's folder, to {}; if that \
+                 is as it should be, allow it: {}",
+                real.display(),
+                Setting::ExternalDataFolder.of(&target)
+            )));
         }
-        Ok(path)
+        Ok((path, real))
     }
 }
 
 /// The bytes of a file, mapped.
 pub(super) fn map_file(path: &Path) -> std::io::Result<Bytes> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(std::io::Error::other("it is not a regular file"));
-    }
+    let (file, metadata) = files::open(path)?;
     if metadata.len() == 0 {
         // An empty file cannot be mapped on every system.
         return Ok(Bytes::new());
@@ -202,9 +219,35 @@ mod tests {
             std::os::unix::fs::symlink("../secret", inner.join("link")).unwrap();
             assert_eq!(
                 read(&inner, &[("location", "link")], 1).unwrap_err(),
-                "external data: `link` is not a path within the model's folder"
+                format!(
+                    "external data: `link` is a link that leaves the model's folder, to {}; if that is as \
+                     it should be, allow it: .external_data_folder({:?})",
+                    fs::canonicalize(&absolute).unwrap().display(),
+                    fs::canonicalize(dir.path()).unwrap().display().to_string(),
+                )
             );
+            let mut data =
+                ExternalData::in_folder(&inner).with_link_targets(&[dir.path().to_owned()]);
+            let bytes = data.bytes(&entries(&[("location", "link")]), 1).unwrap();
+            assert_eq!(*bytes, [1]);
+            // A path that leaves the folder by itself stays refused.
+            assert!(data.bytes(&entries(&[("location", "../secret")]), 1).is_err());
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipes_loops_of_links_and_folders_are_no_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let made = std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap();
+        assert!(made.success());
+        std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        let error = |location| read(dir.path(), &[("location", location)], 1).unwrap_err();
+        assert!(error("pipe").ends_with("it is a pipe, not a regular file"), "{}", error("pipe"));
+        assert!(error("folder").ends_with("it is a folder, not a regular file"));
+        assert!(error("loop").contains("cannot read"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use prost::bytes::Bytes;
 use super::budget;
 use super::external::{LFS_POINTER, map_file};
 use super::proto::{ModelProto, TensorProto};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Problem, Report, options_are_arguments};
 
 /// Largest file that can be one protobuf message.
 const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
@@ -21,6 +21,9 @@ pub struct ModelFile {
     pub proto: ModelProto,
     /// The folder that external data is looked for in; none for a model that was read from memory.
     pub folder: Option<PathBuf>,
+    /// The folder of the file that the model's path is a link to, if it is one. Caches link a model
+    /// and its external data to files in one store, so links to that folder are followed.
+    pub store: Option<PathBuf>,
 }
 
 /// Reads a model from a file, which is mapped, not copied.
@@ -33,7 +36,7 @@ pub fn load(path: &Path) -> Result<ModelFile, Report> {
     let name = path.display().to_string();
     let bytes = read(path, &name)?;
     let proto = parse(bytes, &name)?;
-    Ok(ModelFile { proto, folder: path.parent().map(Path::to_owned) })
+    Ok(ModelFile { proto, folder: path.parent().map(Path::to_owned), store: store(path) })
 }
 
 /// Reads a model from memory. External data cannot be resolved.
@@ -43,13 +46,26 @@ pub fn load(path: &Path) -> Result<ModelFile, Report> {
 /// As [`load`].
 pub fn load_bytes(bytes: impl Into<Bytes>) -> Result<ModelFile, Report> {
     let proto = parse(bytes.into(), "the model")?;
-    Ok(ModelFile { proto, folder: None })
+    Ok(ModelFile { proto, folder: None, store: None })
+}
+
+/// The folder of the file that a path leads to, if the path is a link.
+fn store(path: &Path) -> Option<PathBuf> {
+    fs::symlink_metadata(path).ok().filter(|metadata| metadata.is_symlink())?;
+    fs::canonicalize(path).ok()?.parent().map(Path::to_owned)
 }
 
 fn read(path: &Path, name: &str) -> Result<Bytes, Problem> {
     let metadata = fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Problem::new(format!("{name}: there is no such file"))
-            .help("paths are relative to the folder of the package's Cargo.toml"),
+        std::io::ErrorKind::NotFound => {
+            let problem = Problem::new(format!("{name}: there is no such file"));
+            match options_are_arguments() {
+                true => problem,
+                false => {
+                    problem.help("paths are relative to the folder of the package's Cargo.toml")
+                }
+            }
+        }
         _ => Problem::new(format!("{name}: cannot read the file: {error}")),
     })?;
     if metadata.is_dir() {
@@ -78,11 +94,8 @@ fn parse(bytes: Bytes, name: &str) -> Result<ModelProto, Problem> {
         return Err(Problem::new(format!("{name}: this is {what}, not an ONNX model"))
             .help(help.to_owned()));
     }
-    let decoded = match budget::check(&bytes) {
-        Ok(()) => ModelProto::decode(bytes.clone()).map_err(|error| error.to_string()),
-        Err(error) => Err(error),
-    };
-    match decoded {
+    budget::check(&bytes, budget::limit()?, name)?;
+    match ModelProto::decode(bytes.clone()) {
         Ok(model) if model.graph.is_some() => Ok(model),
         _ if is_tensor(&bytes) => {
             Err(Problem::new(format!("{name}: this holds a single tensor, not an ONNX model"))
@@ -90,9 +103,22 @@ fn parse(bytes: Bytes, name: &str) -> Result<ModelProto, Problem> {
         }
         Ok(_) => Err(Problem::new(format!("{name}: this is no ONNX model: it has no graph"))),
         Err(error) => Err(Problem::new(format!(
-            "{name}: this is no ONNX model, or it is damaged or cut short: {error}"
+            "{name}: this is no ONNX model, or it is damaged or cut short: {}",
+            short(&error.to_string())
         ))
         .help("check it with onnx.checker.check_model, or fetch or export it again")),
+    }
+}
+
+/// What the decoder says, with the way to the place cut in the middle: it names every message
+/// around it.
+fn short(error: &str) -> String {
+    let parts: Vec<&str> = error.split(": ").collect();
+    match parts.as_slice() {
+        [first, second, .., a, b, c] if parts.len() > 7 => {
+            format!("{first}: {second}: …: {a}: {b}: {c}")
+        }
+        _ => error.to_owned(),
     }
 }
 
@@ -221,6 +247,96 @@ mod tests {
             self::error(vec![0xC8, 0x3E, 1]),
             "the model: this is no ONNX model: it has no graph"
         );
+    }
+
+    #[test]
+    fn graphs_that_nest_too_deeply_are_told_in_a_short_line() {
+        let nested = |depth: usize| {
+            let mut graph = ModelBuilder::new(13).node("Relu", &["x"], &["y"], &[]).output(
+                "y",
+                DType::F32,
+                &[2],
+            );
+            for _ in 0..depth {
+                graph = ModelBuilder::new(13)
+                    .node("If", &["c"], &["y"], &[("then_branch", graph.build_graph().into())])
+                    .output("y", DType::F32, &[2]);
+            }
+            load_bytes(graph.to_bytes())
+        };
+        assert!(nested(30).is_ok());
+        for depth in [31, 32, 33, 34, 40, 100] {
+            let Err(report) = nested(depth) else { continue };
+            let error = report.to_string();
+            assert!(error.contains("graphs are nested too deeply"), "{depth}: {error}");
+            assert!(error.len() < 300, "{error}");
+        }
+        assert!(nested(40).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn pipes_and_devices_are_no_models() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe.onnx");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let error = |path: &Path| load(path).unwrap_err().to_string();
+        assert!(error(&pipe).ends_with("it is a pipe, not a regular file"), "{}", error(&pipe));
+        assert!(error(Path::new("/dev/zero")).ends_with("it is a device, not a regular file"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn external_data_of_a_linked_model_is_found_in_the_same_store() {
+        use std::os::unix::fs::symlink;
+
+        use super::super::{ImportOptions, import};
+        // The layout of a cache: links in folders of versions, files in one store.
+        let dir = tempfile::tempdir().unwrap();
+        let version = dir.path().join("snapshots/1/onnx");
+        let (store, elsewhere) = (dir.path().join("blobs"), dir.path().join("elsewhere"));
+        for folder in [&version, &store, &elsewhere] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let weight = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
+        let mut model = ModelBuilder::new(13)
+            .input("x", DType::F32, &[2])
+            .initializer("w", &weight)
+            .node("Add", &["x", "w"], &["y"], &[])
+            .output("y", DType::F32, &[2])
+            .build();
+        let tensor = &mut model.graph.as_mut().unwrap().initializer[0];
+        let bytes = tensor.raw_data.take().unwrap();
+        tensor.data_location = Some(1);
+        tensor.external_data = vec![crate::onnx::proto::StringStringEntryProto {
+            key: Some("location".to_owned()),
+            value: Some("model.onnx_data".to_owned()),
+        }];
+        fs::write(store.join("abc"), model.encode_to_vec()).unwrap();
+        fs::write(store.join("def"), &bytes).unwrap();
+        fs::write(elsewhere.join("def"), &bytes).unwrap();
+        let (path, data) = (version.join("model.onnx"), version.join("model.onnx_data"));
+        symlink("../../../blobs/abc", &path).unwrap();
+        let imported = |folders: &[PathBuf]| {
+            let file = load(&path).unwrap();
+            let folders = folders.iter().chain(&file.store).cloned().collect();
+            let options = ImportOptions { external_folders: folders, ..ImportOptions::default() };
+            import(&file.proto, file.folder.as_deref(), &options)
+                .map_err(|report| report.to_string())
+        };
+        symlink("../../../blobs/def", &data).unwrap();
+        assert_eq!(imported(&[]).unwrap().external_files, [data.clone()]);
+        fs::remove_file(&data).unwrap();
+        symlink("../../../elsewhere/def", &data).unwrap();
+        let error = imported(&[]).unwrap_err();
+        assert!(error.contains("is a link that leaves the model's folder"), "{error}");
+        assert!(imported(&[elsewhere]).is_ok());
+        // A model that is no link has no store.
+        fs::remove_file(&path).unwrap();
+        fs::copy(store.join("abc"), &path).unwrap();
+        fs::remove_file(&data).unwrap();
+        symlink("../../../blobs/def", &data).unwrap();
+        assert!(imported(&[]).is_err());
     }
 
     #[test]

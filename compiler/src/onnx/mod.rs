@@ -3,6 +3,7 @@
 mod budget;
 mod external;
 mod import;
+mod input_value;
 mod load;
 mod model_builder;
 mod ops;
@@ -17,6 +18,7 @@ pub(crate) use external::LFS_POINTER;
 pub use import::{
     ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import, static_inputs,
 };
+pub use input_value::InputValue;
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
 pub use ops::{operator_versions, supported_operators};

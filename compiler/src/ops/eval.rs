@@ -17,7 +17,7 @@ use crate::ir::{Attrs, DType, TensorType, Type};
 pub(super) const MAX_ELEMENTS: u64 = 1 << 28;
 
 /// A call being evaluated, which the operator's type relation has accepted.
-pub(super) struct EvalCx<'a> {
+pub struct EvalCx<'a> {
     def: &'static OpDef,
     attrs: &'a Attrs,
     args: &'a [Option<&'a Tensor>],
@@ -65,6 +65,11 @@ impl<'a> EvalCx<'a> {
             Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => Vec::new(),
         };
         Ok(EvalCx { def, attrs, args, results })
+    }
+
+    /// The operator.
+    pub(super) fn op(&self) -> &'static OpDef {
+        self.def
     }
 
     /// The attributes as the operator's struct.

@@ -1,11 +1,13 @@
 //! The operators of the graph IR: a closed table.
 //!
-//! Each operator (or tight family) is one file with its attributes, type relation and reference
-//! evaluation, and one line in `table.rs`. The type relation is the only place that checks a call:
+//! Each operator (or tight family) is one file with its attributes, type relation, reference evaluation
+//! and tensor expression, and one line in `table.rs`. The type relation is the only place that checks a call:
 //! evaluation runs it on the concrete types first, and takes the shape of its result from there.
 
+mod attributes;
 #[macro_use]
 mod check;
+mod compute;
 mod context;
 pub mod elementwise;
 mod eval;
@@ -25,23 +27,17 @@ mod tests;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use serde::de::DeserializeOwned;
+
+pub use attributes::Attribute;
+pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
+pub use eval::EvalCx;
 pub use table::all;
 
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
-
-/// Whether an operator does more than compute its result.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// The result depends on arguments and attributes alone.
-    Pure,
-    /// Draws from a counter-based generator; equal calls may differ.
-    Random,
-    /// Reads or writes state.
-    Stateful,
-}
+use crate::ir::{AttrError, Attrs, Dim, Type};
 
 /// How an operator's result elements depend on its arguments' elements: what fusion goes by.
 /// The order is TVM's: a later pattern is harder to fuse.
@@ -107,9 +103,13 @@ pub type InferFn = fn(&InferCx<'_>) -> Result<Type, TypeError>;
 pub type ShapeValueFn = fn(&InferCx<'_>) -> Option<Vec<Dim>>;
 
 /// A reference evaluation: one tensor, or as many as the result type has fields.
-pub type EvalFn = fn(&Attrs, &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError>;
+pub type EvalFn = fn(&EvalCx<'_>) -> Result<Vec<Tensor>, EvalError>;
 
-/// The definition of an operator.
+/// A tensor expression: adds the stages of a call to a dag, and returns one for each result.
+pub type ComputeFn = fn(&mut Compute<'_>) -> Stages;
+
+/// The definition of an operator. No operator has effects: its results depend on arguments and
+/// attributes alone.
 pub struct OpDef {
     /// Name in the text format: `nn.conv2d`.
     pub name: &'static str,
@@ -117,10 +117,9 @@ pub struct OpDef {
     pub summary: &'static str,
     /// The inputs, in order.
     pub inputs: &'static [Input],
-    /// Effect.
-    pub effect: Effect,
     /// Pattern for fusion.
     pub pattern: OpPattern,
+    attributes: fn() -> Result<Vec<Attribute>, AttrError>,
     /// The type relation: the result type from argument types and attributes.
     pub infer: InferFn,
     /// The elements of a small integer result as dimensions, where the arguments allow it.
@@ -128,27 +127,60 @@ pub struct OpDef {
     /// Reference evaluation: plain, exact where it can be, never fast. The result has as many
     /// tensors as the result type has fields.
     pub eval: EvalFn,
+    /// The tensor expression, from which code is generated.
+    pub compute: ComputeFn,
 }
 
 impl OpDef {
-    /// A pure, opaque operator, to be refined by the methods below.
+    /// An opaque operator, to be refined by the methods below.
     const fn new(
         name: &'static str,
         summary: &'static str,
         inputs: &'static [Input],
         infer: InferFn,
         eval: EvalFn,
+        compute: ComputeFn,
     ) -> OpDef {
         OpDef {
             name,
             summary,
             inputs,
-            effect: Effect::Pure,
+            attributes: attributes::of::<()>,
             pattern: OpPattern::Opaque,
             infer,
             shape_value: None,
             eval,
+            compute,
         }
+    }
+
+    /// Evaluates a call. The type relation checks the arguments first.
+    ///
+    /// # Errors
+    ///
+    /// If the type relation does not hold, a result is too large, or there is none for these
+    /// elements.
+    pub fn evaluate(
+        &'static self,
+        attrs: &Attrs,
+        args: &[Option<&Tensor>],
+    ) -> Result<Vec<Tensor>, EvalError> {
+        (self.eval)(&EvalCx::new(self, attrs, args)?)
+    }
+
+    /// The attributes that every call has, in the order of their struct.
+    ///
+    /// # Errors
+    ///
+    /// If one is of a type that attributes do not have.
+    pub fn attrs(&self) -> Result<Vec<Attribute>, AttrError> {
+        (self.attributes)()
+    }
+
+    /// With the attributes that a struct has.
+    const fn attributes<A: DeserializeOwned>(mut self) -> OpDef {
+        self.attributes = attributes::of::<A>;
+        self
     }
 
     const fn pattern(mut self, pattern: OpPattern) -> OpDef {

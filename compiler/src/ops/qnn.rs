@@ -9,14 +9,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compute::{Compute, ComputeError, Stages};
+use super::elementwise::{CastAttrs, cast};
 use super::eval::{AxisSplit, EvalCx};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
+use crate::graph::interp::{Elements, Tensor, round_float};
 use crate::ir::small_float::SmallFloat;
-use crate::ir::{Attrs, DType, Dim, TensorType, Type};
-use crate::tir::scalar;
+use crate::ir::{DType, Dim, TensorType, Type};
+use crate::te::{ComputeDag, StageId};
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// Attributes of `qnn.quantize`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,7 +70,9 @@ pub static QUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_quantize,
     eval_quantize,
+    compute_quantize,
 )
+.attributes::<QuantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// `(x − zero_point) · scale`.
@@ -77,7 +82,9 @@ pub static DEQUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_dequantize,
     eval_dequantize,
+    compute_dequantize,
 )
+.attributes::<DequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// `round(x · scale) + zero_point`, halves to even, within the range of the result: from the sums of
@@ -89,7 +96,9 @@ pub static REQUANTIZE: OpDef = OpDef::new(
     INPUTS,
     infer_requantize,
     eval_requantize,
+    compute_requantize,
 )
+.attributes::<RequantizeAttrs>()
 .pattern(OpPattern::Broadcast);
 
 /// Checks that there is a scale, or one for each index or block of an axis, and one zero point or as
@@ -227,12 +236,6 @@ fn scale_positions(
     })
 }
 
-fn round_to(value: f64, dtype: DType) -> f64 {
-    scalar::float_bits(value, dtype)
-        .and_then(|bits| scalar::float_value(bits, dtype))
-        .unwrap_or(value)
-}
-
 /// The elements of a tensor, integers among them, as floats.
 fn numbers(tensor: &Tensor) -> Vec<f64> {
     match tensor.elements() {
@@ -250,16 +253,15 @@ fn to_range(value: f64, zero_point: i128, dtype: DType) -> i128 {
     (value.round_ties_even() as i128).saturating_add(zero_point).clamp(low, high)
 }
 
-fn eval_quantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&QUANTIZE, attrs, args)?;
+fn eval_quantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: QuantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
     let precision = attrs.precision.unwrap_or(cx.arg(1)?.dtype());
     // In 64 bits, a quotient of shorter floats rounds to them as the exact one would.
     let quotient = |index: usize, x: f64| {
-        let scale = round_to(scale[position(index)], precision);
-        round_to(round_to(x, precision) / scale, precision)
+        let scale = round_float(scale[position(index)], precision);
+        round_float(round_float(x, precision) / scale, precision)
     };
     let x = numbers(cx.arg(0)?);
     let quotients = x.iter().enumerate().map(|(index, &x)| quotient(index, x));
@@ -279,8 +281,7 @@ fn eval_quantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>,
     cx.result(Elements::Float(values.collect()))
 }
 
-fn eval_dequantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&DEQUANTIZE, attrs, args)?;
+fn eval_dequantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: DequantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
@@ -289,13 +290,12 @@ fn eval_dequantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
     let values = numbers(cx.arg(0)?).into_iter().enumerate().map(|(index, x)| {
         let at = position(index);
         let zero = zero_at(zeros.as_deref(), at, 0.0);
-        round_to(round_to(x - zero, computed) * scale[at], computed)
+        round_float(round_float(x - zero, computed) * scale[at], computed)
     });
     cx.result(Elements::Float(values.collect()))
 }
 
-fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&REQUANTIZE, attrs, args)?;
+fn eval_requantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: RequantizeAttrs = cx.attrs()?;
     let position = scale_positions(&cx, attrs.axis, 0)?;
     let scale = cx.floats(1)?;
@@ -303,7 +303,7 @@ fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
     let computed = computed_in(cx.arg(1)?.dtype());
     let values = cx.ints(0)?.iter().enumerate().map(|(index, &x)| {
         let at = position(index);
-        let product = round_to(round_to(x as f64, computed) * scale[at], computed);
+        let product = round_float(round_float(x as f64, computed) * scale[at], computed);
         to_range(product, zero_at(zeros, at, 0), attrs.dtype)
     });
     cx.result(Elements::Int(values.collect()))
@@ -312,4 +312,108 @@ fn eval_requantize(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
 /// The type in which numbers are multiplied with scales of a type.
 pub(crate) fn computed_in(scale: DType) -> DType {
     if scale == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Where the scales of elements are.
+struct Scales {
+    axis: usize,
+    /// Elements of one scale along the axis; 0 without blocks.
+    block_size: i64,
+}
+
+impl Scales {
+    fn new(cx: &Compute<'_>, axis: i64, block_size: i64) -> Result<Scales, ComputeError> {
+        let (x, scale) = (cx.arg(0)?, cx.arg(1)?);
+        let single = cx.dag.shape(scale).iter().all(|&extent| extent == 1);
+        // One scale may come without an axis that the tensor has.
+        let axis = if single { 0 } else { cx.axis(axis, cx.dag.shape(x).len())? };
+        Ok(Scales { axis, block_size })
+    }
+
+    /// The scale or zero point of the element at an index.
+    fn at(&self, dag: &ComputeDag, stage: StageId, index: &[PrimExpr]) -> PrimExpr {
+        let shape = dag.shape(stage);
+        if shape.iter().all(|&extent| extent == 1) {
+            return dag.at(stage, &vec![PrimExpr::index(0); shape.len()]);
+        }
+        if self.block_size == 0 {
+            return dag.at(stage, &index[self.axis..=self.axis]);
+        }
+        let mut at = index.to_vec();
+        at[self.axis] = at[self.axis].clone().floordiv(self.block_size);
+        dag.at(stage, &at)
+    }
+}
+
+/// The nearest integer, moved by the zero point, within the range of the type.
+fn expr_to_range(value: PrimExpr, zero: Option<PrimExpr>, dtype: DType, held: DType) -> PrimExpr {
+    let wide = value.dtype();
+    let (low, high) = dtype.int_range().unwrap_or((0, 1));
+    let nearest = PrimExpr::call(Intrinsic::Round, value);
+    // Numbers near the range are exact in floats, and others are cut off on the right side.
+    let moved = match zero {
+        Some(zero) => nearest + zero.cast(wide),
+        None => nearest,
+    };
+    let bound = |value: i128| PrimExpr::float(value as f64, wide);
+    // The operand is on the right: a NaN passes, and becomes zero.
+    bound(high).min(bound(low).max(moved)).cast(held)
+}
+
+fn compute_quantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: QuantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, attrs.block_size)?;
+    let precision = attrs.precision.unwrap_or(cx.dag.dtype(scale));
+    let wide = computed_in(precision);
+    let (_, held) = cx.result();
+    cx.element(|dag, index| {
+        // A cast to a type that is computed in a wider one rounds.
+        let rounded = |value: PrimExpr| value.cast(precision).cast(wide);
+        let x = rounded(dag.at(x, index));
+        let quotient = x / rounded(scales.at(dag, scale, index));
+        let quotient = rounded(quotient);
+        let zero = zero.map(|zero| scales.at(dag, zero, index));
+        if attrs.dtype.is_int() {
+            return expr_to_range(quotient, zero, attrs.dtype, held);
+        }
+        let moved = match zero {
+            Some(zero) => quotient + zero.cast(wide),
+            None => quotient,
+        };
+        let to = CastAttrs { saturate: attrs.saturate, ..CastAttrs::to(attrs.dtype) };
+        cast(moved, &to)
+    })
+}
+
+fn compute_dequantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: DequantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, attrs.block_size)?;
+    let wide = computed_in(cx.dag.dtype(scale));
+    // Differences of small integers are exact in integers and in floats.
+    let between = if cx.dag.dtype(x).is_int() { DType::I32 } else { wide };
+    cx.element(|dag, index| {
+        let x = dag.at(x, index).cast(between);
+        let difference = match zero {
+            Some(zero) => x - scales.at(dag, zero, index).cast(between),
+            None => x,
+        };
+        let scale = scales.at(dag, scale, index).cast(wide);
+        (difference.cast(wide) * scale).cast(attrs.dtype)
+    })
+}
+
+fn compute_requantize(cx: &mut Compute<'_>) -> Stages {
+    let attrs: RequantizeAttrs = cx.attrs()?;
+    let (x, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.optional(2));
+    let scales = Scales::new(cx, attrs.axis, 0)?;
+    let wide = computed_in(cx.dag.dtype(scale));
+    let (_, held) = cx.result();
+    cx.element(|dag, index| {
+        let scale = scales.at(dag, scale, index).cast(wide);
+        let product = dag.at(x, index).cast(wide) * scale;
+        let zero = zero.map(|zero| scales.at(dag, zero, index));
+        expr_to_range(product, zero, attrs.dtype, held)
+    })
 }

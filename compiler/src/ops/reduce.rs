@@ -4,12 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::compute::{Compute, ComputeError, Stages};
 use super::eval::{AxisSplit, EvalCx, axis_of, offsets};
 use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
+use crate::ir::{DType, Dim, Type};
+use crate::te::{StageId, identity};
+use crate::tir::{BinaryOp, PrimExpr};
 
 const X: &[Input] = &[Input::required("x")];
 
@@ -104,14 +107,7 @@ fn result_strides(shape: &[usize], reduced: &[bool]) -> Vec<isize> {
     strides
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    float: Fold<f64>,
-    int: Fold<i128>,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, float: Fold<f64>, int: Fold<i128>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ReduceAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let mut reduced = vec![attrs.axis.is_empty(); x.shape().len()];
@@ -128,9 +124,8 @@ fn eval(
 }
 
 /// The least and greatest value of integers and booleans: what `max` and `min` of nothing are.
-fn int_limits(args: &[Option<&Tensor>]) -> (i128, i128) {
-    let dtype = args.first().copied().flatten().map(Tensor::dtype);
-    dtype.and_then(DType::int_range).unwrap_or((0, 1))
+fn int_limits(cx: &EvalCx<'_>) -> (i128, i128) {
+    cx.optional(0).map(Tensor::dtype).and_then(DType::int_range).unwrap_or((0, 1))
 }
 
 /// The value of a reduction of a whole small integer tensor.
@@ -151,11 +146,13 @@ pub static SUM: OpDef = OpDef::new(
     "sum over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float = Fold::new(0.0, |a, b| a + b);
-        eval(&SUM, attrs, args, float, Fold::new(0, i128::wrapping_add))
+        eval(cx, float, Fold::new(0, i128::wrapping_add))
     },
+    |cx| compute(cx, BinaryOp::Add),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
 
@@ -165,16 +162,18 @@ pub static MEAN: OpDef = OpDef::new(
     "mean over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float =
             Fold { finish: |sum, count| Some(sum / count as f64), ..Fold::new(0.0, |a, b| a + b) };
         let int = Fold {
             finish: |sum: i128, count| sum.checked_div(count as i128),
             ..Fold::new(0, i128::wrapping_add)
         };
-        eval(&MEAN, attrs, args, float, int)
+        eval(cx, float, int)
     },
+    compute_mean,
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce);
 
 /// The product. Of no elements one.
@@ -183,11 +182,13 @@ pub static PROD: OpDef = OpDef::new(
     "product over axes",
     X,
     |cx| infer(cx, DTypes::Numeric),
-    |attrs, args| {
+    |cx| {
         let float = Fold::new(1.0, |a, b| a * b);
-        eval(&PROD, attrs, args, float, Fold::new(1, i128::wrapping_mul))
+        eval(cx, float, Fold::new(1, i128::wrapping_mul))
     },
+    |cx| compute(cx, BinaryOp::Mul),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a * b));
 
@@ -197,12 +198,14 @@ pub static MAX: OpDef = OpDef::new(
     "greatest over axes",
     X,
     |cx| infer(cx, DTypes::NumericOrBool),
-    |attrs, args| {
+    |cx| {
         let step = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
-        let int = Fold::new(int_limits(args).0, Ord::max);
-        eval(&MAX, attrs, args, Fold::new(f64::NEG_INFINITY, step), int)
+        let int = Fold::new(int_limits(cx).0, Ord::max);
+        eval(cx, Fold::new(f64::NEG_INFINITY, step), int)
     },
+    |cx| compute(cx, BinaryOp::Max),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.maximum(b)));
 
@@ -212,12 +215,14 @@ pub static MIN: OpDef = OpDef::new(
     "smallest over axes",
     X,
     |cx| infer(cx, DTypes::NumericOrBool),
-    |attrs, args| {
+    |cx| {
         let step = |a: f64, b: f64| if a.is_nan() || a < b { a } else { b };
-        let int = Fold::new(int_limits(args).1, Ord::min);
-        eval(&MIN, attrs, args, Fold::new(f64::INFINITY, step), int)
+        let int = Fold::new(int_limits(cx).1, Ord::min);
+        eval(cx, Fold::new(f64::INFINITY, step), int)
     },
+    |cx| compute(cx, BinaryOp::Min),
 )
+.attributes::<ReduceAttrs>()
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.minimum(b)));
 
@@ -237,9 +242,7 @@ fn infer_arg(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 
 /// Evaluates a search along an axis; `better(a, b)` is whether `a` is to be preferred to `b`.
 fn eval_arg(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     float: fn(f64, f64) -> bool,
     int: fn(&i128, &i128) -> bool,
 ) -> Result<Vec<Tensor>, EvalError> {
@@ -262,7 +265,6 @@ fn eval_arg(
         };
         split.starts().map(line).collect()
     }
-    let cx = EvalCx::new(def, attrs, args)?;
     let attrs: ArgReduceAttrs = cx.attrs()?;
     let (x, last) = (cx.arg(0)?, attrs.select_last_index);
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
@@ -281,8 +283,10 @@ pub static ARGMAX: OpDef = OpDef::new(
     "index of the greatest element along an axis",
     X,
     infer_arg,
-    |attrs, args| eval_arg(&ARGMAX, attrs, args, |a, b| a > b, PartialOrd::gt),
+    |cx| eval_arg(cx, |a, b| a > b, PartialOrd::gt),
+    |cx| compute_arg(cx, BinaryOp::Max),
 )
+.attributes::<ArgReduceAttrs>()
 .pattern(OpPattern::CommReduce);
 
 /// The index of the smallest element along an axis, as `int64`; that of a NaN if there is one.
@@ -291,6 +295,123 @@ pub static ARGMIN: OpDef = OpDef::new(
     "index of the smallest element along an axis",
     X,
     infer_arg,
-    |attrs, args| eval_arg(&ARGMIN, attrs, args, |a, b| a < b, PartialOrd::lt),
+    |cx| eval_arg(cx, |a, b| a < b, PartialOrd::lt),
+    |cx| compute_arg(cx, BinaryOp::Min),
 )
+.attributes::<ArgReduceAttrs>()
 .pattern(OpPattern::CommReduce);
+
+/// The axes of an argument that are reduced.
+struct Axes {
+    reduced: Vec<bool>,
+    keepdims: bool,
+    /// Extents of the reduced axes.
+    over: Vec<i64>,
+}
+
+impl Axes {
+    fn new(input: &[i64], reduced: Vec<bool>, keepdims: bool) -> Axes {
+        let over = input.iter().zip(&reduced).filter(|(_, r)| **r).map(|(&extent, _)| extent);
+        Axes { over: over.collect(), reduced, keepdims }
+    }
+
+    fn of_attrs(cx: &Compute<'_>) -> Result<Axes, ComputeError> {
+        let attrs: ReduceAttrs = cx.attrs()?;
+        let input = cx.dag.shape(cx.arg(0)?);
+        let mut reduced = vec![attrs.axis.is_empty(); input.len()];
+        for axis in &attrs.axis {
+            reduced[cx.axis(*axis, input.len())?] = true;
+        }
+        Ok(Axes::new(input, reduced, attrs.keepdims))
+    }
+
+    /// The index into the argument at an index of the result and of the reduced axes.
+    fn place(&self, index: &[PrimExpr], by: &[PrimExpr]) -> Vec<PrimExpr> {
+        let (mut kept, mut by) = (index.iter(), by.iter());
+        let place = |&reduced: &bool| {
+            let place = if reduced { by.next() } else { kept.next() };
+            if reduced && self.keepdims {
+                kept.next();
+            }
+            place.cloned().unwrap_or_else(|| PrimExpr::index(0))
+        };
+        self.reduced.iter().map(place).collect()
+    }
+
+    /// `combiner` over the axes, of the elements as `dtype`.
+    fn reduce(
+        &self,
+        cx: &mut Compute<'_>,
+        x: StageId,
+        combiner: BinaryOp,
+        dtype: DType,
+    ) -> StageId {
+        let (shape, _) = cx.result();
+        cx.dag.reduce(cx.op.name, &shape, dtype, combiner, &self.over, |dag, index, by| {
+            dag.at(x, &self.place(index, by)).cast(dtype)
+        })
+    }
+}
+
+fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let axes = Axes::of_attrs(cx)?;
+    let x = cx.arg(0)?;
+    let (_, dtype) = cx.result();
+    let wide = match combiner {
+        // Of bytes that are 0 or 1; what no element leaves is not 0 or is 0 all the same.
+        _ if dtype == DType::Bool => DType::U8,
+        BinaryOp::Add | BinaryOp::Mul => dtype.accumulator(),
+        _ => dtype,
+    };
+    let stage = axes.reduce(cx, x, combiner, wide);
+    if wide == dtype {
+        return Ok(vec![stage]);
+    }
+    cx.element(|dag, index| dag.at(stage, index).cast(dtype))
+}
+
+/// Integers are added up in 64 bits, where the sum of a narrow type has room, and floats of 16 bits
+/// in 32.
+fn compute_mean(cx: &mut Compute<'_>) -> Stages {
+    let axes = Axes::of_attrs(cx)?;
+    let x = cx.arg(0)?;
+    let (_, dtype) = cx.result();
+    let wide = match dtype {
+        _ if dtype.is_float() => dtype.accumulator(),
+        _ if dtype.is_unsigned_int() => DType::U64,
+        _ => DType::I64,
+    };
+    let sum = axes.reduce(cx, x, BinaryOp::Add, wide);
+    let count = if dtype.is_float() {
+        PrimExpr::float(axes.over.iter().map(|&extent| extent as f64).product(), wide)
+    } else {
+        PrimExpr::int(axes.over.iter().fold(1, |n, &extent| n.saturating_mul(extent)), wide)
+    };
+    cx.element(|dag, index| (dag.at(sum, index) / count).cast(dtype))
+}
+
+/// The extreme of each line, and then the first or last index at which it stands.
+fn compute_arg(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let attrs: ArgReduceAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, index_dtype) = cx.result();
+    let input = cx.dag.shape(x).to_vec();
+    let mut reduced = vec![false; input.len()];
+    reduced[cx.axis(attrs.axis, input.len())?] = true;
+    let axes = Axes::new(&input, reduced, attrs.keepdims);
+    let dtype = cx.dag.dtype(x);
+    let extreme = axes.reduce(cx, x, combiner, dtype);
+    let choice = if attrs.select_last_index { BinaryOp::Max } else { BinaryOp::Min };
+    let none = identity(choice, index_dtype);
+    let (op, over) = (cx.op.name, &axes.over);
+    let found = cx.dag.reduce(op, &shape, index_dtype, choice, over, |dag, index, by| {
+        let (value, extreme) = (dag.at(x, &axes.place(index, by)), dag.at(extreme, index));
+        let mut found = value.clone().equal(extreme);
+        if dtype.is_float() {
+            // The extreme of a line with a NaN is a NaN, which equals nothing.
+            found = found.or(value.clone().not_equal(value));
+        }
+        PrimExpr::select(found, by[0].clone().cast(index_dtype), none)
+    });
+    Ok(vec![found])
+}

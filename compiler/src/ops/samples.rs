@@ -10,9 +10,8 @@ use crate::ops::elementwise::{
     LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
 use crate::ops::nn::{
-    AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, BatchNormAttrs, BiasAddAttrs, Conv1dAttrs,
-    Conv2dAttrs, Conv3dAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPool1dAttrs,
-    MaxPool2dAttrs, MaxPool3dAttrs, PadAttrs, PadMode, SoftmaxAttrs, WinogradConv2dAttrs,
+    AvgPoolAttrs, BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs,
+    MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode, SoftmaxAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
@@ -83,14 +82,12 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "max" | "mean" | "min" | "prod" | "sum" => (reduction(), UNARY),
         "ndarray_size" | "shape_of" => (attrs(ShapeOfAttrs { dtype: DType::I32 }), UNARY),
         "nn.avg_pool1d" => {
-            let pool = AvgPool1dAttrs { pool_size: [2], ..Default::default() };
+            let pool = AvgPoolAttrs::of_size(&[2]);
             (attrs(pool), &[Some(&[1, 2, 5])])
         }
-        "nn.avg_pool2d" => {
-            (attrs(AvgPool2dAttrs { pool_size: [2, 3], ..Default::default() }), IMAGE)
-        }
+        "nn.avg_pool2d" => (attrs(AvgPoolAttrs::of_size(&[2, 3])), IMAGE),
         "nn.avg_pool3d" => {
-            let pool = AvgPool3dAttrs { pool_size: [1, 2, 2], ..Default::default() };
+            let pool = AvgPoolAttrs::of_size(&[1, 2, 2]);
             (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
         }
         "nn.batch_norm" => (
@@ -100,15 +97,15 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.bias_add" => (attrs(BiasAddAttrs { axis: -2 }), &[Some(&[2, 3, 2]), Some(&[3])]),
         "nn.celu" => (attrs(CeluAttrs { alpha: 0.5 }), UNARY),
         "nn.conv1d" => {
-            let conv = Conv1dAttrs { strides: [2], ..Default::default() };
+            let conv = ConvAttrs { strides: vec![2], ..ConvAttrs::of_rank(1) };
             (attrs(conv), &[Some(&[1, 2, 6]), Some(&[3, 2, 3]), None])
         }
         "nn.conv2d" => {
-            let conv = Conv2dAttrs { groups: 2, padding: [1, 0, 2, 3], ..Default::default() };
+            let conv = ConvAttrs { groups: 2, padding: vec![1, 0, 2, 3], ..ConvAttrs::of_rank(2) };
             (attrs(conv), &[Some(&[2, 4, 5, 6]), Some(&[6, 2, 3, 2]), Some(&[6])])
         }
         "nn.conv3d" => {
-            let conv = Conv3dAttrs { dilation: [1, 2, 1], ..Default::default() };
+            let conv = ConvAttrs { dilation: vec![1, 2, 1], ..ConvAttrs::of_rank(3) };
             (attrs(conv), &[Some(&[1, 1, 2, 3, 3]), Some(&[2, 1, 2, 2, 2])])
         }
         "nn.contrib_conv2d_winograd_without_weight_transform" => {
@@ -133,21 +130,21 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(product), &[Some(&[2, 1, 2, 3]), Some(&[5, 4, 3])])
         }
         "nn.max_pool1d" => {
-            let pool = MaxPool1dAttrs { pool_size: [2], ..Default::default() };
+            let pool = MaxPoolAttrs::of_size(&[2]);
             (attrs(pool), &[Some(&[1, 2, 5])])
         }
         "nn.max_pool2d" => {
-            let pool = MaxPool2dAttrs {
-                pool_size: [2, 3],
-                strides: [2, 3],
-                padding: [1, 0, 0, 1],
-                dilation: [2, 1],
+            let pool = MaxPoolAttrs {
+                pool_size: vec![2, 3],
+                strides: vec![2, 3],
+                padding: vec![1, 0, 0, 1],
+                dilation: vec![2, 1],
                 ceil_mode: true,
             };
             (attrs(pool), IMAGE)
         }
         "nn.max_pool3d" => {
-            let pool = MaxPool3dAttrs { pool_size: [1, 2, 2], ..Default::default() };
+            let pool = MaxPoolAttrs::of_size(&[1, 2, 2]);
             (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
         }
         "nn.pad" => {

@@ -8,10 +8,8 @@
 use super::InferCx;
 use super::eval::{broadcast_strides, num_elements, offsets};
 use crate::arith::Facts;
+use crate::graph::MAX_SHAPE_VALUE;
 use crate::ir::{DType, Dim, Shape, TensorType};
-
-/// Most elements that a value is followed through; more than any shape, axis list or padding has.
-const MAX_VALUES: usize = 64;
 
 /// The values, if each is a number within the data type, or an expression without overflow. Those of
 /// booleans are 0 and 1.
@@ -67,7 +65,7 @@ pub(super) fn broadcast<const N: usize>(
         extents = cx.broadcast(&extents, &value(cx, index)?.1.shape).ok()?;
     }
     let extents = usizes(&Shape::new(extents))?;
-    if num_elements(&extents) > MAX_VALUES {
+    if num_elements(&extents) as u64 > MAX_SHAPE_VALUE {
         return None;
     }
     let mut operands = Vec::with_capacity(N);
@@ -91,6 +89,6 @@ pub(super) fn usizes(shape: &Shape) -> Option<Vec<usize>> {
 pub(super) fn picked(dims: &[Dim], places: impl Iterator<Item = usize>) -> Option<Vec<Dim>> {
     // One more than is kept, so that a hostile shape is not written out before it is dropped.
     let values: Option<Vec<Dim>> =
-        places.take(MAX_VALUES + 1).map(|at| dims.get(at).cloned()).collect();
-    values.filter(|values| values.len() <= MAX_VALUES)
+        places.take(MAX_SHAPE_VALUE as usize + 1).map(|at| dims.get(at).cloned()).collect();
+    values.filter(|values| values.len() as u64 <= MAX_SHAPE_VALUE)
 }

@@ -1,4 +1,4 @@
-//! Making pass contexts.
+//! The builder of pass contexts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,19 +18,19 @@ use crate::graph::verify_module;
 use crate::ir::IRModule;
 use crate::target::Target;
 
-/// Optimisation level of a context that says nothing else.
+/// The optimisation level of a context for which none is set.
 pub const DEFAULT_CONTEXT_OPT_LEVEL: u8 = 2;
 
 /// Highest optimisation level of a context.
 pub const MAX_OPT_LEVEL: u8 = 4;
 
-/// Makes a [`PassContext`].
+/// Builds a [`PassContext`].
 #[must_use]
 pub struct PassContextBuilder {
     opt_level: u8,
     required: BTreeSet<String>,
     disabled: BTreeSet<String>,
-    /// Names that were given as text, and the list they were given for.
+    /// Names given as text that are still to be looked up, each with the list that it is for.
     unchecked: Vec<(String, &'static str)>,
     instruments: Vec<InstrumentRef>,
     config: IndexMap<&'static str, AnyValue>,
@@ -53,7 +53,7 @@ impl fmt::Debug for PassContextBuilder {
 }
 
 impl PassContextBuilder {
-    /// Level 2 and nothing else.
+    /// A builder with level 2, and nothing else set.
     pub(super) fn new() -> PassContextBuilder {
         PassContextBuilder {
             opt_level: DEFAULT_CONTEXT_OPT_LEVEL,
@@ -73,7 +73,7 @@ impl PassContextBuilder {
         }
     }
 
-    /// Everything that a context has.
+    /// A builder with all settings of a context.
     pub(super) fn of(cx: &PassContext) -> PassContextBuilder {
         let shared = cx.shared();
         PassContextBuilder {
@@ -127,13 +127,13 @@ impl PassContextBuilder {
         self
     }
 
-    /// Adds an instrument after those there are. Give a clone of an `Arc` to
-    /// [`shared_instrument`](Self::shared_instrument) to ask it later.
+    /// Adds an instrument after the present ones. To read its results later, hand a clone of an
+    /// `Arc` to [`shared_instrument`](Self::shared_instrument).
     pub fn instrument(self, instrument: impl PassInstrument + 'static) -> Self {
         self.shared_instrument(Arc::new(instrument))
     }
 
-    /// Adds an instrument after those there are.
+    /// Adds an instrument after the present ones.
     pub fn shared_instrument(mut self, instrument: InstrumentRef) -> Self {
         self.instruments.push(instrument);
         self
@@ -158,7 +158,7 @@ impl PassContextBuilder {
         self
     }
 
-    /// What computes calls whose arguments are constants.
+    /// Sets the evaluator of calls whose arguments are constants.
     pub fn evaluator(mut self, evaluator: Arc<dyn Evaluator>) -> Self {
         self.evaluator = evaluator;
         self
@@ -203,7 +203,7 @@ impl PassContextBuilder {
         self
     }
 
-    /// Whether to keep why rewrites were not made.
+    /// Whether to record rewrites that passes did not make, with the reasons.
     pub fn remarks(mut self, remarks: bool) -> Self {
         self.remarks = remarks;
         self

@@ -14,7 +14,8 @@ use crate::diagnostics::{Problem, Report, suggest};
 /// A value of any type, as contexts hold it.
 pub(super) type AnyValue = Arc<dyn Any + Send + Sync>;
 
-/// What an option may hold: anything that serde can read, such as `bool`, `i64`, `String`, or a
+/// The type of an option's value: any type that serde can read, such as `bool`, `i64`, `String`, or
+/// a
 /// struct with `#[serde(default, deny_unknown_fields)]` for partial maps.
 pub trait ConfigValue: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {}
 
@@ -64,7 +65,7 @@ impl<T> fmt::Debug for ConfigKey<T> {
 pub struct ConfigEntry {
     /// The option's name.
     pub name: &'static str,
-    /// What it is for.
+    /// The purpose of the option.
     pub doc: &'static str,
     /// Where it is defined.
     pub origin: Origin,
@@ -76,7 +77,7 @@ pub struct ConfigEntry {
 
 inventory::collect!(ConfigEntry);
 
-/// A type that can give a [`ConfigEntry`] its functions; keeps the macro's expansion short.
+/// Implemented by the type that the macro generates for an option, to keep its expansion short.
 #[doc(hidden)]
 pub trait ConfigOption {
     /// The type of the option's value.

@@ -1,4 +1,4 @@
-//! Pass contexts: under which level, lists, instruments and options passes run.
+//! Pass contexts: the level, lists of passes, instruments and options under which passes run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,8 +24,8 @@ use crate::target::Target;
 /// Checks a module after a pass.
 pub type Verifier = Arc<dyn Fn(&IRModule) -> Result<(), BoxError> + Send + Sync>;
 
-/// What the clones of a context share, and never changes, but for the instruments and what is known
-/// of functions.
+/// The state that all clones of a context share. Only the instruments and the cache of analyses
+/// change after the context is built.
 pub(super) struct Shared {
     pub(super) opt_level: u8,
     pub(super) required: BTreeSet<String>,
@@ -42,12 +42,12 @@ pub(super) struct Shared {
     pub(super) analyses: AnalysisCache,
 }
 
-/// The instruments of a context, and which of them were entered.
+/// The instruments of a context, and those of each time that the context was entered.
 #[derive(Default)]
 pub(super) struct Entered {
-    /// Those that are told of passes.
+    /// The instruments that hooks call now.
     current: Instruments,
-    /// Those that are to be left, for each time that the context was entered, last one last.
+    /// The instruments to leave at the end of each scope that entered the context, innermost last.
     entries: Vec<(u64, Instruments)>,
 }
 
@@ -57,17 +57,17 @@ impl Entered {
     }
 }
 
-/// What is being worked on.
+/// The pass, and the function, that a context is made for.
 struct Unit {
     pass: String,
-    /// In a pass of functions, the one that is being worked on.
+    /// The global of the function that a pass of functions works on.
     global: Option<GlobalVar>,
-    /// The same, if it is a graph function.
+    /// That function, if it is a graph function.
     function: Option<Function>,
 }
 
-/// Under which level, lists, instruments and options passes run. Cheap to clone; clones are the
-/// [same](Self::same) context.
+/// The level, lists of passes, instruments and options under which passes run. Cheap to clone;
+/// clones are the [same](Self::same) context.
 ///
 /// A context is handed to every pass, and is also the [current](Self::current) one of a thread
 /// while it is [entered](Self::enter). A context that is entered within another inherits nothing
@@ -79,7 +79,7 @@ pub struct PassContext {
     unit: Option<Arc<Unit>>,
     /// Options that a textual pipeline sets for the pass that is running.
     overrides: Overrides,
-    /// What the list of passes knows that is running; for the lists within it.
+    /// What the running list of passes knows; handed on to the lists within it.
     progress: Option<Progress>,
 }
 
@@ -129,19 +129,19 @@ impl PassContext {
         PassContextBuilder::of(&PassContext::current())
     }
 
-    /// This context for another machine: what is said there is said here.
+    /// A context for another target with the same settings; diagnostics and remarks go to this one.
     pub fn for_target(&self, target: &Target) -> Result<PassContext> {
         let other = PassContextBuilder::of(self).target(target.clone()).build()?;
         Ok(PassContext { sink: self.sink.clone(), ..other })
     }
 
-    /// This context, with what is said there kept apart until [`join`](Self::join): so that what is
-    /// said on several threads is put in order.
+    /// A clone whose diagnostics, remarks and counts are kept apart until [`join`](Self::join), so
+    /// that those of several threads can be merged in order.
     pub(crate) fn apart(&self) -> PassContext {
         PassContext { sink: Arc::default(), ..self.clone() }
     }
 
-    /// Adds what was said apart.
+    /// Adds the records of a clone that [`apart`](Self::apart) made.
     pub(crate) fn join(&self, apart: &PassContext) {
         self.absorb(apart.take_records());
     }
@@ -199,7 +199,7 @@ impl PassContext {
             .unwrap_or_else(|| key.default_value())
     }
 
-    /// The options that are set, also those that a textual pipeline sets for the pass that runs.
+    /// The options that are set, including those that a textual pipeline sets for the running pass.
     pub(super) fn effective_config(&self) -> IndexMap<&'static str, AnyValue> {
         let mut config = self.shared.config.clone();
         if let Some(overrides) = &self.overrides {
@@ -208,7 +208,7 @@ impl PassContext {
         config
     }
 
-    /// What computes calls whose arguments are constants.
+    /// The evaluator of calls whose arguments are constants.
     pub fn evaluator(&self) -> &dyn Evaluator {
         &*self.shared.evaluator
     }
@@ -237,7 +237,7 @@ impl PassContext {
         self.shared.verifier.as_ref()
     }
 
-    /// Whether a panic of a pass goes on after instruments were told.
+    /// Whether a panic of a pass continues after instruments were called.
     pub(super) fn resumes_panics(&self) -> bool {
         self.shared.resume_panics
     }
@@ -250,7 +250,7 @@ impl PassContext {
         self.shared.instruments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The instruments at this moment.
+    /// The current instruments.
     pub fn instruments(&self) -> Arc<[InstrumentRef]> {
         self.entered().current.clone()
     }
@@ -274,7 +274,7 @@ impl PassContext {
         exit_all(&list).inspect_err(|_| self.clear_instruments())
     }
 
-    /// After a failure nothing is told any more, not even that the context is left.
+    /// After a failure no hook is called any more, not even on leaving the context.
     fn clear_instruments(&self) {
         let mut entered = self.entered();
         entered.current = Instruments::default();
@@ -283,9 +283,10 @@ impl PassContext {
         }
     }
 
-    /// Leaves the instruments there are and enters others in their place. A pass that is running
-    /// goes on with those it began with. If the context was entered several times, this is about
-    /// the last time, and those of the others are left when they end.
+    /// Leaves the current instruments and enters others in their place. A pass that is running goes
+    /// on with the instruments that it began with. If the context was entered several times, only
+    /// the instruments of the innermost scope are replaced; those of the outer scopes are left when
+    /// these end.
     ///
     /// # Errors
     ///
@@ -313,25 +314,26 @@ impl PassContext {
         Ok(())
     }
 
-    // What a pass says.
+    // Diagnostics, remarks and counts of a pass.
 
-    /// Says something about a place; an error or a bug fails the pass.
+    /// Emits a diagnostic; an error or a bug fails the pass.
     pub fn emit(&self, diagnostic: Diagnostic) {
         self.sink.lock().diagnostics.push(diagnostic);
     }
 
-    /// Says that the program is wrong, which fails the pass once it returns.
+    /// Emits an error, which fails the pass once it returns.
     pub fn error(&self, span: Span, message: impl Into<String>) {
         self.emit(Diagnostic::new(Level::Error, span, message));
     }
 
-    /// Says that `expr` is wrong, which fails the pass once it returns; the message shows where it
-    /// is in the text of the function. `expr` is of the function that the pass was given.
+    /// Emits an error about `expr`, which fails the pass once it returns; the message shows the
+    /// expression's place in the text of the function. `expr` belongs to the function that the pass
+    /// was given.
     pub fn error_at(&self, expr: ExprId, message: impl Into<String>) {
         self.emit(self.at(Level::Error, expr, message.into()));
     }
 
-    /// As [`error_at`](Self::error_at), for what may not do what was meant.
+    /// Emits a warning about `expr`, in the same way as [`error_at`](Self::error_at).
     pub fn warning_at(&self, expr: ExprId, message: impl Into<String>) {
         self.emit(self.at(Level::Warning, expr, message.into()));
     }
@@ -348,13 +350,13 @@ impl PassContext {
             .showing(excerpt(function, global, expr))
     }
 
-    /// Says that the program may not do what was meant.
+    /// Emits a warning: the program may not do what its author meant.
     pub fn warning(&self, span: Span, message: impl Into<String>) {
         self.emit(Diagnostic::new(Level::Warning, span, message));
     }
 
-    /// Says why a rewrite of `expr` was not made. `expr` is of the function that the pass was
-    /// given; for another one, see [`missed_in`](Self::missed_in).
+    /// Records why a rewrite of `expr` was not made. `expr` belongs to the function that the pass
+    /// was given; for other functions, see [`missed_in`](Self::missed_in).
     pub fn missed(&self, expr: ExprId, reason: impl fmt::Display) {
         if self.shared.remarks
             && let Some(function) = self.unit.as_ref().and_then(|unit| unit.function.as_ref())
@@ -363,7 +365,7 @@ impl PassContext {
         }
     }
 
-    /// Says why a rewrite of an expression of `function` was not made.
+    /// Records why a rewrite of an expression of `function` was not made.
     pub fn missed_in(&self, function: &Function, expr: ExprId, reason: impl fmt::Display) {
         if !self.shared.remarks || (expr.as_u32() as usize) >= function.len() {
             return;
@@ -378,33 +380,33 @@ impl PassContext {
         });
     }
 
-    /// Adds to what the pass counts under that name.
+    /// Adds to the pass's counter of that name.
     pub fn count(&self, what: &'static str, times: u64) {
         if let Some(unit) = &self.unit {
             *self.sink.lock().statistics.entry((unit.pass.clone(), what)).or_default() += times;
         }
     }
 
-    /// What passes have said under this context so far.
+    /// The diagnostics of all passes under this context so far.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         self.sink.lock().diagnostics.clone()
     }
 
-    /// The rewrites that were not made, if the context [asks](PassContextBuilder::remarks) for
+    /// The rewrites that passes did not make, if the context [records](PassContextBuilder::remarks)
     /// them.
     pub fn remarks(&self) -> Vec<Remark> {
         self.sink.lock().remarks.clone()
     }
 
-    /// What passes have counted under this context so far.
+    /// The counters of all passes under this context so far.
     pub fn statistics(&self) -> Statistics {
         self.sink.lock().statistics.clone()
     }
 
-    // What the funnel and the runners of passes do with contexts.
+    // Contexts for single runs of passes; used by the funnel and by the runners of passes.
 
-    /// This context with a sink of its own, for one run of a pass. Only lists go on from what the
-    /// list around them knows: any other pass may run lists on modules of its own.
+    /// This context with a sink of its own, for one run of a pass. Only a list inherits the
+    /// progress of the list around it: any other pass may run lists on modules of its own.
     pub(super) fn for_pass(&self, info: &PassInfo) -> PassContext {
         let unit = Unit { pass: info.name().to_owned(), global: None, function: None };
         PassContext {
@@ -454,7 +456,7 @@ impl PassContext {
         }
     }
 
-    /// What the list around the one that runs under this context knows, if there is one.
+    /// The progress of the list of passes around this one, if there is one.
     pub(super) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref()
     }
@@ -468,14 +470,15 @@ impl PassContext {
         self.unit.as_ref().is_some_and(|unit| unit.global.is_some())
     }
 
-    /// A context like any new one, but for the same target, that says what it has to say to this one.
+    /// A new default context for the same target, whose diagnostics and remarks go to this one.
     pub(super) fn fresh_within_function(&self) -> PassContext {
         let fresh = PassContext::builder().target(self.target().clone());
         let fresh = fresh.build().expect("a context without names and options has no wrong ones");
         PassContext { sink: self.sink.clone(), ..fresh }
     }
 
-    /// Notes what the pass says that it preserves: of the function it works on, if it works on one.
+    /// Records an analysis that the pass claims to preserve or abandon, for the function that it
+    /// works on if it is a pass of functions.
     pub(super) fn claim(&self, claim: Claim) {
         let global = self.unit.as_ref().and_then(|unit| unit.global.clone());
         self.sink.lock().claims.push((global, claim));
@@ -486,19 +489,19 @@ impl PassContext {
         self.sink.lock().failures.push(error);
     }
 
-    /// Everything that was said under this context; nothing is left.
+    /// Removes and returns all records of this context.
     pub(super) fn take_records(&self) -> Records {
         self.sink.take()
     }
 
-    /// Adds what was said under another context.
+    /// Adds the records of another context.
     pub(super) fn absorb(&self, records: Records) {
         self.sink.absorb(records);
     }
 }
 
 impl Records {
-    /// A result after an error was said, or after something has failed aside, is that error.
+    /// Turns a result into an error if an error was emitted or a hook failed meanwhile.
     pub(super) fn settle<T>(&mut self, result: Result<T>) -> Result<T> {
         let said = &self.diagnostics;
         let result = match result {
@@ -518,7 +521,7 @@ impl Records {
     }
 }
 
-/// What an expression is, in one word.
+/// The kind of an expression in one word, or the operator's name.
 fn kind_of(function: &Function, expr: ExprId) -> String {
     match function.expr(expr) {
         Expr::Var(_) => "variable".to_owned(),

@@ -5,8 +5,8 @@ use crate::diagnostics::Diagnostic;
 use crate::graph::VerifyErrors;
 
 impl PassError {
-    /// What went wrong, place by place: what the pass said, what the verifier found, or else one
-    /// error. Notes say in which pass and function, and what followed.
+    /// The diagnostics of a failure: those of the pass or of the verifier, or else a single error.
+    /// Notes name the pass and the function, and add errors that followed.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         let mut diagnostics = match self.kind() {
             PassErrorKind::Diagnostics(said) => said.clone(),
@@ -77,7 +77,7 @@ def @other(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {
         PassInfo::new("P", 0).unwrap()
     }
 
-    /// What is shown of the failure of a pass on the text.
+    /// The diagnostics as text, after a pass has failed on the text.
     fn shown(pass: PassRef, cx: PassContextBuilder) -> String {
         let module = parse_module(TEXT).unwrap();
         let cx = cx.build().unwrap();

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::InvalidPassName;
-use crate::diagnostics::{Diagnostic, Problem, ProblemNode, Report};
+use crate::diagnostics::{Diagnostic, Level, Problem, ProblemNode, Report, Setting};
 use crate::graph::TypeError;
 use crate::ir::{AttrError, ConstantError, GlobalVar};
 use crate::ops::EvalError;
@@ -32,7 +32,7 @@ pub enum Hook {
     AfterPassFailed,
     /// A pass was skipped.
     BeforeSkippedPass,
-    /// A pass has said something.
+    /// A pass has emitted diagnostics, remarks or counts.
     PassSaid,
     /// An analysis is about to be computed.
     BeforeAnalysis,
@@ -95,24 +95,24 @@ pub enum PassErrorKind {
         /// Where they are defined.
         origins: Vec<String>,
     },
-    /// Passes require each other; the first and the last are the same.
+    /// Passes require each other; the list of names begins and ends with the same one.
     RequirementCycle(Vec<String>),
-    /// Passes must come after each other; the first and the last are the same.
+    /// Passes must come after each other; the list of names begins and ends with the same one.
     OrderCycle(Vec<String>),
-    /// A pass stands where it may not, or beside one that it may not stand beside.
+    /// A pass is in the wrong place of a list, or conflicts with another of the list.
     Order {
         /// The pass.
         pass: String,
-        /// What is wrong with its place.
+        /// Why the place is wrong.
         problem: String,
     },
-    /// A pass needs a property that the module does not have, and that no one pass gives it.
+    /// No pass, or more than one, sets a property that a pass needs and the module does not have.
     UnmetProperty {
         /// The property.
         property: &'static str,
         /// The pass that needs it.
         required_by: String,
-        /// The passes that would set it: none, or several.
+        /// The passes that set the property: none, or several.
         providers: Vec<String>,
     },
     /// A pass needs a property that an earlier pass would have set, had it run.
@@ -124,16 +124,16 @@ pub enum PassErrorKind {
     },
     /// A pass says that it sets a property, but the module does not have it.
     NotSet(&'static str),
-    /// A pass preserved an analysis whose result is another one afterwards.
+    /// A pass preserved an analysis whose result has changed.
     NotPreserved {
         /// The analysis; `None` if all of them were preserved and the code has changed.
         analysis: Option<&'static str>,
         /// The pass.
         pass: String,
-        /// The function it is about; `None` if that is the module.
+        /// The function that was analysed; `None` for the module.
         function: Option<GlobalVar>,
     },
-    /// A context, a configuration or a pipeline has these problems.
+    /// Problems of a context, a configuration or a pipeline.
     Invalid(Report),
     /// The module that the pass returned is malformed.
     Verify(BoxError),
@@ -144,7 +144,7 @@ pub enum PassErrorKind {
 #[derive(Debug)]
 struct Inner {
     kind: PassErrorKind,
-    /// Names of the passes it happened in, outermost first.
+    /// Names of the passes in which the error arose, outermost first.
     passes: Vec<String>,
     function: Option<GlobalVar>,
     secondary: Vec<PassError>,
@@ -157,7 +157,8 @@ pub struct PassError(Box<Inner>);
 impl PassError {
     /// A failure of a pass, from any error or message.
     pub fn new(error: impl Into<BoxError>) -> PassError {
-        // A pass that returns a boxed `PassError` of a pass it ran itself keeps its details.
+        // A boxed `PassError` comes from a pass that the failed pass ran itself: it keeps its
+        // details.
         match error.into().downcast::<PassError>() {
             Ok(error) => *error,
             Err(error) => PassErrorKind::Failed(error).into(),
@@ -169,36 +170,36 @@ impl PassError {
         &self.0.kind
     }
 
-    /// Names of the passes it happened in, outermost first.
+    /// Names of the passes in which the error arose, outermost first.
     pub fn passes(&self) -> &[String] {
         &self.0.passes
     }
 
-    /// The function it is about, if it happened in a pass of functions.
+    /// The function of a pass of functions in which the error arose.
     pub fn function(&self) -> Option<&GlobalVar> {
         self.0.function.as_ref()
     }
 
-    /// What else went wrong while the first error was being handled.
+    /// Errors that arose while this one was being handled.
     pub fn secondary(&self) -> &[PassError] {
         &self.0.secondary
     }
 
-    /// Says that it happened in the pass of that name.
+    /// Adds the name of the pass around.
     #[must_use]
     pub(super) fn within(mut self, pass: &str) -> PassError {
         self.0.passes.insert(0, pass.to_owned());
         self
     }
 
-    /// Says which function it is about, unless that is known.
+    /// Adds the function, unless the error already has one.
     #[must_use]
     pub(super) fn about(mut self, function: &GlobalVar) -> PassError {
         self.0.function.get_or_insert_with(|| function.clone());
         self
     }
 
-    /// Attaches an error that followed from handling this one.
+    /// Attaches an error that arose while this one was being handled.
     #[must_use]
     pub(super) fn followed_by(
         mut self,
@@ -392,21 +393,40 @@ impl From<Problem> for PassError {
 }
 
 impl From<PassError> for Report {
-    /// One problem for each thing that is wrong, at the node of the model that it came from.
+    /// One problem for each diagnostic, at the node of the model that it came from.
     fn from(error: PassError) -> Report {
         let passes = error.0.passes.join(" > ");
         match error.0.kind {
             PassErrorKind::Invalid(report) if error.0.secondary.is_empty() => report,
             PassErrorKind::Diagnostics(diagnostics) if error.0.secondary.is_empty() => {
                 let failures = diagnostics.into_iter().filter(|d| d.level.is_failure());
-                let problems = failures.map(|Diagnostic { message, span, .. }| {
-                    let problem = Problem::new(format!("pass {passes}: {message}"));
+                let problems = failures.map(|Diagnostic { level, message, span, .. }| {
+                    let message = format!("pass {passes}: {message}");
+                    let problem = match level {
+                        Level::Bug => Problem::defect(message),
+                        _ => Problem::new(message),
+                    };
                     match ProblemNode::of(&span) {
                         Some(node) => problem.at(node),
                         None => problem,
                     }
                 });
                 Report { problems: problems.collect() }
+            }
+            PassErrorKind::Panicked(_)
+            | PassErrorKind::Verify(_)
+            | PassErrorKind::NotSet(_)
+            | PassErrorKind::NotPreserved { .. } => {
+                let what = "a defect of niello or of the pass, not of the model";
+                let problem = Problem::new(format!("{what}: {error}"));
+                match error.0.passes.last() {
+                    Some(pass) => problem.help(format!(
+                        "please report it; without the pass it may work: {}",
+                        Setting::DisablePass.of(pass)
+                    )),
+                    None => problem,
+                }
+                .into()
             }
             _ => Problem::new(error.to_string()).into(),
         }

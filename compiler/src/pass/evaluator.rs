@@ -6,8 +6,7 @@ use crate::ops::{EvalError, Op};
 
 /// Computes calls of operators whose arguments are constants.
 ///
-/// `compile()` supplies one that may run compiled kernels; a bare context has
-/// [`ReferenceEvaluator`].
+/// A context has [`ReferenceEvaluator`] unless its builder is given another one.
 pub trait Evaluator: Send + Sync {
     /// The results of a call: one, or as many as the operator's result tuple has fields.
     ///
@@ -40,7 +39,7 @@ impl Evaluator for ReferenceEvaluator {
             .collect::<Result<_, _>>()
             .map_err(|error| failed(&error))?;
         let tensors: Vec<Option<&Tensor>> = tensors.iter().map(Option::as_ref).collect();
-        let results = (op.eval)(attrs, &tensors)?;
+        let results = op.definition().evaluate(attrs, &tensors)?;
         results.iter().map(|tensor| tensor.to_constant().map_err(|error| failed(&error))).collect()
     }
 }

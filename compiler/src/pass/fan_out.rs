@@ -1,4 +1,4 @@
-//! One definition after the other, or side by side, with the same outcome.
+//! Runs work on each definition of a module, on one or several threads, with the same outcome.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,23 +19,23 @@ const ALONE: Duration = Duration::from_micros(100);
 /// [`ALONE`]: threads start before it rather than after.
 const LARGE: usize = 32_768;
 
-/// One definition to be rewritten.
+/// One definition for the body to rewrite.
 pub(super) struct Work<'a, T> {
     pub(super) global: &'a GlobalVar,
     pub(super) unit: &'a T,
-    /// The graph function, if that is what it is; for remarks.
+    /// The definition, if it is a graph function; for remarks.
     pub(super) function: Option<&'a Function>,
-    /// How much work it is.
+    /// The size of the definition, in expressions or statements.
     pub(super) size: usize,
 }
 
-/// What a definition became, and the context that heard what was said meanwhile.
+/// The new definition, and the context with the diagnostics and remarks of its rewriting.
 type Outcome<R> = (PassContext, Result<R>);
 
 /// Runs `body` on each definition, and hands the results to `finish` in order.
 ///
-/// What `body` says is collected per definition and put together in order, up to the first failure
-/// in that order, which is returned: nothing depends on the number of threads.
+/// Diagnostics and remarks are collected per definition and joined in order, up to the first
+/// failure in that order, which is returned: nothing depends on the number of threads.
 pub(super) fn fan_out<T: Sync, R: Send>(
     work: &[Work<'_, T>],
     cx: &PassContext,
@@ -64,8 +64,8 @@ pub(super) fn fan_out<T: Sync, R: Send>(
     let next = AtomicUsize::new(0);
     let first_failed = AtomicUsize::new(usize::MAX);
     let done: Vec<Mutex<Option<Outcome<R>>>> = work.iter().map(|_| Mutex::new(None)).collect();
-    // Does one definition; false if there are no more, or one before them has failed. Indices are
-    // handed out in order, so all before a failure are done or under way.
+    // Rewrites one definition; false if none is left, or an earlier one has failed. Indices are
+    // handed out in order, so all definitions before a failure are done or under way.
     let step = || {
         let index = next.fetch_add(1, Ordering::Relaxed);
         if index >= work.len() || index > first_failed.load(Ordering::Relaxed) {

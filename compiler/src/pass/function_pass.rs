@@ -11,7 +11,7 @@ use crate::ir::{Attrs, Definition, IRModule};
     label = "not a function"
 )]
 pub trait IntoFunction {
-    /// The function, or why there is none.
+    /// The function, or the pass's error.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl<E: Into<BoxError>> IntoFunction for Result<Function, E> {
     }
 }
 
-/// Whether function passes touch a function with these attributes: not if it is another code
-/// generator's, defined elsewhere, or marked to be left alone.
+/// Whether function passes may change a function with these attributes: not if another code
+/// generator compiles it, if it is defined elsewhere, or if it is marked to be left alone.
 pub fn is_optimizable(attrs: &Attrs) -> bool {
     attrs.get("Compiler").is_none() && !attrs.flag("Extern") && !attrs.flag("SkipOptimization")
 }
@@ -43,8 +43,8 @@ type Body<'a> = dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + 
 /// Runs `body` on every graph function that [may be optimised](is_optimizable).
 ///
 /// Every call sees the module as it was before the pass. Results, diagnostics and remarks do not
-/// depend on the number of threads: they are put together in the order of the module, and of
-/// several errors the first in that order is returned.
+/// depend on the number of threads: they are joined in the order of the module, and of several
+/// errors the first in that order is returned.
 ///
 /// # Errors
 ///
@@ -72,7 +72,7 @@ pub fn transform_functions(
     Ok(module)
 }
 
-/// The work of a function pass that owns what it needs.
+/// The work of a function pass as a shared closure.
 type SharedBody = dyn Fn(Function, &IRModule, &PassContext) -> Result<Function> + Send + Sync;
 
 /// A function pass made from a closure.

@@ -1,4 +1,4 @@
-//! What is known about a pass before it runs.
+//! The description of a pass: name, level, requirements and effects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,21 +31,21 @@ impl fmt::Display for PassKind {
     }
 }
 
-/// A pass of which a program has one type: what the attribute macros make.
+/// A pass with a type of its own; implemented by the attribute macros.
 pub trait NamedPass: Sized {
     /// The registered name.
     const NAME: &'static str;
 
-    /// The pass, unless it needs configuration.
+    /// The pass, unless constructing it needs configuration.
     fn make_default() -> Option<PassRef>;
 }
 
-/// Makes a pass of type `P`, if that is `Default`.
+/// Makes a pass of type `P`, if the type is `Default`.
 #[doc(hidden)]
 pub struct MakePass<P>(PhantomData<P>);
 
 impl<P> MakePass<P> {
-    /// Of this type there is one value.
+    /// The only value of this type.
     pub const NEW: MakePass<P> = MakePass(PhantomData);
 }
 
@@ -62,7 +62,7 @@ impl<P: PassBody + Default> ByDefault for MakePass<P> {
     }
 }
 
-/// Found through one more reference, for the others.
+/// Found through one more reference, for types that are not `Default`.
 #[doc(hidden)]
 pub trait NoDefault {
     /// No pass.
@@ -93,7 +93,7 @@ impl Requirement {
         Requirement { name, make: || None }
     }
 
-    /// The name of what is required.
+    /// The name of the required pass.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -104,26 +104,26 @@ impl Requirement {
     }
 }
 
-/// Which results of earlier passes, and which analyses, still hold after a pass that changed the
-/// module.
+/// The passes whose results, and the analyses whose results, still hold after a pass that changed
+/// the module.
 #[derive(Clone, Debug)]
 pub enum Preserves {
-    /// Only those of these names.
+    /// Only those named.
     Only(Cow<'static, [&'static str]>),
     /// All.
     All,
 }
 
 impl Preserves {
-    /// None of them.
+    /// No results.
     pub const NONE: Preserves = Preserves::Only(Cow::Borrowed(&[]));
 
-    /// Those of these names.
+    /// Only the results of these passes and analyses.
     pub fn only(names: impl IntoIterator<Item = &'static str>) -> Preserves {
         Preserves::Only(names.into_iter().collect::<Vec<_>>().into())
     }
 
-    /// Whether what the pass or the analysis of that name found still holds.
+    /// Whether the result of that pass or analysis still holds.
     pub fn contains(&self, name: &str) -> bool {
         match self {
             Preserves::All => true,
@@ -132,8 +132,8 @@ impl Preserves {
     }
 }
 
-/// What is known about a pass before it runs: its name, the least level at which it is enabled,
-/// what it needs, and what it leaves.
+/// The description of a pass: its name, the least level at which it runs, its requirements and its
+/// effects.
 #[derive(Clone, Debug)]
 pub struct PassInfo {
     name: Cow<'static, str>,
@@ -153,11 +153,10 @@ pub struct PassInfo {
     options: Cow<'static, str>,
 }
 
-/// A list that may be made when the program is compiled.
+/// A list, which may be a constant.
 type List<T> = Cow<'static, [T]>;
 
-/// The fields of a [`PassInfo`] that is made when the program is compiled; the attribute macros
-/// fill it in.
+/// The fields of a [`PassInfo`] as a constant; the attribute macros fill it in.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct StaticPassInfo {
@@ -167,27 +166,27 @@ pub struct StaticPassInfo {
     pub kind: PassKind,
     /// The least level at which it is enabled.
     pub opt_level: u8,
-    /// What must have run before.
+    /// The passes that must have run before it.
     pub required: &'static [Requirement],
-    /// What must be true of the module.
+    /// The properties that the module must have before it.
     pub requires: &'static [Property],
-    /// What is true of it afterwards.
+    /// The properties that the module has after it.
     pub sets: &'static [Property],
-    /// What may no longer be true of it afterwards.
+    /// The properties that the module may no longer have after it.
     pub clears: &'static [Property],
-    /// What comes after it in a list that has both.
+    /// The passes that must come after it in a list that has both.
     pub before: &'static [Requirement],
-    /// What comes before it in a list that has both.
+    /// The passes that must come before it in a list that has both.
     pub after: &'static [Requirement],
-    /// What is not in the same list.
+    /// The passes that may not be in the same list.
     pub conflicts: &'static [Requirement],
-    /// What it keeps, or `None` for everything.
+    /// The results that it preserves; `None` for all.
     pub preserves: Option<&'static [&'static str]>,
-    /// What is computed of the module before it begins.
+    /// The analyses of the module that are computed before it begins.
     pub analyses: &'static [AnalysisRef],
     /// The first line of its documentation.
     pub summary: &'static str,
-    /// Whether what it establishes holds already.
+    /// Whether the module already has what the pass would establish.
     pub holds: Option<fn(&IRModule) -> bool>,
 }
 
@@ -222,7 +221,7 @@ impl PassInfo {
         })
     }
 
-    /// The description of a pass that is known when the program is compiled.
+    /// The description of a pass from a constant.
     #[doc(hidden)]
     pub const fn from_static(info: StaticPassInfo) -> PassInfo {
         PassInfo {
@@ -310,7 +309,7 @@ impl PassInfo {
         self
     }
 
-    /// Says in one line what the pass does.
+    /// Sets the one-line summary.
     #[must_use]
     pub fn describing(mut self, summary: impl Into<String>) -> PassInfo {
         self.summary = Cow::Owned(summary.into());
@@ -327,8 +326,8 @@ impl PassInfo {
         self
     }
 
-    /// The options of its own that a textual pipeline gives the pass, as they are written there
-    /// between braces; empty if there are none.
+    /// The pass's own options in a textual pipeline, as they stand between the braces; empty if
+    /// there are none.
     pub fn options(&self) -> &str {
         &self.options
     }
@@ -406,7 +405,7 @@ impl PassInfo {
         &self.summary
     }
 
-    /// Whether what the pass establishes is known to hold, so that it need not run.
+    /// Whether the module already has what the pass would establish, so that it need not run.
     pub fn holds(&self, module: &IRModule) -> bool {
         self.holds.is_some_and(|holds| holds(module))
     }
@@ -426,7 +425,7 @@ impl fmt::Display for PassInfo {
     }
 }
 
-/// A name that no pass can have.
+/// The error for a name that no pass can have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InvalidPassName(pub String);
 
@@ -473,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn case_8_info_has_what_it_was_given() {
+    fn pass_info_returns_the_fields_it_was_made_from() {
         let info = PassInfo::new("xyz", 1).unwrap().requiring([Requirement::named("InferType")]);
         assert_eq!((info.name(), info.opt_level(), info.kind()), ("xyz", 1, PassKind::Module));
         assert_eq!(info.required()[0].name(), "InferType");

@@ -1,4 +1,4 @@
-//! Instruments: what watches passes, and may keep one from running.
+//! Instruments: observers of passes, which may also keep a pass from running.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ pub type HookResult<T = ()> = std::result::Result<T, BoxError>;
     label = "not what a hook returns"
 )]
 pub trait IntoHookResult<T> {
-    /// The answer, or why there is none.
+    /// The answer, or the hook's error.
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
-    /// Whether a pass is to run. All instruments are asked, and all must agree; for passes that the
-    /// context or another pass requires none is.
+    /// Whether a pass is to run. All instruments are asked, and all must agree; they are not asked
+    /// about a pass that the context or another pass requires.
     ///
     /// # Errors
     ///
@@ -110,8 +110,8 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
-    /// A pass that was about to run did not return a module; in place of
-    /// [`run_after_pass`](Self::run_after_pass).
+    /// A pass that was announced by [`run_before_pass`](Self::run_before_pass) did not return a
+    /// module; called in place of [`run_after_pass`](Self::run_after_pass).
     ///
     /// # Errors
     ///
@@ -121,8 +121,9 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
-    /// What a pass had to say that has just run, or has failed: before
-    /// [`run_after_pass`](Self::run_after_pass) or [`after_pass_failed`](Self::after_pass_failed).
+    /// The diagnostics, remarks and counts of a pass that has just returned or failed; called
+    /// before [`run_after_pass`](Self::run_after_pass) or
+    /// [`after_pass_failed`](Self::after_pass_failed).
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
-    /// What an analysis had found out does not hold after the pass that has just run.
+    /// A result of an analysis no longer holds after the pass that has just run.
     ///
     /// # Errors
     ///
@@ -173,26 +174,26 @@ pub trait PassInstrument: Send + Sync {
         Ok(())
     }
 
-    /// What the instrument has to show once its context has been left, as files: `niello-build`
-    /// writes them beside the model's other files.
+    /// The files that the instrument offers once its context has been left; `niello-build` writes
+    /// them beside the model's other files.
     fn outputs(&self) -> Vec<InstrumentOutput> {
         Vec::new()
     }
 }
 
-/// What a pass, and the passes within it, said while it ran.
+/// The diagnostics, remarks and counts of a pass and of the passes within it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Said<'a> {
     /// Diagnostics, in order.
     pub diagnostics: &'a [Diagnostic],
-    /// Rewrites that were not made, if the context asks for them.
+    /// Rewrites that the pass did not make, if the context records them.
     pub remarks: &'a [Remark],
-    /// Counts, by pass and by what was counted.
+    /// Counts, by pass and by counter.
     pub statistics: &'a Statistics,
 }
 
-/// One file that an instrument has to show.
+/// One file that an instrument offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InstrumentOutput {
     /// The end of the file's name, after that of the model: `timing.txt`.
@@ -202,13 +203,13 @@ pub struct InstrumentOutput {
 }
 
 impl InstrumentOutput {
-    /// A file.
+    /// A file with that suffix and text.
     pub fn new(suffix: impl Into<String>, text: impl Into<String>) -> InstrumentOutput {
         InstrumentOutput { suffix: suffix.into(), text: text.into() }
     }
 }
 
-/// A shared instrument, so that whoever hands it over can ask it afterwards.
+/// A shared instrument, so that its owner can read its results afterwards.
 impl<T: PassInstrument + ?Sized> PassInstrument for Arc<T> {
     fn name(&self) -> &str {
         (**self).name()
@@ -272,7 +273,7 @@ impl fmt::Debug for dyn PassInstrument {
 /// A shared instrument.
 pub type InstrumentRef = Arc<dyn PassInstrument>;
 
-/// A list of instruments that does not change while it is gone through.
+/// A list of instruments that stays the same during an iteration.
 pub(super) type Instruments = Arc<[InstrumentRef]>;
 
 /// Calls one hook of one instrument; a panic is an error.
@@ -290,7 +291,7 @@ pub(super) fn call<T>(
     Err(PassErrorKind::Instrument { instrument, hook, source }.into())
 }
 
-/// Enters all; if one fails, those before it are left again, last first.
+/// Enters the instruments of a list; if one fails, leaves those before it, last first.
 pub(super) fn enter_all(list: &Instruments) -> Result<()> {
     for (index, instrument) in list.iter().enumerate() {
         if let Err(error) = call(instrument, Hook::EnterPassCtx, |i| i.enter_pass_ctx()) {
@@ -303,13 +304,14 @@ pub(super) fn enter_all(list: &Instruments) -> Result<()> {
     Ok(())
 }
 
-/// Leaves all, up to the first that fails.
+/// Leaves the instruments of a list, up to the first that fails.
 pub(super) fn exit_all(list: &Instruments) -> Result<()> {
     list.iter()
         .try_for_each(|instrument| call(instrument, Hook::ExitPassCtx, |i| i.exit_pass_ctx()))
 }
 
-/// Asks whether a pass is to run, unless it must, and announces it if so.
+/// Asks all instruments whether a pass may run, unless it must run, and then announces its run or
+/// its skipping to them.
 pub(super) fn before_pass(
     list: &Instruments,
     module: &IRModule,
@@ -330,14 +332,14 @@ pub(super) fn before_pass(
         if let Err(error) =
             call(instrument, Hook::RunBeforePass, |i| i.run_before_pass(module, info))
         {
-            // Those that were told that it runs are told that it does not.
+            // The instruments that have heard of the start of the pass hear of its failure.
             return Err(after_failure(&list[..index], info, error));
         }
     }
     Ok(run)
 }
 
-/// Says what a pass has said.
+/// Reports the records of a pass to all instruments.
 pub(super) fn said(list: &Instruments, info: &PassInfo, records: &Records) -> Result<()> {
     let Records { diagnostics, remarks, statistics, .. } = records;
     let said = Said { diagnostics, remarks, statistics };
@@ -345,7 +347,7 @@ pub(super) fn said(list: &Instruments, info: &PassInfo, records: &Records) -> Re
         .try_for_each(|instrument| call(instrument, Hook::PassSaid, |i| i.pass_said(info, &said)))
 }
 
-/// Says that a pass has returned `module`.
+/// Reports to all instruments that a pass has returned `module`.
 pub(super) fn after_pass(list: &Instruments, module: &IRModule, info: &PassInfo) -> Result<()> {
     for (index, instrument) in list.iter().enumerate() {
         if let Err(error) = call(instrument, Hook::RunAfterPass, |i| i.run_after_pass(module, info))
@@ -356,7 +358,8 @@ pub(super) fn after_pass(list: &Instruments, module: &IRModule, info: &PassInfo)
     Ok(())
 }
 
-/// Says that a pass has failed, to all, and returns the error with what failed meanwhile.
+/// Reports to all instruments that a pass has failed; returns the error, with errors of the hooks
+/// attached.
 pub(super) fn after_failure(
     list: &[InstrumentRef],
     info: &PassInfo,

@@ -20,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! Everything a pass needs is handed to it with its [`PassContext`]. All passes run through one
-//! funnel ([`Pass::run`]), which tells the context's instruments; a [`Sequential`] decides which of
-//! its passes run, and in what order what they require.
+//! A pass gets all it needs from its [`PassContext`]. All passes run through one funnel
+//! ([`Pass::run`]), which calls the context's instruments; a [`Sequential`] decides which of its
+//! passes run, and orders the passes that they require.
 
 mod analysis;
 mod builder;
@@ -80,7 +80,7 @@ pub use sequential::Sequential;
 pub use sink::{Remark, Statistics};
 pub use textual::{PipelineText, options_of, struct_option_of};
 
-/// What the macros' expansions name; no one else should.
+/// Items that expansions of the macros name; not for other use.
 #[doc(hidden)]
 pub mod __private {
     pub use super::config::ConfigOption;

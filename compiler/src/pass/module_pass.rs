@@ -9,7 +9,7 @@ use crate::ir::IRModule;
     label = "not a module"
 )]
 pub trait IntoModule {
-    /// The module, or why there is none.
+    /// The module, or the pass's error.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Names of passes: how they are compared, checked and guessed.
+//! Names of passes: comparison, checks and suggestions.
 
 /// Whether a pass may have that name: a textual pipeline must be able to spell it.
 pub(super) fn is_valid(name: &str) -> bool {
@@ -10,8 +10,8 @@ pub(super) fn is_valid(name: &str) -> bool {
 /// TVM's other names for passes, in canonical form.
 const ALIASES: [(&str, &str); 1] = [("tir.storageflatten", "tir.flattenbuffer")];
 
-/// The form in which names are compared: without case, `-` and `_`, and without the prefixes under
-/// which TVM registers the same passes.
+/// The form in which names are compared: without case, `-` and `_`, and without the prefixes of
+/// TVM's registry.
 pub(super) fn canonical(name: &str) -> String {
     let name: String =
         name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();

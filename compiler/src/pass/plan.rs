@@ -1,4 +1,4 @@
-//! What a list of passes runs, in order: the enabled ones, each after what it needs.
+//! Plans a list of passes: the enabled ones in order, each after its requirements.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use super::{
     Requirement, Result, names,
 };
 
-/// What a [`Sequential`](super::Sequential) runs under a context.
+/// The passes that a [`Sequential`](super::Sequential) runs under a context, in order.
 ///
-/// A requirement is left out when it is reached and still holds.
+/// A requirement is left out when its turn comes if its result still holds.
 #[derive(Clone, Debug)]
 pub struct Plan(Vec<Step>);
 
@@ -21,18 +21,18 @@ pub struct Plan(Vec<Step>);
 pub(super) struct Step {
     pub(super) pass: PassRef,
     pub(super) role: Role,
-    /// If the pass is itself a list, what of it runs.
+    /// If the pass is itself a list, the plan of that list.
     members: Option<Plan>,
 }
 
-/// Why a pass is in a plan.
+/// The reason why a pass is in a plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// It is in the list.
+    /// The list contains it.
     Listed,
     /// A pass after it requires it.
     Required,
-    /// A pass after it requires the property, which it sets.
+    /// A later pass requires the property, which this pass sets.
     Provider(Property),
 }
 
@@ -41,8 +41,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// If an enabled pass requires one that is not known, or a property that no pass or more than
-    /// one sets; or if passes require each other, or stand where they may not.
+    /// If an enabled pass requires an unknown pass, or a property that no pass or more than one
+    /// sets; if passes require each other; or if a pass is in a place that another forbids.
     pub(super) fn new(
         passes: &[PassRef],
         cx: &PassContext,
@@ -54,7 +54,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The passes, in order: also those that are there because others require them.
+    /// The passes in order, including those added because others require them.
     pub fn passes(&self) -> impl Iterator<Item = &PassRef> {
         self.0.iter().map(|step| &step.pass)
     }
@@ -63,7 +63,7 @@ impl Plan {
         &self.0
     }
 
-    /// Lets every pass, also of the lists within, get ready.
+    /// Initializes every pass, including the passes of nested lists.
     pub(super) fn initialize(&self, cx: &PassContext) -> Result<()> {
         self.0.iter().try_for_each(|step| match &step.members {
             Some(members) => members.initialize(cx),
@@ -71,7 +71,7 @@ impl Plan {
         })
     }
 
-    /// The error for a property that a module does not have when a pass is reached that needs it.
+    /// The error for a property that the module lacks when a pass that needs it is reached.
     pub(super) fn unmet(&self, property: &Property, pass: &PassInfo) -> PassError {
         let required_by = pass.name().to_owned();
         let sets = |pass: &&PassInfo| pass.sets().iter().any(|set| set.same(property));
@@ -85,7 +85,7 @@ impl Plan {
         }
     }
 
-    /// The passes in the order in which they run, those of lists within in their places.
+    /// The passes in order, with nested lists replaced by their passes.
     fn flattened(&self) -> Vec<&PassInfo> {
         let mut passes = Vec::new();
         for step in &self.0 {
@@ -97,7 +97,7 @@ impl Plan {
         passes
     }
 
-    /// Checks what passes say about their neighbours.
+    /// Checks the order that passes declare by `before`, `after` and `conflicts`.
     fn check_order(&self) -> Result<()> {
         let passes = self.flattened();
         let says_something = |pass: &&PassInfo| {
@@ -164,15 +164,15 @@ impl Plan {
 }
 
 impl fmt::Display for Plan {
-    /// One pass a line, what lists contain indented: `FoldConstant (function, level 2), after
-    /// InferType`.
+    /// One pass a line, with the passes of a list indented: `FoldConstant (function, level 2),
+    /// after InferType`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, 0)
     }
 }
 
-/// The passes that `pass` needs, directly or not, each after those that it needs itself, in the
-/// order of first mention, each once.
+/// The direct and indirect requirements of `pass`, each once and after its own requirements, in the
+/// order of first mention.
 ///
 /// # Errors
 ///
@@ -184,14 +184,14 @@ pub(super) fn requirements(pass: &PassRef, registry: &Registry) -> Result<Vec<Pa
 }
 
 struct Planner<'a> {
-    /// What enables passes; `None` if all are.
+    /// The context whose level and lists enable passes; `None` if all passes are enabled.
     cx: Option<&'a PassContext>,
     registry: &'a Registry,
-    /// What the module has at this point.
+    /// The properties of the module at this point of the plan.
     properties: Properties,
 }
 
-/// The requirements of one pass of a list, while they are being put together.
+/// The state of collecting the requirements of one pass of a list.
 #[derive(Default)]
 struct Group {
     /// Names of the passes whose requirements are being visited; as deep as the longest chain of
@@ -211,7 +211,7 @@ impl Planner<'_> {
         Ok(Plan(steps))
     }
 
-    /// A pass after what it needs.
+    /// The requirements of a pass, followed by the pass.
     fn with_requirements(&mut self, pass: &PassRef) -> Result<Vec<Step>> {
         let info = pass.info();
         if info.required().is_empty() && info.requires().is_empty() {
@@ -275,8 +275,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The one registered pass that sets a property; none if there is none, but the module may be
-    /// seen to have it.
+    /// The one registered pass that sets a property; `None` if no pass does but a look at the
+    /// module can find the property.
     fn provider(&self, property: &Property, required_by: &str) -> Result<Option<PassRef>> {
         let sets = |pass: &PassRef| pass.info().sets().iter().any(|set| set.same(property));
         let providers: Vec<PassRef> = self
@@ -298,9 +298,9 @@ impl Planner<'_> {
     }
 }
 
-/// Checks that passes that are there can be put in an order at all.
+/// Checks that some order satisfies every `before` and `after`.
 fn refuse_cycles(passes: &[&PassInfo]) -> Result<()> {
-    // What each pass must come after, by position of the first pass of a name.
+    // For each pass, the passes that must come before it, as positions of the first pass of a name.
     let position = |name: &str| passes.iter().position(|pass| names::same(pass.name(), name));
     let mut after: Vec<Vec<usize>> = vec![Vec::new(); passes.len()];
     for pass in passes {
@@ -310,7 +310,8 @@ fn refuse_cycles(passes: &[&PassInfo]) -> Result<()> {
             after[other].push(index);
         }
     }
-    // A walk to the passes that come before: one that is reached twice on the way is on a cycle.
+    // A depth-first search along these edges: a pass that is met again on the current path is on a
+    // cycle.
     let mut finished = vec![false; passes.len()];
     for start in 0..passes.len() {
         let mut path = vec![(start, 0)];

@@ -16,7 +16,7 @@ use crate::tir::PrimFunc;
     label = "not a loop function"
 )]
 pub trait IntoPrimFunc {
-    /// The function, none if it is to be deleted, or why there is none.
+    /// The function, `None` to delete it, or the pass's error.
     ///
     /// # Errors
     ///
@@ -45,8 +45,8 @@ impl<F: Into<Option<PrimFunc>>, E: Into<BoxError>> IntoPrimFunc for Result<F, E>
 /// The work of a prim func pass.
 type Body<'a> = dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Sync + 'a;
 
-/// Runs `body` on every loop function, and deletes those for which it returns none; otherwise as
-/// [`transform_functions`](super::transform_functions).
+/// Runs `body` on every loop function, and deletes those for which it returns `None`; otherwise
+/// like [`transform_functions`](super::transform_functions).
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn transform_prim_funcs(
     let before = module.clone();
     let work: Vec<Work<'_, PrimFunc>> = before
         .prim_funcs()
-        // Loop functions do not know how long they are; a kernel is work for some microseconds.
+        // Loop functions do not know their size; a kernel takes some microseconds.
         .map(|(global, unit)| Work { global, unit, function: None, size: 256 })
         .collect();
     let mut deleted: Vec<GlobalVar> = Vec::new();
@@ -74,7 +74,7 @@ pub fn transform_prim_funcs(
     Ok(module)
 }
 
-/// Runs a pass on one loop function, see [`Pass::run_on_prim_func`].
+/// Runs a pass on one loop function; see [`Pass::run_on_prim_func`].
 pub(super) fn run_on_prim_func<P: PassBody>(
     pass: &P,
     func: PrimFunc,
@@ -101,7 +101,7 @@ pub(super) fn run_on_prim_func<P: PassBody>(
     result.ok_or_else(|| deleted().about(&global).within(info.name()))
 }
 
-/// The work of a prim func pass that owns what it needs.
+/// The work of a prim func pass as a shared closure.
 type SharedBody =
     dyn Fn(PrimFunc, &IRModule, &PassContext) -> Result<Option<PrimFunc>> + Send + Sync;
 

@@ -1,11 +1,11 @@
-//! A pass that shows the module at its place in a list.
+//! A pass that prints the module at its place in a list.
 
 use super::{ModulePass, PassContext, PassInfo, PassRef, Preserves};
 use crate::diagnostics::{Diagnostic, Level};
 use crate::ir::{IRModule, Span};
 
-/// A pass, `PrintIR`, that says the text of the module as a note under a header, and leaves the
-/// module alone. To print before and after passes without touching the list, see
+/// A pass, `PrintIR`, that emits the text of the module as a note under a header, and returns the
+/// module unchanged. To print before and after passes without touching the list, see
 /// [`PrintIr`](super::instruments::PrintIr).
 pub fn print_ir(header: impl Into<String>) -> PassRef {
     let header = header.into();

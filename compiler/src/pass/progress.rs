@@ -1,4 +1,4 @@
-//! What a running list of passes knows: whose results still hold, and what is true of the module.
+//! The state of a running list of passes: results that hold, and properties of the module.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use super::property::Properties;
 use super::{PassInfo, PassKind, Property, names};
 use crate::ir::IRModule;
 
-/// What a list of passes knows; shared with the lists within it.
+/// The state of a running list of passes; shared with the lists within it.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Progress(Arc<Mutex<State>>);
 
@@ -27,7 +27,7 @@ impl Progress {
         self.lock().holding.contains(&names::canonical(info.name()))
     }
 
-    /// Whether a module has a property: a pass has set it, or it can be seen.
+    /// Whether a module has a property, because a pass has set it or a look at the module shows it.
     pub(super) fn has(&self, property: &Property, module: &IRModule) -> bool {
         let set = self.lock().properties.contains(property);
         set || property.holds(module) == Some(true)
@@ -37,10 +37,10 @@ impl Progress {
         self.lock().properties.clone()
     }
 
-    /// Notes that a pass has run, or that it had nothing to do.
+    /// Records that a pass has run, or that it had nothing to do.
     pub(super) fn ran(&self, info: &PassInfo, changed: bool) {
         let mut state = self.lock();
-        // The passes of a list have been noted one by one.
+        // The passes of a list have been recorded one by one.
         if changed && info.kind() != PassKind::Sequential {
             state.holding.retain(|name| info.preserves().contains(name));
         }

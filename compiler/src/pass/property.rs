@@ -1,4 +1,4 @@
-//! Properties of modules: what passes need to be true, make true, or undo.
+//! Properties of modules, which passes require, set or clear.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ use crate::ir::IRModule;
 ///     module
 /// }
 ///
-/// /// Needs all there is to be in one function.
+/// Needs the whole program in one function.
 /// #[module_pass(opt_level = 1, requires = [Inlined])]
 /// fn plan_everything(module: IRModule, _cx: &PassContext) -> IRModule {
 ///     module
@@ -39,13 +39,13 @@ pub trait IrProperty {
     /// The name in plans and messages.
     const NAME: &'static str;
 
-    /// How to find out whether a module has it, if that is cheap: one look at each expression at
-    /// most. A pass that provides it is then left out where it holds, and with verification a pass
-    /// that sets it is held to it.
+    /// Finds out whether a module has the property, if that is cheap: at most one look at each
+    /// expression. A pass that sets the property is then left out where it holds already, and
+    /// verification checks it after the pass.
     const HOLDS: Option<fn(&IRModule) -> bool> = None;
 }
 
-/// A property that a pass names.
+/// A property as passes declare it.
 #[derive(Clone, Copy)]
 pub struct Property {
     name: &'static str,
@@ -58,17 +58,17 @@ impl Property {
         Property { name: P::NAME, holds: P::HOLDS }
     }
 
-    /// The property of that name, of which nothing else is known.
+    /// The property of that name, which no look at a module can find.
     pub const fn named(name: &'static str) -> Property {
         Property { name, holds: None }
     }
 
-    /// Its name.
+    /// The property's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether a module is known to have it; `None` if only the passes that ran can tell.
+    /// Whether a module has the property; `None` if only the passes that ran can tell.
     pub fn holds(&self, module: &IRModule) -> Option<bool> {
         self.holds.map(|holds| holds(module))
     }
@@ -90,7 +90,7 @@ impl fmt::Debug for Property {
     }
 }
 
-/// Properties that a module has at some point of a list of passes.
+/// The properties of a module at some point of a list of passes.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Properties(Vec<Property>);
 

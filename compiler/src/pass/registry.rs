@@ -1,6 +1,6 @@
 //! The registry: every attributed pass of every linked crate, for look-up, listing and help.
 //!
-//! The order of passes is never taken from here; that is one explicit list,
+//! The order of passes is never taken from the registry; it is one explicit list,
 //! `transform::pipeline`.
 
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 use super::{NamedPass, PassError, PassErrorKind, PassRef, Result, config, names};
 use crate::diagnostics::{Problem, Report, suggest};
 
-/// Where something is defined.
+/// The place in the source where a pass or an option is defined.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// The package.
     pub package: &'static str,
-    /// The source file, as the compiler was given it.
+    /// The source file, as its path was given to the compiler.
     pub file: &'static str,
     /// The line, from 1.
     pub line: u32,
@@ -61,12 +61,12 @@ impl PassEntry {
         self.doc
     }
 
-    /// Where it is defined.
+    /// Where the pass is defined.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// The pass; `None` if it needs configuration, and so cannot be had by name.
+    /// The pass; `None` if it needs configuration, so that a name is not enough to make it.
     pub fn pass(&self) -> Option<PassRef> {
         (self.make)()
     }
@@ -90,7 +90,7 @@ impl Registry {
         GLOBAL.get_or_init(|| Registry::of(inventory::iter::<PassEntry>().copied())).clone()
     }
 
-    /// The given passes and no others: the way that needs nothing of the linker.
+    /// A registry of the given passes alone, for programs that cannot rely on the linker's list.
     pub fn of(entries: impl IntoIterator<Item = PassEntry>) -> Registry {
         let mut passes: BTreeMap<String, Vec<PassEntry>> = BTreeMap::new();
         // A pass that needs configuration is used by value.

@@ -16,28 +16,29 @@ use crate::tir::PrimFunc;
 #[derive(Debug)]
 pub struct RunToken(());
 
-/// What a pass is made of. The attribute macros implement it; to run a pass, see [`Pass`].
+/// The body of a pass. The attribute macros implement it; to run a pass, see [`Pass`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pass",
     note = "write it as a function with `#[module_pass]`, `#[function_pass]` or `#[prim_func_pass]`, or implement `PassBody`"
 )]
 pub trait PassBody: Send + Sync + 'static {
-    /// What is known about the pass; always the same.
+    /// The description of the pass; always the same.
     fn info(&self) -> &PassInfo;
 
     /// The work. Only the funnel calls it.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the pass from doing its work; the caller's module stays as it was.
+    /// The error that keeps the pass from doing its work; the caller's module stays as it was.
     fn transform(&self, module: IRModule, cx: &PassContext, token: RunToken) -> Result<IRModule>;
 
-    /// The work on one loop function, if this is a pass of loop functions: what becomes of it, or
-    /// none if it is to be deleted.
+    /// The work on one loop function, if this is a pass of loop functions: the new function, or
+    /// `None` to delete it.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the pass from doing its work; also if this is no pass of loop functions.
+    /// The error that keeps the pass from doing its work; also if this is no pass of loop
+    /// functions.
     fn on_prim_func(
         &self,
         func: PrimFunc,
@@ -48,12 +49,12 @@ pub trait PassBody: Send + Sync + 'static {
         Err(PassError::new("this is no pass of loop functions"))
     }
 
-    /// Gets ready, at some cost, for any number of modules: called once before the first pass of the
-    /// outermost list runs, or before a pass runs that is in no list.
+    /// Prepares the pass, at some cost, for any number of modules: called once before the first
+    /// pass of the outermost list runs, or before the pass runs alone.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the pass from getting ready; no pass of the list runs.
+    /// The error that keeps the pass from being prepared; no pass of the list runs.
     fn initialize(&self, cx: &PassContext) -> Result<()> {
         let _ = cx;
         Ok(())
@@ -120,7 +121,7 @@ impl PassRef {
         PassRef(Arc::new(pass))
     }
 
-    /// Runs it for whoever asked.
+    /// Runs the pass; `asked` says on whose behalf.
     pub(super) fn run_asked(
         &self,
         module: IRModule,
@@ -151,25 +152,25 @@ impl fmt::Debug for PassRef {
     }
 }
 
-/// Who wants a pass to run.
+/// The reason for which a pass runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// Somebody who has the pass at hand.
+    /// A direct call of [`Pass::run`].
     ByCaller,
-    /// A list that it is in, which has let it get ready.
+    /// A list that contains the pass, and has initialized it.
     ByList,
-    /// A list, for another pass that needs it: no instrument can keep it from running.
+    /// A list, for another pass that requires this one: no instrument can stop it.
     AsRequirement,
 }
 
-/// What came of a pass.
+/// The outcome of a pass.
 pub(super) struct Ran {
     pub(super) module: IRModule,
-    /// Whether an instrument kept it from running.
+    /// Whether an instrument kept the pass from running.
     pub(super) skipped: bool,
 }
 
-/// Runs a pass with everything around it. Nothing else calls [`PassBody::transform`].
+/// Runs a pass between the hooks. Nothing else calls [`PassBody::transform`].
 fn funnel<P: PassBody + ?Sized>(
     pass: &P,
     module: IRModule,
@@ -178,8 +179,8 @@ fn funnel<P: PassBody + ?Sized>(
 ) -> Result<Ran> {
     let info = pass.info();
     let within = |error: PassError| error.within(info.name());
-    // Function passes run side by side: what they run themselves is not the caller's instruments'
-    // business.
+    // Function passes run on several threads: passes that they run themselves are hidden from the
+    // caller's instruments.
     let cx = &if cx.is_in_function() { cx.fresh_within_function() } else { cx.clone() };
     // One snapshot for before and after, so that the two always nest.
     let instruments = cx.instruments();

@@ -1,7 +1,7 @@
-//! Which context is current: a stack per thread.
+//! The stack of entered contexts, one per thread.
 //!
-//! Hooks of instruments run while nothing of the stack is borrowed, so they may enter and leave
-//! contexts themselves.
+//! Hooks of instruments run while the stack is not borrowed, so they may enter and leave contexts
+//! themselves.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,7 +14,7 @@ struct Entry {
     cx: PassContext,
     token: u64,
     hooks: Hooks,
-    /// Left out of order: goes as soon as it is the innermost.
+    /// Left while an inner entry was active: removed as soon as it is the innermost.
     closed: bool,
 }
 
@@ -46,12 +46,12 @@ fn push(cx: PassContext, token: u64, hooks: Hooks) {
     with_stack(|stack| stack.push(Entry { cx, token, hooks, closed: false }));
 }
 
-/// Takes the entry of that token off the stack, with the ones above it if `deeper`, and those left
-/// earlier that it covered. Innermost first.
+/// Takes the entry of that token off the stack, innermost first, with the entries above it if
+/// `deeper`, and with the entries directly below it that were left earlier.
 fn pop(token: u64, deeper: bool) -> Result<Vec<Entry>> {
     with_stack(|stack| {
         let Some(position) = stack.iter().rposition(|entry| entry.token == token) else {
-            // A scope around it has ended already.
+            // An enclosing scope has ended already.
             return Ok(Vec::new());
         };
         if position + 1 < stack.len() && !deeper {
@@ -79,13 +79,13 @@ fn leave(token: u64, deeper: bool) -> Result<()> {
     }
 }
 
-/// Errors of contexts that were left by dropping their guard, which cannot return them; on this
-/// thread, oldest first.
+/// Errors on leaving contexts whose guard was dropped, which cannot return them; of this thread,
+/// oldest first.
 pub fn take_deferred_errors() -> Vec<PassError> {
     DEFERRED.try_with(|errors| std::mem::take(&mut *errors.borrow_mut())).unwrap_or_default()
 }
 
-/// Keeps a context current; leaves it when dropped. Stays on its thread.
+/// Keeps a context current until it is dropped. Stays on its thread.
 #[must_use = "the context is left as soon as the guard is dropped"]
 #[derive(Debug)]
 pub struct ScopeGuard {
@@ -96,7 +96,7 @@ pub struct ScopeGuard {
 }
 
 impl ScopeGuard {
-    /// Leaves the context and says what went wrong, which dropping the guard cannot.
+    /// Leaves the context and returns any error, which dropping the guard cannot.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Drop for ScopeGuard {
             return;
         }
         if let Err(error) = leave(self.token, self.deeper) {
-            // If the thread is ending there is nobody left to tell.
+            // The thread is ending, so the error is lost.
             let _ = DEFERRED.try_with(|errors| errors.borrow_mut().push(error));
         }
     }
@@ -130,7 +130,7 @@ pub struct AttachGuard {
 
 impl Drop for AttachGuard {
     fn drop(&mut self) {
-        // An attached entry has no hooks; whatever was entered and not left above it goes with it.
+        // An attached entry has no hooks; entries above it that were never left go with it.
         if let Some(token) = self.token
             && let Err(error) = leave(token, true)
         {
@@ -158,8 +158,8 @@ impl PassContext {
     ///
     /// # Errors
     ///
-    /// If an enter hook fails: those before it are left again, the context loses its instruments
-    /// and does not become current.
+    /// If an enter hook fails: the instruments before it are left again, the context loses its
+    /// instruments and does not become current.
     pub fn enter(&self) -> Result<ScopeGuard> {
         let token = new_token();
         self.enter_instruments(token)?;
@@ -167,16 +167,16 @@ impl PassContext {
         Ok(ScopeGuard { token, deeper: false, left: false, not_send: PhantomData })
     }
 
-    /// Runs `body` with this as the current context. However it ends, the stack is afterwards as it
-    /// was before.
+    /// Runs `body` with this as the current context. However `body` ends, the stack is the same
+    /// afterwards as before.
     ///
     /// # Errors
     ///
-    /// Those of `body`, then of entering and leaving; what fails after the body has failed is
+    /// The errors of `body`, of entering and of leaving; an error that follows another is
     /// [secondary](PassError::secondary).
     pub fn scope<T>(&self, body: impl FnOnce(&PassContext) -> Result<T>) -> Result<T> {
         let mut guard = self.enter()?;
-        // Guards that the body forgot do not outlive the scope.
+        // Guards that the body forgot are left with the scope.
         guard.deeper = true;
         let result = body(self);
         match (result, guard.exit()) {
@@ -186,8 +186,8 @@ impl PassContext {
         }
     }
 
-    /// Makes this the current context of a worker thread, without telling instruments: they were
-    /// told on the thread that entered it.
+    /// Makes this the current context of a worker thread, without calling instruments: they were
+    /// called on the thread that entered the context.
     pub fn attach(&self) -> AttachGuard {
         let token = new_token();
         push(self.clone(), token, Hooks::None);
@@ -205,8 +205,8 @@ impl PassContext {
         })
     }
 
-    /// Makes this what [`current`](Self::current) returns if the current context is the same one,
-    /// so that what is said there goes to this one's sink.
+    /// Makes this the current context if the current one is the same context, so that records
+    /// emitted through [`current`](Self::current) go to this one's sink.
     pub(super) fn install(&self) -> AttachGuard {
         if PassContext::current().same(self) {
             self.attach()

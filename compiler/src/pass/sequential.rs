@@ -1,4 +1,4 @@
-//! Lists of passes: the only place that decides which of them run.
+//! Lists of passes; only here it is decided which passes of a list run.
 
 use super::plan::{Plan, Role, Step};
 use super::progress::Progress;
@@ -8,14 +8,14 @@ use super::{
 };
 use crate::ir::IRModule;
 
-/// The name of a list that was given none.
+/// The name of a list without a name of its own.
 pub(super) const DEFAULT_NAME: &str = "sequential";
 
 /// Runs passes in order: those that the context [enables](PassContext::pass_enabled), each after
 /// the passes it requires.
 ///
-/// A required pass runs whatever the context's level and lists say, and is not run again as long as
-/// its result holds: until a pass that does not preserve it has changed the module.
+/// A required pass runs whatever the context's level and lists say. It is not run again while its
+/// result holds, that is until a pass that does not preserve the result has changed the module.
 #[derive(Clone, Debug)]
 pub struct Sequential {
     info: PassInfo,
@@ -47,8 +47,8 @@ impl Sequential {
         Ok(Sequential::with_info(PassInfo::new(name, opt_level)?, []))
     }
 
-    /// A list of passes with that information. What it requires counts where the list is itself
-    /// part of another.
+    /// A list of passes with that description. Requirements of the list itself count only if it is
+    /// part of another list.
     pub fn with_info(info: PassInfo, passes: impl IntoIterator<Item = PassRef>) -> Sequential {
         Sequential {
             info: info.with_kind(PassKind::Sequential),
@@ -68,13 +68,13 @@ impl Sequential {
         &self.passes
     }
 
-    /// What runs under a context, in order; printed, it is the text that `niello opt
-    /// --print-pipeline` shows.
+    /// The passes that run under a context, in order; `niello opt --print-pipeline` prints this
+    /// plan.
     ///
     /// # Errors
     ///
-    /// If an enabled pass requires one that is not known, or a property that no pass or more than
-    /// one sets; or if passes require each other, or stand where they may not.
+    /// If an enabled pass requires an unknown pass, or a property that no pass or more than one
+    /// sets; if passes require each other; or if a pass is in a place that another forbids.
     pub fn plan(&self, cx: &PassContext) -> Result<Plan> {
         let properties = cx.progress().map(Progress::properties).unwrap_or_default();
         Plan::new(&self.passes, cx, properties)
@@ -87,7 +87,8 @@ impl PassBody for Sequential {
     }
 
     fn transform(&self, mut module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
-        // Planned as a whole first: an unknown requirement fails before anything has run.
+        // The whole list is planned first, so that an unknown requirement fails before any pass has
+        // run.
         let plan = self.plan(cx)?;
         let progress = match cx.progress() {
             Some(outer) => outer.clone(),

@@ -1,4 +1,4 @@
-//! Where what passes say is collected: diagnostics, missed rewrites, counts.
+//! The sink of diagnostics, missed rewrites and counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use crate::ir::{GlobalVar, Span};
 pub struct Remark {
     /// The pass.
     pub pass: String,
-    /// The function it worked on.
+    /// The function that the pass worked on.
     pub function: Option<GlobalVar>,
-    /// What it left as it was: the operator's name, or the kind of expression.
+    /// The operator's name, or the kind of expression, that was not rewritten.
     pub what: String,
-    /// Where that came from.
+    /// The origin of that expression in the model.
     pub span: Span,
-    /// Why it was left.
+    /// Why it was not rewritten.
     pub reason: String,
 }
 
@@ -40,22 +40,23 @@ impl fmt::Display for Remark {
     }
 }
 
-/// How often passes did what they count, by pass and by what.
+/// Counts by pass and by counter.
 pub type Statistics = BTreeMap<(String, &'static str), u64>;
 
-/// What was said, in order.
+/// Everything that a pass reports, in order.
 #[derive(Default, Debug)]
 pub(super) struct Records {
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) remarks: Vec<Remark>,
     pub(super) statistics: Statistics,
-    /// What the pass says that it preserves, and of which function if not of all.
+    /// The analyses that the pass claims to preserve or abandon while it runs, of one function or
+    /// of all.
     pub(super) claims: Vec<(Option<GlobalVar>, Claim)>,
-    /// Errors that could not be returned where they came up.
+    /// Errors that could not be returned where they arose.
     pub(super) failures: Vec<PassError>,
 }
 
-/// Collects what one pass, or one function of a pass, says.
+/// Collects the records of one pass, or of one function of a pass.
 #[derive(Default, Debug)]
 pub(super) struct Sink(Mutex<Records>);
 
@@ -65,7 +66,7 @@ impl Sink {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves everything that another one has collected to the end of this one.
+    /// Appends the records of another sink.
     pub(super) fn absorb(&self, other: Records) {
         let Records { mut diagnostics, mut remarks, statistics, mut claims, mut failures } = other;
         let mut records = self.lock();
@@ -78,7 +79,7 @@ impl Sink {
         }
     }
 
-    /// Everything that was collected; nothing is left.
+    /// Removes and returns all records.
     pub(super) fn take(&self) -> Records {
         std::mem::take(&mut *self.lock())
     }

@@ -1,8 +1,6 @@
-//! Tests of the infrastructure. Numbers are those of the specification's conformance cases; `cases`
-//! checks that none is missing.
+//! Tests of the pass infrastructure.
 
 mod analyses;
-mod cases;
 mod constraints;
 mod contexts;
 mod instruments;

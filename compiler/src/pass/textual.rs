@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Options are separated by blanks; one without a value is `true`. A value is JSON without blanks, or
-//! else a string. Groups only say what their passes work on: a pass of functions may stand anywhere,
-//! a pass of modules not within `function(…)`.
+//! else a string. A group only states what its passes work on: a function pass may stand in any
+//! group, a module pass not within `function(…)`.
 
 use std::fmt;
 
@@ -25,10 +25,10 @@ use crate::diagnostics::{Problem, Report, suggest};
 use crate::ir::IRModule;
 use crate::tir::PrimFunc;
 
-/// Deepest nesting of groups; there are three kinds of them.
+/// Deepest nesting of groups, of which there are only three kinds.
 const MAX_DEPTH: usize = 16;
 
-/// A pipeline as it is written. Prints in one canonical form, which reads back to the same.
+/// A parsed pipeline. It prints in one canonical form, which parses to the same pipeline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipelineText(Vec<Element>);
 
@@ -38,7 +38,7 @@ enum Element {
     Pass { name: String, options: IndexMap<String, String>, at: usize },
 }
 
-/// What a group says that its passes work on.
+/// The kind of passes that a group states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Anchor {
     Module,
@@ -92,8 +92,8 @@ impl PipelineText {
     ///
     /// # Errors
     ///
-    /// Every name that is not registered, every option that its pass does not have or that has
-    /// another type, and every pass that stands in a group of another kind.
+    /// All names that are not registered, all options that the pass does not have or whose value
+    /// has the wrong type, and all passes in a group of another kind.
     pub fn build(&self, registry: &Registry) -> Result<Sequential> {
         let mut report = Report::new();
         let mut passes = Vec::new();
@@ -139,7 +139,7 @@ fn build(
     }
 }
 
-/// The pass, running under a context with these options set.
+/// A pass that runs under a context with these options set.
 fn with_options(
     pass: PassRef,
     options: &IndexMap<String, String>,
@@ -152,7 +152,7 @@ fn with_options(
     let known = options_of(pass.info().name());
     let whole = struct_option_of(pass.info().name());
     let fields = whole.map(ConfigEntry::default_fields).unwrap_or_default();
-    // What is given of the fields: the others take their defaults.
+    // The fields that the text gives; the others take their defaults.
     let mut given = serde_json::Map::new();
     let mut config = IndexMap::new();
     let mut set = |key: &str, entry: &'static ConfigEntry, json: &serde_json::Value| {
@@ -183,14 +183,14 @@ fn with_options(
         }
     }
     if let Some(entry) = whole.filter(|_| given.len() > 1) {
-        // Each of them fits by itself: those that do not were told.
+        // Each field has been checked alone, and its error reported.
         let _ = set(entry.name, entry, &serde_json::Value::Object(given));
     }
     let info = pass.info().clone().with_options(options_text(options));
     PassRef::new(Configured { pass, info, config })
 }
 
-/// Options as they are written between braces.
+/// Options as text between braces.
 fn options_text(options: &IndexMap<String, String>) -> String {
     let list: Vec<String> = options.iter().map(|(key, value)| format!("{key}={value}")).collect();
     list.join(" ")
@@ -216,7 +216,7 @@ pub fn struct_option_of(pass: &str) -> Option<&'static ConfigEntry> {
     list_configs().into_iter().find(|entry| names::same(entry.name, pass))
 }
 
-/// A pass with options of its own.
+/// A pass with its own options.
 struct Configured {
     pass: PassRef,
     info: PassInfo,
@@ -260,7 +260,7 @@ impl<'a> Parser<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    /// Skips the character, if it comes next, and blanks around it.
+    /// Skips the character, if it comes next, and the blanks around it.
     fn take(&mut self, expected: char) -> bool {
         self.skip_blanks();
         let found = self.rest().starts_with(expected);
@@ -336,7 +336,7 @@ impl<'a> Parser<'a> {
         if !self.take('=') {
             return Ok((key, "true".to_owned()));
         }
-        // Brackets, braces and quotes within a value protect what would end it.
+        // Brackets, braces and quotes within a value protect characters that would end it.
         let mut depth = 0usize;
         let mut quoted = false;
         for (index, c) in self.rest().char_indices() {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn case_3_5_16_malformed_texts_are_told_with_their_place() {
+    fn malformed_pipelines_are_reported_with_their_place() {
         for (text, expected) in [
             ("module(FuseOps", "unbalanced parentheses: expected `,` or `)` at byte 14"),
             ("module(FuseOps))", "extra closing parenthesis at byte 15"),

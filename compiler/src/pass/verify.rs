@@ -1,22 +1,22 @@
-//! Whether a pass has done what it says: asked after each pass, if the context verifies.
+//! Checks the claims of a pass after its run, in contexts that verify.
 
 use super::analysis::{Claim, PreservedAnalyses, Update};
 use super::{PassContext, PassError, PassErrorKind, PassInfo, Result};
 use crate::graph::structural_hash;
 use crate::ir::{Definition, Digest, GlobalVar, IRModule};
 
-/// What a pass says that it preserves: as declared, and as said while it ran.
+/// The analyses that a pass claims to preserve, by its declaration and while it ran.
 pub(super) struct Claims<'a> {
     pub(super) info: &'a PassInfo,
     pub(super) said: Vec<(Option<GlobalVar>, Claim)>,
 }
 
 impl Claims<'_> {
-    /// What is preserved of a function, or of the module.
+    /// The analyses that the pass preserves for a function, or for the module.
     pub(super) fn about(&self, unit: Option<&GlobalVar>) -> PreservedAnalyses {
         let mut preserved = PreservedAnalyses::from(self.info.preserves());
         for (of, claim) in &self.said {
-            // Of the module a single function can only say what does not hold.
+            // One function of a pass can abandon an analysis of the module, but not preserve it.
             let counts = match of {
                 None => true,
                 Some(of) => unit == Some(of) || (unit.is_none() && claim.is_abandonment()),
@@ -38,7 +38,7 @@ impl Claims<'_> {
     }
 }
 
-/// Verifies the module that a pass returned, if the context asks for it.
+/// Verifies the module that a pass returned, if the context verifies.
 ///
 /// # Errors
 ///
@@ -78,11 +78,11 @@ pub(super) fn verify(
     Ok(())
 }
 
-/// The error for analyses that a pass preserved, and whose results are others now.
+/// The error for analyses that a pass preserved although their results have changed.
 ///
 /// # Errors
 ///
-/// If there are any: the first, with the others as what followed.
+/// If there are such analyses: the error of the first, with the others attached.
 pub(super) fn carried_over(update: &Update, claims: &Claims<'_>) -> Result<()> {
     let mut wrong = update
         .false_claims

@@ -1,4 +1,4 @@
-//! Primitives that put a buffer of its own between a block and what it reads or writes.
+//! Primitives that insert a new buffer between a block and one that it reads or writes.
 
 use super::error::Rewrite;
 use super::layout::uses_padding;
@@ -8,7 +8,7 @@ use crate::tir::{
     PrimFuncData, Stmt,
 };
 
-/// What a scope is called in names of blocks and buffers.
+/// The word for a scope in names of blocks and buffers.
 fn scope_name(scope: BufferScope) -> Rewrite<&'static str> {
     match scope {
         BufferScope::Local => Ok("local"),
@@ -28,7 +28,7 @@ pub(super) fn nth(
     })
 }
 
-/// A block writes to a new buffer, from which a new block copies to the old one.
+/// Makes a block write to a new buffer, and adds a block that copies the new buffer to the old one.
 pub(super) fn cache_write(
     func: &mut PrimFuncData,
     name: &str,
@@ -41,7 +41,7 @@ pub(super) fn cache_write(
         let what = func.buffer_name(buffer);
         return Err(format!("block `{}` stores to `{what}` as well", other.name));
     }
-    // The copy follows the loops that the block is in.
+    // The copy comes after the loops around the block.
     let what = func.buffer_name(buffer).to_owned();
     if let Some(reader) =
         beside(func, name)?.iter().find(|b| b.name != name && read(b).contains(&buffer))
@@ -62,7 +62,7 @@ pub(super) fn cache_write(
     Ok(copy_name)
 }
 
-/// A new block copies a buffer to a new one, from which a block reads.
+/// Adds a block that copies a buffer to a new one, and makes a block read the new one.
 pub(super) fn cache_read(
     func: &mut PrimFuncData,
     name: &str,
@@ -82,7 +82,7 @@ pub(super) fn cache_read(
              before pad_einsum, and transform_layout on the copy"
         ));
     }
-    // The copy is made before the loops that the block is in.
+    // The copy comes before the loops around the block.
     let what = func.buffer_name(buffer).to_owned();
     if let Some(writer) = beside(func, name)?.iter().find(|b| written(b).contains(&buffer)) {
         return Err(format!(
@@ -102,7 +102,7 @@ pub(super) fn cache_read(
     Ok(copy_name)
 }
 
-/// A buffer of the same extents, dense.
+/// A dense buffer with the extents of another.
 fn cached(func: &mut PrimFuncData, of: BufferId, suffix: &str, scope: BufferScope) -> BufferId {
     let decl = &func.buffers[of];
     let (name, dtype) = (format!("{}_{suffix}", decl.name), decl.dtype);
@@ -113,7 +113,7 @@ fn cached(func: &mut PrimFuncData, of: BufferId, suffix: &str, scope: BufferScop
 /// A block that copies one buffer to another, in loops over all of it.
 fn copy(func: &mut PrimFuncData, from: BufferId, to: BufferId, suffix: &str) -> (String, Stmt) {
     let extents = func.buffers[to].extents();
-    // Named after the buffer that was there before.
+    // Named after the original buffer.
     let named = if func.buffers[from].name.ends_with(suffix) { to } else { from };
     let name = func.unique_block(&format!("{}_{suffix}", func.buffer_name(named)));
     let (mut loops, mut iters) = (Vec::new(), Vec::new());
@@ -141,7 +141,7 @@ fn copy(func: &mut PrimFuncData, from: BufferId, to: BufferId, suffix: &str) -> 
     (name, nest)
 }
 
-/// Uses another buffer in loads, in stores, or in both.
+/// Replaces a buffer by another in loads, in stores, or in both.
 pub(super) fn replace_buffer(
     stmt: &mut Stmt,
     old: BufferId,
@@ -210,13 +210,13 @@ fn outermost<'a>(stmt: &'a mut Stmt, name: &str) -> Option<&'a mut Stmt> {
     found
 }
 
-/// Gives a buffer the whole function to live in; lowering narrows that down.
+/// Allocates a buffer for the whole function; lowering narrows the allocation.
 pub(super) fn allocate(func: &mut PrimFuncData, buffer: BufferId) {
     let body = std::mem::replace(&mut func.body, Stmt::nop());
     func.body = Stmt::allocate(buffer, body);
 }
 
-/// Moves what a block writes to another kind of memory.
+/// Moves a block's output to memory of another scope.
 pub(super) fn set_scope(
     func: &mut PrimFuncData,
     name: &str,

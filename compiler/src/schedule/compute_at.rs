@@ -1,4 +1,4 @@
-//! Primitives that move a block into a loop of what it feeds, or of what it is fed by.
+//! Primitives that move a block into a loop of its consumer or of its producer.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::tir::{
     Range, Stmt, VarId,
 };
 
-/// A loop and the loops around it, outermost first, it included.
+/// The loops around a loop, outermost first, and that loop itself.
 fn loops_to(func: &PrimFuncData, target: VarId) -> Rewrite<Vec<LoopInfo>> {
     let mut loops = func.loops_around(&|stmt| is_loop(stmt, target));
     loops.extend(loop_info(func.loop_stmt(target)?));
     Ok(loops)
 }
 
-/// What one iteration of a loop does.
+/// The body of a loop.
 fn body_of(func: &PrimFuncData, target: VarId) -> Rewrite<&Stmt> {
     match func.loop_stmt(target)? {
         Stmt::For { body, .. } => Ok(body),
@@ -35,7 +35,8 @@ fn is_under(func: &PrimFuncData, target: VarId, block: &str) -> Rewrite<bool> {
     Ok(blocks(func.loop_stmt(target)?).iter().any(|inside| inside.name == block))
 }
 
-/// Computes, in each iteration of a loop, just what that iteration needs of a block's result.
+/// Computes, in each iteration of a loop, just the part of a block's result that the iteration
+/// reads.
 pub(super) fn compute_at(func: &mut PrimFuncData, name: &str, target: VarId) -> Rewrite<()> {
     let loops = loops_to(func, target)?;
     let at = func.var_name(target).to_owned();
@@ -71,7 +72,8 @@ pub(super) fn compute_at(func: &mut PrimFuncData, name: &str, target: VarId) -> 
     insert(func, target, nest, buffer, true)
 }
 
-/// Runs a block, in each iteration of a loop, on just what that iteration computes for it.
+/// Runs a block, in each iteration of a loop, on just the part of its input that the iteration
+/// computes.
 pub(super) fn reverse_compute_at(
     func: &mut PrimFuncData,
     name: &str,
@@ -87,7 +89,7 @@ pub(super) fn reverse_compute_at(
         return Err(format!("block `{name}` is a reduction, so it cannot run on parts"));
     }
     let inputs: Vec<BufferId> = read(&block);
-    // What else is read must have been computed when the loop runs.
+    // The block's other inputs must have been computed before the loop runs.
     let order = blocks(&func.body);
     let last = order.iter().rposition(|block| is_under(func, target, &block.name) == Ok(true));
     let late = order[last.map_or(0, |last| last + 1)..].iter().find_map(|writer| {
@@ -117,7 +119,7 @@ pub(super) fn reverse_compute_at(
             return Err(format!("`{what}` is computed partly outside of loop `{at}`"));
         }
         for writer in writers {
-            // What is added up must be complete when the iteration ends.
+            // A sum must be complete at the end of the iteration.
             let reduced = writer.iters_of(IterKind::Reduce).find_map(|iter| {
                 let value = full_value(func, &writer.name, &iter.value);
                 loops.iter().map(|info| info.var).find(|&var| value.uses(var))
@@ -152,7 +154,7 @@ pub(super) fn reverse_compute_at(
     insert(func, target, nest, buffer, false)
 }
 
-/// The block variable along each axis of its output; an error if some axis has none.
+/// The block variable along each axis of its output; an error if an axis has none.
 fn axes_of(
     func: &PrimFuncData,
     block: &BlockRealize,
@@ -183,7 +185,7 @@ fn axes_of(
     })
 }
 
-/// The variable that each index is; a constant is none. `None` if an index is something else.
+/// The variable of each index, or `None` for a constant. No result if an index is anything else.
 fn distinct_vars(indices: &[PrimExpr]) -> Option<Vec<Option<VarId>>> {
     let mut vars: Vec<Option<VarId>> = Vec::with_capacity(indices.len());
     for index in indices {
@@ -196,7 +198,7 @@ fn distinct_vars(indices: &[PrimExpr]) -> Option<Vec<Option<VarId>>> {
     Some(vars)
 }
 
-/// The variable along each axis of a buffer that a block reads, at one place only.
+/// The variable along each axis of a buffer that a block reads at one index only.
 fn read_axes(block: &BlockRealize, wanted: BufferId) -> Option<Vec<Option<VarId>>> {
     let mut places: Vec<Vec<PrimExpr>> = Vec::new();
     block.body.walk_exprs(&mut |expr| {
@@ -213,7 +215,7 @@ fn read_axes(block: &BlockRealize, wanted: BufferId) -> Option<Vec<Option<VarId>
     }
 }
 
-/// A value of a variable of a block, by the variables of all loops around it.
+/// The value of a block's variable in terms of the variables of all loops around.
 fn full_value(func: &PrimFuncData, block: &str, value: &PrimExpr) -> PrimExpr {
     let path = path(&func.body, &|stmt| super::tree::is_block(stmt, block)).unwrap_or_default();
     let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
@@ -229,7 +231,7 @@ fn full_value(func: &PrimFuncData, block: &str, value: &PrimExpr) -> PrimExpr {
     value.clone().substitute(&values)
 }
 
-/// A region without what is certain to be outside of the buffer.
+/// A region without the parts that are certain to be outside of the buffer.
 fn clip(mut region: Region, shape: &[i64], outside: &Bounds) -> Region {
     for (extent, &size) in region.axes.iter_mut().zip(shape) {
         let whole = Range { min: 0, max: size.max(1) - 1 };
@@ -250,14 +252,14 @@ fn clip(mut region: Region, shape: &[i64], outside: &Bounds) -> Region {
     region
 }
 
-/// A condition on the place within what a loop's iteration computes: the axis, the loop that
-/// counts along it, and the condition.
+/// A condition on the part that a loop's iteration computes: the axis, the loop that counts along
+/// it, and the condition.
 type Guard = (usize, VarId, PrimExpr);
 
-/// Conditions of the blocks that compute `buffer` in a loop, other than those of its bounds: an
-/// iteration that does not compute an element must not read it.
+/// The conditions of the blocks that compute `buffer` in a loop, except bounds: an element that an
+/// iteration does not compute must not be read there.
 ///
-/// Returns them and, apart, those on the loops around alone.
+/// The second list is the conditions that depend on the loops around alone.
 fn guards_of(
     func: &PrimFuncData,
     target: VarId,
@@ -276,11 +278,11 @@ fn guards_of(
                 condition == iter.value.clone().less(&iter.extent)
                     || condition == iter.value.clone().greater_equal(0)
             });
-            // Of the reduction: all that count are added up when the loop's iteration ends.
+            // A condition on the reduction: the sum is complete when the loop's iteration ends.
             let reduces = writer
                 .iters_of(IterKind::Reduce)
                 .any(|iter| inner.iter().any(|&var| iter.value.uses(var)));
-            // Where an iteration computes nothing there is nothing to be read.
+            // An iteration that computes nothing has nothing to read.
             if inner.is_empty() {
                 outer.push(condition);
                 continue;
@@ -360,7 +362,8 @@ fn rebuild(
     })
 }
 
-/// Puts a nest into a loop: before the first statement that touches the buffer, or after the last.
+/// Inserts a nest into a loop: before the first statement that touches the buffer, or after the
+/// last.
 fn insert(
     func: &mut PrimFuncData,
     target: VarId,

@@ -1,13 +1,13 @@
-//! Why a primitive cannot be applied.
+//! The error of a primitive.
 
 use std::fmt;
 
-/// A primitive that was not applied: the function is as it was before.
+/// The refusal of a primitive, which leaves the function unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScheduleError {
     /// The primitive.
     pub primitive: &'static str,
-    /// Why not, and what would help.
+    /// The reason, and a remedy.
     pub message: String,
 }
 
@@ -19,5 +19,5 @@ impl fmt::Display for ScheduleError {
 
 impl std::error::Error for ScheduleError {}
 
-/// What a rewrite returns; the schedule adds the primitive's name.
+/// The result of a rewrite; the schedule adds the primitive's name to an error.
 pub(super) type Rewrite<T> = Result<T, String>;

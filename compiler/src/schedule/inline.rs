@@ -1,4 +1,4 @@
-//! Primitives that compute a block where its result is used.
+//! Primitives that move a block's computation to the uses of its result.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Element {
     pub(super) value: PrimExpr,
 }
 
-/// A block as one store at an index of distinct block variables; the message says why it is none.
+/// A block as one store at an index of distinct block variables, or the reason why it is none.
 pub(super) fn element(block: &BlockRealize) -> Rewrite<Element> {
     let name = &block.name;
     let Stmt::Store { buffer, indices, value } = &block.body else {
@@ -34,7 +34,7 @@ pub(super) fn element(block: &BlockRealize) -> Rewrite<Element> {
     Ok(Element { buffer: *buffer, axes, value: value.clone() })
 }
 
-/// Fails if a buffer is a parameter: it must be stored.
+/// Fails if a buffer is a parameter, which must be stored.
 fn must_be_internal(func: &PrimFuncData, buffer: BufferId) -> Rewrite<()> {
     if func.buffers[buffer].scope == BufferScope::Param {
         let name = func.buffer_name(buffer);
@@ -43,7 +43,7 @@ fn must_be_internal(func: &PrimFuncData, buffer: BufferId) -> Rewrite<()> {
     Ok(())
 }
 
-/// Fails unless one block computes all of a buffer.
+/// Fails unless one block alone stores to a buffer.
 pub(super) fn must_be_sole_writer(
     func: &PrimFuncData,
     buffer: BufferId,
@@ -57,7 +57,7 @@ pub(super) fn must_be_sole_writer(
     }
 }
 
-/// Computes a block's element wherever it is read, and stores it no more.
+/// Computes a block's element wherever it is read, and removes the block.
 pub(super) fn compute_inline(func: &mut PrimFuncData, name: &str) -> Rewrite<()> {
     let block = func.block(name)?;
     if block.is_reduction() {
@@ -89,7 +89,7 @@ fn replace_loads(expr: PrimExpr, wanted: BufferId, axes: &[VarId], value: &PrimE
     })
 }
 
-/// Removes the lifetime of a buffer that is used no more.
+/// Removes the allocation of an unused buffer.
 pub(super) fn drop_allocate(func: &mut PrimFuncData, unused: BufferId) {
     let is = |stmt: &Stmt| matches!(stmt, Stmt::Allocate { buffer, .. } if *buffer == unused);
     if let Some(stmt) = find_mut(&mut func.body, &is)
@@ -100,14 +100,14 @@ pub(super) fn drop_allocate(func: &mut PrimFuncData, unused: BufferId) {
     }
 }
 
-/// Computes what a block makes of another block's element where that element is computed.
+/// Moves an element-wise consumer into the block that computes its input, and removes the consumer.
 pub(super) fn reverse_compute_inline(func: &mut PrimFuncData, name: &str) -> Rewrite<()> {
     let consumer = func.block(name)?.clone();
     if consumer.is_reduction() {
         return Err(format!("block `{name}` is a reduction: it needs more than one element"));
     }
     let store = element(&consumer)?;
-    // The one local buffer that is read at the consumer's own index.
+    // The one local buffer that the consumer reads at its own index.
     let mut reads: Vec<(BufferId, Vec<PrimExpr>)> = Vec::new();
     store.value.walk(&mut |expr| {
         if let PrimExpr::Load { buffer, indices, .. } = expr
@@ -178,7 +178,7 @@ pub(super) fn reverse_compute_inline(func: &mut PrimFuncData, name: &str) -> Rew
     Ok(())
 }
 
-/// The buffer that a block stores to, if it is one.
+/// The single buffer that a block stores to.
 pub(super) fn output_of(func: &PrimFuncData, name: &str) -> Rewrite<BufferId> {
     match written(func.block(name)?).as_slice() {
         [buffer] => Ok(*buffer),

@@ -1,4 +1,4 @@
-//! Primitives that choose where the elements of a buffer are in memory.
+//! Primitives that choose the layout of a buffer in memory.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::tir::{
     Stmt,
 };
 
-/// A buffer by what a block does with it.
+/// A buffer, named by its use in a block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BufferAccess {
-    /// The n-th of those that the block reads and does not write, in order of first use, from 0.
+    /// The n-th buffer that the block reads and does not write, in order of first use, from 0.
     Read(usize),
-    /// The n-th of those that the block writes, in order of first use, from 0.
+    /// The n-th buffer that the block writes, in order of first use, from 0.
     Write(usize),
 }
 
 impl BufferAccess {
-    /// The word for it in a trace.
+    /// The word for the use in a trace.
     pub(super) fn word(self) -> &'static str {
         match self {
             BufferAccess::Read(_) => "read",
@@ -30,7 +30,7 @@ impl BufferAccess {
         }
     }
 
-    /// The number.
+    /// The position among the buffers of that use.
     pub(super) fn index(self) -> usize {
         match self {
             BufferAccess::Read(index) | BufferAccess::Write(index) => index,
@@ -46,16 +46,16 @@ impl fmt::Display for BufferAccess {
 
 impl Schedule {
     /// Gives a buffer of a block another physical layout: blocks, an order of dimensions, padding
-    /// lanes, strides. Indices stay as they are, so nothing else changes.
+    /// lanes, strides. Indices, and so all other code, stay the same.
     ///
-    /// The buffer may be a parameter: whoever calls the function then hands it over in that
-    /// layout, for constants by [`BufferSpec::pack`]. So a matrix `[k, n]` is read in panels of 64
-    /// columns: `BufferSpec::packed(&[k, n], &[(1, 64), (0, 1), (1, 1)])`.
+    /// The buffer may be a parameter: the caller then passes it in that layout; constants are
+    /// packed by [`BufferSpec::pack`]. For example, `BufferSpec::packed(&[k, n], &[(1, 64), (0, 1),
+    /// (1, 1)])` lays a matrix `[k, n]` out in panels of 64 columns.
     ///
     /// # Errors
     ///
-    /// The layout is malformed or of another shape, padding that is read would be gone, or local
-    /// memory would get a halo, which nothing sets to zero.
+    /// The layout is malformed or of another shape, lacks padding that is read, or gives local
+    /// memory a halo, which nothing sets to zero.
     pub fn transform_layout(
         &mut self,
         block: BlockRv,
@@ -75,10 +75,9 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// Gives the rows of a local buffer that a block writes a distance in memory, so that vectors
-    /// of rows begin where loads are fast, or that rows fall on different sets of a cache: the
-    /// stride of `axis`, in elements, becomes the least that is `offset` more than a multiple of
-    /// `factor`.
+    /// Sets the stride of `axis` of a local buffer that a block writes to the least number of
+    /// elements that is `offset` more than a multiple of `factor`: so that vectors begin at
+    /// addresses where loads are fast, or rows fall on different sets of a cache.
     ///
     /// # Errors
     ///
@@ -142,7 +141,7 @@ fn storage_align(
     Ok(())
 }
 
-/// The buffer that an access of a block names.
+/// The buffer of a block that an access names.
 pub(super) fn accessed(func: &PrimFuncData, name: &str, access: BufferAccess) -> Rewrite<BufferId> {
     let block = func.block(name)?;
     let own = written(block);
@@ -185,7 +184,7 @@ fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec
         for indices in accesses(block, buffer) {
             for (axis, range) in ranges(indices, &bounds(block)).into_iter().enumerate() {
                 let (Some(old), Some(new)) = (old.get(axis), new.get(axis)) else { continue };
-                // What is outside the old layout is under a condition.
+                // An access outside the old layout is under a condition.
                 let range = range.unwrap_or(*old);
                 let (min, max) = (range.min.max(old.min), range.max.min(old.max));
                 if min < new.min || max > new.max {
@@ -202,18 +201,18 @@ fn transform_layout(func: &mut PrimFuncData, buffer: BufferId, spec: &BufferSpec
     Ok(())
 }
 
-/// Whether a block reads padding of a buffer, which a copy of its elements would not have.
+/// Whether a block reads padding of a buffer, which a copy of the elements alone would not have.
 pub(super) fn uses_padding(func: &PrimFuncData, block: &BlockRealize, buffer: BufferId) -> bool {
     let decl = &func.buffers[buffer];
     if decl.symbolic.is_some() {
-        // It has none.
+        // Such a buffer has no padding.
         return false;
     }
     let (reach, bounds) = (reaches(decl), bounds(block));
     accesses(block, buffer).into_iter().any(|indices| {
         let axes = ranges(indices, &bounds).into_iter().zip(&reach).zip(decl.shape());
         axes.into_iter().any(|((range, reach), &extent)| {
-            // What is outside the layout is under a condition.
+            // An access outside the layout is under a condition.
             let range = range.unwrap_or(Range { min: 0, max: extent - 1 });
             range.min.max(reach.min) < 0 || range.max.min(reach.max) >= extent.max(1)
         })
@@ -234,7 +233,7 @@ pub(super) fn constant_extents(func: &PrimFuncData, buffer: BufferId, what: &str
     }
 }
 
-/// The indices along each axis that name an element, its halo or its padding lanes.
+/// The indices along each axis of elements, halo and padding lanes.
 pub(super) fn reaches(buffer: &Buffer) -> Vec<Range> {
     reaches_of(&buffer.spec)
 }
@@ -257,7 +256,7 @@ pub(super) fn bounds(block: &BlockRealize) -> Bounds {
     block.iters.iter().filter_map(|iter| Some((iter.var, known(&iter.extent)?))).collect()
 }
 
-/// Where indices are; `None` where that is not known.
+/// The range of each index; `None` if unknown.
 pub(super) fn ranges(indices: &[PrimExpr], bounds: &Bounds) -> Vec<Option<Range>> {
     indices.iter().map(|index| Affine::of(index).range(bounds)).collect()
 }

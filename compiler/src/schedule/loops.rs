@@ -1,4 +1,4 @@
-//! Primitives that change loops: how iterations are grouped, ordered and run.
+//! Primitives that change loops: the grouping, order and kind of iterations.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::tir::{Analyzer, Annotations, ForKind, IterKind, PrimExpr, PrimFuncDat
 /// Marks a loop that `LoopPartition` divides where conditions on it become constant.
 pub(super) const PARTITION_HINT: &str = "pragma_loop_partition_hint";
 
-/// The extent of a serial loop from 0: what can be divided and moved.
+/// The extent of a serial loop from 0, the only kind that can be divided and moved.
 fn plain(func: &PrimFuncData, var: VarId) -> Rewrite<PrimExpr> {
     let name = func.var_name(var);
     match func.loop_stmt(var)? {
@@ -48,7 +48,7 @@ fn constant(func: &PrimFuncData, var: VarId, why: &str) -> Rewrite<i64> {
     })
 }
 
-/// Fails if an iteration of a loop needs what an earlier one left.
+/// Fails if an iteration of a loop depends on an earlier one.
 fn independent(name: &str, annotations: &Annotations) -> Rewrite<()> {
     match annotations.get(ROLLING_BUFFER) {
         None => Ok(()),
@@ -59,7 +59,7 @@ fn independent(name: &str, annotations: &Annotations) -> Rewrite<()> {
     }
 }
 
-/// Replaces a loop by loops that give it its values.
+/// Replaces a loop by loops whose variables give its value.
 ///
 /// `loops` are the new variables with their extents, outermost first; conditions are added to the
 /// predicate of each block inside.
@@ -80,7 +80,7 @@ fn replace_loop(
         block.predicate = all(known.into_iter().chain(conditions.iter().cloned()));
     });
     for (position, (var, extent)) in loops.iter().enumerate().rev() {
-        // Notes are about the loop as a whole, which the outermost now is.
+        // Annotations are about the loop as a whole, which the outermost loop now is.
         let annotations = if position == 0 { annotations.clone() } else { Annotations::new() };
         body = Stmt::For {
             var: *var,
@@ -100,7 +100,8 @@ fn new_vars(func: &mut PrimFuncData, old: VarId, count: usize) -> Vec<VarId> {
     (0..count).map(|part| func.index_var(format!("{name}_{part}"))).collect()
 }
 
-/// `for i in n` as nested loops of the given extents, of which one may be left to be computed.
+/// Splits `for i in n` into nested loops of the given extents, one of which may be left to be
+/// computed.
 pub(super) fn split(
     func: &mut PrimFuncData,
     old: VarId,
@@ -148,7 +149,7 @@ fn info((var, extent): &(VarId, PrimExpr)) -> LoopInfo {
     LoopInfo { var: *var, extent: extent.clone(), kind: ForKind::Serial }
 }
 
-/// `for i in n` as runs of at most `most` iterations whose lengths differ by at most one.
+/// Splits `for i in n` into runs of at most `most` iterations whose lengths differ by at most one.
 pub(super) fn split_even(func: &mut PrimFuncData, old: VarId, most: i64) -> Rewrite<Vec<VarId>> {
     let extent = constant(func, old, "use split, or pin the dimension")?;
     if most <= 0 {
@@ -171,7 +172,7 @@ pub(super) fn split_even(func: &mut PrimFuncData, old: VarId, most: i64) -> Rewr
     Ok(vars)
 }
 
-/// Nested loops as one.
+/// Fuses nested loops into one.
 pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
     let (&first, rest) = vars.split_first().ok_or("there is no loop to fuse")?;
     let mut extents = vec![plain(func, first)?];
@@ -191,7 +192,7 @@ pub(super) fn fuse(func: &mut PrimFuncData, vars: &[VarId]) -> Rewrite<VarId> {
         }
         outer = inner;
     }
-    // Where parts of the fused loop changed places, a sum would begin in its middle.
+    // A part of the fused loop that begins within a sum would initialize it again.
     for block in blocks(func.loop_stmt(first)?).into_iter().filter(|block| block.init.is_some()) {
         let along = |kind: IterKind| {
             let uses = |var: &VarId| block.iters_of(kind).any(|iter| iter.value.uses(*var));
@@ -297,7 +298,7 @@ pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
     Ok(())
 }
 
-/// Says how the iterations of a loop run.
+/// Sets the kind of a loop.
 pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Rewrite<()> {
     let extent = match kind {
         ForKind::Serial | ForKind::Parallel => plain(func, var)?,
@@ -310,7 +311,7 @@ pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Re
     let stmt = func.loop_stmt(var)?;
     for block in blocks(stmt).into_iter().filter(|_| at_once) {
         let uses = |kind: IterKind| {
-            // Values of variables of blocks around are put in where they are used.
+            // Variables of enclosing blocks are already replaced by their values.
             block.iters_of(kind).find(|iter| iter.value.uses(var)).map(|iter| iter.var)
         };
         if let Some(reduced) = uses(IterKind::Reduce) {
@@ -366,7 +367,7 @@ pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Re
     Ok(())
 }
 
-/// Notes something about a loop.
+/// Annotates a loop.
 pub(super) fn annotate_loop(
     func: &mut PrimFuncData,
     loop_var: VarId,

@@ -1,9 +1,10 @@
 //! Schedules: checked, recorded rewrites of loop functions.
 //!
 //! A [`Schedule`] begins with a function of blocks, as tensor expressions make it, and rewrites it
-//! one primitive at a time. Each primitive keeps what the function computes, or is an error that
-//! says why it would not; a function after any step can be interpreted, printed and lowered. The
-//! steps are recorded: a [`Trace`] prints, and replays on a function of the same form.
+//! one primitive at a time. A primitive either keeps the function's results or returns an error
+//! with the reason; after every step the function can be interpreted, printed and lowered. The
+//! steps are recorded in a [`Trace`], which can be printed, and replayed on a function of the same
+//! form.
 //!
 //! The primitives are those of TVM's `tir.Schedule` (Feng et al., "TensorIR: An Abstraction for
 //! Automatic Tensorized Program Optimization", ASPLOS 2023).
@@ -62,7 +63,7 @@ use crate::tir::{BufferScope, ForKind, PrimFunc, PrimFuncData, PrimType, Stmt, V
 use error::Rewrite;
 use tree::Tree;
 
-/// A loop of a schedule. What it stands for is gone once the loop is split, fused or moved.
+/// A loop of a schedule. It becomes invalid once the loop is split, fused or moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LoopRv(u32);
 
@@ -70,14 +71,14 @@ pub struct LoopRv(u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockRv(u32);
 
-/// What a number stands for.
+/// The loop or block behind a [`LoopRv`] or [`BlockRv`].
 #[derive(Clone, Debug)]
 enum Symbol {
     Loop(VarId),
     Block(String),
 }
 
-/// A function and what was done to it.
+/// A function with the trace of the primitives applied to it.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     func: PrimFuncData,
@@ -88,23 +89,23 @@ pub struct Schedule {
 type Result<T, E = ScheduleError> = std::result::Result<T, E>;
 
 impl Schedule {
-    /// Begins with a function; its blocks must have distinct names, as those of tensor expressions
-    /// have.
+    /// A schedule of a function, whose blocks must have distinct names; tensor expressions give
+    /// them such names.
     pub fn new(func: PrimFunc) -> Schedule {
         Schedule { func: func.into_data(), symbols: Vec::new(), trace: Trace::default() }
     }
 
-    /// The function as it is now.
+    /// A copy of the current function.
     pub fn func(&self) -> PrimFunc {
         PrimFunc::new(self.func.clone())
     }
 
-    /// The function as it is now, without a copy.
+    /// The current function.
     pub fn into_func(self) -> PrimFunc {
         PrimFunc::new(self.func)
     }
 
-    /// What was done.
+    /// The steps so far.
     pub fn trace(&self) -> &Trace {
         &self.trace
     }
@@ -147,7 +148,7 @@ impl Schedule {
         }
     }
 
-    /// Runs a rewrite on a copy, and keeps the copy if that went well.
+    /// Runs a rewrite on a copy of the function, and keeps the copy if the rewrite succeeds.
     fn apply<T>(
         &mut self,
         primitive: &'static str,
@@ -173,11 +174,11 @@ impl Schedule {
         vars.into_iter().map(|var| self.new_loop(var)).collect()
     }
 
-    /// The block of a name.
+    /// The block of that name.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// No block has that name.
     pub fn get_block(&mut self, name: &str) -> Result<BlockRv> {
         let missing = |message| ScheduleError { primitive: "get_block", message };
         let known: Vec<&str> =
@@ -210,8 +211,9 @@ impl Schedule {
         Ok(loops)
     }
 
-    /// Nested loops in place of one, outermost first, with the given extents; one may be `None` and
-    /// is computed. If their product is larger than the extent, blocks inside get a condition.
+    /// Replaces a loop by nested loops with the given extents, outermost first; one extent may be
+    /// `None`, and is computed. If the product of the extents exceeds the loop's, blocks inside get
+    /// a condition.
     ///
     /// # Errors
     ///
@@ -228,7 +230,7 @@ impl Schedule {
         })
     }
 
-    /// [`split`](Self::split) with as many factors as a trace has.
+    /// [`split`](Self::split) with any number of factors, for traces.
     fn split_into(&mut self, loop_: LoopRv, factors: &[Option<i64>]) -> Result<Vec<LoopRv>> {
         let vars =
             self.apply("split", |this, func| loops::split(func, this.loop_var(loop_)?, factors))?;
@@ -238,9 +240,9 @@ impl Schedule {
         Ok(loops)
     }
 
-    /// Two loops in place of one: runs of at most `most` iterations, whose lengths differ by at
-    /// most one. `LoopPartition` makes them two loops without conditions, so that each length has
-    /// code of its own and there is no masked tail.
+    /// Replaces a loop by two: an outer one over runs of at most `most` iterations, whose lengths
+    /// differ by at most one. `LoopPartition` divides these by length into two loops without
+    /// conditions, so that there is no masked tail.
     ///
     /// # Errors
     ///
@@ -272,7 +274,7 @@ impl Schedule {
         tile().inspect_err(|_| *self = before)
     }
 
-    /// One loop in place of nested ones, outermost first, that contain nothing else.
+    /// Replaces nested loops, outermost first, by one. They must contain nothing else.
     ///
     /// # Errors
     ///
@@ -310,7 +312,7 @@ impl Schedule {
         self.set_kind("vectorize", loop_, ForKind::Vectorized)
     }
 
-    /// Writes the iterations of a loop out.
+    /// Unrolls a loop.
     ///
     /// # Errors
     ///
@@ -342,8 +344,8 @@ impl Schedule {
         Ok(unit)
     }
 
-    /// Notes an instruction for lowering about a loop: `auto_unroll_max_step`, `unroll_explicit` or
-    /// `loop_partition_hint`.
+    /// Annotates a loop with an instruction for lowering: `auto_unroll_max_step`, `unroll_explicit`
+    /// or `loop_partition_hint`.
     ///
     /// # Errors
     ///
@@ -362,11 +364,11 @@ impl Schedule {
         Ok(())
     }
 
-    /// Computes a block's element wherever it is read; the block is gone afterwards.
+    /// Computes a block's element wherever it is read, and removes the block.
     ///
     /// # Errors
     ///
-    /// The block is a reduction, stores to a parameter, or does more than to store one value.
+    /// The block is a reduction, stores to a parameter, or is not a single store.
     pub fn compute_inline(&mut self, block: BlockRv) -> Result<()> {
         self.apply("compute_inline", |this, func| {
             inline::compute_inline(func, &this.block_name(block)?)
@@ -375,8 +377,8 @@ impl Schedule {
         Ok(())
     }
 
-    /// Computes what a block makes of another block's element where that element is computed; the
-    /// block is gone afterwards.
+    /// Moves an element-wise consumer into the block that computes its input, and removes the
+    /// consumer.
     ///
     /// # Errors
     ///
@@ -389,11 +391,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// Computes, in each iteration of a loop, just what that iteration needs of a block's result.
+    /// Computes, in each iteration of a loop, just the part of a block's result that the iteration
+    /// reads.
     ///
     /// # Errors
     ///
-    /// Something outside of the loop needs the result, or it is a parameter.
+    /// A statement outside of the loop reads the result, or the result is a parameter.
     pub fn compute_at(&mut self, block: BlockRv, loop_: LoopRv) -> Result<()> {
         self.apply("compute_at", |this, func| {
             compute_at::compute_at(func, &this.block_name(block)?, this.loop_var(loop_)?)
@@ -402,11 +405,12 @@ impl Schedule {
         Ok(())
     }
 
-    /// Runs a block, in each iteration of a loop, on just what that iteration computes for it.
+    /// Runs a block, in each iteration of a loop, on just the part of its input that the iteration
+    /// computes.
     ///
     /// # Errors
     ///
-    /// An iteration does not complete what the block reads, or the block reads it at more than one
+    /// An iteration does not complete the block's input, or the block reads it at more than one
     /// index.
     pub fn reverse_compute_at(&mut self, block: BlockRv, loop_: LoopRv) -> Result<()> {
         self.apply("reverse_compute_at", |this, func| {
@@ -416,8 +420,8 @@ impl Schedule {
         Ok(())
     }
 
-    /// Has a block read its `index`-th input from a copy in memory of the given scope; returns the
-    /// block that makes the copy.
+    /// Makes a block read its `index`-th input from a copy in memory of the given scope; returns
+    /// the block that makes the copy.
     ///
     /// # Errors
     ///
@@ -437,8 +441,8 @@ impl Schedule {
         Ok(copy)
     }
 
-    /// Has a block write its `index`-th output to memory of the given scope; returns the block that
-    /// copies it to where it belongs.
+    /// Makes a block write its `index`-th output to memory of the given scope; returns the block
+    /// that copies it to the original buffer.
     ///
     /// # Errors
     ///
@@ -472,7 +476,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Moves the init of a reduction out of a loop, before it; returns the block of the init.
+    /// Moves the init of a reduction before a loop; returns the block of the init.
     ///
     /// # Errors
     ///
@@ -496,12 +500,12 @@ impl Schedule {
         }
     }
 
-    /// Whether two names stand for one loop.
+    /// Whether two variables stand for the same loop.
     pub fn is_same_loop(&self, one: LoopRv, other: LoopRv) -> bool {
         matches!((self.loop_var(one), self.loop_var(other)), (Ok(one), Ok(other)) if one == other)
     }
 
-    /// The statement of a loop, to look at.
+    /// The statement of a loop.
     ///
     /// # Errors
     ///

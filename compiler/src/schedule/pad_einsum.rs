@@ -1,4 +1,4 @@
-//! A primitive that computes more than is needed, so that no part of a tile is an exception.
+//! The primitive that rounds a block's extents up, so that no tile is partial.
 
 use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, output_of};
@@ -14,18 +14,19 @@ use crate::tir::{
 };
 
 impl Schedule {
-    /// Rounds the extent of each variable of a block up to a multiple: `padding` has one number
-    /// for each variable, 1 for those that stay. What the block writes, which must be local, grows
-    /// as much, and conditions on the variables are gone. What it reads must have padding lanes or
-    /// a halo there. Blocks that read the result still read what they did, under their conditions.
+    /// Rounds the extent of each variable of a block up to a multiple: `padding` has one number for
+    /// each variable, 1 to leave it unchanged. The block's output, which must be local, grows as
+    /// much, and conditions on the variables are dropped. The block's inputs must have padding
+    /// lanes or a halo for the additional indices. Blocks that read the result still read the same
+    /// elements, under their conditions.
     ///
     /// An additional step of a reduction must add zero: its operands must be in the halo of a
-    /// parameter there, of integers at least one.
+    /// parameter there, at least one of them if they are integers.
     ///
     /// # Errors
     ///
-    /// The result is a parameter, something is read where its layout has nothing, or a loop that
-    /// would have to grow is around other blocks.
+    /// The result is a parameter, an additional index is outside of an input's layout, or a loop
+    /// that would have to grow is around other blocks.
     pub fn pad_einsum(&mut self, block: BlockRv, padding: &[i64]) -> Result<()> {
         self.apply("pad_einsum", |this, func| pad_einsum(func, &this.block_name(block)?, padding))?;
         self.record("pad_einsum", vec![block.into(), padding.into()], Vec::new());
@@ -33,7 +34,7 @@ impl Schedule {
     }
 }
 
-/// A variable of the block, with its extent before and after.
+/// A variable of the block, with its extent before and after padding.
 #[derive(Clone, Copy)]
 struct Padded {
     var: VarId,
@@ -140,7 +141,7 @@ fn pad_einsum(func: &mut PrimFuncData, name: &str, padding: &[i64]) -> Rewrite<(
     Ok(())
 }
 
-/// Has the loops run over the values that a variable is given in addition, without its condition.
+/// Extends the loops to the additional values of a variable, and drops its condition.
 fn grow_loops(func: &mut PrimFuncData, block: &BlockRealize, padded: Padded) -> Rewrite<()> {
     let Padded { var, old, new } = padded;
     let name = func.var_name(var).to_owned();
@@ -185,7 +186,7 @@ fn grow_loops(func: &mut PrimFuncData, block: &BlockRealize, padded: Padded) -> 
     Ok(())
 }
 
-/// Makes room for the elements that a variable adds.
+/// Enlarges the output for the additional values of a variable.
 fn grow_output(
     func: &mut PrimFuncData,
     block: &BlockRealize,
@@ -211,7 +212,7 @@ fn grow_output(
     Ok(())
 }
 
-/// Whether what a block adds is zero for the additional values of a variable.
+/// Whether a block adds zero for the additional values of a variable.
 fn adds_zero(func: &PrimFuncData, block: &BlockRealize, output: BufferId, padded: Padded) -> bool {
     let is_sum =
         |expr: &PrimExpr| matches!(expr, PrimExpr::Load { buffer, .. } if *buffer == output);
@@ -240,7 +241,7 @@ fn is_zero(func: &PrimFuncData, expr: &PrimExpr, padded: Padded) -> bool {
         PrimExpr::Cast { value, .. } => is_zero(func, value, padded),
         PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs } => {
             let (left, right) = (is_zero(func, lhs, padded), is_zero(func, rhs, padded));
-            // Zero times what is not finite is not zero.
+            // Zero times infinity or NaN is not zero.
             if expr.dtype().is_float() { left && right } else { left || right }
         }
         _ => expr.is_const(0),

@@ -1,4 +1,4 @@
-//! A primitive that takes the condition out of a block that pads.
+//! The primitive that removes the condition from a block that pads.
 
 use super::error::Rewrite;
 use super::inline::{element, must_be_sole_writer, named};
@@ -11,9 +11,9 @@ use crate::tir::{
 };
 
 impl Schedule {
-    /// Makes two blocks of one that stores an element inside of some bounds and a constant
-    /// outside: one that fills all with the constant, before the loop, and the block that was
-    /// there, which copies what is inside and runs no further. Returns the block that fills.
+    /// Divides a block that stores an element inside of some bounds and a constant outside: a new
+    /// block before the loop fills everything with the constant, and the block itself copies only
+    /// the inside. Returns the new block.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Schedule {
     }
 }
 
-/// Where the condition holds along a variable: from `low`, below `high`.
+/// The values of a variable for which the condition holds: from `low`, below `high`.
 struct Inside {
     var: VarId,
     low: i64,
@@ -79,7 +79,7 @@ fn decompose_padding(func: &mut PrimFuncData, name: &str, target: VarId) -> Rewr
     }
     let nest = refresh(func, nest);
 
-    // The copy runs over the inside only, where its loops are those of the variables.
+    // If its loops are those of the variables, the copy runs over the inside only.
     let mut conditions = conjuncts(&block.predicate);
     let body = func.store(stored.buffer, &place, *then);
     func.block_mut(name)?.body = body;
@@ -111,7 +111,7 @@ fn decompose_padding(func: &mut PrimFuncData, name: &str, target: VarId) -> Rewr
     Ok(fill_name)
 }
 
-/// Reads a condition as bounds of single variables.
+/// Splits a condition into bounds of single variables.
 fn inside(func: &PrimFuncData, block: &BlockRealize, cond: &PrimExpr) -> Rewrite<Vec<Inside>> {
     let unclear = || {
         let vars: Vec<&str> = vars_of(cond).into_iter().map(|var| func.var_name(var)).collect();

@@ -1,4 +1,4 @@
-//! Primitives that ask for memory before it is read.
+//! Primitives that prefetch memory.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,18 @@ use super::{BlockRv, BufferAccess, LoopRv, Result, Schedule};
 use crate::tir::region::{Access, region, var as var_expr};
 use crate::tir::{Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
-/// Bytes of a line of the cache. More are asked for where lines are longer.
+/// Bytes of a cache line. Where lines are longer, some are prefetched twice.
 const LINE: i64 = 64;
 
-/// Most prefetches in one iteration: there are no more buffers for lines on their way.
+/// Maximum number of prefetches in one iteration: processors have no more buffers for pending
+/// lines.
 const MOST: i64 = 16;
 
 impl Schedule {
-    /// Asks, at the beginning of each iteration of a loop, for what the iteration `distance` later
-    /// reads of a buffer of a block in it. `locality` is that of [`Stmt::Prefetch`].
+    /// Prefetches, at the beginning of each iteration of a loop, the elements of a block's buffer
+    /// that the iteration `distance` later reads. For `locality`, see [`Stmt::Prefetch`].
     ///
-    /// Schedule the loops first: a prefetch is between them.
+    /// Schedule the loops first: the prefetch becomes a statement between them.
     ///
     /// # Errors
     ///
@@ -50,9 +51,10 @@ impl Schedule {
         Ok(())
     }
 
-    /// Asks, spread evenly over all iterations of `inner` in one of `outer`, for what the next
-    /// iteration of `outer` reads of a buffer of a block: the next panel of weights while this one
-    /// is multiplied. After the last iteration, that is what follows the buffer.
+    /// Prefetches the elements of a block's buffer that the next iteration of `outer` reads, spread
+    /// evenly over the iterations of `inner` within one of `outer`: the next panel of weights while
+    /// this one is multiplied. After the last iteration, the prefetched memory is beyond the
+    /// buffer.
     ///
     /// # Errors
     ///
@@ -83,13 +85,14 @@ impl Schedule {
     }
 }
 
-/// What an iteration of a loop reads of a buffer, counted in the order of memory.
+/// The elements of a buffer that an iteration of a loop reads, in the order of memory.
 struct Span {
-    /// The first index along each axis, by the variables of the loop and those around.
+    /// The first index along each axis, in terms of the variables of the loop and of the loops
+    /// around.
     first: Vec<PrimExpr>,
     /// The axis, the step and the number of indices of each physical dimension, outermost first.
     digits: Vec<(usize, i64, i64)>,
-    /// How many elements are side by side in memory.
+    /// The number of elements that are contiguous in memory.
     run: i64,
 }
 
@@ -147,7 +150,7 @@ impl Span {
     }
 }
 
-/// How many indices each physical dimension has in a box of the given lengths.
+/// The number of indices of each physical dimension in a box of the given lengths.
 fn digits(decl: &Buffer, lens: &[i64]) -> Vec<(usize, i64, i64)> {
     let mut inside: Vec<i64> = lens.to_vec();
     let mut digits = Vec::new();
@@ -159,7 +162,7 @@ fn digits(decl: &Buffer, lens: &[i64]) -> Vec<(usize, i64, i64)> {
     digits
 }
 
-/// Elements of a line.
+/// The number of elements in a cache line.
 fn line(decl: &Buffer) -> i64 {
     let bytes = decl.dtype.bytes().and_then(|bytes| i64::try_from(bytes).ok());
     LINE / bytes.unwrap_or(1).max(1)
@@ -210,7 +213,7 @@ fn prefetch_next(
         let (inner, outer) = (func.var_name(inner), func.var_name(outer));
         return Err(format!("loop `{inner}` is not in loop `{outer}`"));
     }
-    // Which of all iterations this is.
+    // The number of the current iteration among all.
     let (mut number, mut count) = (PrimExpr::index(0), 1i64);
     for info in &loops {
         let Some(extent) = info.extent.as_int() else {
@@ -235,7 +238,7 @@ fn prefetch_next(
             decl.name
         ));
     }
-    // Powers of two, so that lines are not asked for with other gaps than the loop has.
+    // Powers of two, so that the gaps between prefetched lines are those of the loop.
     let share =
         if share <= line { share.unsigned_abs().next_power_of_two() as i64 } else { lines * line };
     let stmts = (0..lines)
@@ -247,7 +250,7 @@ fn prefetch_next(
     at_begin(func, inner, stmts)
 }
 
-/// Puts statements before what a loop repeats.
+/// Inserts statements at the beginning of a loop's body.
 fn at_begin(func: &mut PrimFuncData, target: VarId, stmts: Vec<Stmt>) -> Rewrite<()> {
     let name = func.var_name(target).to_owned();
     let Stmt::For { kind, body, .. } = func.loop_stmt_mut(target)? else {

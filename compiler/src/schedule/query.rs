@@ -1,4 +1,4 @@
-//! What blocks and loops are to each other, and notes about them.
+//! Primitives that look up related blocks, and annotate loops and blocks.
 
 use super::error::Rewrite;
 use super::tree::{Tree, read, written};
@@ -6,7 +6,7 @@ use super::{BlockRv, LoopRv, Result, Rv, Schedule, ScheduleError};
 use crate::tir::{Annotations, BlockRealize, ParamKind, PrimFuncData, Stmt};
 
 impl Schedule {
-    /// The blocks in a loop or in a block, in order; not those in blocks in it.
+    /// The blocks in a loop or in a block, in order, without the blocks nested in them.
     ///
     /// # Errors
     ///
@@ -21,7 +21,7 @@ impl Schedule {
         self.found("get_child_blocks", vec![of.into()], names)
     }
 
-    /// The blocks that write what a block reads, in order; not the block itself.
+    /// The blocks that write an input of a block, in order, without the block itself.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Schedule {
         self.found("get_producers", vec![block.into()], names)
     }
 
-    /// The blocks that read what a block writes, in order; not the block itself.
+    /// The blocks that read an output of a block, in order, without the block itself.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// None; the result is of the form that other questions have.
+    /// None; the `Result` is for uniformity with the other queries.
     pub fn get_output_blocks(&mut self) -> Result<Vec<BlockRv>> {
         let outputs: Vec<_> =
             self.func.params.iter().filter(|p| p.kind == ParamKind::Output).collect();
@@ -73,7 +73,7 @@ impl Schedule {
         extent.map_err(|message| ScheduleError { primitive: "get_extent", message })
     }
 
-    /// Notes something about a loop or block, for passes to read.
+    /// Annotates a loop or block with a value for passes to read.
     ///
     /// # Errors
     ///
@@ -88,11 +88,11 @@ impl Schedule {
         Ok(())
     }
 
-    /// Takes a note about a loop or block back.
+    /// Removes an annotation of a loop or block.
     ///
     /// # Errors
     ///
-    /// There is none of that key.
+    /// The loop or block has no annotation of that key.
     pub fn unannotate(&mut self, of: impl Into<Rv>, key: &str) -> Result<()> {
         let of = of.into();
         self.apply("unannotate", |this, func| {

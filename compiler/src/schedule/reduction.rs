@@ -10,7 +10,7 @@ use crate::tir::{Annotations, BlockRealize, IterKind, PrimFuncData, Stmt, VarId}
 
 /// Moves the init of a reduction before a loop, into a block of its own; returns its name.
 ///
-/// The loops inside that run along the result are there twice then, with the same kinds.
+/// The loops inside that run along the result are then duplicated, with the same kinds.
 pub(super) fn decompose_reduction(
     func: &mut PrimFuncData,
     name: &str,

@@ -26,12 +26,12 @@ fn scope_of(text: &str) -> Rewrite<BufferScope> {
 }
 
 impl Trace {
-    /// Applies the steps to a schedule that nothing was done to yet.
+    /// Applies the steps to a new schedule.
     ///
     /// # Errors
     ///
     /// A step is unknown, cannot be applied, or has other results than when it was recorded. The
-    /// schedule is then as it was.
+    /// schedule is then unchanged.
     pub fn replay(&self, schedule: &mut Schedule) -> Result<(), ScheduleError> {
         let before = schedule.clone();
         for (number, step) in self.steps.iter().enumerate() {
@@ -61,7 +61,7 @@ fn replay(schedule: &mut Schedule, step: &Step) -> Result<(), ScheduleError> {
     Err(ScheduleError { primitive: "replay", message: message.to_owned() })
 }
 
-/// Why a step cannot be run: it is malformed, or the primitive says no.
+/// The failure of a step: it is malformed, or the primitive refuses it.
 enum Failure {
     Form(String),
     Step(ScheduleError),

@@ -1,4 +1,4 @@
-//! A primitive that makes one loop of a reduction independent.
+//! The primitive that makes the iterations of a reduction's loop independent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, named, output_of};
 use super::tree::{Tree, blocks, conjuncts, is_loop};
 use super::{BlockRv, LoopRv, Result, Schedule};
-use crate::te::identity;
+use crate::te::{combined, identity};
 use crate::tir::region::{var as var_expr, vars_of};
 use crate::tir::{
     Annotations, BinaryOp, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind,
@@ -15,16 +15,17 @@ use crate::tir::{
 };
 
 impl Schedule {
-    /// Has each iteration of a loop of a reduction combine its part in an element of its own, and
-    /// combines those afterwards: so the iterations of the loop are independent, as lanes of
-    /// vectors and threads must be. The elements have the loop as axis `factor_axis` in addition.
-    /// Returns the block that makes them; the block that was there combines them.
+    /// Makes each iteration of a loop of a reduction combine its part in an element of its own, and
+    /// combines these elements afterwards: so the iterations of the loop are independent, as vector
+    /// lanes and threads must be. The buffer of these elements has the loop as an additional axis
+    /// `factor_axis`. Returns the new block that computes the elements; the original block combines
+    /// them.
     ///
     /// Sums of floats are added in another order, so they may be rounded differently.
     ///
     /// # Errors
     ///
-    /// The loop is none of a reduction or not of one block alone, or a condition depends on it.
+    /// The loop is not along a reduction or is around several blocks, or a condition depends on it.
     pub fn rfactor(&mut self, loop_: LoopRv, factor_axis: usize) -> Result<BlockRv> {
         let name =
             self.apply("rfactor", |this, func| rfactor(func, this.loop_var(loop_)?, factor_axis))?;
@@ -55,6 +56,16 @@ fn update(block: &BlockRealize) -> Rewrite<Update> {
             ..
         } if is_place(lhs) => *op,
         PrimExpr::MulAdd { c, .. } | PrimExpr::DotAdd { c, .. } if is_place(c) => BinaryOp::Add,
+        // The form of extremes of floats, which keep a NaN.
+        PrimExpr::Select { otherwise, .. } => match otherwise.as_ref() {
+            PrimExpr::Binary { op: op @ (BinaryOp::Min | BinaryOp::Max), lhs, rhs }
+                if is_place(lhs)
+                    && *value == combined(*op, lhs.as_ref().clone(), rhs.as_ref().clone()) =>
+            {
+                *op
+            }
+            _ => return Err(form()),
+        },
         _ => return Err(form()),
     };
     Ok(Update { buffer: *buffer, place: indices.clone(), combiner })
@@ -122,7 +133,7 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
     let what = format!("{}_rf", func.buffer_name(buffer));
     let partial = func.dense_buffer(what, dtype, extents, BufferScope::Local);
 
-    // What each iteration makes: loops of the reduction are variables of the block by themselves.
+    // The partial results: the block gets a variable for each loop of the reduction.
     let mut values: BTreeMap<VarId, PrimExpr> = BTreeMap::new();
     let mut iters: Vec<BlockIter> = block.iters_of(IterKind::Spatial).cloned().collect();
     let mut lane = PrimExpr::index(0);
@@ -150,12 +161,12 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
         predicate: block.predicate.clone(),
         annotations: block.annotations.clone(),
         init: block.init.clone().filter(|_| is_reduction).map(at_lane),
-        // Without another loop, there is one term only.
+        // Without another loop, each part has one term only.
         body: if is_reduction { body } else { only_term(body, partial, &neutral) },
     };
     *func.block_mut(&name)? = made;
 
-    // How they are combined.
+    // The combination of the partial results.
     let mut around = Vec::new();
     let mut renamed = BTreeMap::new();
     let mut iters = Vec::new();
@@ -174,7 +185,7 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
     let place: Vec<PrimExpr> = place.into_iter().map(|index| index.substitute(&renamed)).collect();
     let mut from = place.clone();
     from.insert(factor_axis, var_expr(own));
-    let next = PrimExpr::binary(combiner, func.load(buffer, &place), func.load(partial, &from));
+    let next = combined(combiner, func.load(buffer, &place), func.load(partial, &from));
     let combine = BlockRealize {
         name,
         iters,
@@ -200,7 +211,7 @@ fn rfactor(func: &mut PrimFuncData, target: VarId, factor_axis: usize) -> Rewrit
     Ok(partial_name)
 }
 
-/// Uses the element of a lane of another buffer.
+/// Replaces a buffer by another, whose additional axis is indexed by a lane.
 fn redirect(stmt: Stmt, old: BufferId, new: BufferId, axis: usize, lane: &PrimExpr) -> Stmt {
     let stmt = stmt.map_exprs(&mut |expr| {
         expr.rewrite(&mut |mut expr| {
@@ -224,7 +235,7 @@ fn redirect(stmt: Stmt, old: BufferId, new: BufferId, axis: usize, lane: &PrimEx
     })
 }
 
-/// What is stored if the neutral element was there.
+/// The stored value for a part with one term, where the old contents are the neutral element.
 fn only_term(stmt: Stmt, buffer: BufferId, neutral: &PrimExpr) -> Stmt {
     stmt.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {

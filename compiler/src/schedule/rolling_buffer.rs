@@ -1,4 +1,4 @@
-//! A primitive that keeps what the next iteration needs as well.
+//! The primitive that reuses elements of the previous iteration.
 
 use super::error::Rewrite;
 use super::inline::{must_be_sole_writer, named};
@@ -12,15 +12,15 @@ use crate::tir::stmt::ROLLING_BUFFER;
 use crate::tir::{BufferId, BufferScope, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 impl Schedule {
-    /// Has a block that was computed at a loop compute, in each iteration but the first, only what
-    /// the iteration before did not leave: rows of a stencil that are read again stay in the
-    /// buffer, in which row `r` is at `r` modulo the number of rows of one iteration.
+    /// Makes a block that was computed at a loop compute, in each iteration but the first, only the
+    /// elements that the previous iteration did not: rows of a stencil that are read again stay in
+    /// the buffer, in which row `r` is at `r` modulo the number of rows of one iteration.
     ///
     /// Schedule the loop first: afterwards its iterations depend on each other.
     ///
     /// # Errors
-    ///
-    /// The block is not in a loop with what reads its `index`-th output, or iterations do not
+    /// The block and the readers of its `index`-th output are in no common loop, or iterations do
+    /// not overlap along one axis.
     /// overlap along one axis.
     pub fn rolling_buffer(&mut self, block: BlockRv, index: usize) -> Result<()> {
         self.apply("rolling_buffer", |this, func| {
@@ -33,7 +33,7 @@ impl Schedule {
     }
 }
 
-/// The innermost loop around both a block and all that reads a buffer.
+/// The innermost loop around a block and around all readers of a buffer.
 fn shared_loop(func: &PrimFuncData, name: &str, buffer: BufferId) -> Rewrite<VarId> {
     let readers: Vec<&str> = func.readers(buffer).iter().map(|b| b.name.as_str()).collect();
     let what = func.buffer_name(buffer);

@@ -1,4 +1,4 @@
-//! A primitive that puts what a processor has an instruction for in place of loops.
+//! The primitive that replaces loops by a processor's instruction.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::tir::{
     VarId, verify,
 };
 
-/// What [`tensorize`](Schedule::tensorize) replaces, and by what (TVM's `TensorIntrin`).
+/// A pattern of loops and its implementation by an instruction (TVM's `TensorIntrin`).
 #[derive(Clone, Debug)]
 pub struct TensorIntrin {
     name: String,
@@ -25,9 +25,9 @@ pub struct TensorIntrin {
 impl TensorIntrin {
     /// An intrinsic of two functions with the same parameters.
     ///
-    /// `desc` is loops around one block with one store. If the block is a reduction, its init does
-    /// not count: both functions add to what is there. The parameters' shapes are those of the part
-    /// of a tensor that is computed at once; tensors may have more axes, outside of these.
+    /// `desc` is loops around one block with one store. If the block is a reduction, its init is
+    /// ignored: both functions add to the present contents. The parameters have the shapes of the
+    /// part of a tensor that is computed at once; tensors may have more axes, outside of these.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl TensorIntrin {
         Ok(TensorIntrin { name: name.to_owned(), desc, implementation })
     }
 
-    /// The intrinsic that comes with niello under a name: `dot_u8i8i32_4`, `_8` and `_16`, see
+    /// An intrinsic of niello by its name: `dot_u8i8i32_4`, `_8` or `_16`, see
     /// [`dot_u8i8i32`](Self::dot_u8i8i32).
     pub fn get(name: &str) -> Option<TensorIntrin> {
         match name {
@@ -68,9 +68,9 @@ impl TensorIntrin {
         }
     }
 
-    /// `C[j] += A[k] * B[k, j]` for so many `j` and four `k`, of `uint8` and `int8` into `int32`:
-    /// one [`PrimExpr::DotAdd`]. With the four `k` innermost in the layout of `B`, it is read at
-    /// once. `None` if that many lanes are no vector.
+    /// `C[j] += A[k] * B[k, j]` for `lanes` values of `j` and four of `k`, of `uint8` and `int8`
+    /// into `int32`: one [`PrimExpr::DotAdd`]. If the layout of `B` has the four `k` innermost, one
+    /// load reads all of `B`. `None` if no vector has that many lanes.
     pub fn dot_u8i8i32(lanes: u32) -> Option<TensorIntrin> {
         if !matches!(lanes, 4 | 8 | 16) {
             return None;
@@ -106,9 +106,9 @@ impl TensorIntrin {
 }
 
 impl Schedule {
-    /// Replaces a loop and what is in it by the implementation of an intrinsic whose description
-    /// it is; of a block, as many innermost loops as the description has. Names do not matter, nor
-    /// where in the tensors the part begins.
+    /// Replaces a loop with its body by the implementation of an intrinsic, if they match the
+    /// intrinsic's description; given a block, as many of its innermost loops as the description
+    /// has. Names and the part's position in the tensors do not matter.
     ///
     /// # Errors
     ///
@@ -151,8 +151,8 @@ fn nest(stmt: &Stmt) -> Option<(Vec<LoopInfo>, &BlockRealize)> {
     }
 }
 
-/// A description's buffer in the function: which, and where its part begins along each axis, by
-/// the variables of the block.
+/// The function's buffer for one of the description: which buffer, and the part's first index along
+/// each axis, in terms of the variables of the block.
 struct Bound {
     buffer: BufferId,
     offsets: Vec<PrimExpr>,
@@ -161,7 +161,7 @@ struct Bound {
 struct Matcher<'a> {
     func: &'a PrimFuncData,
     desc: &'a PrimFuncData,
-    /// The function's loop of each of the description's.
+    /// The function's loop for each loop of the description.
     loops: BTreeMap<VarId, PrimExpr>,
     /// Values of the variables of both blocks.
     values: BTreeMap<VarId, PrimExpr>,
@@ -304,7 +304,7 @@ fn tensorize(func: &mut PrimFuncData, target: VarId, intrinsic: &TensorIntrin) -
         bound: BTreeMap::new(),
     };
     matcher.stmt(&block.body, &theirs.body).map_err(|why| format!("`{name}`: {why}"))?;
-    // The implementation's parameters are those of the description by their positions.
+    // Parameters of the implementation correspond to those of the description by position.
     let mut bound = BTreeMap::new();
     for (param, own) in desc.params.iter().zip(&implementation.params) {
         if let Some(part) = matcher.bound.remove(&param.buffer) {
@@ -326,8 +326,8 @@ fn tensorize(func: &mut PrimFuncData, target: VarId, intrinsic: &TensorIntrin) -
     Ok(())
 }
 
-/// The body of an implementation with the parts of the function's tensors as its parameters, and
-/// variables and memory of its own.
+/// The body of an implementation with parts of the function's tensors in place of its parameters,
+/// and with new variables and buffers.
 fn instance(
     func: &mut PrimFuncData,
     implementation: &PrimFunc,
@@ -398,7 +398,7 @@ fn instance(
     Ok(body)
 }
 
-/// An index in a part of a tensor as one in the tensor.
+/// Translates an index in a part of a tensor to an index in the tensor.
 fn shift(index: PrimExpr, offset: &PrimExpr) -> PrimExpr {
     match index {
         PrimExpr::Ramp { base, stride, lanes } => {

@@ -1,4 +1,4 @@
-//! What primitives do, and what they refuse to do.
+//! Effects and refusals of the primitives.
 
 mod symbolic;
 
@@ -18,8 +18,8 @@ pub(super) fn matmul(m: i64, n: i64, k: i64) -> PrimFunc {
     te.prim_func(&[a, b, d]).unwrap()
 }
 
-/// What a function is called with: numbers made of their positions, in the layouts of the
-/// parameters. Padding lanes, which may hold anything, hold something large.
+/// Arguments for a call of a function: numbers derived from their positions, in the layouts of the
+/// parameters. Padding lanes, which may hold anything, hold large numbers.
 fn arguments(func: &PrimFunc) -> Vec<Vec<u8>> {
     let buffers = func.params.iter().map(|param| &func.buffers[param.buffer]);
     buffers
@@ -36,7 +36,7 @@ fn arguments(func: &PrimFunc) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What is in the outputs afterwards, dense.
+/// The dense contents of the outputs after a call.
 fn outputs(func: &PrimFunc, args: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let params = func.params.iter().zip(args);
     params
@@ -48,15 +48,15 @@ fn outputs(func: &PrimFunc, args: &[Vec<u8>]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What a function computes.
+/// The outputs of a function for the arguments above.
 pub(super) fn run(func: &PrimFunc) -> Vec<Vec<u8>> {
     let mut args = arguments(func);
     interpret(func, &mut args, &[]).unwrap_or_else(|error| panic!("{error}\n{func}"));
     outputs(func, &args)
 }
 
-/// Checks that a scheduled function and what it is lowered to compute what the function did
-/// before, and that the trace leads to the same function.
+/// Checks that a scheduled function and its lowered form compute the same as the function before,
+/// and that replaying the trace gives the same function.
 pub(crate) fn check(before: &PrimFunc, schedule: &Schedule) {
     let (expected, func) = (run(before), schedule.func());
     assert_eq!(run(&func), expected, "{func}");
@@ -77,7 +77,7 @@ pub(super) fn refusal<T: std::fmt::Debug>(result: Result<T, ScheduleError>) -> S
     result.unwrap_err().message
 }
 
-/// A small number made of a position.
+/// A small number derived from a position.
 fn number(position: usize, dtype: DType) -> Vec<u8> {
     let value = (position * 7 + 3) as i64 % 23 - 11;
     match dtype {

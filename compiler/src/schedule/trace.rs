@@ -1,4 +1,4 @@
-//! What was done to a function, step by step.
+//! Traces: the recorded steps of a schedule.
 
 use std::fmt;
 use std::str::FromStr;
@@ -122,9 +122,9 @@ impl fmt::Display for Arg {
 pub struct Step {
     /// The method of [`Schedule`](super::Schedule).
     pub primitive: String,
-    /// What it was called with.
+    /// The arguments.
     pub args: Vec<Arg>,
-    /// What it returned.
+    /// The loops and blocks that it returned.
     pub results: Vec<Rv>,
 }
 
@@ -144,7 +144,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// All steps in order. Prints one a line, as `l3, l4 = split(l0, [_, 16])`, and reads that back.
+/// All steps in order. Prints one step a line, as `l3, l4 = split(l0, [_, 16])`, and parses that
+/// text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trace {
     /// The steps.
@@ -157,12 +158,12 @@ impl fmt::Display for Trace {
     }
 }
 
-/// Why a text is not a trace.
+/// The error of a text that is no trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem in that line.
     pub message: String,
 }
 

@@ -6,7 +6,7 @@ use super::error::Rewrite;
 use crate::tir::region::Outside;
 use crate::tir::{BinaryOp, BlockRealize, BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
-/// What a loop consists of besides its body.
+/// A loop without its body.
 #[derive(Clone, Debug)]
 pub(super) struct LoopInfo {
     pub(super) var: VarId,
@@ -14,12 +14,12 @@ pub(super) struct LoopInfo {
     pub(super) kind: ForKind,
 }
 
-/// The loop of a variable.
+/// Whether a statement is the loop of that variable.
 pub(super) fn is_loop(stmt: &Stmt, wanted: VarId) -> bool {
     matches!(stmt, Stmt::For { var, .. } if *var == wanted)
 }
 
-/// The block of a name.
+/// Whether a statement is the block of that name.
 pub(super) fn is_block(stmt: &Stmt, wanted: &str) -> bool {
     matches!(stmt, Stmt::BlockRealize(block) if block.name == wanted)
 }
@@ -74,29 +74,29 @@ pub(super) fn for_each_block_mut(stmt: &mut Stmt, visit: &mut dyn FnMut(&mut Blo
     stmt.for_each_child_mut(&mut |child| for_each_block_mut(child, visit));
 }
 
-/// Questions about a function that is being scheduled.
+/// Look-ups in a function that is being scheduled.
 pub(super) trait Tree {
     /// A block by its name.
     fn block(&self, name: &str) -> Rewrite<&BlockRealize>;
-    /// The same, to change it.
+    /// A block by its name, to change it.
     fn block_mut(&mut self, name: &str) -> Rewrite<&mut BlockRealize>;
     /// A loop's statement.
     fn loop_stmt(&self, var: VarId) -> Rewrite<&Stmt>;
-    /// The same, to change it.
+    /// A loop's statement, to change it.
     fn loop_stmt_mut(&mut self, var: VarId) -> Rewrite<&mut Stmt>;
     /// The loops around a statement that satisfies the predicate, outermost first.
     fn loops_around(&self, is: &dyn Fn(&Stmt) -> bool) -> Vec<LoopInfo>;
-    /// The name of a variable, for people.
+    /// The name of a variable, for messages.
     fn var_name(&self, var: VarId) -> &str;
-    /// The name of a buffer, for people.
+    /// The name of a buffer, for messages.
     fn buffer_name(&self, buffer: BufferId) -> &str;
     /// Blocks that store to a buffer, in order.
     fn writers(&self, buffer: BufferId) -> Vec<&BlockRealize>;
     /// Blocks that load from a buffer and do not store to it, in order.
     fn readers(&self, buffer: BufferId) -> Vec<&BlockRealize>;
-    /// A name for a block that no block has yet.
+    /// An unused block name.
     fn unique_block(&self, wanted: &str) -> String;
-    /// Takes a block out, with the loops that contain nothing else.
+    /// Removes a block, with the loops that contain nothing else.
     fn take_nest(&mut self, name: &str) -> Rewrite<Stmt>;
 }
 
@@ -188,7 +188,7 @@ pub(super) fn tidy(body: &mut Stmt) {
     });
 }
 
-/// What a statement is as a loop from 0.
+/// The variable, extent and kind of a loop from 0.
 pub(super) fn loop_info(stmt: &Stmt) -> Option<LoopInfo> {
     match stmt {
         Stmt::For { var, extent, kind, .. } => {
@@ -198,7 +198,7 @@ pub(super) fn loop_info(stmt: &Stmt) -> Option<LoopInfo> {
     }
 }
 
-/// What is known inside of loops.
+/// Known ranges of loop variables.
 pub(super) fn outside_of<'a>(
     func: &PrimFuncData,
     loops: impl IntoIterator<Item = &'a LoopInfo>,
@@ -240,7 +240,7 @@ pub(super) fn read(block: &BlockRealize) -> Vec<BufferId> {
     buffers
 }
 
-/// The parts of a conjunction; none of `true`.
+/// The terms of a conjunction; empty for `true`.
 pub(super) fn conjuncts(predicate: &PrimExpr) -> Vec<PrimExpr> {
     match predicate {
         PrimExpr::Binary { op: BinaryOp::And, lhs, rhs } => {
@@ -253,7 +253,7 @@ pub(super) fn conjuncts(predicate: &PrimExpr) -> Vec<PrimExpr> {
     }
 }
 
-/// All of some conditions, each once.
+/// The conjunction of conditions, each once.
 pub(super) fn all(conditions: impl IntoIterator<Item = PrimExpr>) -> PrimExpr {
     let mut distinct: Vec<PrimExpr> = Vec::new();
     for condition in conditions {
@@ -266,7 +266,7 @@ pub(super) fn all(conditions: impl IntoIterator<Item = PrimExpr>) -> PrimExpr {
     conditions.fold(first, PrimExpr::and)
 }
 
-/// Gives every loop and block variable bound in a statement a name of its own.
+/// Renames the loop and block variables bound in a statement, so that none is bound elsewhere.
 pub(super) fn refresh(func: &mut PrimFuncData, stmt: Stmt) -> Stmt {
     let mut fresh: BTreeMap<VarId, VarId> = BTreeMap::new();
     stmt.walk(&mut |stmt| {

@@ -10,11 +10,9 @@ use super::nest::{block, contiguous, zero_halo};
 use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
+use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
-
-/// Channels of one block of the image's layout.
-pub const CHANNEL_BLOCK: i64 = 16;
 
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
 /// would be mostly padding.

@@ -10,8 +10,6 @@ pub(crate) struct Machine {
     pub(crate) vector_bits: u32,
     /// Number of vector registers.
     pub(crate) registers: u32,
-    /// Whether there is a fused multiply-add.
-    pub(crate) fma: bool,
 }
 
 impl Machine {
@@ -19,15 +17,13 @@ impl Machine {
         let has = |feature| target.has_feature(feature);
         match target.arch.as_str() {
             "x86_64" | "x86" if has("avx512f") && has("avx512vl") => {
-                Machine { vector_bits: 512, registers: 32, fma: true }
+                Machine { vector_bits: 512, registers: 32 }
             }
-            "x86_64" | "x86" if has("avx2") => {
-                Machine { vector_bits: 256, registers: 16, fma: has("fma") }
-            }
-            "aarch64" => Machine { vector_bits: 128, registers: 32, fma: true },
+            "x86_64" | "x86" if has("avx2") => Machine { vector_bits: 256, registers: 16 },
+            "aarch64" => Machine { vector_bits: 128, registers: 32 },
             // Every other target gets the width of SSE2, Wasm SIMD and AltiVec; a compiler for a
             // machine without vectors splits them.
-            _ => Machine { vector_bits: 128, registers: 16, fma: false },
+            _ => Machine { vector_bits: 128, registers: 16 },
         }
     }
 
@@ -107,11 +103,11 @@ mod tests {
 
     #[test]
     fn tiles_fit_the_registers() {
-        let avx512 = Machine { vector_bits: 512, registers: 32, fma: true };
+        let avx512 = Machine { vector_bits: 512, registers: 32 };
         assert_eq!(avx512.tile_rows(2), 14);
         assert_eq!(avx512.tile_rows(3), 9);
         assert_eq!(avx512.tile_rows(4), 7);
-        let avx2 = Machine { vector_bits: 256, registers: 16, fma: true };
+        let avx2 = Machine { vector_bits: 256, registers: 16 };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.

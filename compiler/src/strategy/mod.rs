@@ -23,8 +23,9 @@ mod winograd;
 #[cfg(test)]
 mod tests;
 
+pub use crate::target::CHANNEL_BLOCK;
 use conv2d::halo_fits;
-pub use conv2d::{CHANNEL_BLOCK, MIN_BLOCKED_CHANNELS, halo_needed};
+pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
 
 pub(crate) use machine::Machine;

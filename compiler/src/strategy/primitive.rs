@@ -2,10 +2,10 @@
 
 use cranelift_entity::SecondaryMap;
 
-use crate::diagnostics::{Problem, ProblemNode};
+use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Span, TensorType, Type};
-use crate::te::topi::{Compute, compute};
+use crate::ops::{Compute, tensor};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
 use crate::tir::PrimExpr;
 
@@ -70,10 +70,12 @@ pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, D
     let dims: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.as_const()).collect();
     let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && ty.bytes().is_some());
     dims.map(|dims| (dims, held_as(ty.dtype))).ok_or_else(|| {
-        problem_at(format!("the extents of a tensor of type {ty} must be known"), span).help(
-            "give each symbolic dimension a size: `.dim(\"NAME\", SIZE)` in build.rs, `--dim \
-             NAME=SIZE` for the command",
-        )
+        let problem =
+            problem_at(format!("the extents of a tensor of type {ty} must be known"), span);
+        match pin(ty.shape.iter()) {
+            Some(help) => problem.help(help),
+            None => problem,
+        }
     })
 }
 
@@ -191,8 +193,9 @@ impl Builder {
                 let Callee::Op(op) = call.callee else {
                     return Err(problem_at("a kernel cannot call a function", span));
                 };
-                let reshapes =
-                    matches!(op.name, "reshape" | "squeeze" | "expand_dims" | "nn.batch_flatten");
+                let reshapes = [&tensor::RESHAPE, &tensor::SQUEEZE, &tensor::EXPAND_DIMS]
+                    .iter()
+                    .any(|def| op.is(def));
                 self.reshape_only &= reshapes;
                 let args: Vec<Option<StageId>> = call
                     .args
@@ -200,7 +203,7 @@ impl Builder {
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
                 let results = tensors_of(function.ty(id), span)?;
-                compute(&mut Compute {
+                (op.compute)(&mut Compute {
                     dag: &mut self.dag,
                     op,
                     attrs: &call.attrs,

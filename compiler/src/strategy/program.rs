@@ -46,6 +46,7 @@ pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> 
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
         kernels: IndexMap::new(),
+        variants: IndexMap::new(),
         demands: demands(main, &primitives),
     };
     match lowering.run() {
@@ -178,6 +179,8 @@ struct Lowering<'a> {
     values: SecondaryMap<ExprId, Vec<ValueId>>,
     constants: IndexMap<(Constant, BufferSpec), ValueId>,
     kernels: IndexMap<KernelKey, KernelId>,
+    /// How many kernels there are of each function.
+    variants: IndexMap<GlobalVar, usize>,
     demands: SecondaryMap<ExprId, Vec<Demand>>,
 }
 
@@ -446,9 +449,10 @@ impl Lowering<'_> {
             primitive.results.iter().copied().zip(results.iter().cloned()).collect();
         let mut dag = primitive.dag.clone();
         // One function in several layouts is several kernels.
-        let variants = self.kernels.keys().filter(|key| &key.0 == global).count();
-        if variants > 0 {
-            dag.func.name = format!("{}_v{}", dag.func.name, variants + 1);
+        let variants = self.variants.entry(global.clone()).or_default();
+        *variants += 1;
+        if *variants > 1 {
+            dag.func.name = format!("{}_v{variants}", dag.func.name);
         }
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
         for version in &mut kernel.versions {

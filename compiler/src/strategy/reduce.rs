@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::emit::{Emitter, adjacent};
 use super::nest::{Nest, in_loop};
 use crate::ir::DType;
-use crate::te::{ReduceAxis, StageId, StageKind, identity};
+use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
 use crate::tir::{BinaryOp, BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Bits of the widest vector of any target: partial sums come in groups of as many.
@@ -39,8 +39,8 @@ pub(super) struct Reduction {
     axes: Vec<ReduceAxis>,
     value: PrimExpr,
     dtype: DType,
-    /// Whether products are added in one rounding.
-    fma: bool,
+    /// Whether `value` is a product of floats, which is added in one rounding.
+    sums_products: bool,
     /// Whether NaNs may be passed over.
     ignores_nan: bool,
 }
@@ -61,9 +61,12 @@ impl Reduction {
         match emitter.dag.stages[stage].kind.clone() {
             StageKind::Reduce { combiner, init: _, axes, value } => {
                 let dtype = emitter.dag.dtype(stage);
-                let fma = emitter.machine.fma && matches!(dtype, DType::F32 | DType::F64);
+                // A product that comes into `value` by inlining is another operator's: it is rounded
+                // before it is added, as it is if that operator is a kernel of its own.
+                let is_product = matches!(value, PrimExpr::Binary { op: BinaryOp::Mul, .. });
+                let sums_products = is_product && matches!(dtype, DType::F32 | DType::F64);
                 let ignores_nan = emitter.dag.stages[stage].ignores_nan;
-                Some(Reduction { stage, combiner, axes, value, dtype, fma, ignores_nan })
+                Some(Reduction { stage, combiner, axes, value, dtype, sums_products, ignores_nan })
             }
             StageKind::Placeholder
             | StageKind::Compute(_)
@@ -81,7 +84,7 @@ impl Reduction {
         if self.ignores_nan {
             return PrimExpr::binary(self.combiner, sum, value);
         }
-        combine(self.combiner, sum, value, self.fma)
+        combine(self.combiner, sum, value, self.sums_products)
     }
 
     /// Whether what is reduced are the elements of a stage inside of the loops over rows, each once.
@@ -482,19 +485,13 @@ impl Emitter {
     }
 }
 
-/// `combiner(sum, value)`; a sum of products in one rounding each where the target has that.
-pub(super) fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, fma: bool) -> PrimExpr {
+/// `combiner(sum, value)`; with `sums_products`, a product is added in one rounding.
+fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr, sums_products: bool) -> PrimExpr {
     match (combiner, value) {
-        (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if fma => {
+        (BinaryOp::Add, PrimExpr::Binary { op: BinaryOp::Mul, lhs, rhs }) if sums_products => {
             PrimExpr::mul_add(*lhs, *rhs, sum)
         }
-        // The right operand wins if unordered, so a NaN in the value is kept; one in the sum is
-        // kept by comparing it with itself.
-        (BinaryOp::Min | BinaryOp::Max, value) if sum.dtype().is_float() => {
-            let extreme = PrimExpr::binary(combiner, sum.clone(), value);
-            PrimExpr::select(sum.clone().not_equal(sum.clone()), sum, extreme)
-        }
-        (combiner, value) => PrimExpr::binary(combiner, sum, value),
+        (combiner, value) => combined(combiner, sum, value),
     }
 }
 

@@ -205,7 +205,6 @@ impl Tile {
         weight: &dyn Fn(&Emitter, PrimExpr) -> PrimExpr,
         value: &dyn Fn(&Emitter, &PrimExpr, &PrimExpr, PrimExpr) -> PrimExpr,
     ) -> Stmt {
-        let fma = emitter.machine.fma;
         // Row by row: a broadcast then lives for one row only. Vector by vector, compilers would
         // keep the broadcasts of all rows and move accumulators to memory.
         self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
@@ -217,8 +216,7 @@ impl Tile {
                         let at = self.at(outer, inner, vector, lane);
                         let sum = emitter.func.load(self.acc, [at.clone()]);
                         let a = value(emitter, outer, inner, column);
-                        let sum = if fma { PrimExpr::mul_add(a, w, sum) } else { a * w + sum };
-                        emitter.func.store(self.acc, [at], sum)
+                        emitter.func.store(self.acc, [at], PrimExpr::mul_add(a, w, sum))
                     })
                 })
                 .collect();

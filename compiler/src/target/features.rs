@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feature_brings_what_it_needs_and_takes_what_needs_it() {
+    fn a_feature_implies_its_requirements_and_removal_its_dependants() {
         let wide = x86_64().with_feature("avx512bw", true).unwrap();
         assert!(["avx512f", "fma", "sse3"].iter().all(|feature| wide.has_feature(feature)));
         let narrow = wide.with_feature("avx2", false).unwrap();

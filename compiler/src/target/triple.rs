@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_triple_has_wrong_is_named() {
+    fn errors_name_the_wrong_part_of_a_triple() {
         for (triple, part) in [("vax-dec-vms", "`vax`"), ("x86_64-dec-vms", "`vms`"), ("", "``")] {
             let error = Target::from_triple(triple).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{ComputeDag, JointReduction, StageId, StageKind};
+use super::{ComputeDag, JointReduction, StageId, StageKind, combined};
 use crate::tir::{
     Annotations, BinaryOp, BlockIter, BlockRealize, BufferId, BufferScope, ForKind, IterKind,
     Param, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId, verify,
@@ -250,6 +250,6 @@ fn combine(combiner: BinaryOp, sum: PrimExpr, value: PrimExpr) -> PrimExpr {
         {
             PrimExpr::mul_add(*lhs, *rhs, sum)
         }
-        value => PrimExpr::binary(combiner, sum, value),
+        value => combined(combiner, sum, value),
     }
 }

@@ -505,3 +505,15 @@ pub fn identity(combiner: BinaryOp, dtype: DType) -> PrimExpr {
         _ => unreachable!("reductions combine by sum, product, minimum or maximum"),
     }
 }
+
+/// Two values combined; the minimum or maximum of a float and a NaN, on either side, is a NaN.
+pub fn combined(combiner: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
+    let is_extreme = matches!(combiner, BinaryOp::Min | BinaryOp::Max);
+    let plain = PrimExpr::binary(combiner, a.clone(), b);
+    if !is_extreme || !a.dtype().is_float() {
+        return plain;
+    }
+    // The right operand wins if unordered, so a NaN there is kept; one on the left is kept by
+    // comparing it with itself.
+    PrimExpr::select(a.clone().not_equal(a.clone()), a, plain)
+}

@@ -1,4 +1,4 @@
-//! Where indices are, as far as the loops around them tell.
+//! Ranges of indices, given the loops around.
 
 use crate::tir::affine::{Affine, Bounds, Range};
 use crate::tir::{Buffer, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
@@ -9,7 +9,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// What is known before the body begins: dimensions are sizes.
+    /// The ranges before the body begins: dimensions are not negative.
     pub(crate) fn of(func: &PrimFuncData) -> Self {
         let size = Range { min: 0, max: i64::MAX };
         Ranges { bounds: func.dims.iter().map(|dim| (*dim, size)).collect() }
@@ -32,7 +32,7 @@ impl Ranges {
         }
     }
 
-    /// The values of a loop's variable.
+    /// The range of a loop's variable.
     fn of_loop(&self, min: &PrimExpr, extent: &PrimExpr) -> Option<Range> {
         let (first, count) = (self.of_scalar(min)?, self.of_scalar(extent)?);
         Some(Range { min: first.min, max: first.max.checked_add(count.max.checked_sub(1)?)? })

@@ -8,7 +8,7 @@ impl Buffer {
     /// told apart, after simplification.
     pub fn address(&self, indices: &[PrimExpr]) -> PrimExpr {
         if let Some(extents) = &self.symbolic {
-            // Row by row; a missing index is the verifier's to report.
+            // Row by row. The verifier reports a missing index.
             let mut axes = indices.iter().zip(extents);
             let wide = |index: &PrimExpr| index.clone().cast(DType::I64);
             let first = axes.next().map_or(PrimExpr::index(0), |(index, _)| wide(index));
@@ -18,7 +18,7 @@ impl Buffer {
         let mut inside: Vec<Option<i64>> = vec![None; spec.shape().len()];
         let mut position = PrimExpr::index(spec.offset());
         for (dim, stride) in spec.dims().iter().zip(spec.strides()) {
-            // A missing index is the verifier's to report.
+            // The verifier reports a missing index.
             let Some(index) = indices.get(dim.axis) else { continue };
             // A position may need more bits than the index of an axis.
             let mut digit = index.clone().cast(DType::I64) + spec.halo()[dim.axis].before;

@@ -1,6 +1,6 @@
 //! Affine index expressions: sums of variables with constant factors, and their bounds.
 //!
-//! What loops and layouts make is nearly always of this form, and there is much of it once loops
+//! Nearly all index expressions of loops and layouts have this form, and there are many once loops
 //! are unrolled, so it has a small representation of its own.
 
 use std::collections::BTreeMap;
@@ -33,16 +33,16 @@ impl Range {
 /// Known ranges of variables.
 pub(crate) type Bounds = BTreeMap<VarId, Range>;
 
-/// `Σ factor · atom + constant`; atoms are variables or what is not affine.
+/// `Σ factor · atom + constant`; atoms are variables or other expressions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Affine {
-    /// No factor is zero and no atom is twice here.
+    /// No factor is zero, and no atom occurs twice.
     pub(crate) terms: Vec<(PrimExpr, i64)>,
     pub(crate) constant: i64,
 }
 
 impl Affine {
-    /// Reads a scalar `int64` expression. What is not affine, or overflows, is an atom.
+    /// Reads a scalar `int64` expression. Parts that are not affine, or overflow, become atoms.
     pub(crate) fn of(expr: &PrimExpr) -> Affine {
         Self::read(expr).unwrap_or_else(|| Affine { terms: vec![(expr.clone(), 1)], constant: 0 })
     }
@@ -151,7 +151,7 @@ impl Affine {
         }
     }
 
-    /// Where the value is, if every atom's range is known.
+    /// The range of the value, if every atom's range is known.
     pub(crate) fn range(&self, bounds: &Bounds) -> Option<Range> {
         let mut range = Range::point(self.constant);
         for (atom, factor) in &self.terms {
@@ -161,7 +161,7 @@ impl Affine {
     }
 }
 
-/// A node without folding, whose operands are canonical already.
+/// A node with canonical operands, without folding.
 fn raw(op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
     PrimExpr::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }
 }

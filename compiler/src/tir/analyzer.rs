@@ -1,13 +1,13 @@
-//! The arithmetic analyser: what integer expressions are where variables have ranges and conditions
-//! hold.
+//! The arithmetic analyser: simplifies and proves integer expressions, given ranges of variables
+//! and conditions that hold.
 //!
 //! Scalar `int64` and `int32` expressions are read into linear forms over atoms, in which equal
 //! sums are equal; atoms are variables, digits of other forms (what floor division makes), minima,
-//! products, and anything else as a whole. Ranges and congruences of atoms decide divisions, minima and
-//! comparisons, and where they do not suffice, facts do: inequalities that were assumed.
+//! products, and anything else as a whole. Ranges and congruences of atoms decide divisions, minima
+//! and comparisons, and where they do not suffice, facts do: assumed inequalities.
 //!
-//! Indices are taken not to overflow. Values that are read from memory may: their arithmetic wraps,
-//! and only what is true of that is used.
+//! Index arithmetic is assumed not to overflow. Arithmetic on values read from memory may wrap, and
+//! only rules that are true of wrapping arithmetic are used for it.
 
 mod assume;
 mod change;
@@ -37,10 +37,10 @@ use assume::{Case, Known, Undo};
 use linear::{Atom, AtomId, Linear};
 use range::Range;
 
-/// Most conditions with alternatives that one proof goes through case by case.
+/// Maximum number of conditions with alternatives that one proof examines case by case.
 const MAX_CHOICES: usize = 2;
 
-/// Ranges of variables and conditions that hold, and what follows from them.
+/// Known ranges of variables and conditions, with the conclusions from them.
 ///
 /// ```
 /// use niello::tir::{Analyzer, PrimFuncData};
@@ -60,13 +60,13 @@ pub struct Analyzer {
     atoms: IndexSet<Atom>,
     vars: SecondaryMap<VarId, PackedOption<AtomId>>,
     known: SecondaryMap<AtomId, Option<Known>>,
-    /// Variables that are replaced where they are used.
+    /// Variables that are replaced by a value.
     values: BTreeMap<VarId, PrimExpr>,
-    /// Forms that are at least 0.
+    /// Forms that are not negative.
     facts: Vec<Linear>,
-    /// Conditions that hold or do not.
+    /// Conditions known to hold, or not to hold.
     truths: Vec<Case>,
-    /// Pairs of which one holds at least.
+    /// Pairs of conditions, at least one of which holds.
     choices: Vec<(Case, Case)>,
     /// Whether the conditions of the scope exclude each other, so that it is never entered.
     contradiction: bool,
@@ -74,17 +74,17 @@ pub struct Analyzer {
 }
 
 impl Analyzer {
-    /// Knows nothing.
+    /// An analyser without knowledge.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Knows that the dimensions of a function are sizes: not negative.
+    /// An analyser that knows that the dimensions of a function are not negative.
     pub fn of(func: &PrimFuncData) -> Self {
         Self::of_dims(&func.dims)
     }
 
-    /// Knows that these dimensions are sizes.
+    /// An analyser that knows that these dimensions are not negative.
     pub(crate) fn of_dims(dims: &[VarId]) -> Self {
         let mut analyzer = Self::new();
         for dim in dims {
@@ -94,16 +94,17 @@ impl Analyzer {
         analyzer
     }
 
-    /// A loop variable: its values are `min` to `min + extent - 1`. The only value of one iteration
-    /// takes the place of the variable.
+    /// Declares a loop variable with the values `min` to `min + extent - 1`. The value replaces the
+    /// variable if there is only one.
     ///
-    /// What was known of the variable is forgotten. The range is known to the end of the
+    /// Earlier knowledge about the variable is forgotten. The range is known to the end of the
+    /// [scope](Self::scope).
     /// [scope](Self::scope).
     pub fn bind(&mut self, var: VarId, min: impl Into<PrimExpr>, extent: impl Into<PrimExpr>) {
         self.bind_loop(var, &min.into(), &extent.into());
     }
 
-    /// Binds a loop variable, and says whether its only value takes its place.
+    /// Declares a loop variable; returns whether a single value replaces it.
     pub(crate) fn bind_loop(&mut self, var: VarId, min: &PrimExpr, extent: &PrimExpr) -> bool {
         let (first, count) = (self.linear(min), self.linear(extent));
         let replaced = count.as_const() == Some(1) && self.is_stable(&first);
@@ -116,27 +117,27 @@ impl Analyzer {
         replaced
     }
 
-    /// A variable whose value is known: it takes the variable's place.
+    /// Declares a variable with a known value, which replaces it.
     pub fn bind_value(&mut self, var: VarId, value: &PrimExpr) {
         let value = self.simplify(value);
         self.set_value(var, value);
     }
 
-    /// Takes a condition as true, to the end of the [scope](Self::scope).
+    /// Assumes that a condition holds, to the end of the [scope](Self::scope).
     ///
-    /// Parts of it that read memory are left out, as what they read may change.
+    /// Parts that read memory are ignored, because the memory may change.
     pub fn assume(&mut self, cond: &PrimExpr) {
         let cond = self.simplify(cond);
         self.assume_stable(&cond, true);
     }
 
-    /// Takes a condition as false, as [`assume`](Self::assume) does as true.
+    /// Assumes that a condition does not hold, like [`assume`](Self::assume) otherwise.
     pub fn assume_not(&mut self, cond: &PrimExpr) {
         let cond = self.simplify(cond);
         self.assume_stable(&cond, false);
     }
 
-    /// Forgets at the end what was bound and assumed inside.
+    /// Runs `inside`, and then forgets the ranges and conditions that it added.
     pub fn scope<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         let scope = self.enter();
         let result = inside(self);
@@ -144,7 +145,7 @@ impl Analyzer {
         result
     }
 
-    /// Whether what was assumed cannot all be true, so that nothing in the scope ever runs.
+    /// Whether the assumptions contradict each other, so that code in the scope never runs.
     pub fn is_contradiction(&self) -> bool {
         self.contradiction
     }
@@ -168,8 +169,8 @@ impl Analyzer {
         self.can_prove(&lhs.clone().equal(rhs))
     }
 
-    /// The least and the greatest value of an integer, over all lanes; those of `int64` where there
-    /// is no bound.
+    /// The least and the greatest value of an integer, over all lanes; the limits of `int64` if
+    /// there is no bound.
     pub fn const_int_bound(&mut self, expr: &PrimExpr) -> (i64, i64) {
         let expr = self.simplify(expr);
         let dtype = expr.dtype();
@@ -192,7 +193,7 @@ impl Analyzer {
         (if range.within(whole) || index { range.intersect(whole) } else { whole }).clamped()
     }
 
-    /// The range of a form, with facts that bound it as a whole.
+    /// The range of a form, including facts that bound the form as a whole.
     fn bound(&self, form: &Linear) -> Range {
         let mut range = self.range(form);
         for fact in &self.facts {
@@ -207,7 +208,7 @@ impl Analyzer {
         range
     }
 
-    /// What a scalar integer is congruent to.
+    /// The congruence of a scalar integer.
     pub fn modular_set(&mut self, expr: &PrimExpr) -> Modular {
         let is_index = matches!(expr.dtype(), DType::I64 | DType::I32) && expr.ty().is_scalar();
         if !is_index {

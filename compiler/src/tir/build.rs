@@ -82,7 +82,7 @@ impl PrimExpr {
             || self.as_float().is_some_and(|f| f.to_bits() == (number as f64).to_bits())
     }
 
-    /// This scalar in every lane; a vector and a single lane are left as they are.
+    /// This scalar in every lane; a vector, or a single lane, unchanged.
     pub fn broadcast_to(self, lanes: u32) -> Self {
         if lanes <= 1 || !self.ty().is_scalar() {
             return self;
@@ -302,7 +302,7 @@ impl PrimExpr {
         }
     }
 
-    /// All lanes combined; a scalar is left as it is.
+    /// All lanes combined; a scalar unchanged.
     pub fn vector_reduce(self, op: BinaryOp) -> Self {
         if self.ty().is_scalar() {
             return self;
@@ -324,7 +324,7 @@ fn typed_as(lhs: &PrimExpr, rhs: PrimExpr) -> PrimExpr {
     }
 }
 
-/// What an operator of Rust stands for.
+/// An operator written in Rust, with the right operand's type adjusted.
 fn beside(op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
     let rhs = typed_as(&lhs, rhs);
     PrimExpr::binary(op, lhs, rhs)
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_take_the_type_of_what_they_stand_beside() {
+    fn integer_constants_take_the_type_of_the_other_operand() {
         let mut func = PrimFuncData::new("f");
         let [i, u] = [("i", DType::I32), ("u", DType::U8)].map(|(name, ty)| {
             let var = func.var(name, ty);
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(i.clone() + 3, i.clone() + int32(3));
         assert_eq!(i.clone().less(8).ty(), PrimType::BOOL);
         assert_eq!(PrimExpr::ramp(i.clone(), 2, 4), PrimExpr::ramp(i.clone(), int32(2), 4));
-        // What does not fit is left for the verifier to report.
+        // Constants out of range are left for the verifier to report.
         let sum = u + 256;
         assert!(matches!(sum, PrimExpr::Binary { rhs, .. } if *rhs == PrimExpr::index(256)));
     }

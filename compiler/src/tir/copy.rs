@@ -1,13 +1,13 @@
-//! Copies of statements, and names of their own for what they bind.
+//! Copies of statements with fresh names for their declarations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BufferId, PrimExpr, PrimFuncData, Stmt, VarId};
 
 impl PrimFuncData {
-    /// A copy of a statement in which some variables have values. What the statement declares is
-    /// declared anew for the copy, so that it can stand beside the statement or another copy: no
-    /// name is declared twice. Sums, products and conversions of constants are folded.
+    /// A copy of a statement with values for some variables. Declarations in the statement are
+    /// renewed, so that the copy can stand beside the statement or another copy: no name is
+    /// declared twice. Sums, products and conversions of constants are folded.
     pub fn copy_of(&mut self, stmt: &Stmt, values: &BTreeMap<VarId, PrimExpr>) -> Stmt {
         let mut copy = stmt.clone();
         Renamer::new(self, None).stmt(&mut copy);
@@ -26,14 +26,14 @@ impl PrimFuncData {
     }
 }
 
-/// What has been bound so far.
+/// The variables and buffers that have been bound so far.
 pub(crate) struct Bound {
     pub(crate) vars: BTreeSet<VarId>,
     pub(crate) buffers: BTreeSet<BufferId>,
 }
 
 impl Bound {
-    /// What is bound before the body begins.
+    /// The variables and buffers that are bound before the body begins.
     pub(crate) fn outside(func: &PrimFuncData) -> Self {
         Bound {
             vars: func.dims.iter().copied().collect(),
@@ -42,12 +42,12 @@ impl Bound {
     }
 }
 
-/// Gives names of their own to what a statement binds.
+/// Renames the variables and buffers that a statement binds.
 pub(crate) struct Renamer<'a> {
     data: &'a mut PrimFuncData,
-    /// The first place that binds something keeps it; without this, none does.
+    /// The first place that binds a name keeps it; if `None`, no place does.
     bound: Option<Bound>,
-    /// What stands for the variables and buffers in scope that have been replaced.
+    /// The replacements of variables and buffers in scope.
     vars: BTreeMap<VarId, VarId>,
     buffers: BTreeMap<BufferId, BufferId>,
 }
@@ -128,7 +128,8 @@ impl<'a> Renamer<'a> {
         };
     }
 
-    /// Brings a variable into scope, as a new one if need be; returns what it stood for before.
+    /// Brings a variable into scope, renamed if necessary; returns its old name and that name's
+    /// former replacement.
     fn bind(&mut self, var: &mut VarId) -> (VarId, Option<VarId>) {
         let old = *var;
         if !self.bound.as_mut().is_some_and(|bound| bound.vars.insert(old)) {

@@ -1,4 +1,4 @@
-//! What a loop function declares: buffers and variables.
+//! Declarations of a loop function: buffers and variables.
 
 use cranelift_entity::entity_impl;
 
@@ -16,7 +16,7 @@ entity_impl!(BufferId, "b");
 pub struct VarId(u32);
 entity_impl!(VarId, "v");
 
-/// Where a buffer lives.
+/// The kind of memory of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BufferScope {
     /// A parameter of the function.
@@ -31,7 +31,7 @@ pub enum BufferScope {
 /// A tensor in memory or in registers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Buffer {
-    /// For people; unique only after printing.
+    /// The name, for people; made unique when printed.
     pub name: String,
     /// Type of the elements.
     pub dtype: DType,
@@ -41,13 +41,13 @@ pub struct Buffer {
     /// All extents, if one of them is not constant: sums, products, quotients and minima of the
     /// function's dimensions. Such a buffer is row-major without gaps.
     pub symbolic: Option<Vec<PrimExpr>>,
-    /// Where it lives.
+    /// The kind of memory.
     pub scope: BufferScope,
 }
 
 impl Buffer {
-    /// What stands in a layout for an extent that is not constant. No layout has negative extents,
-    /// so what needs a constant fails or passes such a buffer over.
+    /// Stands for a symbolic extent in a layout. No layout has negative extents, so code that needs
+    /// constant extents fails on such a buffer or skips it.
     pub const SYMBOLIC: i64 = -1;
 
     /// A row-major buffer without gaps; extents may be expressions over dimensions.
@@ -88,7 +88,8 @@ impl Buffer {
     }
 }
 
-/// Extents as a layout has them.
+/// Extents in the form of a layout, with [`SYMBOLIC`](Buffer::SYMBOLIC) for those that are not
+/// constant.
 fn constants(extents: &[PrimExpr]) -> Vec<i64> {
     extents.iter().map(|extent| extent.as_int().unwrap_or(Buffer::SYMBOLIC)).collect()
 }
@@ -96,13 +97,13 @@ fn constants(extents: &[PrimExpr]) -> Vec<i64> {
 /// A variable. Scalar loop variables and dimensions are `int64`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct VarDecl {
-    /// For people; unique only after printing.
+    /// The name, for people; made unique when printed.
     pub name: String,
     /// Its type.
     pub ty: PrimType,
 }
 
-/// What a parameter is to the caller.
+/// The role of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ParamKind {
     /// A tensor computed before the call; only read.
@@ -118,6 +119,6 @@ pub enum ParamKind {
 pub struct Param {
     /// Its buffer, of scope [`BufferScope::Param`].
     pub buffer: BufferId,
-    /// What it is to the caller.
+    /// Its role.
     pub kind: ParamKind,
 }

@@ -36,7 +36,7 @@ pub enum UnaryOp {
     Not,
 }
 
-/// Operators with two operands of one type, which is the result's.
+/// Operators with two operands of one type, which is also the type of the result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum BinaryOp {
     /// Sum; integers wrap.
@@ -117,8 +117,8 @@ pub enum Intrinsic {
     Abs,
     /// x to the power y.
     Pow,
-    /// `x · 2^n`, rounded once where the target has an instruction for it. Of an `n` that is not
-    /// integral the floor counts.
+    /// `x · 2^n`, rounded once where the target has an instruction for it. If `n` is not integral,
+    /// its floor is used.
     Ldexp,
     /// Sine.
     Sin,
@@ -166,7 +166,7 @@ pub enum PrimExpr {
     },
     /// A variable.
     Var {
-        /// Which.
+        /// The variable.
         var: VarId,
         /// Its declared type.
         ty: PrimType,
@@ -282,7 +282,7 @@ pub enum PrimExpr {
     },
     /// A mathematical function.
     Call {
-        /// Which.
+        /// The function.
         intrinsic: Intrinsic,
         /// Its arguments, of one float type.
         args: Vec<PrimExpr>,
@@ -293,7 +293,7 @@ pub enum PrimExpr {
         var: VarId,
         /// The value.
         value: Box<PrimExpr>,
-        /// The expression that uses it, and the result.
+        /// The expression that uses the name, whose value is the result.
         body: Box<PrimExpr>,
     },
 }
@@ -363,7 +363,8 @@ impl CompareOp {
         Self::ALL[self as usize].1
     }
 
-    /// The comparison that holds where this one does not. Of floats only if they are ordered.
+    /// The opposite comparison, which holds if and only if this one does not; for floats only if
+    /// they are ordered.
     pub fn negated(self) -> Self {
         match self {
             CompareOp::Eq => CompareOp::Ne,
@@ -434,7 +435,7 @@ impl PrimExpr {
     /// The type of the value. Costs a walk down one operand, as only leaves carry types.
     pub fn ty(&self) -> PrimType {
         let mut expr = self;
-        // What the nodes above the current one do to its type.
+        // Changes of the type by the nodes above the current one.
         let mut dtype = None;
         let mut lanes = None;
         loop {
@@ -521,7 +522,7 @@ impl PrimExpr {
         self.ty().dtype
     }
 
-    /// The value of an integer constant, or of one in every lane.
+    /// The value of an integer constant, or of a broadcast one.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             PrimExpr::Int { value, .. } => Some(*value),
@@ -530,7 +531,7 @@ impl PrimExpr {
         }
     }
 
-    /// The value of a float constant, or of one in every lane.
+    /// The value of a float constant, or of a broadcast one.
     pub fn as_float(&self) -> Option<f64> {
         match self {
             PrimExpr::Float { value, .. } => Some(value.get()),

@@ -1,4 +1,4 @@
-//! Extents that are expressions over dimensions: what they may be, and their values.
+//! Symbolic extents: their allowed form, and their values.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(crate) fn value_of(extent: &PrimExpr, dims: &BTreeMap<VarId, i64>) -> Option
     }
 }
 
-/// Why an expression cannot be an extent, if it cannot.
+/// The reason why an expression cannot be an extent, if there is one.
 fn problem_of(extent: &PrimExpr, func: &PrimFuncData) -> Option<String> {
     if extent.ty() != PrimType::INDEX {
         return Some(format!("an extent is {}, not int64", extent.ty()));
@@ -72,7 +72,8 @@ fn problem_of(extent: &PrimExpr, func: &PrimFuncData) -> Option<String> {
     problem
 }
 
-/// Why the extents of a buffer are not what its layout says, or not what extents can be.
+/// The reason why the extents of a buffer contradict its layout or are not allowed, if there is
+/// one.
 pub(super) fn problem_of_buffer(buffer: &Buffer, func: &PrimFuncData) -> Option<String> {
     match &buffer.symbolic {
         None => buffer.spec.physical_len().err().map(|problem| problem.to_string()),
@@ -97,9 +98,8 @@ impl PrimFuncData {
 }
 
 impl PrimFunc {
-    /// The function with the extents that its buffers have where its dimensions, which it keeps,
-    /// have these values.
-    ///
+    /// The function with constant extents in place of symbolic ones, for these values of its
+    /// dimensions. The dimensions remain.
     /// # Errors
     ///
     /// An extent is negative or exceeds `int64`.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verifier_refuses_what_is_no_extent() {
+    fn the_verifier_refuses_invalid_extents() {
         let message = |extent: &dyn Fn(&mut PrimFuncData, PrimExpr) -> PrimExpr| {
             let mut func = PrimFuncData::new("f");
             let n = func.dim("n");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 
+use super::transform::FLUSH_DENORMALS_ATTR;
 use super::{
     Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
     VarId,
@@ -16,10 +17,10 @@ use crate::ir::{BufferSpec, DType, Digest, Identity};
 #[derive(Clone, Debug)]
 pub struct PrimFunc(Arc<PrimFuncData>);
 
-/// What a [`PrimFunc`] consists of.
+/// The contents of a [`PrimFunc`].
 ///
-/// Also its builder: the methods that take `&mut self` declare buffers and variables, and the
-/// results of those that return statements are put into [`body`](Self::body) at the end.
+/// It also serves as the builder: the methods that take `&mut self` declare buffers and variables,
+/// and the statements that others return are put into [`body`](Self::body) at the end.
 #[derive(Clone, Debug)]
 pub struct PrimFuncData {
     /// Symbol in the generated code, without the model's prefix.
@@ -36,11 +37,11 @@ pub struct PrimFuncData {
     pub buffers: PrimaryMap<BufferId, Buffer>,
     /// All variables, also those no longer used.
     pub vars: PrimaryMap<VarId, VarDecl>,
-    /// What the function does.
+    /// The statements.
     pub body: Stmt,
-    /// Notes by key.
+    /// Annotations by key.
     pub attrs: BTreeMap<String, String>,
-    /// What this was made from, one line each, for comments in generated code.
+    /// The operators that the function computes, one line each, for comments in generated code.
     pub origin: Vec<String>,
 }
 
@@ -60,7 +61,7 @@ impl PrimFunc {
         Arc::unwrap_or_clone(self.0)
     }
 
-    /// The function with what `change` makes of its body; the same handle if that is equal.
+    /// The function with its body changed; the same handle if the new body is equal.
     pub(crate) fn map_body(self, change: impl FnOnce(Stmt) -> Stmt) -> Self {
         let body = change(self.body.clone());
         if body == self.body {
@@ -71,20 +72,18 @@ impl PrimFunc {
         func
     }
 
-    /// A digest of what the function does: of everything but names, the order of declarations,
-    /// blocks and origin.
+    /// A digest of everything but names, the order of declarations, blocks and origin.
     pub fn structural_digest(&self) -> Digest {
         *blake3::hash(super::print::anonymous_text(self).as_bytes()).as_bytes()
     }
 
-    /// Whether both do the same, apart from names; see
-    /// [`structural_digest`](Self::structural_digest).
+    /// Whether both functions are equal apart from names; see
     pub fn structural_eq(&self, other: &PrimFunc) -> bool {
         self.same(other)
             || super::print::anonymous_text(self) == super::print::anonymous_text(other)
     }
 
-    /// What tells this handle's data from all other, for as long as this is around.
+    /// An identity that no other data has as long as this handle or a clone exists.
     pub(crate) fn identity(&self) -> Identity {
         Identity::of(&self.0)
     }
@@ -104,6 +103,12 @@ impl Deref for PrimFunc {
 }
 
 impl PrimFuncData {
+    /// Whether denormal numbers count as zeros while the function runs: what calls it has to set the
+    /// processor's mode.
+    pub fn flushes_denormals(&self) -> bool {
+        self.attrs.get(FLUSH_DENORMALS_ATTR).is_some_and(|value| value == "true")
+    }
+
     /// A function without parameters that does nothing.
     pub fn new(name: impl Into<String>) -> Self {
         PrimFuncData {
@@ -243,7 +248,7 @@ impl PrimFuncData {
         Stmt::Prefetch { buffer, indices, offset, locality, write: false }
     }
 
-    /// The same of what lies `offset` elements behind in memory.
+    /// A prefetch of the element that lies `offset` elements behind in memory.
     pub fn prefetch_behind(
         &self,
         buffer: BufferId,
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_matter_and_extents_do() {
+    fn equality_ignores_names_and_compares_extents() {
         let one = copy(["a", "x", "y"], false, 4);
         let same = copy(["b", "left", "right"], true, 4);
         let other = copy(["a", "x", "y"], false, 5);

@@ -1,10 +1,11 @@
 //! A plain interpreter of loop functions, at every stage of lowering.
 //!
-//! It is the oracle for passes and code generators: it evaluates what [`scalar`](super::scalar)
-//! says an operator means, and checks what generated code cannot: that every access is inside its
-//! buffer, that local memory is written before it is read, and that nothing but zero goes into a
-//! halo or padding lane. Loops run in order, but parallel ones backwards.
+//! It is the oracle for passes and code generators: operators mean what [`scalar`](super::scalar)
+//! says, and it checks properties that generated code cannot check: that every access is inside its
+//! buffer, that local memory is written before it is read, and that nothing but zero is stored to a
+//! halo. Loops run in order, but parallel ones backwards.
 
+mod arithmetic;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::fmt;
 
 use cranelift_entity::SecondaryMap;
 
+use arithmetic::Arithmetic;
 use memory::{Memory, byte_len};
 use value::{
     Value, binary, broadcast, call, cast, choose, compare, float, map_lanes, ramp, reduce,
@@ -26,12 +28,12 @@ use super::{
 };
 use crate::ir::DType;
 
-/// Why a function could not be interpreted.
+/// The error of an interpretation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterpError {
     /// The function.
     pub function: String,
-    /// What happened, with buffer and index.
+    /// The message, with buffer and index.
     pub message: String,
 }
 
@@ -56,6 +58,10 @@ pub fn interpret(func: &PrimFunc, args: &mut [Vec<u8>], dims: &[i64]) -> Result<
         vars: SecondaryMap::new(),
         buffers: SecondaryMap::new(),
         lane_index: Vec::new(),
+        arithmetic: match func.flushes_denormals() {
+            true => Arithmetic::Flushing,
+            false => Arithmetic::Gradual,
+        },
     };
     interp.run(args, dims).map_err(error)
 }
@@ -68,6 +74,7 @@ struct Interp<'a> {
     buffers: SecondaryMap<BufferId, Option<Memory>>,
     /// The index of one lane, kept to save allocations.
     lane_index: Vec<i64>,
+    arithmetic: Arithmetic,
 }
 
 impl Interp<'_> {
@@ -115,8 +122,8 @@ impl Interp<'_> {
                 let dtype = self.func.vars[*var].ty.dtype;
                 let (min, extent) = (self.index(min)?, self.index(extent)?.max(0));
                 for step in 0..extent {
-                    // Not in the order in which one worker goes through a parallel loop, so that
-                    // results differ where a body depends on it.
+                    // In another order than that of a single worker, so that the result differs if
+                    // a body depends on the order.
                     let step = if *kind == ForKind::Parallel { extent - 1 - step } else { step };
                     let value = scalar::wrap_int(min.wrapping_add(step), dtype);
                     self.vars[*var] = Some(Value::Scalar(dtype, value as u64));
@@ -220,14 +227,14 @@ impl Interp<'_> {
             PrimExpr::Var { var, ty: _ } => self.var(*var),
             PrimExpr::Unary { op, value } => self.expr(value).and_then(|value| unary(*op, &value)),
             PrimExpr::Binary { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| binary(*op, &lhs, &rhs))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| binary(self.arithmetic, *op, &lhs, &rhs))
             }
             PrimExpr::Compare { op, lhs, rhs } => {
-                self.pair(lhs, rhs).and_then(|(lhs, rhs)| compare(*op, &lhs, &rhs))
+                self.pair(lhs, rhs).and_then(|(lhs, rhs)| compare(self.arithmetic, *op, &lhs, &rhs))
             }
             PrimExpr::Select { cond, then, otherwise } => self.select(cond, then, otherwise),
             PrimExpr::Cast { value, dtype } => {
-                self.expr(value).and_then(|value| cast(&value, *dtype))
+                self.expr(value).and_then(|value| cast(self.arithmetic, &value, *dtype))
             }
             PrimExpr::Reinterpret { value, dtype } => {
                 self.expr(value).and_then(|value| reinterpret(&value, *dtype))
@@ -245,12 +252,12 @@ impl Interp<'_> {
                 self.all(vectors).and_then(|vectors| shuffle(&vectors, lanes))
             }
             PrimExpr::VectorReduce { op, value } => {
-                self.expr(value).and_then(|value| reduce(*op, &value))
+                self.expr(value).and_then(|value| reduce(self.arithmetic, *op, &value))
             }
             PrimExpr::MulAdd { a, b, c } => self.mul_add(a, b, c),
             PrimExpr::DotAdd { a, b, c } => self.dot_add(a, b, c),
             PrimExpr::Call { intrinsic, args } => {
-                self.all(args).and_then(|args| call(*intrinsic, &args))
+                self.all(args).and_then(|args| call(self.arithmetic, *intrinsic, &args))
             }
             PrimExpr::Let { var, value, body } => self.let_in(*var, value, body),
         }
@@ -287,7 +294,7 @@ impl Interp<'_> {
         let dtype = same_type(&a, &b)?;
         same_type(&a, &c)?;
         map_lanes(&[&a, &b, &c], dtype, |lanes| {
-            scalar::mul_add(dtype, lanes[0], lanes[1], lanes[2])
+            self.arithmetic.mul_add(dtype, lanes[0], lanes[1], lanes[2])
         })
         .map_err(|()| unsupported("fused multiply-add", dtype))
     }

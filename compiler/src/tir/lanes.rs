@@ -3,7 +3,16 @@
 use super::PrimExpr;
 
 impl PrimExpr {
-    /// What one lane of a vector is, as a scalar expression; a scalar is left as it is.
+    /// The value of the first lane of an index whose lanes are consecutive, if it is constant.
+    pub(crate) fn first_position(&self) -> Option<i64> {
+        match self {
+            PrimExpr::Ramp { base, stride, .. } if stride.is_const(1) => base.as_int(),
+            PrimExpr::Int { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// One lane of a vector as a scalar expression; a scalar unchanged.
     pub fn lane_expr(&self, lane: u32) -> PrimExpr {
         if self.ty().is_scalar() {
             return self.clone();
@@ -25,7 +34,7 @@ impl PrimExpr {
                 }
                 self.clone().lane(lane)
             }
-            // The value may be used as a whole elsewhere in the body.
+            // Other parts of the body may use the whole value.
             PrimExpr::Let { var, value, body } => PrimExpr::Let {
                 var: *var,
                 value: value.clone(),

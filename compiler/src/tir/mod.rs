@@ -5,7 +5,7 @@
 //! Indices are logical, one for each axis of the buffer, until `FlattenBuffer` makes them one
 //! physical position.
 //!
-//! Numerics are decided here: what an operator means is in [`scalar`], which constant folding and
+//! Numerics are defined here: [`scalar`] has the semantics of operators, which constant folding and
 //! the interpreter share; code generators neither contract nor reassociate.
 
 mod access;

@@ -14,14 +14,14 @@ use super::{
 };
 use crate::ir::{BufferSpec, DType};
 
-/// Where a text is not a loop function, and why.
+/// The error of a text that is not a loop function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Reads one function. It may violate what [`verify`](super::verify) checks.
+/// Parses one function, which may have violations that [`verify`](super::verify) reports.
 pub fn parse(text: &str) -> Result<PrimFunc, ParseError> {
     let mut parser = Parser::at(text, 0);
     let result = parser.function().and_then(|()| match parser.lexer.next()? {
@@ -47,20 +47,20 @@ pub fn parse(text: &str) -> Result<PrimFunc, ParseError> {
     Ok(PrimFunc::new(parser.func))
 }
 
-/// A function that was read from within a text.
+/// A function that was parsed from within a text.
 pub(crate) struct ParsedFunc {
     pub(crate) func: PrimFunc,
-    /// Where each statement starts, in bytes of the text, in the order in which they print.
+    /// The start of each statement, in bytes of the text, in the order in which they print.
     pub(crate) statements: Vec<usize>,
-    /// Where what follows the function starts.
+    /// The start of the text after the function.
     pub(crate) end: usize,
 }
 
-/// Reads the function that starts at an offset of a text.
+/// Parses the function that starts at an offset of a text.
 ///
 /// # Errors
 ///
-/// The offset at which something is wrong, and what.
+/// The offset of an error, and its message.
 pub(crate) fn parse_at(text: &str, start: usize) -> Result<ParsedFunc, (usize, String)> {
     let mut parser = Parser::at(text, start);
     match parser.function() {
@@ -75,7 +75,7 @@ pub(crate) fn parse_at(text: &str, start: usize) -> Result<ParsedFunc, (usize, S
 
 type Result<T, E = String> = std::result::Result<T, E>;
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy)]
 enum Named {
     Var(VarId),
@@ -86,13 +86,13 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     func: PrimFuncData,
     names: BTreeMap<String, Named>,
-    /// Whether this is among the parameters, where extents name dimensions that come later.
+    /// Whether the parser is among the parameters, where extents name dimensions that come later.
     in_header: bool,
-    /// Those dimensions.
+    /// Dimensions that were named before their declaration.
     forward: BTreeMap<String, VarId>,
-    /// Nesting of statements and expressions at this point.
+    /// The current nesting of statements and expressions.
     depth: usize,
-    /// Where each statement starts.
+    /// The start of each statement.
     statements: Vec<usize>,
 }
 
@@ -192,7 +192,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `float32[1, 16]` and what may stand in braces directly behind, or `float32[m, 2 * n]`.
+    /// `float32[1, 16]` with an optional layout in braces directly behind, or `float32[m, 2 * n]`.
     fn buffer_decl(&mut self, name: &str, scope: BufferScope) -> Result<BufferId> {
         let dtype = self.dtype()?;
         if self.lexer.is_symbolic_shape() {
@@ -314,7 +314,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The scope of a declaration: a block, or the rest of the one it is in.
+    /// The scope of a declaration: a block, or the rest of the enclosing block.
     fn scope(&mut self) -> Result<Stmt> {
         if matches!(self.lexer.peek()?, Token::Symbol("{")) {
             return self.block();
@@ -329,7 +329,7 @@ impl Parser<'_> {
         };
     }
 
-    /// A block with variables, from behind the parenthesis that opens their list.
+    /// A block with variables, from after the parenthesis that opens their list.
     fn realize(&mut self, name: String) -> Result<Stmt> {
         let mut iters = Vec::new();
         let mut names = Vec::new();
@@ -403,7 +403,7 @@ impl Parser<'_> {
         };
         self.expect(")")?;
         let annotations = self.annotations()?;
-        // What is no type of a loop's variable is for the verifier to report.
+        // The verifier reports an invalid type of a loop's variable.
         let ty = Some(extent.ty()).filter(|ty| ty.is_index()).unwrap_or(PrimType::INDEX);
         let var = self.func.var(&name, ty);
         let outer = self.names.insert(name.clone(), Named::Var(var));
@@ -456,7 +456,7 @@ impl Parser<'_> {
 
     fn accept(&mut self, symbol: &str) -> bool {
         let found = matches!(self.lexer.peek(), Ok(Token::Symbol(found)) if found == symbol);
-        // What was peeked at can be read.
+        // A token that was looked at can be read.
         found && self.lexer.next().is_ok()
     }
 

@@ -69,7 +69,7 @@ const KEYWORDS: &[&str] = &[
     "write",
 ];
 
-/// How tightly operators bind: the parser's table as well.
+/// The precedence of operators, for the parser as well.
 pub(super) fn precedence(symbol: &str) -> Option<u8> {
     Some(match symbol {
         "|" => 1,
@@ -89,7 +89,7 @@ impl fmt::Display for PrimFunc {
     }
 }
 
-/// The text of a function with each violation below the guilty statement.
+/// The text of a function with each violation below the statement that it is about.
 pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
     let mut printer = Printer::new(func);
     printer.errors = by_statement(errors);
@@ -97,7 +97,7 @@ pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
     printer.out
 }
 
-/// As [`print_with_errors`], of a function in a module, where it has that name.
+/// Like [`print_with_errors`], for a function that has that name in a module.
 pub(crate) fn print_as(func: &PrimFunc, name: &str, errors: &[VerifyError]) -> String {
     let mut printer = Printer::new(func);
     printer.errors = by_statement(errors);
@@ -109,8 +109,8 @@ pub(crate) fn print_as(func: &PrimFunc, name: &str, errors: &[VerifyError]) -> S
     printer.out
 }
 
-/// The text of a function with numbers for names, and without what only people read: equal for
-/// functions that differ in names, in the order of declarations or in what they were made from.
+/// The text of a function with numbers for names and without comments: equal for functions that
+/// differ in names, in the order of declarations or in their origin.
 pub(super) fn anonymous_text(func: &PrimFunc) -> String {
     let mut printer = Printer::new(func);
     (printer.anonymous, printer.name) = (true, String::new());
@@ -128,7 +128,7 @@ pub(crate) fn expr_text(func: &PrimFuncData, expr: &PrimExpr) -> String {
 struct Printer<'a> {
     /// Whether names are numbers.
     anonymous: bool,
-    /// The function's.
+    /// The function's name.
     name: String,
     func: &'a PrimFuncData,
     vars: BTreeMap<VarId, String>,
@@ -159,7 +159,7 @@ impl<'a> Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// A name that was not used yet and that the parser reads as one.
+    /// An unused name that the parser accepts.
     fn unique(&mut self, wanted: &str) -> String {
         if self.anonymous {
             let name = format!("_{}", self.used.len());
@@ -351,7 +351,7 @@ impl Printer<'_> {
     /// `block "C"(vi: spatial(16) = i, vk: reduce(8) = k) where i < 12 { init { … } … }`.
     fn realize(&mut self, block: &BlockRealize) {
         let BlockRealize { name, iters, predicate, annotations, init, body } = block;
-        // Values and predicate belong to the scope around.
+        // Values and predicate belong to the outer scope.
         let outside: Vec<(String, String)> = iters
             .iter()
             .map(|iter| (self.expr(&iter.extent, 0), self.expr(&iter.value, 0)))
@@ -405,7 +405,7 @@ impl Printer<'_> {
         exprs.iter().map(|expr| self.expr(expr, 0)).collect::<Vec<_>>().join(", ")
     }
 
-    /// An expression as an operand of something that binds as tightly as `outer`.
+    /// An expression as an operand of an operator with precedence `outer`.
     fn expr(&mut self, expr: &PrimExpr, outer: u8) -> String {
         match expr {
             PrimExpr::Int { value, dtype: DType::I64 } => value.to_string(),
@@ -485,7 +485,7 @@ impl Printer<'_> {
     }
 }
 
-/// Annotations as they stand behind what they are about.
+/// Annotations as text after their loop or block.
 fn notes(annotations: &Annotations) -> String {
     if annotations.is_empty() {
         return String::new();

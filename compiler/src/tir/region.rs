@@ -1,4 +1,4 @@
-//! Which elements of a buffer a statement touches.
+//! The elements of a buffer that a statement accesses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,18 +7,19 @@ use super::{
     VarId,
 };
 
-/// A box of elements: for each axis the first index, by the variables outside, and how many.
+/// A box of elements: for each axis the first index, in terms of the outer variables, and the
+/// number of indices.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Region {
     pub(crate) axes: Vec<Extent>,
 }
 
-/// What is touched along one axis.
+/// The accessed indices along one axis.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Extent {
-    /// By the variables outside alone.
+    /// The part that depends on outer variables alone.
     pub(crate) base: Affine,
-    /// Of what is added to the base.
+    /// The range that is added to the base.
     pub(crate) offsets: Range,
 }
 
@@ -33,13 +34,13 @@ impl Extent {
         self.base.clone().into_expr() + self.offsets.min
     }
 
-    /// How many indices; [`NO_BOUND`] of an axis that is used as a whole and has no constant extent.
+    /// The number of indices; [`NO_BOUND`] for a symbolic axis that is used as a whole.
     pub(crate) fn len(&self) -> i64 {
         self.offsets.max.saturating_sub(self.offsets.min).saturating_add(1)
     }
 }
 
-/// The extent of an axis, where it is not constant.
+/// The extent of a symbolic axis.
 pub(crate) const NO_BOUND: i64 = i64::MAX;
 
 /// The extents of a buffer, as [`region`] takes them.
@@ -62,22 +63,22 @@ impl Outside {
         Outside { dims: func.dims.clone(), loops: Vec::new() }
     }
 
-    /// Adds a loop inside those before.
+    /// Adds a loop inside the present ones.
     pub(crate) fn push(&mut self, var: VarId, min: PrimExpr, extent: PrimExpr) {
         self.loops.push((var, min, extent));
     }
 
-    /// How many loops.
+    /// The number of loops.
     pub(crate) fn depth(&self) -> usize {
         self.loops.len()
     }
 
-    /// Leaves the innermost loops, all but so many.
+    /// Removes the innermost loops until `depth` are left.
     pub(crate) fn truncate(&mut self, depth: usize) {
         self.loops.truncate(depth);
     }
 
-    /// The ranges of those loops' variables that have constant ones.
+    /// The ranges of the loop variables with constant ranges.
     pub(crate) fn bounds(&self) -> Bounds {
         let range = |(var, min, extent): &(VarId, PrimExpr, PrimExpr)| {
             let (min, extent) = (min.as_int()?, extent.as_int()?);
@@ -86,11 +87,11 @@ impl Outside {
         self.loops.iter().filter_map(range).collect()
     }
 
-    /// What is known of dimensions and variables.
+    /// An analyser that knows the dimensions and variables.
     pub(crate) fn analyzer(&self) -> Analyzer {
         let mut analyzer = Analyzer::of_dims(&self.dims);
         for (var, min, extent) in &self.loops {
-            // A loop without iterations is looked at as if it had one.
+            // A loop without iterations is treated as if it had one.
             let extent = match extent.as_int() {
                 Some(count) => PrimExpr::int(count.max(1), extent.dtype()),
                 None => extent.clone(),
@@ -101,7 +102,7 @@ impl Outside {
     }
 }
 
-/// What is looked for in a statement.
+/// The kind of access to find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Load,
@@ -109,9 +110,9 @@ pub(crate) enum Access {
     Any,
 }
 
-/// The least box that contains every element of `buffer` that `stmt` touches in one iteration of
-/// the loops outside it; `None` if it touches none. `shape` are the buffer's extents, [`NO_BOUND`]
-/// where one is not constant, and `outside` the loops outside.
+/// The least box that contains every element of `buffer` that `stmt` accesses in one iteration of
+/// the outer loops; `None` if there is no access. `shape` is the buffer's extents, [`NO_BOUND`] for
+/// a symbolic one, and `outside` the outer loops.
 pub(crate) fn region(
     stmt: &Stmt,
     buffer: BufferId,
@@ -133,7 +134,8 @@ pub(crate) fn region(
     };
     collector.stmt(stmt);
     let mut region = collector.region?;
-    // What is before the first index is under a condition: all that there is begins there.
+    // Accesses before the first index of an axis are under a condition: an axis without bounds is
+    // used as a whole.
     for (axis, &extent) in region.axes.iter_mut().zip(shape) {
         if extent == NO_BOUND && axis.len() == NO_BOUND {
             *axis = Extent::whole(extent);
@@ -147,10 +149,10 @@ struct Collector<'a> {
     access: Access,
     shape: &'a [i64],
     outside: &'a Bounds,
-    /// Of all variables known here.
+    /// The ranges of all known variables.
     bounds: Bounds,
     analyzer: Analyzer,
-    /// Variables bound below the statement.
+    /// Variables bound within the statement.
     inside: BTreeSet<VarId>,
     /// Values of block variables.
     values: BTreeMap<VarId, PrimExpr>,
@@ -229,7 +231,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The indices that an expression covers while the variables inside take all their values.
+    /// The indices that an expression covers while the inner variables take all their values.
     fn extent(&mut self, index: &PrimExpr, extent: i64) -> Extent {
         let lanes = index.ty().lanes;
         if lanes > 1 {
@@ -277,7 +279,7 @@ fn union(a: &Extent, b: &Extent, outside: &Bounds, extent: i64) -> Extent {
     }
 }
 
-/// The conditions under which an index is within an axis; none that are certain.
+/// The conditions for an index to be within an axis, without those that always hold.
 pub(crate) fn within(index: &PrimExpr, extent: &PrimExpr, outside: &Outside) -> Vec<PrimExpr> {
     let mut analyzer = outside.analyzer();
     let conditions = [index.clone().greater_equal(0), index.clone().less(extent)];

@@ -1,11 +1,11 @@
-//! What operators mean on single values: shared by constant folding and the interpreter.
+//! Semantics of operators on single values, shared by constant folding and the interpreter.
 //!
 //! A value is held as 64 bits: integers sign- or zero-extended from their width, `Bool` as 0 or 1,
 //! floats as the bits of their own format.
 
 use super::{BinaryOp, CompareOp, Intrinsic, UnaryOp};
 use crate::ir::DType;
-use crate::ir::small_float::{PowerRounding, SmallFloat, decode_e8m0, encode_e8m0};
+pub use crate::ir::small_float::{float_bits, float_value};
 
 /// Brings an integer or `Bool` into the range of its type: wraps, or `!= 0`. Other types are left
 /// as they are.
@@ -20,27 +20,6 @@ pub fn wrap_int(value: i64, dtype: DType) -> i64 {
         ((value as u64) << spare >> spare) as i64
     } else {
         value
-    }
-}
-
-/// The value of a float's bits; `None` for what is no float.
-pub fn float_value(bits: u64, dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::from_bits(bits)),
-        DType::F32 => Some(f64::from(f32::from_bits(bits as u32))),
-        DType::F8E8M0 => Some(decode_e8m0(bits as u8)),
-        _ => SmallFloat::of(dtype).map(|format| format.decode(bits as u32)),
-    }
-}
-
-/// The bits of the nearest float; `None` for what is no float. Beyond the greatest number there is
-/// infinity, NaN or that number, whichever the type has.
-pub fn float_bits(value: f64, dtype: DType) -> Option<u64> {
-    match dtype {
-        DType::F64 => Some(value.to_bits()),
-        DType::F32 => Some(u64::from((value as f32).to_bits())),
-        DType::F8E8M0 => Some(encode_e8m0(value as f32, PowerRounding::Nearest, false).into()),
-        _ => SmallFloat::of(dtype).map(|format| format.encode(value).into()),
     }
 }
 
@@ -117,7 +96,7 @@ fn int_op(op: BinaryOp, dtype: DType, lhs: i64, rhs: i64) -> i64 {
     let unsigned = !dtype.is_signed_int();
     let (ul, ur) = (lhs as u64, rhs as u64);
     let width = u64::from(dtype.bits());
-    // As the operand's own width sees it: a negative narrow amount is a large one.
+    // In the operand's own width, where a negative amount is a large one.
     let amount = if width < 64 { ur & ((1 << width) - 1) } else { ur };
     match op {
         BinaryOp::Add => lhs.wrapping_add(rhs),
@@ -264,9 +243,9 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
     float_bits(result, dtype)
 }
 
-/// `x · 2^⌊n⌋`. Zero and infinity are what they are multiplied by a finite power.
+/// `x · 2^⌊n⌋`. Zero and infinity stay the same for any finite power.
 fn ldexp(x: f64, n: f64) -> f64 {
-    // In two steps, as a power may be beyond what an `f64` has and the product not.
+    // In two steps, because the power may exceed an `f64` while the product does not.
     const MOST: f64 = 2000.0;
     let n = if n.is_finite() { n.floor().clamp(-MOST, MOST) } else { n };
     let half = (n / 2.0).floor();

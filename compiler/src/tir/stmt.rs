@@ -33,13 +33,14 @@ impl ForKind {
     }
 }
 
-/// Marks a loop whose iterations find in a buffer, which the value names, what earlier ones left.
+/// Marks a loop whose iterations reuse elements that earlier ones left in a buffer, named by the
+/// value.
 pub(crate) const ROLLING_BUFFER: &str = "rolling_buffer";
 
-/// Notes on a loop by key, for schedules and printers.
+/// Annotations of a loop by key, for schedules and printers.
 pub type Annotations = BTreeMap<String, String>;
 
-/// What the values of a block's variable are to each other.
+/// The relation between the iterations over a block's variable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum IterKind {
     /// Each value writes elements of its own: in any order, or at the same time.
@@ -66,9 +67,9 @@ pub struct BlockIter {
     pub var: VarId,
     /// Its values are 0 to `extent` - 1.
     pub extent: PrimExpr,
-    /// What the values are to each other.
+    /// The relation between its iterations.
     pub kind: IterKind,
-    /// Its value, by the variables of the loops around.
+    /// Its value, in terms of the variables of the loops around.
     pub value: PrimExpr,
 }
 
@@ -80,13 +81,14 @@ pub struct BlockRealize {
     pub name: String,
     /// Its variables.
     pub iters: Vec<BlockIter>,
-    /// When it runs: a scalar `Bool`, by the variables of the loops around.
+    /// The condition under which it runs: a scalar `Bool`, in terms of the variables of the loops
+    /// around.
     pub predicate: PrimExpr,
-    /// Notes.
+    /// Annotations.
     pub annotations: Annotations,
     /// Runs before the body where every `Reduce` variable is 0.
     pub init: Option<Stmt>,
-    /// What is computed.
+    /// The computation.
     pub body: Stmt,
 }
 
@@ -117,9 +119,9 @@ pub enum Stmt {
         extent: PrimExpr,
         /// How the iterations run.
         kind: ForKind,
-        /// Notes.
+        /// Annotations.
         annotations: Annotations,
-        /// What is repeated.
+        /// The repeated statement.
         body: Box<Stmt>,
     },
     /// A computation that schedules move. Gone after `LowerBlocks`.
@@ -146,44 +148,44 @@ pub enum Stmt {
         var: VarId,
         /// The value.
         value: PrimExpr,
-        /// Where the name is known.
+        /// The scope of the name.
         body: Box<Stmt>,
     },
     /// A conditional; the condition is a scalar `Bool`.
     If {
         /// The condition.
         cond: PrimExpr,
-        /// What happens when it holds.
+        /// Runs if the condition holds.
         then: Box<Stmt>,
-        /// What happens when not.
+        /// Runs if the condition does not hold.
         otherwise: Option<Box<Stmt>>,
     },
     /// The lifetime of a `Local` or `Register` buffer.
     Allocate {
         /// The buffer.
         buffer: BufferId,
-        /// Where it exists.
+        /// The buffer's scope.
         body: Box<Stmt>,
     },
-    /// Asks for the cache line of an element. It may be outside the buffer.
+    /// Prefetches the cache line of an element, which may be outside the buffer.
     Prefetch {
         /// The buffer.
         buffer: BufferId,
         /// As for a load; scalars only.
         indices: Vec<PrimExpr>,
-        /// How many elements behind that of the indices it lies in memory.
+        /// Distance in elements from the element of the indices to the prefetched one, in memory.
         offset: PrimExpr,
         /// 3 = all cache levels, 2 = from the second on, 1 = from the third on, 0 = no reuse.
         locality: u8,
         /// Whether a store will follow.
         write: bool,
     },
-    /// Goes on only if a condition holds: the interpreter returns the message as an error,
-    /// generated code executes a trap.
+    /// Stops unless a condition holds: the interpreter returns the message as an error, generated
+    /// code executes a trap.
     Assert {
         /// The condition, a scalar `Bool`.
         cond: PrimExpr,
-        /// What is wrong when it does not hold.
+        /// The message if it does not hold.
         message: String,
     },
 }
@@ -229,7 +231,7 @@ impl Stmt {
         Stmt::If { cond, then: Box::new(then), otherwise: Some(Box::new(otherwise)) }
     }
 
-    /// Goes on only if `cond` holds.
+    /// Stops unless `cond` holds.
     pub fn assert(cond: PrimExpr, message: impl Into<String>) -> Self {
         Stmt::Assert { cond, message: message.into() }
     }

@@ -51,7 +51,7 @@ impl Generator<'_> {
             if lanes == 1 || u64::from(dtype.bits() * lanes) <= self.vector_bits {
                 return dtype;
             }
-            // The numbers may have run out.
+            // The generator must end even if the numbers are used up.
             if self.next > self.numbers.len() {
                 return DType::U8;
             }
@@ -153,7 +153,7 @@ impl Generator<'_> {
                     _ if ty.dtype == DType::Bool => {
                         [BinaryOp::And, BinaryOp::Or, BinaryOp::Xor][op as usize % 3]
                     }
-                    // Only the remainder of floats is a function of the library.
+                    // Only the remainder of floats is a library function.
                     BinaryOp::Rem
                     | BinaryOp::FloorDiv
                     | BinaryOp::FloorMod

@@ -1,4 +1,4 @@
-//! What passes have in common: they keep the meaning of random functions.
+//! A test common to all passes: they keep the results of random functions.
 
 use proptest::prelude::*;
 
@@ -11,7 +11,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn passes_keep_the_meaning_of_random_programs(
+    fn passes_keep_the_results_of_random_programs(
         numbers in prop::collection::vec(any::<u32>(), 1..400),
     ) {
         let cx = PassContext::builder().config(&INSTRUMENT_BOUND_CHECKERS, true).build().unwrap();

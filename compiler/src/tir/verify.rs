@@ -1,4 +1,4 @@
-//! The verifier: what a well-formed loop function is. Reports all violations, not only the first.
+//! The verifier of loop functions. It reports all violations, not only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct VerifyError {
     /// The guilty statement, counted in the order in which statements are printed; `None` for the
     /// function's declarations.
     pub statement: Option<usize>,
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
@@ -124,7 +124,7 @@ impl Verifier<'_> {
             return;
         }
         if let Stmt::Seq(stmts) = stmt {
-            // Not a line of its own.
+            // A sequence has no line of its own.
             stmts.iter().for_each(|stmt| self.stmt(stmt, depth + 1));
             return;
         }
@@ -223,7 +223,7 @@ impl Verifier<'_> {
         }
     }
 
-    /// The type of a loop's variable, unless its bounds are none that a loop has.
+    /// Checks a loop's bounds; returns the type of its variable, if the bounds allow one.
     fn bounds(&mut self, min: &PrimExpr, extent: &PrimExpr, depth: usize) -> Option<PrimType> {
         let types = [self.expr(min, depth + 1), self.expr(extent, depth + 1)];
         for (what, ty) in ["first value", "extent"].into_iter().zip(types) {
@@ -262,7 +262,7 @@ impl Verifier<'_> {
         if block.init.is_some() && !block.is_reduction() {
             self.error("a block without a reduction has an init");
         }
-        // The body sees the loops around only through the block's own variables.
+        // The body may use the block's own variables, but not those of the loops around.
         let outer = std::mem::take(&mut self.vars);
         self.vars.extend(&self.func.dims);
         if block.iters.iter().all(|iter| self.bind(iter.var, PrimType::INDEX)) {
@@ -291,7 +291,7 @@ impl Verifier<'_> {
     }
 
     fn bind_value(&mut self, var: VarId, ty: Option<PrimType>) -> bool {
-        // What is wrong with the value has been said.
+        // Errors in the value have been reported.
         let ty = ty.or_else(|| self.func.vars.get(var).map(|decl| decl.ty));
         self.bind(var, ty.unwrap_or(PrimType::INDEX))
     }
@@ -588,7 +588,7 @@ impl AsRef<PrimExpr> for PrimExpr {
     }
 }
 
-/// Whether an operator has a meaning on a data type.
+/// Whether an operator is defined for a data type.
 fn is_defined(op: BinaryOp, dtype: DType) -> bool {
     if dtype == DType::Bool {
         return matches!(op, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor);

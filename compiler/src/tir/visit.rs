@@ -45,7 +45,7 @@ impl PrimExpr {
         }
     }
 
-    /// Replaces each operand by what `map` makes of it; types are not adjusted.
+    /// Replaces each operand by the result of `map`; types are not adjusted.
     pub fn map_children(mut self, map: &mut dyn FnMut(PrimExpr) -> PrimExpr) -> PrimExpr {
         self.for_each_child_mut(&mut |child| {
             let taken = std::mem::replace(child, PrimExpr::index(0));
@@ -91,7 +91,7 @@ impl PrimExpr {
         }
     }
 
-    /// Calls `visit` with this expression and everything in it, operands last.
+    /// Calls `visit` with this expression and all its parts, operands last.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a PrimExpr)) {
         visit(self);
         self.for_each_child(&mut |child| child.walk(visit));
@@ -242,13 +242,13 @@ impl Stmt {
         }
     }
 
-    /// Calls `visit` with this statement and every one in it, outer ones first.
+    /// Calls `visit` with this statement and all statements in it, outer ones first.
     pub fn walk<'a>(&'a self, visit: &mut dyn FnMut(&'a Stmt)) {
         visit(self);
         self.for_each_child(&mut |child| child.walk(visit));
     }
 
-    /// Calls `visit` with every expression node of this statement and those in it.
+    /// Calls `visit` with every expression node of this statement and of the statements in it.
     pub fn walk_exprs<'a>(&'a self, visit: &mut dyn FnMut(&'a PrimExpr)) {
         self.walk(&mut |stmt| stmt.for_each_expr(&mut |expr| expr.walk(visit)));
     }
@@ -262,7 +262,7 @@ impl Stmt {
         map(self)
     }
 
-    /// Replaces every whole expression (not its parts) by what `map` makes of it.
+    /// Replaces every whole expression (not its parts) by the result of `map`.
     pub fn map_exprs(mut self, map: &mut dyn FnMut(PrimExpr) -> PrimExpr) -> Stmt {
         self.for_each_expr_mut(&mut |expr| {
             let taken = std::mem::replace(expr, PrimExpr::index(0));
@@ -275,7 +275,7 @@ impl Stmt {
         self
     }
 
-    /// Replaces variables in every expression; binders are left as they are.
+    /// Replaces variables in every expression, but not where they are bound.
     pub fn substitute(self, values: &BTreeMap<VarId, PrimExpr>) -> Stmt {
         self.map_exprs(&mut |expr| expr.substitute(values))
     }

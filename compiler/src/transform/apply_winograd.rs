@@ -1,11 +1,12 @@
 //! 3x3 convolutions by Winograd's minimal filtering.
 
+use crate::diagnostics::Problem;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::Op;
-use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, Conv2dAttrs, Winograd, WinogradConv2dAttrs};
+use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, Winograd, WinogradConv2dAttrs};
 use crate::pass::{PassContext, Result, function_pass};
-use crate::strategy::CHANNEL_BLOCK;
+use crate::target::{CHANNEL_BLOCK, ConvCosts};
 use crate::transform::InferType;
 
 crate::register_pass_config_option! {
@@ -32,18 +33,22 @@ pub fn apply_winograd(
         return Ok(function);
     }
     let max_tile = cx.get(&MAX_TILE);
+    if ![0, 2, 4].contains(&max_tile) {
+        let name = MAX_TILE.name();
+        return Err(Problem::new(format!("{name} is {max_tile}; it can be 0, 2 or 4")).into());
+    }
+    let costs = cx.target().conv_costs();
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
         let Some(conv) = Conv::of(&old, id)? else { continue };
-        let Some(algorithm) = conv.algorithm(max_tile) else { continue };
+        let Some(algorithm) = conv.algorithm(max_tile, &costs) else { continue };
         let Some(weight) = transformed(&conv.weight, algorithm) else { continue };
         let args: Vec<Option<ExprId>> =
             conv.args.iter().map(|arg| arg.map(|arg| rewriter.mapped(arg))).collect();
         let builder = rewriter.builder();
         let weight = builder.constant(weight);
-        let attrs =
-            WinogradConv2dAttrs { tile_size: algorithm.outputs(), padding: conv.attrs.padding };
+        let attrs = WinogradConv2dAttrs { tile_size: algorithm.outputs(), padding: conv.padding };
         let args = vec![args[0], Some(weight), args.get(2).copied().flatten()];
         let new =
             builder.call_optional(Op::new(&CONV2D_WINOGRAD), args, Attrs::from_struct(&attrs)?)?;
@@ -56,7 +61,7 @@ pub fn apply_winograd(
 /// A convolution that the algorithm can compute.
 struct Conv {
     args: Vec<Option<ExprId>>,
-    attrs: Conv2dAttrs,
+    padding: [i64; 4],
     weight: Constant,
     batch: i64,
     channels: i64,
@@ -72,7 +77,7 @@ impl Conv {
         if !op.is(&CONV2D) {
             return Ok(None);
         }
-        let attrs: Conv2dAttrs = attrs.parse()?;
+        let ConvAttrs { strides, padding, dilation, groups } = attrs.parse()?;
         let weight =
             args.get(1).copied().flatten().and_then(|arg| function.expr(arg).as_constant());
         let result = function.ty(id).as_tensor();
@@ -88,39 +93,34 @@ impl Conv {
         else {
             return Ok(None);
         };
-        let plain = attrs.strides == [1, 1] && attrs.dilation == [1, 1] && attrs.groups == 1;
+        let Ok(padding) = padding.try_into() else { return Ok(None) };
+        let plain = strides == [1, 1] && dilation == [1, 1] && groups == 1;
         if !plain || result.dtype != DType::F32 || weight.is_opaque() {
             return Ok(None);
         }
         let (args, weight, size) = (args.clone(), weight.clone(), [height, width]);
-        Ok(Some(Conv { args, attrs, weight, batch, channels, outputs, size }))
+        Ok(Some(Conv { args, padding, weight, batch, channels, outputs, size }))
     }
 
     /// The fastest algorithm whose tiles have at most that many outputs along an axis; `None` if it
     /// is the direct one.
-    fn algorithm(&self, max_tile: i64) -> Option<Winograd> {
+    fn algorithm(&self, max_tile: i64, costs: &ConvCosts) -> Option<Winograd> {
         // Schedules go over whole blocks.
         if self.channels % CHANNEL_BLOCK != 0 || self.outputs % CHANNEL_BLOCK != 0 {
             return None;
         }
         let allowed = |algorithm: &Winograd| algorithm.outputs() <= max_tile;
         let candidates = [Winograd::F2, Winograd::F4].into_iter().filter(allowed);
-        let best = candidates.min_by(|a, b| self.cost(*a).total_cmp(&self.cost(*b)))?;
-        (self.cost(best) < self.direct_cost()).then_some(best)
+        let best =
+            candidates.min_by(|a, b| self.cost(*a, costs).total_cmp(&self.cost(*b, costs)))?;
+        (self.cost(best, costs) < self.direct_cost(costs)).then_some(best)
     }
 
-    /// Nanoseconds of one core with AVX-512: transforms of tiles, products, and the transformed
-    /// weights once from the third-level cache.
-    ///
-    /// The model and its figures are measurements: they predicted those of a server of 2023 within
-    /// some ten percent, and only the ratio to the direct algorithm matters.
-    fn cost(&self, algorithm: Winograd) -> f64 {
-        /// Nanoseconds to transform a tile of 16 channels: input and output.
-        const TRANSFORM_F2: [f64; 2] = [26.0, 15.0];
-        const TRANSFORM_F4: [f64; 2] = [78.0, 57.0];
+    /// Nanoseconds: transforms of tiles, products, and the transformed weights.
+    fn cost(&self, algorithm: Winograd, costs: &ConvCosts) -> f64 {
         let [input, output] = match algorithm {
-            Winograd::F2 => TRANSFORM_F2,
-            Winograd::F4 => TRANSFORM_F4,
+            Winograd::F2 => costs.transform_f2,
+            Winograd::F4 => costs.transform_f4,
         };
         let m = algorithm.outputs();
         let along = |extent: &i64| ((extent + m - 1) / m) as f64;
@@ -128,32 +128,16 @@ impl Conv {
         let (c, k) = (self.channels as f64, self.outputs as f64);
         let points = (algorithm.inputs() * algorithm.inputs()) as f64;
         tiles * (c / 16.0 * input + k / 16.0 * output)
-            + products(points * tiles * c * k)
-            + streamed(points * c * k)
+            + costs.products(points * tiles * c * k)
+            + costs.streamed(points * c * k)
     }
 
-    fn direct_cost(&self) -> f64 {
+    fn direct_cost(&self, costs: &ConvCosts) -> f64 {
         let pixels: f64 =
             [&[self.batch], &self.size[..]].concat().iter().map(|&n| n as f64).product();
         let weights = 9.0 * self.channels as f64 * self.outputs as f64;
-        products(pixels * weights) + streamed(weights)
+        costs.products(pixels * weights) + costs.streamed(weights)
     }
-}
-
-/// Nanoseconds of multiply-adds at 95% of a core's peak.
-fn products(count: f64) -> f64 {
-    /// Multiply-adds in a nanosecond: 180 GFLOP/s.
-    const PEAK: f64 = 90.0;
-    count / (0.95 * PEAK)
-}
-
-/// Nanoseconds to read weights of a model that does not stay in the caches.
-fn streamed(weights: f64) -> f64 {
-    /// Bytes in a nanosecond from the third-level cache, and how much of that time is not hidden
-    /// behind the products.
-    const BANDWIDTH: f64 = 29.0;
-    const EXPOSED: f64 = 0.7;
-    EXPOSED * 4.0 * weights / BANDWIDTH
 }
 
 /// The weights `[out, in, 3, 3]` transformed, `[n, n, in, out]`.
@@ -191,14 +175,14 @@ mod tests {
         let weight = Constant::scalar(0.0, DType::F32).unwrap();
         let conv = Conv {
             args: Vec::new(),
-            attrs: Conv2dAttrs::default(),
+            padding: [1; 4],
             weight,
             batch: 1,
             channels,
             outputs,
             size: [size, size],
         };
-        conv.algorithm(4)
+        conv.algorithm(4, &crate::target::Target::host().conv_costs())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
 
 /// The elements of a floating-point constant that, broadcast against a tensor of `rank` axes,
-/// differs along `axis` alone: one for each of `channels`. `None` if it is not like that.
+/// differs only along `axis`: one for each of `channels`. `None` for other constants.
 pub(super) fn per_channel(
     constant: &Constant,
     rank: usize,
@@ -50,7 +50,7 @@ pub(super) fn scale_weights(
             while inner > 0 && start < elements.len() {
                 let block = start / inner;
                 let factor = *factors.get(channel(block / inputs, block % inputs))?;
-                // An index, for an iterator's calls would take longer than the arithmetic.
+                // An index, because an iterator's calls would take longer than the arithmetic.
                 let end = start + inner;
                 while start < end {
                     let product: $t = $product(<$t>::from_le_bytes(elements[start]), factor);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_along_one_axis_alone_is_per_channel() {
+    fn values_that_differ_along_one_axis_only_are_per_channel() {
         let c = constant(&[3, 1, 1], &[1.0, 2.0, 3.0]);
         assert_eq!(per_channel(&c, 4, 1, 3), Some(vec![1.0, 2.0, 3.0]));
         assert_eq!(per_channel(&c, 4, 2, 3), None);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, IRModule};
-use crate::ops::nn::{CONV1D, CONV2D, Conv1dAttrs, Conv2dAttrs};
+use crate::ops::nn::{CONV1D, CONV2D, ConvAttrs};
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs, SQUEEZE, SqueezeAttrs};
 use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
@@ -66,13 +66,15 @@ impl Images {
         attrs: &Attrs,
         scope: u32,
     ) -> Result<ExprId> {
-        let Conv1dAttrs { strides: [stride], padding: [left, right], dilation: [dilation], groups } =
-            attrs.parse()?;
-        let attrs = Conv2dAttrs {
-            strides: [1, stride],
-            padding: [0, left, 0, right],
-            dilation: [1, dilation],
-            groups,
+        let line: ConvAttrs = attrs.parse()?;
+        // The height: one window of one tap.
+        let with_height = |of_height: i64, of_width: &[i64]| [&[of_height], of_width].concat();
+        let (before, after) = line.padding.split_at(line.padding.len() / 2);
+        let attrs = ConvAttrs {
+            strides: with_height(1, &line.strides),
+            padding: [with_height(0, before), with_height(0, after)].concat(),
+            dilation: with_height(1, &line.dilation),
+            groups: line.groups,
         };
         let mut given = Vec::with_capacity(args.len());
         for (position, arg) in args.iter().enumerate() {
@@ -96,8 +98,9 @@ impl Images {
     ) -> Result<Option<ExprId>> {
         let follows = matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast)
             && args.iter().flatten().any(|&arg| self.computed.contains_key(&(arg, scope)));
-        // An axis may be another one of the image.
-        if !follows || attrs.get("axis").is_some() || self.rank(id) != Some(3) {
+        // Attributes that are about axes or extents are about those of the value, not of the image.
+        let is_about_axes = ["axis", "shape"].iter().any(|name| attrs.get(name).is_some());
+        if !follows || is_about_axes || self.rank(id) != Some(3) {
             return Ok(None);
         }
         let mut given = Vec::with_capacity(args.len());

@@ -1,4 +1,4 @@
-//! Bindings that nothing needs.
+//! Removal of unused expressions and bindings.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::pass::{PassContext, Result, module_pass};
 use crate::transform::InferType;
 
 crate::register_pass_config_option! {
-    /// Whether a value that is used once, in the scope it is bound in, loses its name.
+    /// Whether to inline a value that is used once, in the scope of its binding.
     pub INLINE_ONCE: bool = "relay.DeadCodeElimination.inline_once";
 }
 
-/// Drops expressions that nothing needs, and bindings without effect whose value nothing needs.
+/// Drops unused expressions, and bindings without effect whose value is unused.
 #[module_pass(opt_level = 1, required = [InferType], preserves = [InferType])]
 pub fn dead_code_elimination(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let inline_once = cx.get(&INLINE_ONCE);
@@ -57,11 +57,11 @@ fn without_dead_bindings(
     Ok(rewriter.finish()?)
 }
 
-/// What needs what.
+/// The uses of the expressions of a function.
 struct Uses {
     /// Whether a result or an effect needs the expression.
     needed: SecondaryMap<ExprId, bool>,
-    /// How often needed expressions use it.
+    /// The number of uses by needed expressions.
     count: SecondaryMap<ExprId, u32>,
     /// The scope of the last of those uses.
     only_user: SecondaryMap<ExprId, Option<ScopeId>>,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_1_2_3_bindings_that_nothing_needs_go() {
+    fn unused_bindings_are_removed() {
         let mut net = Net::default();
         let (x, d) = (net.input("x", &[2]), net.input("d", &[2]));
         let a = net.op("nn.relu", &[x]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_a_value_used_once_is_inlined_but_not_into_a_function() {
+    fn a_value_used_once_is_inlined_but_not_into_a_function() {
         let mut net = Net::default();
         let one = net.scalar(1.0);
         let x = net.op("add", &[one, one]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn case_7_calls_with_effects_stay_through_other_functions() {
+    fn calls_with_effects_stay_even_through_other_functions() {
         let ty = FuncType { params: vec![], ret: Type::tuple([]) };
         let callee = |global: &str| {
             let mut net = Net::default();
@@ -176,7 +176,7 @@ mod tests {
         module.insert(GlobalVar::new("effect"), Definition::Extern(effect.into()));
         assert!(DeadCodeElimination.apply(module.clone()).unwrap().same(&module));
 
-        // Without the effect nothing of it stays.
+        // Without the effect nothing of the call stays.
         let mut net = Net::default();
         let unit = net.0.tuple(&[]);
         module.insert(GlobalVar::new("effect"), Definition::Graph(net.finish(unit)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn case_9_nothing_to_do_returns_the_handle() {
+    fn without_dead_code_the_handle_is_the_same() {
         let mut net = Net::default();
         let mut x = net.input("x", &[2]);
         for _ in 0..1000 {

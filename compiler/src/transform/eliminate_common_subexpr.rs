@@ -8,7 +8,6 @@ use indexmap::IndexMap;
 
 use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter, ScopeId};
 use crate::ir::IRModule;
-use crate::ops::Effect;
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -31,8 +30,8 @@ pub fn eliminate_common_subexpr(
     Ok(function)
 }
 
-/// [`eliminate_common_subexpr`], but for expressions that `skip` chooses: those are neither
-/// replaced, nor do they replace others. `skip` sees the rewritten operands.
+/// [`eliminate_common_subexpr`], except for expressions that `skip` chooses: they neither are
+/// replaced nor replace others. `skip` sees the rewritten operands.
 ///
 /// # Errors
 ///
@@ -42,10 +41,10 @@ pub fn eliminate_common_subexpr_except(
     mut skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
 ) -> Result<Function> {
     let mut rewriter = Rewriter::new(function);
-    // Expressions of the new function by the hash of what they are; those whose operands are the
-    // same but for scalars and tuples are looked at one by one.
+    // Expressions of the new function by the hash of their contents; expressions whose operands are
+    // the same apart from scalars and tuples are compared one by one.
     let mut seen: IndexMap<u64, Vec<(Expr, ExprId)>> = IndexMap::new();
-    // For scalars and tuples of the new function, the first equal one.
+    // For scalars and tuples of the new function, the first equal expression.
     let mut first: SecondaryMap<ExprId, Option<ExprId>> = SecondaryMap::new();
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
@@ -61,12 +60,12 @@ pub fn eliminate_common_subexpr_except(
         });
         match (kind, same.map(|(_, id)| *id)) {
             (Kind::Shared, Some(same)) => {
-                // The name of the first one stays.
+                // The name of the first expression stays.
                 rewriter.unbind(id);
                 rewriter.replace(same);
             }
             (Kind::Compared, Some(same)) => {
-                // Stays, but counts as the first one where it is used.
+                // The copy stays, but users are compared as if they used the first expression.
                 let copy = rewriter.copy()?;
                 first[copy] = Some(same);
             }
@@ -79,22 +78,19 @@ pub fn eliminate_common_subexpr_except(
     Ok(rewriter.finish()?)
 }
 
-/// What is done with an expression that occurred before.
+/// The treatment of an expression that has occurred before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It is replaced by the first one.
+    /// The first expression replaces it.
     Shared,
-    /// It stays, but what uses it is compared as if it used the first one.
+    /// It stays, but its users are compared as if they used the first expression.
     Compared,
 }
 
 fn kind_of(expr: &Expr) -> Option<Kind> {
     match expr {
         Expr::Call(call) => match call.callee {
-            Callee::Op(op) => {
-                let shared = op.effect == Effect::Pure && call.args.iter().any(Option::is_some);
-                shared.then_some(Kind::Shared)
-            }
+            Callee::Op(_) => call.args.iter().any(Option::is_some).then_some(Kind::Shared),
             Callee::Expr(_) => None,
         },
         Expr::TupleGet { .. } => Some(Kind::Shared),
@@ -105,13 +101,13 @@ fn kind_of(expr: &Expr) -> Option<Kind> {
 }
 
 fn hash_of(expr: &Expr) -> u64 {
-    // Fixed keys: the same in every run.
+    // Fixed keys: equal in every run.
     let mut hasher = DefaultHasher::new();
     expr.hash(&mut hasher);
     hasher.finish()
 }
 
-/// Whether an expression of the new function stands in `scope` or in one around it.
+/// Whether an expression of the new function is in `scope` or in an enclosing one.
 fn encloses(old: &Function, rewriter: &mut Rewriter, new: ExprId, scope: ScopeId) -> bool {
     let target = rewriter.builder().data_of(new).scope;
     let mut scope = Some(scope);
@@ -129,6 +125,7 @@ mod tests {
     use super::*;
     use crate::graph::ScopeKind;
     use crate::ir::{DType, Type};
+    use crate::ops::elementwise::ADD;
     use crate::ops::tensor::ConcatenateAttrs;
     use crate::transform::tests::support::{Net, after, count};
 
@@ -144,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_equal_calls_are_one() {
+    fn equal_calls_become_one() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
@@ -153,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn case_2_what_is_skipped_is_neither_replaced_nor_remembered() {
+    fn skipped_calls_are_neither_replaced_nor_remembered() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
-        let is_add = |_: &FunctionBuilder, expr: &Expr| crate::graph::is_call_of(expr, "add");
+        let is_add = |_: &FunctionBuilder, expr: &Expr| expr.is_call_of(&ADD);
         let function = eliminate_common_subexpr_except(net.finish(y), is_add).unwrap();
         assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (3, 1));
     }
 
     #[test]
-    fn case_4_arguments_are_compared_one_by_one() {
+    fn arguments_are_compared_one_by_one() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let c = net.tensor(&[2], 1.0);
@@ -179,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn case_7_equal_scalars_are_equal_and_tensors_are_not() {
+    fn equal_scalar_constants_are_equal_and_tensor_constants_are_not() {
         for (dims, left) in [([].as_slice(), 1), (&[2], 2)] {
             let mut net = Net::default();
             let x = net.input("x", &[2]);
@@ -211,7 +208,7 @@ mod tests {
         let choice = net.0.if_else(cond, yes, no).unwrap();
         let both = net.0.tuple(&[before, choice]);
         let function = after(&EliminateCommonSubexpr, net.finish(both));
-        // Both use the one from around them; each has its own exponential.
+        // Both branches use the call around them; each has its own exponential.
         assert_eq!((count(&function, "nn.relu"), count(&function, "exp")), (1, 2));
     }
 

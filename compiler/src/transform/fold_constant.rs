@@ -1,12 +1,21 @@
 //! Constant folding.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeId};
-use crate::ir::{Constant, DType, Dim, IRModule, SharedBytes, TensorType, Type};
+use cranelift_entity::SecondaryMap;
+
+use crate::analysis::kernel_scopes;
+use crate::graph::{Call, Callee, Expr, ExprId, Function, If, Rewriter, ScopeId};
+use crate::ir::{
+    Attrs, Constant, ConstantData, DType, Dim, IRModule, SharedBytes, TensorType, Type,
+};
 use crate::ops::nn::DROPOUT;
 use crate::ops::qnn::DEQUANTIZE;
-use crate::ops::{Effect, Op};
+use crate::ops::tensor::{
+    BROADCAST_TO, EXPAND_DIMS, FULL, FullAttrs, RESHAPE, SQUEEZE, STRIDED_SLICE, TRANSPOSE,
+};
+use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -16,24 +25,33 @@ use crate::transform::InferType;
 /// would end up in the object file, element by element. Tests derive their sizes from it.
 pub const MAX_GROWN_BYTES: u64 = 64 << 10;
 
+/// Largest argument with one number in every place that is written out to fold a call, in bytes.
+///
+/// Reductions of larger ones are left to run time: a few bytes of a model can ask for any amount of
+/// memory.
+const MAX_WRITTEN_BYTES: u64 = 1 << 30;
+
 /// Replaces calls whose arguments are constants by their values.
 ///
-/// So are extents of tensors that are known, and fields of tuples. Nothing within a fused kernel is
-/// touched, nor what draws random numbers or has state.
+/// So are extents of tensors that are known, and fields of tuples; an `If` whose condition is known
+/// becomes its branch. What has one number in every place keeps being stored as that number. Nothing
+/// within a fused kernel is touched.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let closed = closed_scopes(&function);
+    let kernels = kernel_scopes(&function);
+    let mut choices = Choices::of(&function, &kernels);
     let mut rewriter = Rewriter::new(function);
     let bound = bound_constants(rewriter.old());
     for id in bound {
         rewriter.unbind(id);
     }
+    choices.decide_by_constants(&mut rewriter);
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
-        if closed[old.data_of(id).scope.as_u32() as usize] {
+        if kernels[old.data_of(id).scope] {
             continue;
         }
         match old.expr(id) {
@@ -45,21 +63,28 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
                 }
             }
             Expr::Call(call) => fold_call(&mut rewriter, cx, id, call)?,
+            Expr::If(_) => {
+                if let Some(&branch) = choices.taken.get(&id) {
+                    let result = rewriter.mapped(old.scope(branch).result);
+                    rewriter.unbind(id);
+                    rewriter.replace(result);
+                }
+            }
             Expr::Var(_)
             | Expr::GlobalVar(_)
             | Expr::Constant(_)
             | Expr::Tuple(_)
-            | Expr::If(_)
             | Expr::While(_)
             | Expr::Func(_) => {}
         }
+        choices.decide(&mut rewriter, id);
     }
     Ok(rewriter.finish()?)
 }
 
 fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call) -> Result<()> {
     let Callee::Op(op) = call.callee else { return Ok(()) };
-    if op.effect != Effect::Pure || call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
+    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
         return Ok(());
     }
     let old = rewriter.old().clone();
@@ -68,13 +93,24 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
         rewriter.replace_with_constant(constant);
         return Ok(());
     }
+    if let Some(uniform) = fold_uniform(rewriter, cx, id, op, call)? {
+        cx.count("folded calls", 1);
+        rewriter.unbind(id);
+        rewriter.replace(uniform);
+        return Ok(());
+    }
     let Some(args) = rewriter.constant_args(call) else { return Ok(()) };
     if args.iter().flatten().any(Constant::is_opaque) {
         cx.missed(id, "the elements of an argument are not known, only their digest");
         return Ok(());
     }
+    let is_splat = |c: &&Constant| matches!(c.data(), ConstantData::Splat(_));
+    if args.iter().flatten().filter(is_splat).any(|c| c.byte_len() > MAX_WRITTEN_BYTES) {
+        cx.missed(id, format!("an argument takes more than {MAX_WRITTEN_BYTES} bytes"));
+        return Ok(());
+    }
     let grown = result_bytes(old.ty(id)).is_none_or(|bytes| {
-        let given: u64 = args.iter().flatten().map(Constant::byte_len).sum();
+        let given: u64 = args.iter().flatten().map(Constant::stored_len).sum();
         // Weights that are stored quantised are computed with as what they stand for.
         bytes > given.max(MAX_GROWN_BYTES) && !op.is(&DEQUANTIZE)
     });
@@ -83,6 +119,12 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
             id,
             format!("the result is larger than {MAX_GROWN_BYTES} bytes and than the arguments"),
         );
+        return Ok(());
+    }
+    if let Some(same) = same_bytes(op, &args, old.ty(id)) {
+        cx.count("folded calls", 1);
+        rewriter.unbind(id);
+        rewriter.replace_with_constant(same);
         return Ok(());
     }
     match cx.evaluator().eval_call(op, &call.attrs, &args) {
@@ -96,6 +138,171 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
             cx.missed(id, error);
             Ok(())
         }
+    }
+}
+
+/// The constant under another shape, if that is all the operator does: weights share their bytes.
+fn same_bytes(op: Op, args: &[Option<Constant>], ty: &Type) -> Option<Constant> {
+    if ![&RESHAPE, &EXPAND_DIMS, &SQUEEZE].into_iter().any(|def| op.is(def)) {
+        return None;
+    }
+    let ConstantData::Bytes(bytes) = args.first()?.as_ref()?.data() else { return None };
+    Constant::new(ty.as_tensor()?.clone(), bytes.clone()).ok()
+}
+
+/// A call whose arguments each have one element in every place, and whose result therefore has: as a
+/// splat if that is small, else as a call of `full`, which takes no room in the object file.
+fn fold_uniform(
+    rewriter: &mut Rewriter,
+    cx: &PassContext,
+    id: ExprId,
+    op: Op,
+    call: &Call,
+) -> Result<Option<ExprId>> {
+    let moves = [&BROADCAST_TO, &RESHAPE, &EXPAND_DIMS, &SQUEEZE, &TRANSPOSE, &STRIDED_SLICE]
+        .into_iter()
+        .any(|def| op.is(def));
+    let by_element = matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast);
+    if op.is(&FULL) || !(moves || by_element) {
+        return Ok(None);
+    }
+    let old = rewriter.old().clone();
+    let Some(ty) = old.ty(id).as_tensor().filter(|ty| ty.bytes().is_some()) else {
+        return Ok(None);
+    };
+    let given = rewriter.args(call);
+    let mut elements = Vec::with_capacity(given.len());
+    for arg in &given {
+        elements.push(match arg.map(|arg| element_everywhere(rewriter, arg)) {
+            None => None,
+            Some(None) => return Ok(None),
+            Some(element) => element,
+        });
+    }
+    let is_large = |arg: &ExprId| {
+        let ty = rewriter.built().ty(*arg).as_tensor();
+        ty.is_none_or(|ty| ty.num_elements() != Some(1))
+    };
+    if !given.iter().flatten().any(is_large) {
+        return Ok(None);
+    }
+    let element = if moves {
+        elements.into_iter().flatten().next()
+    } else {
+        match cx.evaluator().eval_call(op, &call.attrs, &elements) {
+            Ok(values) => values.into_iter().next().filter(|c| c.ty().num_elements() == Some(1)),
+            Err(error) => {
+                cx.missed(id, error);
+                None
+            }
+        }
+    };
+    let Some(element) = element.filter(|element| element.ty().dtype == ty.dtype) else {
+        return Ok(None);
+    };
+    let Some(bytes) = element.to_bytes() else { return Ok(None) };
+    let b = rewriter.builder();
+    if ty.bytes().is_some_and(|bytes| bytes <= MAX_GROWN_BYTES) {
+        let splat = Constant::splat(ty.clone(), &bytes).map_err(|error| error.to_string())?;
+        return Ok(Some(b.constant(splat)));
+    }
+    let scalar = Constant::splat(TensorType::scalar(ty.dtype), &bytes);
+    let scalar = b.constant(scalar.map_err(|error| error.to_string())?);
+    let attrs = Attrs::from_struct(&FullAttrs { shape: ty.shape.to_vec() })?;
+    Ok(Some(b.call(Op::new(&FULL), &[scalar], attrs)?))
+}
+
+/// The one element that a value of the new function has in every place, if that can be seen from how
+/// it is stored: as a tensor of as many axes, each of extent one.
+fn element_everywhere(rewriter: &Rewriter, value: ExprId) -> Option<Constant> {
+    let b = rewriter.built();
+    let rank = b.ty(value).as_tensor()?.shape.rank();
+    let constant = match b.expr(value) {
+        Expr::Constant(constant) => constant,
+        Expr::Call(Call { callee: Callee::Op(op), args, attrs: _ }) if op.is(&FULL) => {
+            b.expr((*args.first()?)?).as_constant()?
+        }
+        _ => return None,
+    };
+    let dtype = constant.ty().dtype;
+    let element: SharedBytes = match constant.data() {
+        ConstantData::Splat(element) => SharedBytes::new(element.clone()),
+        ConstantData::Bytes(bytes) if constant.ty().num_elements() == Some(1) => bytes.clone(),
+        ConstantData::Bytes(_) | ConstantData::Opaque => return None,
+    };
+    Constant::splat(TensorType::from_consts(&vec![1; rank], dtype), &element).ok()
+}
+
+/// The `If`s of a function, and which branch of each is taken.
+struct Choices {
+    /// Those of each condition, with the first expression within their branches.
+    by_condition: BTreeMap<ExprId, Vec<(ExprId, Option<ExprId>)>>,
+    /// The branches that are known to be taken.
+    taken: BTreeMap<ExprId, ScopeId>,
+}
+
+impl Choices {
+    fn of(function: &Function, kernels: &SecondaryMap<ScopeId, bool>) -> Choices {
+        let mut first: BTreeMap<u32, ExprId> = BTreeMap::new();
+        let mut by_condition: BTreeMap<ExprId, Vec<_>> = BTreeMap::new();
+        for (id, data) in function.iter() {
+            first.entry(data.scope.as_u32()).or_insert(id);
+            if let Expr::If(choice) = &data.expr
+                && !kernels[data.scope]
+            {
+                let of = |scope: ScopeId| first.get(&scope.as_u32()).copied();
+                let within = of(choice.then_scope).into_iter().chain(of(choice.else_scope)).min();
+                by_condition.entry(choice.cond).or_default().push((id, within));
+            }
+        }
+        Choices { by_condition, taken: BTreeMap::new() }
+    }
+
+    /// Takes the branches of conditions that are constants from the start.
+    fn decide_by_constants(&mut self, rewriter: &mut Rewriter) {
+        let old = rewriter.old().clone();
+        let conditions: Vec<ExprId> = self.by_condition.keys().copied().collect();
+        for condition in conditions {
+            if let Some(holds) = old.expr(condition).as_constant().and_then(truth) {
+                for (choice, _) in self.by_condition.remove(&condition).unwrap_or_default() {
+                    self.take(rewriter, choice, holds);
+                }
+            }
+        }
+    }
+
+    /// Takes the branches of a condition that has just become a constant. A branch of which a part
+    /// was passed before is left to another run.
+    fn decide(&mut self, rewriter: &mut Rewriter, condition: ExprId) {
+        if !self.by_condition.contains_key(&condition) {
+            return;
+        }
+        let Some(new) = rewriter.new_of(condition) else { return };
+        let Some(holds) = rewriter.built().expr(new).as_constant().and_then(truth) else {
+            return;
+        };
+        for (choice, first) in self.by_condition.remove(&condition).unwrap_or_default() {
+            if first.is_none_or(|first| first > condition) {
+                self.take(rewriter, choice, holds);
+            }
+        }
+    }
+
+    fn take(&mut self, rewriter: &mut Rewriter, choice: ExprId, holds: bool) {
+        let old = rewriter.old().clone();
+        if let Expr::If(If { cond: _, then_scope, else_scope }) = *old.expr(choice) {
+            let branch = if holds { then_scope } else { else_scope };
+            rewriter.dissolve(branch);
+            self.taken.insert(choice, branch);
+        }
+    }
+}
+
+/// The value of a condition.
+fn truth(condition: &Constant) -> Option<bool> {
+    match condition.to_i64_vec()?[..] {
+        [value] => Some(value != 0),
+        _ => None,
     }
 }
 
@@ -144,25 +351,6 @@ fn known_extents(value: Option<&Arc<[Dim]>>, ty: &Type) -> Option<Constant> {
     Constant::new(ty.clone(), SharedBytes::new(bytes)).ok()
 }
 
-/// Which scopes are those of fused kernels or of another code generator, or within one, by index.
-fn closed_scopes(function: &Function) -> Vec<bool> {
-    let mut closed: Vec<bool> = function.scopes().map(|_| false).collect();
-    for (_, data) in function.iter() {
-        if let Expr::Func(closure) = &data.expr
-            && (closure.attrs.flag("Primitive") || closure.attrs.get("Compiler").is_some())
-        {
-            closed[closure.scope.as_u32() as usize] = true;
-        }
-    }
-    // Each scope comes after the one around it.
-    for (scope, data) in function.scopes() {
-        if let Some(parent) = data.parent.map(ScopeId::as_u32) {
-            closed[scope.as_u32() as usize] |= closed[parent as usize];
-        }
-    }
-    closed
-}
-
 /// Constants that are bound, which need no name.
 fn bound_constants(function: &Function) -> Vec<ExprId> {
     function
@@ -177,15 +365,14 @@ fn bound_constants(function: &Function) -> Vec<ExprId> {
 mod tests {
     use super::*;
     use crate::graph::ScopeKind;
-    use crate::ir::Attrs;
     use crate::ops::nn::DropoutAttrs;
-    use crate::ops::tensor::{ConcatenateAttrs, FullAttrs, ShapeOfAttrs, SplitAttrs};
+    use crate::ops::tensor::{ConcatenateAttrs, ShapeOfAttrs, SplitAttrs};
     use crate::pass::{Pass, Sequential};
     use crate::transform::tests::support::{Net, after, after_in, show};
     use crate::transform::{FoldScaleAxis, SimplifyInference};
 
     #[test]
-    fn case_1_what_is_constant_becomes_one() {
+    fn expressions_of_constants_become_constants() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let c = net.tensor(&[2], 1.0);
@@ -203,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn case_2_bound_constants_lose_their_names() {
+    fn bound_constants_lose_their_names() {
         let mut net = Net::default();
         let x = net.input("x", &[]);
         let one = net.scalar(1.0);
@@ -220,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn case_4_several_results_and_arguments() {
+    fn calls_with_several_results_or_arguments_are_folded() {
         let mut net = Net::default();
         let (a, b) = (net.tensor(&[2], 1.0), net.tensor(&[3], 2.0));
         let both = net.op_with("concatenate", &[a, b], &ConcatenateAttrs { axis: 0 });
@@ -233,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_extents_need_no_constant_arguments() {
+    fn extents_need_no_constant_arguments() {
         for (dtype, expected) in [(DType::I64, [8, 9, 10]), (DType::I32, [8, 9, 10])] {
             let mut net = Net::default();
             let (x, y) = (net.input("x", &[8, 9, 10]), net.input("y", &[8, 9, 10]));
@@ -252,15 +439,15 @@ mod tests {
     }
 
     #[test]
-    fn case_7_some_things_stay() {
-        // Dropout is no computation.
+    fn dropout_and_kernels_are_not_folded() {
+        // Dropout is left to SimplifyInference.
         let mut net = Net::default();
         let c = net.tensor(&[2], 1.0);
         let dropout = net.op_with("nn.dropout", &[c], &DropoutAttrs { rate: 0.5 });
         let y = net.0.tuple_get(dropout, 0).unwrap();
         let function = net.finish(y);
         assert!(after(&FoldConstant, function.clone()).same(&function));
-        // A kernel's body is the code generator's.
+        // The body of a kernel is left to the code generator.
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         net.0.open_scope(ScopeKind::Closure);
@@ -275,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_grow_beyond_the_limit_stays_and_says_so() {
+    fn calls_that_would_grow_beyond_the_limit_stay_with_a_remark() {
         let full = |elements: i64| {
             let mut net = Net::default();
             let c = net.scalar(1.5);
@@ -298,7 +485,7 @@ mod tests {
                 .to_string()
                 .starts_with("FoldConstant: @main: `full`: the result is larger")
         );
-        // As large as an argument is no growth.
+        // A result as large as an argument is no growth.
         let mut net = Net::default();
         let c = net.tensor(&[limit + 1], 1.0);
         let y = net.op("negative", &[c]);
@@ -316,12 +503,12 @@ mod tests {
     }
 
     #[test]
-    fn case_8_convolution_and_batch_norm_become_one() {
-        use crate::ops::nn::{BatchNormAttrs, Conv2dAttrs};
+    fn convolution_and_batch_norm_become_one_convolution() {
+        use crate::ops::nn::{BatchNormAttrs, ConvAttrs};
         let mut net = Net::default();
         let x = net.input("x", &[1, 2, 4, 4]);
         let w = net.tensor(&[3, 2, 3, 3], -1.0);
-        let conv = net.op_with("nn.conv2d", &[x, w], &Conv2dAttrs::default());
+        let conv = net.op_with("nn.conv2d", &[x, w], &ConvAttrs::of_rank(2));
         let params: Vec<ExprId> = (0..4).map(|i| net.tensor(&[3], i as f32 + 0.5)).collect();
         let bn = net.op_with(
             "nn.batch_norm",

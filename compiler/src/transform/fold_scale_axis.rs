@@ -8,8 +8,7 @@ use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, IRModule, normalize_axis};
 use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{
-    BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs, DENSE,
-    MATMUL, MatmulAttrs,
+    BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, MATMUL, MatmulAttrs,
 };
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
@@ -103,16 +102,12 @@ struct Layer {
 
 impl Layer {
     fn of(op: Op, attrs: &Attrs) -> Result<Option<Layer>> {
-        let conv =
-            |spatial, groups| Layer { op, spatial, takes_bias: true, output_axis: 0, groups };
         let product =
             |output_axis| Layer { op, spatial: 0, takes_bias: false, output_axis, groups: 1 };
-        Ok(if op.is(&CONV2D) {
-            Some(conv(2, attrs.parse::<Conv2dAttrs>()?.groups))
-        } else if op.is(&CONV1D) {
-            Some(conv(1, attrs.parse::<Conv1dAttrs>()?.groups))
-        } else if op.is(&CONV3D) {
-            Some(conv(3, attrs.parse::<Conv3dAttrs>()?.groups))
+        Ok(if [&CONV1D, &CONV2D, &CONV3D].iter().any(|def| op.is(def)) {
+            let ConvAttrs { strides, groups, .. } = attrs.parse()?;
+            let spatial = strides.len();
+            Some(Layer { op, spatial, takes_bias: true, output_axis: 0, groups })
         } else if op.is(&DENSE) {
             Some(product(0))
         } else if op.is(&MATMUL) {
@@ -193,7 +188,7 @@ impl Folder {
                 return None;
             };
             new = lhs;
-            added = Some(self.constant(rhs)?.to_f64_vec()?);
+            added = Some(rhs);
         }
         let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) =
             self.rewriter.builder().expr(new).clone()
@@ -202,12 +197,11 @@ impl Folder {
         };
         let layer = Layer::of(op, &attrs).ok()??;
         let (&x, &weight) = (args.first()?.as_ref()?, args.get(1)?.as_ref()?);
-        if !layer.has_rank_of(&self.constant(weight)?) {
-            return None;
-        }
-        let bias = match args.get(2).copied().flatten() {
-            Some(bias) => Some(self.constant(bias)?.to_f64_vec()?),
-            None => added,
+        let weights = self.constant(weight).filter(|weights| layer.has_rank_of(weights))?;
+        let bias = match args.get(2).copied().flatten().or(added) {
+            // A vector; one element stands for all channels.
+            Some(bias) => Some(per_channel(&self.constant(bias)?, 1, 0, layer.outputs(&weights)?)?),
+            None => None,
         };
         Some(Found { layer, attrs, x, weight, bias })
     }
@@ -241,7 +235,7 @@ impl Folder {
         let operand = if change == Change::Bias {
             let BiasAddAttrs { axis: bias_axis } = call.attrs.parse()?;
             let fits = normalize_axis(bias_axis, rank) == Some(axis);
-            fits.then(|| other.to_f64_vec()).flatten()
+            fits.then(|| per_channel(&other, 1, 0, outputs)).flatten()
         } else {
             per_channel(&other, rank, axis, outputs)
         };
@@ -345,7 +339,9 @@ impl Folder {
     }
 }
 
+/// A function of two values of each channel.
 fn zip(a: &[f64], b: &[f64], f: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    debug_assert_eq!(a.len(), b.len(), "one element for each channel");
     a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect()
 }
 
@@ -356,11 +352,11 @@ mod tests {
 
     fn conv(net: &mut Net, x: ExprId, groups: i64) -> ExprId {
         let w = net.tensor(&[4, 4 / groups, 1, 1], 0.5);
-        net.op_with("nn.conv2d", &[x, w], &Conv2dAttrs { groups, ..Default::default() })
+        net.op_with("nn.conv2d", &[x, w], &ConvAttrs { groups, ..ConvAttrs::of_rank(2) })
     }
 
     #[test]
-    fn case_6_factors_and_summands_of_the_result_are_folded() {
+    fn factors_and_summands_of_the_result_are_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);
@@ -381,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_factors_of_the_argument_are_folded_group_by_group() {
+    fn factors_of_the_argument_are_folded_group_by_group() {
         for groups in [1, 2, 4] {
             let mut net = Net::default();
             let x = net.input("x", &[1, 4, 2, 2]);
@@ -403,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_dense_layers_and_products_keep_their_bias_outside() {
+    fn dense_layers_and_products_keep_their_bias_outside() {
         for transposed in [None, Some(false), Some(true)] {
             let mut net = Net::default();
             let x = net.input("x", &[2, 3]);
@@ -448,7 +444,33 @@ mod tests {
     }
 
     #[test]
-    fn case_8_what_is_used_elsewhere_stays() {
+    fn a_bias_of_one_element_is_that_of_every_channel() {
+        for (dims, then) in [([1].as_slice(), "multiply"), (&[1, 1], "add"), (&[], "subtract")] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2, 3]);
+            let (w, b, c) =
+                (net.tensor(&[4, 3], 0.5), net.tensor(dims, 5.0), net.tensor(&[4], 1.0));
+            let y = net.op("nn.dense", &[x, w]);
+            let y = net.op("add", &[y, b]);
+            let y = net.op(then, &[y, c]);
+            let function = after(&FoldScaleAxis, net.finish(y));
+            assert_eq!(show(&function), "add(nn.dense(x, c(4, 3)), c(4))");
+            let bias = function
+                .iter()
+                .filter_map(|(_, data)| data.expr.as_constant()?.to_f64_vec())
+                .find(|elements| elements.len() == 4)
+                .unwrap();
+            let expected = [1.0, 1.25, 1.5, 1.75].map(|c| match then {
+                "multiply" => 5.0 * c,
+                "add" => 5.0 + c,
+                _ => 5.0 - c,
+            });
+            assert_eq!(bias, expected);
+        }
+    }
+
+    #[test]
+    fn values_with_other_uses_are_not_folded() {
         let mut net = Net::default();
         let x = net.input("x", &[1, 4, 2, 2]);
         let y = conv(&mut net, x, 1);

@@ -1,15 +1,15 @@
 //! Type inference across functions.
 //!
-//! Within a function types are computed when an expression is pushed. What can go out of date is
-//! the type with which a function refers to another one.
+//! Within a function, types are computed when an expression is pushed. Only the type with which a
+//! function refers to another one can become stale.
 
 use super::{FuseOps, SimplifyInference};
-use crate::analysis::{CallGraph, Callees, Pure, Typed, Types, declared};
+use crate::analysis::{CallGraph, Callees, Pure, Typed, Types, declared, types_hold};
 use crate::graph::{Expr, Function, Rewriter};
 use crate::ir::{Definition, IRModule};
 use crate::pass::{PassContext, PassError, Result, module_pass};
 
-/// Makes every reference to a global have the type of what is defined there.
+/// Gives every reference to a global the type of its definition.
 #[module_pass(
     opt_level = 0,
     sets = [Typed],
@@ -33,17 +33,6 @@ pub fn infer_type(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
         }
     }
     Err(PassError::new("the types of functions that call each other do not settle"))
-}
-
-/// Whether every reference to a global has the type of what is defined there.
-pub fn types_hold(module: &IRModule) -> bool {
-    module.functions().all(|(_, function)| {
-        function.global_refs().iter().all(|&id| {
-            let Expr::GlobalVar(global) = function.expr(id) else { return true };
-            declared(module, global)
-                .is_none_or(|declared| function.ty(id).as_func() == Some(&declared))
-        })
-    })
 }
 
 fn with_types_of(function: Function, module: &IRModule) -> Result<Function> {
@@ -118,7 +107,7 @@ mod tests {
 
     #[test]
     fn in_a_list_it_runs_only_if_types_do_not_hold() {
-        // Case 18: nothing to do, so not even its instruments see it.
+        // Types hold already, so the pass does not run and instruments do not see it.
         let module = IRModule::from_function(relu_of(&[4]));
         let after = Sequential::default().then(InferType).apply(module.clone()).unwrap();
         assert!(after.same(&module));

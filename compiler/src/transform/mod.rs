@@ -24,7 +24,7 @@ pub use eliminate_common_subexpr::{
 pub use fold_constant::{FoldConstant, MAX_GROWN_BYTES, fold_constant};
 pub use fold_scale_axis::{FoldScaleAxis, fold_scale_axis};
 pub use fuse_ops::{FuseOps, LINK_PARAMS, MAX_DEPTH, fuse_ops};
-pub use infer_type::{InferType, infer_type, types_hold};
+pub use infer_type::{InferType, infer_type};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
 pub use promote_low_precision::{PromoteLowPrecision, promote_low_precision};
 pub use remove_unused_functions::{

@@ -18,7 +18,7 @@ const MAX_NAME: usize = 80;
 /// Makes each fused kernel a function of the module, named after its operators.
 ///
 /// Closures with the attribute `Primitive` become globals such as `@fused_nn_conv2d_nn_relu`; equal
-/// ones share one. Closures that use what is defined around them stay where they are.
+/// closures share one. Closures that capture values stay where they are.
 #[module_pass(opt_level = 0, requires = [Fused])]
 pub fn outline_primitives(mut module: IRModule, cx: &PassContext) -> Result<IRModule> {
     let mut outlined: IndexMap<Shape, GlobalVar> = IndexMap::new();
@@ -58,7 +58,7 @@ pub fn outline_primitives(mut module: IRModule, cx: &PassContext) -> Result<IRMo
     Ok(module)
 }
 
-/// A closure with the attribute `Primitive`, and what stands in it, in order.
+/// A closure with the attribute `Primitive`, and its expressions in order.
 struct OpenClosure {
     id: ExprId,
     members: Vec<ExprId>,
@@ -85,8 +85,8 @@ fn closures(function: &Function, live: &SecondaryMap<ExprId, bool>) -> Vec<OpenC
     closures
 }
 
-/// What distinguishes closures: attributes and types of the parameters, and then what each
-/// expression is, with operands by position.
+/// The structure that distinguishes closures: attributes and types of the parameters, and the
+/// expressions, with operands by position.
 type Shape = (Attrs, Vec<Type>, Vec<Expr>, u32);
 
 /// A closure that can stand alone.
@@ -99,7 +99,7 @@ struct Outline {
 }
 
 impl Outline {
-    /// `None` if the closure uses what is defined outside it, or has scopes within it.
+    /// `None` if the closure captures values, or has scopes within it.
     fn new(function: &Function, id: ExprId, members: &[ExprId]) -> Option<Outline> {
         let Expr::Func(Closure { scope, recursive: _, attrs }) = function.expr(id) else {
             return None;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_uses_what_is_around_it_stays() {
+    fn a_kernel_that_captures_values_stays() {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let scope = net.0.open_scope(ScopeKind::Closure);

@@ -1,4 +1,4 @@
-//! The one ordered list of graph passes. What of it runs is for the context's level to say.
+//! The one ordered list of graph passes. The context's level decides which of them run.
 
 use indexmap::IndexSet;
 
@@ -23,9 +23,9 @@ fn passes() -> Vec<PassRef> {
         EliminateCommonSubexpr.into(),
         FoldScaleAxis.into(),
         Conv1dToConv2d.into(),
-        // What folding the scales and the new shapes of weights have left behind.
+        // Folds calls that scale folding and the new shapes of weights have left.
         FoldConstant.into(),
-        // Convolutions are seen as such up to here.
+        // After the passes that fold into convolutions, because this one puts casts around them.
         PromoteLowPrecision.into(),
         ApplyWinograd.into(),
         DeadCodeElimination.into(),
@@ -34,7 +34,14 @@ fn passes() -> Vec<PassRef> {
     ]
 }
 
-/// Passes that a caller adds to the pipeline, and where.
+/// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
+/// or another algorithm takes other sums. Without them, what kernels are fused of does not change a
+/// bit of what floats of 32 and 64 bits become.
+pub fn changing_arithmetic() -> [PassRef; 3] {
+    [SimplifyInference.into(), FoldScaleAxis.into(), ApplyWinograd.into()]
+}
+
+/// Passes that a caller adds to the pipeline, with their places.
 #[derive(Clone, Default, Debug)]
 pub struct PipelineExtensions {
     start: Vec<PassRef>,
@@ -70,11 +77,11 @@ impl PipelineExtensions {
     }
 }
 
-/// The pipeline, with what the caller adds.
+/// The pipeline, with the caller's passes.
 ///
 /// # Errors
 ///
-/// Every name that no pass of the pipeline has.
+/// All names that no pass of the pipeline has.
 pub fn pipeline(extensions: &PipelineExtensions) -> Result<Sequential> {
     let base = passes();
     let mut report = Report::new();
@@ -164,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_decide_what_runs() {
+    fn levels_decide_which_passes_run() {
         let plan = |level| {
             let cx = PassContext::builder().opt_level(level).build().unwrap();
             pipeline(&PipelineExtensions::new()).unwrap().plan(&cx).unwrap().to_string()

@@ -10,14 +10,14 @@ use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// What multiplies so often that converting each operand where it is read would cost more than the
-/// product itself.
+/// Operators with so many multiplications that converting each operand where it is read would cost
+/// more than the product itself.
 const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 
 /// Computes convolutions and matrix products of 16-bit floats in `float32`.
 ///
-/// They stand between casts then, which are fused into what is around them, and get the schedules of
-/// `float32`.
+/// Such operators are then between casts, which are fused into their neighbours, and get the
+/// schedules of `float32`.
 ///
 /// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants are
 /// converted here, and take twice the room.
@@ -31,7 +31,7 @@ pub fn promote_low_precision(
         return Ok(function);
     }
     let mut rewriter = Rewriter::new(function);
-    // One cast of a value does for all that read it in a scope.
+    // One cast of a value serves all its readers in a scope.
     let mut promoted: BTreeMap<(ExprId, u32), ExprId> = BTreeMap::new();
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
@@ -67,7 +67,7 @@ pub fn promote_low_precision(
     Ok(rewriter.finish()?)
 }
 
-/// A value of the old function in 32 bits, in the new one.
+/// A value of the old function as a `float32` value of the new one.
 fn promote(rewriter: &mut Rewriter, old: ExprId) -> Result<ExprId> {
     let value = rewriter.mapped(old);
     let builder = rewriter.builder();
@@ -80,7 +80,7 @@ fn promote(rewriter: &mut Rewriter, old: ExprId) -> Result<ExprId> {
     Ok(builder.call(Op::new(&CAST), &[value], attrs)?)
 }
 
-/// The constant in 32 bits; `None` if its elements are not known.
+/// The constant as `float32`; `None` if it is opaque.
 fn promote_constant(constant: &Constant) -> Option<Constant> {
     let values = constant.to_f64_vec()?;
     let bytes: Vec<u8> = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_entries_reach_stays_in_order() {
+    fn functions_reachable_from_entries_stay_in_order() {
         let before =
             module(&[("z", &["a"]), ("main", &["b"]), ("a", &[]), ("b", &["c"]), ("c", &["b"])]);
         assert_eq!(

@@ -1,7 +1,8 @@
 //! Operators that only training needs, in terms of simpler ones.
 
 use crate::graph::{Call, Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Attrs, Constant, IRModule};
+use crate::ir::{Attrs, Constant, DType, IRModule};
+use crate::ops::elementwise::CastAttrs;
 use crate::ops::nn::{BATCH_NORM, BatchNormAttrs, DROPOUT};
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
 use crate::ops::{Op, elementwise};
@@ -12,7 +13,7 @@ use crate::transform::InferType;
 ///
 /// `batch_norm(x, gamma, beta, mean, var).0` becomes `x · s + (-mean · s + beta)` with
 /// `s = 1 / √(var + epsilon) · gamma`: with constant statistics, one factor and one summand for
-/// each channel. `dropout(x).0` becomes `x`.
+/// each channel. Those of 16-bit floats are computed in `float32`. `dropout(x).0` becomes `x`.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_inference(
     function: Function,
@@ -50,10 +51,16 @@ fn batch_norm(
 ) -> Result<ExprId> {
     let ty = b.ty(x).as_tensor().cloned().ok_or("batch_norm takes a tensor")?;
     let axis = ty.shape.axis(*axis).ok_or("the axis of batch_norm is out of range")?;
+    let wide = ty.dtype.accumulator();
     let scalar = |value| {
-        Constant::scalar(value, ty.dtype)
+        Constant::scalar(value, wide)
             .ok_or_else(|| PassError::new(format!("batch_norm cannot be of {}", ty.dtype)))
     };
+    let mut given = [x, gamma, beta, mean, var];
+    for value in given.iter_mut().filter(|_| wide != ty.dtype) {
+        *value = cast(b, *value, wide)?;
+    }
+    let [x, gamma, beta, mean, var] = given;
     let (one, epsilon) = (b.constant(scalar(1.0)?), b.constant(scalar(*epsilon)?));
     let mut call =
         |op: &'static crate::ops::OpDef, args: &[ExprId]| b.call(Op::new(op), args, Attrs::new());
@@ -69,10 +76,16 @@ fn batch_norm(
         along_axis(b, shift, axis, ty.shape.rank())?,
     );
     let scaled = b.call(Op::new(&elementwise::MULTIPLY), &[x, scale], Attrs::new())?;
-    Ok(b.call(Op::new(&elementwise::ADD), &[scaled, shift], Attrs::new())?)
+    let sum = b.call(Op::new(&elementwise::ADD), &[scaled, shift], Attrs::new())?;
+    if wide == ty.dtype { Ok(sum) } else { cast(b, sum, ty.dtype) }
 }
 
-/// A vector with as many axes of one after it as make it run along `axis` of `rank` axes.
+fn cast(b: &mut FunctionBuilder, value: ExprId, dtype: DType) -> Result<ExprId> {
+    let attrs = Attrs::from_struct(&CastAttrs::to(dtype))?;
+    Ok(b.call(Op::new(&elementwise::CAST), &[value], attrs)?)
+}
+
+/// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.
 fn along_axis(b: &mut FunctionBuilder, vector: ExprId, axis: usize, rank: usize) -> Result<ExprId> {
     if axis + 1 == rank {
         return Ok(vector);
@@ -94,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn case_1_batch_norm_becomes_a_factor_and_a_summand() {
+    fn batch_norm_becomes_a_factor_and_a_summand() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -110,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_3_7_vectors_are_expanded_along_their_axis() {
+    fn per_channel_vectors_are_expanded_along_their_axis() {
         for (axis, expanded) in [(0, [3, 1, 1, 1].as_slice()), (-2, &[3, 1])] {
             let mut net = Net::default();
             let x = net.input("x", &[3, 2, 3, 2]);
@@ -119,7 +132,7 @@ mod tests {
             let function = after(&SimplifyInference, net.finish(y));
             let shapes: Vec<_> = function
                 .iter()
-                .filter(|(_, data)| crate::graph::is_call_of(&data.expr, "expand_dims"))
+                .filter(|(_, data)| data.expr.is_call_of(&EXPAND_DIMS))
                 .map(|(_, data)| data.ty.as_tensor().unwrap().shape.as_consts().unwrap())
                 .collect();
             let expanded: Vec<u64> = expanded.iter().map(|&d| d as u64).collect();
@@ -128,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn case_5_other_results_keep_the_call() {
+    fn a_batch_norm_with_other_results_in_use_stays() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let bn = norm(&mut net, x, 1);
@@ -140,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn case_6_dropout_goes() {
+    fn dropout_is_removed() {
         let mut net = Net::default();
         let x = net.input("x", &[2, 3]);
         let dropout = net.op_with("nn.dropout", &[x], &DropoutAttrs { rate: 0.5 });

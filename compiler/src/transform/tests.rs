@@ -1,4 +1,4 @@
-//! Tests of the passes together, and what their own tests share.
+//! Tests of the passes together, and helpers for the tests of single passes.
 
 mod semantics;
 pub(crate) mod support;

@@ -60,7 +60,7 @@ fn wrong_outputs_are_an_error() {
     assert!(text.contains("test_data_set_0: output 0: 3 of 3 elements differ"), "{text}");
 }
 
-/// Data of another size than the one that was asked for is not used.
+/// Test data of another size than requested is not used.
 #[test]
 fn pinned_dimensions_win_over_test_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn a_model_that_is_too_large_for_the_interpreter_is_unchecked() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn what_cannot_be_measured_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let model = scores(folder.path());
     let open = fails(&["bench", path(&model)]);

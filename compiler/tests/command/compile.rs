@@ -5,7 +5,7 @@ use std::fs;
 use super::{case, command, doubled, fails, names, niello, path, scores, stderr, succeeds};
 
 #[test]
-fn what_is_asked_for_is_written() {
+fn requested_files_are_written() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
     let out = folder.path().join("out");
@@ -25,7 +25,7 @@ fn what_is_asked_for_is_written() {
     succeeds(&["compile", path(&graph), "-o", path(&out), "--emit", "header"]);
 }
 
-/// LLVM's texts and objects; or how to get a build that has LLVM.
+/// LLVM's texts and objects; or the message on how to get a build with LLVM.
 #[test]
 fn llvm_is_a_backend_where_it_is_built_in() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn llvm_is_a_backend_where_it_is_built_in() {
     assert!(error.contains("add --backend llvm"), "{error}");
 }
 
-/// Large constants go into a sidecar, without which the graph would name weights it does not have.
+/// Large constants go into a sidecar, without which the graph would lack its weights.
 #[test]
 fn a_graph_has_its_constants_beside_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn a_graph_has_its_constants_beside_it() {
     assert!(again.ends_with("\tinterpreter\n"), "{again}");
 }
 
-/// No C compiler is needed for what has no machine code.
+/// Outputs without machine code need no C compiler.
 #[test]
 fn texts_are_written_without_a_c_compiler() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,9 +99,9 @@ fn json_has_the_sizes() {
     assert!(json["code_bytes"].as_u64().unwrap() > 0, "{json}");
 }
 
-/// A compiler that was asked for by name is used or missed, never replaced.
+/// A compiler that was requested by name is used, or the compilation fails.
 #[test]
-fn a_c_compiler_that_does_not_exist_is_told_in_one_line() {
+fn a_missing_c_compiler_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
     let output = command()
@@ -116,7 +116,7 @@ fn a_c_compiler_that_does_not_exist_is_told_in_one_line() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told() {
+fn a_folder_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let model = scores(folder.path());
     let file = folder.path().join("file");
@@ -125,7 +125,7 @@ fn a_folder_that_cannot_be_written_is_told() {
     let below = file.join("out");
     let error = fails(&args(path(&below)));
     assert!(error.contains("file/out: cannot create the folder: "), "{error}");
-    // A folder stands where the file would go.
+    // A folder is in the place of the output file.
     let out = folder.path().join("out");
     fs::create_dir_all(out.join("scores.h")).unwrap();
     let error = fails(&args(path(&out)));

@@ -1,4 +1,4 @@
-//! docs/command.md describes what there is.
+//! docs/command.md describes every subcommand and option.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ fn subcommands() -> Vec<String> {
     names.filter(|&name| name != "help").map(str::to_owned).collect()
 }
 
-/// The options of a subcommand, as `--name`; those with a short name alone as `-O`.
+/// The options of a subcommand, as `--name`; options with only a short name as `-O`.
 fn options(subcommand: &str) -> Vec<String> {
     let help = succeeds(&[subcommand, "--help"]);
     let mut options = Vec::new();

@@ -45,7 +45,7 @@ fn json_has_the_same() {
     assert!(json["workspace_bytes"].is_u64() && json["peak_live_bytes"].is_u64(), "{json}");
 }
 
-/// All problems at once, and what can be told nevertheless.
+/// All problems at once, and everything else that is known.
 #[test]
 fn a_model_that_cannot_be_compiled_is_described_as_far_as_possible() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Child processes of `test` and `bench`: what ends them is told, and none is left behind.
+//! Child processes of `test` and `bench`: their exit is reported, and none is left behind.
 //!
-//! A script in place of the C compiler does what a crashing or endless compilation does.
+//! A script in place of the C compiler crashes or never ends.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{case, command, doubled, path, stderr, stdout};
 
-/// Long enough for any process of these tests to get where it should.
+/// Enough time for any process of these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A script in place of the C compiler. Names end in `gcc`, as those of gcc for other systems do.
@@ -21,7 +21,7 @@ fn compiler(folder: &Path, script: &str) -> PathBuf {
     file
 }
 
-/// A compiler that notes its process and never ends.
+/// A compiler that writes down its process id and never ends.
 fn endless(folder: &Path) -> (PathBuf, PathBuf) {
     let note = folder.join("process");
     let script = format!("echo $$ > {0}.part; mv {0}.part {0}; exec sleep 600", note.display());
@@ -36,10 +36,10 @@ fn wait_for(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Whether a process is there and no zombie, which nobody may collect in a container.
+/// Whether a process exists and is no zombie, which may stay uncollected in a container.
 fn lives(process: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The state is behind the name, which is in parentheses.
+    // The state comes after the name, which is in parentheses.
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
@@ -93,7 +93,7 @@ fn cases_of_a_process_that_crashed_are_run_again_by_themselves() {
     assert_eq!(text.matches("fail: killed by signal 6").count(), 2, "{text}");
 }
 
-/// Whether it is interrupted, asked to end or killed: what it started ends with it.
+/// Whether the command is interrupted, terminated or killed: its child processes end with it.
 #[test]
 fn no_process_and_no_file_is_left_behind() {
     for (name, status) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-KILL", None)] {

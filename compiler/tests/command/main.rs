@@ -1,4 +1,4 @@
-//! The `niello` command as its users and other tools meet it.
+//! The `niello` command from the view of users and other tools.
 
 mod bench;
 mod compile;
@@ -26,20 +26,20 @@ fn niello(args: &[&str]) -> Output {
     command().args(args).output().unwrap()
 }
 
-/// Runs the command, which must succeed; returns what it printed.
+/// Runs the command, which must succeed; returns its output.
 fn succeeds(args: &[&str]) -> String {
     let output = niello(args);
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
     stdout(&output)
 }
 
-/// Runs the command, which must fail with status 1 and tell nothing but errors; returns them.
+/// Runs the command, which must fail with status 1 and print only errors; returns them.
 fn fails(args: &[&str]) -> String {
     let output = niello(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
     assert_eq!(stdout(&output), "", "{args:?}");
     let text = stderr(&output);
-    // What belongs to an error is indented.
+    // Continuation lines of an error are indented.
     assert!(text.starts_with("error: "), "{text}");
     assert!(
         text.lines().all(|line| line.starts_with("error: ") || line.starts_with(' ')),
@@ -74,7 +74,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A case whose model doubles its input with `op`, `x op x`, and whose expected output is given.
+/// A case whose model doubles its input with `op`, `x op x`, with the given expected output.
 fn case(folder: &Path, name: &str, op: &str, expected: &Constant) -> PathBuf {
     let case = folder.join(name);
     let model = ModelBuilder::new(13)
@@ -90,12 +90,12 @@ fn case(folder: &Path, name: &str, op: &str, expected: &Constant) -> PathBuf {
     case
 }
 
-/// What [`case`]'s model yields with `Add`.
+/// The output of [`case`]'s model with `Add`.
 fn doubled() -> Constant {
     Constant::from_f32(&[3], &[2.0, -4.0, 1.0]).unwrap()
 }
 
-/// Folders `add` (passes), `unknown` (fails), `wrong` (fails).
+/// Folders `add` (passes), `unknown` (fails) and `wrong` (fails).
 fn cases(folder: &Path) {
     case(folder, "add", "Add", &doubled());
     case(folder, "wrong", "Mul", &doubled());

@@ -1,16 +1,16 @@
-//! Mistakes that every command meets, and how they are told.
+//! Mistakes common to all commands, and their messages.
 
 use std::io::Read;
 use std::process::Stdio;
 
 use super::{case, command, doubled, fails, niello, path, scores, stderr, stdout, write};
 
-/// Commands that read a model, with what else they need.
+/// Commands that read a model, with their other arguments.
 const READERS: [&[&str]; 5] =
     [&["inspect"], &["compile", "-o", "unwritten"], &["opt"], &["run"], &["bench"]];
 
 #[test]
-fn what_is_no_model_is_named() {
+fn files_that_are_no_model_are_named_by_their_kind() {
     let folder = tempfile::tempdir().unwrap();
     for (name, bytes, expected) in [
         ("a.pt", &b"PK\x03\x04...."[..], "PyTorch saves a .pt file, not an ONNX model"),
@@ -40,7 +40,7 @@ fn what_is_no_model_is_named() {
 }
 
 #[test]
-fn operators_dimensions_and_passes_that_are_not_there_are_told() {
+fn unknown_operators_dimensions_and_passes_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "unknown", "NoSuchOperator", &doubled());
     let unknown = path(&case.join("model.onnx")).to_owned();
@@ -60,7 +60,7 @@ fn operators_dimensions_and_passes_that_are_not_there_are_told() {
     assert!(with(&["--dim", "batch=2", "--target-cpu", "z80"]).contains("z80"));
 }
 
-/// What the command line itself says wrong has status 2, before anything is read.
+/// Errors of the command line itself have status 2, before any file is read.
 #[test]
 fn malformed_arguments_have_status_two() {
     for args in [
@@ -86,7 +86,7 @@ fn malformed_arguments_have_status_two() {
     assert!(level.contains("9 is not in 0..=4"), "{level}");
 }
 
-/// A reader that goes away, as in `niello passes | head -1`, is no reason to panic.
+/// A closed pipe, as with `niello passes | head -1`, causes no panic.
 #[test]
 fn a_broken_pipe_is_no_panic() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn a_broken_pipe_is_no_panic() {
 }
 
 #[test]
-fn json_that_cannot_be_written_is_told() {
+fn json_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let model = scores(folder.path());
     let file = folder.path().join("none/result.json");

@@ -70,10 +70,10 @@ fn an_archive_written_by_one_run_is_read_by_another() {
     succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &all]);
     let bytes = fs::read(&all).unwrap();
     assert_eq!(bytes[..4], *b"PK\x03\x04");
-    // Its arrays are the model's outputs, not its inputs.
+    // The arrays are the model's outputs, not its inputs.
     let error = fails(&["run", &files.model, &all]);
     assert!(error.contains("`scores` is no input of the model; it has `x`, `bias`"), "{error}");
-    // One of the outputs, under a name of its own, is an array that any model can read.
+    // One of the outputs, in a file with another name, is an input for any model.
     let one = format!("scores={x}");
     succeeds(&["run", &files.model, &files.x, &files.bias, "-o", &one]);
     let error = fails(&["run", &files.model, "--input", &format!("x={x}"), &files.bias]);
@@ -96,7 +96,7 @@ fn without_a_file_outputs_are_printed_in_short() {
     assert_eq!(json["outputs"][1]["max"], 13.0);
 }
 
-/// A text of a module has types of its own and is run as ONNX is.
+/// A text module has types of its own and runs like an ONNX model.
 #[test]
 fn texts_run_as_well() {
     let files = Files::new();
@@ -111,7 +111,7 @@ fn texts_run_as_well() {
 }
 
 #[test]
-fn mistakes_are_told_and_leave_no_file() {
+fn mistakes_are_reported_and_leave_no_file() {
     let files = Files::new();
     let before = names(files.folder.path());
     let out = files.path("out.npz");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
 
 #[test]
-fn what_does_not_pass_is_told_and_counted() {
+fn failing_cases_are_listed_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     cases(folder.path());
     for backend in ["c", "interp"] {
@@ -116,9 +116,31 @@ fn a_case_has_tolerances_and_dimensions_of_its_own() {
     assert!(stdout(&niello(&["test", path(folder.path())])).contains("off: fail: "));
 }
 
-/// The declared type tells what a file is: read as tensors, some sequences look damaged.
 #[test]
-fn sequences_and_strings_are_told_by_their_declared_types() {
+fn integers_must_be_equal_unless_the_case_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "ints", "Add", &doubled());
+    let model = ModelBuilder::new(13)
+        .input("x", DType::I64, &[1])
+        .node("Add", &["x", "x"], &["y"], &[])
+        .output("y", DType::I64, &[1])
+        .to_bytes();
+    write(&case.join("model.onnx"), &model);
+    let number = |value: i64| {
+        test_value_to_bytes(&Constant::from_i64(&[1], &[value]).unwrap(), "value").unwrap()
+    };
+    write(&case.join("test_data_set_0/input_0.pb"), &number(500));
+    write(&case.join("test_data_set_0/output_0.pb"), &number(1001));
+    let wrong = niello(&["test", path(folder.path()), "--backend", "interp"]);
+    assert!(stdout(&wrong).contains("1000, expected 1001"), "{}", stdout(&wrong));
+    write(&folder.path().join("index.json"), br#"[{"name": "ints", "atol": 1}]"#);
+    let args = ["test", path(folder.path()), "--backend", "interp"];
+    assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
+}
+
+/// The declared type decides how a file is read: read as tensors, some sequences look damaged.
+#[test]
+fn sequences_and_strings_are_recognised_by_their_declared_types() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
     let tensor = |elem_type: i32| TypeProto {
@@ -148,7 +170,7 @@ fn sequences_and_strings_are_told_by_their_declared_types() {
         write(&case.join("model.onnx"), &model.to_bytes());
         let output = niello(&["test", path(&case)]);
         assert_eq!(stdout(&output), expected);
-        // Nothing that ran passed.
+        // No case that ran has passed.
         assert_eq!(output.status.code(), Some(1));
     }
 }

@@ -1,4 +1,4 @@
-//! Whether what is measured computes what it should, and how exactly.
+//! Correctness and exactness of measured kernels.
 
 use niello::ir::{Constant, DType};
 
@@ -6,7 +6,7 @@ use niello::ir::{Constant, DType};
 #[derive(Clone, Debug)]
 pub(crate) struct Expected(pub(crate) Vec<(usize, f64)>);
 
-/// How far an output is from what it should be.
+/// The errors of an output.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Error {
     /// The largest difference, as a share of the largest expected value.
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn wrong_results_are_reported() {
         assert_eq!(
             error(&[4.0, 1.0], &[4.0, 1.1]).unwrap_err(),
             "element 1 is 1.100000023841858, expected 1"

@@ -1,4 +1,4 @@
-//! What is measured: a kernel by its name, what it does, what bounds it and how it is made.
+//! A kernel to measure: its name, work, limit, goal and code.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use niello::options::Backend;
 
 use crate::check::Expected;
 
-/// What can go wrong with one kernel: a sentence for the reader.
+/// The failure of one kernel, as a sentence for the reader.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
 /// A kernel to measure. [`crate::catalogue::kernels`] lists them.
 pub(crate) struct Kernel {
     /// Its name in the report, without blanks.
     pub(crate) name: String,
-    /// What one execution does.
+    /// The work of one execution.
     pub(crate) work: Work,
     /// Whether its elements are sums of products.
     pub(crate) sums: bool,
-    /// What its speed is a share of.
+    /// The limit of its speed.
     pub(crate) limit: Limit,
-    /// What it is meant to reach on one thread.
+    /// The goal on one thread.
     pub(crate) goal: Goal,
     /// Thread counts that it is measured with.
     pub(crate) threads: &'static [usize],
@@ -32,16 +32,16 @@ pub(crate) struct Kernel {
     pub(crate) build: Build,
 }
 
-/// What one execution of a kernel does.
+/// The work of one execution of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
-    /// Arithmetic operations; of what is no sum of products, elements.
+    /// Arithmetic operations, or elements if the kernel has no sums of products.
     pub(crate) flops: u64,
     /// Bytes that are read and written at least.
     pub(crate) bytes: u64,
 }
 
-/// What bounds a kernel's speed.
+/// The limit of a kernel's speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Limit {
     /// Fused multiply-adds of `f32`.
@@ -52,7 +52,7 @@ pub(crate) enum Limit {
     Stream,
 }
 
-/// What a kernel is meant to reach.
+/// The goal of a kernel's speed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Goal {
     /// A share of its limit, in percent.
@@ -65,7 +65,7 @@ pub(crate) enum Goal {
     SpeedUp(f64),
 }
 
-/// A model, what it is run on and what should come out.
+/// A model, its inputs and its expected outputs.
 pub(crate) struct Case {
     /// The ONNX file.
     pub(crate) model: Vec<u8>,
@@ -85,7 +85,7 @@ pub(crate) enum Build {
     Function(Box<dyn Fn(Setup) -> Result<Built>>),
 }
 
-/// For what code is made.
+/// The target of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     /// The code generator.
@@ -98,7 +98,7 @@ pub(crate) struct Setup {
 pub(crate) struct Built {
     /// The code.
     pub(crate) code: Box<dyn Code>,
-    /// What it is run on.
+    /// The inputs.
     pub(crate) inputs: Vec<Constant>,
     /// Elements of its first output.
     pub(crate) expected: Expected,

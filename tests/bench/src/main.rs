@@ -56,10 +56,10 @@ struct Options {
     markdown: Option<PathBuf>,
 }
 
-/// What is read to measure the bandwidth of memory: more than caches hold.
+/// The memory read to measure the bandwidth: more than the caches hold.
 const MEMORY_BYTES: usize = 512 << 20;
 
-/// Most that the measured peak may be away from what the clock says.
+/// Largest allowed difference of the measured peak from the clock's.
 const PEAK_TOLERANCE: f64 = 0.05;
 
 fn main() -> ExitCode {
@@ -153,7 +153,7 @@ fn chosen(options: &Options) -> kernel::Result<Vec<Kernel>> {
     Ok(kernels)
 }
 
-/// What the processor can do on that many threads, in lines; warns if two ways to find out disagree.
+/// The processor's limits on that many threads, in lines; warns if two measurements disagree.
 fn measured_peaks(plan: &Plan, threads: usize) -> Vec<String> {
     let (mut fma, mut int8) = (Vec::new(), Vec::new());
     let (mut clock, mut bytes) = (Vec::new(), Vec::new());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_are_told_in_lines() {
+    fn peaks_are_printed_one_per_line() {
         let plan = Plan {
             rounds: 1,
             turn: Duration::from_micros(10),

@@ -20,7 +20,7 @@ pub(crate) struct Plan {
     pub(crate) turn: Duration,
     /// Backends of niello.
     pub(crate) backends: Vec<Backend>,
-    /// What the bandwidth of memory is measured with.
+    /// The memory for measuring the bandwidth.
     pub(crate) memory: Memory,
 }
 
@@ -28,10 +28,10 @@ pub(crate) struct Plan {
 /// and would take the others' cores.
 const REST: Duration = Duration::from_millis(20);
 
-/// What two threads are meant to gain.
+/// The goal of two threads.
 const SPEED_UP: f64 = 1.85;
 
-/// Rows of a kernel, and what could not be measured: who and why.
+/// Rows of a kernel, and failures: the engine and the reason.
 pub(crate) type Measured = (Vec<Row>, Vec<(String, String)>);
 
 /// Measures a kernel on that many threads, a row for each backend.
@@ -112,7 +112,7 @@ fn checked(mut built: Built) -> Result<(Built, Error)> {
     Ok((built, error))
 }
 
-/// What the processor can do now.
+/// The processor's limits at this moment.
 fn rate(plan: &Plan, limit: Limit, threads: usize) -> Option<f64> {
     match limit {
         Limit::Fma => Some(peak::fma(threads, plan.turn / 4)),
@@ -192,7 +192,7 @@ impl<'a> Others<'a> {
             match peers.time(name, length) {
                 Ok(time) => times[engine].push(time),
                 Err(why) => {
-                    // The process is gone, and with it what the other engine had.
+                    // The process has ended, and the other engine's model with it.
                     self.ready = [false; 2];
                     failures.push(((*title).to_owned(), why));
                 }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_told_and_keeps_its_line() {
+    fn kernels_that_cannot_be_measured_are_reported_and_keep_their_line() {
         let (rows, failures) = measure(&plan(), &tiny(), 2, None).unwrap();
         assert_eq!(failures.len(), Backend::ALL.len(), "{failures:?}");
         let line = rows[0].line(&rows);

@@ -40,7 +40,7 @@ fn of_model(case: &Case, setup: Setup) -> Result<Built> {
     options.set_target_cpu("native").map_err(said)?;
     options.backend = setup.backend;
     options.threads = setup.threads;
-    // Kernels of models are the direct ones: those by Winograd's algorithm have entries of their own.
+    // Kernels of models are direct convolutions: Winograd's algorithm has kernels of its own.
     options.disabled_passes.push("ApplyWinograd".to_owned());
     let file = onnx::load_bytes(case.model.clone()).map_err(|report| first(&report))?;
     let model = Model::from_onnx("kernel", file);

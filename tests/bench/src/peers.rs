@@ -125,13 +125,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already; what it still has to say does not matter.
+        // The process may have ended already; its last output does not matter.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Whether an engine's output is what it should be: a time of anything else would say nothing.
+/// Whether an engine's output is right: the time of a wrong one would say nothing.
 fn check(case: &Case, folder: &TempDir, engine: &str) -> Result<()> {
     let path = folder.path().join(format!("{engine}.bin"));
     let bytes = fs::read(path).map_err(|error| error.to_string())?;

@@ -34,7 +34,7 @@ pub(crate) struct Row {
     pub(crate) backend: &'static str,
     pub(crate) threads: usize,
     pub(crate) work: Work,
-    /// What [`limit`](Self::limit) is.
+    /// The kind of [`limit`](Self::limit).
     pub(crate) kind: Limit,
     /// Whether the elements are sums of products.
     pub(crate) sums: bool,
@@ -42,12 +42,12 @@ pub(crate) struct Row {
     pub(crate) limit: Option<f64>,
     /// Seconds of each of [`ENGINES`].
     pub(crate) peers: [Option<f64>; ENGINES.len()],
-    /// What niello's code costs, if there is some.
+    /// The cost of niello's code, if there is such code.
     pub(crate) cost: Option<Cost>,
     pub(crate) goal: Goal,
 }
 
-/// What code costs.
+/// The cost of code.
 pub(crate) struct Cost {
     /// Seconds of one execution of the kernel.
     pub(crate) seconds: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Cost {
 }
 
 impl Row {
-    /// One word for each of [`COLUMNS`]; `-` for what is not known. `rows` has the row on one thread.
+    /// One word for each of [`COLUMNS`]; `-` for unknown values. `rows` has the row on one thread.
     fn words(&self, rows: &[Row]) -> [String; COLUMNS.len()] {
         let Row { name, backend, threads, peers, .. } = self;
         let known = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -149,7 +149,7 @@ impl Goal {
     }
 }
 
-/// The rows as Markdown, with what could not be measured below.
+/// The rows as Markdown, followed by the failures.
 pub(crate) fn markdown(peaks: &[String], rows: &[Row], failures: &[String]) -> String {
     let mut text = String::new();
     for peak in peaks {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_what_its_columns_say() {
+    fn a_line_has_the_cells_of_its_columns() {
         let rows = [row(1, Limit::Fma, Goal::Percent(50.0), 1.0)];
         assert_eq!(
             rows[0].line(&rows),

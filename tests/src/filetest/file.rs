@@ -5,18 +5,18 @@ use super::Verdict;
 /// The parts of a filetest.
 #[derive(Debug)]
 pub struct TestFile {
-    /// Keys and values of the header that were not taken yet.
+    /// Keys and values of the header that are still to be read.
     header: Vec<(String, String)>,
     /// Everything but the expectation.
     before: String,
-    /// The text, with the header's lines blank, so that lines are counted as in the file.
+    /// The text, with the header's lines blank, so that line numbers are those of the file.
     pub(super) text: String,
-    /// What is expected, without the comment signs.
+    /// The expectation, without the comment signs.
     pub(super) expected: String,
 }
 
 impl TestFile {
-    /// Takes a file apart.
+    /// Splits a file into its parts.
     ///
     /// # Errors
     ///
@@ -32,7 +32,7 @@ impl TestFile {
             })?;
             header.push((entry.0.trim().to_owned(), entry.1.trim().to_owned()));
         }
-        // The expectation is the last run of comment lines, behind the text.
+        // The expectation is the last run of comment lines, after the text.
         let is_text = |line: &&str| !line.is_empty() && !is_comment(line);
         let Some(text_end) = lines[header_end..].iter().rposition(is_text) else {
             return Err("there is no text".to_owned());
@@ -83,11 +83,11 @@ impl TestFile {
         taken.into_iter().map(|(_, value)| value).collect()
     }
 
-    /// Checks that nothing in the header is left.
+    /// Checks that all keys of the header were read.
     ///
     /// # Errors
     ///
-    /// If something is; the message names it.
+    /// If a key was not read; the message names it.
     pub fn finish(&self) -> Result<(), String> {
         match self.header.first() {
             Some((key, _)) => Err(format!("`; {key}:` is not known, or not for this test")),
@@ -95,7 +95,7 @@ impl TestFile {
         }
     }
 
-    /// Compares what came out with what is expected.
+    /// Compares a result with the expectation.
     pub fn compare(&self, found: &str) -> Verdict {
         if found == self.expected {
             return Verdict::Pass;
@@ -116,7 +116,7 @@ impl TestFile {
     }
 }
 
-/// Both texts without the lines that they have in common at either end.
+/// Both texts without their common lines at either end.
 pub(super) fn difference(expected: &str, found: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), found.lines().collect());
     let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();

@@ -5,7 +5,7 @@ use niello::graph::{parse_constants, print_constant};
 
 use super::{TestFile, valid_module};
 
-/// What `main` yields for each line of arguments, one line each; or why it yields nothing.
+/// The result of `main` for each line of arguments, one line each, or the reason why there is none.
 pub(super) fn values(file: &TestFile, args: &[String]) -> Result<String, String> {
     let module = valid_module(file)?;
     if args.is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn values(file: &TestFile, args: &[String]) -> Result<String, String>
 fn value_text(value: &Value) -> Result<String, String> {
     match value {
         Value::Tensor(tensor) => {
-            // Sign and payload of a NaN that an operation makes depend on the processor.
+            // The sign and the payload of a computed NaN depend on the processor.
             let usual = f64::from_bits(0x7ff8_0000_0000_0000);
             let tensor =
                 tensor.map(|value| if value.is_nan() { usual } else { value }, |value| value);

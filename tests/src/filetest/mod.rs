@@ -1,4 +1,4 @@
-//! Filetests: text IR with what is expected of it, in one file.
+//! Filetests: text IR and its expectation in one file.
 //!
 //! A file starts with a header, lines `; key: value`, of which exactly one is a command:
 //!
@@ -32,7 +32,7 @@ use niello::ir::IRModule;
 /// How the name of a filetest may end.
 const EXTENSIONS: [&str; 2] = ["relay", "tir"];
 
-/// What came of the files of a folder.
+/// The outcome of the files of a folder.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Files that were run.
@@ -95,16 +95,16 @@ fn run_path(path: &Path, bless: bool) -> Result<(), String> {
     }
 }
 
-/// What came of one file.
+/// The outcome of one file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All is as expected.
+    /// The result is as expected.
     Pass,
-    /// Something else came out than is expected, and that may be what should be expected.
+    /// The result differs from the expectation, and may be the new expectation.
     Expected {
-        /// The file with the expectation that would have held.
+        /// The file with the result as its expectation.
         blessed: String,
-        /// What differs.
+        /// The difference.
         difference: String,
     },
 }
@@ -168,7 +168,7 @@ fn valid_module(file: &TestFile) -> Result<IRModule, String> {
     Ok(module)
 }
 
-/// Diagnostics about a file, as the command shows them, from a line of their own on.
+/// Diagnostics about a file, as the command prints them, starting on a new line.
 fn shown(diagnostics: &[Diagnostic], text: &str) -> String {
     let source = Source::new("the file", text);
     let renderer = renderer(false);

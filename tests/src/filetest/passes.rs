@@ -10,12 +10,12 @@ use niello::tir::{Param, PrimFunc, interpret};
 use super::{TestFile, shown, valid_module};
 use crate::values::{close, sample_inputs};
 
-/// What the header says beside the passes.
+/// The header's options beside the passes.
 pub(super) struct Options {
     pub(super) opt_level: Option<String>,
-    /// `key=json` each.
+    /// Options as `key=json`.
     pub(super) config: Vec<String>,
-    /// An architecture, and a CPU.
+    /// An architecture, with a CPU if given.
     pub(super) target: Option<String>,
 }
 
@@ -49,11 +49,11 @@ pub(super) fn run(file: &TestFile, passes: &str, options: &Options) -> Result<St
     Ok(after.to_string())
 }
 
-/// The values that all dimensions of loop functions have.
+/// The values for all dimensions of loop functions.
 const SIZES: [i64; 3] = [1, 4, 19];
 
-/// Checks that loop functions leave the same in their parameters before and after. Those that have
-/// parameters of another size afterwards are left out.
+/// Checks that loop functions leave the same contents in their parameters before and after.
+/// Functions whose parameters change their size are skipped.
 fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
     let functions = before.prim_funcs().flat_map(|function| SIZES.map(|size| (function, size)));
     for ((global, func), size) in functions {
@@ -76,7 +76,7 @@ fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
             continue;
         };
         let run = |func: &PrimFunc| {
-            // Small numbers as any type, other ones in each element.
+            // Small numbers of any type, different in each element.
             let fill =
                 |size: &usize| (0..*size).map(|at| (at / 4 % 7 * (at % 4 / 3)) as u8).collect();
             let mut args: Vec<Vec<u8>> = sizes.iter().map(fill).collect();
@@ -92,7 +92,7 @@ fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that `main` yields the same before and after, if it can be evaluated on made-up inputs.
+/// Checks that `main` yields the same before and after, if it can be evaluated on generated inputs.
 fn same_values(before: &IRModule, after: &IRModule) -> Result<(), String> {
     let lowered = after.iter().any(|(_, definition)| matches!(definition, Definition::Prim(_)));
     let Some(inputs) = before.function("main").and_then(sample_inputs) else { return Ok(()) };

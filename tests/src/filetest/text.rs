@@ -8,7 +8,7 @@ use niello::ir::Span;
 use super::file::difference;
 use super::{TestFile, valid_module};
 
-/// What the text prints as, after checking that this reads back.
+/// The printed form of the text, which must parse to the same module.
 pub(super) fn print(file: &TestFile) -> Result<String, String> {
     let module = valid_module(file)?;
     let printed = module.to_string();
@@ -23,7 +23,7 @@ pub(super) fn print(file: &TestFile) -> Result<String, String> {
     Ok(printed)
 }
 
-/// Checks that the text prints as it is written, remarks aside.
+/// Checks that the text prints unchanged, apart from remarks.
 pub(super) fn roundtrip(file: &TestFile) -> Result<(), String> {
     let printed = print(file)?;
     let written: String = file
@@ -39,10 +39,10 @@ pub(super) fn roundtrip(file: &TestFile) -> Result<(), String> {
     }
 }
 
-/// A message, and the line it is about, from 1.
+/// A message with the number of its line, from 1.
 type Message = (usize, String);
 
-/// Checks that the errors in the text are those that its lines announce.
+/// Checks that the errors in the text are those announced on its lines.
 pub(super) fn verify(file: &TestFile) -> Result<(), String> {
     let (text, expected) = announced(&file.text);
     let mut found = found(&text);
@@ -61,7 +61,7 @@ pub(super) fn verify(file: &TestFile) -> Result<(), String> {
     if problems.is_empty() { Ok(()) } else { Err(format!("\n{}", problems.join("\n"))) }
 }
 
-/// The text without what is behind `; error:` on its lines, and that with the lines.
+/// The text without the announcements after `; error:`, and the announcements with their lines.
 fn announced(text: &str) -> (String, Vec<Message>) {
     let mut announced = Vec::new();
     let mut plain = String::new();

@@ -1,4 +1,4 @@
-//! Random modules with every kind of expression and few operators: for what works on the graph IR.
+//! Random modules with every kind of expression and few operators, for tools on the graph IR.
 
 use niello::graph::{ExprId, Function, FunctionBuilder, ScopeKind};
 use niello::ir::{
@@ -14,7 +14,7 @@ const MAX_STEPS: u32 = 12;
 const MAX_DEPTH: usize = 3;
 
 /// A module made from a list of choices: any list makes a valid one, a shorter list a smaller one.
-/// With `junk`, unused expressions are put in between, and nothing else changes.
+/// With `junk`, unused expressions are inserted, and nothing else changes.
 pub fn random_module(choices: &[u32], junk: bool) -> IRModule {
     let mut choices = Choices::new(choices);
     let mut module = IRModule::new();
@@ -178,21 +178,21 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// A boolean scalar that is visible: the parameter is one.
+    /// A visible boolean scalar, for example the parameter.
     fn condition(&mut self) -> ExprId {
         let boolean = Type::tensor(&[], DType::Bool);
         let found = self.values.iter().rev().find(|&&id| *self.builder.ty(id) == boolean);
         found.copied().expect("a parameter is a boolean scalar")
     }
 
-    /// A value of the type that `like` has; the latest, for the most part.
+    /// A value of the type of `like`, mostly the latest.
     fn same_type(&mut self, like: ExprId) -> ExprId {
         let ty = self.builder.ty(like).clone();
         let found = self.values.iter().rev().find(|&&id| *self.builder.ty(id) == ty);
         found.copied().unwrap_or(like)
     }
 
-    /// The steps of a scope that is open; what they make is visible until its end.
+    /// The steps of an open scope, whose values are visible until its end.
     fn inner(&mut self, like: ExprId) -> ExprId {
         let visible = self.values.len();
         self.depth += 1;

@@ -14,7 +14,7 @@ pub struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
-    /// The answers that a list gives.
+    /// A generator of answers from a list.
     pub fn new(list: &'a [u32]) -> Choices<'a> {
         Choices { list, next: 0 }
     }
@@ -31,7 +31,7 @@ impl<'a> Choices<'a> {
         values[self.below(values.len())].clone()
     }
 
-    /// Whether the list has no more numbers.
+    /// Whether the list is used up.
     pub fn used_up(&self) -> bool {
         self.next >= self.list.len()
     }

@@ -7,16 +7,16 @@ use niello::tir::{BufferScope, PrimExpr, PrimFunc};
 
 use super::Choices;
 
-/// Extents of axes: of one element, powers of two, and numbers that nothing divides.
+/// Extents of axes: one element, powers of two, and others that no factor divides.
 const EXTENTS: [i64; 7] = [4, 1, 2, 3, 5, 6, 8];
 
-/// Factors that loops are split by.
+/// Factors of splits.
 const FACTORS: [i64; 5] = [2, 1, 3, 4, 8];
 
-/// Sizes that are known when the function is called.
+/// Values of dimensions.
 const SIZES: [i64; 5] = [4, 1, 3, 17, 35];
 
-/// A function, and what it is called with.
+/// A function, and dimensions for calls of it.
 pub struct RandomFunction {
     /// The function, not scheduled.
     pub func: PrimFunc,
@@ -26,7 +26,7 @@ pub struct RandomFunction {
     pub calls: Vec<Vec<i64>>,
 }
 
-/// Makes extents: constants, or sizes that are known when the function is called.
+/// Makes extents: constants, or dimensions of the function.
 struct Extents {
     sizes: Vec<PrimExpr>,
     is_symbolic: bool,
@@ -49,7 +49,7 @@ impl Extents {
 
 /// A function of a few stages on matrices, each of which reads earlier ones.
 ///
-/// Whatever it computes of small integers is exact in any order.
+/// All results for small integers are exact in any order.
 pub fn random_function(choices: &mut Choices<'_>) -> RandomFunction {
     let mut te = Builder::new("random");
     let mut extents = Extents { sizes: Vec::new(), is_symbolic: choices.below(3) == 2 };
@@ -106,8 +106,8 @@ pub fn random_function(choices: &mut Choices<'_>) -> RandomFunction {
         names.push(name);
         tensors.push(made);
     }
-    // The last one, and perhaps one more, are outputs. Between blocks, tensors of any size have no
-    // memory, so that in most functions with them all are outputs.
+    // The last tensor, and perhaps one more, are outputs. Symbolic tensors between blocks have no
+    // memory, so most functions with such tensors have all of them as outputs.
     params.push(tensors[tensors.len() - 1]);
     let others = match extents.is_symbolic && choices.below(4) > 0 {
         true => tensors[1..].to_vec(),
@@ -130,8 +130,8 @@ fn shape_of(te: &Builder, tensor: Tensor) -> [PrimExpr; 2] {
     <[PrimExpr; 2]>::try_from(te.extents(tensor)).expect("a matrix")
 }
 
-/// Applies random primitives to random loops and blocks until the choices are used up. What a
-/// primitive refuses is left out.
+/// Applies random primitives to random loops and blocks until the choices are used up, and ignores
+/// refusals.
 pub fn random_schedule(choices: &mut Choices<'_>, schedule: &mut Schedule, blocks: &[String]) {
     let mut blocks: Vec<BlockRv> =
         blocks.iter().map(|name| schedule.get_block(name).expect("a stage's block")).collect();
@@ -139,7 +139,7 @@ pub fn random_schedule(choices: &mut Choices<'_>, schedule: &mut Schedule, block
         if choices.used_up() {
             return;
         }
-        // A refusal is one of the outcomes that are tested: nothing may have changed.
+        // A refused primitive must leave the function unchanged.
         let before = schedule.func();
         if let Ok(new) = random_step(choices, schedule, &blocks) {
             blocks.extend(new);
@@ -149,7 +149,7 @@ pub fn random_schedule(choices: &mut Choices<'_>, schedule: &mut Schedule, block
     }
 }
 
-/// One primitive; returns blocks that it made.
+/// Applies one primitive; returns the blocks that it made.
 fn random_step(
     choices: &mut Choices<'_>,
     s: &mut Schedule,

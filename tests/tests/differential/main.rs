@@ -5,6 +5,7 @@
 //!
 //! `NIELLO_DIFF_CASES` sets how many cases are run, `NIELLO_DIFF_SEED` which: see docs/testing.md.
 
+mod fusion;
 mod stages;
 
 use std::cell::Cell;
@@ -47,8 +48,8 @@ const DTYPES: &[DType] = &[
 /// Cases in which every operator that the generator knows occurs.
 const COVERING_CASES: usize = 20;
 
-/// Operators that are in no network: only models that are quantised have them, and updates in which
-/// an index occurs twice depend on their order.
+/// Operators that are in no network: only quantised models have them, or the result depends on the
+/// order of updates with equal indices.
 const WITHOUT: [&str; 5] =
     ["qnn.dequantize", "qnn.quantize", "qnn.requantize", "scatter_elements", "scatter_nd"];
 
@@ -72,14 +73,14 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// Lists of choices; shorter and fewer ones are tried when one fails.
+/// Lists of choices; a failing case is shrunk to shorter and fewer lists.
 fn parts() -> impl Strategy<Value = Vec<Vec<u32>>> {
     prop::collection::vec(prop::collection::vec(0u32..10_000, 0..200), 1..2 * PARTS)
 }
 
 #[test]
 fn every_stage_backend_and_level_computes_the_same() {
-    // While a case that failed is made smaller, what other levels do does not matter.
+    // While a failing case is shrunk, other levels do not matter.
     let failed = Cell::new(None);
     let result = TestRunner::new(config()).run(&parts(), |parts| {
         let network = random_network(&parts, DTYPES);

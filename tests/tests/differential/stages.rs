@@ -1,4 +1,4 @@
-//! Computes a network in every way that there is, and compares.
+//! Computes a network by every stage, backend and level, and compares the results.
 
 use std::fmt::Display;
 use std::thread::available_parallelism;
@@ -13,7 +13,7 @@ use niello::strategy;
 use niello::target::Target;
 use niello_tests::random::network::Network;
 
-/// Compares everything at one level with the interpretation of the network as it is.
+/// Compares all results at one level with the interpretation of the imported network.
 ///
 /// # Errors
 ///
@@ -42,7 +42,8 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
             let stage = "interpreter after the passes";
             agree(&interpretation(&compilation.module, &network.inputs)?, &stage)?;
             let stage = "interpreter of the loop program";
-            // Before it is lowered, as afterwards padding lanes are not told from what was forgotten.
+            // Before lowering: afterwards, padding lanes cannot be told from elements that were
+            // never written.
             let program = strategy::program(&compilation.module, &targets)
                 .map_err(|error| format!("{stage}: {error}"))?;
             for (place, target) in targets.iter().enumerate() {
@@ -57,7 +58,7 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
         }
         results.push((backend, found));
     }
-    // Numerics are decided in the loop IR, so backends have nothing to differ in.
+    // Numerics are decided in the loop IR, so backends must agree bit for bit.
     for pair in results.windows(2) {
         let [(a, left), (b, right)] = pair else { continue };
         for ((left, right), target) in left.iter().zip(right).zip(&targets) {
@@ -81,13 +82,13 @@ fn interpretation(module: &IRModule, inputs: &[Tensor]) -> Result<Vec<Constant>,
     Ok(constants(&tensors.ok_or("a field of the result is no tensor")?))
 }
 
-fn constants(tensors: &[Tensor]) -> Vec<Constant> {
+pub(crate) fn constants(tensors: &[Tensor]) -> Vec<Constant> {
     let constant = |tensor: &Tensor| tensor.to_constant().expect("the tensor is of its type");
     tensors.iter().map(constant).collect()
 }
 
 /// The outputs by compiled code, at each CPU level that the machine has.
-fn native(
+pub(crate) fn native(
     module: &IRModule,
     options: &CompileOptions,
     inputs: &[Constant],
@@ -118,8 +119,8 @@ fn native(
     Ok((compilation, outputs))
 }
 
-/// The first output that differs by more than it may.
-fn differing(
+/// The first output that differs by more than its tolerance.
+pub(crate) fn differing(
     found: &[Constant],
     expected: &[Constant],
     tolerances: &[Tolerance],

@@ -1,4 +1,4 @@
-//! What a stranger gets: packages made of the documents' own snippets, outside the workspace.
+//! The documents' own snippets as packages outside the workspace, as a new user would build them.
 //!
 //! A comment before a fenced block says what it is:
 //!
@@ -49,7 +49,7 @@ fn recurrent() -> ModelBuilder {
 
 /// A package's `lib.rs` that runs a document's statements as tests.
 ///
-/// `checks` are appended to them, in their order: computed by hand.
+/// `checks`, computed by hand, are appended to the statements in order.
 fn statements_as_tests(
     snippets: &[Snippet],
     package: &str,
@@ -95,7 +95,7 @@ fn every_block_of_code_says_what_it_is() {
 }
 
 #[test]
-fn what_two_documents_show_is_the_same() {
+fn code_shown_in_two_documents_is_the_same() {
     for Snippet { marker, text, .. } in document("README.md") {
         let Some((_, place)) = marker.filter(|(key, _)| key == "same") else { continue };
         let (path, file) = place.split_once(' ').expect("a document and a file");
@@ -150,7 +150,7 @@ fn line(text: &str) -> String {
 }
 
 #[test]
-fn what_can_be_refined_works_outside_the_workspace() {
+fn refinements_work_outside_the_workspace() {
     let readme = document("README.md");
     let folder = Folder::new();
     folder.write_marked(&readme);
@@ -215,7 +215,7 @@ fn the_tutorial_on_passes_does_what_it_says() {
     assert!(tests >= 7 && output.contains(&format!("{tests} passed; 0 failed")), "{output}");
 }
 
-/// What `docs/debugging.md` shows is what is printed. `BLESS=1` writes it there.
+/// The output shown in `docs/debugging.md` is the real one. `BLESS=1` writes it there.
 #[test]
 fn debugging_goes_as_shown() {
     let path = workspace().join("docs/debugging.md");
@@ -226,7 +226,7 @@ fn debugging_goes_as_shown() {
     folder.cargo_ok("negation", &["build"]);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut commands = 0;
-    // From the last one, so that the lines before it keep their numbers.
+    // From the last one to the first, so that earlier lines keep their numbers.
     let mut shown = Vec::new();
     for Snippet { line, marker, text, .. } in &snippets {
         let Some((stream @ ("stderr" | "output"), command)) =

@@ -1,4 +1,4 @@
-//! Packages outside the workspace, and Cargo as a stranger runs it in them.
+//! Packages outside the workspace, and Cargo in them as a new user runs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl Folder {
         self.0.path().join(path)
     }
 
-    /// Writes a file; the repository is where it is, not beside the packages.
+    /// Writes a file, with the real path of the repository.
     pub(crate) fn write(&self, path: &str, text: &str) {
         let root = format!("{}/", workspace().display()).replace('\\', "/");
         self.write_bytes(path, text.replace(REPOSITORY, &root));
@@ -37,7 +37,7 @@ impl Folder {
         fs::write(path, contents).unwrap();
     }
 
-    /// Writes what a document marks as a file, or as the end of one that came before.
+    /// Writes files, and continuations of files, that a document marks.
     pub(crate) fn write_marked(&self, snippets: &[Snippet]) {
         for Snippet { marker, text, .. } in snippets {
             match marker.as_ref().map(|(key, value)| (key.as_str(), value.as_str())) {
@@ -60,7 +60,7 @@ impl Folder {
             fs::copy(workspace().join("Cargo.lock"), lock).unwrap();
         }
         let mut command = Command::new(env!("CARGO"));
-        // What the outer Cargo has set for this test does not concern the package.
+        // Variables of the outer Cargo do not concern the package.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let own = ["CARGO_HOME", "CARGO_TERM_COLOR"].contains(&&*text);
@@ -94,7 +94,7 @@ impl Folder {
     }
 }
 
-/// The target folder of all packages: what they share is built once.
+/// The target folder of all packages: shared dependencies are built once.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme")
 }

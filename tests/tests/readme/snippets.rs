@@ -1,4 +1,4 @@
-//! The fenced blocks of a document, each with the comment before it that says what it is.
+//! The fenced blocks of a document, each with the preceding comment that gives its purpose.
 
 /// A fenced block.
 pub(crate) struct Snippet {

@@ -1,4 +1,4 @@
-//! One model with code for several CPU levels, and the same with one version.
+//! A model with code for several CPU levels, and the same model with code for one.
 
 fn main() {
     niello_build::compile("models/network.onnx");

@@ -1,4 +1,4 @@
-//! A model whose bindings do not belong to the runtime.
+//! A model whose bindings are for another runtime.
 
 fn main() {
     let result = niello_build::configure("model.onnx").try_compile_with(handmade::scale);

@@ -1,4 +1,4 @@
-//! One model, which is another one in each version.
+//! A model that differs between the versions of the package.
 
 fn main() {
     let result = niello_build::configure("model.onnx").try_compile_with(handmade::scale);

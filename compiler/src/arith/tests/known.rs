@@ -1,4 +1,4 @@
-//! Facts: what is concluded from them, and that contradictions are refused.
+//! Facts: conclusions from them, and the refusal of contradictions.
 
 use super::expr;
 use crate::arith::{Facts, IntExpr, Interval, Mismatch, Modular, Symbol, unify};

@@ -11,7 +11,7 @@ use crate::arith::{EvalError, Facts, IntExpr, Interval, Mismatch, Modular, Symbo
 
 const NAMES: [&str; 4] = ["a", "b", "c", "batch size"];
 
-/// An expression as it is written, before any rule.
+/// An expression as written, before simplification.
 #[derive(Clone, Debug)]
 enum Tree {
     Const(i64),
@@ -189,7 +189,8 @@ proptest! {
     }
 }
 
-/// What may be claimed about an expression, given its value and a number that weakens the claim.
+/// The kinds of facts about an expression, derived from its value and a number that weakens the
+/// fact.
 #[derive(Clone, Copy, Debug)]
 enum Claim {
     Equal,
@@ -207,7 +208,7 @@ fn claim() -> impl Strategy<Value = Claim> {
     ]
 }
 
-/// Facts that hold for the values: each is about the value that its tree has there.
+/// Facts that are true for the values: each about the value of its tree.
 fn true_facts(
     default: Interval,
     claims: &[(Claim, Tree, i64)],
@@ -308,7 +309,7 @@ fn hostile_growth_is_bounded() {
     }
     assert!(square.is_poison());
 
-    // A pool that stays as close to the limits as it can: poison is thrown away.
+    // A pool of expressions close to the limits: poisoned ones are dropped.
     let known = "* >= 1, a <= b, c <= a + b, mod(d, 4) == 0, a*c - b*d == 0, c <= 1000";
     let facts: Facts = known.parse().expect("consistent");
     let mut pool: Vec<IntExpr> = ["a", "b + 1", "c", "d", "3", "-2", "7"].map(expr).to_vec();
@@ -335,7 +336,7 @@ fn hostile_growth_is_bounded() {
         assert_eq!(expr(&next.to_string()), next);
         let mut more = facts.clone();
         facts.bounds_of(&next);
-        // What such expressions have to do with each other does not matter, only that it ends.
+        // The relation of such expressions does not matter, only that the comparison ends.
         let _ = more.assume_eq(&next, &b);
         let _ = more.assume_le(&next, &a);
         more.prove_eq(&next, &a);
@@ -371,7 +372,7 @@ fn the_deepest_expression_fits_a_small_stack() {
     thread.expect("thread starts").join().expect("no overflow of the stack");
 }
 
-/// Every chain of three operations with small numbers, at many values: what index arithmetic is.
+/// Every chain of three operations with small numbers, at many values, as in index arithmetic.
 #[test]
 fn chains_of_divisions_keep_their_value() {
     let ops: Vec<(Op, i64)> = [(Op::Add, 1), (Op::Add, -5), (Op::Mul, 2), (Op::Mul, -3)]

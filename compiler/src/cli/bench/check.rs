@@ -1,13 +1,12 @@
 //! Whether a model that is measured computes what it should.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Checked;
 use crate::cli::case::{self, DataSet};
-use crate::cli::runner::{Runner, interpret};
+use crate::cli::runner::{Runner, interpret, open_inputs};
 use crate::compile::Model;
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Problem, Report, Setting, pin};
 use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
 use crate::ir::{Constant, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
@@ -65,27 +64,32 @@ pub(super) fn data(path: &Path, model: &Model, options: &CompileOptions) -> Resu
         let mut sets = sets?;
         // Data of another size than the one that was asked for is of no use.
         let ports = onnx::summary(&file.proto).inputs;
-        sets.retain(|(inputs, _)| fits(inputs, &ports, &options.dims));
+        sets.retain(|(inputs, _)| fits(inputs, &ports, options));
         if !sets.is_empty() {
-            return Ok(Data::Sets(sets));
+            let open = |(inputs, outputs)| Ok((open_inputs(model, options, inputs)?, outputs));
+            return Ok(Data::Sets(sets.into_iter().map(open).collect::<Result<_, Report>>()?));
         }
     }
     random(model, options)
 }
 
-/// Whether no extent of the inputs is pinned to another size.
-fn fits(inputs: &[Constant], ports: &[DeclaredPort], dims: &BTreeMap<String, u64>) -> bool {
+/// Whether no extent of the inputs is pinned to another size, and no input has a value of its own.
+fn fits(inputs: &[Constant], ports: &[DeclaredPort], options: &CompileOptions) -> bool {
+    let dims = &options.dims;
     inputs.iter().zip(ports).all(|(input, port)| {
+        if let Some(value) = options.input_values.get(&port.name) {
+            return value.fit(input.ty()).is_ok_and(|value| value == *input);
+        }
         let extents = input.ty().shape.as_consts().unwrap_or_default();
         let declared = port.shape.iter().flatten().enumerate();
-        declared.zip(extents).all(|((axis, dim), extent)| {
+        declared.zip(&extents).all(|((axis, dim), &extent)| {
             let pinned = match dim {
                 DeclaredDim::Value(_) => None,
                 DeclaredDim::Symbol(name) => dims.get(name),
                 DeclaredDim::Unknown => dims.get(&format!("{}_{axis}", port.name)),
             };
             pinned.is_none_or(|&size| size == extent)
-        })
+        }) && options.input_shapes.get(&port.name).is_none_or(|shape| *shape == extents)
     })
 }
 
@@ -106,12 +110,16 @@ fn tensors(set: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Problem> {
 fn random(model: &Model, options: &CompileOptions) -> Result<Data, Report> {
     let mut report = Report::new();
     if let Some(file) = model.as_onnx() {
-        for name in onnx::static_inputs(&file.proto) {
+        let fixed = onnx::static_inputs(&file.proto).into_iter();
+        for name in fixed.filter(|&name| !options.input_values.contains_key(name)) {
             report.push(
                 Problem::new(format!(
                     "input `{name}` must be known while the model is compiled, so it cannot be random"
                 ))
-                .help("put inputs and outputs into a folder test_data_set_0 beside the model"),
+                .help(format!(
+                    "fix it: {}; or put inputs and outputs into a folder test_data_set_0 beside the model",
+                    Setting::InputValue.of(name)
+                )),
             );
         }
     }
@@ -128,7 +136,7 @@ fn random(model: &Model, options: &CompileOptions) -> Result<Data, Report> {
                     "input `{}` is {}: the size of `{dim}` is not known",
                     port.name, port.ty
                 ))
-                .help(format!("pin it: --dim {dim}=N")),
+                .help(pin([dim]).unwrap_or_default()),
             );
         }
         match random.tensor(&port.ty) {
@@ -159,7 +167,7 @@ pub(super) fn check(
             for (number, (inputs, expected)) in sets.iter().enumerate() {
                 // Sets of other shapes would need another compilation.
                 if runner.serves(first, inputs) {
-                    agree(&runner.run(inputs)?, expected, |_| tolerance)
+                    agree(&runner.run(inputs)?, expected, |value| tolerance.of(value.ty().dtype))
                         .map_err(|what| Problem::new(format!("test_data_set_{number}: {what}")))?;
                 }
             }
@@ -250,6 +258,7 @@ impl Random {
 mod tests {
     use super::*;
     use crate::ir::DType;
+    use crate::target::Target;
 
     #[test]
     fn random_inputs_are_in_range_and_the_same_each_time() {
@@ -281,12 +290,23 @@ mod tests {
             other: None,
         };
         let input = [Constant::from_f32(&[1, 2], &[0.0, 0.0]).unwrap()];
+        let port = std::slice::from_ref(&port);
+        let options = || CompileOptions::new(Target::host());
         let fits = |dims: &[(&str, u64)]| {
             let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
-            fits(&input, std::slice::from_ref(&port), &dims)
+            super::fits(&input, port, &CompileOptions { dims, ..options() })
         };
         assert!(fits(&[]) && fits(&[("batch", 1), ("x_1", 2)]));
         assert!(!fits(&[("batch", 2)]) && !fits(&[("x_1", 3)]));
+        let fits = |shape: Vec<u64>, value: f32| {
+            let input_shapes = [("x".to_owned(), shape)].into();
+            let input_values = [("x".to_owned(), value.into())].into();
+            let shaped = CompileOptions { input_shapes, ..options() };
+            let valued = CompileOptions { input_values, ..options() };
+            (super::fits(&input, port, &shaped), super::fits(&input, port, &valued))
+        };
+        assert_eq!(fits(vec![1, 2], 0.0), (true, true));
+        assert_eq!(fits(vec![2, 2], 1.0), (false, false));
     }
 
     #[test]

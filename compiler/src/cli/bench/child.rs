@@ -9,8 +9,9 @@ use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
 use crate::cli::runner::Runner;
-use crate::cli::{Failure, isolated, read_model, title};
+use crate::cli::{Failure, isolated, title};
 use crate::codegen::object::text_bytes;
+use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 
 /// Measure a model in this process.
@@ -40,7 +41,7 @@ pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
 
 fn row(args: &Args) -> Result<Row, Failure> {
     let options = args.code.options()?;
-    let model = read_model(&args.model)?;
+    let model = Model::read(&args.model)?;
     let data = check::data(&args.model, &model, &options)?;
     let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
     let checked = check::check(&args.model, &model, &runner, &data, &options)?;

@@ -156,11 +156,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn child_args(args: &Args) -> Vec<OsString> {
-    let mut all = vec![CHILD.to_owned(), format!("--backend={}", args.backend.name())];
-    all.push(format!("--seconds={}", args.seconds));
+    let mut all: Vec<OsString> = vec![CHILD.into()];
+    all.push(format!("--backend={}", args.backend.name()).into());
+    all.push(format!("--seconds={}", args.seconds).into());
     all.extend(args.code.to_args());
-    all.push("--".to_owned());
-    let mut all: Vec<OsString> = all.into_iter().map(OsString::from).collect();
+    all.push("--".into());
     all.push(args.model.clone().into_os_string());
     all
 }

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use super::output::write_file;
 use crate::diagnostics::Problem;
+use crate::files;
 use crate::ir::Constant;
 use crate::onnx::LFS_POINTER;
 
@@ -79,18 +80,14 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Option<String>, Constant)>, Probl
 }
 
 fn open(path: &Path) -> Result<File, String> {
-    let file = File::open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        _ => format!("cannot read the file: {error}"),
-    })?;
-    let metadata = file.metadata().map_err(|error| format!("cannot read the file: {error}"))?;
-    if metadata.is_dir() {
+    if path.is_dir() {
         return Err("this is a folder, not a file of tensors".to_owned());
     }
-    if !metadata.is_file() {
-        return Err("this is not a regular file".to_owned());
-    }
-    Ok(file)
+    let file = files::open(path).map(|(file, _)| file);
+    file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => format!("cannot read the file: {error}"),
+    })
 }
 
 /// What a file is whose first bytes are not those of its format, and what to do about it.
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_is_instead_is_told() {
+    fn errors_name_the_actual_kind_of_a_file() {
         let pointer = [LFS_POINTER, b"v1\noid sha256:0\nsize 1\n"].concat();
         for name in ["x.npy", "x.npz", "x.pb"] {
             assert_eq!(
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_returns_what_was_written() {
+    fn every_format_reads_back_written_arrays() {
         let folder = tempfile::tempdir().unwrap();
         let tensor = Constant::from_f32(&[2, 2], &[1.0, -2.0, 3.5, f32::INFINITY]).unwrap();
         for name in ["x.npy", "x.npz", "x.pb", "x.NPY"] {

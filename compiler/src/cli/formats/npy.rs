@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_have_errors_of_their_own() {
+    fn mistakes_have_distinct_errors() {
         let error = |bytes: &[u8]| parse(bytes).unwrap_err();
         let good = array("<f4", false, &[2], &[0; 8]);
         assert!(error(b"\x93NUMPX\x01\x00").contains("does not begin with"));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_claims_more_than_it_has_is_found_out() {
+    fn an_array_shorter_than_claimed_is_refused() {
         let bytes = array("<f4", false, &[1 << 20], &[0; 8]);
         let claimed = (bytes.len() - 8 + (4 << 20)) as u64;
         let error = read(&mut &bytes[..], claimed).unwrap_err();

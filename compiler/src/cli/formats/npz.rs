@@ -132,7 +132,7 @@ mod tests {
 
     /// The bytes of an array whose sum does not fit are not taken for the array.
     #[test]
-    fn damage_is_noticed() {
+    fn damaged_archives_are_refused() {
         let array = Constant::from_i64(&[64], &[7; 64]).unwrap();
         let mut bytes = to_bytes(&[("x", &array)]).unwrap();
         let middle = bytes.windows(8).rposition(|w| w == 7i64.to_le_bytes()).unwrap();

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{Callee, Expr};
-use crate::ir::{DType, Definition, IRModule};
+use crate::ir::{DType, Definition, Dim, IRModule};
 use crate::onnx::{
     self, DeclaredDim, DeclaredPort, Imported, ModelPort, OperatorUse, ParameterCount,
 };
@@ -178,10 +178,9 @@ impl Facts {
     fn add_interface(&mut self, imported: &Imported) {
         let mut seen = BTreeSet::new();
         for port in imported.inputs.iter().chain(&imported.outputs) {
-            for dim in port.ty.shape.iter().filter(|dim| dim.as_const().is_none()) {
-                let symbol = dim.to_string();
+            for symbol in port.ty.shape.iter().flat_map(Dim::symbols) {
                 if seen.insert(symbol.clone()) {
-                    self.unpinned.push(symbol);
+                    self.unpinned.push(symbol.name().to_owned());
                 }
             }
         }
@@ -220,7 +219,7 @@ fn declared(port: DeclaredPort) -> Port {
 }
 
 fn typed(port: &ModelPort) -> Port {
-    let extent = |dim: &crate::ir::Dim| match dim.as_const() {
+    let extent = |dim: &Dim| match dim.as_const() {
         Some(value) => Extent::Number(value),
         None => Extent::Symbol(dim.to_string()),
     };
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compiled_is_described_nevertheless() {
+    fn models_that_cannot_be_compiled_are_described_too() {
         let facts = facts(product("Frobnicate"), &options());
         assert_eq!(facts.unsupported, ["Frobnicate"]);
         assert_eq!(facts.operators["MatMul"], 1);

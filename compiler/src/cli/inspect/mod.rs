@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use super::code::CodeArgs;
 use super::output::{Output, write_json};
-use super::{Failure, read_model, title};
+use super::{Failure, title};
+use crate::compile::Model;
 use facts::Facts;
 
 /// Show what a model consists of.
@@ -25,7 +26,7 @@ pub(super) struct Args {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
-    let model = read_model(&args.model)?;
+    let model = Model::read(&args.model)?;
     let facts = Facts::of(title(&args.model, &model), &model, &options);
     if let Some(path) = &args.json {
         write_json(path, &facts)?;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgAction;
 
+use super::Failure;
 use super::code::CodeArgs;
 use super::output::{Output, write_file};
-use super::{Failure, read_model};
-use crate::compile::{self, Passes};
+use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Diagnostic, Problem};
 use crate::graph::{self, PrintOptions, print_with_sidecar, verify_module};
 use crate::ir::IRModule;
@@ -164,7 +164,7 @@ fn text_of(list: &Sequential) -> String {
 /// The module of a model. What is wrong with a text is told with its lines.
 fn read(path: &Path, options: &CompileOptions, teller: &mut Teller) -> Result<IRModule, Failure> {
     let Some((text, sidecar)) = compile::read_text(path)? else {
-        return Ok(read_model(path)?.import(options)?.module);
+        return Ok(Model::read(path)?.import(options)?.module);
     };
     teller.set_text(text.clone());
     let module = graph::parse_module_with(&text, &sidecar)

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_counted() {
+    fn nan_is_counted() {
         let nan = f32::NAN;
         let tensor = Constant::from_f32(&[3], &[nan, 1.0, f32::INFINITY]).unwrap();
         assert_eq!(

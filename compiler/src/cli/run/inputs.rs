@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told() {
+    fn every_problem_with_the_inputs_is_reported() {
         let files = Files::new();
         let error = |positional: &[&str], named: &[(&str, &str)]| {
             files.read(positional, named).unwrap_err()

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use serde_json::json;
 
+use super::Failure;
 use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::runner::Runner;
-use super::{Failure, read_model};
 use crate::compile::Model;
 use crate::diagnostics::Report;
 use crate::ir::DType;
@@ -56,8 +56,9 @@ struct Port {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
-    let model = read_model(&args.model)?;
-    let (input_ports, output_ports) = ports(&model, &options)?;
+    let model = Model::read(&args.model)?;
+    let (mut input_ports, output_ports) = ports(&model, &options)?;
+    input_ports.retain(|port| !options.input_values.contains_key(&port.name));
     // Everything that can be wrong with files is told before the model is compiled.
     let targets = outputs::targets(&args.output, &output_ports)?;
     let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;

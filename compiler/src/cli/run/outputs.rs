@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_before_anything_runs() {
+    fn mistakes_are_reported_before_anything_runs() {
         let error = of(&["a.npy"], &["a", "b"]).unwrap_err();
         assert!(error.starts_with("the model has 2 outputs (`a`, `b`), but 1 files"), "{error}");
         assert!(of(&["a.npy", "b.npy"], &["a"]).is_err());

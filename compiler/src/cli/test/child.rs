@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::{Outcome, Verdict};
-use crate::cli::case::{self, DataSet};
+use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
-use crate::cli::runner::Runner;
+use crate::cli::runner::{Runner, open_inputs};
 use crate::cli::{Failure, isolated};
 use crate::compile::Model;
-use crate::graph::interp::{Tolerance, compare};
+use crate::graph::interp::compare;
 use crate::ir::Constant;
 use crate::onnx::{self, TestValue};
 use crate::options::CompileOptions;
@@ -109,6 +109,7 @@ fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64,
     for (position, data) in data_sets.into_iter().enumerate() {
         let number = data.number;
         let (inputs, expected) = tensors(data)?;
+        let inputs = open_inputs(&model, &options, inputs).map_err(|report| report.to_string())?;
         let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {
@@ -165,7 +166,7 @@ fn check(
     inputs: &[Constant],
     found: &[Constant],
     expected: &[Constant],
-    tolerance: Tolerance,
+    tolerance: CaseTolerance,
 ) -> Result<(), String> {
     if found.len() != expected.len() {
         return Err(format!(
@@ -181,7 +182,7 @@ fn check(
         }
     }
     for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
-        compare(found, expected, tolerance)
+        compare(found, expected, tolerance.of(expected.ty().dtype))
             .map_err(|reason| format!("output {position}: {reason}"))?;
     }
     Ok(())

@@ -250,10 +250,10 @@ fn outcome_of(end: &End) -> Outcome {
 
 /// Arguments of a child, to which the cases are added.
 fn child_args(args: &Args, jobs: usize) -> Vec<OsString> {
-    let mut all = vec![CHILD.to_owned(), format!("--backend={}", args.backend.name())];
-    all.push(format!("--jobs={}", jobs.max(1)));
+    let mut all: Vec<OsString> = vec![CHILD.into()];
+    all.push(format!("--backend={}", args.backend.name()).into());
+    all.push(format!("--jobs={}", jobs.max(1)).into());
     all.extend(args.code.to_args());
-    let mut all: Vec<OsString> = all.into_iter().map(OsString::from).collect();
     if let Some(folder) = &args.save_outputs {
         all.extend(["--save-outputs".into(), folder.clone().into_os_string()]);
     }
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_process_decides() {
+    fn the_exit_of_the_process_decides_the_result() {
         let result = r#"{"result":"pass","reason":"","kernels":3}"#;
         assert_eq!((exited(0, result).result, exited(0, result).kernels), (Verdict::Pass, 3));
         assert_eq!(exited(1, result).result, Verdict::Fail);

@@ -147,6 +147,10 @@ impl<'a> Emitter<'a> {
         self.stmt(body)?;
         let lines = std::mem::take(&mut self.lines);
         self.definition.push_str(&comment(&self.func.origin));
+        if self.func.flushes_denormals() {
+            // Its operations must not move to where the mode is another one.
+            self.definition.push_str("__attribute__((noinline))\n");
+        }
         self.definition.push_str(&format!("{} {{\n", self.prototype()));
         if !self.uses_ctx {
             self.definition.push_str("    (void)ctx;\n");

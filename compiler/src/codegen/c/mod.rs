@@ -33,6 +33,7 @@ pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
 pub(crate) use names::Names;
+pub(crate) use preamble::denormals_around;
 pub use preamble::{declarations, translation_unit, words};
 pub(crate) use text::{signature, wrap};
 pub(crate) use toolchain::TempFolder;

@@ -38,6 +38,43 @@ struct niello_context {
 };
 ";
 
+/// Sets the processor's mode in which denormal numbers count as zeros, and restores what was set.
+///
+/// A compiler may move operations on floats across these, so they stand in functions without any,
+/// around calls that are not inlined.
+const DENORMALS: &str = "
+static inline u64 niello_flush_denormals(void) {
+#if defined(__aarch64__)
+    u64 mode;
+    __asm__ volatile(\"mrs %0, fpcr\" : \"=r\"(mode));
+    __asm__ volatile(\"msr fpcr, %0\" : : \"r\"(mode | 0x1000000)); /* FZ */
+    return mode;
+#else
+    const unsigned mode = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(mode | 0x8040); /* FTZ, DAZ */
+    return mode;
+#endif
+}
+static inline void niello_restore_denormals(u64 mode) {
+#if defined(__aarch64__)
+    __asm__ volatile(\"msr fpcr, %0\" : : \"r\"(mode));
+#else
+    __builtin_ia32_ldmxcsr((unsigned)mode);
+#endif
+}
+";
+
+/// The lines of C before and after calls that run with denormal numbers flushed to zero, if they do.
+pub(crate) fn denormals_around(flush: bool) -> [&'static str; 2] {
+    match flush {
+        true => [
+            "    const u64 denormals = niello_flush_denormals();\n",
+            "    niello_restore_denormals(denormals);\n",
+        ],
+        false => ["", ""],
+    }
+}
+
 /// The words of a text: its identifiers, among others.
 pub fn words(text: &str) -> BTreeSet<&str> {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect()
@@ -47,6 +84,12 @@ pub fn words(text: &str) -> BTreeSet<&str> {
 /// niello_context`, with its fields if it `uses_context`.
 pub fn declarations(text: &str, uses_context: bool) -> String {
     let mut words = words(text);
+    let denormals = if words.contains("niello_flush_denormals") {
+        words.insert("u64");
+        DENORMALS
+    } else {
+        ""
+    };
     let context = if uses_context {
         words.extend(["u8", "i64", "usize"]);
         CONTEXT
@@ -61,7 +104,7 @@ pub fn declarations(text: &str, uses_context: bool) -> String {
     if !declared.is_empty() {
         declared.push('\n');
     }
-    declared + context
+    declared + context + denormals
 }
 
 /// The vector types and helpers that a kernel uses.

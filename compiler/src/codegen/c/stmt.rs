@@ -5,6 +5,7 @@ use std::collections::btree_map::Entry;
 
 use super::expr::is_zero;
 use super::kernel::{Binding, Emitter, Registers, Result};
+use super::preamble::denormals_around;
 use super::text::{Piece, Prec, comment_text, memory_type, signature};
 use crate::codegen::kernel::{
     NOT_VECTORIZED, Place, first_position, local_bytes, local_elements, unlowered, uses,
@@ -228,8 +229,13 @@ impl Emitter<'_> {
             text.push_str(&format!("    {ctype}{name};\n"));
         }
         text.push_str("};\n\n");
-        let params = ["void *argument", "i64 begin", "i64 end", "usize worker"];
-        text.push_str(&signature(&format!("static void {name}"), &params.map(str::to_owned)));
+        let params = ["void *argument", "i64 begin", "i64 end", "usize worker"].map(str::to_owned);
+        let head = |head: &str| signature(head, &params);
+        let flush = self.func.flushes_denormals();
+        text.push_str(&match flush {
+            true => head(&format!("static __attribute__((noinline)) void {name}_loop")),
+            false => head(&format!("static void {name}")),
+        });
         text.push_str(&format!(" {{\n    const struct {args} *const args = argument;\n"));
         for (Binding { ctype, name }, _) in captured {
             text.push_str(&format!("    {ctype}const {name} = args->{name};\n"));
@@ -243,6 +249,15 @@ impl Emitter<'_> {
             text.push('\n');
         }
         text.push_str("}\n\n");
+        if flush {
+            // Each worker has a mode of its own.
+            let [before, after] = denormals_around(flush);
+            text.push_str(&head(&format!("static void {name}")));
+            text.push_str(&format!(
+                " {{\n{before}    {name}_loop(argument, begin, end, worker);\n"
+            ));
+            text.push_str(&format!("{after}}}\n\n"));
+        }
         self.definition.push_str(&text);
     }
 

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_cannot_be_left() {
+    fn names_in_comments_cannot_end_the_comment() {
         assert_eq!(comment(&["a */ b\nc".to_owned()]), "/* a * / b c */\n");
         let lines = ["one".to_owned(), "/* two".to_owned()];
         assert_eq!(comment(&lines), "/*\n * one\n * / * two\n */\n");

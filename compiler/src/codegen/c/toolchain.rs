@@ -465,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_deterministic_and_errors_say_what_the_compiler_said() {
+    fn objects_are_deterministic_and_errors_quote_the_compiler() {
         let target = Target::host();
         let file =
             |name: &str, text: &str| SourceFile { name: name.into(), text: text.into(), level: 0 };

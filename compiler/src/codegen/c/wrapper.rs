@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::preamble::denormals_around;
 use super::text::comment_text;
 use crate::codegen::size::{Size, SizeOp};
 use crate::codegen::wrapper::{ArrayWrapper, Condition, Field, PackedWrapper, STRING, Wrapper};
@@ -54,7 +55,8 @@ pub(super) fn wrappers_text(wrappers: &[Wrapper]) -> String {
 }
 
 fn array_text(wrapper: &ArrayWrapper, text: &mut String) {
-    let ArrayWrapper { symbol, kernel, buffers, dims } = wrapper;
+    let ArrayWrapper { symbol, kernel, buffers, dims, flush_denormals } = wrapper;
+    let [before, after] = denormals_around(*flush_denormals);
     let buffers = (0..*buffers).map(|number| format!(", buffers[{number}]"));
     let dims = (0..*dims).map(|number| format!(", dims[{number}]"));
     let args: String = buffers.chain(dims).collect();
@@ -64,14 +66,16 @@ fn array_text(wrapper: &ArrayWrapper, text: &mut String) {
 __attribute__((visibility(\"default\")))
 void {symbol}(const struct niello_context *ctx, void *const *buffers, const i64 *dims) {{
     (void)buffers, (void)dims;
-    {kernel}(ctx{args});
-}}
+{before}    {kernel}(ctx{args});
+{after}}}
 "
     );
 }
 
 fn packed_text(wrapper: &PackedWrapper, text: &mut String) {
-    let PackedWrapper { symbol, kernel, tensors, dims, reduced: _, scratch_bytes } = wrapper;
+    let PackedWrapper { symbol, kernel, tensors, dims, reduced: _, scratch_bytes, flush_denormals } =
+        wrapper;
+    let [before, after] = denormals_around(*flush_denormals);
     let names = (0..tensors.len()).map(|number| format!("arg{number}"));
     let (mut args, mut declarations) = (String::new(), String::new());
     for (number, name) in names.enumerate() {
@@ -114,7 +118,7 @@ int {symbol}(void *args, int *type_codes, int num_args, void *out_ret_value, int
     text.push_str(&checks);
     if *scratch_bytes == 0 {
         let _ = writeln!(text, "    const struct niello_context ctx = {{0, 0, 0, 0, 0, 0, 1, 0}};");
-        let _ = writeln!(text, "    {kernel}(&ctx{args});\n    return 0;\n}}");
+        let _ = writeln!(text, "{before}    {kernel}(&ctx{args});\n{after}    return 0;\n}}");
         return;
     }
     let _ = write!(
@@ -124,8 +128,8 @@ int {symbol}(void *args, int *type_codes, int num_args, void *out_ret_value, int
     if (__atomic_exchange_n(&busy, 1, __ATOMIC_ACQUIRE))
         return niello_refuse(out_ret_value, out_ret_tcode, \"{}\");
     const struct niello_context ctx = {{0, 0, scratch, {scratch_bytes}, 0, 0, 1, 0}};
-    {kernel}(&ctx{args});
-    __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
+{before}    {kernel}(&ctx{args});
+{after}    __atomic_store_n(&busy, 0, __ATOMIC_RELEASE);
     return 0;
 }}
 ",

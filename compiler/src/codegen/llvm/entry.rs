@@ -16,12 +16,14 @@ pub(super) fn generate<'ctx>(unit: &Unit<'_, 'ctx>, entry: &Entry) -> Result<()>
     let name = format!("{}_run", entry.symbol);
     let run = writer.function(&name, Linkage::External)?;
     let body = Body::new(unit, run)?;
+    let saved = unit.flush_denormals(&body.builder, entry.flush_denormals)?;
     if entry.levels == 1 {
         writer.level(0, &name, &body)?;
     } else {
         writer.choose_level(&name, &body)?;
     }
     writer.copies(&body)?;
+    unit.restore_denormals(&body.builder, saved)?;
     body.builder.build_return(None)?;
     Ok(())
 }

@@ -51,7 +51,7 @@ pub fn compile_isolated(
 ) -> Result<Vec<Compiled>, Report> {
     let outcomes = in_child(sources, jobs, &|source| compile_one(source, targets, false))?;
     gather(outcomes).map_err(|errors| {
-        let problems = errors.into_iter().map(|error| Problem::new(error.to_string()));
+        let problems = errors.into_iter().map(Problem::from);
         Report { problems: problems.collect() }
     })
 }
@@ -242,8 +242,7 @@ impl Received {
             false => format!(" while it compiled {}", unfinished.join(", ")),
         };
         let said = if said.is_empty() { String::new() } else { format!("; it said: {said}") };
-        Err(Problem::new(format!("LLVM {end}{what}{said}"))
-            .help("this is a defect of niello or of LLVM; the C backend does without LLVM"))
+        Err(Problem::defect(format!("LLVM {end}{what}{said}")))
     }
 }
 
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_makes_the_objects_that_this_process_makes() {
+    fn a_child_process_makes_the_same_objects() {
         let targets = [Target::host()];
         let here = super::super::compile(&sources(), &targets, 2, false).unwrap();
         assert_eq!(compile_isolated(&sources(), &targets, 2).unwrap(), here);
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_child_is_an_error_that_says_what_it_was_at() {
+    fn the_exit_of_the_child_is_an_error_that_names_its_kernel() {
         let compiled = |source: &Source| -> Outcome {
             let object = ObjectFile { name: source.name.clone(), bytes: vec![7; 1 << 20] };
             Ok(Compiled { object, text: None })

@@ -12,7 +12,9 @@ use inkwell::module::{Linkage, Module};
 use inkwell::types::{
     BasicMetadataTypeEnum, BasicType, BasicTypeEnum, FunctionType, IntType, StructType,
 };
-use inkwell::values::{BasicValueEnum, FunctionValue, IntValue, PointerValue};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValueEnum, FunctionValue, IntValue, PointerValue,
+};
 use inkwell::{GlobalVisibility, intrinsics};
 
 use crate::codegen::CodegenError;
@@ -194,6 +196,55 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
     }
 
     /// An intrinsic function of LLVM for one type.
+    /// Sets the processor's mode in which denormal numbers count as zeros, if `flush`, and returns
+    /// what restores it. In between there are calls alone, as LLVM may move operations on floats.
+    pub(super) fn flush_denormals(
+        &self,
+        builder: &Builder<'ctx>,
+        flush: bool,
+    ) -> Result<Option<SavedMode<'ctx>>> {
+        if !flush {
+            return Ok(None);
+        }
+        if self.target.arch == "aarch64" {
+            let get = self.intrinsic("llvm.aarch64.get.fpcr", &[])?;
+            let mode = builder.build_call(get, &[], "mode")?.try_as_basic_value();
+            let mode = mode.basic().ok_or("the mode is no value")?.into_int_value();
+            let flag = self.context.i64_type().const_int(1 << 24, false);
+            let flushing = builder.build_or(mode, flag, "")?;
+            let set = self.intrinsic("llvm.aarch64.set.fpcr", &[])?;
+            builder.build_call(set, &[flushing.into()], "")?;
+            return Ok(Some(SavedMode::Fpcr(mode)));
+        }
+        let int = self.context.i32_type();
+        let saved = builder.build_alloca(int, "mode")?;
+        let flushing = builder.build_alloca(int, "flushing")?;
+        let store = self.intrinsic("llvm.x86.sse.stmxcsr", &[])?;
+        builder.build_call(store, &[saved.into()], "")?;
+        let mode = builder.build_load(int, saved, "")?.into_int_value();
+        // FTZ and DAZ.
+        let mode = builder.build_or(mode, int.const_int(0x8040, false), "")?;
+        builder.build_store(flushing, mode)?;
+        let load = self.intrinsic("llvm.x86.sse.ldmxcsr", &[])?;
+        builder.build_call(load, &[flushing.into()], "")?;
+        Ok(Some(SavedMode::Mxcsr(saved)))
+    }
+
+    /// Restores what [`flush_denormals`](Self::flush_denormals) found.
+    pub(super) fn restore_denormals(
+        &self,
+        builder: &Builder<'ctx>,
+        saved: Option<SavedMode<'ctx>>,
+    ) -> Result<()> {
+        let (name, argument): (&str, BasicMetadataValueEnum<'ctx>) = match saved {
+            None => return Ok(()),
+            Some(SavedMode::Mxcsr(saved)) => ("llvm.x86.sse.ldmxcsr", saved.into()),
+            Some(SavedMode::Fpcr(mode)) => ("llvm.aarch64.set.fpcr", mode.into()),
+        };
+        builder.build_call(self.intrinsic(name, &[])?, &[argument], "")?;
+        Ok(())
+    }
+
     pub(super) fn intrinsic(
         &self,
         name: &str,
@@ -203,6 +254,14 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
             .and_then(|intrinsic| intrinsic.get_declaration(self.module, types))
             .ok_or_else(|| format!("LLVM has no intrinsic {name} of this type").into())
     }
+}
+
+/// The processor's mode for floats before it was set.
+pub(super) enum SavedMode<'ctx> {
+    /// Where MXCSR was stored, on x86.
+    Mxcsr(PointerValue<'ctx>),
+    /// The value of FPCR, on AArch64.
+    Fpcr(IntValue<'ctx>),
 }
 
 /// A vector type of a scalar type, or the scalar type for one lane.
@@ -280,6 +339,10 @@ fn kernel<'ctx>(
 ) -> Result<FunctionValue<'ctx>> {
     let params = param_types(unit, func.params.len(), func.dims.len());
     let function = unit.function(symbol, &params, Linkage::External);
+    if func.flushes_denormals() {
+        // Its operations must not move to where the mode is another one.
+        unit.mark(function, AttributeLoc::Function, "noinline");
+    }
     let builder = unit.context.create_builder();
     let ctx = pointer_param(function, 0, "ctx")?;
     unit.mark(function, AttributeLoc::Param(0), "readonly");

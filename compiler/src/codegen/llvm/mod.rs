@@ -154,9 +154,8 @@ pub fn compile_isolated(
     targets: &[Target],
     jobs: usize,
 ) -> Result<Vec<Compiled>, crate::diagnostics::Report> {
-    compile(sources, targets, jobs, false).map_err(|errors| {
-        let problem = |error: CodegenError| crate::diagnostics::Problem::new(error.to_string());
-        crate::diagnostics::Report { problems: errors.into_iter().map(problem).collect() }
+    compile(sources, targets, jobs, false).map_err(|errors| crate::diagnostics::Report {
+        problems: errors.into_iter().map(Into::into).collect(),
     })
 }
 

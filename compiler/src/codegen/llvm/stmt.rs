@@ -265,7 +265,11 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let range = function.get_params().into_iter().skip(1);
         values.extend(range.map(BasicMetadataValueEnum::from));
+        // Each worker has a mode of its own.
+        let flush = self.func.flushes_denormals();
+        let saved = self.unit.flush_denormals(&self.builder, flush)?;
         self.builder.build_call(inner, &values, "")?;
+        self.unit.restore_denormals(&self.builder, saved)?;
         self.finish_function()?;
         self.leave(outer);
         Ok(function)

@@ -1,5 +1,5 @@
-//! What LLVM is given and what it makes of it. Results are tested in `codegen/tests`, for every
-//! backend alike.
+//! Tests of the text and code that LLVM gets and makes. Results are tested in `codegen/tests`, for
+//! every backend alike.
 
 use object::{Architecture, BinaryFormat, Object};
 
@@ -18,8 +18,8 @@ fn axpy() -> PrimFunc {
     let acc = func.register("acc", DType::F32, &[64]);
     func.body = func.for_("row", 8, ForKind::Parallel, |f, row| {
         let sum = f.for_("lane", 64, ForKind::Vectorized, |f, lane| {
-            let value = f.load(scale, [lane.clone()]) * f.load(x, [row.clone(), lane.clone()])
-                + PrimExpr::f32(1.0);
+            let (a, b) = (f.load(scale, [lane.clone()]), f.load(x, [row.clone(), lane.clone()]));
+            let value = PrimExpr::mul_add(a, b, PrimExpr::f32(1.0));
             f.store(acc, [lane], value)
         });
         let write = f.for_("lane", 64, ForKind::Vectorized, |f, lane| {
@@ -82,11 +82,11 @@ fn registers_are_as_wide_as_the_level_has_them() {
 #[test]
 fn the_ir_is_readable_and_leaves_llvm_no_freedom_with_floats() {
     let ir = compiled(&x86("x86-64-v4")).unwrap().text.unwrap().ir;
-    // Names of parameters and loops are the loop IR's.
+    // Names of parameters and loops are those of the loop IR.
     assert!(ir.contains("ptr noalias nocapture readonly %x"), "{ir}");
     assert!(ir.contains("define hidden void @axpy("), "{ir}");
     assert!(ir.contains("row.next"), "{ir}");
-    // What is known of alignment: constants are aligned, the caller's tensors are not.
+    // Alignment: constants are aligned, the caller's tensors are not.
     assert!(ir.contains("load <16 x float>, ptr %scale, align 64"), "{ir}");
     let flags = ["fast", "nnan", "ninf", "nsz", "arcp", "contract", "afn", "reassoc"];
     let flagged = |line: &&str| {
@@ -118,14 +118,14 @@ fn objects_are_of_the_targets_format() {
 }
 
 #[test]
-fn a_target_without_a_code_generator_is_told() {
+fn a_target_without_a_code_generator_is_an_error() {
     let errors = compiled(&foreign("sparc64-unknown-linux-gnu", "sparc64", "linux")).unwrap_err();
     let message = errors[0].to_string();
     assert!(message.contains("no code for sparc64") && message.contains("C backend"), "{message}");
 }
 
 #[test]
-fn what_llvm_cannot_be_told_is_an_error_that_names_the_kernel() {
+fn kernels_that_llvm_cannot_express_are_errors_that_name_the_kernel() {
     let target = x86("x86-64-v3");
     let compile = |func: PrimFuncData| {
         let sources = [source(PrimFunc::new(func), "f")];

@@ -36,7 +36,9 @@ fn array_wrapper(unit: &Unit<'_, '_>, wrapper: &ArrayWrapper) -> Result<()> {
     for number in 0..wrapper.dims {
         args.push(body.nth(dims, unit.context.i64_type(), number)?.into());
     }
+    let saved = unit.flush_denormals(&body.builder, wrapper.flush_denormals)?;
     body.builder.build_call(kernel(unit, &wrapper.kernel)?, &args, "")?;
+    unit.restore_denormals(&body.builder, saved)?;
     body.builder.build_return(None)?;
     Ok(())
 }
@@ -465,7 +467,9 @@ impl<'ctx> Packed<'_, 'ctx> {
             builder.build_store(field, value)?;
         }
         args.insert(0, self.context.into());
+        let saved = unit.flush_denormals(builder, wrapper.flush_denormals)?;
         builder.build_call(kernel(unit, &wrapper.kernel)?, &args, "")?;
+        unit.restore_denormals(builder, saved)?;
         if let Some(busy) = busy {
             let zero = unit.context.i8_type().const_zero();
             let store = builder.build_store(busy.as_pointer_value(), zero)?;

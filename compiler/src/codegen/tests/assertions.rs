@@ -10,7 +10,7 @@ use crate::options::Backend;
 use crate::target::Target;
 use crate::tir::{PrimExpr, PrimFunc, PrimFuncData, Stmt, lower};
 
-/// Set in the process that is to be ended: the dimension that the kernel is called with.
+/// Set in the child process, which the trap ends: the dimension for the kernel's call.
 const DIMENSION: &str = "NIELLO_TEST_ASSERTED_DIMENSION";
 
 /// `y = x` if `n` is less than 5.
@@ -26,7 +26,8 @@ fn guarded_copy() -> PrimFunc {
     PrimFunc::new(func)
 }
 
-/// Runs the kernel in this process, or the test again in one that calls it with 5.
+/// Runs the kernel in this process, or this test again in a child process that calls the kernel
+/// with 5.
 fn holds_and_traps(backend: Backend, test: &str) {
     let target = Target::host();
     let kernel = LoadedKernel::new(&lower(guarded_copy(), &target).unwrap(), &target, backend);

@@ -1,5 +1,4 @@
-//! The text of generated C: what is written for three kernels, and that compilers have nothing to
-//! say about it.
+//! The text of generated C for three kernels, and that compilers do not warn about it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +9,8 @@ use crate::codegen::c::{TempFolder, generate, translation_unit};
 use crate::target::Target;
 use crate::tir::{lower, parse};
 
-/// A matrix product in register tiles, a convolution that nobody scheduled and one thing after
-/// another in a softmax.
+/// A matrix product in register tiles, an unscheduled convolution, and a softmax as a sequence of
+/// loops.
 const KERNELS: [(&str, &[i64]); 3] = [("matmul", &[]), ("conv2d", &[]), ("softmax", &[5])];
 
 fn file(name: &str) -> PathBuf {
@@ -26,7 +25,7 @@ fn text(kernel: &str, target: &Target) -> String {
 
 /// `BLESS=1` writes the files.
 #[test]
-fn the_text_is_what_one_would_write() {
+fn the_text_of_kernels_equals_the_committed_files() {
     let target = Target::host().with_cpu("x86-64-v3").unwrap();
     for (kernel, dims) in KERNELS {
         let found = text(kernel, &target);

@@ -3,7 +3,7 @@
 use super::{check_level, compare, f32_bytes, f32_values};
 use crate::codegen::testing::{LoadedKernel, runnable_levels};
 use crate::ir::{BufferSpec, DType};
-use crate::options::Backend;
+use crate::options::{Backend, Denormals};
 use crate::target::Target;
 use crate::tir::{ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, lower, scalar};
 
@@ -99,7 +99,7 @@ fn powers_of_two_are_rounded_once_where_there_is_an_instruction() {
     let values = [1.0, -1.5, 0.0, 1.999_999_9, f32::INFINITY, f32::NAN, 3e-39, 1e38];
     let powers = [0.0, 1.0, -1.0, 3.5, -0.5, 126.0, -127.0, -149.0, -150.0, 200.0, -300.0, 1e30];
     let pairs = values.iter().flat_map(|&value| powers.map(|power| (value, power))).cycle();
-    // In vectors of every width, and by itself.
+    // In vectors of every width, and as scalars.
     let len = values.len() * powers.len() + 16 + 8 + 4 + 2 + 1;
     let (values, powers): (Vec<f32>, Vec<f32>) = pairs.take(len).unzip();
     let args = [f32_bytes(values.clone()), f32_bytes(powers.clone()), vec![0; 4 * len]];
@@ -127,7 +127,7 @@ fn powers_of_two_are_rounded_once_where_there_is_an_instruction() {
 }
 
 #[test]
-fn special_arguments_give_what_c_gives() {
+fn special_arguments_give_the_results_of_c() {
     let inputs = [
         f32::NAN,
         f32::INFINITY,
@@ -201,7 +201,7 @@ fn the_interpreter_and_the_compiler_agree_on_polynomials() {
         let func = elementwise(intrinsic, DType::F32, inputs.len());
         let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
         for target in runnable_levels() {
-            check_level(&func, &[], &args, &target);
+            check_level(&func, &[], &args, &target, Denormals::Keep);
         }
     }
 }
@@ -213,7 +213,8 @@ fn double_precision_uses_the_library() {
     for intrinsic in [Intrinsic::Exp, Intrinsic::Tanh, Intrinsic::Sigmoid, Intrinsic::Floor] {
         let func = elementwise(intrinsic, DType::F64, inputs.len());
         for target in runnable_levels() {
-            let results = check_level(&func, &[], &[bytes.clone(), vec![0; bytes.len()]], &target);
+            let args = [bytes.clone(), vec![0; bytes.len()]];
+            let results = check_level(&func, &[], &args, &target, Denormals::Keep);
             for (x, y) in inputs.iter().zip(results[1].as_chunks::<8>().0) {
                 let expected = scalar::call(intrinsic, DType::F64, &[x.to_bits()]).unwrap();
                 let (y, expected) = (f64::from_le_bytes(*y), f64::from_bits(expected));

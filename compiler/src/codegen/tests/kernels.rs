@@ -1,4 +1,4 @@
-//! Kernels like those that schedules make.
+//! Typical kernels of schedules.
 
 use super::{check, f32_bytes, f32_values, small_floats};
 use crate::codegen::STACK_BYTES;
@@ -56,9 +56,9 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
     let step = func.serial("k", DEPTH, |f, k| {
         let ahead = f.prefetch(b, [k.clone() + 8, PrimExpr::index(0)], 3);
         let update = tile(f, &mut |f, i, j| {
-            let product = f.load(a, [i.clone(), k.clone()]) * f.load(b, [k.clone(), j.clone()]);
-            let sum = f.load(acc, [i.clone(), j.clone()]) + product;
-            f.store(acc, [i, j], sum)
+            let (a, b) = (f.load(a, [i.clone(), k.clone()]), f.load(b, [k.clone(), j.clone()]));
+            let sum = f.load(acc, [i.clone(), j.clone()]);
+            f.store(acc, [i, j], PrimExpr::mul_add(a, b, sum))
         });
         Stmt::seq([ahead, update])
     });
@@ -83,7 +83,7 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
         let lowered = lower(func.clone(), &target).unwrap();
         let kernel = generate(&lowered, "tile", &target).unwrap();
         assert_eq!((kernel.stack_bytes, kernel.scratch_bytes), (0, 0));
-        // Every accumulator is a variable, and nothing is left of the buffer.
+        // Every accumulator is a variable, and no access of the buffer remains.
         assert!(!kernel.definition.contains("acc["), "{}", kernel.definition);
         assert_eq!(kernel.definition.contains("fma"), target.has_fma());
         assert!(kernel.definition.contains("__builtin_prefetch(&b[k * 32 + 256], 0, 3)"));
@@ -117,7 +117,8 @@ fn a_blocked_convolution_reads_its_halo() {
                             let column = i.clone() + kw.clone() - 1;
                             let pixel = f.load(x, [zero(), c.clone(), row, column]);
                             let weight = f.load(w, [o.clone(), c.clone(), kh.clone(), kw.clone()]);
-                            let sum = f.load(acc, [i.clone(), o.clone()]) + pixel * weight;
+                            let sum = f.load(acc, [i.clone(), o.clone()]);
+                            let sum = PrimExpr::mul_add(pixel, weight, sum);
                             f.store(acc, [i, o], sum)
                         })
                     })
@@ -170,7 +171,7 @@ fn reductions_scratch_and_dimensions() {
     let mut func = PrimFuncData::new("softmax");
     let x = func.input("x", DType::F32, BufferSpec::dense(&[4, 24]));
     let y = func.output("y", DType::F32, BufferSpec::dense(&[4, 24]));
-    // Larger than what may be on the stack, and small.
+    // A buffer too large for the stack, and a small one.
     let row = func.local("row", DType::F32, BufferSpec::dense(&[461]));
     let total = func.local("total", DType::F32, BufferSpec::dense(&[1]));
     let n = func.dim("n");
@@ -238,7 +239,7 @@ fn masks_gathers_and_scatters() {
 }
 
 #[test]
-fn what_c_cannot_say_is_an_error_that_names_it() {
+fn kernels_that_c_cannot_express_are_errors_with_the_cause() {
     let target = Target::host();
     let mut func = PrimFuncData::new("f");
     let x = func.input("x", DType::F16, BufferSpec::dense(&[4]));
@@ -259,7 +260,8 @@ fn what_c_cannot_say_is_an_error_that_names_it() {
     let _ = x;
 }
 
-/// What one side of a choice needs beforehand is in an `if`, also when it is a choice itself.
+/// Statements that one side of a choice needs first are in an `if`, also if that side is a choice
+/// itself.
 #[test]
 fn choices_inside_of_choices_keep_their_variables_apart() {
     let mut func = PrimFuncData::new("choices");

@@ -6,13 +6,41 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 use super::check_level;
 use crate::codegen::testing::runnable_levels;
 use crate::ir::DType;
+use crate::options::Denormals;
 use crate::tir::ParamKind;
 use crate::tir::testing::{ELEMENTS, random_function};
 
 #[test]
 fn random_expressions_agree_bit_for_bit() {
+    check_random_functions(6, Denormals::Keep, |_, bytes| bytes);
+}
+
+#[test]
+fn random_expressions_of_denormal_numbers_agree_bit_for_bit() {
+    for denormals in [Denormals::Flush, Denormals::Keep] {
+        check_random_functions(3, denormals, near_zero);
+    }
+}
+
+/// Makes every other float denormal or one of the least normal numbers.
+fn near_zero(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
+    let (width, masks) = match dtype {
+        DType::F32 => (4, [0x80, 0x01]),
+        DType::F64 => (8, [0x80, 0x3f]),
+        _ => return bytes,
+    };
+    for float in bytes.chunks_mut(2 * width) {
+        for (byte, mask) in float[..width].iter_mut().rev().zip(masks) {
+            *byte &= mask;
+        }
+    }
+    bytes
+}
+
+/// Runs random functions on random bits, which `change` may replace, at every level.
+fn check_random_functions(cases: u32, denormals: Denormals, change: fn(DType, Vec<u8>) -> Vec<u8>) {
     let mut runner = TestRunner::new(Config {
-        cases: 6,
+        cases,
         max_shrink_iters: 0,
         failure_persistence: None,
         ..Config::default()
@@ -34,15 +62,15 @@ fn random_expressions_agree_bit_for_bit() {
                     match buffer.dtype {
                         _ if param.kind == ParamKind::Output => vec![0; bytes],
                         DType::Bool => bits[..bytes].iter().map(|b| b & 1).collect(),
-                        _ => bits[..bytes].to_vec(),
+                        dtype => change(dtype, bits[..bytes].to_vec()),
                     }
                 })
                 .collect();
-            check_level(&func, &[], &args, &target);
+            check_level(&func, &[], &args, &target, denormals);
         }
         Ok(())
     });
-    // The input, a thousand numbers, helps nobody.
+    // The input, a thousand numbers, does not help a reader.
     if let Err(TestError::Fail(reason, _) | TestError::Abort(reason)) = result {
         panic!("{reason}");
     }

@@ -1,4 +1,4 @@
-//! Passes on the loops of kernels, as the caller of a compilation asks for them.
+//! User passes on the loops of kernels.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use crate::ir::IRModule;
 use crate::pass::{PassInfo, PassInstrument, prim_func_pass};
 use crate::tir::PrimFunc;
 
-/// Notes that it was there.
+/// Marks the function as visited.
 #[prim_func_pass(opt_level = 0, name = "test.Sign", crate = crate)]
 fn sign(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     cx.count("kernels", 1);
@@ -25,7 +25,7 @@ fn refuse(
     Err("it does not like kernels")
 }
 
-/// The options with one for passes.
+/// The options with a configuration value for passes.
 fn with(name: &str, value: serde_json::Value) -> CompileOptions {
     CompileOptions { config: [(name.to_owned(), value)].into(), ..pinned(2) }
 }

@@ -1,4 +1,4 @@
-//! Quantised operators and narrow types, imported, compiled and run: against numbers of ONNX Runtime
+//! Quantised operators and narrow types, imported, compiled and run: compared with ONNX Runtime
 //! 1.31.1 and the interpreter.
 
 use super::{options, run};
@@ -13,11 +13,11 @@ fn ints(dtype: DType, shape: &[usize], values: impl IntoIterator<Item = i128>) -
     tensor.unwrap().to_constant().unwrap()
 }
 
-fn floats(shape: &[usize], values: &[f64]) -> Constant {
+pub(super) fn floats(shape: &[usize], values: &[f64]) -> Constant {
     Tensor::from_floats(DType::F32, shape, values.to_vec()).unwrap().to_constant().unwrap()
 }
 
-/// One number.
+/// A scalar scale.
 fn scale(value: f64) -> Constant {
     floats(&[], &[value])
 }
@@ -39,9 +39,9 @@ fn i8s(shape: &[usize], seed: i128) -> Constant {
     ints(DType::I8, shape, (0..count).map(|i| (i * 37 + seed * 11) % 255 - 127))
 }
 
-/// What a model of one node computes: as the interpreter and as native code have it, which must be
-/// the same.
-fn outputs(
+/// The outputs of a model of one node, which must be the same by the interpreter and by native
+/// code.
+pub(super) fn outputs(
     (domain, op): (&str, &str),
     inputs: &[Constant],
     attrs: &[(&str, ModelAttr)],
@@ -73,7 +73,7 @@ fn outputs(
     let expected: Vec<Constant> =
         fields.iter().map(|field| field.as_tensor().unwrap().to_constant().unwrap()).collect();
 
-    let model = Model::from_onnx("node", ModelFile { proto, folder: None });
+    let model = Model::from_onnx("node", ModelFile { proto, folder: None, store: None });
     let options = CompileOptions { opt_level: 3, ..options() };
     let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}")).model;
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +159,7 @@ fn quantisation_rounds_halves_to_even_and_stays_in_the_range() {
 }
 
 #[test]
-fn sums_and_products_of_onnx_runtime_are_of_what_the_elements_stand_for() {
+fn qlinear_sums_and_products_are_of_the_dequantised_values() {
     let inputs = |to: f64| {
         let (a, b) = (u8s(&[2, 3], 9), u8s(&[3], 2));
         [a, scale(0.1), zero(10), b, scale(0.2), zero(100), scale(to), zero(50)]

@@ -1,4 +1,4 @@
-//! Calls of built functions against the interpreter.
+//! Calls of built functions, compared with the interpreter.
 
 use niello_runtime::ThreadPool;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn dimensions_come_after_the_buffers() {
 }
 
 #[test]
-fn scratch_memory_is_there_and_narrow_floats_are_passed_as_they_are() {
+fn kernels_get_scratch_memory_and_unconverted_narrow_floats() {
     check(&parse(WITH_SCRATCH).unwrap(), &[]);
     check(&parse(HALVES).unwrap(), &[]);
 }
@@ -34,7 +34,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2))]
 
     #[test]
-    fn random_functions_give_what_the_interpreter_gives(
+    fn random_functions_equal_the_interpreter(
         numbers in prop::collection::vec(any::<u32>(), 600)
     ) {
         check(&random_function(&numbers, 128), &[]);
@@ -79,7 +79,8 @@ fn slices_of_the_caller_are_arguments_too() {
 #[test]
 fn functions_of_a_module_are_found_by_their_globals() {
     let mut module = IRModule::new();
-    // What generated code itself calls, and what its wrappers declare, is no name of a kernel.
+    // Names that generated code calls, and names that its wrappers declare, cannot be kernels'
+    // names.
     for name in ["memset", "buffers", "float", "exp"] {
         let func = parse(WITH_SCRATCH).unwrap();
         module.insert(GlobalVar::new(name), Definition::Prim(func));

@@ -1,4 +1,4 @@
-//! From tensor expressions by way of a schedule to calls.
+//! From tensor expressions through a schedule to calls.
 
 use niello_runtime::ThreadPool;
 
@@ -51,6 +51,45 @@ fn numbers(shape: &[i64], seed: i64) -> NdArray {
     let len: i64 = shape.iter().product();
     let values: Vec<f32> = (0..len).map(|i| ((i * 7 + seed) % 23 - 11) as f32).collect();
     NdArray::from_slice(shape, &values).unwrap()
+}
+
+/// The greatest and the least of each row.
+fn extremes() -> PrimFunc {
+    let mut te = te::Builder::new("extremes");
+    let x = te.placeholder("X", [4, 32], DType::F32);
+    let (k, l) = (te.reduce_axis("k", 32), te.reduce_axis("l", 32));
+    let high = te.compute("High", [4], |[i]| te::max(x.at([i, k]), [k]));
+    let low = te.compute("Low", [4], |[i]| te::min(x.at([i, l]), [l]));
+    te.prim_func(&[x, high, low]).unwrap()
+}
+
+#[test]
+fn extremes_keep_a_nan_wherever_it_stands_and_however_rows_are_split() {
+    let mut s = Schedule::new(extremes());
+    for name in ["High", "Low"] {
+        let block = s.get_block(name).unwrap();
+        let [_, k] = s.get_loops(block).unwrap()[..] else { panic!("two loops") };
+        let [_, lane] = s.split(k, [None, Some(8)]).unwrap();
+        s.rfactor(lane, 1).unwrap();
+    }
+    let split = s.into_func();
+    let mut values: Vec<f32> = (0..128).map(|i| (i % 11) as f32).collect();
+    // At the front, in the middle and at the end of a row; the last row has none.
+    for place in [0, 32 + 13, 64 + 31] {
+        values[place] = f32::NAN;
+    }
+    let x = NdArray::from_slice(&[4, 32], &values).unwrap();
+    for target in targets() {
+        for func in [extremes(), split.clone()] {
+            let module = build([func], &target).unwrap();
+            let mut high = NdArray::zeros(DType::F32, &[4]).unwrap();
+            let mut low = NdArray::zeros(DType::F32, &[4]).unwrap();
+            module.function("extremes").unwrap().call((&x, &mut high, &mut low)).unwrap();
+            let (high, low) = (high.as_slice::<f32>().unwrap(), low.as_slice::<f32>().unwrap());
+            assert!(high[..3].iter().chain(&low[..3]).all(|value| value.is_nan()), "{target}");
+            assert_eq!((high[3], low[3]), (10.0, 0.0), "{target}");
+        }
+    }
 }
 
 #[test]

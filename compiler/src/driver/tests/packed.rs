@@ -95,7 +95,7 @@ impl Packed {
         Packed { function, _library: library }
     }
 
-    /// The result's text if the call is refused.
+    /// Calls the function; if it refuses, returns its message.
     fn call(&self, tensors: &[DlTensor], dims: &[i64]) -> Result<(), String> {
         let handle = |tensor: &DlTensor| (TvmValue { v_handle: tensor }, TENSOR);
         let dim = |&dim: &i64| (TvmValue { v_int64: dim }, INT);
@@ -107,7 +107,7 @@ impl Packed {
         let mut value = TvmValue { v_int64: 0 };
         let mut tcode = -1;
         // SAFETY: the arrays have as many elements as the count says; tensors describe memory that
-        // is theirs.
+        // they own.
         let status = unsafe {
             let (count, resource) = (args.len() as c_int, ptr::null_mut());
             (self.function)(
@@ -130,7 +130,7 @@ impl Packed {
 }
 
 #[test]
-fn packed_functions_compute_what_the_kernels_do() {
+fn packed_functions_equal_their_kernels() {
     for &kind in Backend::ALL {
         let windows = Packed::new(
             &WINDOWS.replace("{halo=0:1:1}", "").replace("serial(n)", "serial(1, n)"),
@@ -156,7 +156,7 @@ fn packed_functions_compute_what_the_kernels_do() {
     }
 }
 
-/// Of a layout that is not dense the tensor is the physical one.
+/// The tensor of a layout that is not dense has the physical shape.
 #[test]
 fn tensors_have_the_physical_shape() {
     for &kind in Backend::ALL {
@@ -183,7 +183,7 @@ fn tensors_have_the_physical_shape() {
     }
 }
 
-/// What makes a tensor wrong.
+/// A change that makes a tensor wrong.
 type Change<'a> = &'a dyn Fn(&mut DlTensor);
 
 #[test]
@@ -245,7 +245,7 @@ fn the_text_has_the_packed_function_only_if_asked_for() {
         let packed = build([parse(WINDOWS).unwrap()], &target).unwrap();
         let text = packed.source(source).unwrap();
         assert!(text.contains("num_args") && text.contains("windows_compute"), "{text}");
-        // It does not stand in the way of a call from Rust.
+        // A call from Rust is unaffected.
         let x = filled(DType::F32, &[40], 1);
         let mut y = NdArray::zeros(DType::F32, &[40]).unwrap();
         packed.function("windows").unwrap().call((&x, &mut y, 40i64)).unwrap();
@@ -254,7 +254,8 @@ fn the_text_has_the_packed_function_only_if_asked_for() {
     }
 }
 
-/// One call of a kernel with scratch memory runs at a time; others are refused, none is wrong.
+/// Only one call of a kernel with scratch memory runs at a time: others are refused, and no result
+/// is wrong.
 #[test]
 fn calls_that_share_scratch_memory_do_not_overlap() {
     for &kind in Backend::ALL {
@@ -284,7 +285,7 @@ fn calls_that_share_scratch_memory_do_not_overlap() {
     }
 }
 
-/// `c = a + b` of any extents, with a tensor twice as long and a dimension that is passed.
+/// `c = a + b` with symbolic extents, with a tensor twice as long and a dimension as an argument.
 const SYMBOLIC: &str = "
 prim_func @sum(a: input float32[m, n], b: input float32[floordiv(m * 2, 2), n], c: output float32[m, n], d: output float32[(n + h) * 2 - n], m: dim, n: dim, h: dim) {
   for i in serial(m) {
@@ -329,7 +330,7 @@ fn dimensions_are_read_from_shapes() {
             (2, 0, format!("shape[0] must be m {m}")),
             (1, 1, format!("shape[1] must be n {n}")),
             (0, 2, "shape[0] must be at least 0".to_owned()),
-            // Twice as much exceeds 64 bits.
+            // Twice that size exceeds 64 bits.
             (0, 3, String::new()),
         ] {
             let error = with(place, &|x| x.shape = SHAPES[shape].as_ptr(), 1);

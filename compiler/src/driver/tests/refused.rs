@@ -1,4 +1,4 @@
-//! What is refused, and what is said.
+//! Refused modules and arguments, with their messages.
 
 use super::{PACKED_PRODUCT, WINDOWS, target};
 use crate::driver::{BuildTarget, Function, InterfaceApi, IntoFunctions, NdArray, build};
@@ -12,7 +12,7 @@ fn refused(functions: impl IntoFunctions, target: &BuildTarget) -> String {
 }
 
 #[test]
-fn what_cannot_be_built_is_explained() {
+fn functions_that_cannot_be_built_are_refused_with_the_reason() {
     for &kind in Backend::ALL {
         let target = target(kind);
         assert_eq!(refused([], &target), "there is no function to be built");
@@ -72,7 +72,7 @@ fn functions_are_looked_up_by_name_and_machine() {
 #[test]
 fn code_for_features_that_the_machine_lacks_is_not_loaded() {
     let mut target = target(Backend::C);
-    // A feature that no flag stands for, so that the compiler takes it on every machine.
+    // A feature that no compiler flag corresponds to, so that the compiler works on every machine.
     target.machine.features.insert("none-has-it".to_owned());
     let module = build([parse(WINDOWS).unwrap()], &target).unwrap();
     let error = module.function("windows").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The text of built functions, and what of the target reaches it.
+//! The source text of built functions, and the effect of target options on it.
 
 use super::{PACKED_PRODUCT, WINDOWS, WITH_SCRATCH, target};
 use crate::driver::{Module, SourceKind, build};
@@ -12,7 +12,7 @@ fn module(text: &str, target: &str) -> Module {
 }
 
 #[test]
-fn every_kind_has_the_text_it_is_made_of() {
+fn every_kind_of_module_has_its_source_text() {
     let c = build([parse(WINDOWS).unwrap()], &target(Backend::C)).unwrap();
     assert!(c.source(SourceKind::Tir).unwrap().starts_with("prim_func @windows(x: input"));
     let text = c.source(SourceKind::C).unwrap();
@@ -34,7 +34,7 @@ fn every_kind_has_the_text_it_is_made_of() {
     }
 }
 
-/// Assembly names registers, and so shows how wide they are.
+/// The names of registers in assembly show their width.
 #[test]
 fn cpu_features_and_vector_width_reach_the_code() {
     for &kind in Backend::ALL {

@@ -1,4 +1,4 @@
-//! Functions whose extents are known when they are called: schedules, calls and refusals.
+//! Functions with symbolic extents: schedules, calls and refusals.
 
 use super::{filled, target};
 use crate::driver::{Arg, BuildTarget, Function, NdArray, build};
@@ -15,15 +15,15 @@ fn interpreted(func: &PrimFunc, arrays: &[NdArray], dims: &[i64]) -> Vec<Vec<u8>
     bytes
 }
 
-/// Small whole numbers, sums of whose products are exact with and without fused operations.
+/// Small whole numbers, so that sums of products are exact with and without fused operations.
 fn whole_numbers(shape: &[i64], seed: i64) -> NdArray {
     let len: i64 = shape.iter().product();
     let values: Vec<f32> = (0..len).map(|i| ((i * 5 + seed) % 7 - 3) as f32).collect();
     NdArray::from_slice(shape, &values).unwrap()
 }
 
-/// Checks that a function before and after a schedule, lowered and compiled by each backend gives
-/// the same for all of `sizes`; `shapes` are those of the parameters for dimensions.
+/// Checks that a function before and after a schedule gives the same, lowered and compiled by each
+/// backend, for all of `sizes`; `shapes` are the parameters' for given dimensions.
 fn check(
     plain: &PrimFunc,
     scheduled: &PrimFunc,
@@ -70,7 +70,7 @@ fn call(function: &Function, arrays: &mut [NdArray]) {
     function.call(args.collect::<Vec<_>>()).unwrap();
 }
 
-/// `C = A · B` of any extents.
+/// `C = A · B` with symbolic extents.
 fn matmul() -> PrimFunc {
     let mut te = Builder::new("matmul");
     let [m, k, n] = ["m", "k", "n"].map(|name| te.size_var(name));
@@ -105,12 +105,12 @@ fn a_product_of_any_extents_is_tiled() {
     s.unroll(i1).unwrap();
     s.parallel(i0).unwrap();
     let mut sizes = MATMULS.to_vec();
-    // A sum of nothing, as the init has loops of its own.
+    // A sum without terms, because the init has loops of its own.
     sizes.push(&[3, 0, 20]);
     check(&plain_without_init(), &s.into_func(), &sizes, matmul_shapes);
 }
 
-/// The plain product with its init apart, which may be of nothing.
+/// The plain product with a separate init, so that the sum may be empty.
 fn plain_without_init() -> PrimFunc {
     let mut s = Schedule::new(matmul());
     let c = s.get_block("C").unwrap();
@@ -183,8 +183,8 @@ fn elements_of_any_number_are_split_and_fused() {
     });
 }
 
-/// As softmax, of rows of any number and length: what is kept of a row has one element. Another
-/// function than the exponential, which interpreter and code compute differently.
+/// Like softmax, of rows of any number and length: buffers between the steps have one element per
+/// row. The exponential is replaced, because interpreter and code compute it differently.
 #[test]
 fn rows_are_normalised() {
     let mut te = Builder::new("softmax");
@@ -252,7 +252,7 @@ fn extents_that_are_expressions_are_checked() {
     let func = parse(text).unwrap();
     verify(&func).unwrap();
     let function = built(func);
-    // `h` is no extent by itself, so it is passed.
+    // `h` is no extent by itself, so it is an argument.
     assert_eq!(function.dims(), ["h"]);
     assert_eq!(function.parameters()[0].symbolic.as_ref().unwrap(), &["n * 2 + 1"]);
     let x = filled(DType::F32, &[9], 1);

@@ -44,7 +44,7 @@ impl KernelCode {
                             let (func, symbol) = (version.clone(), function.symbol.clone());
                             kernels.push((llvm::Kernel { func, symbol }, bytes));
                         }
-                        Err(error) => report.push(Problem::new(error.to_string())),
+                        Err(error) => report.push(error.into()),
                     }
                 }
                 report.into_result(KernelCode::Llvm(kernels))
@@ -181,8 +181,7 @@ impl Code {
 
 #[cfg(feature = "llvm")]
 fn report(errors: Vec<crate::codegen::CodegenError>) -> Report {
-    let problems = errors.into_iter().map(|error| Problem::new(error.to_string()));
-    Report { problems: problems.collect() }
+    Report { problems: errors.into_iter().map(Problem::from).collect() }
 }
 
 /// Operations of kernels that make a module full.

@@ -206,7 +206,7 @@ mod tests {
     use crate::tir::{PrimExpr, Stmt};
 
     #[test]
-    fn kernels_that_differ_in_names_alone_are_merged() {
+    fn kernels_that_differ_only_in_names_are_merged() {
         let mut b = ProgramBuilder::default();
         let x = b.input("x", &[8]);
         let y = b.add(x, x);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_share_the_functions_that_do_not_differ() {
+    fn levels_share_equal_functions() {
         let mut b = ProgramBuilder::default();
         let x = b.input("x", &[8]);
         let y = b.add(x, x);

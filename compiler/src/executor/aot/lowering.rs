@@ -6,7 +6,7 @@ use crate::executor::Program;
 use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
-use crate::tir::{Lowering, PrimFunc, pipeline};
+use crate::tir::{ADD_LOWER_PASS, Lowering, PrimFunc, pipeline};
 
 impl Program {
     /// Lowers every version of every kernel for its level by [`pipeline`], under a context with that
@@ -37,6 +37,7 @@ impl Program {
             (lowering.run(func.clone(), &apart), apart)
         });
         let mut lowered = lowered.into_iter();
+        let has_own_passes = !cx.get(&ADD_LOWER_PASS).is_empty();
         let mut report = Report::new();
         for kernel in self.kernels.values_mut() {
             // The versions of a kernel that cannot be lowered tend to have the same problem.
@@ -48,7 +49,12 @@ impl Program {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            report.problems.extend(failed.map(|error| Problem::new(error.to_string())));
+            let name = &kernel.signature().name;
+            let message = failed.map(|error| format!("kernel `{name}`: {error}"));
+            report.problems.extend(message.map(|message| match has_own_passes {
+                true => Problem::new(message),
+                false => Problem::defect(message),
+            }));
         }
         report.into_result(())
     }

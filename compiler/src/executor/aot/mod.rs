@@ -15,7 +15,7 @@ pub use weights::PackedWeights;
 use cranelift_entity::SecondaryMap;
 
 use crate::codegen::c::{self, KernelSource, SourceFile};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Report;
 use crate::executor::{KernelId, Program};
 use crate::target::Target;
 
@@ -46,7 +46,7 @@ pub fn c_kernels(
     for result in results {
         match result {
             Ok(kernel) => kernels.push(kernel),
-            Err(error) => report.push(Problem::new(error.to_string())),
+            Err(error) => report.push(error.into()),
         }
     }
     report.into_result(kernels)

@@ -1,4 +1,4 @@
-//! Programs made by hand, compiled by every backend, loaded and run.
+//! Handwritten programs, compiled by every backend, loaded and run.
 
 use super::*;
 use crate::codegen::object::check_undefined;
@@ -69,8 +69,8 @@ fn compile_for(
     }
 }
 
-/// Compiles by every backend and runs twice: what one run leaves behind must not change the next,
-/// and all must give the same.
+/// Compiles by every backend and runs twice: the first run must not affect the second, and all
+/// backends must agree.
 fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
     let mut results: Vec<Vec<Constant>> = Vec::new();
     for &backend in Backend::ALL {
@@ -132,7 +132,7 @@ fn halos_and_padding_lanes_read_as_zero_though_their_memory_was_used_before() {
         b.map("dense", &[junk], BufferSpec::dense(&shape), |x| x[0].clone() - PrimExpr::f32(100.0));
     let padded = BufferSpec::nchwc(&shape, 8, &[(1, 1), (1, 1)]);
     let y = b.map("pad", &[dense], padded, |x| x[0].clone());
-    // Sums what is left of and above each element, and the lane five channels on.
+    // Sums the neighbours to the left of and above each element, and the lane five channels on.
     let out = b.step("sum", &[y], BufferSpec::dense(&shape), &[], |func, inputs, output| {
         crate::executor::testing::loops(func, &shape, &mut Vec::new(), &mut |func, i| {
             let at = |c: i64, y: i64, x: i64| {
@@ -214,8 +214,8 @@ fn long_programs_are_cut_into_functions() {
     assert_eq!(outputs, [[0.0, 1235.0, 2470.0, 3705.0]]);
 }
 
-/// Versions of a kernel that differ in what they compute, which no strategy makes, tell which of
-/// them is called.
+/// Versions of a kernel with different results, which no strategy makes, show which version is
+/// called.
 #[test]
 fn each_level_calls_its_own_functions() {
     let host = Target::host();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Tensor, Value};
 use crate::ir::{Attrs, Type};
-use crate::ops::{Effect, Op};
+use crate::ops::Op;
 
 /// Evaluates an operator; `ty` is the type of the call.
 ///
@@ -17,11 +17,6 @@ pub(super) fn call_op(
     args: &[Option<Value>],
     ty: &Type,
 ) -> Result<Value, String> {
-    match op.effect {
-        Effect::Pure => {}
-        Effect::Random => return Err("the interpreter does not draw random numbers".to_owned()),
-        Effect::Stateful => return Err("the interpreter keeps no state".to_owned()),
-    }
     let mut tensors: Vec<Option<&Tensor>> = Vec::with_capacity(args.len());
     for (index, arg) in args.iter().enumerate() {
         match arg {
@@ -32,7 +27,7 @@ pub(super) fn call_op(
             }
         }
     }
-    let results = (op.eval)(attrs, &tensors).map_err(|error| error.to_string())?;
+    let results = op.definition().evaluate(attrs, &tensors).map_err(|error| error.to_string())?;
     let mut results = results.into_iter().map(|tensor| Value::Tensor(Arc::new(tensor)));
     match ty {
         Type::Tuple(_) => Ok(Value::tuple(results)),

@@ -1,14 +1,14 @@
-//! Comparing what a model computed with what was expected, and how much they may differ.
+//! Comparison of computed with expected values, within tolerances.
 
 use super::{Elements, Tensor};
 use crate::ir::{Constant, DType};
 
-/// How far a value may be from the expected one: `atol + rtol × |expected|`.
+/// The allowed distance of a value from the expected one: `atol + rtol × |expected|`.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Tolerance {
-    /// Relative to the expected value.
+    /// The part relative to the expected value.
     pub rtol: f64,
-    /// Whatever the expected value is.
+    /// The absolute part.
     pub atol: f64,
 }
 
@@ -17,8 +17,8 @@ struct Row {
     dtype: DType,
     /// Greatest relative error of one rounding.
     unit: f64,
-    /// Roundings that any result may have: those of one elementary function, which is a polynomial
-    /// in compiled code and the system's function in the interpreter.
+    /// Roundings allowed in any result: those of one elementary function, which is a polynomial in
+    /// compiled code and the system's function in the interpreter.
     least: f64,
 }
 
@@ -34,12 +34,12 @@ impl Tolerance {
     /// No difference at all.
     pub const EXACT: Tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
 
-    /// For expectations from elsewhere, such as ONNX test cases: whoever made them rounded in other
+    /// For expected values from elsewhere, such as ONNX test cases, which were rounded in other
     /// places.
     pub const CASES: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-7 };
 
-    /// For two computations of the same thing by niello, in which up to `roundings` roundings of
-    /// values of magnitude one add up: the number of elements of a sum, say.
+    /// For two computations of the same value by niello, in which up to `roundings` roundings of
+    /// values of magnitude one add up, for example one for each term of a sum.
     pub fn of(dtype: DType, roundings: f64) -> Tolerance {
         let Some(row) = TABLE.iter().find(|row| row.dtype == dtype) else {
             return Tolerance::EXACT;
@@ -63,7 +63,7 @@ impl Tolerance {
 ///
 /// # Errors
 ///
-/// What differs first and how much of the tensor differs.
+/// The first difference, and the share of elements that differ.
 pub fn compare(found: &Constant, expected: &Constant, tolerance: Tolerance) -> Result<(), String> {
     let (found_type, expected_type) = (found.ty(), expected.ty());
     if found_type.dtype != expected_type.dtype {
@@ -83,7 +83,7 @@ pub fn compare(found: &Constant, expected: &Constant, tolerance: Tolerance) -> R
     }
     let (Ok(found), Ok(expected)) = (Tensor::from_constant(found), Tensor::from_constant(expected))
     else {
-        // Elements that are not known are near to none.
+        // Opaque elements have no value to compare.
         return Err(format!("the bytes of a tensor of {} differ", found_type.dtype));
     };
     let differing: Vec<(usize, String, String)> = match (found.elements(), expected.elements()) {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn type_shape_and_place_are_told() {
+    fn a_difference_names_type_shape_or_place() {
         let tolerance = Tolerance::CASES;
         let found = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         let expected = Constant::from_f32(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.5, 6.0]).unwrap();

@@ -1,4 +1,4 @@
-//! The evaluator: a stack of scopes in evaluation, and the values of the calls they belong to.
+//! The evaluator: a stack of scopes in evaluation, and the values of the calls that they belong to.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use crate::arith::Symbol;
 use crate::graph::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
 use crate::ir::{Definition, GlobalVar, IRModule, Span};
 
-/// Expressions that are evaluated before a program is taken to run for ever.
+/// Number of evaluated expressions after which a program is assumed to run for ever.
 pub const DEFAULT_STEP_LIMIT: u64 = 100_000_000;
 
-/// Calls that may be open at a time. Each holds the values of a function; a recursion that does not
-/// end is told before memory is.
+/// Calls that may be open at a time. Each holds the values of a function; an endless recursion
+/// becomes an error before memory runs out.
 const MAX_OPEN_CALLS: usize = 100_000;
 
-/// Why a module could not be evaluated.
+/// The error of an evaluation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InterpError {
-    /// The function in which it happened.
+    /// The function in which it arose.
     pub global: GlobalVar,
-    /// The expression, if it is about one.
+    /// The expression in which it arose, if it was one.
     pub expr: Option<ExprId>,
-    /// The operator that was called, if one was.
+    /// The operator of that expression, if it is a call.
     pub op: Option<&'static str>,
-    /// Where the expression came from.
+    /// The origin of the expression.
     pub span: Span,
-    /// What is wrong; lower case, no final full stop.
+    /// The message: lower case, no final full stop.
     pub message: String,
 }
 
@@ -53,14 +53,14 @@ impl fmt::Display for InterpError {
 
 impl std::error::Error for InterpError {}
 
-/// What an evaluation came to.
+/// The outcome of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// The function's result.
     pub value: Value,
-    /// Expressions that were evaluated.
+    /// The number of evaluated expressions.
     pub steps: u64,
-    /// The greatest number of values that were held at a time.
+    /// The greatest number of values held at a time.
     pub peak_values: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Interpreter<'a> {
         Interpreter { module, step_limit: DEFAULT_STEP_LIMIT, plans: IndexMap::new() }
     }
 
-    /// Sets how many expressions are evaluated before it is an error.
+    /// Sets the number of evaluated expressions after which an evaluation is an error.
     #[must_use]
     pub fn step_limit(mut self, steps: u64) -> Interpreter<'a> {
         self.step_limit = steps;
@@ -139,29 +139,29 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// One call of a function or closure: the values of its expressions.
+/// A call of a function or closure in evaluation: the values of its expressions.
 struct Activation {
     plan: Arc<Plan>,
-    /// The scope that was called: the body, or that of a closure.
+    /// The called scope: the function's body, or the closure's scope.
     region: ScopeId,
     /// By the slots of the region.
     values: Vec<Option<Value>>,
-    /// The closure that was called, with the values it captured.
+    /// The called closure, with its captured values.
     closure: Option<Arc<ClosureData>>,
     symbols: Symbols,
-    /// Symbols that were defined by results, in order.
+    /// Symbols that got their value from results, in order.
     defined: Vec<Symbol>,
 }
 
-/// Where the value of a scope goes.
+/// The use of a scope's value.
 enum Return {
-    /// It is the value of a call, which ends.
+    /// The value of a call, which ends.
     Call,
-    /// It is the value of the expression below.
+    /// The value of the current expression of the frame below.
     Branch,
-    /// It says whether the loop below goes on with this state.
+    /// The condition of the loop of the frame below, in this state.
     LoopCond(Vec<Value>),
-    /// It is the next state of the loop below.
+    /// The next state of the loop of the frame below.
     LoopBody,
 }
 
@@ -172,7 +172,7 @@ struct Frame {
     /// Index of the current expression in the scope's code.
     next: usize,
     returns: Return,
-    /// How many symbols were defined when the scope started.
+    /// The number of symbols defined when the scope started.
     defined: usize,
 }
 
@@ -186,7 +186,7 @@ struct Machine<'i, 'a> {
 }
 
 impl Machine<'_, '_> {
-    /// Evaluates until the first call is done.
+    /// Evaluates until the first call returns.
     fn run(&mut self) -> Result<Value, String> {
         loop {
             let Some(frame) = self.frames.last() else {
@@ -213,7 +213,8 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// Evaluates an expression, or starts to: then its value is delivered later.
+    /// Evaluates an expression, or starts to; a value that comes later goes to
+    /// [`deliver`](Self::deliver).
     fn step(&mut self, id: ExprId) -> Result<Option<Value>, String> {
         let index = self.activations.len() - 1;
         let plan = self.activations[index].plan.clone();
@@ -342,7 +343,7 @@ impl Machine<'_, '_> {
         Ok(None)
     }
 
-    /// Forgets the result of a scope that ended, if it is the scope's own.
+    /// Drops the value of an ended scope's result, if the result belongs to that scope.
     fn drop_result(&mut self, index: usize, scope: ScopeId, result: ExprId) {
         if self.activations[index].plan.function.data_of(result).scope == scope {
             self.clear(index, result);
@@ -364,7 +365,7 @@ impl Machine<'_, '_> {
         plan.code(frame.scope).get(frame.next).map(|&id| (&**plan, id))
     }
 
-    /// Starts to evaluate a scope of a call with these parameters.
+    /// Starts to evaluate a scope of a call with these arguments.
     fn enter(
         &mut self,
         index: usize,
@@ -445,7 +446,7 @@ impl Machine<'_, '_> {
         Ok(self.activations.len() - 1)
     }
 
-    /// The value of an expression that was evaluated; constants are made here.
+    /// The value of an evaluated expression; a constant's value is made on each use.
     fn get(&self, id: ExprId) -> Result<Value, String> {
         self.get_in(self.activations.len() - 1, id)
     }
@@ -493,8 +494,8 @@ impl Machine<'_, '_> {
         }
     }
 
-    /// The error of the expression that is being evaluated; `first` is the function that was asked
-    /// for.
+    /// The error of the current expression; `first` is the function that the evaluation started
+    /// with.
     fn error(&self, first: GlobalVar, message: String) -> InterpError {
         let Some((plan, id)) = self.current() else {
             return InterpError {

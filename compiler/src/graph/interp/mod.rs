@@ -1,5 +1,5 @@
-//! The reference interpreter of the graph IR: plain, exact where it can be, never fast. What the
-//! compiled code computes is compared with it.
+//! The reference interpreter of the graph IR: plain, exact where it can be, never fast. Results of
+//! compiled code are compared with its results.
 
 mod call;
 mod compare;
@@ -15,4 +15,5 @@ mod tests;
 pub use compare::{Tolerance, compare};
 pub use evaluate::{DEFAULT_STEP_LIMIT, Evaluation, InterpError, Interpreter, evaluate};
 pub use tensor::{Elements, Tensor, TensorError};
+pub(crate) use tensor::{round_float, wrap_int};
 pub use value::{FunctionValue, Value};

@@ -1,4 +1,5 @@
-//! What to evaluate in each scope, in which order, and when values are needed no longer.
+//! The plan of an evaluation: the expressions of each scope in order, and the last use of each
+//! value.
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
@@ -7,29 +8,29 @@ use crate::graph::visit::{ScopeTree, captures};
 use crate::graph::{Expr, ExprId, Function, ScopeId, ScopeKind};
 use crate::ir::GlobalVar;
 
-/// A function made ready for evaluation.
+/// A function prepared for evaluation.
 pub(super) struct Plan {
     pub(super) global: GlobalVar,
     pub(super) function: Function,
     /// The live expressions of each scope in order, without variables and constants: a constant is
-    /// made where it is used, so that no weight is held longer than its call.
+    /// made on each use, so that no weight is held longer than its call.
     code: SecondaryMap<ScopeId, Vec<ExprId>>,
-    /// Values of the same call that nothing needs after an expression.
+    /// The values of the same call that are not used after an expression.
     dying: SecondaryMap<ExprId, Vec<ExprId>>,
-    /// Values that something needs after they are made.
+    /// Whether a value is used after it is made.
     needed: SecondaryMap<ExprId, bool>,
-    /// What the closure of a scope uses from outside, in order.
+    /// The expressions that the closure of a scope uses from outside, in order.
     captures: SecondaryMap<ScopeId, Vec<ExprId>>,
-    /// The region of each scope: the body, or the scope of the closure, that it is evaluated with.
+    /// The region of each scope: the body or the closure's scope with which it is evaluated.
     regions: SecondaryMap<ScopeId, PackedOption<ScopeId>>,
-    /// The place of each expression among those of its region.
+    /// The slot of each expression among the values of its region.
     slots: SecondaryMap<ExprId, u32>,
-    /// How many expressions a region has.
+    /// The number of expressions of a region.
     sizes: SecondaryMap<ScopeId, u32>,
 }
 
 impl Plan {
-    /// Makes a function ready.
+    /// Prepares a function.
     pub(super) fn new(global: GlobalVar, function: Function) -> Plan {
         let tree = ScopeTree::new(&function);
         let live = function.live();
@@ -72,8 +73,8 @@ impl Plan {
         plan
     }
 
-    /// Finds the last use of each value: within its own scope, that of an expression with scopes
-    /// that use it.
+    /// Finds the last use of each value within its own scope; a use in a nested scope counts for
+    /// the expression that owns the nested scope.
     fn lifetimes(&mut self, tree: &ScopeTree) {
         let function = &self.function;
         let mut last: SecondaryMap<ExprId, PackedOption<ExprId>> = SecondaryMap::new();
@@ -87,7 +88,7 @@ impl Plan {
                         user: Option<ExprId>| {
             let depth = tree.depth(function.data_of(value).scope) as usize;
             match path.get(depth).copied().or(user) {
-                // Uses come in the order of the walk, which is not that of the ids.
+                // Uses come in the order of the walk, which differs from the order of ids.
                 Some(user) => {
                     if last[value].expand().is_none_or(|known| known < user) {
                         last[value] = user.into();
@@ -105,7 +106,7 @@ impl Plan {
                 }
                 let data = function.scope(scope);
                 note(&mut last, &path, data.result, None);
-                // What a scope binds of its own is bound when it is computed.
+                // Values bound by the scope itself are bound when they are computed.
                 let from_outside = |value: &ExprId| function.data_of(*value).scope != scope;
                 let bound = data.bindings.iter().map(|binding| binding.value);
                 for value in bound.filter(from_outside) {
@@ -118,7 +119,7 @@ impl Plan {
                 continue;
             };
             stack.push((scope, next + 1));
-            // A scope that lost its expression is never evaluated.
+            // A scope without an owner is never evaluated.
             if let Some(owner) = tree.owner(child) {
                 path.push(owner);
                 stack.push((child, 0));
@@ -134,33 +135,33 @@ impl Plan {
         }
     }
 
-    /// What to evaluate in a scope, in order.
+    /// The expressions of a scope to evaluate, in order.
     pub(super) fn code(&self, scope: ScopeId) -> &[ExprId] {
         &self.code[scope]
     }
 
-    /// Values that nothing needs after an expression.
+    /// The values that are not used after an expression.
     pub(super) fn dying_after(&self, id: ExprId) -> &[ExprId] {
         &self.dying[id]
     }
 
-    /// Whether anything needs the value of an expression.
+    /// Whether the value of an expression is used.
     pub(super) fn is_needed(&self, id: ExprId) -> bool {
         self.needed[id]
     }
 
-    /// How many values a call of the body, or of the closure of a scope, can have.
+    /// The number of values that a call of the body, or of the closure of a scope, can have.
     pub(super) fn size(&self, region: ScopeId) -> usize {
         self.sizes[region] as usize
     }
 
-    /// The place of an expression among the values of its region, if it is of that region.
+    /// The slot of an expression among the values of a region, if it belongs to that region.
     pub(super) fn slot(&self, region: ScopeId, id: ExprId) -> Option<usize> {
         let own = self.regions[self.function.data_of(id).scope].expand();
         (own == Some(region)).then(|| self.slots[id] as usize)
     }
 
-    /// What the closure of a scope captures, in order.
+    /// The expressions that the closure of a scope captures, in order.
     pub(super) fn captures(&self, scope: ScopeId) -> &[ExprId] {
         &self.captures[scope]
     }

@@ -15,8 +15,7 @@ pub(super) struct Symbols(BTreeMap<Symbol, i64>);
 impl Symbols {
     /// The symbols of a function's parameters, from its arguments, whose number is right.
     ///
-    /// Every extent is solved for the symbols in it; what is known of the function's symbols must
-    /// hold.
+    /// Solves every extent for its symbols; the facts about the function's symbols must hold.
     ///
     /// # Errors
     ///
@@ -64,8 +63,8 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Checks a computed value against the type that was inferred. Symbols that have no value yet
-    /// take theirs from it; they are added to `new`.
+    /// Checks a computed value against the inferred type. Symbols without a value take theirs from
+    /// it, and are added to `new`.
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ impl Symbols {
                     new.push(symbol.clone());
                     continue;
                 }
-                // An expression over symbols that were not measured cannot be checked.
+                // An expression over symbols without a value cannot be checked.
                 match dim.eval(&|symbol| self.0.get(symbol).copied()) {
                     Ok(expected) if expected != found => {
                         let given = self.given(dim.symbols());
@@ -123,7 +122,7 @@ impl Symbols {
         }
     }
 
-    /// The attributes with their dimensions as numbers.
+    /// The attributes with numbers in place of dimensions.
     ///
     /// # Errors
     ///
@@ -171,8 +170,7 @@ fn has_dims(value: &AttrValue) -> bool {
     }
 }
 
-/// Goes through a type and a value side by side, and gives `visit` the tensors. Checks all but the
-/// extents.
+/// Calls `visit` for each tensor of a value with its type. Checks everything but the extents.
 fn pairs(
     ty: &Type,
     value: &Value,
@@ -189,7 +187,7 @@ fn pairs(
                 visit(ty, tensor)?;
             }
             (Type::Tuple(types), Value::Tuple(fields)) if types.len() == fields.len() => {
-                // In order: the stack gives the last one first.
+                // Reversed, because the stack returns the last one first.
                 stack.extend(types.iter().zip(fields.iter()).rev());
             }
             (Type::Func(_), Value::Function(_)) => {}
@@ -208,7 +206,7 @@ fn pairs(
     Ok(())
 }
 
-/// What a value is, for messages.
+/// The kind of a value, for messages.
 struct Kind<'a>(&'a Value);
 
 impl fmt::Display for Kind<'_> {

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::ir::{
-    Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, unpack_elements,
+    Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, small_float,
+    unpack_elements,
 };
-use crate::tir::scalar;
 
 /// The elements of a tensor, widened so that one piece of code serves every data type.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,14 +24,14 @@ pub struct Tensor {
     elements: Elements,
 }
 
-/// Why a tensor could not be made.
+/// The error of a tensor that could not be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TensorError {
     /// The number of elements is not the product of the extents.
     WrongLength {
         /// The extents.
         shape: Vec<usize>,
-        /// Number of elements that were given.
+        /// The number of elements given.
         found: usize,
     },
     /// The elements are floats and the data type is not, or the other way round.
@@ -59,14 +59,14 @@ impl fmt::Display for TensorError {
 impl std::error::Error for TensorError {}
 
 /// Rounds to the nearest value of a floating-point type.
-fn round_float(value: f64, dtype: DType) -> f64 {
-    scalar::float_bits(value, dtype)
-        .and_then(|bits| scalar::float_value(bits, dtype))
+pub(crate) fn round_float(value: f64, dtype: DType) -> f64 {
+    small_float::float_bits(value, dtype)
+        .and_then(|bits| small_float::float_value(bits, dtype))
         .unwrap_or(value)
 }
 
 /// Wraps into the range of an integer type, as its arithmetic does.
-fn wrap_int(value: i128, dtype: DType) -> i128 {
+pub(crate) fn wrap_int(value: i128, dtype: DType) -> i128 {
     match dtype.int_range() {
         None => i128::from(value != 0),
         Some((low, high)) => {
@@ -76,7 +76,7 @@ fn wrap_int(value: i128, dtype: DType) -> i128 {
     }
 }
 
-/// The codes of elements of at most 8 bits, of which there must be as many bytes as they take.
+/// The codes of elements of at most 8 bits, if the number of bytes is right.
 fn codes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Vec<u8>, TensorError> {
     let count = shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
     let fits = |count: &usize| dtype.bytes_for(*count as u64) == Some(bytes.len() as u64);
@@ -147,7 +147,10 @@ impl Tensor {
         match (dtype.is_float(), elements) {
             (true, Elements::Float(values)) => Tensor::from_floats(dtype, shape, values),
             (true, Elements::Int(values)) => {
-                Tensor::from_floats(dtype, shape, values.into_iter().map(|v| v as f64).collect())
+                // One rounding to 64 or 32 bits; to fewer by way of 32, as compiled code does.
+                let to_float =
+                    |v: i128| if dtype == DType::F64 { v as f64 } else { f64::from(v as f32) };
+                Tensor::from_floats(dtype, shape, values.into_iter().map(to_float).collect())
             }
             (false, Elements::Int(values)) => Tensor::from_ints(dtype, shape, values),
             (false, Elements::Float(values)) => {
@@ -194,7 +197,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// If the length is not the shape's.
+    /// If the number of bytes does not match the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor, TensorError> {
         macro_rules! read {
             ($t:ty, $variant:ident, $wide:ty) => {
@@ -237,7 +240,7 @@ impl Tensor {
             | DType::F4E2M1 => Elements::Float(
                 codes(dtype, shape, bytes)?
                     .into_iter()
-                    .map(|code| scalar::float_value(code.into(), dtype).unwrap_or(f64::NAN))
+                    .map(|code| small_float::float_value(code.into(), dtype).unwrap_or(f64::NAN))
                     .collect(),
             ),
         };
@@ -261,9 +264,10 @@ impl Tensor {
                 }
                 DType::F32 => write!(values, f32),
                 DType::F64 => write!(values, f64),
-                // NaN has several codes in some types: here the usual one is as good as any.
+                // Any code of NaN is right here; some types have several.
                 dtype => {
-                    let code = |v: &f64| scalar::float_bits(*v, dtype).unwrap_or_default() as u8;
+                    let code =
+                        |v: &f64| small_float::float_bits(*v, dtype).unwrap_or_default() as u8;
                     pack_elements(dtype, &values.iter().map(code).collect::<Vec<u8>>())
                 }
             },
@@ -372,9 +376,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_go_there_and_back_in_every_type() {
+    fn tensors_survive_conversion_to_bytes_in_every_type() {
         for dtype in DType::all() {
-            // What fills no whole byte in some types; powers of two have no zero.
+            // Five elements end within a byte in narrow types; types of powers of two have no zero.
             let elements = Elements::Int(vec![0, 1, 1, 0, 1]);
             let t = Tensor::from_elements(dtype, &[5], elements).unwrap();
             assert_eq!(Tensor::from_bytes(dtype, &[5], &t.to_bytes()).unwrap(), t);
@@ -388,6 +392,21 @@ mod tests {
         assert_eq!(t.unwrap().ints().unwrap(), [1, 0, 255]);
         let t = Tensor::from_elements(DType::I4, &[3], Elements::Float(vec![1.9, -9.0, 24.0]));
         assert_eq!(t.unwrap().ints().unwrap(), [1, 7, -8]);
+    }
+
+    #[test]
+    fn casts_from_integers_round_once() {
+        // Halfway between two of 32 bits, and a little more, which 64 bits do not hold.
+        let value = (1i128 << 62) + (1 << 38) + 1;
+        for (dtype, expected) in [
+            (DType::F32, (value as f32).into()),
+            (DType::F64, value as f64),
+            (DType::F16, f64::INFINITY),
+        ] {
+            let t = Tensor::from_elements(dtype, &[1], Elements::Int(vec![value])).unwrap();
+            assert_eq!(t.floats().unwrap(), [expected], "{dtype}");
+        }
+        assert_eq!(value as f32, ((1i64 << 62) + (1 << 39)) as f32);
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn closures_without_parameters_hold_values_of_inner_scopes() {
 }
 
 #[test]
-fn a_closure_may_bind_what_nothing_else_uses() {
+fn a_closure_may_bind_an_otherwise_unused_value() {
     let text = format!(
         "def @main(%a: {SCALAR}, %b: {SCALAR}) -> {SCALAR} {{
             %sum = add(%b, %b);

@@ -1,4 +1,4 @@
-//! What the interpreter computes with.
+//! Values of the interpreter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl From<Tensor> for Value {
     }
 }
 
-/// A function as a value: a global, or a closure with what it captured.
+/// A function as a value: a global, or a closure with its captured values.
 #[derive(Clone)]
 pub struct FunctionValue(pub(super) Callable);
 
@@ -53,7 +53,7 @@ pub(super) enum Callable {
     Closure(Arc<ClosureData>),
 }
 
-/// A closure: an expression of a function, and the values of what it uses from outside.
+/// A closure: an expression of a function, and the values that it uses from outside.
 pub(super) struct ClosureData {
     pub(super) plan: Arc<Plan>,
     pub(super) func: ExprId,
@@ -71,7 +71,7 @@ impl ClosureData {
 }
 
 impl Drop for ClosureData {
-    /// Closures that captured closures may form chains of any length, which must not be dropped by
+    /// Closures that captured closures can form chains of any length, so they are dropped without
     /// recursion.
     fn drop(&mut self) {
         let mut values: Vec<Value> = self.captured.drain(..).map(|(_, value)| value).collect();

@@ -23,7 +23,7 @@ pub(super) struct Param {
     pub(super) pos: Pos,
 }
 
-/// What stands before a function's body.
+/// The part of a definition before the body.
 pub(super) struct Header {
     pub(super) params: Vec<Param>,
     pub(super) ret: Type,
@@ -35,7 +35,7 @@ pub(super) struct Header {
 /// A value, or `None` where an error that is reported already left it without one.
 type Value = Option<ExprId>;
 
-/// Where the value of a statement goes.
+/// The destination of a statement's value.
 enum Dest {
     /// `%name = …;`
     Name(Local, Pos),
@@ -47,13 +47,13 @@ enum Dest {
 
 struct Statement {
     dest: Dest,
-    /// The type that is written after the name.
+    /// The type declared after the name.
     declared: Option<(Type, Pos)>,
-    /// Where the value starts.
+    /// The start of the value.
     pos: Pos,
 }
 
-/// What an open scope is a part of.
+/// The construct that an open scope is a part of.
 enum Part {
     Body,
     Then { cond: Value },
@@ -84,7 +84,7 @@ struct Body<'p, 'a> {
     names: IndexMap<Local, Value>,
     /// Fields that were taken of visible tuples: a field that is named twice is one expression.
     fields: BTreeMap<(ExprId, u32), ExprId>,
-    /// What to forget at the end of a scope.
+    /// The names to forget at the end of each scope.
     trail: Vec<Trail>,
     frames: Vec<Frame>,
     ret: (Type, Pos),
@@ -146,8 +146,8 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// After an error: goes on behind the statement, whose name stands for no value. An error in a
-    /// result closes its scope.
+    /// Skips the rest of a statement with an error, and gives its name no value. An error in a
+    /// result closes the scope.
     fn recover(&mut self, dest: Option<Dest>) -> Result<Option<Value>> {
         if self.parser.gave_up() {
             return Err(Reported);
@@ -178,7 +178,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// Makes the name of a statement stand for no value, so that its uses are not complained about.
+    /// Gives the name of a statement no value, so that its uses cause no further errors.
     fn poison(&mut self, dest: Dest) {
         match dest {
             Dest::Name(name, _) | Dest::Let(name, _) => {
@@ -237,8 +237,8 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// Gives a finished value to its statement. A result closes its scope, which finishes the value
-    /// of another statement, and so on.
+    /// Stores a finished value in its statement's destination. A result closes its scope, which
+    /// finishes the value of another statement, and so on.
     fn finish(&mut self, statement: Statement, value: Value) -> Result<Option<Value>> {
         let Statement { dest, declared, pos: _ } = statement;
         if let (Some((ty, pos)), Some(id)) = (declared, value)
@@ -287,7 +287,7 @@ impl<'a> Body<'_, 'a> {
                 self.check_result(result, None);
                 return Ok(Some(result));
             };
-            // A scope without a result is never looked at: its owner has no value either.
+            // The owner of a scope without a result has no value, so the scope is never read.
             let scope = self.builder.close_scope(result.unwrap_or(ExprId::reserved_value()));
             let scope = result.is_some().then_some(scope);
             self.set_span(owner.pos);
@@ -332,7 +332,7 @@ impl<'a> Body<'_, 'a> {
                     }
                 }
             };
-            // An error here is told; what follows is read on.
+            // The error is reported; parsing goes on.
             let value = value.unwrap_or(None);
             match owner.dest {
                 Dest::Result if owner.declared.is_none() => result = value,
@@ -341,7 +341,7 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// What stands between two scopes of one expression: `else {`, or `do (parameters) {`.
+    /// The text between two scopes of one expression: `else {`, or `do (parameters) {`.
     fn between(&mut self, keyword: &str) -> Result<Vec<Param>> {
         self.parser.expect_keyword(keyword)?;
         let params = if keyword == "do" { self.parser.params()? } else { Vec::new() };
@@ -576,8 +576,8 @@ impl<'a> Body<'_, 'a> {
         }
     }
 
-    /// Arguments and attributes up to `)`, and where the attributes stand. No arguments if one of
-    /// them has no value.
+    /// Arguments and attributes up to `)`, with the places of the attributes. No arguments if one
+    /// of them has no value.
     #[allow(clippy::type_complexity, reason = "a pair of lists used once")]
     fn args(
         &mut self,
@@ -639,8 +639,8 @@ impl<'a> Body<'_, 'a> {
     }
 }
 
-/// Where to point for a message about a call: at the attribute it names, else at the operator; and
-/// which name that it says is known was meant.
+/// The place of an error about a call: the attribute that the message names, or else the operator;
+/// and the known name that was probably meant.
 fn blame(message: &str, attrs: &[(String, Pos)], call: Pos) -> (Pos, Option<String>) {
     let names: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     let found = attrs.iter().find(|(name, _)| names.first() == Some(&name.as_str()));
@@ -653,7 +653,7 @@ fn blame(message: &str, attrs: &[(String, Pos)], call: Pos) -> (Pos, Option<Stri
     }
 }
 
-/// The name that a variable or a binding has; a numbered one is named by its digits.
+/// The name of a variable or a binding; a numbered one is named by its digits.
 fn text_of(name: &Local) -> Arc<str> {
     match name {
         Local::Number(number) => number.to_string().into(),

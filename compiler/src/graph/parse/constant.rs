@@ -5,11 +5,11 @@ use super::parser::{Parser, Result};
 use crate::ir::text::parse_element;
 use crate::ir::{Constant, DType, Digest, TensorType};
 
-/// Bytes beyond which a text may not ask for a constant of one repeated value. Such a constant is a
-/// line of text, but a tool that writes it out allocates its size.
+/// Bytes beyond which a text may not have a constant of one repeated value. Such a constant takes a
+/// line of text, but a tool that writes its elements allocates its size.
 const MAX_SPLAT_BYTES: u64 = 1 << 31;
 
-/// Elements as they are written: in one list, with the shape that the brackets make.
+/// The elements of a constant's text in one list, with the shape given by its brackets.
 #[derive(Default)]
 struct Elements {
     values: Vec<(String, Pos)>,
@@ -94,7 +94,7 @@ impl Parser<'_> {
             };
             let shift = index * bits % 8;
             match bytes.last_mut() {
-                // An element that does not start a byte goes to the last one's upper bits.
+                // An element that does not start a byte goes to the upper bits of the last byte.
                 Some(last) if shift > 0 => *last |= (element as u8) << shift,
                 _ => bytes.extend_from_slice(&element.to_le_bytes()[..bits.div_ceil(8)]),
             }
@@ -104,9 +104,9 @@ impl Parser<'_> {
 
     fn elements(&mut self) -> Result<Elements> {
         let mut elements = Elements::default();
-        // How many items each open list has so far.
+        // The number of items of each open list.
         let mut open: Vec<u64> = Vec::new();
-        // Lists hold either lists or numbers: the depth at which numbers stand.
+        // The depth of the numbers: a list holds either lists or numbers.
         let mut depth = None;
         loop {
             let pos = self.pos();
@@ -132,7 +132,7 @@ impl Parser<'_> {
                     *count += 1;
                 }
             }
-            // After an item: close what ends here, then go on behind a comma.
+            // After an item: closes the lists that end here, then goes on after a comma.
             loop {
                 let Some(count) = open.last().copied() else { return Ok(elements) };
                 let pos = self.pos();

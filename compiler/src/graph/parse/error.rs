@@ -1,4 +1,4 @@
-//! What is wrong with a text, and where.
+//! Errors of the parser, with their places.
 
 use std::fmt;
 
@@ -6,26 +6,27 @@ use super::lexer::Pos;
 use crate::diagnostics::{Diagnostic, Level, Problem, Report};
 use crate::ir::Span;
 
-/// Errors after which a text is not read further: the rest would mostly follow from the first ones.
+/// Number of errors after which parsing stops: further ones would mostly follow from the first
+/// ones.
 pub(super) const MAX_ERRORS: usize = 32;
 
 /// Longest piece of a line that a message shows, in characters.
 const MAX_EXCERPT: usize = 100;
 
-/// One thing that is wrong with a text.
+/// An error at a place of a text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// The line, from 1.
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What is wrong: lower case, no final full stop.
+    /// The message: lower case, no final full stop.
     pub message: String,
-    /// What was probably meant.
+    /// What the author probably meant.
     pub help: Option<String>,
-    /// The line it is on, or the part of a long one around the column.
+    /// The line of the error, or the part of a long line around the column.
     excerpt: String,
-    /// Where in the excerpt the column is, in characters from 0.
+    /// The column within the excerpt, in characters from 0.
     caret: usize,
 }
 
@@ -49,7 +50,7 @@ impl ParseError {
     }
 }
 
-/// The line around an offset, cut to a length that can be shown, and where in it the offset is.
+/// The line around an offset, cut to a printable length, and the offset's position in it.
 fn excerpt(text: &str, offset: usize) -> (String, usize) {
     let (before, after) = text.split_at(offset);
     let printable = |c: char| if c.is_control() { ' ' } else { c };
@@ -62,7 +63,7 @@ fn excerpt(text: &str, offset: usize) -> (String, usize) {
     (excerpt.trim_end().to_owned(), caret)
 }
 
-/// Everything that was found wrong with a text, in the order of its lines; at least one error.
+/// All errors of a text, in the order of its lines; at least one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseErrors(pub Vec<ParseError>);
 

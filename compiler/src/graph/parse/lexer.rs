@@ -1,4 +1,4 @@
-//! The words of the text format.
+//! The lexer of the text format.
 
 use std::fmt;
 
@@ -46,11 +46,11 @@ pub(super) enum Token<'a> {
     Global(String),
     /// `"text"`, with its escapes replaced.
     Str(String),
-    /// What starts with a digit, or a minus and a digit or `inf`.
+    /// A number, or text that starts with a digit, or with a minus and a digit or `inf`.
     Number(&'a str),
-    /// A mark.
+    /// A punctuation mark.
     Punct(&'static str),
-    /// What is no word, and why.
+    /// Malformed text, with the reason.
     Bad(String),
 }
 
@@ -74,15 +74,15 @@ const MARKS: [&str; 19] = [
     ">",
 ];
 
-/// Why there can be no `//` within an integer expression, which would read it as a quotient.
+/// The message about `//` within an integer expression, whose parser would take it for a quotient.
 const NO_COMMENT: &str = "there is no comment here; write a quotient as `floordiv(a, b)`";
 
-/// Reads words off a text. Cheap to clone, so that looking ahead is reading on with a clone.
+/// Reads words off a text. Cheap to clone: a look ahead reads on with a clone.
 #[derive(Clone)]
 pub(super) struct Lexer<'a> {
     text: &'a str,
     pos: Pos,
-    /// Whether nothing but white space came since the line's start.
+    /// Whether only white space precedes on this line.
     fresh_line: bool,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Lexer<'a> {
         Lexer { text: &self.text[..end], pos: self.pos, fresh_line: self.fresh_line }
     }
 
-    /// Where the lexer is; see [`skip_space`](Self::skip_space).
+    /// The current position; see [`skip_space`](Self::skip_space).
     pub(super) fn pos(&self) -> Pos {
         self.pos
     }
@@ -148,7 +148,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next word and where it starts.
+    /// The next word and its position.
     pub(super) fn next(&mut self) -> (Token<'a>, Pos) {
         self.skip_space();
         let start = self.pos;
@@ -254,7 +254,7 @@ impl<'a> Lexer<'a> {
         self.skip_space();
         match IntExpr::parse_prefix(self.rest()) {
             Ok((expr, len)) => {
-                // Elsewhere `//` starts a comment, and a text must not depend on who skips it.
+                // Elsewhere `//` starts a comment; a text must not have both meanings.
                 if let Some(comment) = self.rest()[..len].find("//") {
                     self.advance(comment);
                     return Err((self.pos, NO_COMMENT.to_owned()));
@@ -281,8 +281,8 @@ impl<'a> Lexer<'a> {
         if let Some(comment) = text.find("//") {
             return Err(fail(comment, NO_COMMENT));
         }
-        // `*` alone: nothing is known of the symbols that are not mentioned. Without any relation
-        // about `*`, they are sizes.
+        // `*` alone means that nothing is known about symbols that are not mentioned. Without any
+        // relation about `*`, all symbols are sizes.
         if let Some(rest) = text.strip_prefix('*').map(str::trim_start)
             && (rest.is_empty() || rest.starts_with(','))
         {
@@ -354,7 +354,7 @@ impl<'a> Lexer<'a> {
                 Some((_, c)) => text.push(c),
             }
         };
-        // Skipping the line keeps the rest readable.
+        // After a malformed string, skips the rest of the line to go on reading at the next.
         let line = rest.find('\n').unwrap_or(rest.len());
         self.advance(line);
         result
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_told_apart() {
+    fn the_lexer_tells_words_apart() {
         assert_eq!(
             words("%x %3.0 @a.b nn.relu -1.5e-3,->_"),
             [

@@ -1,8 +1,8 @@
-//! Reading the text of functions and modules. `docs/text-format.md` describes the language.
+//! The parser of functions and modules. `docs/text-format.md` describes the language.
 //!
-//! A module is read twice: first the definitions' headers, so that functions may call what is
-//! defined later, then the bodies. Every error is reported with its place; a statement with an
-//! error is skipped, and what depends on it is not complained about.
+//! A module is read twice: first the headers of definitions, so that functions may call later ones,
+//! then the bodies. Every error is reported with its place; a statement with an error is skipped,
+//! and uses of its value cause no further errors.
 
 mod body;
 mod constant;
@@ -28,17 +28,17 @@ use crate::arith::Facts;
 use crate::ir::{Constant, Definition, ExternFunction, FuncType, GlobalVar, IRModule};
 use crate::tir::{ParsedFunc, PrimFunc, parse_at};
 
-/// The module of a text. Constants that are named by their digest are opaque.
+/// Parses a module. Constants named by their digest are opaque.
 ///
 /// # Errors
 ///
-/// All that is wrong with the text, each with its place.
+/// All errors in the text, each with its place.
 pub fn parse_module(text: &str) -> std::result::Result<IRModule, ParseErrors> {
     module(Parser::new(text, None))
 }
 
-/// The module of a text, with the elements of large constants from a sidecar. One that the sidecar
-/// does not have is opaque.
+/// Parses a module, with the elements of large constants from a sidecar. A constant that is not in
+/// the sidecar is opaque.
 ///
 /// # Errors
 ///
@@ -50,8 +50,8 @@ pub fn parse_module_with(
     module(Parser::new(text, Some(sidecar)))
 }
 
-/// The function of a text `fn (…) -> … { … }`, as a function prints without a name. It cannot use
-/// globals.
+/// Parses a function `fn (…) -> … { … }`, the form in which a function prints without a name. It
+/// cannot use globals.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ fn anonymous(parser: &mut Parser<'_>) -> Result<Option<Function>> {
     Ok(function)
 }
 
-/// The constants of a text such as `const([1, 2], float32), splat(0, Tensor[(3), int64])`.
+/// Parses constants such as `const([1, 2], float32), splat(0, Tensor[(3), int64])`.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub fn parse_constants(text: &str) -> std::result::Result<Vec<Constant>, ParseEr
     Ok(constants)
 }
 
-/// A definition whose body is not read yet.
+/// A definition whose body is still to be parsed.
 enum Pending<'a> {
     Graph { header: Box<Header>, body: Lexer<'a> },
     Prim(PrimFunc),
@@ -195,7 +195,7 @@ fn definition<'a>(
     Ok(())
 }
 
-/// Reads a loop function, which has a language of its own.
+/// Parses a loop function, which has a language of its own.
 fn prim_func(parser: &mut Parser<'_>) -> Result<ParsedFunc> {
     let mut lexer = parser.raw().clone();
     let parsed = parse_at(lexer.text(), lexer.pos().offset);
@@ -209,7 +209,7 @@ fn prim_func(parser: &mut Parser<'_>) -> Result<ParsedFunc> {
 }
 
 /// The line, from 1, of each statement of the loop functions of a text, in the order in which
-/// statements print: where what their verifier finds is. Empty if there is no module in the text.
+/// statements print; errors of their verifier are shown there. Empty if the text is no module.
 pub fn statement_lines(text: &str) -> IndexMap<GlobalVar, Vec<u32>> {
     let mut parser = Parser::new(text, None);
     let mut lines = IndexMap::new();
@@ -219,7 +219,7 @@ pub fn statement_lines(text: &str) -> IndexMap<GlobalVar, Vec<u32>> {
             continue;
         }
         let Ok(ParsedFunc { func, statements, end: _ }) = prim_func(&mut parser) else { break };
-        // Statements start in the order in which they print, so the text is counted once.
+        // Statements start in the order in which they print, so one pass counts the lines.
         let (mut line, mut counted) = (1, 0);
         let mut line_of = |start: usize| {
             line += text[counted..start].matches('\n').count() as u32;
@@ -232,7 +232,7 @@ pub fn statement_lines(text: &str) -> IndexMap<GlobalVar, Vec<u32>> {
     lines
 }
 
-/// Goes on behind the brace that closes a body, whose opening one was taken.
+/// Skips a body up to and including its closing brace, after the opening one.
 fn skip_body(parser: &mut Parser<'_>, brace: lexer::Pos) -> Result<()> {
     let mut open = 1usize;
     while open > 0 {
@@ -246,7 +246,7 @@ fn skip_body(parser: &mut Parser<'_>, brace: lexer::Pos) -> Result<()> {
     Ok(())
 }
 
-/// After an error: goes on to what starts a definition.
+/// Skips to the start of the next definition after an error.
 fn skip_to_definition(parser: &mut Parser<'_>) {
     let mut open = 0usize;
     loop {
@@ -276,7 +276,7 @@ impl Parser<'_> {
         Ok(Header { params, ret, ret_pos, facts, attrs })
     }
 
-    /// What is known of the symbols, up to the next brace, by the parser of facts.
+    /// The facts about the symbols up to the next brace, which have a parser of their own.
     fn facts(&mut self) -> Result<Facts> {
         let start = self.raw().clone();
         while !self.at("{") && !self.at_token(&Token::End) {

@@ -1,18 +1,18 @@
-//! What every part of the parser uses: words with one of lookahead, and the list of errors.
+//! Shared state of the parser: words with one of lookahead, and the list of errors.
 
 use super::error::{MAX_ERRORS, ParseError};
 use super::lexer::{Lexer, Pos, Token};
 use crate::diagnostics::suggest;
 use crate::graph::Sidecar;
 
-/// Nesting of types, attribute values and operands, beyond which a text is refused: these are read
+/// Nesting of types, attribute values and operands beyond which a text is refused: they are parsed
 /// by recursion. Scopes nest without a limit.
 pub(super) const MAX_NESTING: u32 = 64;
 
-/// Longest misspelt name for which a candidate is looked for.
+/// Longest misspelt name for which a suggestion is looked for.
 const MAX_SUGGEST: usize = 64;
 
-/// An error that is in the list already.
+/// A token for an error that is already in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reported;
 
@@ -21,7 +21,7 @@ pub(super) type Result<T> = std::result::Result<T, Reported>;
 struct Peeked<'a> {
     token: Token<'a>,
     pos: Pos,
-    /// The lexer behind the word.
+    /// The lexer after the word.
     after: Lexer<'a>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Parser<'a> {
         Parser { text, lexer: Lexer::new(text), peeked: None, errors: Vec::new(), sidecar }
     }
 
-    /// The next word stays the next one.
+    /// The next word, without consuming it.
     pub(super) fn peek(&mut self) -> &Token<'a> {
         &self.peeked().token
     }
@@ -58,7 +58,7 @@ impl<'a> Parser<'a> {
         self.peeked().after.clone().next().0
     }
 
-    /// Where the next word starts.
+    /// The place of the next word.
     pub(super) fn pos(&mut self) -> Pos {
         self.peeked().pos
     }
@@ -74,19 +74,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The lexer in front of the next word, for what is not made of words.
+    /// The lexer before the next word, for text that does not consist of words.
     pub(super) fn raw(&mut self) -> &mut Lexer<'a> {
         self.peeked = None;
         self.lexer.skip_space();
         &mut self.lexer
     }
 
-    /// The lexer in front of the next word, to come back to.
+    /// The lexer before the next word, to return to later.
     pub(super) fn lexer(&self) -> Lexer<'a> {
         self.lexer.clone()
     }
 
-    /// Goes on reading elsewhere in the text.
+    /// Continues at another place of the text.
     pub(super) fn set_lexer(&mut self, lexer: Lexer<'a>) {
         self.peeked = None;
         self.lexer = lexer;
@@ -125,7 +125,7 @@ impl<'a> Parser<'a> {
         if self.eat_keyword(word) { Ok(()) } else { Err(self.unexpected(&format!("`{word}`"))) }
     }
 
-    /// Reports that the next word is not what is expected.
+    /// Reports that the next word is not the expected one.
     pub(super) fn unexpected(&mut self, expected: &str) -> Reported {
         let pos = self.pos();
         let message = match self.peek() {
@@ -151,12 +151,12 @@ impl<'a> Parser<'a> {
         Reported
     }
 
-    /// Whether there are so many errors that reading on is of no use.
+    /// Whether there are too many errors to go on.
     pub(super) fn gave_up(&self) -> bool {
         self.errors.len() >= MAX_ERRORS
     }
 
-    /// Refuses what nests too deeply to be read.
+    /// Refuses text that is nested too deeply.
     pub(super) fn check_nesting(&mut self, nesting: u32, pos: Pos) -> Result<()> {
         if nesting <= MAX_NESTING {
             return Ok(());
@@ -164,7 +164,8 @@ impl<'a> Parser<'a> {
         Err(self.error(pos, format!("this nests more than {MAX_NESTING} deep")))
     }
 
-    /// Reads `item, item, …` up to a closing mark, which is taken; a comma before it is allowed.
+    /// Reads `item, item, …` up to and including a closing mark; a comma before the mark is
+    /// allowed.
     pub(super) fn list(
         &mut self,
         close: &str,

@@ -1,4 +1,4 @@
-//! Tests of the parser, and of printing what it read.
+//! Tests of the parser, and of printing parsed text.
 
 use super::{ParseErrors, parse_function, parse_module, parse_module_with};
 use crate::arith::{Interval, Symbol};
@@ -15,7 +15,7 @@ fn row() -> Type {
     Type::tensor(&[4], DType::F32)
 }
 
-/// Reads a text that is as the printer prints it.
+/// Parses a text and asserts that it prints as the same text.
 #[track_caller]
 fn check(text: &str) -> IRModule {
     let module = parse_module(text).unwrap_or_else(|errors| panic!("{errors}"));
@@ -27,7 +27,7 @@ fn errors(text: &str) -> ParseErrors {
     parse_module(text).map(|module| module.to_string()).unwrap_err()
 }
 
-/// The errors as `line:column: message; help`.
+/// The errors, written as `line:column: message; help`.
 fn messages(text: &str) -> Vec<String> {
     let first_line =
         |error: &super::ParseError| error.to_string().lines().next().unwrap().to_owned();
@@ -350,7 +350,7 @@ fn errors_point_at_their_place_and_say_what_was_meant() {
 }
 
 #[test]
-fn all_errors_are_told_and_nothing_that_follows_from_them() {
+fn all_errors_are_reported_without_those_that_follow_from_them() {
     let messages = messages(
         "def @main(%x: Tensor[(4), float32], %c: Tensor[(), bool]) -> Tensor[(4), float32] {
   %0 = nn.rellu(%x);
@@ -383,7 +383,7 @@ fn errors_are_limited_in_number_and_length() {
 }
 
 #[test]
-fn nesting_is_limited_where_it_is_read_by_recursion() {
+fn nesting_is_limited_where_parsing_recurses() {
     let deep = |open: &str, close: &str| open.repeat(100_000) + "1" + &close.repeat(100_000);
     for text in [
         format!("def @f() -> () {{ {} }}", deep("(", ")")),

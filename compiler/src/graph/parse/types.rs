@@ -9,7 +9,7 @@ use crate::ir::text::parse_float;
 use crate::ir::{AttrValue, Attrs, DType, Dim, FuncType, Shape, TensorType, Type};
 
 /// Nodes that a type may have when it is written out. Tuples of tuples share their parts, so a few
-/// lines could ask for more than any tool can look at.
+/// lines could describe a type larger than any tool can process.
 pub(super) const MAX_TYPE_NODES: usize = 1 << 16;
 
 impl Parser<'_> {
@@ -41,7 +41,7 @@ impl Parser<'_> {
         Ok(if word == "Seq" { Type::Sequence(element) } else { Type::Optional(element) })
     }
 
-    /// Types up to a closing parenthesis, the opening one of which was taken.
+    /// Types up to a closing parenthesis, after the opening one.
     pub(super) fn types(&mut self, nesting: u32) -> Result<Vec<Type>> {
         let mut types = Vec::new();
         self.list(")", |parser| {
@@ -89,7 +89,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `name=value, …` up to a closing mark, which is taken.
+    /// `name=value, …` up to and including a closing mark.
     pub(super) fn attrs(&mut self, close: &str) -> Result<Attrs> {
         let mut attrs = BTreeMap::new();
         self.list(close, |parser| {
@@ -99,8 +99,8 @@ impl Parser<'_> {
         Ok(attrs.into_iter().collect())
     }
 
-    /// ` {name=value, …}` after a definition's type, if it is there. A `{` that starts a body is
-    /// followed by anything but a name and `=`.
+    /// ` {name=value, …}` after a definition's type, if present. A `{` that starts a body is not
+    /// followed by a name and `=`.
     pub(super) fn braced_attrs(&mut self) -> Result<Attrs> {
         if !self.at("{") {
             return Ok(Attrs::new());
@@ -120,7 +120,7 @@ impl Parser<'_> {
             && self.peek_second() == Token::Punct("=")
     }
 
-    /// One `name=value`, added to the list; returns where its name is.
+    /// Parses one `name=value` and adds it to the list; returns the place of the name.
     pub(super) fn attr(&mut self, attrs: &mut BTreeMap<String, AttrValue>) -> Result<Pos> {
         let pos = self.pos();
         let name = match self.peek() {
@@ -185,8 +185,8 @@ impl Parser<'_> {
         self.error(pos, format!("`{text}` is not a {what}"))
     }
 
-    /// The text of a number or of what stands for one: `-1`, `0.5`, `inf`, `nan(0x7fc00001)`,
-    /// `true`.
+    /// The text of a number or of a word that stands for one: `-1`, `0.5`, `inf`,
+    /// `nan(0x7fc00001)`, `true`.
     pub(super) fn number(&mut self) -> Result<String> {
         match *self.peek() {
             Token::Number(text) | Token::Ident(text @ ("inf" | "true" | "false")) => {

@@ -1,4 +1,4 @@
-//! The text of one function: its scopes, line by line.
+//! Prints one function, scope by scope.
 
 use std::fmt::Write;
 
@@ -16,14 +16,14 @@ use crate::graph::{
 };
 use crate::ir::{GlobalVar, Span};
 
-/// Nesting beyond which lines are not indented further, so that the text of any nesting stays
-/// linear in the size of the function.
+/// Nesting beyond which lines are not indented further, so that the text stays linear in the size
+/// of the function.
 const MAX_INDENT: usize = 24;
 
-/// Writes a function and returns the line, from 0, on which each expression stands.
+/// Writes a function and returns the line, from 0, of each expression.
 ///
-/// It prints any function whose ids are in range, also one that the verifier refuses: what is not
-/// visible where it is used shows as `%?`.
+/// Any function whose ids are in range can be printed, even if the verifier refuses it: an
+/// expression that is not visible at its use prints as `%?`.
 pub(super) fn write_function(
     out: &mut String,
     function: &Function,
@@ -58,37 +58,37 @@ pub(super) fn write_function(
     printer.lines
 }
 
-/// What follows the value of an expression.
+/// The text after the value of an expression.
 #[derive(Clone, Copy)]
 enum Dest {
-    /// `;`: it is a statement.
+    /// `;` after a statement.
     Statement,
-    /// Nothing: it is the result of its scope.
+    /// Nothing after the result of a scope.
     Result,
 }
 
-/// What an open scope is a part of, and so what comes after it.
+/// The construct that an open scope is a part of, which decides the text after it.
 #[derive(Clone, Copy)]
 enum Part {
     Body,
     Then(ScopeId),
     LoopCond(ScopeId),
-    /// Else, the body of a loop, a closure: the last scope of its expression.
+    /// The last scope of an expression: the else branch, the body of a loop, or a closure.
     Last,
 }
 
 struct Frame {
     scope: ScopeId,
     part: Part,
-    /// What follows the expression that the scope is a part of.
+    /// The text after the expression that the scope is a part of.
     dest: Dest,
     /// Index of the next expression in the scope.
     next: usize,
     /// Index of the next binding.
     binding: usize,
-    /// The last expression that was passed.
+    /// The last expression that was printed or skipped.
     passed: PackedOption<ExprId>,
-    /// The expression on the scope's last line, if that is its result.
+    /// The result of the scope, if its expression is on the scope's last line.
     inline_result: PackedOption<ExprId>,
     mark: usize,
 }
@@ -100,7 +100,7 @@ struct Printer<'a> {
     sidecar: &'a mut Option<Sidecar>,
     out: &'a mut String,
     names: Names,
-    /// The first binding of each expression that is bound in its own scope.
+    /// The first binding of each expression that its own scope binds.
     bound: SecondaryMap<ExprId, Option<u32>>,
     frames: Vec<Frame>,
     opened: SecondaryMap<ScopeId, bool>,
@@ -128,7 +128,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What is known of the symbols. That they are sizes goes without saying, and `*` takes it
+    /// Prints the facts about the symbols. That symbols are sizes is the default, which `*` takes
     /// back.
     fn facts(&mut self) {
         let facts = self.function.facts();
@@ -146,7 +146,7 @@ impl Printer<'_> {
         self.out.push_str(explicit.unwrap_or(&text));
     }
 
-    /// Goes on in a scope up to the next one within it, or to its end.
+    /// Continues a scope up to the next nested scope, or to its end.
     fn step(&mut self, mut frame: Frame) {
         let (function, scope) = (self.function, frame.scope);
         let Scope { kind: _, parent: _, params: _, bindings, result } = function.scope(scope);
@@ -165,7 +165,7 @@ impl Printer<'_> {
                     self.statement(data);
                     Dest::Statement
                 }
-                // Its line is that of a later binding, or there is none.
+                // Its line comes with a later binding, or it has none.
                 _ if is_trivial(&data.expr) => continue,
                 _ if frame.inline_result.expand() == Some(id) => {
                     self.indent();
@@ -197,8 +197,7 @@ impl Printer<'_> {
         self.close(&frame);
     }
 
-    /// Prints the bindings that come next and name values whose lines are passed, or that have
-    /// none.
+    /// Prints the next bindings whose values are printed already or have no line of their own.
     fn aliases(&mut self, frame: &mut Frame, bindings: &[Binding]) {
         while let Some(Binding { name, value }) = bindings.get(frame.binding) {
             let data = self.function.data_of(*value);
@@ -249,7 +248,7 @@ impl Printer<'_> {
     fn frame(&mut self, scope: ScopeId, part: Part, dest: Dest, mark: usize) -> Frame {
         let Scope { kind: _, parent: _, params: _, bindings, result } = self.function.scope(scope);
         let result = *result;
-        // A scope that two expressions claim is printed once.
+        // A scope with two owners is printed once.
         let printed = std::mem::replace(&mut self.opened[scope], true);
         let last = self
             .tree
@@ -283,7 +282,7 @@ impl Printer<'_> {
         self.out.push(')');
     }
 
-    /// Ends a scope and goes on to what follows it.
+    /// Ends a scope, and continues with the text after it.
     fn close(&mut self, frame: &Frame) {
         self.names.forget(frame.mark);
         self.indent_of(self.frames.len());
@@ -311,7 +310,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints the value of an expression up to its first scope, which is returned open.
+    /// Prints the value of an expression up to its first scope, and returns that scope's frame.
     fn value(&mut self, id: ExprId, dest: Dest) -> Option<Frame> {
         let function = self.function;
         match function.expr(id) {
@@ -394,7 +393,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Prints what stands for an expression where it is used: its name, or what it is.
+    /// Prints an expression as an operand: by its name, or in full if it is trivial.
     fn operand(&mut self, id: ExprId, user: Option<ExprId>) {
         if let Some(name) = self.names.get(id) {
             self.out.push_str(name);
@@ -413,7 +412,7 @@ impl Printer<'_> {
                 self.lines[id] = Some(self.line);
             }
             match function.expr(id) {
-                // Following fields ends, because each tuple must come before.
+                // This recursion ends, because each tuple has a smaller id than its field.
                 Expr::TupleGet { tuple, index } if *tuple < id => {
                     fields.push(*index);
                     id = *tuple;

@@ -1,4 +1,4 @@
-//! Constants as text.
+//! Prints constants.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::ir::{Constant, ConstantData, TensorType};
 /// Ranks above this print their elements as one flat list beside the whole type.
 const MAX_NESTED_RANK: usize = 8;
 
-/// Writes a constant, and says whether it is there by its digest alone.
+/// Writes a constant; returns whether it was written by its digest alone.
 pub(super) fn write_constant(out: &mut String, constant: &Constant, inline_elements: u64) -> bool {
     let ty = constant.ty();
     match constant.data() {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_or_unknown_shows_as_its_digest() {
+    fn large_or_opaque_constants_print_as_their_digest() {
         let large = Constant::from_f32(&[17], &[0.25; 17]).unwrap();
         let shown = text(&large);
         assert!(shown.starts_with("const(Tensor[(17), float32], blake3:"), "{shown}");

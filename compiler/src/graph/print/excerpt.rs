@@ -5,19 +5,19 @@ use crate::diagnostics::Excerpt;
 use crate::graph::{ExprId, Function};
 use crate::ir::GlobalVar;
 
-/// Lines shown on either side of the guilty one.
+/// Lines shown before and after the line in question.
 const CONTEXT_LINES: usize = 1;
 
-/// The text of a function around an expression, with the expression as the guilty part. `None` if
-/// the expression is not in the text, as nothing uses it.
+/// The text of a function around an expression, with the expression marked. `None` if the text does
+/// not contain the expression because nothing uses it.
 pub fn excerpt(function: &Function, global: Option<&GlobalVar>, expr: ExprId) -> Option<Excerpt> {
     let printed = print_with_lines(function, global);
     let line = printed.lines.get(expr).copied().flatten()?;
     of_line(&printed.text, global, line as usize)
 }
 
-/// The lines around line `line` of a function's text, counted from 0. The guilty part is what the
-/// line defines: what is behind its ` = `, else all of it.
+/// The lines around line `line` of a function's text, counted from 0. The marked part is the
+/// definition after ` = `, or else the whole line.
 pub(in crate::graph) fn of_line(
     text: &str,
     global: Option<&GlobalVar>,

@@ -1,4 +1,4 @@
-//! The text of functions and modules. `docs/text-format.md` describes the language.
+//! The printer of functions and modules. `docs/text-format.md` describes the language.
 
 mod body;
 mod constant;
@@ -23,19 +23,19 @@ use crate::tir::print_as;
 /// Axes, shapes, pads and the biases of small examples fit a line; weights never do.
 pub const INLINE_ELEMENTS: u64 = 16;
 
-/// How text is printed.
+/// Options of the printer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrintOptions {
-    /// Print the type of each value, not only where it must be declared.
+    /// Print the type of each value, also where no declaration is required.
     pub types: bool,
-    /// Print as a comment which ONNX node a value came from.
+    /// Print the ONNX node that a value came from, as a comment.
     pub spans: bool,
     /// Elements up to which a constant prints with its values.
     pub inline_elements: u64,
 }
 
 impl Default for PrintOptions {
-    /// The text that reads back: no comments, types only where they are declared.
+    /// Options for text that can be parsed: no comments, types only in declarations.
     fn default() -> PrintOptions {
         PrintOptions { types: false, spans: false, inline_elements: INLINE_ELEMENTS }
     }
@@ -106,7 +106,7 @@ fn write_extern(out: &mut String, global: &GlobalVar, function: &ExternFunction)
     let _ = writeln!(out, ") -> {}{};", ty.ret, AttrsText(attrs));
 }
 
-/// A global as it prints: in quotes unless it is identifiers joined by dots.
+/// A global as text: in quotes unless it is identifiers joined by dots.
 pub(super) struct GlobalText<'a>(pub(super) &'a GlobalVar);
 
 impl fmt::Display for GlobalText<'_> {
@@ -118,7 +118,7 @@ impl fmt::Display for GlobalText<'_> {
     }
 }
 
-/// The attributes of a definition: ` {Primitive=true}`, and nothing if there are none.
+/// The attributes of a definition as text: ` {Primitive=true}`, or nothing if there are none.
 struct AttrsText<'a>(&'a Attrs);
 
 impl fmt::Display for AttrsText<'_> {
@@ -127,18 +127,18 @@ impl fmt::Display for AttrsText<'_> {
     }
 }
 
-/// A variable as it prints.
+/// A variable as text.
 fn local_text(name: &str) -> String {
     format!("%{}", Name(name))
 }
 
-/// A function's text, and the line, from 0, on which each expression stands.
+/// A function's text, and the line, from 0, of each expression.
 pub(super) struct Printed {
     pub(super) text: String,
     pub(super) lines: SecondaryMap<ExprId, Option<u32>>,
 }
 
-/// The text of a function with its lines, for messages below them.
+/// The text of a function with the lines of its expressions, for messages under them.
 pub(super) fn print_with_lines(function: &Function, global: Option<&GlobalVar>) -> Printed {
     let mut text = String::new();
     let options = PrintOptions::default();

@@ -1,4 +1,4 @@
-//! The names under which values print.
+//! The printed names of values.
 
 use cranelift_entity::SecondaryMap;
 use indexmap::{IndexMap, IndexSet};
@@ -6,15 +6,15 @@ use indexmap::{IndexMap, IndexSet};
 use super::local_text;
 use crate::graph::ExprId;
 
-/// Names that are visible where the printer is. Two values that are visible together never have the
-/// same one: a later value of a name in use gets a number after it.
+/// The names visible at the current place. Two values visible together never have the same name: a
+/// later value of a name in use gets a number after it.
 #[derive(Default)]
 pub(super) struct Names {
     text: SecondaryMap<ExprId, Option<Box<str>>>,
     visible: IndexSet<String>,
-    /// The number that was last put after a name.
+    /// The last number used after each name.
     suffixes: IndexMap<String, u32>,
-    /// What to forget at the end of a scope.
+    /// The names to forget at the end of a scope.
     trail: Vec<(Option<String>, Option<ExprId>)>,
     unnamed: u32,
 }
@@ -42,7 +42,7 @@ impl Names {
         self.text[id].as_deref()
     }
 
-    /// Makes a name visible, as the name of `id` unless that is `None`; returns its text.
+    /// Makes a name visible, for `id` unless that is `None`; returns its text.
     pub(super) fn declare(&mut self, name: &str, id: Option<ExprId>) -> String {
         let mut text = local_text(name);
         if self.visible.contains(&text) {

@@ -13,7 +13,7 @@ use crate::graph::{
 use crate::ir::{Attrs, Constant, GlobalVar, Type};
 use crate::ops::Op;
 
-/// A piece of a function's structure. Expressions have the numbers of the order in which they are
+/// A piece of a function's structure. Expressions are numbered in the order in which they are
 /// reached from the result; names, ids and spans do not occur.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Token<'a> {
@@ -27,13 +27,13 @@ pub(super) enum Token<'a> {
     Param(&'a Type),
     /// A binding, whose value follows.
     Bind,
-    /// The result of a scope, which follows.
+    /// The end of a scope, whose result follows.
     Result,
-    /// A use of what has that number.
+    /// A use of the expression with that number.
     Use(u32),
     Global(&'a GlobalVar),
     Constant(&'a Constant),
-    /// A field of what follows.
+    /// A field of the tuple that follows.
     Field(u32),
     /// An absent argument.
     Absent,
@@ -65,12 +65,12 @@ pub(super) enum Token<'a> {
         attrs: &'a Attrs,
         recursive: bool,
     },
-    /// A use of what is nowhere defined; only in functions that do not verify.
+    /// A use of an expression that is defined nowhere; only in functions that do not verify.
     Undefined,
 }
 
 impl fmt::Display for Token<'_> {
-    /// What there is, for the message that something else is there in another function.
+    /// The description of the token in a message about a difference.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Token::Function { attrs, facts } => {
@@ -113,7 +113,7 @@ fn hex(digest: &[u8]) -> String {
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect::<String>() + "…"
 }
 
-/// How deep in scopes something stands.
+/// The number of scopes around an expression.
 struct Depth(u32);
 
 impl fmt::Display for Depth {
@@ -129,7 +129,7 @@ impl fmt::Display for Depth {
 pub(super) type Step<'a> = (Token<'a>, Option<ExprId>);
 
 enum Work {
-    /// Number an expression, after what it uses.
+    /// Number an expression, after its operands.
     Visit(ExprId),
     /// Write an expression whose operands have numbers.
     Write(ExprId),
@@ -140,7 +140,7 @@ enum Work {
     Result(ExprId),
 }
 
-/// The tokens of a function, one after the other. It takes linear time and no recursion.
+/// The tokens of a function, one after the other. Takes linear time and does not recurse.
 pub(super) struct Canonical<'a> {
     function: &'a Function,
     tree: ScopeTree,
@@ -196,7 +196,8 @@ impl<'a> Canonical<'a> {
                     | Expr::Func(_)) => {
                         self.work.push(Work::Write(id));
                         let start = self.work.len();
-                        // What comes later would not have been evaluated yet.
+                        // An operand with a greater id is not evaluated yet, which the verifier
+                        // refuses.
                         let operands = expr.operands().filter(|&operand| operand < id);
                         self.work.extend(operands.map(Work::Visit));
                         self.work[start..].reverse();
@@ -234,7 +235,7 @@ impl<'a> Canonical<'a> {
             }
             Expr::Call(call) => {
                 let Call { callee, args: all, attrs } = call;
-                // An absent argument at the end is the same as none.
+                // An absent argument at the end is the same as no argument.
                 let given = all.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
                 args = &all[..given];
                 match callee {

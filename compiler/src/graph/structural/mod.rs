@@ -1,10 +1,10 @@
 //! Structural hash and equality.
 //!
-//! Two functions are equal if the same is computed in the same way from the same parameters: ids,
-//! names of values, spans and dead code do not matter. What matters beside the operators is which
-//! values are shared and which are computed twice, in which scope a value is computed, and what is
-//! bound in which order. Constants, globals and fields of tuples are compared by what they are,
-//! wherever they stand. Symbols of dimensions are compared by name: they are part of the interface.
+//! Two functions are equal if they compute the same in the same way from the same parameters: ids,
+//! names of values, spans and dead code do not matter. Operators matter, and so does which values
+//! are shared and which are computed twice, in which scope a value is computed, and the order of
+//! bindings. Constants, globals and fields of tuples are compared by content, wherever they stand.
+//! Symbols of dimensions are compared by name: they are part of the interface.
 
 mod canonical;
 #[cfg(test)]
@@ -18,16 +18,16 @@ use canonical::{Canonical, Token};
 use super::{ExprId, Function};
 use crate::ir::{Definition, Digest, ExternFunction, GlobalVar, IRModule};
 
-/// Where two functions or modules first differ.
+/// The first difference of two functions or modules.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
     /// The function that differs, if modules were compared.
     pub global: Option<GlobalVar>,
-    /// The expression of the left function, if it is about one.
+    /// The expression of the left function that differs, if one does.
     pub left: Option<ExprId>,
-    /// The expression of the right function, if it is about one.
+    /// The expression of the right function that differs, if one does.
     pub right: Option<ExprId>,
-    /// What each side has.
+    /// The contents of each side.
     pub message: String,
 }
 
@@ -52,7 +52,7 @@ impl std::error::Error for Mismatch {}
 ///
 /// # Errors
 ///
-/// Where they first differ, in the order in which they are evaluated.
+/// The first difference, in the order of evaluation.
 pub fn structural_equal(left: &Function, right: &Function) -> Result<(), Mismatch> {
     if left.same(right) {
         return Ok(());
@@ -150,7 +150,7 @@ fn definitions_equal(left: &Definition, right: &Definition) -> Result<(), Mismat
             true => Ok(()),
             false => different("the declarations differ"),
         },
-        // Loop functions are compared as they are written, names included.
+        // Loop functions are compared by their text, including names.
         (Definition::Prim(a), Definition::Prim(b)) => {
             match a.same(b) || format!("{:?}", **a) == format!("{:?}", **b) {
                 true => Ok(()),
@@ -163,7 +163,7 @@ fn definitions_equal(left: &Definition, right: &Definition) -> Result<(), Mismat
     }
 }
 
-/// Feeds tokens to BLAKE3 such that different sequences give different bytes.
+/// Feeds tokens to BLAKE3 as bytes that differ for different sequences.
 struct Hasher(blake3::Hasher);
 
 impl Hasher {

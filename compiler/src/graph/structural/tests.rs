@@ -13,7 +13,7 @@ fn function(body: &str) -> Function {
     parse_function(&text).unwrap_or_else(|errors| panic!("{body}: {errors}"))
 }
 
-/// Whether two bodies are equal; their hashes must say the same.
+/// Whether two bodies are equal; asserts that their hashes agree with that.
 #[track_caller]
 fn compare(left: &str, right: &str) -> Result<(), Mismatch> {
     let (left, right) = (function(left), function(right));
@@ -43,7 +43,7 @@ fn names_order_and_dead_code_do_not_matter() {
 }
 
 #[test]
-fn fields_and_constants_are_what_they_are_wherever_they_stand() {
+fn fields_and_constants_are_compared_by_content_wherever_they_stand() {
     compare(
         "%t = (%x, %x); if (%c) { add(%t.0, const(1, float32)) } else { add(%t.0, const(1, float32)) }",
         "%t = (%x, %x); %f = %t.0; if (%c) { add(%f, const(1, float32)) } else { add(%f, const(1, float32)) }",
@@ -54,7 +54,7 @@ fn fields_and_constants_are_what_they_are_wherever_they_stand() {
 }
 
 #[test]
-fn every_difference_that_matters_is_told() {
+fn every_difference_that_matters_is_reported() {
     for (left, right, message) in [
         (
             "nn.relu(%x)",
@@ -92,8 +92,8 @@ fn every_difference_that_matters_is_told() {
 }
 
 #[test]
-fn a_call_in_a_branch_is_not_one_outside() {
-    // The closure is the same text, but what it uses is computed once, or at each call.
+fn a_call_in_a_closure_differs_from_one_outside() {
+    // Outside, the value is computed once; inside, at each call.
     let outside = "%a = nn.relu(%x); %f = fn () -> Tensor[(4), float32] { %a }; %f()";
     let inside = "%f = fn () -> Tensor[(4), float32] { nn.relu(%x) }; %f()";
     compare(outside, inside).unwrap_err();
@@ -120,7 +120,7 @@ fn types_attributes_and_facts_matter() {
 #[test]
 fn hashes_are_the_same_in_every_run() {
     // If this changes, cached kernels of earlier versions are no longer found, which is right only
-    // if what is hashed has changed on purpose.
+    // after a deliberate change of the hashed contents.
     let digest = structural_hash(&function("add(nn.relu(%x), const(1, float32))"));
     let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "2245a3a20021ede4");

@@ -1,4 +1,4 @@
-//! The checks.
+//! The checks of the verifier.
 
 use cranelift_entity::SecondaryMap;
 
@@ -13,7 +13,7 @@ use crate::ir::{Definition, Dim, FuncType, GlobalVar, IRModule, Type};
 pub(super) fn check(function: &Function, module: Option<&IRModule>) -> Vec<VerifyError> {
     let mut checker = Checker { data: function.data(), module, errors: Vec::new() };
     checker.ranges();
-    // With an id out of range there is nothing to look it up in.
+    // Functions with ids out of range cannot be checked further.
     if checker.errors.is_empty() {
         let tree = ScopeTree::new(function);
         checker.scopes(&tree);
@@ -24,8 +24,7 @@ pub(super) fn check(function: &Function, module: Option<&IRModule>) -> Vec<Verif
     errors
 }
 
-/// Whether all ids of a function are those of expressions and scopes it has, so that it can be
-/// printed.
+/// Whether all ids refer to existing expressions and scopes, so that the function can be printed.
 pub(super) fn ids_are_in_range(function: &Function) -> bool {
     let mut checker = Checker { data: function.data(), module: None, errors: Vec::new() };
     checker.ranges();
@@ -90,7 +89,7 @@ impl<'a> Checker<'a> {
             if parent.is_none() != (id == body) || parent.is_some_and(|parent| parent >= id) {
                 self.at_scope(id, "it is not in the tree of scopes: only the body has no parent");
             }
-            // What lost its owner may have been left without a result.
+            // A scope without an owner may have no result.
             let result = Some(*result).filter(|_| owned[id]);
             let values = bindings.iter().map(|Binding { name: _, value }| *value);
             for value in params.iter().copied().chain(values).chain(result) {
@@ -154,7 +153,7 @@ impl<'a> Checker<'a> {
         self.variables();
     }
 
-    /// Every variable is a parameter of the scope it stands in, or a closure's name for itself.
+    /// Checks that every variable is a parameter of its scope, or a closure's name for itself.
     fn variables(&mut self) {
         let data = self.data;
         let mut declared: SecondaryMap<ExprId, u32> = SecondaryMap::new();
@@ -217,7 +216,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Infers the type once more.
+    /// Checks that inferring the type again gives the same type.
     fn types(&mut self, id: ExprId, expr: &ExprData) {
         match typing::infer(self.data, &expr.expr) {
             Err(error) => self.at_expr(id, error.to_string()),
@@ -254,7 +253,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Every extent is a number that is not negative, or an expression that has a value.
+    /// Checks that every extent is a number that is not negative, or an expression that has a
+    /// value.
     fn dims(&mut self, id: ExprId, ty: &Type) {
         let mut stack = vec![ty];
         while let Some(ty) = stack.pop() {

@@ -12,14 +12,13 @@ use crate::ir::Span;
 use crate::tir::{VerifyError, print_as};
 
 impl VerifyErrors {
-    /// One error a violation, with the line of the function's text that it is about and the place
-    /// that came from.
+    /// One error per violation, with the line of the function's text and the origin of that line.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         self.diagnostics_in("")
     }
 
-    /// As [`diagnostics`](Self::diagnostics), for the module of that text: what is wrong in loop
-    /// functions is where their statements are in it.
+    /// As [`diagnostics`](Self::diagnostics), for a module parsed from that text: errors in loop
+    /// functions show the place of the statement in it.
     pub fn diagnostics_in(&self, text: &str) -> Vec<Diagnostic> {
         let lines = if self.1.is_empty() { IndexMap::new() } else { statement_lines(text) };
         let loops = self.1.iter().flat_map(|found| {
@@ -30,12 +29,13 @@ impl VerifyErrors {
     }
 }
 
-/// `lines` are those of the statements in the text that the function is from, if it is from one.
+/// `lines` are the lines of the statements in the text that the function was parsed from, if it
+/// was.
 fn of_prim_func(found: &PrimFuncErrors, lines: &[u32]) -> Vec<Diagnostic> {
     let PrimFuncErrors { global, function, errors } = found;
     let text = print_as(function, global.name(), &[]);
     let diagnostic = |error: &VerifyError| {
-        // The line is followed by the error where that is printed.
+        // The error is printed under the line that it is about.
         let marked = print_as(function, global.name(), std::slice::from_ref(error));
         let differs = marked.lines().zip(text.lines()).position(|(marked, line)| marked != line);
         let line = differs.unwrap_or(text.lines().count()).saturating_sub(1);
@@ -63,7 +63,7 @@ fn of_function(found: &FunctionErrors) -> Vec<Diagnostic> {
             VerifyPlace::Scope(scope) => tree.owner(scope),
         };
         let span = expr.map_or(Span::Unknown, |id| function.span(id).clone());
-        // A scope that belongs to no expression is the function's own.
+        // A scope without an owner is the function's body.
         let line = expr.map_or(Some(0), |id| printed.lines[id]);
         let excerpt = line.and_then(|line| of_line(&printed.text, global.as_ref(), line as usize));
         Diagnostic::new(Level::Error, span, &error.message).showing(excerpt)

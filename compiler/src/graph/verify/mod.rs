@@ -1,7 +1,8 @@
-//! The verifier: whether a function or module is what the rest of the compiler takes it for.
+//! The verifier: whether a function or module is well-formed, as the rest of the compiler assumes.
 //!
-//! It reports all violations, not only the first. What it finds is always a bug: of the pass that
-//! made the function, or of who built it by hand. Text and builders refuse most of it already.
+//! It reports all violations, not only the first. A violation is always a bug in the pass, or in
+//! the handwritten code, that made the function. The parser and the builders refuse most of them
+//! already.
 
 mod check;
 mod diagnose;
@@ -17,27 +18,27 @@ use crate::diagnostics::{Problem, Report};
 use crate::ir::{GlobalVar, IRModule};
 use crate::tir::{self, PrimFunc, print_as};
 
-/// What a violation is about.
+/// The place of a violation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum VerifyPlace {
     /// An expression.
     Expr(ExprId),
-    /// A scope; shown at the expression it belongs to.
+    /// A scope; shown at the expression that owns it.
     Scope(ScopeId),
 }
 
 /// One violation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerifyError {
-    /// What it is about.
+    /// The place.
     pub place: VerifyPlace,
-    /// What is wrong; lower case, no final full stop.
+    /// The message: lower case, no final full stop.
     pub message: String,
 }
 
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Ids are not the numbers of the text, so they are spelt otherwise.
+        // Ids are written differently from the numbers in the text, because they differ from these.
         match self.place {
             VerifyPlace::Expr(id) => write!(f, "expression {}: ", id.as_u32())?,
             VerifyPlace::Scope(scope) => write!(f, "{scope}: ")?,
@@ -92,7 +93,7 @@ impl fmt::Display for VerifyErrors {
 impl std::error::Error for VerifyErrors {}
 
 impl From<VerifyErrors> for Report {
-    /// One problem a violation, with the function it is in.
+    /// One problem per violation, with the name of its function.
     fn from(errors: VerifyErrors) -> Report {
         let mut report = Report::new();
         for FunctionErrors { global, function: _, errors } in errors.0 {

@@ -1,4 +1,4 @@
-//! Functions with what is wrong under the guilty lines.
+//! Prints functions with errors under the lines that they are about.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,9 +8,9 @@ use super::{FunctionErrors, VerifyError, VerifyPlace};
 use crate::graph::print::{Printed, print_with_lines};
 use crate::graph::visit::ScopeTree;
 
-/// Lines up to which a function is shown whole.
+/// Number of lines up to which a function is printed whole.
 const WHOLE_LINES: usize = 200;
-/// Lines shown on either side of a guilty one in a longer function.
+/// Lines printed before and after a line with an error in a longer function.
 const CONTEXT_LINES: usize = 5;
 
 pub(super) fn render(found: &FunctionErrors) -> String {
@@ -65,6 +65,6 @@ pub(super) fn render(found: &FunctionErrors) -> String {
 }
 
 fn message(out: &mut String, error: &VerifyError) {
-    // One line each, whatever the names within the message are.
+    // One line per error, even if names in the message contain line breaks.
     let _ = writeln!(out, "; error: {}", error.to_string().replace(['\n', '\r'], " "));
 }

@@ -1,4 +1,4 @@
-//! Tests of the verifier, on functions that are broken by hand.
+//! Tests of the verifier, on malformed functions.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::graph::tests::{chain, nested, nested_closures};
 use crate::graph::{Expr, ExprId, Function, FunctionBuilder, If, ScopeId, ScopeKind, parse_module};
 use crate::ir::{DType, Definition, Dim, GlobalVar, IRModule, Shape, TensorType, Type};
 
-/// `%0` relu, an if of two branches, a loop and a closure that is called.
+/// A function with a relu as `%0`, an if with two branches, a loop, and a closure that is called.
 fn sample() -> IRModule {
     parse_module(
         "def @main(%x: Tensor[(4), float32], %c: Tensor[(), bool]) -> Tensor[(4), float32] {
@@ -62,7 +62,7 @@ fn expect(messages: &[&str], edit: impl FnOnce(&mut FunctionData)) {
     for (found, expected) in found.iter().zip(messages) {
         assert!(found.contains(expected), "{errors}");
     }
-    // Whatever is broken can be shown.
+    // The errors can be printed for any malformed function.
     let text = errors.to_string();
     messages.iter().for_each(|message| assert!(text.contains(message), "{text}"));
 }
@@ -84,7 +84,7 @@ fn ids_must_exist() {
     expect(&["it has scope50"], |data| {
         let id = nth(data, 0, |expr| matches!(expr, Expr::If(_)));
         data.exprs[id].expr = data.exprs[id].expr.map(|id| id, |_| ScopeId::from_u32(50));
-        // Both scopes are the same one that is missing; one message is enough here.
+        // Both branches are the same missing scope; one message is enough here.
         if let Expr::If(choice) = &mut data.exprs[id].expr {
             choice.else_scope = ScopeId::from_u32(2);
         }
@@ -101,7 +101,7 @@ fn operands_come_first_and_are_visible() {
         data.exprs[id].expr = data.exprs[id].expr.map(|_| id, |scope| scope);
     });
     expect(&["it uses an expression of a scope that is not around it"], |data| {
-        // The last call takes its argument from the branch.
+        // The last call uses a value of the branch as its argument.
         let (inner, last) = (call(data, 1), call(data, 4));
         let global = nth(data, 0, |expr| matches!(expr, Expr::GlobalVar(_)));
         data.exprs[last].expr =
@@ -148,7 +148,7 @@ fn variables_are_declared_once_where_they_stand() {
         let x = data.scopes[first].params[0];
         data.scopes[first].params.push(x);
     });
-    // The closure's parameter no longer is one: its type differs as well.
+    // The closure's parameter is none of its scope any more, and its type differs.
     expect(&["the variable is no parameter", "a recursive closure is declared"], |data| {
         data.scopes[ScopeId::from_u32(5)].params.clear();
     });
@@ -165,7 +165,7 @@ fn variables_are_declared_once_where_they_stand() {
 }
 
 #[test]
-fn recorded_types_must_be_those_that_follow() {
+fn recorded_types_must_equal_inferred_ones() {
     expect(
         &[
             "its type is recorded as Tensor[(5), float32], but it is Tensor[(4), float32]",

@@ -199,7 +199,7 @@ impl Attrs {
     ///
     /// If a field is missing, unknown or of another type; the message names it.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, AttrError> {
-        T::deserialize(de::MapDeserializer(&self.0))
+        de::parse(&self.0)
     }
 
     /// The fields of a struct as attributes. A field that is `None` is left out.
@@ -239,11 +239,21 @@ impl fmt::Debug for Attrs {
 
 /// Why attributes do not fit a struct, or a struct does not fit attributes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AttrError(String);
+pub struct AttrError {
+    message: String,
+    /// The field that is missing, if that is what is wrong.
+    missing: Option<&'static str>,
+}
+
+impl AttrError {
+    fn new(message: impl Into<String>) -> AttrError {
+        AttrError { message: message.into(), missing: None }
+    }
+}
 
 impl fmt::Display for AttrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -251,13 +261,27 @@ impl std::error::Error for AttrError {}
 
 impl serde::de::Error for AttrError {
     fn custom<T: fmt::Display>(message: T) -> AttrError {
-        AttrError(message.to_string())
+        AttrError::new(message.to_string())
+    }
+
+    fn missing_field(field: &'static str) -> AttrError {
+        AttrError {
+            missing: Some(field),
+            ..AttrError::new(format!("attribute `{field}` is missing"))
+        }
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> AttrError {
+        AttrError::new(match expected {
+            [] => format!("unknown attribute `{field}`, there are none here"),
+            known => format!("unknown attribute `{field}`, known are `{}`", known.join("`, `")),
+        })
     }
 }
 
 impl serde::ser::Error for AttrError {
     fn custom<T: fmt::Display>(message: T) -> AttrError {
-        AttrError(message.to_string())
+        AttrError::new(message.to_string())
     }
 }
 
@@ -309,12 +333,41 @@ mod tests {
     #[test]
     fn wrong_fields_are_named() {
         let attrs = Attrs::from_struct(&sample()).unwrap();
-        let unknown = attrs.clone().with("padding", 1).parse::<PadAttrs>().unwrap_err();
-        assert!(unknown.to_string().contains("padding"), "{unknown}");
-        let missing = attrs.clone().without("pads").parse::<PadAttrs>().unwrap_err();
-        assert!(missing.to_string().contains("pads"), "{missing}");
-        let wrong = attrs.with("axis", "x").parse::<PadAttrs>().unwrap_err();
-        assert!(wrong.to_string().contains("expected i64"), "{wrong}");
+        let error = |attrs: Attrs| attrs.parse::<PadAttrs>().unwrap_err().to_string();
+        assert_eq!(
+            error(attrs.clone().with("padding", 1)),
+            "unknown attribute `padding`, known are `pads`, `value`, `mode`, `axis`, `shape`"
+        );
+        assert_eq!(error(attrs.clone().without("pads")), "attribute `pads` is missing");
+        assert_eq!(
+            error(attrs.clone().with("axis", "x")),
+            "attribute `axis`: invalid type: string \"x\", expected i64"
+        );
+        assert_eq!(
+            error(attrs.with("mode", 3)),
+            "attribute `mode`: expected one of [\"constant\", \"edge_pad\"], found 3"
+        );
+    }
+
+    #[test]
+    fn all_missing_fields_are_named_at_once() {
+        #[derive(Deserialize, Debug)]
+        struct Many {
+            _kernel: [i64; 2],
+            _dtype: DType,
+            #[serde(default)]
+            _given: i64,
+            _keep: bool,
+            _scale: f64,
+            _dim: Dim,
+        }
+        let error = |attrs: Attrs| attrs.parse::<Many>().unwrap_err().to_string();
+        assert_eq!(
+            error(Attrs::new().with("_scale", 1.0)),
+            "attributes `_kernel`, `_dtype`, `_keep`, `_dim` are missing"
+        );
+        let missing = Attrs::new().parse::<PadAttrs>().unwrap_err().to_string();
+        assert_eq!(missing, "attributes `pads`, `mode`, `shape` are missing");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{AttrError, AttrValue, Attrs};
 use crate::arith::INT_EXPR;
 
 fn unsupported<T>(what: &str) -> Result<T, AttrError> {
-    Err(AttrError(format!("attributes cannot hold {what}")))
+    Err(AttrError::new(format!("attributes cannot hold {what}")))
 }
 
 /// Writes a struct as a map of attributes.
@@ -290,7 +290,7 @@ impl Serializer for ValueSerializer {
         // A dimension that is not a constant comes as its text under this name.
         match inner {
             Some(AttrValue::Str(text)) if name == INT_EXPR => {
-                let dim = text.parse().map_err(|error| AttrError(format!("{error}")))?;
+                let dim = text.parse().map_err(|error| AttrError::new(format!("{error}")))?;
                 Ok(Some(AttrValue::Dim(dim)))
             }
             other => Ok(other),

@@ -1,4 +1,4 @@
-//! Plans of programs made by hand, and of random ones against brute force.
+//! Plans of handwritten programs, and plans of random ones compared with brute force.
 
 use proptest::prelude::{any, prop_assert, proptest};
 use proptest::test_runner::TestCaseError;
@@ -123,7 +123,7 @@ fn borders_are_zeroed_unless_the_place_has_zeros_already() {
 }
 
 #[test]
-fn scratch_memory_lies_between_what_is_alive() {
+fn scratch_memory_lies_between_live_values() {
     let mut b = ProgramBuilder::default();
     let x = b.input("x", &[1000]);
     let y = b.step("small", &[x], BufferSpec::dense(&[10]), &[], |_, _, _| Stmt::nop());
@@ -134,7 +134,7 @@ fn scratch_memory_lies_between_what_is_alive() {
     let mut scratch = SecondaryMap::new();
     scratch[b.program.steps[0].kernel] = 4000;
     let plan = plan(&b.program, &storage, &scratch).unwrap();
-    // The first step's scratch is where the large value will be.
+    // The first step's scratch memory is in the later place of the large value.
     assert_eq!((plan.arena_bytes, plan.peak_live_bytes), (64 + 4032, 64 + 4032));
     let Place::Arena(small) = plan.places[y] else { panic!("not in the arena") };
     let offset = plan.scratch[0].unwrap();
@@ -154,7 +154,7 @@ fn empty_values_take_nothing() {
     assert_eq!((plan.arena_bytes, storage.copies), (0, vec![]));
 }
 
-/// A random program: each step adds two values chosen from those so far, or views one.
+/// A random program: each step adds two earlier values, or views one.
 fn random_program(choices: &[(u8, u8, u8)]) -> ProgramBuilder {
     let mut b = ProgramBuilder::default();
     let mut values = vec![b.input("x", &[32]), b.input("y", &[32])];
@@ -175,7 +175,7 @@ fn random_program(choices: &[(u8, u8, u8)]) -> ProgramBuilder {
     b
 }
 
-/// Runs the plan on memory that holds, for each place, which value was written there last.
+/// Runs the plan on memory that records, for each place, the last value written there.
 fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
     let (storage, plan) = planned(program);
     prop_assert!(plan.arena_bytes >= plan.peak_live_bytes);
@@ -202,7 +202,7 @@ fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
                 prop_assert!(held, "{input} was overwritten");
             }
         }
-        // Writing destroys whatever overlaps.
+        // A write destroys all overlapping values.
         owner.retain(|entry| !clash(entry.1, output[0]));
         owner.push((plan.places[output[0]], output[0]));
     }

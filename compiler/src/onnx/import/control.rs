@@ -12,9 +12,6 @@ use crate::ir::{DType, Dim, Type};
 use crate::onnx::ops::attention;
 use crate::ops::elementwise::{LOGICAL_AND, WHERE};
 
-/// What to do about a loop or branch that cannot be imported.
-const PIN: &str = "pin the inputs that it is computed from, or rewrite the model without it";
-
 impl<'a> GraphImporter<'a, '_, '_> {
     /// `If`-1, -11, -13, -16, -19 and later (more types).
     pub(super) fn import_if(
@@ -85,9 +82,10 @@ impl<'a> GraphImporter<'a, '_, '_> {
         let mut step = 0i64;
         while goes_on && steps.is_none_or(|steps| step < steps) {
             if running.is_some() && (steps.is_none() || !scanned.is_empty()) {
-                return Err(
-                    NodeError::new("the number of steps depends on the model's inputs").help(PIN)
-                );
+                let error = NodeError::new("the number of steps depends on the model's inputs");
+                let node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
+                let causes = [node.optional(0), node.optional(1), running];
+                return Err(error.help(rewrite(&node, causes.into_iter().flatten())));
             }
             let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
             let number = node.scalar(step as f64, DType::I64)?;
@@ -271,6 +269,13 @@ fn flag(node: &mut Node<'_, '_>, condition: ExprId) -> Result<Option<bool>, Node
     Ok(known.and_then(|values| values.first().map(|&value| value != 0)))
 }
 
+/// What to do about a loop or branch that cannot be imported because of these values.
+fn rewrite(node: &Node<'_, '_>, values: impl IntoIterator<Item = ExprId>) -> String {
+    let fix = values.into_iter().find_map(|value| node.fix_inputs(value));
+    let fix = fix.map_or_else(String::new, |fix| format!(", or {fix}"));
+    format!("rewrite the model without it{fix}")
+}
+
 /// One of two values of equal type, by a scalar condition.
 fn select(
     node: &mut Node<'_, '_>,
@@ -289,7 +294,7 @@ fn select(
             Type::from(yes_ty),
             Type::from(no_ty)
         ))
-        .help(PIN));
+        .help(rewrite(node, [condition])));
     }
     Ok(Value::Known(node.call(&WHERE, &[condition, yes, no])?))
 }
@@ -312,7 +317,7 @@ fn stack(node: &mut Node<'_, '_>, steps: &[ExprId], axis: i64) -> Result<ExprId,
 
 impl Value {
     /// The expression, if it is known.
-    fn known(self) -> Option<ExprId> {
+    pub(super) fn known(self) -> Option<ExprId> {
         match self {
             Value::Known(id) => Some(id),
             Value::Unknown => None,

@@ -13,10 +13,11 @@ use super::{
 };
 use crate::diagnostics::{Problem, Report};
 use crate::graph::{ExprId, Function, FunctionBuilder};
-use crate::ir::{Constant, OnnxSpan, Span, TensorType, Type};
+use crate::ir::{Dim, OnnxSpan, Span, TensorType, Type};
 use crate::onnx::external::ExternalData;
+use crate::onnx::input_value::InputValue;
 use crate::onnx::ops::{self, Handler, OpImport};
-use crate::onnx::proto::{GraphProto, NodeProto, ValueInfoProto};
+use crate::onnx::proto::{Dimension, DimensionValue, GraphProto, NodeProto, ValueInfoProto};
 use crate::onnx::tensor::{constant_from_onnx, dtype_from_onnx};
 
 /// Most inputs of a node that a message lists.
@@ -44,6 +45,8 @@ pub(super) struct Shared<'m> {
     pub(super) functions: &'m Functions<'m>,
     /// Whether the model's opset is too old for a node that was met; told once.
     too_old: bool,
+    /// Whether the model itself says the extents of all inputs, and the caller fixes no values.
+    is_fixed: bool,
     /// Nodes that were imported as steps of loops.
     pub(super) unrolled: usize,
     pub(super) report: &'m mut Report,
@@ -86,6 +89,7 @@ pub(super) fn import(
         known: KnownValues::default(),
         functions,
         too_old: false,
+        is_fixed: true,
         unrolled: 0,
         report,
     };
@@ -166,6 +170,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             .map(|(_, input)| input)
             .collect();
         let types = inputs::input_types(&declared, options, self.shared.report);
+        let is_fixed = options.input_values.is_empty() && declared.iter().all(inputs::is_fixed);
+        self.shared.is_fixed = is_fixed;
         let mut ports = Vec::with_capacity(declared.len());
         for (input, ty) in declared.into_iter().zip(types) {
             let name = input.name();
@@ -174,8 +180,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 continue;
             };
             self.set_span(name.to_owned(), "input".to_owned(), None);
-            if let Some(constant) = options.input_values.get(name) {
-                let value = self.fixed_input(name, &ty, constant);
+            if let Some(value) = options.input_values.get(name) {
+                let value = self.fixed_input(name, &ty, value);
                 self.values.insert(name, value);
                 continue;
             }
@@ -187,23 +193,15 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
     }
 
     /// An input whose value the caller fixed.
-    fn fixed_input(&mut self, name: &str, ty: &TensorType, constant: &Constant) -> Value {
-        let fits = constant.ty().dtype == ty.dtype
-            && constant.ty().shape.rank() == ty.shape.rank()
-            && constant
-                .ty()
-                .shape
-                .iter()
-                .zip(ty.shape.iter())
-                .all(|(given, declared)| declared.as_const().is_none() || given == declared);
-        if fits {
-            return Value::Known(self.shared.builder.constant(constant.clone()));
+    fn fixed_input(&mut self, name: &str, ty: &TensorType, value: &InputValue) -> Value {
+        match value.fit(ty) {
+            Ok(constant) => Value::Known(self.shared.builder.constant(constant)),
+            Err(why) => {
+                let message = format!("the value given for input `{name}` {why}");
+                self.shared.report.push(Problem::new(message));
+                Value::Unknown
+            }
         }
-        self.shared.report.push(Problem::new(format!(
-            "the value given for input `{name}` is {}, but the input is {ty}",
-            constant.ty()
-        )));
-        Value::Unknown
     }
 
     fn set_span(&mut self, node: String, op: String, proto: Option<&FlatNode<'_>>) {
@@ -281,7 +279,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         let outputs = match self.operator(proto) {
             _ if proto.failed => Vec::new(),
             Err(error) => {
-                let problem = error.into_problem(&self.describe_inputs(proto, &inputs));
+                let listed = self.describe_inputs(proto, &inputs);
+                let problem = error.into_problem(&listed, &self.extents(&inputs));
                 self.shared.report.push(problem.at(problem_node(proto)));
                 Vec::new()
             }
@@ -385,10 +384,17 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         }
         let listed = self.describe_inputs(proto, inputs);
         for error in errors {
-            let problem = error.into_problem(&listed);
+            let problem = error.into_problem(&listed, &self.extents(inputs));
             self.shared.report.push(problem.at(problem_node(proto)));
         }
         Vec::new()
+    }
+
+    /// The extents of a node's inputs.
+    fn extents(&self, inputs: &[Option<Value>]) -> Vec<Dim> {
+        let known = inputs.iter().copied().flatten().filter_map(Value::known);
+        let tensors = known.filter_map(|id| self.shared.builder.ty(id).as_tensor());
+        tensors.flat_map(|ty| ty.shape.iter().cloned()).collect()
     }
 
     /// Names and types of a node's inputs, for messages.
@@ -435,7 +441,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 self.shared.report.push(Problem::new(format!("output `{name}` is no tensor")));
                 continue;
             };
-            if let Some(problem) = check_output(output, &ty) {
+            if let Some(problem) = check_output(output, &ty, self.shared.is_fixed) {
                 self.shared.report.push(problem);
                 continue;
             }
@@ -456,14 +462,41 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
     }
 }
 
-/// Declared data types of outputs must be right. Declared shapes are not compared: exporters leave
-/// stale ones behind, and what is computed is certain.
-fn check_output(output: &ValueInfoProto, ty: &TensorType) -> Option<Problem> {
+/// The declared type of an output must not contradict what is computed. Where the caller pinned what
+/// the model leaves open, declared extents are not compared: tools that free an input's extents leave
+/// those of the outputs as they were.
+fn check_output(output: &ValueInfoProto, ty: &TensorType, is_fixed: bool) -> Option<Problem> {
     let declared = inputs::tensor_type(output.r#type.as_ref()).ok()?;
     let dtype = dtype_from_onnx(declared.elem_type()).ok()?;
-    (dtype != ty.dtype).then(|| {
-        Problem::new(format!("output `{}` is declared as {dtype}, but it is {ty}", output.name()))
-    })
+    let name = output.name();
+    if dtype != ty.dtype {
+        let message = format!("output `{name}` is declared as {dtype}, but it is {ty}");
+        return Some(Problem::new(message));
+    }
+    let dims = &declared.shape.as_ref()?.dim;
+    let contradicts = |(dim, computed): (&Dimension, &Dim)| match dim.value {
+        Some(DimensionValue::Value(value)) => {
+            value >= 0 && computed.as_const().is_some_and(|computed| computed != value)
+        }
+        Some(DimensionValue::Param(_)) | None => false,
+    };
+    let same_rank = dims.len() == ty.shape.rank();
+    if same_rank && !(is_fixed && dims.iter().zip(ty.shape.iter()).any(contradicts)) {
+        return None;
+    }
+    let extents: Vec<String> = dims
+        .iter()
+        .map(|dim| match &dim.value {
+            Some(DimensionValue::Value(value)) if *value >= 0 => value.to_string(),
+            Some(DimensionValue::Param(param)) if !param.is_empty() => param.clone(),
+            Some(DimensionValue::Value(_) | DimensionValue::Param(_)) | None => "?".to_owned(),
+        })
+        .collect();
+    let extents = extents.join(", ");
+    Some(
+        Problem::new(format!("output `{name}` is declared as ({extents}), but it is {ty}"))
+            .help("if the declaration is stale, remove the output's shape from the model"),
+    )
 }
 
 fn check_arity(count: usize, attrs: &Attributes<'_>, op: &OpImport) -> Result<(), NodeError> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ImportOptions;
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::{Problem, Report, Setting};
 use crate::ir::{Dim, Shape, TensorType};
 use crate::onnx::proto::{DimensionValue, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
 use crate::onnx::tensor::{MAX_RANK, dtype_from_onnx};
@@ -89,7 +89,7 @@ fn declared<'a>(
         return match pinned {
             Some(pinned) => Ok(((0..pinned.len()).map(unnamed).collect(), tensor)),
             None => Err(Problem::new(format!("input `{name}` has no declared shape"))
-                .help(format!("give it one: .input_shape({name:?}, [..])"))),
+                .help(format!("give it one: {}", Setting::InputShape.of(name)))),
         };
     };
     if shape.dim.len() > MAX_RANK {
@@ -105,6 +105,15 @@ fn declared<'a>(
         Some(DimensionValue::Value(_) | DimensionValue::Param(_)) | None => unnamed(axis),
     });
     Ok((dims.collect(), tensor))
+}
+
+/// Whether all extents of an input are numbers in the model.
+pub(super) fn is_fixed(input: &&ValueInfoProto) -> bool {
+    let Ok(TensorTypeProto { shape: Some(shape), .. }) = tensor_type(input.r#type.as_ref()) else {
+        return false;
+    };
+    let is_number = |value: &_| matches!(value, Some(DimensionValue::Value(value)) if *value >= 0);
+    shape.dim.iter().all(|dim| is_number(&dim.value))
 }
 
 /// The tensor type of a value, or what it is instead.

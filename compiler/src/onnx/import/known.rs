@@ -3,15 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::graph::interp::Tensor;
-use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
+use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder, MAX_SHAPE_VALUE};
 use crate::ir::{Constant, Dim, TensorType, Type};
 use crate::ops::OpPattern;
-
-/// Most elements of a value that is computed here.
-///
-/// Shapes, axes, bounds and scales have as many elements as a tensor has dimensions. Folding of
-/// larger constants is a pass's work, not the importer's.
-const MAX_ELEMENTS: u64 = 64;
 
 /// Values of expressions, each computed once; `None` for one that is not known.
 #[derive(Default)]
@@ -79,7 +73,7 @@ impl KnownValues {
                         Some(arg) => self.memo.get(arg)?.as_ref()?.first().map(Some),
                     })
                     .collect();
-                (op.eval)(attrs, &args?).ok()
+                op.definition().evaluate(attrs, &args?).ok()
             }
             Expr::Call(_)
             | Expr::Var(_)
@@ -108,9 +102,9 @@ fn is_cheap(expr: &Expr) -> bool {
     }
 }
 
-fn is_small(ty: &Type) -> bool {
+pub(super) fn is_small(ty: &Type) -> bool {
     let small = |ty: &Type| {
-        ty.as_tensor().and_then(TensorType::num_elements).is_some_and(|n| n <= MAX_ELEMENTS)
+        ty.as_tensor().and_then(TensorType::num_elements).is_some_and(|n| n <= MAX_SHAPE_VALUE)
     };
     match ty {
         Type::Tensor(_) => small(ty),

@@ -22,9 +22,10 @@ pub(super) use node::{Node, NodeError, Outputs};
 pub use static_inputs::static_inputs;
 
 use super::external::ExternalData;
+use super::input_value::InputValue;
 use super::proto::{ModelProto, NodeProto, OperatorSetIdProto};
 use crate::diagnostics::{Problem, ProblemNode, Report};
-use crate::ir::{Constant, IRModule, TensorType};
+use crate::ir::{IRModule, TensorType};
 use functions::{FlatNode, Functions};
 
 /// Oldest version of ONNX's operators that is read. Since it, elementwise operators broadcast as
@@ -60,7 +61,9 @@ pub struct ImportOptions {
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more. A
     /// shape that a caller would pass in can so be compiled in; see [`static_inputs`].
-    pub input_values: BTreeMap<String, Constant>,
+    pub input_values: BTreeMap<String, InputValue>,
+    /// Folders that links in the model's folder may lead to, where they stand for external data.
+    pub external_folders: Vec<PathBuf>,
 }
 
 /// An input or output of a model.
@@ -129,7 +132,8 @@ pub fn import(
         // Without known operator sets no node means anything.
         return Err(report);
     }
-    let mut external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
+    let external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
+    let mut external = external.with_link_targets(&options.external_folders);
     let opsets = Opsets(&info.opsets);
     let functions = Functions::of(model);
     let imported = graph::import(graph, opsets, &functions, options, &mut external, &mut report);

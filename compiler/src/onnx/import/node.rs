@@ -1,12 +1,14 @@
 //! One node while it is imported: its inputs and attributes, and what it is built with.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use super::Attributes;
 use super::graph::Shared;
-use super::known::KnownValues;
-use crate::diagnostics::Problem;
-use crate::graph::{ExprId, FunctionBuilder, TypeError};
+use super::known::{KnownValues, is_small};
+use crate::diagnostics::{Problem, Setting, pin};
+use crate::graph::{Expr, ExprId, FunctionBuilder, TypeError};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
 use crate::onnx::external::ExternalData;
 use crate::onnx::proto::NodeProto;
@@ -23,11 +25,13 @@ pub(in crate::onnx) type Outputs = Vec<ExprId>;
 pub(in crate::onnx) struct NodeError {
     message: String,
     help: Option<String>,
+    /// Whether types do not fit, for which extents that are not known may be the cause.
+    is_of_types: bool,
 }
 
 impl NodeError {
     pub(in crate::onnx) fn new(message: impl Into<String>) -> NodeError {
-        NodeError { message: message.into(), help: None }
+        NodeError { message: message.into(), help: None, is_of_types: false }
     }
 
     /// Says what would fix it.
@@ -37,10 +41,20 @@ impl NodeError {
         self
     }
 
-    /// The problem, with a list of the node's inputs.
-    pub(super) fn into_problem(self, inputs: &str) -> Problem {
+    /// Says that extents must be known, and how to pin them.
+    #[must_use]
+    pub(in crate::onnx) fn pin<'d>(self, dims: impl IntoIterator<Item = &'d Dim>) -> NodeError {
+        match pin(dims) {
+            Some(help) => self.help(help),
+            None => self,
+        }
+    }
+
+    /// The problem, with a list of the node's inputs, whose extents are `dims`.
+    pub(super) fn into_problem(self, inputs: &str, dims: &[Dim]) -> Problem {
         let problem = Problem::new(format!("{} ({inputs})", self.message));
-        match self.help {
+        let unknown = || Some(format!("if an unknown size is the cause, {}", pin(dims)?));
+        match self.help.or_else(|| self.is_of_types.then(unknown).flatten()) {
             Some(help) => problem.help(help),
             None => problem,
         }
@@ -49,7 +63,7 @@ impl NodeError {
 
 impl From<TypeError> for NodeError {
     fn from(error: TypeError) -> NodeError {
-        NodeError::new(error.to_string())
+        NodeError { is_of_types: true, ..NodeError::new(error.to_string()) }
     }
 }
 
@@ -196,9 +210,9 @@ impl Node<'_, '_> {
             Some(ints) => Ok(Some(ints)),
             None => Err(NodeError::new(format!(
                 "input {index} must be known while compiling, but it depends on the size of an input: {}",
-                Shape::new(dims)
+                Shape::new(dims.iter().cloned())
             ))
-            .help("pin the symbolic dimensions, for example .dim(\"batch\", 1)")),
+            .pin(&dims)),
         }
     }
 
@@ -234,10 +248,34 @@ impl Node<'_, '_> {
     }
 
     fn not_known(&self, index: usize) -> NodeError {
-        NodeError::new(format!(
+        let error = NodeError::new(format!(
             "input {index} must be known while compiling, but it is computed from the model's inputs"
-        ))
-        .help("make it a constant when exporting the model")
+        ));
+        let fix = self.optional(index).and_then(|value| self.fix_inputs(value));
+        let fix = fix.map_or_else(String::new, |fix| format!(", or {fix}"));
+        error.help(format!("make it a constant when exporting the model{fix}"))
+    }
+
+    /// How to fix the model's inputs that a value is computed from. Only small ones are worth it: no
+    /// one compiles an image into a model.
+    pub(in crate::onnx) fn fix_inputs(&self, value: ExprId) -> Option<String> {
+        let mut names: BTreeSet<&str> = BTreeSet::new();
+        let mut seen: BTreeSet<ExprId> = BTreeSet::new();
+        let mut work = vec![value];
+        while let Some(id) = work.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let expr = self.builder.expr(id);
+            if let Expr::Var(name) = expr
+                && is_small(self.builder.ty(id))
+            {
+                names.insert(name);
+            }
+            work.extend(expr.operands());
+        }
+        let settings = Setting::InputValue.of_all(names.iter().copied());
+        (!names.is_empty()).then(|| format!("fix what it is computed from: {settings}"))
     }
 
     /// The constant that an initializer or attribute tensor holds.

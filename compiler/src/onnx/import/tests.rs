@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::graph::Expr;
-use crate::ir::{DType, Span};
+use crate::ir::{Constant, DType, Span};
 use crate::onnx::proto::StringStringEntryProto;
 use crate::onnx::{ModelBuilder, ModelDim};
 
@@ -32,7 +32,7 @@ fn options(dims: &[(&str, u64)], shapes: &[(&str, &[u64])]) -> ImportOptions {
     ImportOptions {
         dims: dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect(),
         input_shapes: shapes.iter().map(|&(name, dims)| (name.to_owned(), dims.to_vec())).collect(),
-        input_values: BTreeMap::new(),
+        ..ImportOptions::default()
     }
 }
 
@@ -150,7 +150,7 @@ fn an_input_without_a_shape_needs_one() {
     tensor.shape = None;
     assert_eq!(
         problems(&model, &ImportOptions::default()),
-        ["input `x` has no declared shape; help: give it one: .input_shape(\"x\", [..])"]
+        ["input `x` has no declared shape; help: give it one: .input_shape(\"x\", [N, ..])"]
     );
     let imported = import(&model, None, &options(&[], &[("x", &[4, 5])])).unwrap();
     assert_eq!(imported.outputs[0].ty.shape.to_string(), "(4, 5)");
@@ -170,16 +170,17 @@ fn an_input_can_be_fixed_to_a_value() {
         [
             "node `y` (Reshape, opset 13): input 1 must be known while compiling, but it is computed \
              from the model's inputs (inputs `x`: Tensor[(6), float32], `shape`: Tensor[(2), int64]); \
-             help: make it a constant when exporting the model"
+             help: make it a constant when exporting the model, or fix what it is computed from: \
+             .input_value(\"shape\", VALUE)"
         ]
     );
     let mut options = ImportOptions::default();
-    let value = |dims: &[i64], values: &[i64]| Constant::from_i64(dims, values).unwrap();
-    options.input_values.insert("shape".to_owned(), value(&[2], &[2, -1]));
+    let value = Constant::from_i64(&[3], &[2, 3, 1]).unwrap();
+    options.input_values.insert("shape".to_owned(), [2, -1].into());
     let imported = import(&model, None, &options).unwrap();
     assert_eq!(imported.inputs.len(), 1);
     assert_eq!(imported.outputs[0].ty.shape.to_string(), "(2, 3)");
-    options.input_values.insert("shape".to_owned(), value(&[3], &[2, 3, 1]));
+    options.input_values.insert("shape".to_owned(), value.into());
     assert_eq!(
         problems(&model, &options),
         [
@@ -458,19 +459,16 @@ fn branches(odd: bool) -> ModelProto {
 
 #[test]
 fn a_known_condition_leaves_one_branch() {
-    let condition = |value: f64| ImportOptions {
-        input_values: BTreeMap::from([(
-            "c".to_owned(),
-            Constant::scalar(value, DType::Bool).unwrap(),
-        )]),
+    let condition = |value: bool| ImportOptions {
+        input_values: BTreeMap::from([("c".to_owned(), value.into())]),
         ..ImportOptions::default()
     };
     let body = |options: &ImportOptions| {
         let text = import(&branches(false), None, options).unwrap().module.to_string();
         text[text.find("{\n").unwrap() + 2..].to_owned()
     };
-    assert_eq!(body(&condition(1.0)), "  add(%x, %x)\n}\n");
-    assert_eq!(body(&condition(0.0)), "  negative(%x)\n}\n");
+    assert_eq!(body(&condition(true)), "  add(%x, %x)\n}\n");
+    assert_eq!(body(&condition(false)), "  negative(%x)\n}\n");
     assert_eq!(
         body(&ImportOptions::default()),
         "  %0 = add(%x, %x);\n  %1 = negative(%x);\n  where(%c, %0, %1)\n}\n"
@@ -567,4 +565,33 @@ fn problems_of_a_loop_are_told_once() {
     let problems = problems(&model, &ImportOptions::default());
     let [problem] = problems.as_slice() else { panic!("{problems:?}") };
     assert!(problem.contains("the operator ImageDecoder is not supported"), "{problem}");
+}
+
+#[test]
+fn declared_outputs_that_contradict_what_is_computed_are_told() {
+    let model = |input: &[ModelDim], output: &[ModelDim]| {
+        ModelBuilder::new(13)
+            .input("x", DType::F32, input)
+            .node("Relu", &["x"], &["y"], &[])
+            .output("y", DType::F32, output)
+            .build()
+    };
+    let dims = |dims: &[i64]| dims.iter().copied().map(ModelDim::from).collect::<Vec<_>>();
+    assert_eq!(
+        problems(&model(&dims(&[2, 3]), &dims(&[2, 4])), &ImportOptions::default()),
+        ["output `y` is declared as (2, 4), but it is Tensor[(2, 3), float32]; help: if the \
+             declaration is stale, remove the output's shape from the model"]
+    );
+    let error = problems(&model(&dims(&[2, 3]), &dims(&[6])), &ImportOptions::default());
+    assert!(
+        error[0].starts_with("output `y` is declared as (6), but it is Tensor[(2, 3), float32]")
+    );
+    // An extent that the exporter traced, and that was freed at the input alone.
+    let freed = [ModelDim::from("batch"), ModelDim::from(3)];
+    let freed = model(&freed, &dims(&[1, 3]));
+    let imported = import(&freed, None, &options(&[("batch", 4)], &[])).unwrap();
+    assert_eq!(imported.outputs[0].ty.to_string(), "Tensor[(4, 3), float32]");
+    // What is not declared contradicts nothing.
+    let open = [ModelDim::from("n"), ModelDim::from(-1)];
+    assert!(import_default(&model(&dims(&[2, 3]), &open)).is_ok());
 }

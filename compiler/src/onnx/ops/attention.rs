@@ -10,7 +10,7 @@ use crate::ops::elementwise::{
     ADD, EQUAL, EXP, LESS, LESS_EQUAL, LOGICAL_AND, MULTIPLY, SIGMOID, SUBTRACT, TANH,
 };
 use crate::ops::nn::{
-    CONV1D, Conv1dAttrs, MATMUL, MatmulAttrs, PAD, PadAttrs, PadMode, SOFTMAX, SoftmaxAttrs,
+    CONV1D, ConvAttrs, MATMUL, MatmulAttrs, PAD, PadAttrs, PadMode, SOFTMAX, SoftmaxAttrs,
 };
 use crate::ops::reduce::MAX;
 use crate::ops::tensor::{
@@ -541,7 +541,7 @@ pub(super) fn causal_conv_with_state(node: &mut Node<'_, '_>) -> Result<Outputs,
             node.call_with(&PAD, &[x, zero], &attrs)?
         }
     };
-    let attrs = Conv1dAttrs { groups: channels, ..Conv1dAttrs::default() };
+    let attrs = ConvAttrs { groups: channels, ..ConvAttrs::of_rank(1) };
     let mut y = node.call_optional(&CONV1D, vec![Some(padded), Some(weight), bias], &attrs)?;
     if is_swish {
         let gate = node.call(&SIGMOID, &[y])?;

@@ -38,6 +38,12 @@ impl Node<'_, '_> {
         self.call(&WHERE, &[condition, yes, no])
     }
 
+    /// The value in the type that sums and statistics of its elements are computed in.
+    pub(super) fn widened(&mut self, value: ExprId) -> Result<ExprId, NodeError> {
+        let dtype = self.tensor(value)?.dtype;
+        self.cast(value, dtype.accumulator())
+    }
+
     /// The value and a scalar of its type.
     pub(super) fn with_scalar(
         &mut self,
@@ -206,7 +212,7 @@ impl Node<'_, '_> {
         };
         dim.as_const().ok_or_else(|| {
             NodeError::new(format!("dimension {axis} of {shape} must be known while compiling"))
-                .help("pin the symbolic dimensions, for example .dim(\"length\", 128)")
+                .pin([dim])
         })
     }
 }

@@ -7,13 +7,11 @@
 //! compiling. With strides of one there is one phase, and nothing to put together.
 
 use super::missing;
-use super::window::array;
+use super::window::of_rank;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
-use crate::ops::nn::{
-    CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs, PAD, PadAttrs, PadMode,
-};
+use crate::ops::nn::{self, ConvAttrs, PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{STRIDED_SLICE, StridedSliceAttrs};
 
 /// What the node says of one spatial axis.
@@ -70,7 +68,7 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     let (x, weight, bias) = (node.input(0)?, node.input(1)?, node.optional(2));
     let (x_shape, w_shape) = (node.shape(x)?, node.shape(weight)?);
     let rank = x_shape.rank().saturating_sub(2);
-    if !(1..=3).contains(&rank) || w_shape.rank() != rank + 2 {
+    if nn::conv(rank).is_none() || w_shape.rank() != rank + 2 {
         return Err(NodeError::new(format!(
             "1 to 3 spatial dimensions are supported, the same number in input and weights, but the \
              shapes are {x_shape} and {w_shape}"
@@ -98,28 +96,16 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
         }
         bias => bias,
     };
-    let padding: Vec<i64> = [0, 1]
-        .iter()
-        .flat_map(|&side: &usize| phases.iter().map(move |phase| phase.padding[side]))
-        .collect();
-    let dilation: Vec<i64> = phases.iter().map(|phase| phase.dilation).collect();
-    let args = vec![Some(x), Some(weight), bias];
-    macro_rules! call {
-        ($op:ident, $attrs:ident) => {{
-            let attrs = $attrs {
-                padding: array(&padding)?,
-                dilation: array(&dilation)?,
-                groups,
-                ..$attrs::default()
-            };
-            node.call_optional(&$op, args, &attrs)?
-        }};
-    }
-    let mut result = match rank {
-        1 => call!(CONV1D, Conv1dAttrs),
-        2 => call!(CONV2D, Conv2dAttrs),
-        _ => call!(CONV3D, Conv3dAttrs),
+    let padding =
+        [0, 1].into_iter().flat_map(|side: usize| phases.iter().map(move |p| p.padding[side]));
+    let attrs = ConvAttrs {
+        padding: padding.collect(),
+        dilation: phases.iter().map(|phase| phase.dilation).collect(),
+        groups,
+        ..ConvAttrs::of_rank(rank)
     };
+    let args = vec![Some(x), Some(weight), bias];
+    let mut result = node.call_optional(of_rank(nn::conv, rank)?, args, &attrs)?;
     if count > 1 {
         result = interleave(node, result, groups * outputs, &strides)?;
     }

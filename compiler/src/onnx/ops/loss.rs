@@ -72,10 +72,13 @@ fn likelihood_loss(node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeErr
         return Ok(loss);
     }
     let all = ReduceAttrs { axis: Vec::new(), keepdims: false };
+    let loss = node.widened(loss)?;
     let loss = node.call_with(&SUM, &[loss], &all)?;
     if reduction == "sum" {
-        return Ok(loss);
+        return node.cast(loss, ty.dtype);
     }
+    let weights = node.widened(weights)?;
     let total = node.call_with(&SUM, &[weights], &all)?;
-    node.divide(loss, total)
+    let mean = node.divide(loss, total)?;
+    node.cast(mean, ty.dtype)
 }

@@ -1,7 +1,7 @@
 //! Matrix products, normalisation, softmax and dropout.
 
 use crate::graph::ExprId;
-use crate::ir::{DType, Dim};
+use crate::ir::{DType, Dim, TensorType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
 use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SQRT, SUBTRACT};
@@ -74,7 +74,7 @@ fn scale(node: &mut Node<'_, '_>, value: ExprId, factor: f64) -> Result<ExprId, 
 }
 
 /// `BatchNormalization`-7 (`spatial`), -9, -14 (`training_mode`), -15 (types of statistics differ from
-/// the input's).
+/// the input's: what is wider than the input's type is computed with as it is).
 pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
     let momentum = node.attrs.float("momentum")?.unwrap_or(f64::from(0.9f32));
@@ -91,11 +91,19 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
         .help("export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL"));
     }
     let inputs = node.all_inputs()?;
-    let dtype = node.tensor(inputs[0])?.dtype;
+    let types: Vec<DType> = inputs
+        .iter()
+        .map(|&input| Ok(node.tensor(input)?.dtype))
+        .collect::<Result<_, NodeError>>()?;
+    let dtype = types[0];
+    let one_type = types.iter().all(|&other| other == dtype);
+    let wide = types.iter().map(|dtype| dtype.accumulator()).max_by_key(|dtype| dtype.bits());
+    let wide = wide.filter(|_| !one_type).unwrap_or(dtype);
     let inputs: Vec<ExprId> =
-        inputs.into_iter().map(|input| node.cast(input, dtype)).collect::<Result<_, _>>()?;
+        inputs.into_iter().map(|input| node.cast(input, wide)).collect::<Result<_, _>>()?;
     let tuple = node.call_with(&BATCH_NORM, &inputs, &BatchNormAttrs { axis: 1, epsilon })?;
-    Ok(vec![node.field(tuple, 0)?])
+    let normal = node.field(tuple, 0)?;
+    Ok(vec![node.cast(normal, dtype)?])
 }
 
 /// `Dropout`-7, -10 (a boolean mask), -12 (`ratio` and `training_mode` as inputs), -13, -22 (more
@@ -196,11 +204,25 @@ pub(super) fn layer_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let stash_type = stash_type(node)?;
-    let rank = node.shape(x)?.rank();
+    let TensorType { shape, dtype } = node.tensor(x)?;
+    let rank = shape.rank();
     let first = node.axis(axis, rank)?;
     let attrs = LayerNormAttrs { axis, epsilon };
-    let args = vec![Some(x), Some(gamma), beta];
-    let mut outputs = vec![node.call_optional(&LAYER_NORM, args, &attrs)?];
+    let mut outputs = Vec::new();
+    if stash_type.bits() > dtype.accumulator().bits() {
+        // Scale and bias come after the statistics, in the input's type.
+        let wide = node.cast(x, stash_type)?;
+        let normal = node.call_with(&LAYER_NORM, &[wide], &attrs)?;
+        let normal = node.cast(normal, dtype)?;
+        let scaled = node.multiply(normal, gamma)?;
+        outputs.push(match beta {
+            Some(beta) => node.add(scaled, beta)?,
+            None => scaled,
+        });
+    } else {
+        let args = vec![Some(x), Some(gamma), beta];
+        outputs.push(node.call_optional(&LAYER_NORM, args, &attrs)?);
+    }
     if node.wants_output(1) || node.wants_output(2) {
         let wide = node.cast(x, stash_type)?;
         let axes = (first as i64..rank as i64).collect();
@@ -251,20 +273,26 @@ pub(super) fn instance_normalization(node: &mut Node<'_, '_>) -> Result<Outputs,
         return Err(NodeError::new("input 0 must have dimensions (N, C, spatial…)"));
     }
     let axes = (2..rank as i64).collect();
-    let Moments { centred, deviation, .. } = moments(node, x, axes, epsilon)?;
+    let wide = node.widened(x)?;
+    let Moments { centred, deviation, .. } = moments(node, wide, axes, epsilon)?;
     let normal = node.call(&DIVIDE, &[centred, deviation])?;
-    Ok(vec![per_channel(node, normal, gamma, beta)?])
+    let scaled = per_channel(node, normal, gamma, beta)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(scaled, dtype)?])
 }
 
-/// `value·gamma + beta`, with one of each for each channel, the axis 1 of the value.
+/// `value·gamma + beta` in the value's type, with one of each for each channel, the axis 1 of the
+/// value.
 pub(super) fn per_channel(
     node: &mut Node<'_, '_>,
     value: ExprId,
     gamma: ExprId,
     beta: ExprId,
 ) -> Result<ExprId, NodeError> {
-    let rank = node.shape(value)?.rank();
+    let TensorType { shape, dtype } = node.tensor(value)?;
+    let rank = shape.rank();
     let column = |node: &mut Node<'_, '_>, vector: ExprId| {
+        let vector = node.cast(vector, dtype)?;
         let shape = node.shape(vector)?;
         let [channels] = &shape[..] else {
             return Err(NodeError::new(format!(
@@ -293,10 +321,12 @@ pub(super) fn group_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
         .int("num_groups")?
         .filter(|&groups| groups > 0)
         .ok_or_else(|| NodeError::new("attribute `num_groups` must be a positive number"))?;
+    let TensorType { shape, dtype } = node.tensor(x)?;
+    let mut wide = dtype.accumulator();
     if node.version >= 21 {
-        stash_type(node)?;
+        let stash_type = stash_type(node)?;
+        wide = if stash_type.bits() > wide.bits() { stash_type } else { wide };
     }
-    let shape = node.shape(x)?;
     let channels = shape.get(1).and_then(Dim::as_const);
     let Some(channels) = channels.filter(|channels| channels % groups == 0) else {
         return Err(NodeError::new(format!(
@@ -307,13 +337,17 @@ pub(super) fn group_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     let mut dims = vec![shape[0].clone(), Dim::from(groups), Dim::from(channels / groups)];
     dims.extend_from_slice(&shape[2..]);
     let rank = dims.len() as i64;
-    let grouped = node.reshape(x, dims)?;
+    let grouped = node.cast(x, wide)?;
+    let grouped = node.reshape(grouped, dims)?;
     let Moments { centred, deviation, .. } = moments(node, grouped, (2..rank).collect(), epsilon)?;
     let normal = node.call(&DIVIDE, &[centred, deviation])?;
     if node.version < 21 {
         let scaled = per_channel(node, normal, gamma, beta)?;
+        let scaled = node.cast(scaled, dtype)?;
         return Ok(vec![node.reshape(scaled, shape.to_vec())?]);
     }
+    // Scale and bias come after the statistics, in the input's type.
     let normal = node.reshape(normal, shape.to_vec())?;
+    let normal = node.cast(normal, dtype)?;
     Ok(vec![per_channel(node, normal, gamma, beta)?])
 }

@@ -45,14 +45,16 @@ pub(super) fn lp_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
     let p = order(node)?;
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let axis = node.axis(axis, node.shape(x)?.rank())?;
+    let dtype = node.tensor(x)?.dtype;
+    let x = node.widened(x)?;
     let powers = power_of_magnitude(node, x, p)?;
     let sum = node.reduce(&SUM, powers, [axis], true)?;
     let norm = root(node, sum, p)?;
     let is_zero = node.with_scalar(&EQUAL, norm, 0.0)?;
-    let dtype = node.tensor(x)?.dtype;
-    let one = node.scalar(1.0, dtype)?;
+    let one = node.scalar(1.0, dtype.accumulator())?;
     let norm = node.choose(is_zero, one, norm)?;
-    Ok(vec![node.divide(x, norm)?])
+    let normal = node.divide(x, norm)?;
+    Ok(vec![node.cast(normal, dtype)?])
 }
 
 /// `GlobalLpPool`-1, -2 (integral `p`), -22 (more types).
@@ -63,9 +65,12 @@ pub(super) fn global_lp_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     if rank < 3 {
         return Err(NodeError::new("input 0 must have dimensions (N, C, spatial…)"));
     }
-    let powers = power_of_magnitude(node, x, p)?;
+    let wide = node.widened(x)?;
+    let powers = power_of_magnitude(node, wide, p)?;
     let sum = node.reduce(&SUM, powers, 2..rank, true)?;
-    Ok(vec![root(node, sum, p)?])
+    let norm = root(node, sum, p)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(norm, dtype)?])
 }
 
 /// `MeanVarianceNormalization`-9, -13 (more types).
@@ -76,13 +81,16 @@ pub(super) fn mean_variance(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErro
     let rank = node.shape(x)?.rank();
     let axes = node.attrs.ints("axes")?.unwrap_or(&[0, 2, 3]).to_vec();
     let axes = node.axes(&axes, rank)?;
-    let mean = node.reduce(&MEAN, x, axes.iter().copied(), true)?;
-    let centred = node.subtract(x, mean)?;
+    let wide = node.widened(x)?;
+    let mean = node.reduce(&MEAN, wide, axes.iter().copied(), true)?;
+    let centred = node.subtract(wide, mean)?;
     let square = node.multiply(centred, centred)?;
     let variance = node.reduce(&MEAN, square, axes, true)?;
     let deviation = node.call(&SQRT, &[variance])?;
     let deviation = node.with_scalar(&ADD, deviation, LEAST)?;
-    Ok(vec![node.divide(centred, deviation)?])
+    let normal = node.divide(centred, deviation)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(normal, dtype)?])
 }
 
 /// `BatchNormalization` in training mode: by the statistics of the batch, into which the running ones
@@ -100,22 +108,25 @@ pub(super) fn batch_in_training(
         return Err(NodeError::new("input 0 must have dimensions (N, C, …)"));
     }
     let axes: Vec<usize> = (0..rank).filter(|&axis| axis != 1).collect();
-    let mean = node.reduce(&MEAN, x, axes.iter().copied(), true)?;
-    let centred = node.subtract(x, mean)?;
+    let wide = node.widened(x)?;
+    let mean = node.reduce(&MEAN, wide, axes.iter().copied(), true)?;
+    let centred = node.subtract(wide, mean)?;
     let square = node.multiply(centred, centred)?;
     let variance = node.reduce(&MEAN, square, axes, true)?;
     let spread = node.with_scalar(&ADD, variance, epsilon)?;
     let deviation = node.call(&SQRT, &[spread])?;
     let normal = node.divide(centred, deviation)?;
-    let (gamma, beta) = (node.cast(gamma, ty.dtype)?, node.cast(beta, ty.dtype)?);
-    let mut outputs = vec![super::nn::per_channel(node, normal, gamma, beta)?];
+    let scaled = super::nn::per_channel(node, normal, gamma, beta)?;
+    let mut outputs = vec![node.cast(scaled, ty.dtype)?];
     for (running, of_batch) in [(running_mean, mean), (running_variance, variance)] {
         let running_ty = node.tensor(running)?;
-        let of_batch = node.cast(of_batch, running_ty.dtype)?;
+        let of_batch = node.cast(of_batch, running_ty.dtype.accumulator())?;
         let of_batch = node.reshape(of_batch, running_ty.shape.to_vec())?;
+        let running = node.widened(running)?;
         let kept = node.with_scalar(&MULTIPLY, running, momentum)?;
         let drawn = node.with_scalar(&MULTIPLY, of_batch, 1.0 - momentum)?;
-        outputs.push(node.add(kept, drawn)?);
+        let sum = node.add(kept, drawn)?;
+        outputs.push(node.cast(sum, running_ty.dtype)?);
     }
     Ok(outputs)
 }

@@ -73,24 +73,38 @@ pub(super) fn l1(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 
 /// `ReduceSumSquare`-1, -11, -13, -18 (axes as an input).
 pub(super) fn sum_square(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    sum_square_then(node, |_, sum| Ok(sum))
+}
+
+/// A function of the sum of squares, before which nothing is rounded to fewer bits.
+fn sum_square_then(
+    node: &mut Node<'_, '_>,
+    then: impl FnOnce(&mut Node<'_, '_>, ExprId) -> Result<ExprId, NodeError>,
+) -> Result<Outputs, NodeError> {
     let reduction = Reduction::read(node, 18)?;
     let x = node.input(0)?;
-    let square = node.call(&MULTIPLY, &[x, x])?;
-    Ok(vec![reduction.apply(node, &SUM, square)?])
+    let wide = node.widened(x)?;
+    let square = node.call(&MULTIPLY, &[wide, wide])?;
+    let sum = reduction.apply(node, &SUM, square)?;
+    let result = then(node, sum)?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(result, dtype)?])
 }
 
 /// `ReduceL2`-1, -11, -13, -18 (axes as an input): the root of the sum of squares.
 pub(super) fn l2(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let sum = sum_square(node)?;
-    sum.into_iter().map(|sum| node.call(&SQRT, &[sum])).collect()
+    sum_square_then(node, |node, sum| node.call(&SQRT, &[sum]))
 }
 
 /// `ReduceLogSum`-1, -11, -13, -18 (axes as an input), -28: the logarithm of the sum.
 pub(super) fn log_sum(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let reduction = Reduction::read(node, 18)?;
     let x = node.input(0)?;
-    let sum = reduction.apply(node, &SUM, x)?;
-    Ok(vec![node.call(&LOG, &[sum])?])
+    let wide = node.widened(x)?;
+    let sum = reduction.apply(node, &SUM, wide)?;
+    let log = node.call(&LOG, &[sum])?;
+    let dtype = node.tensor(x)?.dtype;
+    Ok(vec![node.cast(log, dtype)?])
 }
 
 /// `ReduceLogSumExp`-1, -11, -13, -18 (axes as an input), -28. The maximum is taken out first, so
@@ -103,11 +117,14 @@ pub(super) fn log_sum_exp(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError>
     }
     let kept = Reduction { keepdims: true, axes: reduction.axes.clone(), noop: false };
     let max = kept.apply(node, &MAX, x)?;
-    let shifted = node.call(&SUBTRACT, &[x, max])?;
+    let (wide, max) = (node.widened(x)?, node.widened(max)?);
+    let shifted = node.call(&SUBTRACT, &[wide, max])?;
     let exp = node.call(&EXP, &[shifted])?;
     let sum = kept.apply(node, &SUM, exp)?;
     let log = node.call(&LOG, &[sum])?;
     let result = node.call(&ADD, &[log, max])?;
+    let dtype = node.tensor(x)?.dtype;
+    let result = node.cast(result, dtype)?;
     if reduction.keepdims {
         return Ok(vec![result]);
     }

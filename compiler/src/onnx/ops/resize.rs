@@ -153,7 +153,7 @@ fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
             None => Err(NodeError::new(format!(
                 "dimension {dim} must be known to be scaled by {scale}"
             ))
-            .help(format!("pin it, for example .dim(\"{dim}\", 224)"))),
+            .pin([dim])),
         }
     });
     Ok(Sizes { dims: dims.collect::<Result<_, _>>()?, scales: Some(scales) })

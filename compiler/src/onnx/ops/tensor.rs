@@ -7,10 +7,9 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs,
-    FULL, FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
-    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs,
-    TakeMode, TransposeAttrs,
+    CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
+    ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs,
+    SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 /// Most elements of a `Range` that is computed while compiling.
@@ -131,7 +130,7 @@ pub(super) fn squeeze(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
                 return Err(NodeError::new(format!(
                     "without axes, every dimension must be known, but one is {dim}"
                 ))
-                .help(format!("pin it, for example .dim(\"{dim}\", 1)")));
+                .pin([dim]));
             }
             (0..)
                 .zip(shape.iter())
@@ -213,7 +212,7 @@ fn equal_pieces(extent: &Dim, pieces: usize, smaller_last: bool) -> Result<Vec<i
         return Err(NodeError::new(format!(
             "the dimension that is split must be known, but it is {extent}"
         ))
-        .help(format!("pin it, for example .dim(\"{extent}\", 8)")));
+        .pin([extent]));
     };
     let count = i64::try_from(pieces).ok().filter(|&count| count > 0);
     let count = count.ok_or_else(|| NodeError::new("the node has no outputs"))?;
@@ -303,18 +302,7 @@ pub(super) fn expand(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let dims = node.dims_input(1)?.ok_or_else(|| missing("shape"))?;
     let shape = broadcast(&node.shape(x)?, &dims)?;
-    Ok(vec![broadcast_to(node, x, shape)?])
-}
-
-fn broadcast_to(
-    node: &mut Node<'_, '_>,
-    value: ExprId,
-    shape: Vec<Dim>,
-) -> Result<ExprId, NodeError> {
-    if node.shape(value)?[..] == shape[..] {
-        return Ok(value);
-    }
-    node.call_with(&BROADCAST_TO, &[value], &BroadcastToAttrs { shape })
+    Ok(vec![node.broadcast_to(x, shape)?])
 }
 
 /// `Tile`-6, -13 (more types): each axis gets one before it, which is broadcast and joined with it.
@@ -333,7 +321,7 @@ pub(super) fn tile(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         (0..shape.rank()).flat_map(|axis| [first(axis), shape[axis].clone()]).collect()
     };
     let apart = node.reshape(x, pairs(&|_| Dim::from(1i64)))?;
-    let repeated = broadcast_to(node, apart, pairs(&|axis| repeats[axis].clone()))?;
+    let repeated = node.broadcast_to(apart, pairs(&|axis| repeats[axis].clone()))?;
     let joined = shape.iter().zip(&repeats).map(|(extent, repeat)| extent * repeat).collect();
     Ok(vec![node.reshape(repeated, joined)?])
 }
@@ -359,10 +347,7 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     let dtype = value.ty().dtype;
     let ty = TensorType::new(Shape::new(dims), dtype);
     let element = value.to_bytes().ok_or_else(|| NodeError::new("the value is not known"))?;
-    if ty.shape.as_consts().is_some() {
-        let splat = Constant::splat(ty, &element).map_err(|e| NodeError::new(e.to_string()))?;
-        return Ok(vec![node.constant(splat)]);
-    }
+    // However large it is, the file says but one number; a small one becomes a constant in a pass.
     let scalar = Constant::splat(TensorType::scalar(dtype), &element)
         .map_err(|e| NodeError::new(e.to_string()))?;
     let scalar = node.constant(scalar);

@@ -74,6 +74,25 @@ fn assert_close(found: &[f64], expected: &[f64]) {
 }
 
 #[test]
+fn the_last_window_of_a_pool_of_norms_starts_within_the_elements() {
+    let wave = |i: usize| (i as f64 * 0.7 + 0.5).sin();
+    let pool = |extent, kernel: i64, stride: i64, pads: [i64; 2]| {
+        let attrs = [
+            ("kernel_shape", [kernel].into()),
+            ("strides", [stride].into()),
+            ("pads", pads.into()),
+            ("ceil_mode", 1.into()),
+        ];
+        run(18, "LpPool", &[Wave(&[1, 1, extent], 0.5)], &attrs, &["y"])
+    };
+    let norm = |range: std::ops::Range<usize>| range.map(|i| wave(i).powi(2)).sum::<f64>().sqrt();
+    assert_close(&pool(4, 3, 4, [0, 2]), &[norm(0..3)]);
+    assert_close(&pool(5, 1, 3, [0, 0]), &[norm(0..1), norm(3..4)]);
+    // One that starts within reaches beyond the end.
+    assert_close(&pool(5, 2, 2, [0, 0]), &[norm(0..2), norm(2..4), norm(4..5)]);
+}
+
+#[test]
 fn lstm_of_two_directions_with_peepholes_a_clip_and_lengths() {
     let inputs = [
         Wave(&[3, 2, 2], 0.1),

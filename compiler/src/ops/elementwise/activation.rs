@@ -4,13 +4,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::erf::erf;
+use super::expr::{binary, like, negative, one, unary, weighted};
 use super::{X, map, same_type};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// The type relation of a function from floats to floats with attributes.
 fn same_float<A: DeserializeOwned>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -20,21 +23,20 @@ fn same_float<A: DeserializeOwned>(cx: &InferCx<'_>) -> Result<Type, TypeError> 
 
 /// Evaluates a function of one float with attributes.
 fn map_with<A: DeserializeOwned>(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     f: fn(&A, f64) -> f64,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
     let attrs: A = cx.attrs()?;
     Ok(vec![cx.arg(0)?.map(|v| f(&attrs, v), |i| i)])
 }
 
-/// Defines functions of one float, with or without attributes.
+/// Defines functions of one float, with or without attributes: name in the text format, summary, the
+/// function, and its tensor expression.
 macro_rules! activations {
     ($(
         $(#[$doc:meta])*
-        $op:ident $(($attrs:ty))? = $name:literal, $summary:literal, |$($p:ident),+| $f:expr;
+        $op:ident $(($attrs:ty))? = $name:literal, $summary:literal, |$($p:ident),+| $f:expr,
+        te: $te:expr;
     )*) => {$(
         $(#[$doc])*
         pub static $op: OpDef = OpDef::new(
@@ -43,16 +45,18 @@ macro_rules! activations {
             X,
             activations!(@infer $($attrs)?),
             activations!(@eval $op $(($attrs))?, |$($p),+| $f),
+            $te,
         )
+        $(.attributes::<$attrs>())?
         .pattern(OpPattern::ElemWise);
     )*};
     (@infer) => { |cx| same_type(cx, DTypes::Float) };
     (@infer $attrs:ty) => { same_float::<$attrs> };
     (@eval $op:ident, |$v:ident| $f:expr) => {
-        |attrs, args| map(&$op, attrs, args, |$v| $f, |i| i)
+        |cx| map(cx, |$v| $f, |i| i)
     };
     (@eval $op:ident ($attrs:ty), |$a:ident, $v:ident| $f:expr) => {
-        |attrs, args| map_with::<$attrs>(&$op, attrs, args, |$a, $v| $f)
+        |cx| map_with::<$attrs>(cx, |$a, $v| $f)
     };
 }
 
@@ -153,35 +157,88 @@ fn gelu(approximation: GeluApproximation, v: f64) -> f64 {
 activations! {
     /// `x`, but `alpha·(exp(x/alpha) - 1)` where `x` is negative.
     CELU(CeluAttrs) = "nn.celu", "continuously differentiable exponential linear unit",
-        |a, v| elu(a.alpha, a.alpha, v);
+        |a, v| elu(a.alpha, a.alpha, v),
+        te: |cx| {
+            let attrs: CeluAttrs = cx.attrs()?;
+            weighted(cx, |x| {
+                let alpha = like(attrs.alpha, &x);
+                let curve = exp_minus_one(x.clone() / alpha.clone()) * alpha;
+                PrimExpr::select(negative(&x), curve, x)
+            })
+        };
     /// `x`, but `alpha·(exp(x) - 1)` where `x` is negative.
-    ELU(EluAttrs) = "nn.elu", "exponential linear unit", |a, v| elu(a.alpha, 1.0, v);
+    ELU(EluAttrs) = "nn.elu", "exponential linear unit", |a, v| elu(a.alpha, 1.0, v),
+        te: |cx| {
+            let attrs: EluAttrs = cx.attrs()?;
+            weighted(cx, |x| {
+                let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
+                PrimExpr::select(negative(&x), curve, x)
+            })
+        };
     /// `x·Φ(x)` with the normal distribution's `Φ`.
-    GELU(GeluAttrs) = "nn.gelu", "Gaussian error linear unit", |a, v| gelu(a.approximate, v);
+    GELU(GeluAttrs) = "nn.gelu", "Gaussian error linear unit", |a, v| gelu(a.approximate, v),
+        te: |cx| {
+            let attrs: GeluAttrs = cx.attrs()?;
+            weighted(cx, |x| expr_gelu(x, attrs.approximate))
+        };
     /// `alpha·x + beta`, held between 0 and 1.
     HARDSIGMOID(HardsigmoidAttrs) = "nn.hardsigmoid", "piecewise linear sigmoid",
-        |a, v| hardsigmoid(a.alpha, a.beta, v);
+        |a, v| hardsigmoid(a.alpha, a.beta, v),
+        te: |cx| {
+            let attrs: HardsigmoidAttrs = cx.attrs()?;
+            weighted(cx, |x| expr_hardsigmoid(&x, attrs.alpha, attrs.beta))
+        };
     /// `x·hardsigmoid(x)` with `alpha` 1/6 and `beta` 0.5.
     HARDSWISH = "nn.hardswish", "the element times its hard sigmoid",
-        |v| v * hardsigmoid(1.0 / 6.0, 0.5, v);
+        |v| v * hardsigmoid(1.0 / 6.0, 0.5, v),
+        te: |cx| weighted(cx, |x| expr_hardsigmoid(&x, 1.0 / 6.0, 0.5) * x);
     /// `x`, but `alpha·x` where `x` is negative.
     LEAKY_RELU(LeakyReluAttrs) = "nn.leaky_relu", "rectifier with a slope below zero",
-        |a, v| if v < 0.0 { a.alpha * v } else { v };
+        |a, v| if v < 0.0 { a.alpha * v } else { v },
+        te: |cx| {
+            let attrs: LeakyReluAttrs = cx.attrs()?;
+            weighted(cx, |x| {
+                let scaled = x.clone() * like(attrs.alpha, &x);
+                PrimExpr::select(negative(&x), scaled, x)
+            })
+        };
     /// `x·tanh(log(1 + eˣ))`.
     MISH = "nn.mish", "the element times the tangent of its soft plus",
-        |v| v * softplus(v).tanh();
+        |v| v * softplus(v).tanh(),
+        te: |cx| compute_softplus(cx, |x, softplus| x * PrimExpr::call(Intrinsic::Tanh, softplus));
     /// `gamma·x`, but `gamma·alpha·(exp(x) - 1)` where `x` is not positive.
     SELU(SeluAttrs) = "nn.selu", "scaled exponential linear unit",
-        |a, v| a.gamma * elu(a.alpha, 1.0, v);
+        |a, v| a.gamma * elu(a.alpha, 1.0, v),
+        te: |cx| {
+            let attrs: SeluAttrs = cx.attrs()?;
+            weighted(cx, |x| {
+                let curve = exp_minus_one(x.clone()) * like(attrs.alpha, &x);
+                let gamma = like(attrs.gamma, &x);
+                PrimExpr::select(negative(&x), curve, x) * gamma
+            })
+        };
     /// `log(1 + eˣ)`.
-    SOFTPLUS = "nn.softplus", "smooth rectifier", |v| softplus(v);
+    SOFTPLUS = "nn.softplus", "smooth rectifier", |v| softplus(v),
+        te: |cx| compute_softplus(cx, |_, softplus| softplus);
     /// `x / (1 + |x|)`.
     SOFTSIGN = "nn.softsign", "the element divided by one plus its magnitude",
-        |v| v / (1.0 + v.abs());
+        |v| v / (1.0 + v.abs()),
+        te: |cx| unary(cx, |x| {
+            let magnitude = PrimExpr::call(Intrinsic::Abs, x.clone());
+            x.clone() / (one(&x) + magnitude)
+        });
     /// `x` where it is greater than `alpha`, else zero.
     THRESHOLDED_RELU(ThresholdedReluAttrs) = "nn.thresholded_relu",
         "the element where it is over a threshold, else zero",
-        |a, v| if v > a.alpha { v } else { 0.0 };
+        |a, v| if v > a.alpha { v } else { 0.0 },
+        te: |cx| {
+            let attrs: ThresholdedReluAttrs = cx.attrs()?;
+            weighted(cx, |x| {
+                let above = x.clone().greater(like(attrs.alpha, &x));
+                let zero = PrimExpr::zero(x.ty());
+                PrimExpr::select(above, x, zero)
+            })
+        };
 }
 
 /// `max(x, 0)`; a NaN stays one. Integers are allowed, as in ONNX since opset 14.
@@ -190,7 +247,8 @@ pub static RELU: OpDef = OpDef::new(
     "the greater of the element and zero",
     X,
     |cx| same_type(cx, DTypes::Numeric),
-    |attrs, args| map(&RELU, attrs, args, |v| if v < 0.0 { 0.0 } else { v }, |i| i.max(0)),
+    |cx| map(cx, |v| if v < 0.0 { 0.0 } else { v }, |i| i.max(0)),
+    |cx| unary(cx, |x| PrimExpr::zero(x.ty()).max(x)),
 )
 .pattern(OpPattern::ElemWise);
 
@@ -204,6 +262,12 @@ pub static PRELU: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("slope")],
     infer_prelu,
     eval_prelu,
+    |cx| {
+        binary(cx, |x, slope| {
+            let scaled = x.clone() * slope;
+            PrimExpr::select(negative(&x), scaled, x)
+        })
+    },
 )
 .pattern(OpPattern::Broadcast);
 
@@ -219,8 +283,7 @@ fn infer_prelu(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval_prelu(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&PRELU, attrs, args)?;
+fn eval_prelu(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let (x, slope) = (cx.arg(0)?, cx.arg(1)?);
     let strides = broadcast_strides(slope.shape(), x.shape());
     let at = offsets(x.shape(), &strides, 0);
@@ -234,4 +297,55 @@ fn eval_prelu(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, Ev
                 .collect(),
         ),
     })
+}
+
+/// `log(1 + eˣ) = max(x, 0) + log(1 + e^-|x|)`, which does not overflow, and a function of it.
+fn compute_softplus(
+    cx: &mut Compute<'_>,
+    finish: impl FnOnce(PrimExpr, PrimExpr) -> PrimExpr,
+) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let op = cx.op.name;
+    let tail = cx.dag.compute(op, &shape, dtype, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, -PrimExpr::call(Intrinsic::Abs, dag.at(x, index)))
+    });
+    let sum = cx
+        .dag
+        .compute(op, &shape, dtype, |dag, index| PrimExpr::float(1.0, dtype) + dag.at(tail, index));
+    cx.element(|dag, index| {
+        let (x, tail, sum) = (dag.at(x, index), dag.at(tail, index), dag.at(sum, index));
+        // What the sum has lost of its small part is put back: log(1 + t) = t · log(s) / (s - 1).
+        let rounded = sum.clone() - one(&sum);
+        let log = PrimExpr::call(Intrinsic::Log, sum) * tail.clone() / rounded.clone();
+        let lost = rounded.equal(PrimExpr::zero(dtype));
+        let softplus = PrimExpr::zero(dtype).max(x.clone()) + PrimExpr::select(lost, tail, log);
+        finish(x, softplus)
+    })
+}
+
+fn exp_minus_one(x: PrimExpr) -> PrimExpr {
+    let one = one(&x);
+    PrimExpr::call(Intrinsic::Exp, x) - one
+}
+
+fn expr_hardsigmoid(x: &PrimExpr, alpha: f64, beta: f64) -> PrimExpr {
+    let line = multiply_add(x.clone(), like(alpha, x), like(beta, x));
+    one(x).min(PrimExpr::zero(x.ty()).max(line))
+}
+
+fn expr_gelu(x: PrimExpr, approximate: GeluApproximation) -> PrimExpr {
+    let half = like(0.5, &x) * x.clone();
+    let bend = match approximate {
+        GeluApproximation::None => {
+            PrimExpr::call(Intrinsic::Erf, x.clone() * like(std::f64::consts::FRAC_1_SQRT_2, &x))
+        }
+        GeluApproximation::Tanh => {
+            let cube = x.clone() * x.clone() * x.clone();
+            let scale = like((2.0 / std::f64::consts::PI).sqrt(), &x);
+            let sum = multiply_add(cube, like(0.044_715, &x), x.clone());
+            PrimExpr::call(Intrinsic::Tanh, sum * scale)
+        }
+    };
+    multiply_add(half.clone(), bend, half)
 }

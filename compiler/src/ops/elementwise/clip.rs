@@ -3,12 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::X;
+use super::expr::{like, unary};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// Attributes of `clip`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -27,7 +30,9 @@ pub static CLIP: OpDef = OpDef::new(
     X,
     infer,
     eval,
+    compute,
 )
+.attributes::<ClipAttrs>()
 .pattern(OpPattern::ElemWise);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -41,8 +46,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(cx.tensor_of(0, DTypes::Numeric)?.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&CLIP, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let ClipAttrs { min, max } = cx.attrs()?;
     let (low, high) = (min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY));
     // `as` saturates, so infinite bounds are beyond every integer type.
@@ -51,4 +55,30 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         |v| if v.is_nan() { v } else { v.max(low).min(high) },
         |i| i.max(int_low).min(int_high),
     )])
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: ClipAttrs = cx.attrs()?;
+    unary(cx, |x| {
+        // The operand is on the right: a NaN passes.
+        let above = match attrs.min {
+            Some(min) => expr_bound(min, f64::ceil, &x).max(x),
+            None => x,
+        };
+        match attrs.max {
+            Some(max) => expr_bound(max, f64::floor, &above).min(above),
+            None => above,
+        }
+    })
+}
+
+/// A bound of `x`. Between integers it is the next one inwards, which `round` finds; an integer type
+/// cannot leave its range in any case.
+fn expr_bound(value: f64, round: fn(f64) -> f64, x: &PrimExpr) -> PrimExpr {
+    match x.dtype().int_range() {
+        Some((low, high)) => {
+            PrimExpr::int((round(value) as i128).clamp(low, high) as i64, x.dtype())
+        }
+        None => like(value, x),
+    }
 }

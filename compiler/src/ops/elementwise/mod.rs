@@ -6,6 +6,7 @@ mod cast;
 mod clip;
 mod compare;
 mod erf;
+mod expr;
 mod select;
 mod unary;
 
@@ -18,6 +19,8 @@ pub use binary::{
     ADD, BITWISE_AND, BITWISE_OR, BITWISE_XOR, DIVIDE, FLOOR_MOD, LEFT_SHIFT, LOGICAL_AND,
     LOGICAL_OR, LOGICAL_XOR, MAXIMUM, MINIMUM, MOD, MULTIPLY, POWER, RIGHT_SHIFT, SUBTRACT,
 };
+pub(super) use binary::{maximum, minimum};
+pub(super) use cast::cast;
 pub use cast::{CAST, CastAttrs};
 pub use clip::{CLIP, ClipAttrs};
 pub use compare::{EQUAL, GREATER, GREATER_EQUAL, ISINF, ISNAN, LESS, LESS_EQUAL, NOT_EQUAL};
@@ -29,10 +32,10 @@ pub use unary::{
 
 use super::eval::EvalCx;
 use super::relation::DTypes;
-use super::{EvalError, InferCx, Input, OpDef};
+use super::{EvalError, InferCx, Input};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
 
 /// The inputs of an operator of one argument.
 const X: &[Input] = &[Input::required("x")];
@@ -45,12 +48,9 @@ fn same_type(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
 
 /// Evaluates a function of one element without attributes.
 fn map(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
+    cx: &EvalCx<'_>,
     float: impl Fn(f64) -> f64,
     int: impl Fn(i128) -> i128,
 ) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
     Ok(vec![cx.arg(0)?.map(float, int)])
 }

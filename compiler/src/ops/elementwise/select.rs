@@ -2,10 +2,12 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+use crate::tir::PrimExpr;
 
 /// `x` where the condition is true, else `y`; all three broadcast.
 pub static WHERE: OpDef = OpDef::new(
@@ -14,6 +16,7 @@ pub static WHERE: OpDef = OpDef::new(
     &[Input::required("condition"), Input::required("x"), Input::required("y")],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::Broadcast)
 .shape_value(shape_value);
@@ -38,8 +41,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::checked(values::broadcast(cx, [0, 1, 2], choose)?, ty.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&WHERE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let condition = cx.ints(0)?;
     let (x, y) = (cx.arg(1)?, cx.arg(2)?);
     let strides = |tensor: &Tensor| broadcast_strides(tensor.shape(), cx.shape());
@@ -57,5 +59,15 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
                 places.map(|((c, xt), yt)| if condition[c] != 0 { x[xt] } else { y[yt] }).collect(),
             )
         }
+    })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let (cond, yes, no) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, _) = cx.result();
+    cx.element(|dag, index| {
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index));
+        let (cond, yes, no) = (at(cond), at(yes), at(no));
+        PrimExpr::select(cond, yes, no)
     })
 }

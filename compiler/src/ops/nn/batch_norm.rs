@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ir::{Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// Attributes of `nn.batch_norm`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -33,7 +35,9 @@ pub static BATCH_NORM: OpDef = OpDef::new(
     ],
     infer,
     eval,
+    compute,
 )
+.attributes::<BatchNormAttrs>()
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -48,8 +52,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple([x.clone().into(), statistics.clone(), statistics]))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&BATCH_NORM, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: BatchNormAttrs = cx.attrs()?;
     let (gamma, beta, mean, var) = (cx.floats(1)?, cx.floats(2)?, cx.floats(3)?, cx.floats(4)?);
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
@@ -63,4 +66,26 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         Elements::Float(mean.to_vec()),
         Elements::Float(var.to_vec()),
     ])
+}
+
+/// Inference only: the statistics are handed on.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: BatchNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (mean, variance) = (cx.arg(3)?, cx.arg(4)?);
+    let axis = cx.axis(attrs.axis, cx.dag.shape(x).len())?;
+    let (_, dtype) = cx.result();
+    let wide = dtype.accumulator();
+    let mut stages = cx.element(|dag, index| {
+        let channel = &index[axis..=axis];
+        let of_channel = |stage| dag.at(stage, channel).cast(wide);
+        let spread = of_channel(variance) + PrimExpr::float(attrs.epsilon, wide);
+        let scale = of_channel(gamma) / PrimExpr::call(Intrinsic::Sqrt, spread);
+        let deviation = dag.at(x, index).cast(wide) - of_channel(mean);
+        multiply_add(deviation, scale, of_channel(beta)).cast(dtype)
+    })?;
+    for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
+        stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));
+    }
+    Ok(stages)
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Shape, TensorType, Type};
+use crate::ir::{Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -24,7 +25,9 @@ pub static BIAS_ADD: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("bias")],
     infer,
     eval,
+    compute,
 )
+.attributes::<BiasAddAttrs>()
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -36,8 +39,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&BIAS_ADD, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: BiasAddAttrs = cx.attrs()?;
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
     let at = |index: usize| index / split.inner % split.extent;
@@ -51,4 +53,15 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             Elements::Int(x.iter().enumerate().map(|(i, &x)| x + bias[at(i)]).collect())
         }
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let (x, bias) = (cx.arg(0)?, cx.arg(1)?);
+    let rank = cx.dag.shape(x).len();
+    let axis = match cx.attrs.get("axis") {
+        Some(crate::ir::AttrValue::Int(axis)) => *axis,
+        _ => 1,
+    };
+    let axis = cx.axis(axis, rank)?;
+    cx.element(|dag, index| dag.at(x, index) + dag.at(bias, &index[axis..=axis]))
 }

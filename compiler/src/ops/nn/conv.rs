@@ -1,128 +1,99 @@
-//! Convolutions: `nn.conv1d`, `nn.conv2d` and `nn.conv3d` (ONNX `Conv`).
+//! Convolution along any number of axes: `nn.conv1d`, `nn.conv2d` and `nn.conv3d` (ONNX `Conv`) are
+//! names of one definition.
 //!
 //! As in all of machine learning, what is computed is a cross-correlation: the kernel is not
 //! mirrored.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::window::{Window, spatial};
+use super::window::{Window, layout};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Shape, TensorType, Type};
+use crate::ir::{Dim, Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, floats, ints, num_elements};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::{Anchor, StageId};
+use crate::tir::{BinaryOp, PrimExpr};
 
-/// Attributes that describe a convolution of any number of spatial axes.
-trait ConvAttrs: DeserializeOwned {
-    /// Number of spatial axes.
-    const RANK: usize;
-    /// Layout of the argument, in messages.
-    const LAYOUT: &'static str;
-    /// Layout of the weights, in messages.
-    const KERNEL_LAYOUT: &'static str;
+/// Attributes of `nn.conv1d`, `nn.conv2d` and `nn.conv3d`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ConvAttrs {
+    /// Distance between windows along each spatial axis.
+    pub strides: Vec<i64>,
+    /// Zeros around the argument: before each spatial axis, then after each. Along two axes top, left,
+    /// bottom, right.
+    pub padding: Vec<i64>,
+    /// Distance between taps along each spatial axis.
+    pub dilation: Vec<i64>,
+    /// Number of groups that channels of the argument and of the result are divided into.
+    pub groups: i64,
+}
+
+impl ConvAttrs {
+    /// Windows next to each other along so many spatial axes, no padding, one group.
+    pub fn of_rank(rank: usize) -> ConvAttrs {
+        ConvAttrs {
+            strides: vec![1; rank],
+            padding: vec![0; 2 * rank],
+            dilation: vec![1; rank],
+            groups: 1,
+        }
+    }
+
+    /// A convolution by that window.
+    pub fn new(window: &Window, groups: i64) -> ConvAttrs {
+        ConvAttrs {
+            strides: window.strides(),
+            padding: window.padding(),
+            dilation: window.dilation(),
+            groups,
+        }
+    }
 
     /// The window, for a kernel of these extents.
-    fn window(&self, kernel: &[i64]) -> Window;
-
-    /// Number of groups.
-    fn groups(&self) -> i64;
-}
-
-macro_rules! conv_attrs {
-    ($($(#[$doc:meta])* $name:ident, $rank:literal, $pads:literal, $layout:literal, $kernel:literal, $order:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            /// Distance between windows along each spatial axis.
-            pub strides: [i64; $rank],
-            #[doc = concat!("Zeros around the argument: ", $order, ".")]
-            pub padding: [i64; $pads],
-            /// Distance between taps along each spatial axis.
-            pub dilation: [i64; $rank],
-            /// Number of groups that channels of the argument and of the result are divided into.
-            pub groups: i64,
-        }
-
-        impl Default for $name {
-            /// Windows next to each other, no padding, one group.
-            fn default() -> $name {
-                $name {
-                    strides: [1; $rank],
-                    padding: [0; $pads],
-                    dilation: [1; $rank],
-                    groups: 1,
-                }
-            }
-        }
-
-        impl ConvAttrs for $name {
-            const RANK: usize = $rank;
-            const LAYOUT: &'static str = $layout;
-            const KERNEL_LAYOUT: &'static str = $kernel;
-
-            fn window(&self, kernel: &[i64]) -> Window {
-                Window::new(kernel, &self.strides, &self.padding, &self.dilation)
-            }
-
-            fn groups(&self) -> i64 {
-                self.groups
-            }
-        }
-    )*};
-}
-
-conv_attrs! {
-    /// Attributes of `nn.conv1d`.
-    Conv1dAttrs, 1, 2, "(N, C, W)", "(O, I, W)", "left, right";
-    /// Attributes of `nn.conv2d`.
-    Conv2dAttrs, 2, 4, "(N, C, H, W)", "(O, I, H, W)", "top, left, bottom, right";
-    /// Attributes of `nn.conv3d`.
-    Conv3dAttrs, 3, 6, "(N, C, D, H, W)", "(O, I, D, H, W)",
-        "front, top, left, back, bottom, right";
+    ///
+    /// # Errors
+    ///
+    /// If an attribute has another number of axes than the kernel.
+    pub fn window(&self, kernel: &[i64]) -> Result<Window, TypeError> {
+        Window::new(kernel, &self.strides, &self.padding, &self.dilation)
+    }
 }
 
 const INPUTS: &[Input] =
     &[Input::required("x"), Input::required("weight"), Input::optional("bias")];
 
+/// The convolution of `RANK` spatial axes: of `(N, C, spatial…)` with `(O, C / groups, taps…)` and an
+/// optional bias `(O)`.
+const fn define<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
+    OpDef::new(name, summary, INPUTS, infer::<RANK>, eval, compute)
+        .attributes::<ConvAttrs>()
+        .pattern(OpPattern::OutElemWiseFusable)
+}
+
 /// Convolution of `(N, C, W)` with `(O, C / groups, W)` and an optional bias `(O)`.
-pub static CONV1D: OpDef = OpDef::new(
-    "nn.conv1d",
-    "convolution along one axis",
-    INPUTS,
-    infer::<Conv1dAttrs>,
-    |attrs, args| eval::<Conv1dAttrs>(&CONV1D, attrs, args),
-)
-.pattern(OpPattern::OutElemWiseFusable);
+pub static CONV1D: OpDef = define::<1>("nn.conv1d", "convolution along one axis");
 
 /// Convolution of `(N, C, H, W)` with `(O, C / groups, H, W)` and an optional bias `(O)`.
-pub static CONV2D: OpDef = OpDef::new(
-    "nn.conv2d",
-    "convolution along two axes",
-    INPUTS,
-    infer::<Conv2dAttrs>,
-    |attrs, args| eval::<Conv2dAttrs>(&CONV2D, attrs, args),
-)
-.pattern(OpPattern::OutElemWiseFusable);
+pub static CONV2D: OpDef = define::<2>("nn.conv2d", "convolution along two axes");
 
 /// Convolution of `(N, C, D, H, W)` with `(O, C / groups, D, H, W)` and an optional bias `(O)`.
-pub static CONV3D: OpDef = OpDef::new(
-    "nn.conv3d",
-    "convolution along three axes",
-    INPUTS,
-    infer::<Conv3dAttrs>,
-    |attrs, args| eval::<Conv3dAttrs>(&CONV3D, attrs, args),
-)
-.pattern(OpPattern::OutElemWiseFusable);
+pub static CONV3D: OpDef = define::<3>("nn.conv3d", "convolution along three axes");
 
-fn infer<A: ConvAttrs>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
-    let attrs: A = cx.attrs()?;
-    let x = cx.tensor_of_rank(0, DTypes::Numeric, A::RANK + 2, A::LAYOUT)?;
-    let weight = cx.tensor_of_rank(1, DTypes::Numeric, A::RANK + 2, A::KERNEL_LAYOUT)?;
+/// The convolution of so many spatial axes, if there is one.
+pub fn conv(rank: usize) -> Option<&'static OpDef> {
+    [&CONV1D, &CONV2D, &CONV3D].get(rank.checked_sub(1)?).copied()
+}
+
+fn infer<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: ConvAttrs = cx.attrs()?;
+    let x = cx.tensor_of_rank(0, DTypes::Numeric, RANK + 2, &layout("N, C", RANK))?;
+    let weight = cx.tensor_of_rank(1, DTypes::Numeric, RANK + 2, &layout("O, I", RANK))?;
     cx.same_dtype(0, 1)?;
-    let groups = attrs.groups();
+    let groups = attrs.groups;
     at_least("groups", groups, 1)?;
     let kernel = weight.shape.as_consts().and_then(|dims| {
         dims.into_iter().map(|d| i64::try_from(d).ok()).collect::<Option<Vec<i64>>>()
@@ -144,40 +115,19 @@ fn infer<A: ConvAttrs>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     );
     let bias = TensorType::new(Shape::from_consts(&[outputs]), x.dtype);
     cx.expect_type(2, &bias, "the output channels of input `weight`")?;
-    let window = attrs.window(&kernel[2..]);
-    let mut dims = vec![x.shape[0].clone(), Dim::from(outputs)];
-    for (index, axis) in window.last(A::RANK).iter().enumerate() {
-        axis.check("weight's extent")?;
-        let extent = &x.shape[index + 2];
-        let windows = axis.outputs(extent, false);
-        ensure!(
-            windows.as_const().is_none_or(|windows| windows >= 1),
-            "a kernel that spans {} elements does not fit into dimension {} of input `x`, \
-             which is {x}, with padding {} and {}",
-            axis.span(),
-            index + 2,
-            axis.before,
-            axis.after
-        );
-        dims.push(windows);
-    }
-    cx.result(dims, x.dtype)
+    let places = attrs.window(&kernel[2..])?.places(x, false, ["kernel", "weight's extent"])?;
+    cx.result([x.shape[0].clone(), Dim::from(outputs)].into_iter().chain(places), x.dtype)
 }
 
-fn eval<A: ConvAttrs>(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
-    let attrs: A = cx.attrs()?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let attrs: ConvAttrs = cx.attrs()?;
     let (x, weight) = (cx.arg(0)?, cx.arg(1)?);
     let kernel: Vec<i64> = weight.shape()[2..].iter().map(|&extent| extent as i64).collect();
     let conv = Conv {
-        window: attrs.window(&kernel),
-        groups: usize::try_from(attrs.groups()).unwrap_or(1),
-        input: spatial(x.shape()),
-        output: spatial(cx.shape()),
+        window: attrs.window(&kernel)?,
+        groups: usize::try_from(attrs.groups).unwrap_or(1),
+        input: &x.shape()[2..],
+        output: &cx.shape()[2..],
         channels: x.shape()[1],
     };
     let outputs = weight.shape()[0];
@@ -204,15 +154,16 @@ struct Tensors<'a, T> {
 }
 
 /// A convolution of known extents.
-struct Conv {
+struct Conv<'a> {
     window: Window,
     groups: usize,
-    input: [usize; 3],
-    output: [usize; 3],
+    /// Spatial extents.
+    input: &'a [usize],
+    output: &'a [usize],
     channels: usize,
 }
 
-impl Conv {
+impl Conv<'_> {
     /// Computes plane by plane of the result, and in each tap by tap, so that the innermost loop
     /// runs along a row of the argument and one of the result.
     fn run<T: Copy>(
@@ -223,11 +174,11 @@ impl Conv {
         add: impl Fn(T, T, T) -> T,
     ) -> Vec<T> {
         let mut result = vec![zero; len];
-        let plane_len = num_elements(&self.output);
+        let plane_len = num_elements(self.output);
         if len == 0 {
             return result;
         }
-        let (image_len, taps) = (num_elements(&self.input), num_elements(&self.window.taps()));
+        let (image_len, taps) = (num_elements(self.input), self.window.len());
         let group_channels = self.channels / self.groups;
         let group_outputs = outputs / self.groups;
         for (index, plane) in result.chunks_exact_mut(plane_len).enumerate() {
@@ -253,38 +204,63 @@ impl Conv {
         kernel: &[T],
         add: &impl Fn(T, T, T) -> T,
     ) {
-        let [depth_window, row_window, column_window] = self.window.0;
-        let [depth, height, width] = self.input;
-        let [out_depth, out_height, out_width] = self.output;
-        let [_, row_taps, column_taps] = self.window.taps();
+        let stride = self.window.column_stride();
         for (tap, &weight) in kernel.iter().enumerate() {
-            let (tap, column_tap) = (tap / column_taps, tap % column_taps);
-            let (depth_tap, row_tap) = (tap / row_taps, tap % row_taps);
-            let (z_first, z_end, z_at) = depth_window.valid(depth_tap, depth, out_depth);
-            let (y_first, y_end, y_at) = row_window.valid(row_tap, height, out_height);
-            let (x_first, x_end, x_at) = column_window.valid(column_tap, width, out_width);
-            let stride = column_window.stride as usize;
-            if x_first == x_end {
-                continue;
-            }
-            for (step_z, out_z) in (z_first..z_end).enumerate() {
-                let z = z_at + step_z * depth_window.stride as usize;
-                for (step_y, out_y) in (y_first..y_end).enumerate() {
-                    let y = y_at + step_y * row_window.stride as usize;
-                    let row = &x[(z * height + y) * width..][..width][x_at..];
-                    let out = &mut plane[(out_z * out_height + out_y) * out_width..][..out_width]
-                        [x_first..x_end];
-                    if stride == 1 {
-                        for (out, &x) in out.iter_mut().zip(row) {
-                            *out = add(*out, x, weight);
-                        }
-                    } else {
-                        for (out, &x) in out.iter_mut().zip(row.iter().step_by(stride)) {
-                            *out = add(*out, x, weight);
-                        }
+            self.window.rows(tap, self.input, self.output, |places, at| {
+                let (out, row) = (&mut plane[places], &x[at..]);
+                if stride == 1 {
+                    for (out, &x) in out.iter_mut().zip(row) {
+                        *out = add(*out, x, weight);
+                    }
+                } else {
+                    for (out, &x) in out.iter_mut().zip(row.iter().step_by(stride)) {
+                        *out = add(*out, x, weight);
                     }
                 }
-            }
+            });
         }
     }
+}
+
+/// The sum over the input channels of a group and the taps of the kernel. Along two axes it is an
+/// anchor, for which there are schedules.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: ConvAttrs = cx.attrs()?;
+    let groups = attrs.groups;
+    let (data, weight) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, dtype) = cx.result();
+    let (input, over) = (cx.dag.shape(data).to_vec(), cx.dag.shape(weight)[1..].to_vec());
+    let window = attrs.window(&over[1..])?;
+    let is_padded = attrs.padding.iter().any(|&padding| padding != 0);
+    let group_out = (shape[1] / groups).max(1);
+    let op = cx.op.name;
+    let conv = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
+        let channel = if groups == 1 {
+            by[0].clone()
+        } else {
+            index[1].clone().floordiv(group_out) * over[0] + by[0].clone()
+        };
+        let (places, inside) = window.read(&index[2..], &by[1..], &input[2..]);
+        let element = dag.at(data, &[&[index[0].clone(), channel][..], &places].concat());
+        let element = if is_padded {
+            PrimExpr::select(inside, element, PrimExpr::zero(dtype))
+        } else {
+            element
+        };
+        element * dag.at(weight, &[&index[1..2], by].concat())
+    });
+    if let [rows, columns] = window.axes[..] {
+        let strides = [rows.stride, columns.stride];
+        let padding = [rows.before, columns.before];
+        let dilation = [rows.dilation, columns.dilation];
+        cx.dag
+            .set_anchor(conv, Anchor::Conv2d { data, weight, strides, padding, dilation, groups });
+    }
+    add_bias(cx, conv)
+}
+
+/// What a convolution computes, and the bias, if there is one.
+pub(super) fn add_bias(cx: &mut Compute<'_>, conv: StageId) -> Stages {
+    let Some(bias) = cx.optional(2) else { return Ok(vec![conv]) };
+    cx.element(|dag, index| dag.at(conv, index) + dag.at(bias, &index[1..2]))
 }

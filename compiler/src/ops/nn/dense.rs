@@ -2,10 +2,13 @@
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::Anchor;
+use crate::tir::BinaryOp;
 
 /// `x (…, K)` times the transpose of `weight (N, K)`, which is `(…, N)`.
 pub static DENSE: OpDef = OpDef::new(
@@ -14,6 +17,7 @@ pub static DENSE: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("weight")],
     infer,
     eval,
+    compute,
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
@@ -34,8 +38,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(outer.iter().chain([&weight.shape[0]]).cloned(), x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&DENSE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let k = cx.arg(1)?.shape()[1];
     if cx.len() == 0 || k == 0 {
         return cx.result(match cx.arg(0)?.elements() {
@@ -59,4 +62,18 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             x.iter().zip(weight).fold(0, step)
         })),
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let (x, weight) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, dtype) = cx.result();
+    let k = cx.dag.shape(weight)[1];
+    let stage = cx.dag.reduce(cx.op.name, &shape, dtype, BinaryOp::Add, &[k], |dag, index, by| {
+        let (column, rows) = index.split_last().expect("a matrix has two axes");
+        let mut at = rows.to_vec();
+        at.push(by[0].clone());
+        dag.at(x, &at) * dag.at(weight, &[column.clone(), by[0].clone()])
+    });
+    cx.dag.set_anchor(stage, Anchor::MatMul { lhs: x, rhs: weight, transpose_b: true });
+    Ok(vec![stage])
 }

@@ -4,19 +4,23 @@
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// The mean of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
-pub static GLOBAL_AVG_POOL2D: OpDef =
-    OpDef::new("nn.global_avg_pool2d", "the mean of each channel", X, infer, |attrs, args| {
-        eval(&GLOBAL_AVG_POOL2D, attrs, args, |plane| {
-            plane.iter().sum::<f64>() / plane.len() as f64
-        })
-    })
-    .pattern(OpPattern::OutElemWiseFusable);
+pub static GLOBAL_AVG_POOL2D: OpDef = OpDef::new(
+    "nn.global_avg_pool2d",
+    "the mean of each channel",
+    X,
+    infer,
+    |cx| eval(cx, |plane| plane.iter().sum::<f64>() / plane.len() as f64),
+    |cx| compute(cx, BinaryOp::Add),
+)
+.pattern(OpPattern::OutElemWiseFusable);
 
 /// The greatest element of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
 pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
@@ -24,12 +28,13 @@ pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
     "the greatest element of each channel",
     X,
     infer,
-    |attrs, args| {
-        eval(&GLOBAL_MAX_POOL2D, attrs, args, |plane| {
+    |cx| {
+        eval(cx, |plane| {
             let step = |a: f64, &b: &f64| if a.is_nan() || a > b { a } else { b };
             plane.iter().fold(f64::NEG_INFINITY, step)
         })
     },
+    |cx| compute(cx, BinaryOp::Max),
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
@@ -44,13 +49,23 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    pool: fn(&[f64]) -> f64,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, pool: fn(&[f64]) -> f64) -> Result<Vec<Tensor>, EvalError> {
     let plane = num_elements(&cx.arg(0)?.shape()[2..]);
     cx.result(Elements::Float(cx.floats(0)?.chunks_exact(plane).map(pool).collect()))
+}
+
+fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let over = cx.dag.shape(x)[2..].to_vec();
+    let wide = if combiner == BinaryOp::Max { dtype } else { dtype.accumulator() };
+    let stage = cx.dag.reduce(cx.op.name, &shape, wide, combiner, &over, |dag, index, by| {
+        let at: Vec<PrimExpr> = index[..2].iter().chain(by).cloned().collect();
+        dag.at(x, &at).cast(wide)
+    });
+    if combiner == BinaryOp::Max {
+        return Ok(vec![stage]);
+    }
+    let count = over.iter().map(|&extent| extent as f64).product();
+    cx.element(|dag, index| (dag.at(stage, index) / PrimExpr::float(count, wide)).cast(dtype))
 }

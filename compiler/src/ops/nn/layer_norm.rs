@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages, broadcast, multiply_add};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::ComputeDag;
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Attributes of `nn.layer_norm`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -28,7 +31,9 @@ pub static LAYER_NORM: OpDef = OpDef::new(
     &[Input::required("x"), Input::optional("gamma"), Input::optional("beta")],
     infer,
     eval,
+    compute,
 )
+.attributes::<LayerNormAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -47,8 +52,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&LAYER_NORM, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: LayerNormAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let mut values = floats(x)?.to_vec();
@@ -72,4 +76,47 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         values.iter_mut().zip(places).for_each(|(v, at)| *v += beta[at]);
     }
     cx.result(Elements::Float(values))
+}
+
+/// Mean and variance are found in two passes, so that a mean far from zero takes no digits from the
+/// variance.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LayerNormAttrs = cx.attrs()?;
+    let (x, gamma, beta) = (cx.arg(0)?, cx.optional(1), cx.optional(2));
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let (outer, over) = shape.split_at(axis);
+    let wide = dtype.accumulator();
+    let count = PrimExpr::float(over.iter().map(|&extent| extent as f64).product(), wide);
+    let at = |index: &[PrimExpr], by: &[PrimExpr]| [&index[..axis], by].concat();
+    let op = cx.op.name;
+    let dag: &mut ComputeDag = cx.dag;
+    let sum = dag.reduce(op, outer, wide, BinaryOp::Add, over, |dag, index, by| {
+        dag.at(x, &at(index, by)).cast(wide)
+    });
+    let mean = dag.compute(op, outer, wide, |dag, index| dag.at(sum, index) / count.clone());
+    let deviation = dag.compute(op, &shape, wide, |dag, index| {
+        dag.at(x, index).cast(wide) - dag.at(mean, &index[..axis])
+    });
+    let squares = dag.reduce(op, outer, wide, BinaryOp::Add, over, |dag, index, by| {
+        let deviation = dag.at(deviation, &at(index, by));
+        deviation.clone() * deviation
+    });
+    let scale = dag.compute(op, outer, wide, |dag, index| {
+        let variance = dag.at(squares, index) / count + PrimExpr::float(attrs.epsilon, wide);
+        PrimExpr::float(1.0, wide) / PrimExpr::call(Intrinsic::Sqrt, variance)
+    });
+    cx.element(|dag, index| {
+        let at = |stage| dag.at(stage, &broadcast(dag.shape(stage), &shape, index)).cast(wide);
+        let (deviation, scale) = (dag.at(deviation, index), dag.at(scale, &index[..axis]));
+        let (value, factor) = match gamma {
+            Some(gamma) => (deviation * scale, at(gamma)),
+            None => (deviation, scale),
+        };
+        let value = match beta {
+            Some(beta) => multiply_add(value, factor, at(beta)),
+            None => value * factor,
+        };
+        value.cast(dtype)
+    })
 }

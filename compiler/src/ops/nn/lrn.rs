@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages, multiply_add, within};
 use crate::ops::eval::{AxisSplit, EvalCx};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.lrn`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -26,7 +28,8 @@ pub struct LrnAttrs {
 
 /// `x / (bias + alpha / size · Σ x²)^beta`, the sum over `size` channels of `(N, C, …)` around each.
 pub static LRN: OpDef =
-    OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval)
+    OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval, compute)
+        .attributes::<LrnAttrs>()
         .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -37,8 +40,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(x.clone().into())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&LRN, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: LrnAttrs = cx.attrs()?;
     let x = cx.floats(0)?;
     let split = AxisSplit::new(cx.shape(), 1);
@@ -56,4 +58,30 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         }
     }
     cx.result(Elements::Float(values))
+}
+
+/// The sum of squares goes over the channels around each; there are none before the first and after
+/// the last.
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: LrnAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let channels = shape[1];
+    let (before, after) = (((attrs.size - 1) / 2).min(channels), (attrs.size / 2).min(channels));
+    let over = [before + after + 1];
+    let wide = dtype.accumulator();
+    let (op, zero) = (cx.op.name, PrimExpr::zero(wide));
+    let sum = cx.dag.reduce(op, &shape, wide, BinaryOp::Add, &over, |dag, index, by| {
+        let channel = index[1].clone() + by[0].clone() - before;
+        let mut at = index.to_vec();
+        at[1] = channel.clone();
+        let element = dag.at(x, &at).cast(wide);
+        let value = PrimExpr::select(within(&channel, 0, channels), element, zero);
+        value.clone() * value
+    });
+    cx.element(|dag, index| {
+        let share = PrimExpr::float(attrs.alpha / attrs.size as f64, wide);
+        let base = multiply_add(dag.at(sum, index), share, PrimExpr::float(attrs.bias, wide));
+        (dag.at(x, index).cast(wide) / base.pow(PrimExpr::float(attrs.beta, wide))).cast(dtype)
+    })
 }

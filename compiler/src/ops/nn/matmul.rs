@@ -4,10 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, TensorType, Type};
+use crate::ir::{TensorType, Type};
+use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::Anchor;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.matmul`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -29,7 +32,9 @@ pub static MATMUL: OpDef = OpDef::new(
     &[Input::required("a"), Input::required("b")],
     infer,
     eval,
+    compute,
 )
+.attributes::<MatmulAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -134,8 +139,7 @@ fn multiply<T: Copy>(
     }
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&MATMUL, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: MatmulAttrs = cx.attrs()?;
     let (a, b) = (cx.arg(0)?, cx.arg(1)?);
     let left = Matrices::new(a.shape(), attrs.transpose_a, true);
@@ -187,4 +191,41 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             Elements::Int(products((&left, a), (&right, b), &starts, sizes, 0, f))
         }
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: MatmulAttrs = cx.attrs()?;
+    let (a, b) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, dtype) = cx.result();
+    let (left, right) = (cx.dag.shape(a).to_vec(), cx.dag.shape(b).to_vec());
+    // A vector is a row on the left and a column on the right, and its axis is not in the result.
+    let (row_vector, column_vector) = (left.len() == 1, right.len() == 1);
+    let k =
+        if attrs.transpose_a && !row_vector { left[left.len() - 2] } else { left[left.len() - 1] };
+    let batch = shape.len() - usize::from(!row_vector) - usize::from(!column_vector);
+    let stage = cx.dag.reduce(cx.op.name, &shape, dtype, BinaryOp::Add, &[k], |dag, index, by| {
+        let (outer, inner) = index.split_at(batch);
+        let at = |own: &[i64], row: Option<&PrimExpr>, column: Option<&PrimExpr>| {
+            let matrix = usize::from(row.is_some()) + usize::from(column.is_some());
+            let mut at = broadcast(&own[..own.len() - matrix], &shape[..batch], outer);
+            at.extend(row.into_iter().chain(column).cloned());
+            at
+        };
+        let row = (!row_vector).then(|| &inner[0]);
+        let column = (!column_vector).then(|| &inner[inner.len() - 1]);
+        let left_at = match (row, attrs.transpose_a) {
+            (Some(row), true) => at(&left, Some(&by[0]), Some(row)),
+            (row, _) => at(&left, row, Some(&by[0])),
+        };
+        let right_at = match (column, attrs.transpose_b) {
+            (Some(column), true) => at(&right, Some(column), Some(&by[0])),
+            (column, _) => at(&right, Some(&by[0]), column),
+        };
+        dag.at(a, &left_at) * dag.at(b, &right_at)
+    });
+    if !attrs.transpose_a && left.len() >= 2 && right.len() == 2 {
+        let transpose_b = attrs.transpose_b;
+        cx.dag.set_anchor(stage, Anchor::MatMul { lhs: a, rhs: b, transpose_b });
+    }
+    Ok(vec![stage])
 }

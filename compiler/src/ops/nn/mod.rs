@@ -17,7 +17,7 @@ mod winograd;
 
 pub use batch_norm::{BATCH_NORM, BatchNormAttrs};
 pub use bias_add::{BIAS_ADD, BiasAddAttrs};
-pub use conv::{CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs};
+pub use conv::{CONV1D, CONV2D, CONV3D, ConvAttrs, conv};
 pub use dense::DENSE;
 pub use dropout::{DROPOUT, DropoutAttrs};
 pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
@@ -26,11 +26,14 @@ pub use lrn::{LRN, LrnAttrs};
 pub use matmul::{MATMUL, MatmulAttrs};
 pub use pad::{PAD, PadAttrs, PadMode};
 pub use pool::{
-    AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, MAX_POOL1D,
-    MAX_POOL2D, MAX_POOL3D, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs,
+    AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D,
+    MaxPoolAttrs, avg_pool, max_pool,
 };
 pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
-pub use winograd::{CONV2D_WINOGRAD, Winograd, WinogradConv2dAttrs};
+pub use window::{AxisWindow, Window};
+pub use winograd::{CONV2D_WINOGRAD, WinogradConv2dAttrs};
+
+pub use crate::te::topi::winograd::Winograd;
 
 use super::Input;
 

@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{EvalCx, dense_strides, floats, ints, num_elements};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// What is put around a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -59,7 +61,9 @@ pub static PAD: OpDef = OpDef::new(
     &[Input::required("x"), Input::optional("fill")],
     infer,
     eval,
+    compute,
 )
+.attributes::<PadAttrs>()
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -98,8 +102,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&PAD, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: PadAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let strides = dense_strides(x.shape());
@@ -136,4 +139,49 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             Elements::Int(places.into_iter().map(|at| at.map_or(fill, |at| values[at])).collect())
         }
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: PadAttrs = cx.attrs()?;
+    let (x, fill) = (cx.arg(0)?, cx.optional(1));
+    let input = cx.dag.shape(x).to_vec();
+    let (_, dtype) = cx.result();
+    cx.element(|dag, index| {
+        let mut at = Vec::with_capacity(index.len());
+        let mut inside = PrimExpr::bool(true);
+        for ((i, &[before, after]), &extent) in index.iter().zip(&attrs.pad_width).zip(&input) {
+            let place = i.clone() - before;
+            // An axis of which elements are only removed is never left.
+            let is_padded = before > 0 || after > 0;
+            at.push(match attrs.mode {
+                _ if !is_padded => place,
+                PadMode::Constant => {
+                    inside = inside.clone().and(within(&place, 0, extent));
+                    place
+                }
+                PadMode::Edge => place.max(0).min(extent - 1),
+                PadMode::Wrap => place.floormod(extent.max(1)),
+                PadMode::Reflect => reflected(place, extent),
+            });
+        }
+        let value = dag.at(x, &at);
+        if inside.is_const(1) {
+            return value;
+        }
+        let fill = match fill {
+            Some(fill) => dag.at(fill, &vec![PrimExpr::index(0); dag.shape(fill).len()]),
+            None => PrimExpr::zero(dtype),
+        };
+        PrimExpr::select(inside, value, fill)
+    })
+}
+
+/// A place mirrored at the first and the last element until it is within the axis.
+fn reflected(place: PrimExpr, extent: i64) -> PrimExpr {
+    if extent <= 1 {
+        return PrimExpr::index(0);
+    }
+    let turn = (extent - 1).saturating_mul(2);
+    let place = place.floormod(turn);
+    place.clone().min(PrimExpr::index(turn) - place)
 }

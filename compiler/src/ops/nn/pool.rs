@@ -1,139 +1,174 @@
-//! Pools: `nn.max_pool1d` to `nn.max_pool3d` and `nn.avg_pool1d` to `nn.avg_pool3d` (ONNX `MaxPool`
-//! and `AveragePool`).
+//! Pools along any number of axes (ONNX `MaxPool` and `AveragePool`): `nn.max_pool1d` to
+//! `nn.max_pool3d` are names of one definition, as are `nn.avg_pool1d` to `nn.avg_pool3d`.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::X;
-use super::window::{Window, spatial};
+use super::window::{AxisWindow, Window, layout};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::ir::{DType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::te::{StageId, identity};
+use crate::tir::{BinaryOp, PrimExpr};
 
-/// Attributes that describe a pool of any number of spatial axes.
-trait PoolAttrs: DeserializeOwned {
-    /// Number of spatial axes.
-    const RANK: usize;
-    /// Layout of the argument, in messages.
-    const LAYOUT: &'static str;
-
-    fn window(&self) -> Window;
-
-    fn ceil_mode(&self) -> bool;
-
-    /// Whether padding counts as elements of value zero, for averages.
-    fn count_include_pad(&self) -> bool;
+/// Attributes of `nn.max_pool1d`, `nn.max_pool2d` and `nn.max_pool3d`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaxPoolAttrs {
+    /// Extents of the window.
+    pub pool_size: Vec<i64>,
+    /// Distance between windows along each axis.
+    pub strides: Vec<i64>,
+    /// Padding around the argument: before each spatial axis, then after each. Along two axes top,
+    /// left, bottom, right.
+    pub padding: Vec<i64>,
+    /// Distance between the elements of a window along each axis.
+    pub dilation: Vec<i64>,
+    /// Whether a last window may reach beyond the padding.
+    pub ceil_mode: bool,
 }
 
-macro_rules! pool_attrs {
-    ($(
-        $name:ident, $op:literal, $rank:literal, $pads:literal, $layout:literal, $order:literal
-        $(, $count:ident)?;
-    )*) => {$(
-        #[doc = concat!("Attributes of `", $op, "`.")]
-        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields)]
-        pub struct $name {
-            /// Extents of the window.
-            pub pool_size: [i64; $rank],
-            /// Distance between windows along each axis.
-            pub strides: [i64; $rank],
-            #[doc = concat!("Padding around the argument: ", $order, ".")]
-            pub padding: [i64; $pads],
-            /// Distance between the elements of a window along each axis.
-            pub dilation: [i64; $rank],
-            /// Whether a last window may reach beyond the padding.
-            pub ceil_mode: bool,
-            $(
-                /// Whether padding counts as elements of value zero.
-                pub $count: bool,
-            )?
+/// Attributes of `nn.avg_pool1d`, `nn.avg_pool2d` and `nn.avg_pool3d`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AvgPoolAttrs {
+    /// Extents of the window.
+    pub pool_size: Vec<i64>,
+    /// Distance between windows along each axis.
+    pub strides: Vec<i64>,
+    /// Padding around the argument: before each spatial axis, then after each. Along two axes top,
+    /// left, bottom, right.
+    pub padding: Vec<i64>,
+    /// Distance between the elements of a window along each axis.
+    pub dilation: Vec<i64>,
+    /// Whether a last window may reach beyond the padding.
+    pub ceil_mode: bool,
+    /// Whether padding counts as elements of value zero.
+    pub count_include_pad: bool,
+}
+
+impl MaxPoolAttrs {
+    /// A pool by that window.
+    pub fn new(window: &Window, ceil_mode: bool) -> MaxPoolAttrs {
+        MaxPoolAttrs {
+            pool_size: window.taps(),
+            strides: window.strides(),
+            padding: window.padding(),
+            dilation: window.dilation(),
+            ceil_mode,
         }
+    }
 
-        impl Default for $name {
-            /// Windows of one element next to each other, no padding.
-            fn default() -> $name {
-                $name {
-                    pool_size: [1; $rank],
-                    strides: [1; $rank],
-                    padding: [0; $pads],
-                    dilation: [1; $rank],
-                    ceil_mode: false,
-                    $($count: false,)?
-                }
-            }
+    /// Windows of that size at every element, no padding.
+    pub fn of_size(pool_size: &[i64]) -> MaxPoolAttrs {
+        MaxPoolAttrs::new(&Window::dense(pool_size), false)
+    }
+
+    fn window(&self) -> Result<Window, TypeError> {
+        Window::new(&self.pool_size, &self.strides, &self.padding, &self.dilation)
+    }
+}
+
+impl AvgPoolAttrs {
+    /// A pool by that window.
+    pub fn new(window: &Window, ceil_mode: bool, count_include_pad: bool) -> AvgPoolAttrs {
+        AvgPoolAttrs {
+            pool_size: window.taps(),
+            strides: window.strides(),
+            padding: window.padding(),
+            dilation: window.dilation(),
+            ceil_mode,
+            count_include_pad,
         }
+    }
 
-        impl PoolAttrs for $name {
-            const RANK: usize = $rank;
-            const LAYOUT: &'static str = $layout;
+    /// Windows of that size at every element, no padding.
+    pub fn of_size(pool_size: &[i64]) -> AvgPoolAttrs {
+        AvgPoolAttrs::new(&Window::dense(pool_size), false, false)
+    }
 
-            fn window(&self) -> Window {
-                Window::new(&self.pool_size, &self.strides, &self.padding, &self.dilation)
-            }
-
-            fn ceil_mode(&self) -> bool {
-                self.ceil_mode
-            }
-
-            fn count_include_pad(&self) -> bool {
-                false $(|| self.$count)?
-            }
-        }
-    )*};
+    fn window(&self) -> Result<Window, TypeError> {
+        Window::new(&self.pool_size, &self.strides, &self.padding, &self.dilation)
+    }
 }
 
-pool_attrs! {
-    MaxPool1dAttrs, "nn.max_pool1d", 1, 2, "(N, C, W)", "left, right";
-    MaxPool2dAttrs, "nn.max_pool2d", 2, 4, "(N, C, H, W)", "top, left, bottom, right";
-    MaxPool3dAttrs, "nn.max_pool3d", 3, 6, "(N, C, D, H, W)",
-        "front, top, left, back, bottom, right";
-    AvgPool1dAttrs, "nn.avg_pool1d", 1, 2, "(N, C, W)", "left, right", count_include_pad;
-    AvgPool2dAttrs, "nn.avg_pool2d", 2, 4, "(N, C, H, W)", "top, left, bottom, right",
-        count_include_pad;
-    AvgPool3dAttrs, "nn.avg_pool3d", 3, 6, "(N, C, D, H, W)",
-        "front, top, left, back, bottom, right", count_include_pad;
+/// The greatest of each window along `RANK` spatial axes.
+const fn define_max<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
+    OpDef::new(name, summary, X, infer_max::<RANK>, eval_max, compute_max)
+        .attributes::<MaxPoolAttrs>()
+        .pattern(OpPattern::OutElemWiseFusable)
 }
 
-macro_rules! pools {
-    ($($op:ident = $name:literal, $attrs:ty, $summary:literal, $dtypes:ident, $eval:ident;)*) => {$(
-        #[doc = concat!($summary, ".")]
-        pub static $op: OpDef = OpDef::new(
-            $name,
-            $summary,
-            X,
-            |cx| infer::<$attrs>(cx, DTypes::$dtypes),
-            |attrs, args| $eval::<$attrs>(&$op, attrs, args),
-        )
-        .pattern(OpPattern::OutElemWiseFusable);
-    )*};
+/// The mean of each window along `RANK` spatial axes.
+const fn define_avg<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
+    OpDef::new(name, summary, X, infer_avg::<RANK>, eval_avg, compute_avg)
+        .attributes::<AvgPoolAttrs>()
+        .pattern(OpPattern::OutElemWiseFusable)
 }
 
-pools! {
-    MAX_POOL1D = "nn.max_pool1d", MaxPool1dAttrs, "the greatest of each window along one axis",
-        Numeric, max_pool;
-    MAX_POOL2D = "nn.max_pool2d", MaxPool2dAttrs, "the greatest of each window along two axes",
-        Numeric, max_pool;
-    MAX_POOL3D = "nn.max_pool3d", MaxPool3dAttrs, "the greatest of each window along three axes",
-        Numeric, max_pool;
-    AVG_POOL1D = "nn.avg_pool1d", AvgPool1dAttrs, "the mean of each window along one axis",
-        Float, avg_pool;
-    AVG_POOL2D = "nn.avg_pool2d", AvgPool2dAttrs, "the mean of each window along two axes",
-        Float, avg_pool;
-    AVG_POOL3D = "nn.avg_pool3d", AvgPool3dAttrs, "the mean of each window along three axes",
-        Float, avg_pool;
+/// The greatest of each window along one axis.
+pub static MAX_POOL1D: OpDef =
+    define_max::<1>("nn.max_pool1d", "the greatest of each window along one axis");
+
+/// The greatest of each window along two axes.
+pub static MAX_POOL2D: OpDef =
+    define_max::<2>("nn.max_pool2d", "the greatest of each window along two axes");
+
+/// The greatest of each window along three axes.
+pub static MAX_POOL3D: OpDef =
+    define_max::<3>("nn.max_pool3d", "the greatest of each window along three axes");
+
+/// The mean of each window along one axis.
+pub static AVG_POOL1D: OpDef =
+    define_avg::<1>("nn.avg_pool1d", "the mean of each window along one axis");
+
+/// The mean of each window along two axes.
+pub static AVG_POOL2D: OpDef =
+    define_avg::<2>("nn.avg_pool2d", "the mean of each window along two axes");
+
+/// The mean of each window along three axes.
+pub static AVG_POOL3D: OpDef =
+    define_avg::<3>("nn.avg_pool3d", "the mean of each window along three axes");
+
+/// The pool of the greatest along so many spatial axes, if there is one.
+pub fn max_pool(rank: usize) -> Option<&'static OpDef> {
+    [&MAX_POOL1D, &MAX_POOL2D, &MAX_POOL3D].get(rank.checked_sub(1)?).copied()
 }
 
-fn infer<A: PoolAttrs>(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
-    let attrs: A = cx.attrs()?;
-    let x = cx.tensor_of_rank(0, dtypes, A::RANK + 2, A::LAYOUT)?;
-    let window = attrs.window();
-    let mut dims = x.shape[..2].to_vec();
-    for (index, axis) in window.last(A::RANK).iter().enumerate() {
-        axis.check("pool_size")?;
+/// The pool of means along so many spatial axes, if there is one.
+pub fn avg_pool(rank: usize) -> Option<&'static OpDef> {
+    [&AVG_POOL1D, &AVG_POOL2D, &AVG_POOL3D].get(rank.checked_sub(1)?).copied()
+}
+
+fn infer_max<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: MaxPoolAttrs = cx.attrs()?;
+    infer(cx, RANK, DTypes::Numeric, &attrs.window()?, attrs.ceil_mode)
+}
+
+fn infer_avg<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: AvgPoolAttrs = cx.attrs()?;
+    infer(cx, RANK, DTypes::Float, &attrs.window()?, attrs.ceil_mode)
+}
+
+fn infer(
+    cx: &InferCx<'_>,
+    rank: usize,
+    dtypes: DTypes,
+    window: &Window,
+    ceil_mode: bool,
+) -> Result<Type, TypeError> {
+    let x = cx.tensor_of_rank(0, dtypes, rank + 2, &layout("N, C", rank))?;
+    ensure!(
+        window.axes.len() == rank,
+        "attribute `pool_size` must have {rank} values, but it is {:?}",
+        window.taps()
+    );
+    let places = window.places(x, ceil_mode, ["window", "pool_size"])?;
+    for axis in &window.axes {
         ensure!(
             axis.before < axis.span() && axis.after < axis.span(),
             "padding {} and {} must be less than the {} elements that a window spans, \
@@ -142,19 +177,8 @@ fn infer<A: PoolAttrs>(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeErr
             axis.after,
             axis.span()
         );
-        let windows = axis.outputs(&x.shape[index + 2], attrs.ceil_mode());
-        ensure!(
-            windows.as_const().is_none_or(|windows| windows >= 1),
-            "a window that spans {} elements does not fit into dimension {} of input `x`, \
-             which is {x}, with padding {} and {}",
-            axis.span(),
-            index + 2,
-            axis.before,
-            axis.after
-        );
-        dims.push(windows);
     }
-    cx.result(dims, x.dtype)
+    cx.result(x.shape[..2].iter().cloned().chain(places), x.dtype)
 }
 
 /// Calls `visit` with each element of each window: the place of the window in the result and the
@@ -165,37 +189,24 @@ fn each_tap(
     out_shape: &[usize],
     mut visit: impl FnMut(usize, usize),
 ) {
-    let (input, output) = (spatial(x_shape), spatial(out_shape));
-    let (input_len, output_len) = (num_elements(&input), num_elements(&output));
+    let (input, output) = (&x_shape[2..], &out_shape[2..]);
+    let (input_len, output_len) = (num_elements(input), num_elements(output));
     let planes = num_elements(out_shape).checked_div(output_len).unwrap_or(0);
-    let [z_taps, y_taps, x_taps] = window.taps();
-    for tap in 0..z_taps * y_taps * x_taps {
-        let taps = [tap / x_taps / y_taps, tap / x_taps % y_taps, tap % x_taps];
-        let valid = |axis: usize| window.0[axis].valid(taps[axis], input[axis], output[axis]);
-        let [z, y, x] = [valid(0), valid(1), valid(2)];
-        let stride = window.0.map(|axis| axis.stride as usize);
+    let stride = window.column_stride();
+    for tap in 0..window.len() {
         for plane in 0..planes {
-            for (step_z, out_z) in (z.0..z.1).enumerate() {
-                for (step_y, out_y) in (y.0..y.1).enumerate() {
-                    let (in_z, in_y) = (z.2 + step_z * stride[0], y.2 + step_y * stride[1]);
-                    let row = plane * input_len + (in_z * input[1] + in_y) * input[2];
-                    let out = plane * output_len + (out_z * output[1] + out_y) * output[2];
-                    for (step_x, out_x) in (x.0..x.1).enumerate() {
-                        visit(out + out_x, row + x.2 + step_x * stride[2]);
-                    }
+            let (out, at) = (plane * output_len, plane * input_len);
+            window.rows(tap, input, output, |places, first| {
+                for (step, place) in places.enumerate() {
+                    visit(out + place, at + first + step * stride);
                 }
-            }
+            });
         }
     }
 }
 
-fn max_pool<A: PoolAttrs>(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
-    let window = cx.attrs::<A>()?.window();
+fn eval_max(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let window = cx.attrs::<MaxPoolAttrs>()?.window()?;
     let x = cx.arg(0)?;
     cx.result(match x.elements() {
         Elements::Float(values) => {
@@ -219,21 +230,16 @@ fn max_pool<A: PoolAttrs>(
     })
 }
 
-fn avg_pool<A: PoolAttrs>(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
-    let attrs: A = cx.attrs()?;
-    let window = attrs.window();
+fn eval_avg(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let attrs: AvgPoolAttrs = cx.attrs()?;
+    let window = attrs.window()?;
     let (x, values) = (cx.arg(0)?, cx.floats(0)?);
     if cx.len() == 0 {
         return cx.result(Elements::Float(Vec::new()));
     }
     let mut sums = vec![0.0; cx.len()];
     each_tap(&window, x.shape(), cx.shape(), |out, at| sums[out] += values[at]);
-    let counts = window_counts(&window, x.shape(), cx.shape(), attrs.count_include_pad());
+    let counts = counts(&window, &x.shape()[2..], &cx.shape()[2..], attrs.count_include_pad);
     for (sum, &count) in sums.iter_mut().zip(counts.iter().cycle()) {
         // A window of which every tap is padding has no elements; its mean is taken to be zero.
         *sum /= count.max(1) as f64;
@@ -243,34 +249,102 @@ fn avg_pool<A: PoolAttrs>(
 
 /// For each window of one plane the number of its elements. What a last window in `ceil_mode` has
 /// beyond the padding never counts.
-fn window_counts(
-    window: &Window,
-    x_shape: &[usize],
-    out_shape: &[usize],
-    include_pad: bool,
-) -> Vec<usize> {
-    let (mut input, mut counted) = (spatial(x_shape), *window);
-    if include_pad {
-        for (axis, extent) in counted.0.iter_mut().zip(&mut input) {
-            *extent = extent.saturating_add((axis.before + axis.after) as usize);
-            (axis.before, axis.after) = (0, 0);
+fn counts(window: &Window, input: &[usize], output: &[usize], include_pad: bool) -> Vec<usize> {
+    let mut counts = vec![1];
+    for ((&axis, &extent), &windows) in window.axes.iter().zip(input).zip(output) {
+        let (axis, extent) = if include_pad {
+            let padded = extent.saturating_add((axis.before + axis.after) as usize);
+            (AxisWindow { before: 0, after: 0, ..axis }, padded)
+        } else {
+            (axis, extent)
+        };
+        let mut along = vec![0usize; windows];
+        for tap in 0..usize::try_from(axis.taps).unwrap_or(0) {
+            let (places, _) = axis.valid(tap, extent, windows);
+            along[places].iter_mut().for_each(|count| *count += 1);
         }
-    }
-    let output = spatial(out_shape);
-    let along = |axis: usize| {
-        let mut counts = vec![0usize; output[axis]];
-        for tap in 0..counted.taps()[axis] {
-            let (first, end, _) = counted.0[axis].valid(tap, input[axis], output[axis]);
-            counts[first..end].iter_mut().for_each(|count| *count += 1);
-        }
-        counts
-    };
-    let [z, y, x] = [along(0), along(1), along(2)];
-    let mut counts = Vec::with_capacity(num_elements(&output));
-    for z in &z {
-        for y in &y {
-            counts.extend(x.iter().map(|x| z * y * x));
-        }
+        counts = counts.iter().flat_map(|count| along.iter().map(move |a| count * a)).collect();
     }
     counts
+}
+
+impl Window {
+    /// A window of that size at every element, without padding.
+    fn dense(taps: &[i64]) -> Window {
+        let axis = |&taps: &i64| AxisWindow { taps, stride: 1, dilation: 1, before: 0, after: 0 };
+        Window { axes: taps.iter().map(axis).collect() }
+    }
+
+    /// Whether some window reaches beyond the input, as ceil mode or padding make it.
+    fn overhangs(&self, input: &[i64], output: &[i64]) -> bool {
+        self.axes.iter().zip(input).zip(output).any(|((axis, &extent), &windows)| {
+            let start = (windows - 1).saturating_mul(axis.stride) - axis.before;
+            axis.before > 0 || start.saturating_add(axis.span() - 1) >= extent
+        })
+    }
+
+    /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
+    /// neutral element.
+    fn reduce(
+        &self,
+        cx: &mut Compute<'_>,
+        x: StageId,
+        shape: &[i64],
+        combiner: BinaryOp,
+        dtype: DType,
+    ) -> StageId {
+        let input = cx.dag.shape(x)[2..].to_vec();
+        let neutral = identity(combiner, dtype);
+        let guard = self.overhangs(&input, &shape[2..]);
+        cx.dag.reduce(cx.op.name, shape, dtype, combiner, &self.taps(), |dag, index, by| {
+            let (places, inside) = self.read(&index[2..], by, &input);
+            let value = dag.at(x, &[&index[..2], &places[..]].concat()).cast(dtype);
+            if guard { PrimExpr::select(inside, value, neutral) } else { value }
+        })
+    }
+}
+
+impl AxisWindow {
+    /// Taps of the window of an output index that lie in `low..high`.
+    fn taps_within(self, index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
+        let start = index.clone() * self.stride - self.before;
+        let step = self.dilation.max(1);
+        let ceil = |distance: PrimExpr| (distance + (step - 1)).floordiv(step);
+        let first = ceil(PrimExpr::index(low) - start.clone()).max(0);
+        let end = ceil(PrimExpr::index(high) - start).min(self.taps);
+        (end - first).max(0)
+    }
+}
+
+fn compute_max(cx: &mut Compute<'_>) -> Stages {
+    let window = cx.attrs::<MaxPoolAttrs>()?.window()?;
+    let (x, (shape, dtype)) = (cx.arg(0)?, cx.result());
+    Ok(vec![window.reduce(cx, x, &shape, BinaryOp::Max, dtype)])
+}
+
+fn compute_avg(cx: &mut Compute<'_>) -> Stages {
+    let attrs: AvgPoolAttrs = cx.attrs()?;
+    let window = attrs.window()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let wide = dtype.accumulator();
+    let sum = window.reduce(cx, x, &shape, BinaryOp::Add, wide);
+    let input = cx.dag.shape(x)[2..].to_vec();
+    let overhangs = window.overhangs(&input, &shape[2..]);
+    cx.element(|dag, index| {
+        let count = if overhangs {
+            // What ceil mode has beyond the padding never counts.
+            let taps =
+                window.axes.iter().zip(&index[2..]).zip(&input).map(|((axis, i), extent)| {
+                    let (before, after) =
+                        if attrs.count_include_pad { (axis.before, axis.after) } else { (0, 0) };
+                    axis.taps_within(i, -before, extent.saturating_add(after))
+                });
+            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(wide)
+        } else {
+            let taps = window.axes.iter().map(|axis| axis.taps as f64).product();
+            PrimExpr::float(taps, wide)
+        };
+        (dag.at(sum, index) / count).cast(dtype)
+    })
 }

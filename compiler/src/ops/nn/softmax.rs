@@ -6,10 +6,13 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::te::ComputeDag;
+use crate::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 /// Attributes of `nn.softmax` and `nn.log_softmax`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -25,8 +28,10 @@ pub static SOFTMAX: OpDef = OpDef::new(
     "exponentials that add up to one along an axis",
     X,
     infer,
-    |attrs, args| eval(&SOFTMAX, attrs, args, |shifted, sum| shifted.exp() / sum),
+    |cx| eval(cx, |shifted, sum| shifted.exp() / sum),
+    |cx| compute(cx, false),
 )
+.attributes::<SoftmaxAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 /// `x - log(Σ exp(x))` along an axis: the logarithm of the softmax.
@@ -35,8 +40,10 @@ pub static LOG_SOFTMAX: OpDef = OpDef::new(
     "the logarithm of the softmax along an axis",
     X,
     infer,
-    |attrs, args| eval(&LOG_SOFTMAX, attrs, args, |shifted, sum| shifted - sum.ln()),
+    |cx| eval(cx, |shifted, sum| shifted - sum.ln()),
+    |cx| compute(cx, true),
 )
+.attributes::<SoftmaxAttrs>()
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -47,13 +54,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 }
 
 /// `finish` is given each element less the greatest of its line, and the line's sum of exponentials.
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-    finish: fn(f64, f64) -> f64,
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, finish: fn(f64, f64) -> f64) -> Result<Vec<Tensor>, EvalError> {
     let attrs: SoftmaxAttrs = cx.attrs()?;
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
     let mut values = cx.floats(0)?.to_vec();
@@ -65,4 +66,53 @@ fn eval(
         }
     }
     cx.result(Elements::Float(values))
+}
+
+fn compute(cx: &mut Compute<'_>, log: bool) -> Stages {
+    let attrs: SoftmaxAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let mut rows = shape.clone();
+    rows[axis] = 1;
+    let over = [shape[axis]];
+    let along = |index: &[PrimExpr], by: &PrimExpr| {
+        let mut at = index.to_vec();
+        at[axis] = by.clone();
+        at
+    };
+    let row = |index: &[PrimExpr]| {
+        let mut at = index.to_vec();
+        at[axis] = PrimExpr::index(0);
+        at
+    };
+    let op = cx.op.name;
+    let wide = dtype.accumulator();
+    let dag: &mut ComputeDag = cx.dag;
+    let greatest = dag.reduce(op, &rows, dtype, BinaryOp::Max, &over, |dag, index, by| {
+        dag.at(x, &along(index, &by[0]))
+    });
+    // A NaN comes back with its own difference, and makes the sum one.
+    dag.set_ignores_nan(greatest);
+    let shifted = dag.compute(op, &shape, wide, |dag, index| {
+        dag.at(x, index).cast(wide) - dag.at(greatest, &row(index)).cast(wide)
+    });
+    let exp = dag.compute(op, &shape, wide, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, dag.at(shifted, index))
+    });
+    let sum = dag.reduce(op, &rows, wide, BinaryOp::Add, &over, |dag, index, by| {
+        dag.at(exp, &along(index, &by[0]))
+    });
+    if log {
+        let log = dag.compute(op, &rows, wide, |dag, index| {
+            PrimExpr::call(Intrinsic::Log, dag.at(sum, index))
+        });
+        return cx
+            .element(|dag, index| (dag.at(shifted, index) - dag.at(log, &row(index))).cast(dtype));
+    }
+    // Each takes longer to compute than to store.
+    dag.set_stored(exp);
+    let scale =
+        dag.compute(op, &rows, wide, |dag, index| PrimExpr::float(1.0, wide) / dag.at(sum, index));
+    cx.element(|dag, index| (dag.at(exp, index) * dag.at(scale, &row(index))).cast(dtype))
 }

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Shape, Type};
+use crate::ir::{Dim, Shape, Type};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets, pick};
 
+use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 
 /// Attributes of `broadcast_to`.
@@ -20,7 +21,8 @@ pub struct BroadcastToAttrs {
 
 /// Repeats axes of extent one, and adds axes at the front, until the shape is the one given.
 pub static BROADCAST_TO: OpDef =
-    OpDef::new("broadcast_to", "the elements repeated to a shape", X, infer, eval)
+    OpDef::new("broadcast_to", "the elements repeated to a shape", X, infer, eval, compute)
+        .attributes::<BroadcastToAttrs>()
         .pattern(OpPattern::Broadcast)
         .shape_value(shape_value);
 
@@ -43,9 +45,14 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, offsets(&to, &strides, 0))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&BROADCAST_TO, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let x = cx.arg(0)?;
     let strides = broadcast_strides(x.shape(), cx.shape());
     cx.result(pick(x.elements(), offsets(cx.shape(), &strides, 0)))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let x = cx.arg(0)?;
+    let (shape, _) = cx.result();
+    cx.element(|dag, index| dag.at(x, &broadcast(dag.shape(x), &shape, index)))
 }

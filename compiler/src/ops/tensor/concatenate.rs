@@ -4,9 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, floats, ints};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+use crate::te::StageId;
+use crate::tir::PrimExpr;
 
 /// Attributes of `concatenate`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,7 +26,9 @@ pub static CONCATENATE: OpDef = OpDef::new(
     &[Input::variadic("tensors")],
     infer,
     eval,
+    compute,
 )
+.attributes::<ConcatenateAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(shape_value);
 
@@ -78,8 +83,7 @@ fn interleave<T: Copy>(parts: &[(&[T], AxisSplit)]) -> Vec<T> {
     joined
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&CONCATENATE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ConcatenateAttrs = cx.attrs()?;
     let axis = axis_of(cx.arg(0)?, attrs.axis)?;
     let split = |tensor: &Tensor| AxisSplit::new(tensor.shape(), axis);
@@ -93,4 +97,20 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
             Elements::Int(interleave(&cx.args().map(part).collect::<Result<Vec<_>, _>>()?))
         }
     })
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: ConcatenateAttrs = cx.attrs()?;
+    let parts: Vec<StageId> =
+        (0..cx.args.len()).map(|index| cx.arg(index)).collect::<Result<_, _>>()?;
+    let rank = cx.results[0].0.len();
+    let axis = cx.axis(attrs.axis, rank)?;
+    // A part without elements has no index to be read at.
+    let parts: Vec<StageId> =
+        parts.into_iter().filter(|&part| !cx.dag.shape(part).contains(&0)).collect();
+    if parts.is_empty() {
+        let (_, dtype) = cx.result();
+        return cx.element(|_, _| PrimExpr::zero(dtype));
+    }
+    Ok(vec![cx.dag.concat(cx.op.name, axis, &parts)])
 }

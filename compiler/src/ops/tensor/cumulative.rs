@@ -3,12 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::X;
-use super::scatter::wrapped;
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::graph::interp::{Elements, Tensor, wrap_int};
+use crate::ir::{DType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
+use crate::te::identity;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `cumsum` and `cumprod`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,16 +25,26 @@ pub struct CumulativeAttrs {
 }
 
 /// The sum of the elements up to each one; integers wrap.
-pub static CUMSUM: OpDef =
-    OpDef::new("cumsum", "sums of the elements up to each one", X, infer, |attrs, args| {
-        eval(&CUMSUM, attrs, args)
-    });
+pub static CUMSUM: OpDef = OpDef::new(
+    "cumsum",
+    "sums of the elements up to each one",
+    X,
+    infer,
+    |cx| eval(cx, true),
+    |cx| compute(cx, BinaryOp::Add),
+)
+.attributes::<CumulativeAttrs>();
 
 /// The product of the elements up to each one; integers wrap.
-pub static CUMPROD: OpDef =
-    OpDef::new("cumprod", "products of the elements up to each one", X, infer, |attrs, args| {
-        eval(&CUMPROD, attrs, args)
-    });
+pub static CUMPROD: OpDef = OpDef::new(
+    "cumprod",
+    "products of the elements up to each one",
+    X,
+    infer,
+    |cx| eval(cx, false),
+    |cx| compute(cx, BinaryOp::Mul),
+)
+.attributes::<CumulativeAttrs>();
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: CumulativeAttrs = cx.attrs()?;
@@ -42,16 +54,10 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(x.shape.to_vec(), x.dtype)
 }
 
-fn eval(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn eval(cx: &EvalCx<'_>, is_sum: bool) -> Result<Vec<Tensor>, EvalError> {
     let attrs: CumulativeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
-    let is_sum = def.name == CUMSUM.name;
     let mut elements = x.elements().clone();
     for start in split.starts() {
         let mut line: Vec<usize> = split.line(start).collect();
@@ -66,7 +72,7 @@ fn eval(
             Elements::Int(values) => {
                 let dtype = x.ty().dtype;
                 let combine = |a: i128, b: i128| {
-                    wrapped(if is_sum { a + b } else { a.wrapping_mul(b) }, dtype)
+                    wrap_int(if is_sum { a + b } else { a.wrapping_mul(b) }, dtype)
                 };
                 accumulate(values, &line, i128::from(!is_sum), combine, attrs.exclusive);
             }
@@ -88,4 +94,30 @@ fn accumulate<T: Copy>(
         values[place] = if exclusive { so_far } else { with };
         so_far = with;
     }
+}
+
+fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
+    let attrs: CumulativeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let wide = dtype.accumulator();
+    let neutral = identity(combiner, wide);
+    let (op, over) = (cx.op.name, [shape[axis]]);
+    let all = cx.dag.reduce(op, &shape, wide, combiner, &over, |dag, index, by| {
+        let mut at = index.to_vec();
+        at[axis] = by[0].clone();
+        let (here, there) = (index[axis].clone(), by[0].clone());
+        let counts = match (attrs.reverse, attrs.exclusive) {
+            (false, false) => there.less_equal(here),
+            (false, true) => there.less(here),
+            (true, false) => there.greater_equal(here),
+            (true, true) => there.greater(here),
+        };
+        PrimExpr::select(counts, dag.at(x, &at).cast(wide), neutral)
+    });
+    if wide == dtype {
+        return Ok(vec![all]);
+    }
+    cx.element(|dag, index| dag.at(all, index).cast(dtype))
 }

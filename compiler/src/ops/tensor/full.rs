@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, pick};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
@@ -17,10 +18,17 @@ pub struct FullAttrs {
 }
 
 /// A scalar in every place.
-pub static FULL: OpDef =
-    OpDef::new("full", "a scalar in every place", &[Input::required("fill_value")], infer, eval)
-        .pattern(OpPattern::Broadcast)
-        .shape_value(shape_value);
+pub static FULL: OpDef = OpDef::new(
+    "full",
+    "a scalar in every place",
+    &[Input::required("fill_value")],
+    infer,
+    eval,
+    compute,
+)
+.attributes::<FullAttrs>()
+.pattern(OpPattern::Broadcast)
+.shape_value(shape_value);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: FullAttrs = cx.attrs()?;
@@ -36,7 +44,11 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, std::iter::repeat_n(0, len))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&FULL, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.result(pick(cx.arg(0)?.elements(), std::iter::repeat_n(0, cx.len())))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let fill = cx.arg(0)?;
+    cx.element(|dag, _| dag.at(fill, &[]))
 }

@@ -1,14 +1,19 @@
 //! `gather` and `gather_nd`: elements or slices at places that a tensor of indices names
 //! (ONNX `GatherElements`, `GatherND`).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
+use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, TensorType, Type};
+use crate::ir::{Dim, TensorType, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// Attributes of `gather`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -27,7 +32,9 @@ pub static GATHER: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("indices")],
     infer_gather,
     eval_gather,
+    compute_gather,
 )
+.attributes::<GatherAttrs>()
 .pattern(OpPattern::Injective);
 
 /// Attributes of `gather_nd`.
@@ -46,7 +53,9 @@ pub static GATHER_ND: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("indices")],
     infer_gather_nd,
     eval_gather_nd,
+    compute_gather_nd,
 )
+.attributes::<GatherNdAttrs>()
 .pattern(OpPattern::Injective);
 
 /// Checks that `indices` is nowhere longer than `x` but along the axis.
@@ -68,11 +77,44 @@ pub(super) fn fits_beside_axis(
     Ok(())
 }
 
+/// Checks that an axis in which indices of input 1 look for elements has some.
+pub(super) fn is_not_empty(cx: &InferCx<'_>, axis: usize) -> Result<(), TypeError> {
+    let (x, indices) = (cx.tensor(0)?, cx.tensor(1)?);
+    let looks = indices.shape.iter().all(|dim| dim.as_const().is_some_and(|extent| extent > 0));
+    ensure!(
+        !looks || x.shape[axis].as_const() != Some(0),
+        "axis {axis} of input `x`, which is {x}, is empty, but input `indices` is {indices}"
+    );
+    Ok(())
+}
+
+/// Checks that there are elements in the axes of `x` that indices of input 1 are for, in turn, and
+/// that each index which is known is that of one.
+pub(super) fn indices_lie_within(cx: &InferCx<'_>, axes: Range<usize>) -> Result<(), TypeError> {
+    for axis in axes.clone() {
+        is_not_empty(cx, axis)?;
+    }
+    let x = cx.tensor(0)?;
+    let Some(known) = cx.arg(1).and_then(|arg| arg.constant?.to_i64_vec()) else { return Ok(()) };
+    for (index, axis) in known.into_iter().zip(axes.cycle()) {
+        let Some(extent) = x.shape[axis].as_const() else { continue };
+        ensure!(
+            (-extent..extent).contains(&index),
+            "index {index} in input `indices` is out of range for axis {axis} of input `x`, which \
+             is {x}: it must be from {} to {}",
+            -extent,
+            extent - 1
+        );
+    }
+    Ok(())
+}
+
 fn infer_gather(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: GatherAttrs = cx.attrs()?;
     let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
     let axis = cx.axis(0, attrs.axis)?;
     fits_beside_axis(x, indices, axis)?;
+    indices_lie_within(cx, axis..axis + 1)?;
     cx.result(indices.shape.to_vec(), x.dtype)
 }
 
@@ -84,8 +126,7 @@ pub(super) fn position(index: i128, extent: usize) -> Result<usize, EvalError> {
     })
 }
 
-fn eval_gather(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&GATHER, attrs, args)?;
+fn eval_gather(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: GatherAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axis = axis_of(x, attrs.axis)?;
@@ -128,6 +169,7 @@ fn infer_gather_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     at_least("batch_dims", attrs.batch_dims, 0)?;
     let batch = usize::try_from(attrs.batch_dims).unwrap_or(usize::MAX);
     let length = tuple_length(x, indices, batch)?;
+    indices_lie_within(cx, batch..batch + length)?;
     for axis in 0..batch {
         let (a, b) = (&x.shape[axis], &indices.shape[axis]);
         ensure!(cx.same(a, b), "dimension {axis} is shared, but it is {a} and {b}");
@@ -137,8 +179,7 @@ fn infer_gather_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, x.dtype)
 }
 
-fn eval_gather_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&GATHER_ND, attrs, args)?;
+fn eval_gather_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: GatherNdAttrs = cx.attrs()?;
     let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
     let batch = attrs.batch_dims as usize;
@@ -160,4 +201,41 @@ fn eval_gather_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>
         starts.push(start);
     }
     cx.result(pick(x.elements(), starts.into_iter().flat_map(|start| start..start + slice)))
+}
+
+fn compute_gather(cx: &mut Compute<'_>) -> Stages {
+    let attrs: GatherAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    cx.element(|dag, index| {
+        let mut at = index.to_vec();
+        at[axis] = clamped(from_either_end(dag.at(indices, index), shape[axis]), shape[axis]);
+        dag.at(x, &at)
+    })
+}
+
+fn compute_gather_nd(cx: &mut Compute<'_>) -> Stages {
+    let attrs: GatherNdAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let (shape, outer) = (cx.dag.shape(x).to_vec(), cx.dag.shape(indices).len() - 1);
+    let length = cx.dag.shape(indices)[outer] as usize;
+    let batch = usize::try_from(attrs.batch_dims).unwrap_or(0);
+    cx.element(|dag, index| {
+        let mut at = index[..batch].to_vec();
+        for position in 0..length {
+            let extent = shape[batch + position];
+            let which = dag.at(indices, &tuple_place(&index[..outer], position));
+            at.push(clamped(from_either_end(which, extent), extent));
+        }
+        at.extend_from_slice(&index[outer..]);
+        dag.at(x, &at)
+    })
+}
+
+/// The place of one index of a tuple.
+pub(super) fn tuple_place(outer: &[PrimExpr], position: usize) -> Vec<PrimExpr> {
+    let mut place = outer.to_vec();
+    place.push(PrimExpr::index(position as i64));
+    place
 }

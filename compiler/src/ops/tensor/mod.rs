@@ -38,6 +38,24 @@ pub use topk::{TOPK, TopkAttrs};
 pub use transpose::{TRANSPOSE, TransposeAttrs};
 
 use super::Input;
+use crate::ir::DType;
+use crate::tir::PrimExpr;
 
 /// The inputs of an operator of one argument.
 const X: &[Input] = &[Input::required("x")];
+
+/// A position that is data, such that it does not lead outside of the tensor.
+fn clamped(which: PrimExpr, extent: i64) -> PrimExpr {
+    PrimExpr::index(0).max(which).min(extent - 1)
+}
+
+/// An index that is data, as a position; a negative one counts from the end.
+fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
+    let is_signed = which.dtype().is_signed_int();
+    let which = which.cast(DType::I64);
+    if !is_signed {
+        return which;
+    }
+    let from_end = which.clone() + extent;
+    PrimExpr::select(which.clone().less(0), from_end, which)
+}

@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::from_either_end;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type, normalize_axis};
+use crate::ir::{Dim, Type, normalize_axis};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements, pick};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// Attributes of `one_hot`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,7 +31,9 @@ pub static ONE_HOT: OpDef = OpDef::new(
     &[Input::required("indices"), Input::required("on_value"), Input::required("off_value")],
     infer,
     eval,
+    compute,
 )
+.attributes::<OneHotAttrs>()
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -54,8 +59,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, on.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&ONE_HOT, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: OneHotAttrs = cx.attrs()?;
     let axis = normalize_axis(attrs.axis, cx.shape().len())
         .ok_or_else(|| EvalError::new(format!("axis {} is out of range", attrs.axis)))?;
@@ -79,4 +83,16 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         _ => Elements::Int([cx.ints(2)?, cx.ints(1)?].concat()),
     };
     cx.result(pick(&pair, marks))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: OneHotAttrs = cx.attrs()?;
+    let (indices, on, off) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, _) = cx.result();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    cx.element(|dag, index| {
+        let at: Vec<PrimExpr> = [&index[..axis], &index[axis + 1..]].concat();
+        let which = from_either_end(dag.at(indices, &at), attrs.depth);
+        PrimExpr::select(index[axis].clone().equal(which), dag.at(on, &[]), dag.at(off, &[]))
+    })
 }

@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Shape, Type, normalize_axis};
+use crate::ir::{Dim, Shape, Type, normalize_axis};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::is_one;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
+use crate::tir::PrimExpr;
 
 /// Attributes of `reshape`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -36,12 +38,17 @@ pub struct ExpandDimsAttrs {
 }
 
 /// The elements under another shape of as many elements.
-pub static RESHAPE: OpDef =
-    OpDef::new("reshape", "the elements under another shape", X, infer_reshape, |attrs, args| {
-        keep_elements(&RESHAPE, attrs, args)
-    })
-    .pattern(OpPattern::Injective)
-    .shape_value(values::unchanged);
+pub static RESHAPE: OpDef = OpDef::new(
+    "reshape",
+    "the elements under another shape",
+    X,
+    infer_reshape,
+    keep_elements,
+    compute,
+)
+.attributes::<ReshapeAttrs>()
+.pattern(OpPattern::Injective)
+.shape_value(values::unchanged);
 
 /// Removes axes of extent one (ONNX `Squeeze`).
 pub static SQUEEZE: OpDef = OpDef::new(
@@ -49,8 +56,10 @@ pub static SQUEEZE: OpDef = OpDef::new(
     "the elements without some axes of extent one",
     X,
     infer_squeeze,
-    |attrs, args| keep_elements(&SQUEEZE, attrs, args),
+    keep_elements,
+    compute,
 )
+.attributes::<SqueezeAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(values::unchanged);
 
@@ -60,8 +69,10 @@ pub static EXPAND_DIMS: OpDef = OpDef::new(
     "the elements with new axes of extent one",
     X,
     infer_expand_dims,
-    |attrs, args| keep_elements(&EXPAND_DIMS, attrs, args),
+    keep_elements,
+    compute,
 )
+.attributes::<ExpandDimsAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(values::unchanged);
 
@@ -122,11 +133,65 @@ fn infer_expand_dims(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     )
 }
 
-fn keep_elements(
-    def: &'static OpDef,
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(def, attrs, args)?;
+fn keep_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     cx.result(cx.arg(0)?.elements().clone())
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let x = cx.arg(0)?;
+    let input = cx.dag.shape(x).to_vec();
+    let (output, _) = cx.result();
+    cx.element(|dag, index| dag.at(x, &reshaped(&input, &output, index)))
+}
+
+/// The index of the same element under another shape. Runs of dimensions that hold the same number
+/// of elements on both sides are translated on their own, so that a dimension that stays as it is
+/// keeps its index.
+fn reshaped(input: &[i64], output: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
+    let mut at: Vec<PrimExpr> = Vec::with_capacity(input.len());
+    let (mut i, mut o) = (0, 0);
+    while i < input.len() || o < output.len() {
+        // Dimensions of one element need no partner.
+        if input.get(i) == Some(&1) {
+            at.push(PrimExpr::index(0));
+            i += 1;
+            continue;
+        }
+        if output.get(o) == Some(&1) {
+            o += 1;
+            continue;
+        }
+        let (first_in, first_out) = (i, o);
+        let (mut in_size, mut out_size) = (1i64, 1i64);
+        loop {
+            if in_size <= out_size && i < input.len() {
+                in_size = in_size.saturating_mul(input[i]);
+                i += 1;
+            } else if o < output.len() {
+                out_size = out_size.saturating_mul(output[o]);
+                o += 1;
+            } else {
+                break;
+            }
+            if in_size == out_size || (i == input.len() && o == output.len()) {
+                break;
+            }
+        }
+        let (ins, outs) = (&input[first_in..i], &output[first_out..o]);
+        if let ([_], [_]) = (ins, outs) {
+            at.push(index[first_out].clone());
+            continue;
+        }
+        let flat = outs
+            .iter()
+            .zip(&index[first_out..o])
+            .fold(PrimExpr::index(0), |flat, (&extent, i)| flat * extent + i.clone());
+        let mut stride = ins.iter().fold(1i64, |n, &extent| n.saturating_mul(extent));
+        for (position, &extent) in ins.iter().enumerate() {
+            stride = if extent == 0 { 0 } else { stride / extent };
+            let digit = flat.clone().floordiv(stride.max(1));
+            at.push(if position == 0 { digit } else { digit.floormod(extent.max(1)) });
+        }
+    }
+    at
 }

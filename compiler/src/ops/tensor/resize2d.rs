@@ -5,10 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::DType;
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::te::{ComputeDag, StageId};
+use crate::tir::{Intrinsic, PrimExpr};
 
 /// How an element between the places of the argument is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -139,8 +143,10 @@ impl Resize2dAttrs {
 }
 
 /// Images `(N, C, H, W)` of another height and width.
-pub static RESIZE2D: OpDef = OpDef::new("image.resize2d", "images of another size", X, infer, eval)
-    .pattern(OpPattern::Injective);
+pub static RESIZE2D: OpDef =
+    OpDef::new("image.resize2d", "images of another size", X, infer, eval, compute)
+        .attributes::<Resize2dAttrs>()
+        .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: Resize2dAttrs = cx.attrs()?;
@@ -165,8 +171,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), x.shape[1].clone(), height, width], x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&RESIZE2D, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: Resize2dAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let (&[_, _, height, width], &[n, c, out_height, out_width]) = (x.shape(), cx.shape()) else {
@@ -207,4 +212,263 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
                 .collect(),
         ),
     })
+}
+
+/// Longest axis of a result whose places are tried as a quotient of integers.
+const MAX_TRIED_SIZE: i64 = 1 << 16;
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: Resize2dAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let (shape, dtype) = cx.result();
+    let input = cx.dag.shape(x).to_vec();
+    let op = cx.op.name;
+    let axis = |axis: usize| Axis {
+        attrs: &attrs,
+        op,
+        scale: match attrs.scale {
+            Some(scale) => scale[axis],
+            None => shape[axis + 2] as f64 / input[axis + 2] as f64,
+        },
+        number: axis,
+        extent: input[axis + 2],
+        size: shape[axis + 2],
+    };
+    let (rows, columns) = (axis(0), axis(1));
+    if attrs.method == ResizeMethod::NearestNeighbor {
+        let (row, column) = (rows.nearest(cx.dag), columns.nearest(cx.dag));
+        return cx.element(|dag, index| {
+            let [n, c, y, x_] = index else { return PrimExpr::zero(dtype) };
+            let at = [n.clone(), c.clone(), row.at(dag, y), column.at(dag, x_)];
+            dag.at(x, &at)
+        });
+    }
+    let row_taps = rows.taps(cx.dag, dtype);
+    let column_taps = columns.taps(cx.dag, dtype);
+    // One row after the other, and each element of the result from several rows.
+    let widened = [shape[0], shape[1], input[2], shape[3]];
+    let widened =
+        cx.dag.compute(op, &widened, dtype, |dag, index| weighted(dag, &column_taps, x, index, 3));
+    cx.element(|dag, index| weighted(dag, &row_taps, widened, index, 2))
+}
+
+/// The sum of an element's neighbours along an axis. One without weight does not count, not even as
+/// a NaN.
+fn weighted(
+    dag: &ComputeDag,
+    taps: &[Tap],
+    from: StageId,
+    index: &[PrimExpr],
+    axis: usize,
+) -> PrimExpr {
+    let zero = PrimExpr::zero(dag.dtype(from));
+    let factors = |tap: &Tap| {
+        let weight = dag.at(tap.weight, &index[axis..=axis]);
+        let mut at = index.to_vec();
+        at[axis] = dag.at(tap.place, &index[axis..=axis]);
+        let counts = weight.clone().not_equal(zero.clone());
+        (weight, PrimExpr::select(counts, dag.at(from, &at), zero.clone()))
+    };
+    let Some((first, rest)) = taps.split_first() else { return zero };
+    let (weight, element) = factors(first);
+    rest.iter()
+        .map(factors)
+        .fold(weight * element, |sum, (weight, element)| multiply_add(weight, element, sum))
+}
+
+/// A neighbour along an axis: tables with an entry for each place of the result.
+struct Tap {
+    /// The place in the argument.
+    place: StageId,
+    weight: StageId,
+}
+
+/// The place of the nearest element along an axis.
+enum Nearest {
+    /// `(factor · i + offset) / divisor`, rounded down and held within the extent.
+    Quotient { factor: i64, offset: i64, divisor: i64, last: i64 },
+    /// An entry of a table.
+    Table(StageId),
+}
+
+impl Nearest {
+    fn at(&self, dag: &ComputeDag, index: &PrimExpr) -> PrimExpr {
+        match *self {
+            Nearest::Quotient { factor, offset, divisor, last } => {
+                (index.clone() * factor + offset).floordiv(divisor).min(last)
+            }
+            Nearest::Table(table) => dag.at(table, std::slice::from_ref(index)),
+        }
+    }
+}
+
+/// One axis of an image that is resized.
+struct Axis<'a> {
+    attrs: &'a Resize2dAttrs,
+    op: &'static str,
+    /// The factor by which places are computed.
+    scale: f64,
+    /// 0 for rows, 1 for columns.
+    number: usize,
+    /// Elements of the argument.
+    extent: i64,
+    /// Elements of the result.
+    size: i64,
+}
+
+impl Axis<'_> {
+    /// A table with an entry for each place of the result.
+    fn table(
+        &self,
+        dag: &mut ComputeDag,
+        dtype: DType,
+        entry: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> PrimExpr,
+    ) -> StageId {
+        let table = dag.compute(self.op, &[self.size], dtype, entry);
+        dag.set_stored(table);
+        table
+    }
+
+    fn clamp(&self, place: PrimExpr) -> PrimExpr {
+        PrimExpr::index(0).max(place).min(self.extent - 1)
+    }
+
+    /// Where in the argument a place of the result is.
+    fn coordinate(&self, index: &PrimExpr) -> PrimExpr {
+        let index = index.clone().cast(DType::F64);
+        let f64 = |value: f64| PrimExpr::float(value, DType::F64);
+        let (extent, scale) = (self.extent as f64, self.scale);
+        match self.attrs.coordinate_transformation_mode {
+            CoordinateTransformation::PytorchHalfPixel if self.size <= 1 => f64(0.0),
+            CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
+                (index + f64(0.5)) / f64(scale) - f64(0.5)
+            }
+            CoordinateTransformation::AlignCorners if extent * scale <= 1.0 => f64(0.0),
+            CoordinateTransformation::AlignCorners => {
+                index * f64(extent - 1.0) / f64(extent * scale - 1.0)
+            }
+            CoordinateTransformation::Asymmetric => index / f64(scale),
+        }
+    }
+
+    fn nearest(&self, dag: &mut ComputeDag) -> Nearest {
+        if let Some(quotient) = self.quotient() {
+            return quotient;
+        }
+        let table = self.table(dag, DType::I64, |_, index| {
+            let at = self.coordinate(&index[0]);
+            let half = PrimExpr::float(0.5, DType::F64);
+            let nearest = match self.attrs.rounding_method {
+                NearestRounding::RoundPreferFloor => PrimExpr::call(Intrinsic::Ceil, at - half),
+                NearestRounding::RoundPreferCeil => PrimExpr::call(Intrinsic::Floor, at + half),
+                NearestRounding::Floor => PrimExpr::call(Intrinsic::Floor, at),
+                NearestRounding::Ceil => PrimExpr::call(Intrinsic::Ceil, at),
+            };
+            self.clamp(nearest.cast(DType::I64))
+        });
+        Nearest::Table(table)
+    }
+
+    /// The places as a quotient, if one yields just what the reference evaluation does.
+    fn quotient(&self) -> Option<Nearest> {
+        if self.size > MAX_TRIED_SIZE || self.extent <= 0 || self.extent > i64::from(u32::MAX) {
+            return None;
+        }
+        let (extent, size) = (usize::try_from(self.extent).ok()?, usize::try_from(self.size).ok()?);
+        let taps = self.attrs.taps(self.number, extent, size);
+        let places: Vec<i64> =
+            taps.iter().map(|taps| taps.first().map(|tap| tap.0 as i64)).collect::<Option<_>>()?;
+        let last = self.extent - 1;
+        for (numerator, denominator) in [(self.extent, self.size), (last, self.size - 1)] {
+            if denominator < 1 {
+                continue;
+            }
+            // Halves are whole where both sides are doubled.
+            let (factor, divisor) = (2 * numerator, 2 * denominator);
+            let offsets = [0, numerator - 1, numerator, denominator - 1, denominator, divisor - 1];
+            for offset in offsets {
+                let place = |i: i64| (factor * i + offset).div_euclid(divisor).min(last);
+                if (0..).zip(&places).all(|(i, &found)| place(i) == found) {
+                    let common = gcd(factor, divisor);
+                    return Some(Nearest::Quotient {
+                        factor: factor / common,
+                        offset: offset.div_euclid(common),
+                        divisor: divisor / common,
+                        last,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// The neighbours of each place, for interpolation.
+    fn taps(&self, dag: &mut ComputeDag, dtype: DType) -> Vec<Tap> {
+        let f64 = |value: f64| PrimExpr::float(value, DType::F64);
+        let floor = dag.compute(self.op, &[self.size], DType::F64, |_, index| {
+            PrimExpr::call(Intrinsic::Floor, self.coordinate(&index[0]))
+        });
+        let part = dag.compute(self.op, &[self.size], DType::F64, |dag, index| {
+            self.coordinate(&index[0]) - dag.at(floor, index)
+        });
+        let is_cubic = self.attrs.method == ResizeMethod::Cubic;
+        let first = if is_cubic { -1 } else { 0 };
+        let weights: Vec<Weight> = if is_cubic {
+            let a = self.attrs.cubic_alpha;
+            let near = move |t: PrimExpr| {
+                (t.clone() * f64(a + 2.0) - f64(a + 3.0)) * t.clone() * t + f64(1.0)
+            };
+            let far = move |t: PrimExpr| {
+                ((t.clone() * f64(a) - f64(5.0 * a)) * t.clone() + f64(8.0 * a)) * t - f64(4.0 * a)
+            };
+            vec![
+                Box::new(move |t| far(t + f64(1.0))),
+                Box::new(near),
+                Box::new(move |t| near(f64(1.0) - t)),
+                Box::new(move |t| far(f64(2.0) - t)),
+            ]
+        } else {
+            vec![Box::new(move |t| f64(1.0) - t), Box::new(|t| t)]
+        };
+        let excludes = is_cubic && self.attrs.cubic_exclude;
+        let place = |dag: &ComputeDag, index: &[PrimExpr], step: i64| {
+            dag.at(floor, index).cast(DType::I64) + (first + step)
+        };
+        let weights: Vec<StageId> = (0..)
+            .zip(weights)
+            .map(|(step, weight)| {
+                self.table(dag, DType::F64, |dag, index| {
+                    let weight = weight(dag.at(part, index));
+                    if !excludes {
+                        return weight;
+                    }
+                    let place = place(dag, index, step);
+                    let inside = place.clone().greater_equal(0).and(place.less(self.extent));
+                    PrimExpr::select(inside, weight, f64(0.0))
+                })
+            })
+            .collect();
+        (0..)
+            .zip(&weights)
+            .map(|(step, &weight)| Tap {
+                place: self
+                    .table(dag, DType::I64, |dag, index| self.clamp(place(dag, index, step))),
+                weight: self.table(dag, dtype, |dag, index| {
+                    let weight = dag.at(weight, index);
+                    let total = weights.iter().map(|&weight| dag.at(weight, index));
+                    match total.reduce(|total, weight| total + weight) {
+                        Some(total) if excludes => (weight / total).cast(dtype),
+                        _ => weight.cast(dtype),
+                    }
+                }),
+            })
+            .collect()
+    }
+}
+
+/// The weight of a neighbour by the distance from the place below.
+type Weight = Box<dyn Fn(PrimExpr) -> PrimExpr>;
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.abs().max(1) } else { gcd(b, a % b) }
 }

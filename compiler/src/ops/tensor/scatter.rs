@@ -3,13 +3,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::gather::{fits_beside_axis, position, tuple_length};
+use super::from_either_end;
+use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length, tuple_place};
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Type};
+use crate::graph::interp::{Elements, Tensor, wrap_int};
+use crate::ir::{DType, Type};
+use crate::ops::compute::{Compute, Stages};
+use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
+use crate::te::{ComputeDag, combined};
+use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
 /// What becomes of an element and an update for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -21,9 +26,9 @@ pub enum ScatterReduction {
     Add,
     /// Their product.
     Mul,
-    /// The lesser.
+    /// The lesser; NaN if either is.
     Min,
-    /// The greater.
+    /// The greater; NaN if either is.
     Max,
 }
 
@@ -48,7 +53,9 @@ pub static SCATTER_ELEMENTS: OpDef = OpDef::new(
     INPUTS,
     infer_scatter_elements,
     eval_scatter_elements,
-);
+    compute_scatter_elements,
+)
+.attributes::<ScatterElementsAttrs>();
 
 /// Attributes of `scatter_nd`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -66,7 +73,9 @@ pub static SCATTER_ND: OpDef = OpDef::new(
     INPUTS,
     infer_scatter_nd,
     eval_scatter_nd,
-);
+    compute_scatter_nd,
+)
+.attributes::<ScatterNdAttrs>();
 
 fn check_reduction(reduction: ScatterReduction, dtype: DType) -> Result<(), TypeError> {
     let combines = reduction == ScatterReduction::Update || dtype != DType::Bool;
@@ -82,6 +91,7 @@ fn infer_scatter_elements(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     check_reduction(attrs.reduction, x.dtype)?;
     let axis = cx.axis(0, attrs.axis)?;
     fits_beside_axis(x, indices, axis)?;
+    indices_lie_within(cx, axis..axis + 1)?;
     ensure!(
         updates.shape.rank() == indices.shape.rank()
             && updates.shape.iter().zip(indices.shape.iter()).all(|(a, b)| cx.same(a, b)),
@@ -107,8 +117,8 @@ fn scatter(
                     ScatterReduction::Update => update,
                     ScatterReduction::Add => old + update,
                     ScatterReduction::Mul => old * update,
-                    ScatterReduction::Min => old.min(update),
-                    ScatterReduction::Max => old.max(update),
+                    ScatterReduction::Min => minimum(old, update),
+                    ScatterReduction::Max => maximum(old, update),
                 };
             }
             Elements::Float(elements)
@@ -117,7 +127,7 @@ fn scatter(
             let mut elements = elements.clone();
             for (&place, &update) in places.iter().zip(updates) {
                 let old = elements[place];
-                elements[place] = wrapped(
+                elements[place] = wrap_int(
                     match reduction {
                         ScatterReduction::Update => update,
                         ScatterReduction::Add => old + update,
@@ -135,17 +145,7 @@ fn scatter(
     }
 }
 
-/// An integer reduced to the range of its type, as compiled code does.
-pub(super) fn wrapped(value: i128, dtype: DType) -> i128 {
-    let Some((low, high)) = dtype.int_range() else { return value };
-    value.wrapping_sub(low).rem_euclid(high - low + 1) + low
-}
-
-fn eval_scatter_elements(
-    attrs: &Attrs,
-    args: &[Option<&Tensor>],
-) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SCATTER_ELEMENTS, attrs, args)?;
+fn eval_scatter_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ScatterElementsAttrs = cx.attrs()?;
     let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let axis = axis_of(x, attrs.axis)?;
@@ -167,6 +167,7 @@ fn infer_scatter_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.same_dtype(0, 2)?;
     check_reduction(attrs.reduction, x.dtype)?;
     let length = tuple_length(x, indices, 0)?;
+    indices_lie_within(cx, 0..length)?;
     let outer = &indices.shape[..indices.shape.rank() - 1];
     let expected: Vec<_> = outer.iter().chain(&x.shape[length..]).collect();
     ensure!(
@@ -178,8 +179,7 @@ fn infer_scatter_nd(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(x.shape.to_vec(), x.dtype)
 }
 
-fn eval_scatter_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SCATTER_ND, attrs, args)?;
+fn eval_scatter_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ScatterNdAttrs = cx.attrs()?;
     let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
     let length = indices.shape().last().copied().unwrap_or(1).max(1);
@@ -195,4 +195,153 @@ fn eval_scatter_nd(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor
     }
     let dtype = x.ty().dtype;
     cx.result(scatter(x.elements(), updates.elements(), &places, attrs.reduction, dtype))
+}
+
+fn combiner(reduction: ScatterReduction) -> Option<BinaryOp> {
+    match reduction {
+        ScatterReduction::Update => None,
+        ScatterReduction::Add => Some(BinaryOp::Add),
+        ScatterReduction::Mul => Some(BinaryOp::Mul),
+        ScatterReduction::Min => Some(BinaryOp::Min),
+        ScatterReduction::Max => Some(BinaryOp::Max),
+    }
+}
+
+/// A place, from what was found and the index of an update.
+type PlaceOf<'a> = dyn Fn(&[PrimExpr], &[PrimExpr]) -> Vec<PrimExpr> + 'a;
+
+/// The places that a tensor of indices names.
+struct Places<'a> {
+    /// Leading axes of the updates along which each place is looked up; the rest are a slice.
+    outer: usize,
+    /// The axes of the tensor along which places are found.
+    axes: &'a [usize],
+    /// What is found along each of them.
+    found: &'a dyn Fn(&ComputeDag, &[PrimExpr]) -> Vec<PrimExpr>,
+    /// The place of an element of the updates, from what was found and the element's index.
+    place: &'a PlaceOf<'a>,
+}
+
+/// A copy of a tensor, then one update after the other. Places outside are passed over.
+fn compute_scatter(
+    cx: &mut Compute<'_>,
+    reduction: ScatterReduction,
+    places: &Places<'_>,
+) -> Stages {
+    let (x, indices, updates) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?);
+    let (shape, dtype) = cx.result();
+    let given = cx.dag.shape(updates).to_vec();
+    if given.contains(&0) {
+        return unchanged(cx);
+    }
+    let op = cx.op.name;
+    let result = cx.dag.statement(op, &shape, dtype, &[x, indices, updates], |dag, result| {
+        let (vars, index) = loops(dag, &shape);
+        let copy = dag.func.store(result, index.iter().cloned(), dag.at(x, &index));
+        let copy = nest(vars, &shape, dtype, copy);
+
+        let (vars, by) = loops(dag, &given);
+        let (outer, slice) = vars.split_at(places.outer);
+        let found = (places.found)(dag, &by[..places.outer]);
+        let names: Vec<VarId> = found.iter().map(|_| dag.func.index_var("at")).collect();
+        let at: Vec<PrimExpr> = names.iter().map(|&name| dag.func.var_expr(name)).collect();
+        let place = (places.place)(&at, &by);
+        let update = dag.at(updates, &by);
+        let value = match combiner(reduction) {
+            Some(combiner) => {
+                combined(combiner, dag.func.load(result, place.iter().cloned()), update)
+            }
+            None => update,
+        };
+        let body = dag.func.store(result, place, value);
+        let body = nest(slice.to_vec(), &given[places.outer..], dtype, body);
+        let inside =
+            at.iter().zip(places.axes).fold(PrimExpr::bool(true), |inside, (at, &axis)| {
+                let from = PrimExpr::index(0).less_equal(at.clone());
+                inside.and(from).and(at.clone().less(shape[axis]))
+            });
+        let body = names
+            .into_iter()
+            .zip(found)
+            .rev()
+            .fold(Stmt::if_then(inside, body), |body, (name, found)| Stmt::let_(name, found, body));
+        let all = outer
+            .iter()
+            .zip(&given)
+            .rev()
+            .fold(body, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body));
+        Stmt::seq([copy, all])
+    });
+    Ok(vec![result])
+}
+
+/// A loop variable for each extent, and its use.
+fn loops(dag: &mut ComputeDag, extents: &[i64]) -> (Vec<VarId>, Vec<PrimExpr>) {
+    let vars: Vec<VarId> =
+        (0..extents.len()).map(|axis| dag.func.index_var(format!("i{axis}"))).collect();
+    let index = vars.iter().map(|&var| dag.func.var_expr(var)).collect();
+    (vars, index)
+}
+
+/// Loops around a body that moves an element, outermost first: elements that are adjacent in a dense
+/// tensor in vectors.
+fn nest(vars: Vec<VarId>, extents: &[i64], dtype: DType, body: Stmt) -> Stmt {
+    let inner = extents.iter().rposition(|&extent| extent != 1);
+    let inner = inner.filter(|_| dtype != DType::Bool);
+    let loops = vars.into_iter().zip(extents).enumerate();
+    loops.rev().fold(body, |body, (position, (var, &extent))| {
+        let vectors = inner == Some(position) && extent > 0;
+        in_loop(var, extent, if vectors { ForKind::Vectorized } else { ForKind::Serial }, body)
+    })
+}
+
+fn in_loop(var: VarId, extent: i64, kind: ForKind, body: Stmt) -> Stmt {
+    Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
+}
+
+/// The tensor itself, which nothing is put into.
+fn unchanged(cx: &mut Compute<'_>) -> Stages {
+    let x = cx.arg(0)?;
+    cx.element(|dag, index| dag.at(x, index))
+}
+
+fn compute_scatter_elements(cx: &mut Compute<'_>) -> Stages {
+    let attrs: ScatterElementsAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let places = Places {
+        outer: shape.len(),
+        axes: &[axis],
+        found: &|dag, by| vec![from_either_end(dag.at(indices, by), shape[axis])],
+        place: &|found, by| {
+            let mut place = by.to_vec();
+            place[axis] = found[0].clone();
+            place
+        },
+    };
+    compute_scatter(cx, attrs.reduction, &places)
+}
+
+fn compute_scatter_nd(cx: &mut Compute<'_>) -> Stages {
+    let attrs: ScatterNdAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
+    let (length, outer) = match cx.dag.shape(indices) {
+        [outer @ .., length] => (*length as usize, outer.len()),
+        [] => return cx.unsupported("with a scalar of indices"),
+    };
+    let axes: Vec<usize> = (0..length).collect();
+    let places = Places {
+        outer,
+        axes: &axes,
+        found: &|dag, by| {
+            let found = |position: usize| {
+                from_either_end(dag.at(indices, &tuple_place(by, position)), shape[position])
+            };
+            (0..length).map(found).collect()
+        },
+        place: &|found, by| [found, &by[outer..]].concat(),
+    };
+    compute_scatter(cx, attrs.reduction, &places)
 }

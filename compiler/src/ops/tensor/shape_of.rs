@@ -6,8 +6,10 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{DType, Dim, Type};
-use crate::ops::eval::EvalCx;
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::{InferCx, OpDef, values};
+use crate::te::StageId;
+use crate::tir::PrimExpr;
 
 /// Attributes of `shape_of` and `ndarray_size`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -23,11 +25,10 @@ pub static SHAPE_OF: OpDef = OpDef::new(
     "the extents as a vector",
     X,
     |cx| infer(cx, |x| vec![Dim::from(x.len())]),
-    |attrs, args| {
-        let cx = EvalCx::new(&SHAPE_OF, attrs, args)?;
-        cx.result(Elements::Int(cx.arg(0)?.shape().iter().map(|&d| d as i128).collect()))
-    },
+    |cx| cx.result(Elements::Int(cx.arg(0)?.shape().iter().map(|&d| d as i128).collect())),
+    compute_shape,
 )
+.attributes::<ShapeOfAttrs>()
 .shape_value(|cx| extents(cx, |shape| shape.to_vec()));
 
 /// The number of elements, as a scalar.
@@ -36,11 +37,10 @@ pub static NDARRAY_SIZE: OpDef = OpDef::new(
     "the number of elements",
     X,
     |cx| infer(cx, |_| Vec::new()),
-    |attrs, args| {
-        let cx = EvalCx::new(&NDARRAY_SIZE, attrs, args)?;
-        cx.result(Elements::Int(vec![cx.arg(0).map(Tensor::len)? as i128]))
-    },
+    |cx| cx.result(Elements::Int(vec![cx.arg(0).map(Tensor::len)? as i128])),
+    compute_size,
 )
+.attributes::<ShapeOfAttrs>()
 .shape_value(|cx| {
     extents(cx, |shape| vec![shape.iter().fold(Dim::from(1i64), |product, d| product * d)])
 });
@@ -58,4 +58,30 @@ fn infer(cx: &InferCx<'_>, shape: fn(&[Dim]) -> Vec<Dim>) -> Result<Type, TypeEr
 fn extents(cx: &InferCx<'_>, f: fn(&[Dim]) -> Vec<Dim>) -> Option<Vec<Dim>> {
     let attrs: ShapeOfAttrs = cx.attrs().ok()?;
     values::checked(f(&cx.arg(0)?.ty.as_tensor()?.shape), attrs.dtype)
+}
+
+fn compute_shape(cx: &mut Compute<'_>) -> Stages {
+    let extents = cx.dag.shape(cx.arg(0)?).to_vec();
+    let (_, dtype) = cx.result();
+    let op = cx.op.name;
+    let parts: Vec<StageId> = extents
+        .into_iter()
+        .map(|extent| cx.dag.compute(op, &[1], dtype, |_, _| PrimExpr::int(extent, dtype)))
+        .collect();
+    if parts.is_empty() {
+        return cx.element(|_, _| PrimExpr::zero(dtype));
+    }
+    Ok(vec![cx.dag.concat(op, 0, &parts)])
+}
+
+fn compute_size(cx: &mut Compute<'_>) -> Stages {
+    let (_, dtype) = cx.result();
+    let extents = cx.dag.shape(cx.arg(0)?);
+    // A tensor without elements may have any other extents.
+    let size = if extents.contains(&0) {
+        0
+    } else {
+        extents.iter().fold(1i64, |size, &extent| size.saturating_mul(extent))
+    };
+    cx.element(|_, _| PrimExpr::int(size, dtype))
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
@@ -20,8 +21,9 @@ pub struct SplitAttrs {
 }
 
 /// The pieces as a tuple, in order.
-pub static SPLIT: OpDef =
-    OpDef::new("split", "pieces along an axis", X, infer, eval).pattern(OpPattern::Injective);
+pub static SPLIT: OpDef = OpDef::new("split", "pieces along an axis", X, infer, eval, compute)
+    .attributes::<SplitAttrs>()
+    .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: SplitAttrs = cx.attrs()?;
@@ -47,8 +49,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     Ok(Type::tuple(pieces))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&SPLIT, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: SplitAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axis = axis_of(x, attrs.axis)?;
@@ -64,4 +65,22 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         })
         .collect();
     cx.results(pieces)
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: SplitAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let axis = cx.axis(attrs.axis, cx.dag.shape(x).len())?;
+    let mut start = 0;
+    let mut stages = Vec::with_capacity(cx.results.len());
+    for (shape, dtype) in cx.results {
+        let offset = start;
+        start += shape[axis];
+        stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| {
+            let mut at = index.to_vec();
+            at[axis] = at[axis].clone() + offset;
+            dag.at(x, &at)
+        }));
+    }
+    Ok(stages)
 }

@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, ComputeError, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
+use crate::tir::PrimExpr;
 
 /// An end from which on it means "to the end", whatever the extent.
 ///
@@ -111,10 +113,17 @@ fn ranges(attrs: &StridedSliceAttrs, rank: usize, axes: &[usize]) -> Vec<Range> 
 }
 
 /// Slices along some axes, with numpy's and ONNX's meaning of negative and too large bounds.
-pub static STRIDED_SLICE: OpDef =
-    OpDef::new("strided_slice", "every so many elements between two bounds", X, infer, eval)
-        .pattern(OpPattern::Injective)
-        .shape_value(shape_value);
+pub static STRIDED_SLICE: OpDef = OpDef::new(
+    "strided_slice",
+    "every so many elements between two bounds",
+    X,
+    infer,
+    eval,
+    compute,
+)
+.attributes::<StridedSliceAttrs>()
+.pattern(OpPattern::Injective)
+.shape_value(shape_value);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: StridedSliceAttrs = cx.attrs()?;
@@ -146,8 +155,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, (0..len).map(at))
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&STRIDED_SLICE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: StridedSliceAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let axes: Vec<usize> =
@@ -163,4 +171,30 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         strides[axis] = strides[axis].wrapping_mul(range.stride as isize);
     }
     cx.result(pick(x.elements(), offsets(cx.shape(), &strides, start)))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: StridedSliceAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let shape = cx.dag.shape(x).to_vec();
+    let mut starts = vec![(0i64, 1i64); shape.len()];
+    for (position, &axis) in attrs.axes.iter().enumerate() {
+        let axis = cx.axis(axis, shape.len())?;
+        let stride = attrs.strides.get(position).copied().unwrap_or(1);
+        let missing = || ComputeError("`strided_slice` has fewer starts than axes".into());
+        let begin = attrs.begin.get(position).copied().ok_or_else(missing)?;
+        let extent = shape[axis];
+        let begin = if begin < 0 { begin.saturating_add(extent) } else { begin };
+        // Where a slice that goes backwards may start is one less.
+        let begin = if stride > 0 { begin.clamp(0, extent) } else { begin.clamp(-1, extent - 1) };
+        starts[axis] = (begin, stride);
+    }
+    cx.element(|dag, index| {
+        let at: Vec<PrimExpr> = index
+            .iter()
+            .zip(&starts)
+            .map(|(i, &(begin, stride))| i.clone() * stride + begin)
+            .collect();
+        dag.at(x, &at)
+    })
 }

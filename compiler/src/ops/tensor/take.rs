@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gather::{indices_lie_within, is_not_empty};
+use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Dim, Type};
+use crate::ir::DType;
+use crate::ir::{Dim, Type};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
+use crate::tir::PrimExpr;
 
 /// What `take` does with an index that is not within the axis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,7 +59,9 @@ pub static TAKE: OpDef = OpDef::new(
     &[Input::required("x"), Input::required("indices")],
     infer,
     eval,
+    compute,
 )
+.attributes::<TakeAttrs>()
 .pattern(OpPattern::Injective)
 .shape_value(shape_value);
 
@@ -62,6 +69,11 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TakeAttrs = cx.attrs()?;
     let (x, indices) = (cx.tensor(0)?, cx.tensor_of(1, DTypes::Int)?);
     let axis = cx.axis(0, attrs.axis)?;
+    if attrs.mode == TakeMode::Fast {
+        indices_lie_within(cx, axis..axis + 1)?;
+    } else {
+        is_not_empty(cx, axis)?;
+    }
     let (before, after) = (&x.shape[..axis], &x.shape[axis + 1..]);
     cx.result(before.iter().chain(indices.shape.iter()).chain(after).cloned(), x.dtype)
 }
@@ -78,8 +90,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
     values::picked(dims, positions?.into_iter())
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&TAKE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: TakeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let split = AxisSplit::new(x.shape(), axis_of(x, attrs.axis)?);
@@ -102,4 +113,34 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         })
     });
     cx.result(pick(x.elements(), places))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: TakeAttrs = cx.attrs()?;
+    let (x, indices) = (cx.arg(0)?, cx.arg(1)?);
+    let shape = cx.dag.shape(x).to_vec();
+    let axis = cx.axis(attrs.axis, shape.len())?;
+    let taken = cx.dag.shape(indices).len();
+    let extent = shape[axis];
+    let dtype = cx.dag.dtype(indices);
+    cx.element(|dag, index| {
+        let which = dag.at(indices, &index[axis..axis + taken]);
+        let which = match attrs.mode {
+            TakeMode::Fast => from_either_end(which, extent),
+            // Brought into the range of an index while it is still what it was.
+            TakeMode::Clip if dtype == DType::U64 => {
+                which.min(PrimExpr::int(extent - 1, dtype)).cast(DType::I64)
+            }
+            TakeMode::Wrap if dtype == DType::U64 => {
+                which.floormod(PrimExpr::int(extent.max(1), dtype)).cast(DType::I64)
+            }
+            TakeMode::Clip => which.cast(DType::I64),
+            TakeMode::Wrap => which.cast(DType::I64).floormod(extent.max(1)),
+        };
+        let which = clamped(which, extent);
+        let mut at = index[..axis].to_vec();
+        at.push(which);
+        at.extend_from_slice(&index[axis + taken..]);
+        dag.at(x, &at)
+    })
 }

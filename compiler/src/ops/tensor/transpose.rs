@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, Type};
+use crate::ir::Type;
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
+use crate::tir::PrimExpr;
 
 /// Attributes of `transpose`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -18,8 +20,10 @@ pub struct TransposeAttrs {
 }
 
 /// The result's axis `i` is the argument's axis `axes[i]`.
-pub static TRANSPOSE: OpDef = OpDef::new("transpose", "the axes in another order", X, infer, eval)
-    .pattern(OpPattern::Injective);
+pub static TRANSPOSE: OpDef =
+    OpDef::new("transpose", "the axes in another order", X, infer, eval, compute)
+        .attributes::<TransposeAttrs>()
+        .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TransposeAttrs = cx.attrs()?;
@@ -38,8 +42,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result(dims, x.dtype)
 }
 
-fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalError> {
-    let cx = EvalCx::new(&TRANSPOSE, attrs, args)?;
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: TransposeAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let dense = dense_strides(x.shape());
@@ -49,4 +52,19 @@ fn eval(attrs: &Attrs, args: &[Option<&Tensor>]) -> Result<Vec<Tensor>, EvalErro
         .map(|&axis| Ok(dense[axis_of(x, axis)?]))
         .collect::<Result<_, EvalError>>()?;
     cx.result(pick(x.elements(), offsets(cx.shape(), &strides, 0)))
+}
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: TransposeAttrs = cx.attrs()?;
+    let x = cx.arg(0)?;
+    let rank = cx.dag.shape(x).len();
+    let axes: Vec<usize> =
+        attrs.axes.iter().map(|&axis| cx.axis(axis, rank)).collect::<Result<_, _>>()?;
+    cx.element(|dag, index| {
+        let mut at = vec![PrimExpr::index(0); rank];
+        for (i, &axis) in index.iter().zip(&axes) {
+            at[axis] = i.clone();
+        }
+        dag.at(x, &at)
+    })
 }

@@ -414,6 +414,9 @@ fn integer_arithmetic_truncates_and_wraps() {
     check_ints(&MULTIPLY, DType::U64, &[&[max, max], &[max, 2]], &[1, max - 1]);
     check_ints(&NEGATIVE, DType::I8, &[&[-128, 5]], &[-128, -5]);
     check_ints(&ABS, DType::I8, &[&[-128, -5]], &[-128, 5]);
+    let zeros = call(&SIGN, &(), &[floats(&[3], &[-0.0, 0.0, f64::NAN])]).unwrap();
+    let zeros = zeros[0].floats().unwrap();
+    assert!(zeros[..2].iter().all(|zero| zero.to_bits() == 0) && zeros[2].is_nan());
     check_ints(&SIGN, DType::I64, &[&[-9, 0, 9]], &[-1, 0, 1]);
     check_ints(&RELU, DType::I8, &[&[-9, 0, 9]], &[0, 0, 9]);
     check_ints(

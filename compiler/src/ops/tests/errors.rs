@@ -10,9 +10,9 @@ use crate::graph::{FunctionBuilder, TypeError};
 use crate::ir::{Attrs, DType, Dim, Shape, TensorType, Type};
 use crate::ops::elementwise::{ADD, CLIP, ClipAttrs, EXP, PRELU};
 use crate::ops::nn::{
-    AVG_POOL2D, AvgPool2dAttrs, BATCH_NORM, BIAS_ADD, BatchNormAttrs, BiasAddAttrs, CONV2D,
-    Conv2dAttrs, DENSE, DROPOUT, DropoutAttrs, LRN, LrnAttrs, MATMUL, MAX_POOL2D, MatmulAttrs,
-    MaxPool2dAttrs, PAD, PadAttrs, PadMode, SOFTMAX, SoftmaxAttrs,
+    AVG_POOL2D, AvgPoolAttrs, BATCH_NORM, BIAS_ADD, BatchNormAttrs, BiasAddAttrs, CONV2D,
+    ConvAttrs, DENSE, DROPOUT, DropoutAttrs, LRN, LrnAttrs, MATMUL, MAX_POOL2D, MatmulAttrs,
+    MaxPoolAttrs, PAD, PadAttrs, PadMode, SOFTMAX, SoftmaxAttrs, Window,
 };
 use crate::ops::reduce::{ARGMAX, ArgReduceAttrs, ReduceAttrs, SUM};
 use crate::ops::tensor::{
@@ -107,7 +107,7 @@ fn broadcasting_names_the_extents_that_differ() {
 
 #[test]
 fn convolutions_say_what_does_not_fit() {
-    let conv = Conv2dAttrs::default;
+    let conv = || ConvAttrs::of_rank(2);
     let (x, weight) = (f32s(&[1, 4, 5, 5]), f32s(&[6, 2, 3, 3]));
     refused(
         &CONV2D,
@@ -124,36 +124,36 @@ fn convolutions_say_what_does_not_fit() {
     );
     refused(
         &CONV2D,
-        Conv2dAttrs { groups: 2, ..conv() },
+        ConvAttrs { groups: 2, ..conv() },
         &[x.clone(), f32s(&[5, 2, 3, 3])],
         "the 5 output channels of input `weight`, which is Tensor[(5, 2, 3, 3), float32], \
          cannot be divided into 2 groups",
     );
     refused(
         &CONV2D,
-        Conv2dAttrs { groups: 2, ..conv() },
+        ConvAttrs { groups: 2, ..conv() },
         &[x.clone(), weight.clone(), f32s(&[5])],
         "input `bias` must be Tensor[(6), float32] because of the output channels of input \
          `weight`, but it is Tensor[(5), float32]",
     );
     refused(
         &CONV2D,
-        Conv2dAttrs { groups: 2, dilation: [1, 3], padding: [0, 0, 0, 1], ..conv() },
+        ConvAttrs { groups: 2, dilation: vec![1, 3], padding: vec![0, 0, 0, 1], ..conv() },
         &[x.clone(), weight.clone()],
         "a kernel that spans 7 elements does not fit into dimension 3 of input `x`, \
          which is Tensor[(1, 4, 5, 5), float32], with padding 0 and 1",
     );
     for (attrs, message) in [
         (
-            Conv2dAttrs { strides: [0, 1], ..conv() },
+            ConvAttrs { strides: vec![0, 1], ..conv() },
             "attribute `strides` must be at least 1, but it is 0",
         ),
         (
-            Conv2dAttrs { dilation: [1, -1], ..conv() },
+            ConvAttrs { dilation: vec![1, -1], ..conv() },
             "attribute `dilation` must be at least 1, but it is -1",
         ),
         (
-            Conv2dAttrs { padding: [0, 0, -2, 0], ..conv() },
+            ConvAttrs { padding: vec![0, 0, -2, 0], ..conv() },
             "attribute `padding` must be at least 0, but it is -2",
         ),
     ] {
@@ -161,7 +161,7 @@ fn convolutions_say_what_does_not_fit() {
     }
     refused(
         &CONV2D,
-        Conv2dAttrs { groups: 0, ..conv() },
+        ConvAttrs { groups: 0, ..conv() },
         &[x, weight],
         "attribute `groups` must be at least 1, but it is 0",
     );
@@ -172,14 +172,14 @@ fn pools_say_what_does_not_fit() {
     let x = f32s(&[1, 1, 3, 3]);
     refused(
         &MAX_POOL2D,
-        MaxPool2dAttrs { pool_size: [2, 4], ..Default::default() },
+        MaxPoolAttrs::of_size(&[2, 4]),
         std::slice::from_ref(&x),
         "a window that spans 4 elements does not fit into dimension 3 of input `x`, \
          which is Tensor[(1, 1, 3, 3), float32], with padding 0 and 0",
     );
     refused(
         &AVG_POOL2D,
-        AvgPool2dAttrs { pool_size: [2, 2], padding: [0, 2, 0, 0], ..Default::default() },
+        AvgPoolAttrs { padding: vec![0, 2, 0, 0], ..AvgPoolAttrs::of_size(&[2, 2]) },
         &[x],
         "padding 2 and 0 must be less than the 2 elements that a window spans, \
          or there are windows without elements",
@@ -356,7 +356,7 @@ fn moves_say_what_does_not_fit() {
 fn evaluation_refuses_results_beyond_its_memory() {
     let scalar = Tensor::from_floats(DType::F32, &[], vec![1.0]).unwrap();
     let attrs = Attrs::from_struct(&FullAttrs { shape: dims(&[1 << 20, 1 << 20]) }).unwrap();
-    let error = (FULL.eval)(&attrs, &[Some(&scalar)]).unwrap_err();
+    let error = FULL.evaluate(&attrs, &[Some(&scalar)]).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the result of `full` is Tensor[(1048576, 1048576), float32]: \
@@ -419,7 +419,7 @@ fn survive<A: Serialize>(op: &'static OpDef, attrs: A, shapes: &[Vec<i64>]) {
         .collect();
     if let Some(tensors) = tensors {
         let args: Vec<Option<&Tensor>> = tensors.iter().map(Some).collect();
-        let _ = (op.eval)(&attrs, &args);
+        let _ = op.evaluate(&attrs, &args);
     }
 }
 
@@ -430,12 +430,16 @@ proptest! {
         groups in number(), ceil_mode in any::<bool>(), count_include_pad in any::<bool>(),
     ) {
         let shapes = [x.to_vec(), weight.to_vec()];
-        survive(&CONV2D, Conv2dAttrs { strides, padding, dilation, groups }, &shapes);
-        let pool_size = [weight[0], weight[1]];
-        let max = MaxPool2dAttrs { pool_size, strides, padding, dilation, ceil_mode };
-        survive(&MAX_POOL2D, max, &shapes[..1]);
-        let avg = AvgPool2dAttrs { pool_size, strides, padding, dilation, ceil_mode, count_include_pad };
+        let window = Window::new(&weight[2..], &strides, &padding, &dilation).unwrap();
+        survive(&CONV2D, ConvAttrs::new(&window, groups), &shapes);
+        survive(&MAX_POOL2D, MaxPoolAttrs::new(&window, ceil_mode), &shapes[..1]);
+        let avg = AvgPoolAttrs::new(&window, ceil_mode, count_include_pad);
         survive(&AVG_POOL2D, avg, &shapes[..1]);
+        // Lists of any length.
+        let conv = ConvAttrs { strides: padding.to_vec(), ..ConvAttrs::new(&window, groups) };
+        survive(&CONV2D, conv, &shapes);
+        let pool = MaxPoolAttrs { padding: strides.to_vec(), ..MaxPoolAttrs::new(&window, ceil_mode) };
+        survive(&MAX_POOL2D, pool, &shapes[..1]);
     }
 
     #[test]
@@ -484,11 +488,11 @@ proptest! {
             let shape: Vec<usize> = x.iter().map(|&d| d as usize).collect();
             let x = Tensor::from_floats(DType::F32, &shape, vec![1.0; len as usize]).unwrap();
             let attrs = Attrs::from_struct(&TakeAttrs { axis, mode }).unwrap();
-            let _ = (TAKE.eval)(&attrs, &[Some(&x), Some(&indices)]);
+            let _ = TAKE.evaluate(&attrs, &[Some(&x), Some(&indices)]);
         }
         let scalar = Tensor::from_floats(DType::F32, &[], vec![1.0]).unwrap();
         let attrs = Attrs::from_struct(&OneHotAttrs { depth, axis }).unwrap();
-        let _ = (ONE_HOT.eval)(&attrs, &[Some(&indices), Some(&scalar), Some(&scalar)]);
+        let _ = ONE_HOT.evaluate(&attrs, &[Some(&indices), Some(&scalar), Some(&scalar)]);
         let resize = Resize2dAttrs {
             size: size.map(Dim::from),
             scale,

@@ -17,7 +17,8 @@ fn every_operator_yields_the_types_that_its_relation_says() {
             let args: Vec<Option<Tensor>> =
                 types.iter().map(|ty| ty.as_ref().map(tensor)).collect();
             let args: Vec<Option<&Tensor>> = args.iter().map(Option::as_ref).collect();
-            let results = (op.eval)(&call.0, &args)
+            let results = op
+                .evaluate(&call.0, &args)
                 .unwrap_or_else(|error| panic!("`{}` of {dtype}: {error}", op.name));
             let found: Vec<Type> = results.iter().map(|result| result.ty().into()).collect();
             let expected = match expected.as_tuple() {
@@ -53,7 +54,7 @@ fn every_operator_refuses_unknown_attributes_and_missing_inputs() {
         let missing = infer(op, &attrs, &[]).unwrap_err();
         assert!(missing.to_string().contains("is missing"), "`{}`: {missing}", op.name);
         // Evaluation is reached from folding as well, without a builder that checks first.
-        assert!((op.eval)(&attrs, &[]).is_err(), "`{}`", op.name);
+        assert!(op.evaluate(&attrs, &[]).is_err(), "`{}`", op.name);
     }
 }
 

@@ -4,6 +4,7 @@
     reason = "arguments are written alike whether there are one or more"
 )]
 
+mod documents;
 mod elementwise;
 mod errors;
 mod every_op;
@@ -38,7 +39,7 @@ fn call<A: Serialize>(
     args: &[Tensor],
 ) -> Result<Vec<Tensor>, EvalError> {
     let args: Vec<Option<&Tensor>> = args.iter().map(Some).collect();
-    (op.eval)(&Attrs::from_struct(attrs).unwrap(), &args)
+    op.evaluate(&Attrs::from_struct(attrs).unwrap(), &args)
 }
 
 /// Checks the shape and the elements of an operator's first result.

@@ -4,26 +4,35 @@ use super::{call, check, floats, pattern};
 use crate::graph::interp::Tensor;
 use crate::ir::DType;
 use crate::ops::nn::{
-    AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, BATCH_NORM,
-    BIAS_ADD, BatchNormAttrs, BiasAddAttrs, CONV1D, CONV2D, CONV3D, Conv1dAttrs, Conv2dAttrs,
-    Conv3dAttrs, DENSE, DROPOUT, DropoutAttrs, GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D, LAYER_NORM,
-    LOG_SOFTMAX, LRN, LayerNormAttrs, LrnAttrs, MATMUL, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D,
-    MatmulAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs, PAD, PadAttrs, PadMode, SOFTMAX,
-    SoftmaxAttrs,
+    AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, BATCH_NORM, BIAS_ADD, BatchNormAttrs,
+    BiasAddAttrs, CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, DROPOUT, DropoutAttrs,
+    GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D, LAYER_NORM, LOG_SOFTMAX, LRN, LayerNormAttrs, LrnAttrs,
+    MATMUL, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D, MatmulAttrs, MaxPoolAttrs, PAD, PadAttrs, PadMode,
+    SOFTMAX, SoftmaxAttrs,
 };
 
 #[test]
 fn convolutions() {
     check(
         &CONV2D,
-        &Conv2dAttrs { strides: [1, 1], padding: [0, 0, 0, 0], dilation: [1, 1], groups: 1 },
+        &ConvAttrs {
+            strides: vec![1, 1],
+            padding: vec![0, 0, 0, 0],
+            dilation: vec![1, 1],
+            groups: 1,
+        },
         &[pattern(&[1, 2, 4, 4], 0), pattern(&[2, 2, 3, 3], 1)],
         &[1, 2, 2, 2],
         &[2.921875, -1.890625, -2.671875, 5.453125, 2.296875, -5.734375, 0.359375, 5.265625],
     );
     check(
         &CONV2D,
-        &Conv2dAttrs { strides: [2, 1], padding: [1, 0, 2, 1], dilation: [1, 1], groups: 1 },
+        &ConvAttrs {
+            strides: vec![2, 1],
+            padding: vec![1, 0, 2, 1],
+            dilation: vec![1, 1],
+            groups: 1,
+        },
         &[pattern(&[2, 2, 5, 4], 0), pattern(&[2, 2, 3, 2], 1), pattern(&[2], 2)],
         &[2, 2, 3, 4],
         &[
@@ -37,7 +46,12 @@ fn convolutions() {
     );
     check(
         &CONV2D,
-        &Conv2dAttrs { strides: [2, 2], padding: [1, 1, 1, 1], dilation: [1, 1], groups: 4 },
+        &ConvAttrs {
+            strides: vec![2, 2],
+            padding: vec![1, 1, 1, 1],
+            dilation: vec![1, 1],
+            groups: 4,
+        },
         &[pattern(&[1, 4, 5, 5], 3), pattern(&[4, 1, 3, 3], 1), pattern(&[4], 2)],
         &[1, 4, 3, 3],
         &[
@@ -50,21 +64,30 @@ fn convolutions() {
     );
     check(
         &CONV2D,
-        &Conv2dAttrs { strides: [2, 3], padding: [0, 1, 1, 0], dilation: [3, 2], groups: 2 },
+        &ConvAttrs {
+            strides: vec![2, 3],
+            padding: vec![0, 1, 1, 0],
+            dilation: vec![3, 2],
+            groups: 2,
+        },
         &[pattern(&[1, 4, 6, 6], 3), pattern(&[2, 2, 2, 2], 1)],
         &[1, 2, 2, 2],
         &[-1.8125, 2.0625, -0.28125, -1.359375, 2.15625, -0.234375, -0.5, -2.328125],
     );
     check(
         &CONV1D,
-        &Conv1dAttrs { strides: [2], padding: [2, 1], dilation: [2], groups: 1 },
+        &ConvAttrs { strides: vec![2], padding: vec![2, 1], dilation: vec![2], groups: 1 },
         &[pattern(&[1, 2, 7], 0), pattern(&[2, 2, 3], 1), pattern(&[2], 5)],
         &[1, 2, 3],
         &[1.0625, 0.90625, -0.46875, -1.96875, -0.28125, 1.0625],
     );
     check(
         &CONV3D,
-        &Conv3dAttrs { strides: [1, 2, 1], padding: [1, 0, 1, 0, 1, 0], ..Default::default() },
+        &ConvAttrs {
+            strides: vec![1, 2, 1],
+            padding: vec![1, 0, 1, 0, 1, 0],
+            ..ConvAttrs::of_rank(3)
+        },
         &[pattern(&[1, 1, 2, 3, 3], 0), pattern(&[2, 1, 2, 2, 2], 1)],
         &[1, 2, 2, 2, 3],
         &[
@@ -79,11 +102,10 @@ fn convolutions() {
 fn max_pools() {
     check(
         &MAX_POOL2D,
-        &MaxPool2dAttrs {
-            pool_size: [2, 2],
-            strides: [2, 2],
-            padding: [0, 0, 0, 0],
-            ..Default::default()
+        &MaxPoolAttrs {
+            strides: vec![2, 2],
+            padding: vec![0, 0, 0, 0],
+            ..MaxPoolAttrs::of_size(&[2, 2])
         },
         &[pattern(&[1, 2, 4, 4], 0)],
         &[1, 2, 2, 2],
@@ -91,11 +113,10 @@ fn max_pools() {
     );
     check(
         &MAX_POOL2D,
-        &MaxPool2dAttrs {
-            pool_size: [3, 3],
-            strides: [2, 2],
-            padding: [1, 1, 1, 1],
-            ..Default::default()
+        &MaxPoolAttrs {
+            strides: vec![2, 2],
+            padding: vec![1, 1, 1, 1],
+            ..MaxPoolAttrs::of_size(&[3, 3])
         },
         &[pattern(&[1, 1, 5, 5], 0)],
         &[1, 1, 3, 3],
@@ -103,11 +124,11 @@ fn max_pools() {
     );
     check(
         &MAX_POOL2D,
-        &MaxPool2dAttrs {
-            pool_size: [2, 3],
-            strides: [2, 2],
-            padding: [0, 1, 1, 0],
-            dilation: [1, 1],
+        &MaxPoolAttrs {
+            pool_size: vec![2, 3],
+            strides: vec![2, 2],
+            padding: vec![0, 1, 1, 0],
+            dilation: vec![1, 1],
             ceil_mode: true,
         },
         &[pattern(&[1, 1, 5, 6], 0)],
@@ -116,11 +137,11 @@ fn max_pools() {
     );
     check(
         &MAX_POOL2D,
-        &MaxPool2dAttrs {
-            pool_size: [2, 2],
-            strides: [1, 2],
-            padding: [1, 0, 0, 1],
-            dilation: [2, 3],
+        &MaxPoolAttrs {
+            pool_size: vec![2, 2],
+            strides: vec![1, 2],
+            padding: vec![1, 0, 0, 1],
+            dilation: vec![2, 3],
             ceil_mode: false,
         },
         &[pattern(&[1, 1, 6, 6], 0)],
@@ -129,18 +150,17 @@ fn max_pools() {
     );
     check(
         &MAX_POOL1D,
-        &MaxPool1dAttrs { pool_size: [3], strides: [2], padding: [1, 1], ..Default::default() },
+        &MaxPoolAttrs { strides: vec![2], padding: vec![1, 1], ..MaxPoolAttrs::of_size(&[3]) },
         &[pattern(&[1, 2, 7], 0)],
         &[1, 2, 4],
         &[1.0, 1.0, 0.5, 1.125, 0.0, 0.625, 1.25, 0.125],
     );
     check(
         &MAX_POOL3D,
-        &MaxPool3dAttrs {
-            pool_size: [2, 2, 2],
-            strides: [1, 2, 1],
-            padding: [0, 1, 0, 0, 0, 0],
-            ..Default::default()
+        &MaxPoolAttrs {
+            strides: vec![1, 2, 1],
+            padding: vec![0, 1, 0, 0, 0, 0],
+            ..MaxPoolAttrs::of_size(&[2, 2, 2])
         },
         &[pattern(&[1, 1, 3, 3, 3], 0)],
         &[1, 1, 2, 2, 2],
@@ -159,11 +179,11 @@ fn max_pools() {
 fn avg_pools() {
     check(
         &AVG_POOL2D,
-        &AvgPool2dAttrs {
-            pool_size: [2, 2],
-            strides: [2, 2],
-            padding: [0, 0, 0, 0],
-            dilation: [1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![2, 2],
+            strides: vec![2, 2],
+            padding: vec![0, 0, 0, 0],
+            dilation: vec![1, 1],
             ceil_mode: false,
             count_include_pad: false,
         },
@@ -173,11 +193,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL2D,
-        &AvgPool2dAttrs {
-            pool_size: [3, 3],
-            strides: [2, 2],
-            padding: [1, 1, 1, 1],
-            dilation: [1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![3, 3],
+            strides: vec![2, 2],
+            padding: vec![1, 1, 1, 1],
+            dilation: vec![1, 1],
             ceil_mode: false,
             count_include_pad: false,
         },
@@ -187,11 +207,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL2D,
-        &AvgPool2dAttrs {
-            pool_size: [3, 3],
-            strides: [2, 2],
-            padding: [1, 1, 1, 1],
-            dilation: [1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![3, 3],
+            strides: vec![2, 2],
+            padding: vec![1, 1, 1, 1],
+            dilation: vec![1, 1],
             ceil_mode: false,
             count_include_pad: true,
         },
@@ -201,11 +221,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL2D,
-        &AvgPool2dAttrs {
-            pool_size: [3, 3],
-            strides: [2, 2],
-            padding: [1, 0, 0, 1],
-            dilation: [1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![3, 3],
+            strides: vec![2, 2],
+            padding: vec![1, 0, 0, 1],
+            dilation: vec![1, 1],
             ceil_mode: true,
             count_include_pad: true,
         },
@@ -225,11 +245,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL2D,
-        &AvgPool2dAttrs {
-            pool_size: [2, 2],
-            strides: [3, 2],
-            padding: [0, 0, 0, 1],
-            dilation: [1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![2, 2],
+            strides: vec![3, 2],
+            padding: vec![0, 0, 0, 1],
+            dilation: vec![1, 1],
             ceil_mode: true,
             count_include_pad: false,
         },
@@ -239,11 +259,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL1D,
-        &AvgPool1dAttrs {
-            pool_size: [3],
-            strides: [2],
-            padding: [1, 0],
-            dilation: [1],
+        &AvgPoolAttrs {
+            pool_size: vec![3],
+            strides: vec![2],
+            padding: vec![1, 0],
+            dilation: vec![1],
             ceil_mode: false,
             count_include_pad: true,
         },
@@ -253,11 +273,11 @@ fn avg_pools() {
     );
     check(
         &AVG_POOL3D,
-        &AvgPool3dAttrs {
-            pool_size: [2, 2, 2],
-            strides: [1, 1, 2],
-            padding: [1, 0, 0, 0, 0, 1],
-            dilation: [1, 1, 1],
+        &AvgPoolAttrs {
+            pool_size: vec![2, 2, 2],
+            strides: vec![1, 1, 2],
+            padding: vec![1, 0, 0, 0, 0, 1],
+            dilation: vec![1, 1, 1],
             ceil_mode: false,
             count_include_pad: false,
         },
@@ -541,10 +561,16 @@ fn extents_of_zero_do_no_harm() {
     check(&MATMUL, &attrs, &[empty(&[0, 3]), pattern(&[3, 2], 0)], &[0, 2], &[]);
     check(
         &CONV2D,
-        &Conv2dAttrs::default(),
+        &ConvAttrs::of_rank(2),
         &[empty(&[0, 1, 3, 3]), pattern(&[1, 1, 3, 3], 0)],
         &[0, 1, 1, 1],
         &[],
     );
-    check(&MAX_POOL2D, &MaxPool2dAttrs::default(), &[empty(&[0, 1, 3, 3])], &[0, 1, 3, 3], &[]);
+    check(
+        &MAX_POOL2D,
+        &MaxPoolAttrs::of_size(&[1, 1]),
+        &[empty(&[0, 1, 3, 3])],
+        &[0, 1, 3, 3],
+        &[],
+    );
 }

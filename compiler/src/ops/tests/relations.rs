@@ -8,8 +8,7 @@ use crate::graph::{ExprId, FunctionBuilder};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
 use crate::ops::elementwise::{ADD, CAST, CastAttrs, DIVIDE, EQUAL, LESS, MULTIPLY, WHERE};
 use crate::ops::nn::{
-    CONV2D, Conv2dAttrs, DENSE, MATMUL, MAX_POOL2D, MatmulAttrs, MaxPool2dAttrs, PAD, PadAttrs,
-    PadMode,
+    CONV2D, ConvAttrs, DENSE, MATMUL, MAX_POOL2D, MatmulAttrs, MaxPoolAttrs, PAD, PadAttrs, PadMode,
 };
 use crate::ops::reduce::{PROD, ReduceAttrs};
 use crate::ops::tensor::{
@@ -39,14 +38,15 @@ fn typed<A: serde::Serialize>(op: &'static OpDef, attrs: A, args: &[&[&str]], ex
 
 #[test]
 fn symbols_go_through_layers() {
-    let conv = Conv2dAttrs { strides: [2, 1], padding: [1, 1, 1, 1], ..Default::default() };
+    let conv =
+        ConvAttrs { strides: vec![2, 1], padding: vec![1, 1, 1, 1], ..ConvAttrs::of_rank(2) };
     typed(
         &CONV2D,
         conv,
         &[&["n", "3", "h", "w"], &["8", "3", "3", "3"]],
         &["n", "8", "floordiv(h - 1, 2) + 1", "w"],
     );
-    let pool = MaxPool2dAttrs { pool_size: [2, 2], strides: [2, 2], ..Default::default() };
+    let pool = MaxPoolAttrs { strides: vec![2, 2], ..MaxPoolAttrs::of_size(&[2, 2]) };
     typed(&MAX_POOL2D, pool, &[&["n", "3", "2*h", "8"]], &["n", "3", "h", "4"]);
     typed(&DENSE, (), &[&["n", "s", "k"], &["10", "k"]], &["n", "s", "10"]);
     let plain = MatmulAttrs { transpose_a: false, transpose_b: true };
@@ -61,12 +61,11 @@ fn symbols_go_through_layers() {
 #[test]
 fn ceil_mode_drops_windows_that_start_in_the_padding() {
     let pool = |extent: &str, expected: &str| {
-        let attrs = MaxPool2dAttrs {
-            pool_size: [2, 1],
-            strides: [3, 1],
-            padding: [0, 0, 1, 0],
+        let attrs = MaxPoolAttrs {
+            strides: vec![3, 1],
+            padding: vec![0, 0, 1, 0],
             ceil_mode: true,
-            ..Default::default()
+            ..MaxPoolAttrs::of_size(&[2, 1])
         };
         typed(&MAX_POOL2D, attrs, &[&["1", "1", extent, "1"]], &["1", "1", expected, "1"]);
     };

@@ -1,4 +1,4 @@
-//! Results of analyses, by what they are about.
+//! The cache of analysis results, by analysis and unit.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -10,24 +10,24 @@ use super::{Analyses, Analysis, AnalysisInfo, AnyUnit, PreservedAnalyses, sealed
 use crate::ir::{Definition, GlobalVar, IRModule, Identity};
 use crate::pass::PassContext;
 
-/// Which analysis of which unit.
+/// The key of a cached result: an analysis and the address of a function or a module.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Key {
     pub(super) unit: usize,
     pub(super) analysis: TypeId,
 }
 
-/// A result, and what decides how long it is kept.
+/// A cached result, with what decides how long the cache keeps it.
 pub(super) struct Cached {
-    /// Keeps the address in the key from being another unit's.
+    /// The unit itself, held so that no other unit gets the address in the key.
     unit: Identity,
     result: Arc<dyn Any + Send + Sync>,
-    /// Results it was computed from.
+    /// The results from which this one was computed.
     asked: Vec<Key>,
     info: AnalysisInfo,
     survives: fn(&dyn Any, &PreservedAnalyses) -> bool,
     holds: fn(&dyn Any, &AnyUnit<'_>, &PassContext) -> bool,
-    /// Results are numbered as they are found: after all that they were computed from.
+    /// The order of insertion: a result has a greater number than those from which it was computed.
     number: u64,
 }
 
@@ -59,7 +59,7 @@ impl Cached {
     }
 }
 
-/// Results of analyses.
+/// The cached results of a context's analyses.
 #[derive(Default)]
 pub(in crate::pass) struct AnalysisCache(Mutex<Results>);
 
@@ -67,7 +67,7 @@ pub(in crate::pass) struct AnalysisCache(Mutex<Results>);
 struct Results {
     by_key: BTreeMap<Key, Cached>,
     next_number: u64,
-    /// How many there were after the last look for those of units that are gone.
+    /// The number of results after the last removal of those whose unit is gone.
     swept: usize,
 }
 
@@ -77,11 +77,11 @@ impl fmt::Debug for AnalysisCache {
     }
 }
 
-/// A point in time, before which some results were found.
+/// A point in time, to tell earlier results from later ones.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pass) struct Moment(u64);
 
-/// What a pass made of a module.
+/// A module before and after a pass.
 pub(in crate::pass) struct Change<'a> {
     pub(in crate::pass) before: &'a IRModule,
     pub(in crate::pass) after: &'a IRModule,
@@ -89,23 +89,23 @@ pub(in crate::pass) struct Change<'a> {
     pub(in crate::pass) since: Moment,
 }
 
-/// An analysis that a pass preserved, but whose result is another one now.
+/// An analysis that a pass preserved although its result has changed.
 pub(in crate::pass) struct FalseClaim {
     pub(in crate::pass) analysis: &'static str,
-    /// The function it is about; `None` if that is the module.
+    /// The function that was analysed; `None` for the module.
     pub(in crate::pass) function: Option<GlobalVar>,
 }
 
-/// What happened to the results when a module changed.
+/// The changes to the cached results after a module changed.
 #[derive(Default)]
 pub(in crate::pass) struct Update {
-    /// What was forgotten.
+    /// The analyses whose results were forgotten.
     pub(in crate::pass) invalidated: Vec<AnalysisInfo>,
-    /// What was carried over and does not hold, if that was looked at.
+    /// The analyses whose results were carried over and are wrong; empty without verification.
     pub(in crate::pass) false_claims: Vec<FalseClaim>,
 }
 
-/// What takes the place of a unit.
+/// The function or module that takes the place of another.
 struct Successor<'a> {
     unit: AnyUnit<'a>,
     global: Option<&'a GlobalVar>,
@@ -113,7 +113,7 @@ struct Successor<'a> {
 
 impl AnalysisCache {
     fn lock(&self) -> MutexGuard<'_, Results> {
-        // Nothing that can panic runs while it is locked.
+        // Nothing panics while the lock is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl AnalysisCache {
         self.lock().by_key.get(&key)?.result::<A>()
     }
 
-    /// Keeps a result, unless another thread was faster; returns the one that is kept.
+    /// Stores a result, unless another thread stored one first; returns the stored one.
     pub(super) fn insert<A: Analysis>(&self, key: Key, mut cached: Cached) -> Arc<A::Output> {
         let mut results = self.lock();
         if let Some(known) = results.by_key.get(&key).and_then(Cached::result::<A>) {
@@ -142,8 +142,8 @@ impl AnalysisCache {
         Moment(self.lock().next_number)
     }
 
-    /// Forgets what an analysis knows of a module and its functions, and what was computed from
-    /// that.
+    /// Forgets the results of an analysis for a module and its functions, and the results computed
+    /// from these.
     pub(super) fn forget<A: Analysis>(&self, module: &IRModule) -> Vec<AnalysisInfo> {
         let mut results = self.lock();
         let units: BTreeSet<usize> =
@@ -166,11 +166,11 @@ impl AnalysisCache {
         forgotten
     }
 
-    /// Carries over what a pass preserved from the functions and the module there were to those
-    /// that took their places, and forgets the rest; if `verify`, computes again what it carried
-    /// over.
+    /// Moves the results that a pass preserved from the old functions and module to those that
+    /// replaced them, and forgets the other results; with `verify`, recomputes the moved ones and
+    /// compares.
     ///
-    /// `preserved` says for a global, or for the module, what is preserved.
+    /// `preserved` says which analyses the pass preserved for a global, or (`None`) for the module.
     pub(in crate::pass) fn update(
         &self,
         change: &Change<'_>,
@@ -191,13 +191,13 @@ impl AnalysisCache {
         keys.sort_unstable();
 
         let mut claims: BTreeMap<usize, PreservedAnalyses> = BTreeMap::new();
-        // Where each result went; those that are not there are gone. What a result was computed
-        // from has a smaller number, so that it was dealt with before.
+        // The new key of each surviving result. A result comes after those from which it was
+        // computed, because its number is greater, so their keys are here by then.
         let mut places: BTreeMap<Key, Key> = BTreeMap::new();
         let mut carried = Vec::new();
         for (number, key) in keys {
             let Some(successor) = successors.get(&key.unit) else {
-                // The pass's own, for something that it did not return.
+                // A result that the pass computed for a function that it did not return.
                 let own = number >= since.0 && !present.contains(&key.unit);
                 if own {
                     results.by_key.remove(&key);
@@ -223,7 +223,7 @@ impl AnalysisCache {
             let place = Key { unit: cached.unit.address(), ..key };
             places.insert(key, place);
             carried.push((cached.result.clone(), cached.holds, cached.info, successor));
-            // What the pass has already found out about the new function is as good.
+            // If the pass has analysed the new function itself, that result stays.
             results.by_key.entry(place).or_insert(cached);
         }
         drop(results);
@@ -256,7 +256,7 @@ fn unit_of(definition: &Definition) -> Option<AnyUnit<'_>> {
     }
 }
 
-/// For each unit that is no longer there, what took its place, if anything did.
+/// Maps each function or module that is no longer there to its replacement, if it has one.
 fn successors<'a>(
     before: &'a IRModule,
     after: &'a IRModule,

@@ -1,15 +1,14 @@
-//! Analyses: what passes want to know of functions and modules, computed when it is asked for, and
-//! kept for as long as it holds.
+//! Analyses: facts about functions and modules, computed on demand and cached as long as they hold.
 //!
-//! Handles of the IR never change what they stand for, so a result belongs to a handle: it is found
-//! again by [`PassContext::analysis`] for as long as the function or the module stays the same one,
-//! and a pass that leaves a function alone leaves everything that is known of it alone. Only when a
-//! pass puts another function in the place of one does it matter what it
-//! [preserves](super::Preserves): what it does is carried over to the new function, with everything
-//! else forgotten. A result that was computed from others is not carried over without them.
+//! A handle of the IR always stands for the same code, so a result belongs to a handle:
+//! [`PassContext::analysis`] finds it again for as long as the function or the module stays the
+//! same, and a pass that leaves a function alone keeps all results about it. Only when a pass
+//! replaces a function does it matter what the pass [preserves](super::Preserves): the results of
+//! preserved analyses are carried over to the new function, all others are forgotten. A result that
+//! was computed from others is carried over only together with them.
 //!
-//! A context that verifies computes again what was carried over, and refuses a pass that preserved
-//! what does not hold.
+//! A context that verifies computes the carried-over results again, and refuses a pass that
+//! preserved an analysis whose result has changed.
 //!
 //! ```
 //! use niello::analysis::UseCounts;
@@ -60,10 +59,10 @@ use crate::graph::Function;
 use crate::ir::{IRModule, Identity};
 use crate::tir::PrimFunc;
 
-/// Something to know about a function or a module, computed from it alone.
+/// A fact about a function or a module, computed from that unit alone.
 ///
-/// An analysis of a function sees that function and other analyses of it; what needs the functions
-/// around it is an analysis of the module.
+/// An analysis of a function sees that function and other analyses of it; an analysis that needs
+/// the surrounding functions is one of the module.
 pub trait Analysis: Sized + 'static {
     /// The name in messages, and in a pass's `preserves`.
     const NAME: &'static str;
@@ -72,14 +71,15 @@ pub trait Analysis: Sized + 'static {
     /// one of its unit, such as [`AnalysisSet::ON_FUNCTIONS`].
     const SETS: &'static [AnalysisSet] = &[];
 
-    /// What it is about: [`Function`], [`PrimFunc`] or [`IRModule`].
+    /// The unit that is analysed: [`Function`], [`PrimFunc`] or [`IRModule`].
     type Unit: AnalysisUnit;
 
-    /// What it finds out. Two results are compared to find passes that preserve what they do not.
+    /// The result. Results are compared to find passes that claim to preserve an analysis and do
+    /// not.
     type Output: PartialEq + Send + Sync + 'static;
 
-    /// Finds it out. What it asks other analyses goes through `analyses`, so that the result is
-    /// forgotten with theirs.
+    /// Computes the result. Results of other analyses are taken from `analyses`, so that this
+    /// result is forgotten together with them.
     fn compute(unit: &Self::Unit, analyses: &Analyses<'_>) -> Self::Output;
 
     /// Whether a result still holds after a pass that preserves this much: by name, or by a set,
@@ -94,13 +94,13 @@ fn sets_of<A: Analysis>() -> impl Iterator<Item = AnalysisSet> {
     A::SETS.iter().copied().chain([<A::Unit as sealed::Unit>::SET])
 }
 
-/// What an analysis can be about.
+/// A type that can be analysed: a function, a loop function or a module.
 pub trait AnalysisUnit: sealed::Unit {}
 
 mod sealed {
     use super::{AnalysisSet, Identity, PassKind};
 
-    /// What the cache needs of a unit.
+    /// The access that the cache needs to a unit.
     pub trait Unit: 'static {
         const KIND: PassKind;
         const SET: AnalysisSet;
@@ -161,13 +161,13 @@ unit!(Function, Function, Function, ON_FUNCTIONS);
 unit!(PrimFunc, PrimFunc, PrimFunc, ON_PRIM_FUNCS);
 unit!(IRModule, Module, Module, ON_MODULES);
 
-/// What is known of an analysis apart from its result; for instruments.
+/// The description of an analysis without its result; for instruments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AnalysisInfo {
-    /// Its name.
+    /// The analysis's name.
     pub name: &'static str,
-    /// What it is about: a function, a loop function or a module.
+    /// The kind of unit that it analyses: a function, a loop function or a module.
     pub unit: PassKind,
 }
 
@@ -211,17 +211,17 @@ impl fmt::Debug for AnalysisRef {
     }
 }
 
-/// Gives the results of analyses to an analysis that is being computed, and notes which.
+/// Gives results to an analysis that is being computed, and records which ones it used.
 pub struct Analyses<'a> {
     cx: &'a PassContext,
-    /// Whether results are kept, and instruments told.
+    /// Whether results are cached and instruments called.
     kept: bool,
-    /// Whose computation this is; `None` for that of a pass.
+    /// The analysis that is being computed; `None` if a pass asks.
     frame: Option<Frame<'a>>,
     asked: RefCell<Vec<Key>>,
 }
 
-/// An analysis that is being computed, and the one that asked for it.
+/// An analysis that is being computed, linked to the one that asked for it.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     key: Key,
@@ -236,7 +236,7 @@ impl fmt::Debug for Analyses<'_> {
 }
 
 impl Analyses<'_> {
-    /// The result of an analysis of a unit: the one that is known, else a new one.
+    /// The cached result of an analysis of a unit, or else a new one.
     ///
     /// # Panics
     ///
@@ -283,7 +283,7 @@ impl Frame<'_> {
 }
 
 impl PassContext {
-    /// The result of an analysis of a function or a module: the one that is known, else a new one.
+    /// The cached result of an analysis of a function or a module, or else a new one.
     ///
     /// # Panics
     ///
@@ -292,14 +292,14 @@ impl PassContext {
         Analyses { cx: self, kept: true, frame: None, asked: RefCell::default() }.get::<A>(unit)
     }
 
-    /// The result of an analysis, if it is known.
+    /// The result of an analysis, if it is cached.
     pub fn cached_analysis<A: Analysis>(&self, unit: &A::Unit) -> Option<Arc<A::Output>> {
         let unit = sealed::Unit::unit_identity(unit).address();
         self.cache().get::<A>(Key { unit, analysis: TypeId::of::<A>() })
     }
 
-    /// Says that what is known by an analysis of the function of this pass, or of the module, still
-    /// holds afterwards, beside what the pass declares.
+    /// Declares while the pass runs that it preserves an analysis, of its function or of the
+    /// module, in addition to those in its attribute.
     pub fn preserve<A: Analysis>(&self) {
         self.claim(Claim::Preserve(A::NAME));
     }
@@ -309,14 +309,14 @@ impl PassContext {
         self.claim(Claim::PreserveSet(set));
     }
 
-    /// Says that what is known by an analysis of the function of this pass, or of the module, no
-    /// longer holds afterwards, whatever the pass declares.
+    /// Declares while the pass runs that it does not preserve an analysis, of its function or of
+    /// the module, whatever its attribute says.
     pub fn abandon<A: Analysis>(&self) {
         self.claim(Claim::Abandon(A::NAME));
     }
 
-    /// Tells instruments of something that cannot return an error itself: what fails becomes the
-    /// error of the pass that is running.
+    /// Calls a hook from a place that cannot return an error: a failure becomes the error of the
+    /// running pass.
     pub(super) fn tell(
         &self,
         instruments: &[InstrumentRef],

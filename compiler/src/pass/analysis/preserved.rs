@@ -17,20 +17,21 @@ impl AnalysisSet {
     /// All analyses of modules.
     pub const ON_MODULES: AnalysisSet = AnalysisSet("all on modules");
 
-    /// A set of that name; analyses say themselves which sets they are in.
+    /// A set of that name; each analysis lists the sets that it belongs to.
     pub const fn new(name: &'static str) -> AnalysisSet {
         AnalysisSet(name)
     }
 
-    /// Its name.
+    /// The set's name.
     pub fn name(&self) -> &'static str {
         self.0
     }
 }
 
-/// Which analyses still hold after a pass: none, all, some, sets of them, and some not.
+/// The analyses that still hold after a pass: none, all, named ones, whole sets, minus abandoned
+/// ones.
 ///
-/// What is abandoned does not hold, whatever set it is in, unless it is preserved again later.
+/// An abandoned analysis does not hold, whatever set it is in, unless it is preserved again later.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PreservedAnalyses {
     all: bool,
@@ -41,12 +42,12 @@ pub struct PreservedAnalyses {
 }
 
 impl PreservedAnalyses {
-    /// None.
+    /// No analyses.
     pub fn none() -> PreservedAnalyses {
         PreservedAnalyses::default()
     }
 
-    /// All.
+    /// All analyses.
     pub fn all() -> PreservedAnalyses {
         PreservedAnalyses { all: true, ..PreservedAnalyses::default() }
     }
@@ -57,19 +58,19 @@ impl PreservedAnalyses {
         self
     }
 
-    /// Adds the analyses of a set, but for those that were abandoned.
+    /// Adds the analyses of a set, except for abandoned ones.
     pub fn preserve_set(&mut self, set: AnalysisSet) -> &mut Self {
         self.claim(&Claim::PreserveSet(set));
         self
     }
 
-    /// Takes an analysis out, whatever set it is in.
+    /// Removes an analysis, whatever sets it is in.
     pub fn abandon<A: Analysis>(&mut self) -> &mut Self {
         self.claim(&Claim::Abandon(A::NAME));
         self
     }
 
-    /// What is preserved by both, one pass after the other.
+    /// The analyses that two passes in succession both preserve.
     #[must_use]
     pub fn intersect(&self, other: &PreservedAnalyses) -> PreservedAnalyses {
         let abandoned: BTreeSet<String> = self.abandoned.union(&other.abandoned).cloned().collect();
@@ -140,7 +141,7 @@ impl From<&Preserves> for PreservedAnalyses {
     }
 }
 
-/// What a pass says while it runs, beside what it declares.
+/// What a pass claims about one analysis while it runs, beside its declaration.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pass) enum Claim {
     Preserve(&'static str),
@@ -160,7 +161,7 @@ mod tests {
     use crate::analysis::{Liveness, UseCounts};
 
     #[test]
-    fn what_is_abandoned_beats_sets_until_it_is_preserved_again() {
+    fn an_abandoned_analysis_beats_sets_until_it_is_preserved_again() {
         let mut some = PreservedAnalyses::none();
         some.preserve_set(AnalysisSet::ON_FUNCTIONS).abandon::<UseCounts>();
         assert!(some.keeps::<Liveness>() && !some.keeps::<UseCounts>());
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn intersecting_keeps_what_both_keep() {
+    fn the_intersection_keeps_analyses_that_both_sides_keep() {
         let all = PreservedAnalyses::all();
         let mut one = PreservedAnalyses::none();
         one.preserve::<Liveness>();

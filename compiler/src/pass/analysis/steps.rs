@@ -1,4 +1,4 @@
-//! Passes that compute an analysis or forget it, to be put between others.
+//! Passes that compute or forget an analysis, for use between other passes.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ pub struct RequireAnalysis<A> {
     analysis: PhantomData<fn() -> A>,
 }
 
-/// Forgets what an analysis knows of a module and its functions; named `invalidate<NAME>`.
+/// Forgets the results of an analysis for a module and its functions; named `invalidate<NAME>`.
 pub struct InvalidateAnalysis<A> {
     info: PassInfo,
     analysis: PhantomData<fn() -> A>,

@@ -1,24 +1,25 @@
-//! An allocator that counts, for programs that want to know what passes allocate.
+//! An allocator with counters, for programs that measure the allocations of passes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Whether anyone wants to know. Until then allocations cost no more than the system's.
+/// Whether to count. Until then an allocation costs no more than the system's.
 static COUNTING: AtomicBool = AtomicBool::new(false);
-/// Whether this is the allocator of the program: set by the first allocation that is counted.
+/// Whether the program uses this allocator: set by the first allocation that is counted.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Allocations since counting began.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 /// Bytes of these allocations.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
-/// Bytes that are allocated, less those that were when counting began: may be negative.
+/// Bytes in use now, less the bytes in use when counting began: may be negative.
 static LIVE: AtomicI64 = AtomicI64::new(0);
 /// The most that `LIVE` has been since the last [`reset_peak`].
 static PEAK: AtomicI64 = AtomicI64::new(0);
 
 /// The system's allocator with counters, for [`PassMemory`](super::PassMemory).
 ///
-/// A library cannot choose a program's allocator, so the program does; the `niello` command has it.
+/// A library cannot choose a program's allocator, so the program does; the `niello` command uses
+/// this one.
 ///
 /// ```
 /// #[global_allocator]
@@ -38,10 +39,10 @@ pub(super) struct Reading {
     pub(super) peak: i64,
 }
 
-/// Begins to count. Returns whether there is anything to count with.
+/// Begins to count. Returns whether the program uses this allocator.
 pub(super) fn start() -> bool {
     COUNTING.store(true, Ordering::Relaxed);
-    // An allocation that is not optimised away tells who the allocator is.
+    // An allocation that is not optimised away shows whether this allocator serves it.
     drop(std::hint::black_box(Box::new(0u64)));
     INSTALLED.load(Ordering::Relaxed)
 }
@@ -56,7 +57,7 @@ pub(super) fn read() -> Reading {
     }
 }
 
-/// Measures the peak anew; returns the one so far.
+/// Starts a new peak at the bytes in use now; returns the peak so far.
 pub(super) fn reset_peak() -> i64 {
     PEAK.swap(LIVE.load(Ordering::Relaxed), Ordering::Relaxed)
 }
@@ -82,8 +83,8 @@ fn shrunk(bytes: usize) {
     }
 }
 
-// SAFETY: every method hands its arguments to the system's allocator as they are and returns what
-// that returns; the counters are atomics, which allocate nothing.
+// SAFETY: every method hands its arguments to the system's allocator unchanged and returns its
+// result; the counters are atomics, which allocate nothing.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is the same.

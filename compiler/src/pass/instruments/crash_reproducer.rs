@@ -1,4 +1,4 @@
-//! What is needed to repeat a failure, written down when a pass fails.
+//! Writes a file that reproduces a failure when a pass fails.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +11,15 @@ use crate::pass::{HookResult, PassContext, PassError, PassInfo, PassInstrument, 
 /// When a pass fails or panics, writes a [`Reproducer`]: the module as it was before that pass, its
 /// constants, the pass with its options, and the context.
 ///
-/// Level, lists and options are those of the [current](PassContext::current) context, so passes are
-/// to run within its scope. Put it last: it then also hears of failures of the other instruments.
-/// Where several passes fail one after the other, the last is kept.
+/// Level, lists and options are taken from the [current](PassContext::current) context, so passes
+/// must run within its scope. Register this instrument last, so that it also hears of failures of
+/// the other instruments. If several passes fail one after the other, the file of the last remains.
 ///
-/// A process that ends without unwinding leaves nothing behind; [`DumpIr`](super::DumpIr) does.
+/// A process that ends without unwinding writes no file; use [`DumpIr`](super::DumpIr) then.
 #[derive(Debug)]
 pub struct CrashReproducer {
     path: PathBuf,
-    /// The text of the pipeline, if not only the pass that failed is wanted.
+    /// The text of the whole pipeline; `None` to reproduce the failing pass alone.
     pipeline: Option<String>,
     output: TextOutput,
     threads: PerThread<State>,
@@ -29,12 +29,12 @@ pub struct CrashReproducer {
 struct State {
     /// The module before each pass that is running.
     open: Vec<IRModule>,
-    /// Whether the failure that is passing through the passes was written already.
+    /// Whether the failure that is propagating now has been written already.
     written: bool,
 }
 
 impl CrashReproducer {
-    /// Writes to that file, and constants beside it, with the pass that failed alone.
+    /// Writes the pass that failed alone to that file, and constants beside it.
     pub fn new(path: impl Into<PathBuf>) -> CrashReproducer {
         CrashReproducer {
             path: path.into(),
@@ -44,15 +44,15 @@ impl CrashReproducer {
         }
     }
 
-    /// Writes the module as it was before the outermost pass, with the whole pipeline. Its text is
-    /// for the caller to give.
+    /// Writes the whole pipeline, whose text the caller gives, with the module as it was before the
+    /// outermost pass.
     #[must_use]
     pub fn whole_pipeline(mut self, pipeline: impl Into<String>) -> CrashReproducer {
         self.pipeline = Some(pipeline.into());
         self
     }
 
-    /// Where to say that a file was written.
+    /// Sets the output for the message that a file was written.
     #[must_use]
     pub fn output(mut self, output: TextOutput) -> CrashReproducer {
         self.output = output;
@@ -112,7 +112,7 @@ impl PassInstrument for CrashReproducer {
         let Some(module) = module else { return Ok(()) };
         let wanted = match self.pipeline {
             Some(_) => outermost,
-            // A list that fails by itself has no text: its members are not known here.
+            // A list that fails by itself has no text: its passes are not known here.
             None => !written && info.kind() != PassKind::Sequential,
         };
         if wanted {

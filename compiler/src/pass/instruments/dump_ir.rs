@@ -1,4 +1,4 @@
-//! The module in numbered files, before and after passes.
+//! Writes the module to numbered files before and after passes.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -10,7 +10,7 @@ use crate::graph::{PrintOptions, print_with_sidecar};
 use crate::ir::IRModule;
 use crate::pass::{HookResult, PassError, PassInfo, PassInstrument, PassKind};
 
-/// The end of the names of the files; also what tells them from others.
+/// The extension of dumped files, which also identifies them.
 const EXTENSION: &str = "relay";
 /// The name of the file of the module before the first pass.
 const START: &str = "start";
@@ -33,7 +33,7 @@ pub struct DumpIr {
 /// A pass that is running.
 #[derive(Debug)]
 struct Open {
-    /// Lists of passes have none: they would be in the way of who reads the numbers as an order.
+    /// `None` for lists of passes, so that the numbers are the order of the passes proper.
     number: Option<usize>,
     module: IRModule,
 }
@@ -77,7 +77,7 @@ impl DumpIr {
     ///
     /// # Errors
     ///
-    /// If there is anything in it that no dump has written; nothing is deleted then.
+    /// If the folder contains a file that is not a dump; nothing is deleted then.
     pub fn refresh(self) -> io::Result<DumpIr> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
@@ -111,7 +111,7 @@ impl DumpIr {
     }
 }
 
-/// The path of the constants of a text.
+/// The path of the sidecar that holds the constants of a dump.
 fn sidecar_path(text: &Path) -> PathBuf {
     let mut name = text.as_os_str().to_owned();
     name.push(".sidecar");
@@ -123,7 +123,7 @@ fn stem(number: usize, info: &PassInfo, which: &str) -> String {
     format!("{number:03}_{}{which}", info.text())
 }
 
-/// Whether a file has a name as dumps give them, perhaps with `.sidecar`.
+/// Whether a file is named like a dump or the sidecar of one.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let name = name.strip_suffix(".sidecar").unwrap_or(name);
@@ -132,7 +132,7 @@ fn is_dump(path: &Path) -> bool {
     (name == START || (digits >= 3 && name[digits..].starts_with('_'))) && path.is_file()
 }
 
-/// A name without what file systems give a meaning.
+/// A name with all characters replaced that file systems treat specially.
 fn file_name(name: &str) -> String {
     let odd = |c: char| c.is_control() || c.is_whitespace() || "<>:\"/\\|?*".contains(c);
     name.chars().map(|c| if odd(c) { '_' } else { c }).collect()

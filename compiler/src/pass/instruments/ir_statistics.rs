@@ -1,4 +1,4 @@
-//! What modules consist of, before and after each pass.
+//! Counts the contents of modules before and after each pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::graph::{Callee, Expr};
 use crate::ir::{Definition, IRModule};
 use crate::pass::{HookResult, InstrumentOutput, PassError, PassInfo, PassInstrument, PassKind};
 
-/// What a module consists of. A function within a function counts as part of that.
+/// The contents of a module, counted. A function within a function counts as part of that function.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Counts {
     /// Definitions: graph functions, loop functions, external ones.
@@ -20,7 +20,7 @@ struct Counts {
     closures: u64,
     calls: u64,
     constants: u64,
-    /// Bytes of the constants, each counted wherever it is used.
+    /// Bytes of the constants; a constant with several uses counts once for each.
     constant_bytes: u64,
     by_op: BTreeMap<String, u64>,
 }
@@ -86,14 +86,14 @@ impl Counts {
 
 /// Counts functions, calls by operator, constants and their bytes, before and after each pass.
 ///
-/// What it has to show is `ir-statistics.txt`.
+/// Its file is `ir-statistics.txt`.
 #[derive(Default, Debug)]
 pub struct IrStatistics {
     threads: PerThread<Vec<(IRModule, Counts)>>,
     passes: Mutex<Vec<Change>>,
 }
 
-/// What one pass did.
+/// The counts before and after one pass.
 #[derive(Debug)]
 struct Change {
     pass: String,

@@ -1,7 +1,7 @@
-//! The instruments that come with niello: what passes do, how long they take, where they go wrong.
+//! The instruments that come with niello: for timing, printing, verifying and bisecting passes.
 //!
-//! Each is a [`PassInstrument`](super::PassInstrument) like anyone's: none uses more than the public
-//! hooks. They are given to a context, and asked once passes have run:
+//! They use only the public hooks of [`PassInstrument`](super::PassInstrument). Give one to a
+//! context, run the passes, then read its results:
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Only the first passes, to find the one that is to blame.
+//! Runs only the first passes, to find the pass that causes a failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,10 +6,11 @@ use super::text_output::TextOutput;
 use crate::ir::IRModule;
 use crate::pass::{HookResult, InstrumentOutput, PassInfo, PassInstrument, PassKind};
 
-/// Runs only the first optional passes, and says for each whether it runs.
+/// Runs only the first optional passes, and prints for each whether it runs.
 ///
-/// Optional is what a level can leave out: lists of passes and passes of level 0 always run and have
-/// no number; nor do passes that the context or another pass requires. A number stands for the same
+/// A pass is optional if a level can leave it out: lists of passes, passes of level 0 and passes
+/// that the context or another pass requires always run and have no number. A number stands for the
+/// same run of a pass whatever the limit is, up to the limit.
 /// run of a pass whatever the limit is, up to the limit.
 ///
 /// Without an [output](Self::output) the lines are kept, and shown
@@ -27,14 +28,14 @@ impl OptBisect {
         OptBisect { limit, count: AtomicU64::new(0), output: TextOutput::default() }
     }
 
-    /// Where to write the lines.
+    /// Sets the output for the lines.
     #[must_use]
     pub fn output(mut self, output: TextOutput) -> OptBisect {
         self.output = output;
         self
     }
 
-    /// Optional passes there have been so far, whether they ran or not.
+    /// The number of optional passes so far, whether they ran or not.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }

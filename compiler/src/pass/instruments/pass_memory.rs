@@ -1,4 +1,4 @@
-//! How much passes allocate.
+//! Measures how much passes allocate.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use super::per_thread::PerThread;
 use crate::ir::IRModule;
 use crate::pass::{HookResult, InstrumentOutput, PassError, PassInfo, PassInstrument};
 
-/// Measures what each pass allocates: how often, how many bytes, by how much the memory in use grew,
-/// and how far above its beginning it was at most.
+/// Measures for each pass the number of allocations, their bytes, the growth of the memory in use,
+/// and the peak above the memory in use at the start of the pass.
 ///
 /// It reads the program's [`CountingAllocator`](super::CountingAllocator); in a program without one
 /// there is nothing to measure, and the report says so. All threads count, so what other threads of
 /// the program allocate meanwhile counts too, and the numbers of two runs may differ slightly.
 ///
-/// What it has to show is `memory.txt`.
+/// Its file is `memory.txt`.
 #[derive(Debug)]
 pub struct PassMemory {
     counts: bool,
@@ -26,14 +26,14 @@ pub struct PassMemory {
 /// A pass that is running.
 #[derive(Debug)]
 struct Open {
-    /// Its place in the report, as passes are listed in the order in which they began.
+    /// The pass's place in the report, which lists passes in the order in which they began.
     index: usize,
     start: Reading,
     /// The peak of the pass around it so far.
     outer_peak: i64,
 }
 
-/// What one pass used.
+/// The measurements of one pass.
 #[derive(Debug)]
 struct Usage {
     pass: String,
@@ -100,7 +100,7 @@ impl PassInstrument for PassMemory {
             passes.push(usage);
             passes.len() - 1
         };
-        // Last, so that what the instrument allocates itself is not the pass's.
+        // Measured last, to leave out allocations of the instrument itself.
         self.threads.with(|open| {
             open.reserve(1);
             let outer_peak = reset_peak();

@@ -1,4 +1,4 @@
-//! What passes count, and the rewrites they did not make.
+//! Collects the counters of passes and the rewrites they did not make.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -10,10 +10,11 @@ use crate::pass::{
     Statistics,
 };
 
-/// Keeps what passes [count](crate::pass::PassContext::count), and, in a context that asks for
-/// [remarks](crate::pass::PassContextBuilder::remarks), the rewrites they did not make.
+/// Collects the counters that passes [count](crate::pass::PassContext::count) with, and, in a
+/// context that records [remarks](crate::pass::PassContextBuilder::remarks), the rewrites they did
+/// not make.
 ///
-/// What it has to show is `statistics.txt`.
+/// Its file is `statistics.txt`.
 #[derive(Default, Debug)]
 pub struct PassStatistics {
     threads: PerThread<Vec<Statistics>>,
@@ -22,9 +23,10 @@ pub struct PassStatistics {
 
 #[derive(Default, Debug)]
 struct Kept {
-    /// What each run of a pass counted itself, in the order in which they ended.
+    /// The counts of each run of a pass, without the passes within it, in the order in which they
+    /// ended.
     runs: Vec<(String, Statistics)>,
-    /// All counts together.
+    /// The sums over all runs.
     totals: Statistics,
     remarks: Vec<Remark>,
 }
@@ -35,18 +37,18 @@ impl PassStatistics {
         PassStatistics::default()
     }
 
-    /// All counts together, by pass and by what was counted.
+    /// The sums over all runs, by pass and by counter.
     pub fn totals(&self) -> Statistics {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).totals.clone()
     }
 
-    /// The rewrites that were not made, in order.
+    /// The rewrites that passes did not make, in order.
     pub fn remarks(&self) -> Vec<Remark> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).remarks.clone()
     }
 
-    /// The counts of each run of a pass in order, the counts of all runs, and the missed rewrites.
-    /// Empty if there is none of these.
+    /// The counts of each run of a pass in order, the sums over all runs, and the missed rewrites.
+    /// Empty if there are none of all three.
     pub fn render(&self) -> String {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
@@ -74,7 +76,7 @@ impl PassStatistics {
     }
 }
 
-/// The counts of `all` that are not among those of `parts`.
+/// The counts of `all` minus those of `parts`.
 fn without(all: &Statistics, parts: &Statistics) -> Statistics {
     all.iter()
         .map(|(what, count)| {
@@ -91,7 +93,7 @@ impl PassInstrument for PassStatistics {
     }
 
     fn pass_said(&self, info: &PassInfo, said: &Said<'_>) -> HookResult {
-        // Runs of passes within this one have told of theirs already.
+        // The passes within this one have reported their own counts already.
         let (inner, outermost) = self.threads.with(|open| {
             let inner = open.last().cloned().unwrap_or_default();
             if let [.., outer, _] = open.as_mut_slice() {

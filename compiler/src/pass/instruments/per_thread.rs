@@ -23,17 +23,17 @@ impl<T: Default> PerThread<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `f` on this thread's.
+    /// Runs `f` on the state of the calling thread.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         f(self.lock().entry(std::thread::current().id()).or_default())
     }
 
-    /// Takes this thread's away.
+    /// Removes and returns the state of the calling thread.
     pub(super) fn take(&self) -> T {
         self.lock().shift_remove(&std::thread::current().id()).unwrap_or_default()
     }
 
-    /// Runs `f` on those of all threads, in order.
+    /// Runs `f` on the states of all threads, in order.
     pub(super) fn all<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = &T>) -> R) -> R {
         f(&mut self.lock().values())
     }

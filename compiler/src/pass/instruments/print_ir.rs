@@ -1,4 +1,4 @@
-//! The module in print, before and after passes.
+//! Prints the module before and after passes.
 
 use similar::TextDiff;
 
@@ -12,15 +12,15 @@ use crate::pass::{
 /// Lines shown on either side of a change.
 const DIFF_CONTEXT: usize = 3;
 
-/// Some of the passes.
+/// A selection of passes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PassSelection {
-    /// None of them.
+    /// No passes.
     #[default]
     None,
-    /// All, but not the lists they are in.
+    /// All passes, but not the lists that contain them.
     All,
-    /// Those of these names; case, `-` and `_` do not matter.
+    /// The passes of these names; case, `-` and `_` do not matter.
     Named(Vec<String>),
 }
 
@@ -30,7 +30,7 @@ impl PassSelection {
         PassSelection::Named(names.into_iter().map(Into::into).collect())
     }
 
-    /// Whether a pass is one of them.
+    /// Whether the selection contains a pass.
     pub fn contains(&self, info: &PassInfo) -> bool {
         match self {
             PassSelection::None => false,
@@ -40,12 +40,12 @@ impl PassSelection {
     }
 }
 
-/// What is shown of modules that passes changed.
+/// The form in which a changed module is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrintChanged {
     /// The whole module.
     Whole,
-    /// What differs, as a unified diff.
+    /// Only the changes, as a unified diff.
     Diff,
 }
 
@@ -65,9 +65,9 @@ pub struct PrintIr {
 
 #[derive(Default, Debug)]
 struct State {
-    /// The text before each pass that is running, where it will be needed.
+    /// The text before each pass that is running, if it is needed.
     before: Vec<Option<Seen>>,
-    /// Whether the module at the start was shown.
+    /// Whether the module before the first pass was printed.
     started: bool,
 }
 
@@ -78,7 +78,7 @@ struct Seen {
 }
 
 impl PrintIr {
-    /// Prints nothing yet.
+    /// An instrument that prints nothing yet.
     pub fn new() -> PrintIr {
         PrintIr::default()
     }
@@ -97,16 +97,16 @@ impl PrintIr {
         self
     }
 
-    /// Prints the module as it was before the first pass, and after each pass, but only if the pass
-    /// changed its text; for others there is a line that says so. With
-    /// [`after`](Self::after), only those passes.
+    /// Prints the module as it was before the first pass, and after each pass that changed its
+    /// text; for other passes prints a line that says so. With [`after`](Self::after), only the
+    /// selected passes are printed.
     #[must_use]
     pub fn changed(mut self, how: PrintChanged) -> PrintIr {
         self.changed = Some(how);
         self
     }
 
-    /// Where to print to.
+    /// Sets the output.
     #[must_use]
     pub fn output(mut self, output: TextOutput) -> PrintIr {
         self.output = output;

@@ -1,4 +1,4 @@
-//! A failure in a file: what ran, on what, under which context.
+//! Reproducers: files with a pipeline, a module and a context that make a pass fail.
 //!
 //! The file is the text of the module behind header lines, which are comments of the text format,
 //! so it can be read like any other module. Large constants are in a sidecar beside it.
@@ -30,27 +30,27 @@ use crate::pass::{
 
 /// The first line of a file, after the comment sign.
 const MAGIC: &str = "niello reproducer 1";
-/// Everything that is needed to repeat a failure.
+/// A pipeline, a module and a context that repeat a failure.
 #[derive(Clone, Debug)]
 pub struct Reproducer {
-    /// What is to run, as a textual pipeline.
+    /// The pipeline to run, as text.
     pub pipeline: String,
-    /// Whether it runs as a list, with its requirements and under the context's levels; else the
-    /// passes are run directly, as the module was prepared for them.
+    /// Whether the pipeline runs as a list, with its requirements and under the context's levels;
+    /// else its passes run directly, because the module is already prepared for them.
     pub whole_pipeline: bool,
     /// The level of the context.
     pub opt_level: u8,
-    /// Passes that the context wants whatever their level.
+    /// Passes that the context runs whatever their level.
     pub required: Vec<String>,
-    /// Passes that the context does not want.
+    /// Passes that the context does not run.
     pub disabled: Vec<String>,
     /// Options that the context sets.
     pub config: BTreeMap<String, serde_json::Value>,
     /// Whether the module is verified after each pass.
     pub verify: bool,
-    /// What went wrong.
+    /// The failure, as text.
     pub failure: String,
-    /// The module to begin with.
+    /// The module on which the pipeline runs.
     pub module: IRModule,
 }
 
@@ -66,21 +66,21 @@ struct ContextHeader {
     whole_pipeline: bool,
 }
 
-/// What came of running a reproducer.
+/// The outcome of running a reproducer.
 #[derive(Debug)]
 pub enum Replay {
-    /// It fails as it did.
+    /// The same failure.
     SameFailure(PassError),
-    /// It fails in another way.
+    /// Another failure.
     OtherFailure(PassError),
-    /// It does not fail any more; the module that came out.
+    /// No failure; the resulting module.
     NoFailure(IRModule),
 }
 
-/// What went wrong, without the places that a module loses on its way through a file.
+/// A failure as text, without the source places that a module loses on its way through a file.
 pub(super) fn failure_text(error: &PassError) -> String {
     let what = match (verify_errors(error), error.kind()) {
-        // Found by the context or by an instrument, it is the same.
+        // A verifier's error counts as the same, whether the context or an instrument called it.
         (Some(errors), _) => format!("a malformed module: {errors}"),
         (None, PassErrorKind::Diagnostics(diagnostics)) => {
             let message =
@@ -96,7 +96,7 @@ pub(super) fn failure_text(error: &PassError) -> String {
     }
 }
 
-/// What the verifier has found, if that is the failure.
+/// The verifier's errors, if the failure consists of them.
 pub(super) fn verify_errors(error: &PassError) -> Option<&VerifyErrors> {
     match error.kind() {
         PassErrorKind::Verify(source) | PassErrorKind::Instrument { source, .. } => {
@@ -126,7 +126,7 @@ impl Reproducer {
         fs::write(path, format!("{}\n{text}", self.header()?))?;
         let constants = sidecar_path(path);
         if sidecar.is_empty() {
-            // One of an earlier failure would be in the way.
+            // A sidecar of an earlier failure would be read with this file.
             return match fs::remove_file(constants) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),

@@ -1,4 +1,4 @@
-//! What the instruments have to show, on niello's own passes.
+//! Output of the instruments on niello's own passes.
 
 mod failures;
 mod output;
@@ -12,7 +12,7 @@ use crate::pass::{
     Result, Sequential,
 };
 
-/// A module with something to fold, something to share and something to fuse.
+/// A module with constants to fold, equal calls to share and kernels to fuse.
 fn sample() -> IRModule {
     parse_module(
         "def @main(%x: Tensor[(2), float32]) -> Tensor[(2), float32] {
@@ -25,7 +25,7 @@ fn sample() -> IRModule {
     .unwrap()
 }
 
-/// The passes of a text.
+/// The passes of a textual pipeline.
 fn passes(text: &str) -> Sequential {
     PipelineText::parse(text).unwrap().build(&Registry::global()).unwrap()
 }
@@ -46,7 +46,7 @@ fn info(name: &str) -> PassInfo {
     PassInfo::new(name, 1).unwrap()
 }
 
-/// A pass that fails as the closure says.
+/// A pass whose result is that of the closure.
 fn failing(name: &str, body: fn(&PassContext) -> Result<()>) -> PassRef {
     PassRef::new(ModulePass::new(info(name), move |module: IRModule, cx: &PassContext| {
         body(cx).map(|()| module)

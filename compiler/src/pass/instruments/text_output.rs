@@ -1,10 +1,10 @@
-//! Where instruments write text.
+//! The destinations of text that instruments write.
 
 use std::fmt;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where an instrument writes text while passes run. Clones write to the same place.
+/// The destination of text that an instrument writes while passes run. Clones share it.
 #[derive(Clone)]
 pub struct TextOutput(Kind);
 
@@ -15,21 +15,21 @@ enum Kind {
 }
 
 impl Default for TextOutput {
-    /// The text is kept, until it is asked for.
+    /// An output that keeps the text until [`kept`](TextOutput::kept) reads it.
     fn default() -> TextOutput {
         TextOutput(Kind::Kept(Arc::default()))
     }
 }
 
 impl TextOutput {
-    /// To the standard error. A reader that has gone away is no error.
+    /// An output to standard error, which ignores a closed pipe.
     pub fn stderr() -> TextOutput {
         TextOutput::new(|text| {
             let _ = std::io::stderr().lock().write_all(text.as_bytes());
         })
     }
 
-    /// To a function, which gets whole lines.
+    /// An output to a function, which gets whole lines.
     pub fn new(write: impl Fn(&str) + Send + Sync + 'static) -> TextOutput {
         TextOutput(Kind::To(Arc::new(write)))
     }
@@ -44,7 +44,7 @@ impl TextOutput {
         }
     }
 
-    /// What has been kept; empty if the text goes elsewhere.
+    /// The text that was kept; empty if the output writes it elsewhere.
     pub fn kept(&self) -> String {
         match &self.0 {
             Kind::Kept(kept) => kept.lock().unwrap_or_else(PoisonError::into_inner).clone(),

@@ -1,4 +1,4 @@
-//! How long passes take.
+//! Measures how long passes take.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::pass::{
     Result,
 };
 
-/// The kind of what is no pass.
+/// The kind of the nodes that are analyses rather than passes.
 const ANALYSIS: &str = "analysis";
 
 /// How a profile is written.
@@ -26,11 +26,11 @@ pub enum TimingFormat {
     Trace,
 }
 
-/// Measures how long each pass takes, and the passes within it and the analyses it asks for, which
-/// are marked `(A)`.
+/// Measures how long each pass takes, with the passes within it and the analyses that it asks for,
+/// which are marked `(A)`.
 ///
-/// Results are kept until the context is left: [`render`](Self::render) them before. What it has
-/// to show [afterwards](PassInstrument::outputs) is `timing.txt`, `timing.json` or `trace.json`.
+/// Results are kept until the context is left: [`render`](Self::render) them before. Its
+/// [file](PassInstrument::outputs) is `timing.txt`, `timing.json` or `trace.json`.
 #[derive(Default, Debug)]
 pub struct PassTiming {
     format: TimingFormat,
@@ -45,11 +45,11 @@ pub(super) struct Profile {
     open: Vec<usize>,
 }
 
-/// One run of a pass.
+/// One run of a pass or of an analysis.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) name: String,
-    /// The kind of pass, or an analysis.
+    /// The kind of pass, or [`ANALYSIS`].
     pub(super) kind: &'static str,
     pub(super) depth: usize,
     pub(super) parent: Option<usize>,
@@ -59,7 +59,7 @@ pub(super) struct Node {
 }
 
 impl PassTiming {
-    /// One that has its profile to show in that format.
+    /// An instrument whose file is in that format.
     pub fn new(format: TimingFormat) -> PassTiming {
         PassTiming { format, ..PassTiming::default() }
     }

@@ -1,4 +1,4 @@
-//! Profiles as text, as JSON and as trace events.
+//! Writes profiles as text, as JSON and as trace events.
 
 use std::time::Instant;
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json as object};
 
 use super::timing::{Node, Profile};
 
-/// What of a profile is not measured but follows from it.
+/// Times derived from the measured ones.
 struct Shares {
-    /// Of all passes that ran in no other, in µs.
+    /// The time of all outermost passes, in µs.
     total: f64,
-    /// Of each pass without those within it, in µs.
+    /// The time of each pass without the passes within it, in µs.
     own: Vec<f64>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn text(profile: &Profile) -> String {
     profile.nodes.iter().zip(&shares.own).map(line).collect()
 }
 
-/// When the first pass of all began.
+/// The start of the earliest pass of all profiles.
 fn epoch(profiles: &[&Profile]) -> Option<Instant> {
     profiles.iter().flat_map(|profile| &profile.nodes).map(|node| node.start).min()
 }

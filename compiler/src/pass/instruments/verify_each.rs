@@ -1,4 +1,4 @@
-//! The verifier, after each pass.
+//! Verifies the module after each pass.
 
 use super::per_thread::PerThread;
 use crate::graph::verify_module;
@@ -8,8 +8,8 @@ use crate::pass::{HookResult, PassError, PassInfo, PassInstrument};
 /// Verifies the module before the first pass and after each pass that changed it: graph functions
 /// and loop functions.
 ///
-/// Unlike [`verify_each`](crate::pass::PassContextBuilder::verify_each) of a context it also tells
-/// a module that was malformed to begin with from one that a pass has spoilt.
+/// Unlike [`verify_each`](crate::pass::PassContextBuilder::verify_each) of a context, it
+/// distinguishes a module that was malformed before the first pass from one that a pass has broken.
 #[derive(Default, Debug)]
 pub struct VerifyEach {
     threads: PerThread<State>,
@@ -17,9 +17,9 @@ pub struct VerifyEach {
 
 #[derive(Default, Debug)]
 struct State {
-    /// Passes that are running, one within the other.
+    /// The number of passes that are running, one within the other.
     depth: usize,
-    /// The last module that was found to be well-formed.
+    /// The last module that passed verification.
     good: Option<IRModule>,
 }
 
@@ -30,7 +30,7 @@ impl State {
 }
 
 impl VerifyEach {
-    /// A verifier.
+    /// An instrument that has verified nothing yet.
     pub fn new() -> VerifyEach {
         VerifyEach::default()
     }
@@ -40,7 +40,7 @@ impl VerifyEach {
             return Ok(());
         }
         verify_module(module)?;
-        // Where the last pass of a list returns what the list returns, that is not verified twice.
+        // A list often returns the module of its last pass, which is then not verified twice.
         self.threads.with(|state| state.good = Some(module.clone()));
         Ok(())
     }

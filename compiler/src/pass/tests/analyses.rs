@@ -1,4 +1,4 @@
-//! Analyses: what is kept, carried over and forgotten. Cases of the specification's section 3.5.
+//! Analyses: which results are kept, carried over and forgotten.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::pass::{
     PassRef, PreservedAnalyses, Preserves, RequireAnalysis, Sequential,
 };
 
-/// How long a function is.
+/// The length of a function.
 struct A;
-/// The same; of a set of its own.
+/// The same as `A`, but in an [`AnalysisSet`] of its own.
 struct B;
 /// Twice `A`.
 struct D;
 /// Twice `D`.
 struct E;
-/// How long all functions are together.
+/// The length of all functions together.
 struct Total;
 
 const LENGTHS: AnalysisSet = AnalysisSet::new("lengths");
@@ -48,7 +48,7 @@ analysis!(Total, IRModule, &[], |module, analyses| {
     module.functions().map(|(_, function)| *analyses.get::<A>(function)).sum()
 });
 
-/// Another handle for the same code, as a pass makes that changes what does not matter to lengths.
+/// Another handle for the same code, as after a pass whose changes do not affect lengths.
 fn renewed(function: Function, times: i64) -> Function {
     function.with_attrs(Attrs::new().with("renewed", times))
 }
@@ -83,7 +83,7 @@ fn f(module: &IRModule) -> &Function {
     module.function("f").unwrap()
 }
 
-/// Which of the analyses are known of `f`.
+/// The names of the analyses whose results for `f` are cached.
 fn known(module: &IRModule, cx: &PassContext) -> String {
     let f = f(module);
     let known = [
@@ -100,7 +100,7 @@ fn verifying() -> PassContext {
 }
 
 #[test]
-fn case_3_5_1_what_is_preserved_stays_and_the_rest_is_forgotten() {
+fn preserved_analyses_stay_and_others_are_forgotten() {
     let cx = verifying();
     let before = two();
     assert_eq!((*cx.analysis::<A>(f(&before)), *cx.analysis::<B>(f(&before))), (3, 3));
@@ -109,7 +109,7 @@ fn case_3_5_1_what_is_preserved_stays_and_the_rest_is_forgotten() {
 }
 
 #[test]
-fn case_3_5_2_a_module_pass_preserves_what_is_known_of_functions() {
+fn a_module_pass_preserves_analyses_of_functions() {
     let cx = verifying();
     let pass = ModulePass::new(
         info("M", 0).preserving(Preserves::only(["a"])),
@@ -127,7 +127,7 @@ fn case_3_5_2_a_module_pass_preserves_what_is_known_of_functions() {
 }
 
 #[test]
-fn case_3_5_4_a_result_is_forgotten_with_what_it_was_computed_from() {
+fn a_result_is_forgotten_with_the_results_it_was_computed_from() {
     let cx = verifying();
     let before = two();
     assert_eq!(*cx.analysis::<E>(f(&before)), 12);
@@ -141,8 +141,8 @@ fn case_3_5_4_a_result_is_forgotten_with_what_it_was_computed_from() {
 }
 
 #[test]
-fn case_3_5_5_an_analysis_may_have_a_rule_of_its_own() {
-    /// Holds exactly if the set of lengths does.
+fn an_analysis_may_define_when_its_result_survives() {
+    /// Survives exactly if the set of lengths is preserved.
     struct Custom;
     impl Analysis for Custom {
         const NAME: &'static str = "Custom";
@@ -174,7 +174,7 @@ fn case_3_5_5_an_analysis_may_have_a_rule_of_its_own() {
 }
 
 #[test]
-fn case_3_5_6_what_is_abandoned_is_forgotten_although_all_is_preserved() {
+fn an_abandoned_analysis_is_forgotten_although_all_are_preserved() {
     let mut preserved = PreservedAnalyses::all();
     preserved.abandon::<A>();
     assert!(!preserved.keeps_all() && !preserved.keeps::<A>() && preserved.keeps::<B>());
@@ -188,7 +188,7 @@ fn case_3_5_6_what_is_abandoned_is_forgotten_although_all_is_preserved() {
 }
 
 #[test]
-fn sets_are_preserved_as_a_whole() {
+fn a_set_of_analyses_is_preserved_as_a_whole() {
     let cx = verifying();
     let before = two();
     cx.analysis::<A>(f(&before));
@@ -203,21 +203,21 @@ fn sets_are_preserved_as_a_whole() {
 }
 
 #[test]
-fn case_3_5_8_a_pass_that_preserves_all_and_changes_a_function_is_found_out() {
+fn verification_finds_a_pass_that_preserves_all_and_changes_a_function() {
     let lies = FunctionPass::new(
         info("Lies", 0).preserving(Preserves::All),
         |function: Function, module: &IRModule, _: &PassContext| {
             if function.same(f(module)) { chain(5) } else { function }
         },
     );
-    // Without verification nobody looks.
+    // Without verification the claim is not checked.
     lies.run(two(), &PassContext::default()).unwrap();
     let error = lies.run(two(), &verifying()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "pass Lies: function @f was changed by `Lies`, which says that it preserves every analysis"
     );
-    // It does not have to be a function.
+    // The changed unit may also be the module.
     let lies = ModulePass::new(
         info("Lies", 0).preserving(Preserves::All),
         |mut module: IRModule, _: &PassContext| {
@@ -237,7 +237,7 @@ fn case_3_5_8_a_pass_that_preserves_all_and_changes_a_function_is_found_out() {
 }
 
 #[test]
-fn a_pass_that_preserves_one_analysis_wrongly_is_found_out() {
+fn verification_finds_a_pass_that_preserves_one_analysis_wrongly() {
     let grows = FunctionPass::new(
         info("Grows", 0).preserving(Preserves::only([A::NAME, B::NAME])),
         |function: Function, module: &IRModule, _: &PassContext| {
@@ -256,12 +256,12 @@ fn a_pass_that_preserves_one_analysis_wrongly_is_found_out() {
         "{error}"
     );
     assert!(error.to_string().contains("preserves `A`: its result is another one now"), "{error}");
-    // What nobody has asked for cannot be wrong.
+    // A result that was never computed cannot be wrong.
     grows.run(before, &verifying()).unwrap();
 }
 
 #[test]
-fn case_3_5_9_a_function_pass_on_one_function_leaves_the_others_known() {
+fn a_function_pass_that_changes_one_function_keeps_analyses_of_the_others() {
     let cx = verifying();
     let before = two();
     let g = before.function("g").unwrap();
@@ -274,7 +274,7 @@ fn case_3_5_9_a_function_pass_on_one_function_leaves_the_others_known() {
 }
 
 #[test]
-fn case_3_5_10_nothing_is_known_of_deleted_functions() {
+fn analyses_of_deleted_functions_are_forgotten() {
     let cx = verifying();
     let before = two();
     cx.analysis::<Total>(&before);
@@ -287,7 +287,7 @@ fn case_3_5_10_nothing_is_known_of_deleted_functions() {
     );
     let after = delete.run(before.clone(), &cx).unwrap();
     assert!(cx.cached_analysis::<A>(f(&before)).is_none());
-    // It was computed from what is known of `f`.
+    // `Total` was computed from an analysis of `f`.
     assert!(cx.cached_analysis::<Total>(&after).is_none());
     assert_eq!(*cx.analysis::<Total>(&after), 2);
 }
@@ -327,7 +327,7 @@ fn watched(log: &Log) -> PassContext {
 }
 
 #[test]
-fn case_3_5_12_an_analysis_is_announced_within_its_pass() {
+fn hooks_of_an_analysis_run_within_those_of_its_pass() {
     let log = Log::default();
     let cx = watched(&log);
     let asks = ModulePass::new(info("P", 0), |mut module: IRModule, cx: &PassContext| {
@@ -347,7 +347,7 @@ fn analyses_of_the_module_are_computed_before_a_function_pass_begins() {
         info("P", 0).analysing([AnalysisRef::of::<Total>()]),
         |function: Function, module: &IRModule, cx: &PassContext| {
             assert_eq!(cx.cached_analysis::<Total>(module).as_deref(), Some(&5));
-            // Workers tell nobody.
+            // Workers of a function pass do not call instruments.
             cx.analysis::<B>(&function);
             function
         },
@@ -361,7 +361,7 @@ fn analyses_of_the_module_are_computed_before_a_function_pass_begins() {
 }
 
 #[test]
-fn an_analysis_that_needs_itself_is_an_error_that_names_the_way() {
+fn an_analysis_that_needs_itself_is_an_error_that_names_the_cycle() {
     struct Hen;
     struct Egg;
     analysis!(Hen, Function, &[], |function, analyses| *analyses.get::<Egg>(function));
@@ -396,13 +396,13 @@ fn a_hook_that_fails_around_an_analysis_fails_the_pass() {
 fn results_are_kept_as_long_as_their_function() {
     let cx = PassContext::default();
     for _ in 0..1000 {
-        // Each is another function, perhaps at the same address.
+        // Each function is new, perhaps at the address of an earlier one.
         let length = 1 + fastrand_like();
         assert_eq!(*cx.analysis::<A>(&chain(length)), length + 1);
     }
     let mut function = chain(1);
     cx.analysis::<A>(&function);
-    // The only handle is changed in place: still another function.
+    // The only handle is changed in place: the function still counts as another.
     function = renewed(function, 1);
     assert!(cx.cached_analysis::<A>(&function).is_none());
 }
@@ -415,7 +415,7 @@ fn fastrand_like() -> usize {
 }
 
 #[test]
-fn a_failed_pass_leaves_what_is_known_of_its_input() {
+fn a_failed_pass_keeps_analyses_of_its_input() {
     let cx = PassContext::default();
     let before = two();
     cx.analysis::<A>(f(&before));
@@ -446,7 +446,7 @@ fn steps_compute_and_forget_an_analysis() {
 }
 
 #[test]
-fn types_are_looked_at_again_only_where_something_changed() {
+fn types_are_checked_again_only_in_changed_functions() {
     use crate::analysis::{References, Types};
     let log = Log::default();
     let cx = watched(&log);
@@ -458,6 +458,6 @@ fn types_are_looked_at_again_only_where_something_changed() {
     assert!(cx.cached_analysis::<References>(f(&after)).is_some());
     let events = log.take();
     let computed = events.split(' ').filter(|event| *event == "B[References]").count();
-    // Both functions, and then `f` again.
+    // Both functions, and then the changed `f` again.
     assert_eq!(computed, 3, "{events}");
 }

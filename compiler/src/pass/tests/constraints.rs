@@ -1,4 +1,4 @@
-//! Properties and the order of passes. Cases of the specification's section 3.5.
+//! Properties and the order of passes.
 
 use super::support::{Log, info, noting};
 use crate::graph::FunctionBuilder;
@@ -9,9 +9,9 @@ use crate::pass::{
     PassInstrument, PassRef, Property, Registry, Requirement, Result, RunToken, Sequential,
 };
 
-/// A property that can only be set.
+/// A property that only passes can set.
 struct Washed;
-/// One that can be seen: the module is not empty.
+/// A property that a look at the module shows: the module is not empty.
 struct Full;
 
 impl IrProperty for Washed {
@@ -23,7 +23,7 @@ impl IrProperty for Full {
     const HOLDS: Option<fn(&IRModule) -> bool> = Some(|module| !module.is_empty());
 }
 
-/// A registered pass that sets `Washed`, and notes it by a count.
+/// A registered pass that sets `Washed` and counts its runs.
 macro_rules! provider {
     ($ty:ident, $info:expr) => {
         struct $ty;
@@ -83,7 +83,7 @@ fn run(passes: impl IntoIterator<Item = PassRef>, cx: &PassContext) -> Result<IR
 }
 
 #[test]
-fn case_3_5_23_a_property_that_nothing_has_set_is_provided() {
+fn a_required_property_is_provided_by_the_one_pass_that_sets_it() {
     let log = Log::default();
     // One provider: it runs, whatever its level.
     let cx = cx_of([entry::<Wash>()]);
@@ -93,7 +93,7 @@ fn case_3_5_23_a_property_that_nothing_has_set_is_provided() {
     let plan = list.plan(&cx).unwrap().to_string();
     assert_eq!(plan, "P (module, level 0), after Wash (for Washed)\n");
 
-    // Two: somebody has to choose.
+    // Two providers: the caller has to choose.
     let cx = cx_of([entry::<Wash>(), entry::<Bathe>()]);
     let error = run([needs_washed(&log)], &cx).unwrap_err();
     assert_eq!(
@@ -102,7 +102,7 @@ fn case_3_5_23_a_property_that_nothing_has_set_is_provided() {
     );
     run([PassRef::new(Bathe), needs_washed(&log)], &cx).unwrap();
 
-    // None.
+    // No provider.
     let error = run([needs_washed(&log)], &cx_of([])).unwrap_err();
     assert!(
         matches!(error.kind(), PassErrorKind::UnmetProperty { providers, .. } if providers.is_empty())
@@ -125,7 +125,7 @@ fn a_property_that_is_set_is_not_provided_again_until_it_is_cleared() {
     let p = || needs_washed(&log);
     assert_eq!(runs(vec![p(), p()]), 1);
     assert_eq!(runs(vec![p(), clears.clone(), p()]), 2);
-    // Lists within lists know what the ones around them know.
+    // Nested lists share the state of the list around them.
     assert_eq!(runs(vec![p(), Sequential::new([p()]).into(), p()]), 1);
     assert_eq!(runs(vec![Sequential::new([p(), clears]).into(), p()]), 2);
 }
@@ -143,7 +143,7 @@ fn a_property_that_can_be_seen_needs_no_provider() {
 }
 
 #[test]
-fn a_provider_that_an_instrument_stops_is_missed() {
+fn a_provider_that_an_instrument_skips_is_an_error() {
     struct Stops;
     impl PassInstrument for Stops {
         fn should_run(&self, _: &IRModule, info: &PassInfo) -> crate::pass::HookResult<bool> {
@@ -164,7 +164,7 @@ fn providers_that_need_each_other_are_a_cycle() {
 }
 
 #[test]
-fn a_pass_that_does_not_set_what_it_says_is_found_out() {
+fn verification_finds_a_pass_that_does_not_set_its_property() {
     let lies = noting(&Log::default(), info("Lies", 0).setting([Property::of::<Full>()]));
     lies.run(IRModule::new(), &PassContext::default()).unwrap();
     let cx = PassContext::builder().verify_each(true).build().unwrap();
@@ -184,12 +184,12 @@ fn ordered(name: &str, after: &[&'static str], before: &[&'static str]) -> PassR
 }
 
 #[test]
-fn case_3_5_24_passes_that_must_come_after_each_other_are_a_cycle() {
+fn passes_that_must_come_after_each_other_are_a_cycle() {
     let error =
         run([ordered("A", &["B"], &[]), ordered("B", &["A"], &[])], &cx_of([])).unwrap_err();
     assert!(matches!(error.kind(), PassErrorKind::OrderCycle(_)));
     assert_eq!(error.to_string(), "pass sequential: passes must come after each other: A → B → A");
-    // Through a third, and with `before` for `after`.
+    // A cycle through a third pass, with `before` in place of `after`.
     let list = [ordered("A", &["B"], &[]), ordered("B", &["C"], &[]), ordered("C", &[], &[])];
     let error = run(list, &cx_of([])).unwrap_err().to_string();
     assert!(error.ends_with("`A` must come after `B`"), "{error}");
@@ -204,12 +204,12 @@ fn a_list_in_the_wrong_order_is_an_error() {
     let b = || ordered("B", &[], &[]);
     let cx = cx_of([]);
     run([b(), a()], &cx).unwrap();
-    // One of them alone has no order.
+    // The order matters only in a list that has both passes.
     run([a()], &cx).unwrap();
     run([Sequential::new([b()]).into(), a()], &cx).unwrap();
     let error = run([a(), b()], &cx).unwrap_err().to_string();
     assert_eq!(error, "pass sequential: `A` must come after `B`");
-    // Twice is after the first.
+    // The second `B` does not matter: `A` stands after the first.
     run([b(), a(), b()], &cx).unwrap();
     let error = run([b(), ordered("C", &[], &["B"])], &cx).unwrap_err().to_string();
     assert_eq!(error, "pass sequential: `C` must come before `B`");
@@ -220,7 +220,7 @@ fn passes_that_conflict_are_not_in_one_list() {
     let never =
         noting(&Log::default(), info("Never", 0).conflicting_with([Requirement::named("B")]));
     let b = noting(&Log::default(), info("B", 3));
-    // Not enabled: not there.
+    // A pass that is not enabled conflicts with none.
     run([never.clone(), b.clone()], &cx_of([])).unwrap();
     let cx = PassContext::builder().opt_level(3).build().unwrap();
     let error = run([never, b], &cx).unwrap_err().to_string();

@@ -27,14 +27,14 @@ crate::register_pass_config_option! {
     UNROLL: UnrollLoopConfig = "test.UnrollLoop";
     /// Whether pointers are distinct.
     NOALIAS: bool = "test.noalias", default = true;
-    /// One of two of this name.
+    /// One of two options with the same name.
     _TWICE: u32 = "test.twice";
-    /// The other one.
+    /// The other option with that name.
     _TWICE_MORE: u32 = "test.twice";
 }
 
 #[test]
-fn case_38_contexts_nest_and_inherit_nothing() {
+fn contexts_nest_and_inherit_nothing() {
     assert_eq!(PassContext::current().opt_level(), 2);
     let outer = PassContext::builder().opt_level(1).config(&NOALIAS, false).build().unwrap();
     outer
@@ -79,7 +79,7 @@ fn a_context_knows_its_target() {
 }
 
 #[test]
-fn case_40_a_thread_begins_with_its_own_default_context() {
+fn a_thread_begins_with_its_own_default_context() {
     let cx = PassContext::builder().opt_level(3).build().unwrap();
     cx.scope(|cx| {
         std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ fn case_40_a_thread_begins_with_its_own_default_context() {
 }
 
 #[test]
-fn case_41_contexts_are_left_innermost_first() {
+fn contexts_are_left_innermost_first() {
     let (a, b) = (PassContext::default(), PassContext::default());
     let outer = a.enter().unwrap();
     let inner = b.enter().unwrap();
@@ -103,12 +103,12 @@ fn case_41_contexts_are_left_innermost_first() {
     assert!(matches!(error.kind(), PassErrorKind::NotInnermost));
     assert!(PassContext::current().same(&b));
     inner.exit().unwrap();
-    // The outer one went as soon as it could.
+    // The outer scope ended as soon as it was the innermost.
     assert_eq!(PassContext::depth(), 0);
 }
 
 #[test]
-fn a_scope_takes_what_was_forgotten_with_it() {
+fn a_scope_ends_scopes_whose_guard_was_forgotten() {
     let log = Log::default();
     let inner = PassContext::builder().instrument(Noting::new(2, &log)).build().unwrap();
     let outer = PassContext::builder().instrument(Noting::new(1, &log)).build().unwrap();
@@ -122,7 +122,7 @@ fn a_scope_takes_what_was_forgotten_with_it() {
 }
 
 #[test]
-fn case_42_hooks_see_the_outer_context() {
+fn enter_and_exit_hooks_see_the_outer_context() {
     struct Look(Log);
     impl PassInstrument for Look {
         fn enter_pass_ctx(&self) -> crate::pass::HookResult {
@@ -141,7 +141,7 @@ fn case_42_hooks_see_the_outer_context() {
 }
 
 #[test]
-fn case_63_every_wrong_option_is_told_at_once() {
+fn every_wrong_option_is_reported_at_once() {
     let error = PassContext::builder()
         .config_value("test.noalais", true)
         .config_value("test.UnrollLoop", serde_json::json!({ "auto_max_stp": 1 }))
@@ -170,7 +170,7 @@ fn case_63_every_wrong_option_is_told_at_once() {
         "{}",
         lines[2]
     );
-    // A boolean is a boolean.
+    // A number is no boolean.
     assert!(PassContext::builder().config_value("test.noalias", 1).build().is_err());
     assert!(
         PassContext::builder()
@@ -181,7 +181,7 @@ fn case_63_every_wrong_option_is_told_at_once() {
 }
 
 #[test]
-fn case_78_a_map_may_leave_fields_out() {
+fn a_map_of_option_fields_may_leave_fields_out() {
     let cx = PassContext::builder()
         .config_value("test.UnrollLoop", serde_json::json!({ "auto_max_step": 16 }))
         .build()
@@ -191,7 +191,7 @@ fn case_78_a_map_may_leave_fields_out() {
 }
 
 #[test]
-fn case_64_options_are_listed_with_their_types() {
+fn options_are_listed_with_their_types() {
     let entry = list_configs().into_iter().find(|entry| entry.name == "test.noalias").unwrap();
     assert_eq!((entry.type_name(), entry.default_json().as_str()), ("bool".to_owned(), "true"));
     assert_eq!(entry.doc.trim(), "Whether pointers are distinct.");
@@ -227,7 +227,7 @@ fn a_panic_in_a_scope_leaves_the_stack_right() {
 }
 
 #[test]
-fn errors_of_dropped_guards_are_kept_for_whoever_asks() {
+fn errors_of_dropped_guards_are_kept() {
     let log = Log::default();
     let cx =
         PassContext::builder().instrument(Noting::new(1, &log).failing_in('X')).build().unwrap();
@@ -252,7 +252,7 @@ fn a_context_that_is_entered_twice_leaves_each_instrument_as_often() {
 }
 
 #[test]
-fn case_67_an_option_that_is_registered_twice_is_told_with_both_places() {
+fn an_option_registered_twice_is_reported_with_both_places() {
     let error = PassContext::builder().config_value("test.twice", 1).build().unwrap_err();
     let message = error.to_string();
     assert!(

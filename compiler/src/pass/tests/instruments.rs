@@ -1,4 +1,4 @@
-//! Instruments: who is called when, and what happens when one fails.
+//! Instruments: the order of hooks, and the effects of a failing hook.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn run(cx: &PassContext, passes: &[PassRef]) -> crate::pass::Result<()> {
 }
 
 #[test]
-fn case_45_hooks_are_called_in_order() {
+fn hooks_are_called_in_order_of_registration() {
     let log = Log::default();
     let cx = context([Noting::new(1, &log), Noting::new(2, &log)]);
     run(&cx, &[noting(&log, info("P", 0)), noting(&log, info("P", 0))]).unwrap();
@@ -36,7 +36,7 @@ fn case_45_hooks_are_called_in_order() {
 }
 
 #[test]
-fn case_48_all_are_asked_and_all_must_agree() {
+fn all_instruments_are_asked_whether_a_pass_runs_and_all_must_agree() {
     let log = Log::default();
     let cx = context([Noting::new(1, &log).refusing(), Noting::new(2, &log)]);
     run(&cx, &[noting(&log, info("P", 0))]).unwrap();
@@ -44,7 +44,7 @@ fn case_48_all_are_asked_and_all_must_agree() {
 }
 
 #[test]
-fn case_49_a_required_pass_is_not_put_to_them() {
+fn instruments_are_not_asked_about_a_required_pass() {
     let log = Log::default();
     let pass = noting(&log, info("P", 0));
     let cx = PassContext::builder()
@@ -57,7 +57,7 @@ fn case_49_a_required_pass_is_not_put_to_them() {
 }
 
 #[test]
-fn case_51_a_failing_enter_undoes_the_others() {
+fn a_failing_enter_hook_leaves_the_instruments_already_entered() {
     let log = Log::default();
     let cx =
         context([Noting::new(1, &log), Noting::new(2, &log).failing_in('E'), Noting::new(3, &log)]);
@@ -71,7 +71,7 @@ fn case_51_a_failing_enter_undoes_the_others() {
 }
 
 #[test]
-fn an_enter_that_fails_leaves_the_others_last_first_and_tells_what_else_failed() {
+fn a_failing_enter_hook_leaves_others_last_first_and_collects_their_errors() {
     let log = Log::default();
     let cx = context([
         Noting::new(1, &log).failing_in('X'),
@@ -84,7 +84,7 @@ fn an_enter_that_fails_leaves_the_others_last_first_and_tells_what_else_failed()
 }
 
 #[test]
-fn case_53_overriding_with_one_that_fails_leaves_none() {
+fn overriding_with_an_instrument_that_fails_leaves_none() {
     let log = Log::default();
     let cx = context([Noting::new(1, &log)]);
     cx.scope(|cx| {
@@ -98,7 +98,7 @@ fn case_53_overriding_with_one_that_fails_leaves_none() {
 }
 
 #[test]
-fn case_54_a_failing_exit_stops_the_rest() {
+fn a_failing_exit_hook_stops_later_exit_hooks() {
     let log = Log::default();
     let cx =
         context([Noting::new(1, &log), Noting::new(2, &log).failing_in('X'), Noting::new(3, &log)]);
@@ -110,14 +110,14 @@ fn case_54_a_failing_exit_stops_the_rest() {
 }
 
 #[test]
-fn case_56_a_failing_pass_has_no_after() {
+fn a_failing_pass_has_no_after_hook() {
     let log = Log::default();
     let error = run(&context([Noting::new(1, &log)]), &[failing(&log)]).unwrap_err();
     assert_eq!(log.take(), "E1 S1 B1 P X1");
     assert_eq!(error.to_string(), "pass Fails: it does not work");
 }
 
-/// What happens if the first of two instruments fails in a hook around a pass.
+/// The hooks called if the first of two instruments fails in a hook around a pass.
 fn with_failing(hook: char) -> String {
     let log = Log::default();
     let pass = noting(&log, info("P", 0));
@@ -129,22 +129,22 @@ fn with_failing(hook: char) -> String {
 }
 
 #[test]
-fn case_57_a_failing_should_run_is_the_error() {
+fn a_failing_should_run_hook_is_the_error() {
     assert_eq!(with_failing('S'), "E1 E2 S1 X1 X2");
 }
 
 #[test]
-fn case_58_a_failing_before_is_the_error() {
+fn a_failing_before_hook_is_the_error() {
     assert_eq!(with_failing('B'), "E1 E2 S1 S2 B1 X1 X2");
 }
 
 #[test]
-fn a_failing_after_is_the_error() {
+fn a_failing_after_hook_is_the_error() {
     assert_eq!(with_failing('A'), "E1 E2 S1 S2 B1 B2 P A1 X1 X2");
 }
 
 #[test]
-fn case_44_an_instrument_sees_context_and_pass() {
+fn an_instrument_sees_context_and_pass() {
     struct Sees(Log);
     impl PassInstrument for Sees {
         fn enter_pass_ctx(&self) -> HookResult {
@@ -170,7 +170,7 @@ fn case_44_an_instrument_sees_context_and_pass() {
     assert_eq!(log.take(), "E1 B1:InferType A1:InferType X1");
 }
 
-/// Lets passes run only so many times, by name.
+/// Lets passes run as a predicate of their name decides, and notes those that run.
 struct Allows(Log, Box<dyn Fn(&str) -> bool + Send + Sync>);
 
 impl PassInstrument for Allows {
@@ -185,7 +185,7 @@ impl PassInstrument for Allows {
 }
 
 #[test]
-fn case_46_an_instrument_lets_passes_run_by_name() {
+fn an_instrument_lets_passes_run_by_name() {
     let log = Log::default();
     let only = Allows(log.clone(), Box::new(|name| name.contains("InferType")));
     let cx = PassContext::builder().instrument(only).build().unwrap();
@@ -200,7 +200,7 @@ fn case_46_an_instrument_lets_passes_run_by_name() {
 }
 
 #[test]
-fn case_3_5_14_an_instrument_stops_at_the_second_instance_of_a_pass() {
+fn an_instrument_stops_the_second_run_of_a_pass() {
     let log = Log::default();
     let seen = AtomicUsize::new(0);
     let first =
@@ -213,7 +213,7 @@ fn case_3_5_14_an_instrument_stops_at_the_second_instance_of_a_pass() {
 }
 
 #[test]
-fn case_3_5_11_a_skipped_pass_is_announced_once_and_computes_nothing() {
+fn a_skipped_pass_is_announced_once_and_its_analyses_are_not_computed() {
     struct Skips(Log);
     impl PassInstrument for Skips {
         fn should_run(&self, _: &IRModule, info: &PassInfo) -> HookResult<bool> {
@@ -242,7 +242,7 @@ fn case_3_5_11_a_skipped_pass_is_announced_once_and_computes_nothing() {
 }
 
 #[test]
-fn case_60_counters_are_equal_within_a_build_and_zero_outside() {
+fn before_and_after_hooks_are_equally_many_and_reset_outside_the_scope() {
     #[derive(Default)]
     struct Counters([AtomicUsize; 2]);
     impl Counters {
@@ -301,7 +301,7 @@ fn a_panicking_hook_is_an_error() {
 }
 
 #[test]
-fn case_69_overriding_takes_effect_with_the_next_pass() {
+fn overriding_instruments_takes_effect_with_the_next_pass() {
     struct Overrides(Log);
     impl PassInstrument for Overrides {
         fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
@@ -321,7 +321,7 @@ fn case_69_overriding_takes_effect_with_the_next_pass() {
 }
 
 #[test]
-fn case_70_a_hook_may_run_a_pass() {
+fn a_hook_may_run_a_pass() {
     struct Runs(Log);
     impl PassInstrument for Runs {
         fn run_before_pass(&self, module: &IRModule, info_: &PassInfo) -> HookResult {
@@ -340,7 +340,7 @@ fn case_70_a_hook_may_run_a_pass() {
 }
 
 #[test]
-fn case_61_timing_lists_passes_until_it_is_replaced() {
+fn timing_lists_passes_until_it_is_replaced() {
     let log = Log::default();
     let passes = || ["A", "B", "C"].map(|name| noting(&log, info(name, 0)));
     let timing = Arc::new(PassTiming::default());
@@ -357,7 +357,7 @@ fn case_61_timing_lists_passes_until_it_is_replaced() {
 }
 
 #[test]
-fn case_72_a_profile_survives_a_failing_pass() {
+fn a_profile_is_usable_after_a_failing_pass() {
     let log = Log::default();
     let timings = [Arc::new(PassTiming::default()), Arc::new(PassTiming::default())];
     let cx = PassContext::builder()
@@ -378,7 +378,7 @@ fn case_72_a_profile_survives_a_failing_pass() {
 }
 
 #[test]
-fn case_73_two_profiles_do_not_see_each_other() {
+fn two_timings_in_one_context_count_each_pass_once() {
     let log = Log::default();
     let timings = [Arc::new(PassTiming::default()), Arc::new(PassTiming::default())];
     let cx = PassContext::builder()

@@ -1,4 +1,4 @@
-//! What the attributes make of functions and `impl` blocks.
+//! Expansions of the attributes on functions and `impl` blocks.
 
 use super::support::{chain, module};
 use crate::graph::Function;
@@ -75,7 +75,7 @@ impl Configurable {
 }
 
 #[test]
-fn case_2_a_function_becomes_a_pass_of_its_name() {
+fn a_function_becomes_a_pass_of_its_name() {
     let info = DirectTransform.info();
     assert_eq!(
         (info.name(), info.opt_level(), info.kind()),
@@ -84,7 +84,7 @@ fn case_2_a_function_becomes_a_pass_of_its_name() {
     assert_eq!(info.summary(), "Does nothing.");
     let m = module([("f", chain(1))]);
     assert!(DirectTransform.apply(m.clone()).unwrap().same(&m));
-    // The function stays.
+    // The function can still be called.
     assert!(direct_transform(m.clone(), &PassContext::default()).same(&m));
 }
 
@@ -103,7 +103,7 @@ fn arguments_go_into_the_info() {
 }
 
 #[test]
-fn case_28_registered_passes_are_found_under_every_spelling() {
+fn registered_passes_are_found_under_every_spelling() {
     let registry = Registry::global();
     for name in ["OnlyShort", "test.short", "Test.Short"] {
         let found = registry.get(name);
@@ -114,13 +114,13 @@ fn case_28_registered_passes_are_found_under_every_spelling() {
     assert!(entry.origin().file.ends_with("macros.rs"));
     assert_eq!(entry.origin().package, "niello");
     assert!(registry.get("Configurable").is_ok());
-    // It needs configuration: only used by value.
+    // A pass that needs configuration is only used by value.
     assert!(registry.get("TestPipeline").is_err());
     assert!(TestPipeline::make_default().is_none());
 }
 
 #[test]
-fn case_5_the_struct_form_has_configuration() {
+fn the_struct_form_has_configuration() {
     let (m1, m2) = (module([("f", chain(1))]), module([("g", chain(2))]));
     let pass = TestPipeline { module: m2.clone(), replace: true };
     assert_eq!(pass.info().name(), "TestPipeline");

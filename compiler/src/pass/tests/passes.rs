@@ -30,7 +30,7 @@ fn drop_last(function: Function, _: &IRModule, _: &PassContext) -> Function {
 }
 
 #[test]
-fn case_1_a_module_pass_has_its_info() {
+fn a_module_pass_has_name_level_and_requirements() {
     let pass = PassRef::new(ModulePass::new(info("m", 0), |m: IRModule, _: &PassContext| m));
     let known = pass.info();
     assert_eq!((known.name(), known.opt_level(), known.required().len()), ("m", 0, 0));
@@ -38,7 +38,7 @@ fn case_1_a_module_pass_has_its_info() {
 }
 
 #[test]
-fn case_4_a_module_pass_adds_a_function_and_leaves_its_input_alone() {
+fn a_module_pass_adds_a_function_and_leaves_its_input_alone() {
     let pass = ModulePass::new(info("m", 0), |mut module: IRModule, _: &PassContext| {
         module.insert(GlobalVar::new("myAbs"), Definition::Graph(chain(2)));
         module
@@ -50,7 +50,7 @@ fn case_4_a_module_pass_adds_a_function_and_leaves_its_input_alone() {
 }
 
 #[test]
-fn case_36_a_pass_cannot_change_the_module_of_its_caller() {
+fn a_pass_cannot_change_the_module_of_its_caller() {
     let pass = ModulePass::new(info("Clear", 0), |mut module: IRModule, _: &PassContext| {
         module.retain(|_, _| false);
         module
@@ -74,7 +74,7 @@ fn module_passes_from_closures_return_handles_as_they_are() {
 }
 
 #[test]
-fn case_6_a_function_pass_replaces_every_function() {
+fn a_function_pass_replaces_every_function() {
     let f1 = chain(5);
     let replacement = f1.clone();
     let pass =
@@ -86,12 +86,12 @@ fn case_6_a_function_pass_replaces_every_function() {
 }
 
 #[test]
-fn case_7_a_function_pass_visits_every_function() {
+fn a_function_pass_visits_every_function() {
     let pass = FunctionPass::new(info("DropLast", 1), drop_last);
     let after = pass.apply(module([("sub", chain(3)), ("log", chain(2))])).unwrap();
     assert_eq!(after.function("sub").unwrap().len(), 3);
     assert_eq!(after.function("log").unwrap().len(), 2);
-    // Nothing to drop: the same module.
+    // A pass that changes no function returns the same module.
     let plain = module([("f", chain(0))]);
     assert!(pass.apply(plain.clone()).unwrap().same(&plain));
 }
@@ -101,7 +101,7 @@ fn marked(name: &str, value: i64) -> Function {
 }
 
 #[test]
-fn case_34_function_passes_leave_marked_functions_alone() {
+fn function_passes_skip_functions_marked_to_be_left_alone() {
     let before = module([
         ("skip", marked("SkipOptimization", 1)),
         ("other", chain(1).with_attrs(Attrs::new().with("Compiler", "x"))),
@@ -109,7 +109,7 @@ fn case_34_function_passes_leave_marked_functions_alone() {
     ]);
     let after = FunctionPass::new(info("DropLast", 0), drop_last).apply(before.clone()).unwrap();
     assert!(after.same(&before));
-    // Module passes may touch them.
+    // Module passes may change such functions.
     let clear = ModulePass::new(info("Clear", 0), |mut module: IRModule, _: &PassContext| {
         module.retain(|_, _| false);
         module
@@ -118,7 +118,7 @@ fn case_34_function_passes_leave_marked_functions_alone() {
 }
 
 #[test]
-fn case_35_a_mark_of_zero_is_none() {
+fn a_skip_mark_of_zero_has_no_effect() {
     let before = module([("do", marked("SkipOptimization", 0))]);
     let after = FunctionPass::new(info("DropLast", 0), drop_last).apply(before).unwrap();
     assert_eq!(after.function("do").unwrap().len(), 1);
@@ -138,7 +138,7 @@ fn function_passes_see_their_siblings_as_they_were() {
 }
 
 #[test]
-fn case_3_5_25_the_number_of_threads_changes_nothing() {
+fn the_number_of_threads_does_not_change_the_result() {
     let many: Vec<(String, Function)> =
         (0..100).map(|i| (format!("f{i}"), chain(60 + i % 7))).collect();
     let before = module(many.iter().map(|(name, function)| (name.as_str(), function.clone())));
@@ -150,7 +150,7 @@ fn case_3_5_25_the_number_of_threads_changes_nothing() {
             cx.warning(Span::Unknown, format!("{} expressions", function.len()));
             cx.missed(function.result(), "of no matter");
             cx.count("functions", 1);
-            // Long enough that other threads join in.
+            // Long enough for other threads to join in.
             std::thread::sleep(std::time::Duration::from_micros(100));
             threads.lock().unwrap().insert(std::thread::current().id());
             drop_last(function, module, cx)
@@ -172,7 +172,7 @@ fn case_3_5_25_the_number_of_threads_changes_nothing() {
 }
 
 #[test]
-fn of_several_failing_functions_the_first_in_the_module_is_told() {
+fn the_error_of_the_first_failing_function_is_returned() {
     let many: Vec<(String, Function)> = (0..40).map(|i| (format!("f{i}"), chain(100))).collect();
     let before = module(many.iter().map(|(name, function)| (name.as_str(), function.clone())));
     let calls = AtomicUsize::new(0);
@@ -208,7 +208,7 @@ fn a_panic_is_an_error_that_names_pass_and_function() {
 }
 
 #[test]
-fn case_66_an_error_that_is_said_fails_the_pass_and_not_the_next_one() {
+fn an_emitted_error_fails_its_pass_and_not_the_next_one() {
     for level in [Level::Bug, Level::Error] {
         let cx = PassContext::default();
         let say = ModulePass::new(info("Say", 0), move |module: IRModule, cx: &PassContext| {
@@ -227,7 +227,7 @@ fn case_66_an_error_that_is_said_fails_the_pass_and_not_the_next_one() {
 }
 
 #[test]
-fn what_is_said_to_the_current_context_counts_as_well() {
+fn an_error_emitted_through_the_current_context_fails_the_pass() {
     let cx = PassContext::default();
     let say = ModulePass::new(info("Say", 0), |module: IRModule, _: &PassContext| {
         PassContext::current().error(Span::Unknown, "wrong");
@@ -238,7 +238,7 @@ fn what_is_said_to_the_current_context_counts_as_well() {
         Ok(())
     })
     .unwrap();
-    // Not entered: the thread's default context is told, and the pass is fine.
+    // The context is not entered, so the error goes to the thread's default context.
     assert!(say.run(IRModule::new(), &cx).is_ok());
 }
 
@@ -275,7 +275,7 @@ fn a_pass_within_a_function_pass_gets_a_fresh_context() {
         .build()
         .unwrap();
     pass.run(module([("main", chain(1))]), &cx).unwrap();
-    // Of the outer pass alone.
+    // Only the hooks of the outer pass.
     assert_eq!(log.take(), "S1 B1 A1");
     assert_eq!(cx.diagnostics().len(), 1);
 }
@@ -290,7 +290,7 @@ fn prim_module() -> IRModule {
 }
 
 #[test]
-fn case_32_a_prim_func_pass_sees_old_bodies() {
+fn a_prim_func_pass_sees_the_old_bodies_of_its_siblings() {
     let pass = PrimFuncPass::new(
         info("tir.Mark", 0),
         |mut function: PrimFunc, module: &IRModule, _: &PassContext| {
@@ -316,7 +316,7 @@ fn a_pass_runs_on_one_loop_function_without_a_module() {
     });
     assert_eq!(says.run_on_prim_func(func(), &cx).unwrap().origin, ["said"]);
     assert_eq!(cx.diagnostics()[0].message, "a kernel");
-    // A pass of modules has one of this function.
+    // A module pass gets a module of this function alone.
     let log = Log::default();
     let whole = noting(&log, info("Whole", 0));
     let kernel = func();
@@ -334,7 +334,7 @@ fn a_pass_runs_on_one_loop_function_without_a_module() {
 }
 
 #[test]
-fn case_33_a_prim_func_pass_deletes_what_it_returns_none_for() {
+fn a_prim_func_pass_deletes_a_function_by_returning_none() {
     let delete = PrimFuncPass::new(
         info("tir.Delete", 0),
         |function: PrimFunc, _: &IRModule, _: &PassContext| {
@@ -348,7 +348,7 @@ fn case_33_a_prim_func_pass_deletes_what_it_returns_none_for() {
 }
 
 #[test]
-fn case_37_a_prim_func_pass_that_changes_nothing_copies_nothing() {
+fn a_prim_func_pass_that_changes_nothing_copies_nothing() {
     let same = PrimFuncPass::new(
         info("tir.Same", 0),
         |function: PrimFunc, _: &IRModule, _: &PassContext| function,
@@ -361,8 +361,8 @@ fn case_37_a_prim_func_pass_that_changes_nothing_copies_nothing() {
 }
 
 #[test]
-fn case_30_a_function_pass_cannot_add_functions() {
-    // It is lent the module: what it adds, it adds to a copy of its own.
+fn a_function_pass_cannot_add_functions() {
+    // The pass borrows the module: it can only add to a copy of its own.
     let pass = FunctionPass::new(
         info("Adds", 0),
         |function: Function, module: &IRModule, _: &PassContext| {
@@ -376,7 +376,7 @@ fn case_30_a_function_pass_cannot_add_functions() {
 }
 
 #[test]
-fn case_3_5_22_a_pipeline_within_a_function_pass_changes_nothing_around_it() {
+fn a_pipeline_within_a_function_pass_changes_nothing_around_it() {
     let pass = FunctionPass::new(
         info("Outer", 0),
         |function: Function, module: &IRModule, cx: &PassContext| {
@@ -393,7 +393,7 @@ fn case_3_5_22_a_pipeline_within_a_function_pass_changes_nothing_around_it() {
 }
 
 #[test]
-fn case_3_5_15_every_pass_of_a_list_gets_ready_once_before_the_first_runs() {
+fn every_pass_of_a_list_is_initialized_once_before_the_first_runs() {
     struct Ready(PassInfo, Log, bool);
     impl PassBody for Ready {
         fn info(&self) -> &PassInfo {
@@ -414,7 +414,7 @@ fn case_3_5_15_every_pass_of_a_list_gets_ready_once_before_the_first_runs() {
     let list = Sequential::default().then(ready("A", false)).then(inner);
     list.apply(IRModule::new()).unwrap();
     assert_eq!(log.take(), "ready:A ready:B A B");
-    // In a list that it was added to later, and on its own.
+    // Initialized again in a longer list, and on its own.
     list.then(ready("C", false)).apply(IRModule::new()).unwrap();
     assert_eq!(log.take(), "ready:A ready:B ready:C A B C");
     ready("D", false).apply(IRModule::new()).unwrap();
@@ -426,7 +426,7 @@ fn case_3_5_15_every_pass_of_a_list_gets_ready_once_before_the_first_runs() {
 }
 
 #[test]
-fn a_panic_goes_on_if_the_context_says_so_after_everything_was_put_right() {
+fn a_panic_goes_on_after_clean_up_if_the_context_says_so() {
     let log = Log::default();
     let cx = PassContext::builder()
         .instrument(super::support::Noting::new(1, &log))

@@ -1,10 +1,10 @@
-//! Cases that need niello's own passes.
+//! Lists and the pipeline of niello's own passes.
 
 use super::support::{Log, chain, info, module, noting};
 use crate::diagnostics::Level;
 use crate::graph::FunctionBuilder;
 use crate::ir::{DType, Definition, FuncType, GlobalVar, IRModule, Type};
-use crate::ops::nn::Conv2dAttrs;
+use crate::ops::nn::ConvAttrs;
 use crate::pass::{
     HookResult, Pass, PassContext, PassInfo, PassInstrument, PassRef, Sequential, print_ir,
 };
@@ -20,7 +20,7 @@ fn at(level: u8) -> PassContext {
 }
 
 #[test]
-fn case_25_a_list_folds_and_shares() {
+fn a_list_folds_constants_and_shares_equal_calls() {
     let mut net = Net::default();
     let (x, c) = (net.input("x", &[2]), net.tensor(&[2], 1.0));
     let two = net.scalar(2.0);
@@ -41,10 +41,10 @@ fn case_25_a_list_folds_and_shares() {
 }
 
 #[test]
-fn case_26_at_level_2_scales_stay_and_constants_are_folded() {
+fn at_level_2_scales_stay_and_constants_are_folded() {
     let build = || {
         let mut net = Net::default();
-        let conv = Conv2dAttrs::default();
+        let conv = ConvAttrs::of_rank(2);
         let x = net.input("x", &[1, 2, 4, 4]);
         let w = net.tensor(&[2, 2, 1, 1], 1.0);
         let y = net.op_with("nn.conv2d", &[x, w], &conv);
@@ -62,7 +62,7 @@ fn case_26_at_level_2_scales_stay_and_constants_are_folded() {
 }
 
 #[test]
-fn case_65_a_pass_shows_the_module_and_leaves_it_alone() {
+fn print_ir_shows_the_module_and_leaves_it_alone() {
     let cx = at(0);
     let before = module([("main", chain(1))]);
     let list = Sequential::default().then(InferType).then(print_ir("after types"));
@@ -83,14 +83,14 @@ impl PassInstrument for Names {
 }
 
 #[test]
-fn case_27_every_pass_that_has_something_to_do_is_seen_once() {
+fn each_pass_that_runs_is_announced_once_and_infer_type_only_for_stale_types() {
     let log = Log::default();
     let cx = PassContext::builder().opt_level(3).instrument(Names(log.clone())).build().unwrap();
     let list =
         || Sequential::default().then(InferType).then(FoldConstant).then(DeadCodeElimination);
     list().run(module([("main", chain(1))]), &cx).unwrap();
     assert_eq!(log.take(), "sequential FoldConstant DeadCodeElimination");
-    // A caller that takes its callee to return something else.
+    // The call assumes a result type other than that of the called function.
     let mut stale = module([("f", chain(1))]);
     let mut b = FunctionBuilder::new();
     let x = b.param("x", Type::tensor(&[4], DType::F32));
@@ -104,7 +104,7 @@ fn case_27_every_pass_that_has_something_to_do_is_seen_once() {
 }
 
 #[test]
-fn case_71_at_level_0_every_operator_is_a_kernel_of_its_own() {
+fn at_level_0_every_operator_is_a_kernel_of_its_own() {
     let list = Sequential::default().then(SimplifyInference).then(FuseOps).then(FoldConstant);
     let plan = list.plan(&at(0)).unwrap().to_string();
     assert!(plan.contains("SimplifyInference") && plan.contains("FuseOps"), "{plan}");
@@ -117,7 +117,7 @@ fn case_71_at_level_0_every_operator_is_a_kernel_of_its_own() {
 }
 
 #[test]
-fn case_79_passes_are_added_at_named_places_in_place_of_phases() {
+fn user_passes_are_added_at_named_places_of_the_pipeline() {
     let log = Log::default();
     let pass = |name: &str| noting(&log, info(name, 0));
     let mut extensions = PipelineExtensions::new();
@@ -134,7 +134,7 @@ fn case_79_passes_are_added_at_named_places_in_place_of_phases() {
     let last_fold = names.iter().rposition(|name| name == "FoldConstant").unwrap();
     assert_eq!(place("P"), last_fold + 1);
     assert_eq!((place("R"), place("Q")), (names.len() - 2, names.len() - 1));
-    // There is no such place: what phase -1 is to TVM.
+    // A place that does not exist is an error.
     let mut extensions = PipelineExtensions::new();
     extensions.before("NoSuchPhase", pass("P"));
     let error = pipeline(&extensions).unwrap_err().to_string();
@@ -143,9 +143,9 @@ fn case_79_passes_are_added_at_named_places_in_place_of_phases() {
 }
 
 #[test]
-fn the_pipeline_is_right_about_what_it_preserves_at_every_level() {
+fn the_pipeline_verifies_and_is_idempotent_at_every_level() {
     let mut net = Net::default();
-    let conv = Conv2dAttrs::default();
+    let conv = ConvAttrs::of_rank(2);
     let x = net.input("x", &[1, 2, 4, 4]);
     let w = net.tensor(&[2, 2, 1, 1], 1.0);
     let y = net.op_with("nn.conv2d", &[x, w], &conv);
@@ -157,7 +157,7 @@ fn the_pipeline_is_right_about_what_it_preserves_at_every_level() {
     let list = pipeline(&PipelineExtensions::new()).unwrap();
     for level in 0..=4 {
         let once = list.run(module.clone(), &at(level)).unwrap();
-        // P8: what is done is done.
+        // A second run changes nothing.
         let twice = list.run(once.clone(), &at(level)).unwrap();
         crate::graph::modules_equal(&once, &twice).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Invariants P1 to P8 of the specification, on random nestings of contexts, lists, passes and
+//! Properties of the pass infrastructure, on random nestings of contexts, lists, passes and
 //! failures.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,7 +15,7 @@ use crate::pass::{
     PassRef, Result, Sequential,
 };
 
-/// How something ends.
+/// The way in which an action or a pass ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Well,
@@ -49,7 +49,7 @@ enum HookName {
     Failed,
 }
 
-/// Notes hooks, and ends one of them as it is told.
+/// Notes hooks, and fails in one of them.
 struct Random {
     number: usize,
     log: Log,
@@ -104,7 +104,7 @@ fn fails() -> impl Strategy<Value = Fails> {
     proptest::option::of((hook, prop_oneof![Just(End::Error), Just(End::Panic)]))
 }
 
-/// What a program does with contexts.
+/// An action on contexts.
 #[derive(Clone, Debug)]
 enum Action {
     /// Runs a list of passes under the current context.
@@ -113,7 +113,7 @@ enum Action {
     Scope { cx: usize, by_guard: bool, actions: Vec<Action> },
     /// Enters a context and forgets its guard.
     Forget(usize),
-    /// Other instruments for the current context.
+    /// Replaces the instruments of the current context.
     Override(usize),
     /// Ends the scope around it.
     End(End),
@@ -155,7 +155,8 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 impl Tree {
-    /// A pass adds a definition that says what there was before; it ends as it is told.
+    /// The pass adds a definition that depends on the number of earlier ones, and ends as its leaf
+    /// says.
     fn pass(&self, log: &Log) -> PassRef {
         match self {
             Tree::List(trees) => Sequential::new(trees.iter().map(|tree| tree.pass(log))).into(),
@@ -163,7 +164,8 @@ impl Tree {
                 let (name, end, log) = (format!("P{name}"), *end, log.clone());
                 let body = move |mut module: IRModule, cx: &PassContext| {
                     log.note(format!("P:{name}"));
-                    // P6: not what it was handed, unless that was entered.
+                    // The current context is the innermost entered one, not the one that the pass
+                    // was handed.
                     log.note(format!("L{}", PassContext::current().opt_level()));
                     assert!(!PassContext::current().same(cx) || cx.opt_level() < 10);
                     end.happen()?;
@@ -199,11 +201,11 @@ impl World {
         actions.iter().try_for_each(|action| self.perform(action))
     }
 
-    /// Performs an action, and checks what it leaves.
+    /// Performs an action, and checks the stack and the module afterwards.
     fn perform(&self, action: &Action) -> Result<()> {
         let (depth, current) = (PassContext::depth(), PassContext::current());
         let balanced = || {
-            // P1.
+            // The stack is as deep as before the action, whatever failed.
             assert_eq!(PassContext::depth(), depth);
             assert!(PassContext::current().same(&current));
         };
@@ -221,7 +223,8 @@ impl World {
                 let module = module([("main", chain(1))]);
                 let hash = module_hash(&module);
                 let _ = tree.pass(&self.log).run(module.clone(), &current);
-                // P4.
+                // The caller's module is unchanged, whether the passes succeed, fail or are
+                // skipped.
                 assert_eq!((module.len(), module_hash(&module)), (1, hash));
                 balanced();
                 Ok(())
@@ -241,7 +244,7 @@ impl World {
             Action::Scope { cx, by_guard: true, actions } => {
                 let ended = catch_unwind(AssertUnwindSafe(|| {
                     let outer = PassContext::default();
-                    // Guards that are forgotten within go with the scope around them.
+                    // Guards that are forgotten in a scope are left with the scope.
                     outer.scope(|_| {
                         let guard = self.contexts[*cx].enter()?;
                         let result = self.perform_all(actions);
@@ -287,8 +290,8 @@ fn world(settings: &[(Vec<Fails>, bool)]) -> World {
     world
 }
 
-/// P2: instruments are left at most as often as they are entered, and as often unless a hook of
-/// entering or leaving failed somewhere.
+/// Instruments are left at most as often as they are entered, and equally often unless an enter or
+/// exit hook failed.
 fn entered_and_left(events: &str, settings: &[(Vec<Fails>, bool)]) -> Result<(), TestCaseError> {
     for number in 10..13 {
         let count = |letter: char| {
@@ -314,7 +317,8 @@ fn entered_and_left(events: &str, settings: &[(Vec<Fails>, bool)]) -> Result<(),
     Ok(())
 }
 
-/// P3: before and after nest like parentheses for each instrument, and what was begun is ended.
+/// Before and after hooks nest like parentheses for each instrument, and every pass begun also
+/// ends.
 fn nests(events: &str, number: usize) -> Result<(), TestCaseError> {
     let mut open: Vec<&str> = Vec::new();
     for event in events.split(' ') {
@@ -345,7 +349,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn p1_p2_p4_the_stack_is_right_on_every_path(
+    fn the_stack_of_contexts_is_restored_on_every_path(
         settings in settings(),
         actions in proptest::collection::vec(action(), 0..6),
     ) {
@@ -354,7 +358,8 @@ proptest! {
         let whole = PassContext::default();
         let _ = catch_unwind(AssertUnwindSafe(|| whole.scope(|_| world.perform_all(&actions))))
             .map_err(|payload| {
-                // A broken promise is a panic with a message; those that are asked for have one too.
+                // A failed assertion panics with a message; so do the panics that the test asks
+                // for.
                 if payload.downcast_ref::<&str>() != Some(&"it panics") {
                     resume_unwind(payload);
                 }
@@ -366,11 +371,11 @@ proptest! {
     }
 
     #[test]
-    fn p3_before_and_after_nest_like_parentheses(
+    fn before_and_after_hooks_nest_like_parentheses(
         fails in proptest::collection::vec(fails(), 1..4),
         tree in tree(End::strategy().boxed()),
     ) {
-        // An instrument that fails in a hook has itself not heard of what it ended.
+        // An instrument that fails in a hook is not called for the end of that pass.
         let world = world(&[(fails.clone(), true)]);
         let _ = world.contexts[0].scope(|cx| tree.pass(&world.log).run(IRModule::new(), cx));
         let events = world.log.take();
@@ -382,7 +387,7 @@ proptest! {
     }
 
     #[test]
-    fn p5_instruments_that_allow_everything_change_nothing(
+    fn instruments_that_allow_everything_change_nothing(
         tree in tree(Just(End::Well).boxed()),
         count in 0usize..4,
     ) {
@@ -397,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn p6_the_current_context_is_that_of_the_innermost_scope(
+    fn the_current_context_is_that_of_the_innermost_scope(
         tree in tree(Just(End::Well).boxed()),
         entered in 0usize..CONTEXTS,
         handed in 0usize..CONTEXTS,
@@ -413,7 +418,7 @@ proptest! {
     }
 
     #[test]
-    fn p7_lists_associate(tree in tree(End::strategy().boxed())) {
+    fn nested_lists_run_like_one_flat_list(tree in tree(End::strategy().boxed())) {
         let run = |tree: &Tree| {
             let log = Log::default();
             let result = tree.pass(&log).run(module([("main", chain(1))]), &PassContext::default());
@@ -429,7 +434,7 @@ proptest! {
     }
 
     #[test]
-    fn p8_idempotent_passes_twice_are_as_once(
+    fn idempotent_passes_twice_are_as_once(
         names in proptest::collection::vec(0usize..6, 0..6),
         level in 0u8..=4,
     ) {

@@ -78,7 +78,7 @@ fn watched(log: &Log) -> PassContext {
 }
 
 #[test]
-fn case_9_a_list_has_name_and_level() {
+fn a_list_has_name_and_level() {
     let log = Log::default();
     let list = Sequential::with_info(
         info("sequential", 2),
@@ -103,32 +103,32 @@ fn runs(level: u8, cx: impl FnOnce(PassContextBuilder, &PassRef) -> PassContextB
 }
 
 #[test]
-fn case_11_a_required_pass_within_the_level_runs() {
+fn a_required_pass_within_the_level_runs() {
     assert!(runs(1, |cx, pass| cx.opt_level(2).require(&**pass)));
 }
 
 #[test]
-fn case_13_a_pass_beyond_the_level_is_skipped() {
+fn a_pass_beyond_the_level_is_skipped() {
     assert!(!runs(3, |cx, _| cx.opt_level(2)));
 }
 
 #[test]
-fn case_14_a_pass_of_the_level_itself_runs() {
+fn a_pass_of_the_level_itself_runs() {
     assert!(runs(2, |cx, _| cx.opt_level(2)));
 }
 
 #[test]
-fn case_15_a_required_pass_beyond_the_level_runs() {
+fn a_required_pass_beyond_the_level_runs() {
     assert!(runs(3, |cx, pass| cx.opt_level(0).require(&**pass)));
 }
 
 #[test]
-fn case_16_disabled_beats_required() {
+fn a_disabled_pass_is_skipped_even_if_required() {
     assert!(!runs(0, |cx, pass| cx.opt_level(3).disable(&**pass).require(&**pass)));
 }
 
 #[test]
-fn case_17_a_pass_that_is_run_directly_is_not_gated() {
+fn a_pass_that_is_run_directly_ignores_level_and_disabling() {
     let log = Log::default();
     let pass = noting(&log, info("P", 5));
     let cx = PassContext::builder().opt_level(0).disable(&*pass).build().unwrap();
@@ -137,7 +137,7 @@ fn case_17_a_pass_that_is_run_directly_is_not_gated() {
 }
 
 #[test]
-fn case_19_requirements_are_transitive_and_come_first() {
+fn requirements_are_transitive_and_come_first() {
     let log = Log::default();
     let p = noting(&Log::default(), info("P", 0).requiring(needs("Q")));
     run([p], &watched(&log)).unwrap();
@@ -145,7 +145,7 @@ fn case_19_requirements_are_transitive_and_come_first() {
 }
 
 #[test]
-fn case_18_requirements_are_not_gated() {
+fn a_requirement_runs_even_if_disabled() {
     let log = Log::default();
     let cx = PassContext::builder()
         .registry(registry())
@@ -158,21 +158,21 @@ fn case_18_requirements_are_not_gated() {
 }
 
 #[test]
-fn case_20_a_skipped_pass_pulls_in_nothing() {
+fn requirements_of_a_skipped_pass_do_not_run() {
     let log = Log::default();
     run([noting(&log, info("P", 3).requiring(needs("Q")))], &watched(&log)).unwrap();
     assert_eq!(log.take(), "sequential");
 }
 
 #[test]
-fn case_76_what_a_skipped_pass_needs_may_not_exist() {
+fn requirements_of_a_skipped_pass_may_be_unknown() {
     let log = Log::default();
     run([noting(&log, info("P", 3).requiring(needs("NoSuchPass")))], &watched(&log)).unwrap();
     assert_eq!(log.take(), "sequential");
 }
 
 #[test]
-fn case_24_a_nested_list_runs_what_the_level_enables() {
+fn a_nested_list_runs_passes_within_the_level() {
     let log = Log::default();
     let inner = Sequential::new([noting(&log, info("SimplifyExpr", 1))]);
     let cx = PassContext::builder().opt_level(1).build().unwrap();
@@ -181,7 +181,7 @@ fn case_24_a_nested_list_runs_what_the_level_enables() {
 }
 
 #[test]
-fn what_the_outermost_list_requires_does_not_count_and_what_a_nested_one_requires_does() {
+fn requirements_of_a_list_count_only_if_it_is_nested() {
     let log = Log::default();
     let list = || Sequential::with_info(info("L", 0).requiring(needs("R")), []);
     list().run(IRModule::new(), &watched(&log)).unwrap();
@@ -191,7 +191,7 @@ fn what_the_outermost_list_requires_does_not_count_and_what_a_nested_one_require
 }
 
 #[test]
-fn a_list_that_is_not_to_run_skips_everything_in_it() {
+fn a_list_that_an_instrument_skips_runs_none_of_its_passes() {
     let log = Log::default();
     let cx = PassContext::builder().instrument(OnlyNot("sequential")).build().unwrap();
     run([noting(&log, info("P", 0))], &cx).unwrap();
@@ -199,7 +199,7 @@ fn a_list_that_is_not_to_run_skips_everything_in_it() {
 }
 
 #[test]
-fn a_pass_that_was_kept_from_running_does_not_count_as_a_requirement() {
+fn a_pass_that_an_instrument_skipped_satisfies_no_requirement() {
     let log = Log::default();
     let cx = PassContext::builder()
         .registry(registry())
@@ -213,7 +213,7 @@ fn a_pass_that_was_kept_from_running_does_not_count_as_a_requirement() {
 }
 
 #[test]
-fn case_21_a_requirement_that_still_holds_does_not_run_again() {
+fn a_requirement_that_still_holds_does_not_run_again() {
     let log = Log::default();
     let needing = |name| info(name, 0).requiring(needs("R"));
     let keep = noting(&Log::default(), needing("P1"));
@@ -231,7 +231,7 @@ fn case_21_a_requirement_that_still_holds_does_not_run_again() {
 }
 
 #[test]
-fn case_23_nested_lists_are_gated_by_their_name() {
+fn nested_lists_are_disabled_by_their_name() {
     let log = Log::default();
     let list = |name| PassRef::new(Sequential::new([noting(&log, info(name, 0))]));
     let cx = PassContext::builder().disable_pass("sequential").build().unwrap();
@@ -242,7 +242,7 @@ fn case_23_nested_lists_are_gated_by_their_name() {
 }
 
 #[test]
-fn case_29_an_unknown_requirement_names_both_before_anything_runs() {
+fn an_unknown_requirement_is_an_error_before_any_pass_runs() {
     let log = Log::default();
     let first = noting(&log, info("First", 0));
     let error = run([first, noting(&log, info("P", 0).requiring(needs("Qq")))], &cx()).unwrap_err();
@@ -258,14 +258,14 @@ fn case_29_an_unknown_requirement_names_both_before_anything_runs() {
 }
 
 #[test]
-fn a_cycle_is_an_error_that_prints_it() {
+fn a_cycle_of_requirements_is_an_error_that_prints_the_cycle() {
     let error = run([PassRef::new(Hen)], &cx()).unwrap_err();
     assert!(matches!(error.kind(), PassErrorKind::RequirementCycle(_)));
     assert_eq!(error.to_string(), "pass sequential: passes require each other: Hen → Egg → Hen");
 }
 
 #[test]
-fn case_50_an_instrument_cannot_stop_a_requirement() {
+fn an_instrument_cannot_stop_a_requirement() {
     let log = Log::default();
     let cx = PassContext::builder()
         .registry(registry())
@@ -275,7 +275,7 @@ fn case_50_an_instrument_cannot_stop_a_requirement() {
         .unwrap();
     run([noting(&Log::default(), info("P", 0).requiring(needs("Q")))], &cx).unwrap();
     assert_eq!(log.take(), "sequential R Q P");
-    // In its own right it can be stopped.
+    // As a member of a list it can be stopped.
     run([PassRef::new(Q)], &cx).unwrap();
     assert_eq!(log.take(), "sequential R");
 }
@@ -290,7 +290,7 @@ impl crate::pass::PassInstrument for OnlyNot {
 }
 
 #[test]
-fn case_68_a_failure_ends_the_list_and_leaves_the_callers_module() {
+fn a_failure_ends_the_list_and_leaves_the_callers_module() {
     let log = Log::default();
     let module = IRModule::new();
     let list =
@@ -304,8 +304,8 @@ fn case_68_a_failure_ends_the_list_and_leaves_the_callers_module() {
 }
 
 #[test]
-fn what_holds_already_does_not_run() {
-    // A pass that says itself that there is nothing to do is left out even where it is listed.
+fn a_pass_whose_effect_holds_already_does_not_run() {
+    // A pass that declares that its effect holds is left out even where it is listed.
     let log = Log::default();
     let cx = watched(&log);
     run([PassRef::new(crate::pass::tests::macros::HoldsAlways)], &cx).unwrap();
@@ -313,7 +313,7 @@ fn what_holds_already_does_not_run() {
 }
 
 #[test]
-fn plans_print_what_runs_and_why() {
+fn plans_print_their_passes_and_why_each_runs() {
     let p = noting(&Log::default(), info("P", 1).requiring(needs("Q")));
     let off = noting(&Log::default(), info("Off", 4));
     let plan = Sequential::new([p, off]).plan(&cx()).unwrap();
@@ -327,7 +327,7 @@ fn plans_print_what_runs_and_why() {
 }
 
 #[test]
-fn registries_find_names_and_tell_what_is_wrong() {
+fn registries_look_up_names_and_report_duplicates_and_unknown_ones() {
     let registry = registry();
     assert_eq!(registry.get("transform.q").unwrap().info().name(), "Q");
     assert_eq!(registry.entry("q").unwrap().name(), "Q");
@@ -347,8 +347,8 @@ fn registries_find_names_and_tell_what_is_wrong() {
 }
 
 #[test]
-fn case_77_a_pass_may_open_a_context_of_its_own() {
-    // Events inside go to the inner context's instruments alone.
+fn a_pass_may_open_a_context_of_its_own() {
+    // Hooks inside are those of the inner context's instruments alone.
     let (outer, inner) = (Log::default(), Log::default());
     let inner_log = inner.clone();
     let pass = ModulePass::new(info("Opens", 0), move |module: IRModule, _: &PassContext| {

@@ -1,4 +1,4 @@
-//! What the tests share: small modules, passes that do nothing, instruments that take notes.
+//! Helpers of the tests: small modules, passes that do nothing, instruments that take notes.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,7 +29,7 @@ pub(super) fn module<'a>(functions: impl IntoIterator<Item = (&'a str, Function)
     module
 }
 
-/// What happened, in order.
+/// A list of events, in order.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! Layouts that schedules choose.
+//! Layouts chosen by schedules.
 
 use super::super::tests::{check, matmul, refusal};
 use super::super::{BufferAccess, Schedule};
@@ -36,7 +36,7 @@ fn local_memory_and_outputs_are_laid_out() {
 }
 
 #[test]
-fn a_layout_is_refused() {
+fn layouts_of_another_shape_or_with_a_halo_are_refused() {
     let mut s = Schedule::new(matmul(4, 8, 4));
     let c = s.get_block("C").unwrap();
     let mut refused = |access, spec| refusal(s.transform_layout(c, access, &spec));
@@ -61,7 +61,7 @@ fn a_layout_is_refused() {
 }
 
 #[test]
-fn padding_that_is_read_stays() {
+fn a_layout_without_the_padding_that_is_read_is_refused() {
     let mut s = Schedule::new(matmul(4, 10, 4));
     let c = s.get_block("C").unwrap();
     let panels = BufferSpec::packed(&[4, 10], &[(1, 8), (0, 1), (1, 1)]);
@@ -81,7 +81,7 @@ fn padding_that_is_read_stays() {
 }
 
 #[test]
-fn rows_are_put_apart() {
+fn storage_align_sets_the_stride_of_rows() {
     let func = matmul(5, 10, 7);
     let mut s = Schedule::new(func.clone());
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());

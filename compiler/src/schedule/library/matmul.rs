@@ -6,37 +6,40 @@ use crate::strategy::Machine;
 use crate::target::Target;
 use crate::tir::BufferScope;
 
-/// Bytes that stay in the second-level cache of a core beside what streams through it: half of the
-/// 2 MiB of server cores of 2023, on which the constants here were measured.
+/// Bytes that stay in the second-level cache of a core while other data streams through it: half of
+/// the 2 MiB of server cores of 2023, on which the constants here were measured.
 pub(super) const RESIDENT_BYTES: i64 = 1 << 20;
 
-/// Bytes for a block of rows and two panels, the one in use and the next: three quarters of such a
-/// cache. 1024 x 1024 x 1024 is 5% faster with blocks of 128 to 256 rows than without.
+/// Bytes for a block of rows, the panel in use and the next panel: three quarters of such a cache.
+/// 1024 x 1024 x 1024 is 5% faster with blocks of 128 to 256 rows than without.
 const BLOCK_BYTES: i64 = 3 << 19;
 
-/// Rows from which a panel is used long enough for a prefetch of the next one to pay off.
+/// Number of rows from which a panel is used long enough for a prefetch of the next one to pay off.
 const MIN_PREFETCH_ROWS: i64 = 16;
 
 /// Steps of the reduction by which the right operand is prefetched: some hundred cycles, which a
 /// line takes from the second-level cache or, on its way already, from the third.
 const AHEAD: i64 = 8;
 
-/// How a product of `m` x `k` with `k` x `n` is cut into register tiles.
+/// The sizes of the register tiles of a product of `m` x `k` with `k` x `n`, and the order of the
+/// loops over them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MatmulTiles {
-    /// Most rows of a tile.
+    /// Maximum number of rows of a tile.
     pub rows: i64,
-    /// Vectors of a row of a tile.
+    /// Number of vectors in a row of a tile.
     pub vectors: i64,
     /// Elements of a vector.
     pub lanes: i64,
     /// Whether panels of the right operand are the outer loop, and tiles of rows the inner one.
     pub panels_outside: bool,
-    /// Most rows that pass all panels before the next do; without, all of them do at once.
+    /// Maximum number of rows that pass all panels before the next rows do; `None` for all rows at
+    /// once.
     pub block: Option<i64>,
     /// Whether the next panel is prefetched into the second-level cache while one is used.
     pub prefetch_panel: bool,
-    /// How many steps of the reduction before its use the right operand is asked for; 0 for never.
+    /// Number of steps of the reduction between the prefetch of the right operand and its use; 0
+    /// for no prefetch.
     pub ahead: i64,
 }
 
@@ -92,7 +95,7 @@ impl MatmulTiles {
         }
     }
 
-    /// Columns of a panel of the right operand.
+    /// Number of columns of a panel of the right operand.
     pub fn panel(&self) -> i64 {
         self.vectors * self.lanes
     }
@@ -101,7 +104,7 @@ impl MatmulTiles {
 /// The loops of a scheduled product.
 #[derive(Clone, Copy, Debug)]
 pub struct MatmulLoops {
-    /// The outermost over panels or tiles of rows: what threads can share.
+    /// The outermost loop, over panels or over tiles of rows, which may run in parallel.
     pub outer: LoopRv,
     /// Over panels of the right operand.
     pub panels: LoopRv,
@@ -118,8 +121,8 @@ pub struct MatmulLoops {
 /// If `epilogue` names the block that reads the product at its own index, it runs on the registers
 /// of each tile; else the product itself is stored from there.
 ///
-/// Where `n` is no multiple of a vector, tiles go through memory: what is left of the last vector is
-/// stored lane by lane, and registers have no lanes that are known at run time only.
+/// If `n` is no multiple of a vector, tiles go through memory: the rest of the last vector is
+/// stored lane by lane, and registers can only be indexed by constant lanes.
 ///
 /// # Errors
 ///
@@ -175,16 +178,16 @@ pub fn matmul(
     Ok(MatmulLoops { outer: outside[0], panels: panel, tiles, k })
 }
 
-/// The blocks that take the sums of a product out of registers.
+/// The blocks that store a product's sums from registers.
 pub(super) struct Results {
     /// Reads the registers, in whole vectors.
     pub(super) stored: BlockRv,
-    /// Reads what `stored` put into memory, if there are columns that fill no vector.
+    /// Reads the memory that `stored` wrote, if there are columns that fill no vector.
     pub(super) last: Option<BlockRv>,
 }
 
-/// Has a product's sums in registers. `reader` is the block that reads them, if there is one;
-/// columns are `ragged` if they end within a vector.
+/// Keeps a product's sums in registers. `reader` is the block that reads the product, if there is
+/// one; columns are `ragged` if they end within a vector.
 pub(super) fn results(
     s: &mut Schedule,
     product: BlockRv,
@@ -202,7 +205,7 @@ pub(super) fn results(
     Ok(Results { stored: s.cache_write(product, 0, BufferScope::Register)?, last })
 }
 
-/// Runs the block behind the memory that sums went to on each tile.
+/// Runs the block that reads the sums from memory on each tile.
 pub(super) fn store_last(
     s: &mut Schedule,
     last: BlockRv,

@@ -1,4 +1,4 @@
-//! Products of matrices of bytes.
+//! Schedules for matrix products of bytes.
 
 use super::matmul::{RESIDENT_BYTES, Results, results, store_last};
 use crate::ir::{BufferSpec, DType};
@@ -9,20 +9,20 @@ use crate::target::Target;
 /// Products that one instruction adds to each sum.
 const GROUP: i64 = 4;
 
-/// How a product of bytes is cut into register tiles.
+/// The sizes of the register tiles of a product of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Int8Tiles {
-    /// Most rows of a tile.
+    /// Maximum number of rows of a tile.
     pub rows: i64,
-    /// Vectors of columns of a tile, a panel of the right operand.
+    /// Number of vectors in a row of a tile, which is a panel of the right operand.
     pub vectors: i64,
     /// Sums of a vector: 4, 8 or 16.
     pub lanes: u32,
 }
 
 impl Int8Tiles {
-    /// Tiles of two vectors that fill the target's registers; without an instruction for dot
-    /// products of bytes there is no such schedule.
+    /// Tiles of two vectors that fill the target's registers; `None` if the target has no
+    /// instruction for dot products of bytes.
     pub fn choose(target: &Target) -> Option<Int8Tiles> {
         let machine = Machine::of(target);
         let lanes = u32::try_from(machine.lanes(DType::I32)).ok()?;
@@ -31,8 +31,8 @@ impl Int8Tiles {
         target.has_dot_add(lanes).then_some(Int8Tiles { rows, vectors, lanes })
     }
 
-    /// The layout of a right operand `[k, n]` in which a panel is read front to back: blocks of
-    /// columns, fours of rows, columns, rows.
+    /// The layout of a right operand `[k, n]` in which memory order is the order of reads within a
+    /// panel: blocks of columns, groups of four rows, columns, rows.
     pub fn panels(&self, k: i64, n: i64) -> BufferSpec {
         let width = self.vectors * i64::from(self.lanes);
         BufferSpec::packed(&[k, n], &[(1, width), (0, GROUP), (1, 1), (0, 1)])
@@ -40,14 +40,14 @@ impl Int8Tiles {
 }
 
 /// Schedules `product`, a block that adds `uint8` products `A[i, k]` times `int8` `B[k, j]`, in
-/// register tiles, by an instruction for dot products of bytes. `B`, its second input, is given the
-/// layout of [`Int8Tiles::panels`]. Where `k` is no multiple of four, `A`, which must be a
-/// parameter then, is given a halo of zeros after each row. A block that alone reads the product,
-/// element by element, runs on each tile.
+/// register tiles, by an instruction for dot products of bytes. `B`, the second input, gets the
+/// layout of [`Int8Tiles::panels`]. If `k` is no multiple of four, `A`, which must then be a
+/// parameter, gets a halo of zeros after each row. If a single block reads the product, element by
+/// element, it runs on each tile.
 ///
 /// # Errors
 ///
-/// The block is something else, or several blocks read the product.
+/// The block is no such product, or several blocks read the product.
 pub fn matmul_int8(
     s: &mut Schedule,
     product: BlockRv,

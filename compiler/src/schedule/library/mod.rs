@@ -1,8 +1,8 @@
 //! Schedules of well-known computations, written with the primitives alone.
 //!
 //! Each takes a [`Schedule`](super::Schedule) whose function holds the computation's blocks, looks
-//! at the target's registers, and applies primitives: the trace says what was done, and replays
-//! elsewhere.
+//! at the target's registers, and applies primitives, so its trace can be printed and replayed on
+//! other functions.
 
 mod matmul;
 mod matmul_int8;

@@ -1,4 +1,4 @@
-//! The schedules against the plain loops they came from.
+//! The library's schedules, compared with the plain loops.
 
 mod winograd;
 
@@ -18,7 +18,7 @@ fn specs(func: &PrimFunc) -> Vec<BufferSpec> {
     func.params.iter().map(|param| func.buffers[param.buffer].spec.clone()).collect()
 }
 
-/// Small integers, made of their positions, so that sums are exact in any order.
+/// Small integers derived from their positions, so that sums are exact in any order.
 fn values(specs: &[BufferSpec]) -> Vec<Vec<u8>> {
     let values = |spec: &BufferSpec| {
         let len = spec.num_elements().unwrap();
@@ -36,7 +36,7 @@ fn run(func: &PrimFunc, specs: &[BufferSpec], data: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn products_of_all_sizes_give_what_their_plain_loops_give() {
+fn scheduled_products_of_all_sizes_equal_plain_loops() {
     for (m, k, n) in [(13, 5, 32), (1, 7, 64), (7, 4, 40), (16, 3, 21)] {
         let mut te = te::Builder::new("matmul");
         let a = te.placeholder("A", [m, k], DType::F32);
@@ -79,12 +79,12 @@ fn products_of_all_sizes_give_what_their_plain_loops_give() {
     }
 }
 
-/// Rows and columns that end within a tile.
+/// Numbers of rows and columns that end within a tile.
 #[test]
 fn machine_code_computes_products_that_end_within_a_tile() {
     for target in runnable_levels() {
         let lanes = i64::try_from(target.vector_bits() / 32).unwrap().max(4);
-        // A panel that is not full, and a vector that is not.
+        // Partly filled panels, and partly filled vectors.
         for (n, with_epilogue) in [(lanes * 5, true), (lanes * 3 + 1, true), (lanes - 1, false)] {
             let (m, k) = (7, 4);
             let mut te = te::Builder::new("matmul");
@@ -126,7 +126,7 @@ fn machine_code_computes_products_that_end_within_a_tile() {
 #[test]
 fn a_product_of_bytes_is_made_of_dot_products() {
     let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
-    // Rows that do not divide evenly, a panel that is not full, a group that is not.
+    // Rows that do not divide evenly, partly filled panels and groups.
     for (m, k, n) in [(4, 8, 32), (9, 8, 64), (5, 12, 40), (3, 7, 32), (5, 1, 40)] {
         let mut te = te::Builder::new("matmul");
         let a = te.placeholder("A", [m, k], DType::U8);
@@ -174,7 +174,7 @@ fn product_of_bytes([m, k, n]: [i64; 3], tiles: Int8Tiles) -> (PrimFunc, PrimFun
     (func, s.into_func())
 }
 
-/// Bytes of all values.
+/// Bytes of all possible values.
 fn bytes(len: i64) -> Vec<u8> {
     (0..len).map(|i| (i * 37 % 251) as u8).collect()
 }
@@ -214,14 +214,14 @@ fn loops_are_in_the_order_that_brings_the_fewest_bytes() {
     let choose = |m, k, n| MatmulTiles::choose(m, k, n, &target);
     // Both operands stay in the cache, and tiles of rows pass in turn.
     assert!(!choose(384, 384, 384).panels_outside);
-    // A panel is used by all rows before the next one is read.
+    // All rows use a panel before the next one is read.
     let few_rows = choose(49, 512, 2048);
     assert_eq!((few_rows.rows, few_rows.vectors), (14, 2));
     assert!(few_rows.panels_outside && few_rows.prefetch_panel && few_rows.block.is_none());
-    // Rows are more than stay in the cache.
+    // More rows than stay in the cache.
     let large = choose(1024, 1024, 1024);
     assert_eq!((large.rows, large.vectors, large.block), (6, 4, Some(256)));
-    // One row reads everything once.
+    // With one row each operand is read once.
     let row = choose(1, 4096, 4096);
     assert!(row.panels_outside && !row.prefetch_panel && row.ahead == 0);
 }

@@ -1,4 +1,4 @@
-//! Winograd's convolution in blocks of tiles.
+//! The schedule for Winograd's convolution, in blocks of tiles.
 
 use super::matmul::RESIDENT_BYTES;
 use crate::ir::{BufferSpec, DType};
@@ -8,29 +8,30 @@ use crate::target::Target;
 use crate::te::topi::winograd::Winograd;
 use crate::tir::BufferScope;
 
-/// How a convolution is cut into blocks.
+/// The sizes of the blocks and register tiles of a convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WinogradTiles {
-    /// Most tiles of a block: its transformed inputs and products stay in the second-level cache.
+    /// Maximum number of tiles of a block: transformed inputs and products of one block stay in the
+    /// second-level cache.
     pub tiles: i64,
-    /// Most tiles of a register tile.
+    /// Maximum number of tiles of a register tile.
     pub rows: i64,
-    /// Output channels of a register tile.
+    /// Number of output channels of a register tile.
     pub panel: i64,
-    /// Output channels that are together in the weights' layout: a multiple of `panel`.
+    /// Number of output channels that are adjacent in the weights' layout: a multiple of `panel`.
     pub packed: i64,
     /// Elements of a vector.
     pub lanes: i64,
-    /// Whether weights are prefetched while those before them in memory are used.
+    /// Whether weights are prefetched while the ones before them in memory are used.
     pub prefetch: bool,
 }
 
 impl WinogradTiles {
     /// Register tiles of two vectors of channels if that divides the channels, else of three or of
-    /// one. Where the weights stay in the second-level cache, blocks are small, so that they do
-    /// too; else as large as fits, so that weights are read seldom.
+    /// one. If the weights stay in the second-level cache, blocks are small, so that they stay
+    /// there too; else blocks are as large as fits, so that weights are read seldom.
     ///
-    /// `extents` are those of the convolution: channels in, channels out, height and width.
+    /// `extents` are the convolution's input channels, output channels, height and width.
     pub fn choose(
         algorithm: Winograd,
         [channels, out, height, width]: [i64; 4],
@@ -61,24 +62,24 @@ impl WinogradTiles {
 /// The loops of a scheduled convolution.
 #[derive(Clone, Copy, Debug)]
 pub struct WinogradLoops {
-    /// Over blocks of tiles, which do not depend on each other.
+    /// Over blocks of tiles; iterations are independent.
     pub blocks: LoopRv,
     /// Over the tiles of a block while inputs are transformed.
     pub inputs: LoopRv,
-    /// Over panels of output channels of a block, once its inputs are.
+    /// Over panels of output channels of a block, after its inputs are transformed.
     pub panels: LoopRv,
 }
 
 /// Schedules the stages of [`conv2d`](crate::te::topi::winograd::conv2d). The transformed weights
-/// get the layout `[out / packed][n][n][in][packed]`, in which they are read front to back.
+/// get the layout `[out / packed][n][n][in][packed]`, which is the order of their reads.
 ///
 /// Transforms are loops over rows and over columns of a tile, not written out: that takes a third
 /// of the code and of the C compiler's time, and is 1% slower.
 ///
 /// # Errors
 ///
-/// The function does not have these stages, channels of the input are no multiple of a vector, or
-/// those of the output none of a panel.
+/// The function does not have these stages, the input channels are no multiple of a vector, or the
+/// output channels none of a panel.
 pub fn winograd(
     s: &mut Schedule,
     algorithm: Winograd,
@@ -131,7 +132,7 @@ pub fn winograd(
     unroll_and_vectorize(s, row, column, cut.lanes)?;
     s.decompose_reduction(products, c)?;
     if cut.prefetch {
-        // The weights of the next of a tile's elements, which are the next in memory too.
+        // The weights of the tile's next element, which also follow in memory.
         s.prefetch_next(products, BufferAccess::Read(1), point, c, 2)?;
     }
 
@@ -163,7 +164,7 @@ fn must_divide(what: &str, by: i64, whose: &str, channels: i64) -> Result<(), Sc
     Err(ScheduleError { primitive: "winograd", message })
 }
 
-/// Rows and vectors of a register tile, written out.
+/// Vectorizes, and unrolls the rows and vectors of a register tile.
 fn unroll_and_vectorize(
     s: &mut Schedule,
     row: LoopRv,

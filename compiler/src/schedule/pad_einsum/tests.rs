@@ -1,4 +1,4 @@
-//! Tiles that reach beyond what is needed.
+//! Tiles that reach beyond the needed extents.
 
 use super::super::tests::{check, matmul, refusal};
 use super::super::{BufferAccess, Schedule};
@@ -83,7 +83,7 @@ fn a_reduction_goes_on_in_the_halo() {
 }
 
 #[test]
-fn padding_is_refused() {
+fn padding_of_parameters_and_of_unpadded_inputs_is_refused() {
     let func = matmul(6, 20, 5);
     let mut s = Schedule::new(func);
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());

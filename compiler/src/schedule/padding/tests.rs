@@ -1,4 +1,4 @@
-//! Borders apart from what is inside.
+//! Borders separated from the inside.
 
 use super::super::Schedule;
 use super::super::tests::{check, matmul, refusal};
@@ -6,7 +6,7 @@ use crate::ir::DType;
 use crate::te;
 use crate::tir::{PrimExpr, PrimFunc, Stmt};
 
-/// A row with two zeros before and one after, twice as much.
+/// A row with two zeros before and one after, and a block that doubles its elements.
 fn padded() -> PrimFunc {
     let mut te = te::Builder::new("pad");
     let x = te.placeholder("X", [3, 9], DType::F32);
@@ -56,7 +56,7 @@ fn loops_that_are_split_keep_a_condition() {
 }
 
 #[test]
-fn what_does_not_pad_is_refused() {
+fn blocks_that_do_not_pad_are_refused() {
     let mut s = Schedule::new(matmul(3, 4, 5));
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());
     let (of_c, of_d) = (s.get_loops(c).unwrap(), s.get_loops(d).unwrap());

@@ -1,4 +1,4 @@
-//! What is asked for, and where.
+//! Prefetched addresses and their places in loops.
 
 use super::super::tests::{check, matmul, refusal};
 use super::super::{BufferAccess, Schedule};
@@ -30,7 +30,7 @@ fn the_next_panel_is_spread_over_all_steps() {
     s.prefetch(c, BufferAccess::Read(1), loops[2], 8, 3).unwrap();
     assert_eq!(prefetches(&s).len(), 3);
     check(&func, &s);
-    // The places that are asked for in the order of memory, from the beginning of the next panel.
+    // The prefetched elements in the order of memory, from the beginning of the next panel.
     let mut places = Vec::new();
     let spec = BufferSpec::packed(&[6, 64], &[(1, 32), (0, 1), (1, 1)]);
     s.func().body.walk(&mut |stmt| {
@@ -56,7 +56,7 @@ fn the_next_panel_is_spread_over_all_steps() {
 }
 
 #[test]
-fn a_prefetch_is_refused() {
+fn prefetches_of_registers_or_of_too_many_lines_are_refused() {
     let mut s = Schedule::new(matmul(8, 1024, 6));
     let c = s.get_block("C").unwrap();
     let loops = s.get_loops(c).unwrap();

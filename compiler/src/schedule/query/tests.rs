@@ -1,11 +1,11 @@
-//! Blocks by their relations, and notes.
+//! Queries for related blocks, and annotations.
 
 use super::super::tests::{check, matmul, refusal};
 use super::super::{BlockRv, Schedule};
 use crate::tir::Stmt;
 
 #[test]
-fn blocks_are_found_by_what_they_are_to_each_other() {
+fn producers_consumers_children_and_outputs_are_found() {
     let func = matmul(4, 8, 3);
     let mut s = Schedule::new(func.clone());
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());
@@ -28,7 +28,7 @@ fn blocks_are_found_by_what_they_are_to_each_other() {
 }
 
 #[test]
-fn notes_are_made_and_taken_back() {
+fn annotations_are_added_and_removed() {
     let func = matmul(4, 8, 3);
     let mut s = Schedule::new(func.clone());
     let c = s.get_block("C").unwrap();

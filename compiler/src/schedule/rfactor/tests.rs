@@ -1,4 +1,4 @@
-//! Reductions in independent parts.
+//! Reductions divided into independent parts.
 
 use super::super::Schedule;
 use super::super::tests::{check, matmul, refusal};
@@ -6,7 +6,7 @@ use crate::ir::DType;
 use crate::te;
 use crate::tir::PrimFunc;
 
-/// Small integers, whose sums are exact in any order.
+/// A reduction of small integers, whose sums are exact in any order.
 fn rows(n: i64) -> PrimFunc {
     let mut te = te::Builder::new("rows");
     let x = te.placeholder("X", [3, n], DType::F32);
@@ -16,7 +16,7 @@ fn rows(n: i64) -> PrimFunc {
 }
 
 #[test]
-fn lanes_add_up_and_are_added() {
+fn each_lane_has_a_partial_sum() {
     let func = rows(32);
     let mut s = Schedule::new(func.clone());
     let y = s.get_block("Y").unwrap();
@@ -30,7 +30,7 @@ fn lanes_add_up_and_are_added() {
 }
 
 #[test]
-fn the_only_loop_leaves_terms() {
+fn with_one_loop_each_part_is_one_term() {
     let func = rows(6);
     let mut s = Schedule::new(func.clone());
     let y = s.get_block("Y").unwrap();
@@ -40,7 +40,7 @@ fn the_only_loop_leaves_terms() {
 }
 
 #[test]
-fn fused_products_are_split_too() {
+fn products_of_fused_multiply_adds_are_split_too() {
     let func = matmul(3, 4, 8);
     let mut s = Schedule::new(func.clone());
     let c = s.get_block("C").unwrap();
@@ -51,7 +51,7 @@ fn fused_products_are_split_too() {
 }
 
 #[test]
-fn parts_are_refused() {
+fn loops_that_are_no_reduction_of_one_block_are_refused() {
     let mut s = Schedule::new(rows(10));
     let y = s.get_block("Y").unwrap();
     let [i, k] = s.get_loops(y).unwrap()[..] else { panic!("two loops") };

@@ -1,4 +1,4 @@
-//! Rows that stay for the next iteration.
+//! Rows that stay in the buffer for the next iteration.
 
 use super::super::Schedule;
 use super::super::tests::{check, refusal};
@@ -6,7 +6,7 @@ use crate::ir::DType;
 use crate::te;
 use crate::tir::{PrimExpr, PrimFunc};
 
-/// Sums of three rows of what is computed of a tensor of 10 rows.
+/// A block that computes 10 rows, and one that adds up three of them for each row of its result.
 fn stencil() -> PrimFunc {
     let mut te = te::Builder::new("stencil");
     let x = te.placeholder("X", [10, 6], DType::F32);
@@ -19,7 +19,7 @@ fn stencil() -> PrimFunc {
 }
 
 #[test]
-fn an_iteration_computes_one_row() {
+fn an_iteration_computes_one_new_row() {
     let func = stencil();
     let mut s = Schedule::new(func.clone());
     let [p, y] = ["P", "Y"].map(|name| s.get_block(name).unwrap());
@@ -39,7 +39,7 @@ fn an_iteration_computes_one_row() {
 }
 
 #[test]
-fn what_does_not_roll_is_refused() {
+fn iterations_that_do_not_overlap_are_refused() {
     let mut s = Schedule::new(stencil());
     let [p, y] = ["P", "Y"].map(|name| s.get_block(name).unwrap());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Dot products of bytes.
+//! Dot products of bytes by `tensorize`.
 
 use super::super::tests::{check, matmul, refusal};
 use super::super::{BlockRv, BufferAccess, LoopRv, Schedule, TensorIntrin};
@@ -53,7 +53,7 @@ fn loads(func: &PrimFunc) -> Vec<(String, Vec<PrimExpr>)> {
 }
 
 #[test]
-fn four_products_are_added_at_once() {
+fn a_dot_product_adds_four_products_at_once() {
     let func = matmul_u8i8(6, 8, 64);
     let (mut s, c, [j2, _]) = nest(&func);
     let fours = BufferSpec::packed(&[8, 64], &[(1, 32), (0, 4), (1, 1), (0, 1)]);
@@ -69,7 +69,7 @@ fn four_products_are_added_at_once() {
         .body
         .walk_exprs(&mut |expr| dots += usize::from(matches!(expr, PrimExpr::DotAdd { .. })));
     assert_eq!(dots, 6);
-    // 64 bytes of the matrix that follow each other are read at once.
+    // A load reads 64 consecutive bytes of the matrix.
     let whole = loads(&lowered).into_iter().filter(|(name, _)| name == "B");
     for (_, indices) in whole {
         assert!(
@@ -80,7 +80,7 @@ fn four_products_are_added_at_once() {
 }
 
 #[test]
-fn any_layout_gives_the_same() {
+fn dot_products_need_no_packed_layout() {
     let func = matmul_u8i8(6, 8, 64);
     let (mut s, c, _) = nest(&func);
     s.tensorize(c, &TensorIntrin::get("dot_u8i8i32_16").unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn any_layout_gives_the_same() {
 }
 
 #[test]
-fn what_is_no_dot_product_is_refused() {
+fn loops_that_are_no_dot_product_are_refused() {
     let dot = TensorIntrin::get("dot_u8i8i32_16").unwrap();
     let (mut s, c, [j2, k1]) = nest(&matmul_u8i8(6, 8, 64));
     assert_eq!(

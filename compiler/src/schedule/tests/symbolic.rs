@@ -1,4 +1,4 @@
-//! What primitives do to loops and tensors whose extents are not constant, and what they refuse.
+//! Primitives on loops and tensors with symbolic extents: effects and refusals.
 
 use super::refusal;
 use crate::ir::{BufferSpec, DType};
@@ -6,7 +6,7 @@ use crate::schedule::{BufferAccess, Schedule, TensorIntrin};
 use crate::te;
 use crate::tir::{BufferScope, PrimExpr, PrimFunc};
 
-/// A product of any extents, and what is made of each of its elements.
+/// A matrix product with symbolic extents, and a block that reads each of its elements.
 fn matmul() -> PrimFunc {
     let mut te = te::Builder::new("matmul");
     let [m, k, n] = ["m", "k", "n"].map(|name| te.size_var(name));
@@ -45,7 +45,7 @@ fn a_copy_of_a_tile_is_as_large_as_the_tile() {
     s.compute_at(c, i0).unwrap();
     s.compute_at(copy, i0).unwrap();
     let text = s.func().to_string();
-    // Four rows, as far as there are so many, and all of each row.
+    // Four rows, or as many as are left, and all of each row.
     let copy = "    for _0 in serial(4) {
       for _1 in serial(k) {
         block \"A_local\"(v0: spatial(m) = i_0 * 4 + _0, v1: spatial(k) = _1) where i_0 * 4 + _0 < m {
@@ -59,7 +59,7 @@ fn a_copy_of_a_tile_is_as_large_as_the_tile() {
 }
 
 #[test]
-fn what_needs_constants_says_so() {
+fn primitives_that_need_constant_extents_name_the_symbolic_one() {
     let mut s = Schedule::new(matmul());
     let [c, d] = ["C", "D"].map(|name| s.get_block(name).unwrap());
     let [i, j, k] = s.get_loops(c).unwrap()[..] else { unreachable!("three loops") };

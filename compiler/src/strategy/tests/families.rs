@@ -10,8 +10,7 @@ use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};
 use crate::ops::Op;
 use crate::ops::elementwise::ClipAttrs;
 use crate::ops::nn::{
-    AvgPool1dAttrs, AvgPool3dAttrs, Conv1dAttrs, Conv3dAttrs, LayerNormAttrs, LrnAttrs,
-    MaxPool1dAttrs, MaxPool3dAttrs, PadAttrs, PadMode,
+    AvgPoolAttrs, ConvAttrs, LayerNormAttrs, LrnAttrs, MaxPoolAttrs, PadAttrs, PadMode,
 };
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
@@ -242,14 +241,14 @@ fn reductions_of_booleans_of_narrow_integers_and_of_nothing() {
 fn convolutions_along_one_and_three_axes() {
     let mut cases = Vec::new();
     for (groups, bias) in [(1, None), (2, Some(sample(&[6], 5)))] {
-        let conv = Conv1dAttrs { strides: [2], padding: [2, 1], dilation: [2], groups };
+        let conv = ConvAttrs { strides: vec![2], padding: vec![2, 1], dilation: vec![2], groups };
         let channels = 4 / groups as usize;
         let args = [Some(sample(&[2, 4, 19], 1)), Some(sample(&[6, channels, 3], 2)), bias.clone()];
         cases.push(call("nn.conv1d", conv, &args));
-        let conv = Conv3dAttrs {
-            strides: [1, 2, 1],
-            padding: [1, 0, 1, 0, 1, 1],
-            dilation: [1, 1, 2],
+        let conv = ConvAttrs {
+            strides: vec![1, 2, 1],
+            padding: vec![1, 0, 1, 0, 1, 1],
+            dilation: vec![1, 1, 2],
             groups,
         };
         let args =
@@ -264,37 +263,37 @@ fn pools_along_one_and_three_axes() {
     let mut cases = Vec::new();
     let (line, volume) = (sample(&[1, 3, 23], 1), sample(&[1, 2, 5, 6, 9], 2));
     for ceil_mode in [false, true] {
-        let pool = MaxPool1dAttrs {
-            pool_size: [3],
-            strides: [2],
-            padding: [1, 0],
-            dilation: [2],
+        let pool = MaxPoolAttrs {
+            pool_size: vec![3],
+            strides: vec![2],
+            padding: vec![1, 0],
+            dilation: vec![2],
             ceil_mode,
         };
         cases.push(call("nn.max_pool1d", pool, &[Some(line.clone())]));
-        let pool = MaxPool3dAttrs {
-            pool_size: [2, 3, 2],
-            strides: [1, 2, 3],
-            padding: [1, 1, 0, 0, 1, 1],
-            dilation: [1, 1, 2],
+        let pool = MaxPoolAttrs {
+            pool_size: vec![2, 3, 2],
+            strides: vec![1, 2, 3],
+            padding: vec![1, 1, 0, 0, 1, 1],
+            dilation: vec![1, 1, 2],
             ceil_mode,
         };
         cases.push(call("nn.max_pool3d", pool, &[Some(volume.clone())]));
         for count_include_pad in [false, true] {
-            let pool = AvgPool1dAttrs {
-                pool_size: [4],
-                strides: [3],
-                padding: [2, 3],
-                dilation: [1],
+            let pool = AvgPoolAttrs {
+                pool_size: vec![4],
+                strides: vec![3],
+                padding: vec![2, 3],
+                dilation: vec![1],
                 ceil_mode,
                 count_include_pad,
             };
             cases.push(call("nn.avg_pool1d", pool, &[Some(line.clone())]));
-            let pool = AvgPool3dAttrs {
-                pool_size: [2, 3, 2],
-                strides: [2, 2, 3],
-                padding: [1, 1, 0, 0, 1, 1],
-                dilation: [1, 1, 2],
+            let pool = AvgPoolAttrs {
+                pool_size: vec![2, 3, 2],
+                strides: vec![2, 2, 3],
+                padding: vec![1, 1, 0, 0, 1, 1],
+                dilation: vec![1, 1, 2],
                 ceil_mode,
                 count_include_pad,
             };
@@ -302,7 +301,7 @@ fn pools_along_one_and_three_axes() {
         }
     }
     let bytes = ints(DType::U8, &[1, 1, 7], &[3, 200, 7, 255, 0, 0, 1]);
-    let pool = MaxPool1dAttrs { pool_size: [3], ..MaxPool1dAttrs::default() };
+    let pool = MaxPoolAttrs::of_size(&[3]);
     cases.push(call("nn.max_pool1d", pool, &[Some(bytes)]));
     check(&cases);
 }

@@ -7,7 +7,7 @@ use crate::graph::interp::Tensor;
 use crate::graph::{ExprId, Function};
 use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::Op;
-use crate::ops::nn::{Conv2dAttrs, Winograd, WinogradConv2dAttrs};
+use crate::ops::nn::{ConvAttrs, Winograd, WinogradConv2dAttrs};
 use crate::strategy::primitive::primitive;
 use crate::strategy::{KernelParam, winograd};
 use crate::tir::ParamKind;
@@ -150,10 +150,10 @@ fn direct(conv: Conv) -> Tensor {
     let shape = [conv.outputs as usize, channels, 3, 3];
     let filters = Tensor::from_floats(DType::F32, &shape, filters).unwrap();
     let image = sample(&usizes(&conv.image), 1);
-    let attrs = Conv2dAttrs { padding: conv.padding, ..Default::default() };
+    let attrs = ConvAttrs { padding: conv.padding.to_vec(), ..ConvAttrs::of_rank(2) };
     let op = Op::get("nn.conv2d").unwrap();
     let args = [Some(&image), Some(&filters)];
-    (op.eval)(&Attrs::from_struct(&attrs).unwrap(), &args).unwrap().remove(0)
+    op.definition().evaluate(&Attrs::from_struct(&attrs).unwrap(), &args).unwrap().remove(0)
 }
 
 /// The errors that the documentation of `ApplyWinograd` tells of.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const AVX512: Machine = Machine { vector_bits: 512, registers: 32, fma: true };
-const AVX2: Machine = Machine { vector_bits: 256, registers: 16, fma: true };
+const AVX512: Machine = Machine { vector_bits: 512, registers: 32 };
+const AVX2: Machine = Machine { vector_bits: 256, registers: 16 };
 
 fn matrix(m: i64, k: i64, n: i64) -> Work {
     Work {

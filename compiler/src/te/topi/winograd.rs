@@ -1,9 +1,140 @@
 //! Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional
 //! Neural Networks", CVPR 2016): fewer multiplications, for transforms of small tiles.
 
-pub use crate::ops::nn::Winograd;
 use crate::te::{Builder, Tensor, Var, sum};
 use crate::tir::PrimExpr;
+
+/// Taps of the filter along one axis.
+pub(crate) const TAPS: usize = 3;
+
+/// Which algorithm: outputs of a tile along one axis, of a 3x3 filter with steps of 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Winograd {
+    /// F(2x2, 3x3): 16 multiplications for 36.
+    F2,
+    /// F(4x4, 3x3): 36 multiplications for 144; errors are about ten times those of `F2`.
+    F4,
+}
+
+const F2_DATA: [&[f64]; 4] =
+    [&[1.0, 0.0, -1.0, 0.0], &[0.0, 1.0, 1.0, 0.0], &[0.0, -1.0, 1.0, 0.0], &[0.0, 1.0, 0.0, -1.0]];
+const F2_FILTER: [[f64; TAPS]; 4] =
+    [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+const F2_OUTPUT: [&[f64]; 2] = [&[1.0, 1.0, 1.0, 0.0], &[0.0, 1.0, -1.0, -1.0]];
+
+const F4_DATA: [&[f64]; 6] = [
+    &[4.0, 0.0, -5.0, 0.0, 1.0, 0.0],
+    &[0.0, -4.0, -4.0, 1.0, 1.0, 0.0],
+    &[0.0, 4.0, -4.0, -1.0, 1.0, 0.0],
+    &[0.0, -2.0, -1.0, 2.0, 1.0, 0.0],
+    &[0.0, 2.0, -1.0, -2.0, 1.0, 0.0],
+    &[0.0, 4.0, 0.0, -5.0, 0.0, 1.0],
+];
+const F4_FILTER: [[f64; TAPS]; 6] = [
+    [1.0 / 4.0, 0.0, 0.0],
+    [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
+    [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
+    [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
+    [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
+    [0.0, 0.0, 1.0],
+];
+const F4_OUTPUT: [&[f64]; 4] = [
+    &[1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
+    &[0.0, 1.0, -1.0, 2.0, -2.0, 0.0],
+    &[0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
+    &[0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
+];
+
+impl Winograd {
+    /// The algorithm whose tiles have that many outputs along an axis.
+    pub fn of_outputs(outputs: i64) -> Option<Winograd> {
+        [Winograd::F2, Winograd::F4].into_iter().find(|algorithm| algorithm.outputs() == outputs)
+    }
+
+    /// Outputs of a tile along one axis.
+    pub fn outputs(self) -> i64 {
+        match self {
+            Winograd::F2 => 2,
+            Winograd::F4 => 4,
+        }
+    }
+
+    /// Inputs of a tile along one axis.
+    pub fn inputs(self) -> i64 {
+        self.outputs() + TAPS as i64 - 1
+    }
+
+    /// The matrix that transforms a tile of inputs, row by row.
+    pub fn data(self) -> &'static [&'static [f64]] {
+        match self {
+            Winograd::F2 => &F2_DATA,
+            Winograd::F4 => &F4_DATA,
+        }
+    }
+
+    fn filter(self) -> &'static [[f64; TAPS]] {
+        match self {
+            Winograd::F2 => &F2_FILTER,
+            Winograd::F4 => &F4_FILTER,
+        }
+    }
+
+    /// The matrix that makes a tile of outputs of products, row by row.
+    pub fn output(self) -> &'static [&'static [f64]] {
+        match self {
+            Winograd::F2 => &F2_OUTPUT,
+            Winograd::F4 => &F4_OUTPUT,
+        }
+    }
+
+    /// The transformed weights `[n, n, in, out]`, n being the inputs of a tile, of weights
+    /// `[out, in, 3, 3]`; computed in `f64` and rounded once. Fewer weights than the extents say are
+    /// taken as zero.
+    ///
+    /// Weights are the bulk of a model, and build scripts run unoptimised: plain loops, and a thread
+    /// for each row of the tiles.
+    pub fn transform_weights(self, weights: &[f32], [out, input]: [usize; 2]) -> Vec<f32> {
+        let filter = self.filter();
+        let n = filter.len();
+        let mut transformed = vec![0.0f32; n * n * input * out];
+        let row_len = n * input * out;
+        if row_len == 0 {
+            return transformed;
+        }
+        std::thread::scope(|scope| {
+            for (row, by_row) in transformed.chunks_exact_mut(row_len).zip(filter) {
+                scope.spawn(move || transform_row(row, *by_row, filter, weights, [out, input]));
+            }
+        });
+        transformed
+    }
+}
+
+/// One row of all transformed filters: `[n, in, out]`.
+fn transform_row(
+    row: &mut [f32],
+    by_row: [f64; TAPS],
+    filter: &[[f64; TAPS]],
+    weights: &[f32],
+    [out, input]: [usize; 2],
+) {
+    for (index, taps) in weights.chunks_exact(TAPS * TAPS).take(out * input).enumerate() {
+        let (o, c) = (index / input, index % input);
+        let mut sums = [0.0f64; TAPS];
+        let mut x = 0;
+        while x < TAPS {
+            sums[x] = by_row[0] * f64::from(taps[x])
+                + by_row[1] * f64::from(taps[TAPS + x])
+                + by_row[2] * f64::from(taps[2 * TAPS + x]);
+            x += 1;
+        }
+        let mut place = c * out + o;
+        for column in filter {
+            row[place] = (sums[0] * column[0] + sums[1] * column[1] + sums[2] * column[2]) as f32;
+            place += input * out;
+        }
+    }
+}
 
 /// A row of a matrix times a vector: only what is not zero, in order, but with an element of factor
 /// one first if there is one, which takes no multiplication.

@@ -1,4 +1,4 @@
-//! What is known in a scope: ranges of variables and conditions.
+//! Knowledge in a scope: ranges of variables, and conditions.
 
 use crate::arith::Modular;
 use crate::ir::DType;
@@ -8,7 +8,7 @@ use super::Analyzer;
 use super::linear::{Atom, AtomId, Linear};
 use super::range::{Range, reads_memory};
 
-/// What is known of an atom beyond its form.
+/// Knowledge about an atom beyond its form.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) range: Range,
@@ -27,7 +27,7 @@ impl Known {
 /// A condition and whether it holds.
 pub(super) type Case = (PrimExpr, bool);
 
-/// What a scope changed and how it was before.
+/// A change made in a scope, with the former state.
 #[derive(Debug)]
 pub(super) enum Undo {
     Known(AtomId, Option<Known>),
@@ -55,7 +55,7 @@ impl Analyzer {
         }
     }
 
-    /// Forgets what was learned since a scope began.
+    /// Forgets everything learned since a scope began.
     pub(crate) fn leave(&mut self, scope: Scope) {
         self.facts.truncate(scope.facts);
         self.truths.truncate(scope.truths);
@@ -95,7 +95,7 @@ impl Analyzer {
         self.trail.push(Undo::Value(var, before));
     }
 
-    /// Makes a variable known anew.
+    /// Declares a variable and forgets what was known about it.
     fn declare(&mut self, var: VarId, known: Known) -> AtomId {
         if let Some(before) = self.values.remove(&var) {
             self.trail.push(Undo::Value(var, Some(before)));
@@ -115,7 +115,7 @@ impl Analyzer {
             return;
         }
         let (first, count) = (self.range(min), self.range(extent));
-        // Where the variable is used, there is an iteration.
+        // Uses of the variable are in an iteration, so there is at least one.
         let last = Range { min: 0, max: count.max.max(1) - 1 };
         let range = first.add(last).intersect(Range::of_dtype(dtype));
         let atom = self.declare(var, Known { range, index: true, narrow, ..Known::NOTHING });
@@ -131,7 +131,7 @@ impl Analyzer {
         }
     }
 
-    /// Makes a name for a value known: its range, what it is congruent to, and that both are equal.
+    /// Declares a variable as a name for a value, with the value's range and congruence.
     pub(crate) fn define(&mut self, var: VarId, value: &PrimExpr) {
         if !value.ty().is_scalar() || !matches!(value.dtype(), DType::I64 | DType::I32) {
             self.declare(var, Known::NOTHING);
@@ -157,7 +157,7 @@ impl Analyzer {
         }
     }
 
-    /// Learns that a simplified condition holds or does not.
+    /// Records that a simplified condition holds or does not.
     pub(super) fn assume_known(&mut self, cond: &PrimExpr, holds: bool) {
         match cond {
             PrimExpr::Int { value, .. } => {
@@ -188,7 +188,8 @@ impl Analyzer {
         }
     }
 
-    /// What of a condition stays true while statements run: nothing that reads memory.
+    /// Assumes the parts of a condition that stay true while statements run, that is those that
+    /// read no memory.
     pub(crate) fn assume_stable(&mut self, cond: &PrimExpr, holds: bool) {
         match cond {
             PrimExpr::Unary { op: UnaryOp::Not, value } => self.assume_stable(value, !holds),
@@ -231,7 +232,7 @@ impl Analyzer {
         }
     }
 
-    /// Learns from `x floormod n = r`, given the difference of both sides.
+    /// Records `x floormod n = r`, given the difference of both sides.
     fn assume_remainder(&mut self, difference: &Linear) {
         let [(atom, factor @ (1 | -1))] = difference.terms[..] else { return };
         let Atom::Digit { of, lower: 1, upper: Some(divisor) } = self.atom(atom) else { return };
@@ -250,7 +251,7 @@ impl Analyzer {
         }
     }
 
-    /// Learns that an atom is not at one end of its range.
+    /// Records that an atom is not at one end of its range.
     fn exclude_zero(&mut self, difference: &Linear) {
         let [(atom, factor @ (1 | -1))] = difference.terms[..] else { return };
         let excluded = i128::from(difference.constant) * i128::from(-factor);
@@ -266,7 +267,7 @@ impl Analyzer {
         self.set_known(atom, known);
     }
 
-    /// Learns that a form is at least 0.
+    /// Records that a form is not negative.
     pub(super) fn add_fact(&mut self, mut fact: Linear) {
         let step = fact.common_factor();
         if step == 0 {
@@ -287,7 +288,7 @@ impl Analyzer {
             self.contradict();
             return;
         }
-        // No atom can take back more than all others give.
+        // Each term is at least the negated maximum of the sum of all others.
         for (atom, factor) in fact.terms.clone() {
             let others = self.range(&fact.without(atom)).max;
             let mut range = self.atom_range(atom);
@@ -307,7 +308,7 @@ impl Analyzer {
         }
     }
 
-    /// Learns that an atom is in a range that is part of its former one.
+    /// Records that an atom is in a part of its former range.
     fn narrow(&mut self, atom: AtomId, range: Range) {
         let mut known = self.known[atom].clone().unwrap_or(Known::NOTHING);
         known.range = known.range.intersect(range);

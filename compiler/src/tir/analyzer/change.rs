@@ -1,4 +1,4 @@
-//! Where along a loop a comparison changes.
+//! The iterations of a loop at which a comparison changes.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,13 @@ use crate::tir::{CompareOp, PrimExpr, VarId};
 use super::Analyzer;
 use super::linear::{Atom, AtomId, Linear};
 
-/// Beyond, a range is none that a loop has: the size of a dimension.
+/// Ranges that reach further are no loop's, but an unknown dimension's.
 const FAR: i128 = 1 << 40;
 
 impl Analyzer {
     /// The values of `var` at which a comparison of indices begins or ceases to be the same for all
-    /// values of the variables in `inner`; none if it does not depend on `var`, or not linearly.
+    /// values of the variables in `inner`; none if the comparison does not depend on `var`, or not
+    /// linearly.
     pub(crate) fn change_points(
         &mut self,
         op: CompareOp,

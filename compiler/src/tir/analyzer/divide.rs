@@ -75,8 +75,8 @@ impl Analyzer {
         Some(Blocks { quotient, unit: 1, digits: rest, rest: Linear::default() })
     }
 
-    /// `linear = unit · digits + rest` with `rest` in `0..unit`, if what `unit` does not divide stays
-    /// in one block.
+    /// `linear = unit · digits + rest` with `rest` in `0..unit`, if the terms that `unit` does not
+    /// divide stay in one block.
     pub(super) fn split_at(&self, linear: &Linear, unit: i64) -> Option<(Linear, Linear)> {
         let mut digits = Linear::constant(linear.constant.div_euclid(unit));
         let mut rest = Linear::constant(linear.constant.rem_euclid(unit));
@@ -93,8 +93,8 @@ impl Analyzer {
         Some((digits, rest))
     }
 
-    /// What `factor · atom` leaves, if it is known to be congruent to something and not a multiple by
-    /// its factor.
+    /// The remainder of `factor · atom`, if the congruence of the atom gives it; `None` for a
+    /// factor of 0.
     fn known_remainder(&self, atom: AtomId, factor: i64, divisor: i64) -> Option<i64> {
         let modular = self.known[atom].as_ref()?.modular;
         if factor == 0 || modular.coeff() == 1 {
@@ -103,7 +103,7 @@ impl Analyzer {
         modular.mul(crate::arith::Modular::point(factor)).remainder(divisor)
     }
 
-    /// `(of floormod upper) floordiv lower` of what blocks do not decide.
+    /// `(of floormod upper) floordiv lower` for forms that blocks do not decide.
     fn digit(&mut self, of: Linear, lower: i64, upper: Option<i64>) -> Option<Linear> {
         if let Some(value) = of.as_const() {
             let value = upper.map_or(value, |upper| value.rem_euclid(upper));
@@ -124,7 +124,7 @@ impl Analyzer {
             };
             let offset = of.constant.checked_mul(inner)?;
             match (outer, high) {
-                // What is added before the division must not wrap.
+                // The addition before the division must not wrap.
                 (None, _) if offset != 0 && !self.is_sum_exact(&whole, offset)? => {}
                 (None, None) => {
                     whole.add_constant(offset)?;
@@ -161,7 +161,7 @@ impl Analyzer {
         if range.min >= 0 && range.max < upper.into() {
             return self.floor_div(&of, lower);
         }
-        // What is a multiple of the upper end does not show.
+        // Terms that are multiples of the upper end do not change the digit.
         let mut rest = Linear::constant(of.constant.rem_euclid(upper));
         for (atom, factor) in &of.terms {
             rest.add_term(*atom, factor % upper)?;
@@ -169,7 +169,7 @@ impl Analyzer {
         Some(Linear::atom(self.intern(Atom::Digit { of: rest, lower, upper: Some(upper) })))
     }
 
-    /// Puts adjacent digits of one form together: `4·(x floordiv 4) + x floormod 4` is `x`.
+    /// Joins adjacent digits of one form: `4·(x floordiv 4) + x floormod 4` is `x`.
     pub(super) fn merge_digits(&mut self, mut sum: Linear) -> Linear {
         while let Some(merged) = self.merge_two_digits(&sum) {
             sum = merged;
@@ -203,8 +203,8 @@ impl Analyzer {
         None
     }
 
-    /// `linear floordiv divisor` where the divisor is a product of atoms that divides every term but
-    /// some whose sum is in `0..divisor`.
+    /// `linear floordiv divisor` for a divisor that is a product of atoms and divides all terms
+    /// except some whose sum is in `0..divisor`.
     pub(super) fn floor_div_by_form(
         &mut self,
         linear: &Linear,

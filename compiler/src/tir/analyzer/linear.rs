@@ -11,7 +11,7 @@ use super::range::Range;
 pub(super) struct AtomId(u32);
 entity_impl!(AtomId, "a");
 
-/// What linear forms are sums of.
+/// A term of a linear form, apart from its factor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Atom {
     /// A variable.
@@ -38,7 +38,7 @@ pub(super) enum Atom {
     /// Anything else, simplified.
     Opaque {
         expr: PrimExpr,
-        /// Where its value is, whatever variables are.
+        /// The range of its value, for all values of the variables.
         range: Range,
         /// Whether it reads memory, so that its value may change.
         loads: bool,
@@ -48,7 +48,7 @@ pub(super) enum Atom {
 /// `Σ factor · atom + constant`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Linear {
-    /// In the order of the atoms; no factor is zero and no atom is twice here.
+    /// Sorted by atom; no factor is zero, and no atom occurs twice.
     pub(super) terms: Vec<(AtomId, i64)>,
     pub(super) constant: i64,
 }
@@ -66,7 +66,7 @@ impl Linear {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom that this is and nothing else.
+    /// The atom, if the form consists of one atom alone.
     pub(super) fn as_atom(&self) -> Option<AtomId> {
         match self.terms[..] {
             [(atom, 1)] if self.constant == 0 => Some(atom),
@@ -79,7 +79,7 @@ impl Linear {
         found.map_or(0, |index| self.terms[index].1)
     }
 
-    /// Adds `factor * atom`, or fails where a factor overflows.
+    /// Adds `factor * atom`, or fails if a factor overflows.
     pub(super) fn add_term(&mut self, atom: AtomId, factor: i64) -> Option<()> {
         match self.terms.binary_search_by_key(&atom, |term| term.0) {
             Ok(index) => {
@@ -96,7 +96,7 @@ impl Linear {
         Some(())
     }
 
-    /// Adds `factor * other`, or fails where a factor overflows.
+    /// Adds `factor * other`, or fails if a factor overflows.
     pub(super) fn add(&mut self, other: &Linear, factor: i64) -> Option<()> {
         for (atom, weight) in &other.terms {
             self.add_term(*atom, weight.checked_mul(factor)?)?;
@@ -138,7 +138,7 @@ impl Linear {
     }
 }
 
-/// The greatest common divisor, 1 where it does not fit.
+/// The greatest common divisor, or 1 if it overflows.
 pub(super) fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {

@@ -1,4 +1,4 @@
-//! Decisions: which comparisons hold.
+//! Proofs of comparisons.
 
 use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType, UnaryOp};
 
@@ -6,16 +6,16 @@ use super::linear::{Atom, AtomId, Linear};
 use super::range::Range;
 use super::{Analyzer, MAX_CHOICES};
 
-/// How many forms one proof may look at. A fact or a minimum in a form makes one or two of it, so
-/// the number could double with each step.
+/// Number of forms that one proof may examine. A fact or a minimum in a form turns it into one or
+/// two others, so the number could double with each step.
 const MAX_STEPS: u32 = 64;
 
-/// How many facts, minima and divisions one proof may use after each other.
+/// Number of facts, minima and divisions that one proof may use in succession.
 const MAX_PROOF_DEPTH: u32 = 5;
 
 impl Analyzer {
-    /// Whether the comparison of two integers is the same for all values of the variables; `depth` is
-    /// how many steps to take where ranges do not suffice.
+    /// Whether the comparison of two integers is the same for all values of the variables; `depth`
+    /// is the number of steps to take if ranges do not suffice.
     pub(super) fn decide(
         &self,
         op: CompareOp,
@@ -76,7 +76,7 @@ impl Analyzer {
         apart.then_some(false)
     }
 
-    /// Whether there is more to know than the ranges of the atoms.
+    /// Whether anything beyond the ranges of the atoms is known about a form.
     fn may_relate(&self, form: &Linear) -> bool {
         !self.facts.is_empty()
             || form.terms.iter().any(|(atom, _)| !matches!(self.atom(*atom), Atom::Var(_)))
@@ -103,7 +103,7 @@ impl Analyzer {
             }
         }
         for fact in &self.facts {
-            // A multiple of the fact that takes one of its atoms out of the form.
+            // A multiple of the fact cancels one of the form's atoms.
             for (atom, by) in &fact.terms {
                 let factor = form.factor_of(*atom);
                 if factor == 0 || (factor < 0) != (*by < 0) {
@@ -123,7 +123,7 @@ impl Analyzer {
         false
     }
 
-    /// Proves a form by what bounds one of its atoms.
+    /// Proves a form by bounds of one of its atoms.
     fn prove_by_atom(
         &self,
         form: &Linear,
@@ -150,7 +150,7 @@ impl Analyzer {
                     .and_then(|(rest, bound)| rest.plus(&bound, factor))
                     .is_some_and(|form| self.prove(&form, depth, steps))
             }
-            // A remainder is not greater than what it is of.
+            // A remainder is not greater than its dividend.
             Atom::Digit { of, lower: 1, upper: Some(_) } if factor < 0 => {
                 self.range(of).min >= 0 && with(of, steps)
             }
@@ -166,8 +166,8 @@ impl Analyzer {
         }
     }
 
-    /// A product with one of its atoms at the end of its range, if the others are not negative: the
-    /// greatest it can be, or the least.
+    /// A product with one of its atoms replaced by an end of its range, if the others are not
+    /// negative: the greatest value of the product, or the least.
     fn bound_of_product(
         &self,
         atoms: &[AtomId],
@@ -187,8 +187,8 @@ impl Analyzer {
         if is_bound { Linear::atom(rest).scaled(end, 0) } else { None }
     }
 
-    /// Whether a simplified condition is the same in all cases of what is known to hold on one side
-    /// at least; `None` if nothing is known that way.
+    /// Whether a simplified condition is the same in all cases of a known alternative; `None` if no
+    /// alternative is known.
     pub(crate) fn decide_by_cases(&mut self, cond: &PrimExpr) -> Option<bool> {
         let choices = self.choices.len().min(MAX_CHOICES);
         if choices == 0 {
@@ -201,7 +201,7 @@ impl Analyzer {
         self.prove_condition(&denied, choices).then_some(false)
     }
 
-    /// Whether a simplified condition holds, by taking it apart and by cases.
+    /// Whether a simplified condition holds, by its parts and by cases.
     pub(super) fn prove_condition(&mut self, cond: &PrimExpr, choices: usize) -> bool {
         if self.contradiction {
             return true;
@@ -247,7 +247,7 @@ impl Analyzer {
         if proven || choices == 0 {
             return proven;
         }
-        // By the cases of what is known to hold on one side at least.
+        // By the cases of a known alternative.
         let Some((lhs, rhs)) = self.choices.get(choices - 1).cloned() else { return false };
         [lhs, rhs].iter().all(|case| {
             self.scope(|this| {

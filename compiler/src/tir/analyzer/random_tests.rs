@@ -1,4 +1,4 @@
-//! Random expressions: what the analyser says of them against their values.
+//! Random expressions: results of the analyser, compared with all values.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,8 @@ use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimFuncData, PrimType, UnaryOp,
 /// Extents of the variables; each begins at -2, 0 or 3.
 const EXTENTS: [i64; 4] = [2, 5, 8, 16];
 
-/// The value where variables have values, or `None` if it is no integer arithmetic.
+/// The value for given values of the variables, or `None` if the expression is no integer
+/// arithmetic.
 fn evaluate(expr: &PrimExpr, values: &dyn Fn(VarId) -> i64) -> Option<i64> {
     let of = |expr: &PrimExpr| evaluate(expr, values);
     Some(match expr {

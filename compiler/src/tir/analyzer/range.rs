@@ -1,4 +1,4 @@
-//! Where values are: intervals and congruences of linear forms.
+//! Intervals and congruences of linear forms.
 
 use crate::arith::Modular;
 use crate::ir::DType;
@@ -81,7 +81,7 @@ impl Range {
         Range { min: self.min.div_euclid(divisor), max: self.max.div_euclid(divisor) }
     }
 
-    /// The quotient, if it is the same for all.
+    /// The quotient, if it is the same for all values.
     pub(super) fn block(self, divisor: i64) -> Option<i64> {
         self.floor_div(divisor).as_point()
     }
@@ -104,7 +104,7 @@ impl Range {
         Range { min: self.min.max(other.min), max: self.max.max(other.max) }
     }
 
-    /// As `int64`, the bounds beyond being the last ones.
+    /// The bounds, saturated to `int64`.
     pub(super) fn clamped(self) -> (i64, i64) {
         let clamp = |bound: i128| bound.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         (clamp(self.min), clamp(self.max))
@@ -112,7 +112,7 @@ impl Range {
 }
 
 impl Analyzer {
-    /// Where the value is, by the ranges of the atoms.
+    /// The range of the value, given the ranges of the atoms.
     pub(super) fn range(&self, linear: &Linear) -> Range {
         linear.terms.iter().fold(Range::point(linear.constant), |range, (atom, factor)| {
             range.add(self.atom_range(*atom).scale(*factor))
@@ -146,7 +146,7 @@ impl Analyzer {
         }
     }
 
-    /// What the value is congruent to.
+    /// The congruence of the value.
     pub(super) fn modular(&self, linear: &Linear) -> Modular {
         linear.terms.iter().fold(Modular::point(linear.constant), |sum, (atom, factor)| {
             sum.add(self.atom_modular(*atom).mul(Modular::point(*factor)))
@@ -175,16 +175,16 @@ impl Analyzer {
         }
     }
 
-    /// Whether arithmetic gives the number that the form says, without wrapping.
+    /// Whether arithmetic gives the number of the form, without wrapping.
     ///
-    /// Indices of `int64` are taken not to overflow, as a tensor they would be an index of does not
-    /// fit memory; of data, and of `int32`, it must be known.
+    /// Indices of `int64` are assumed not to overflow, because no tensor with such indices fits
+    /// memory; for data, and for `int32`, it must be proved.
     pub(super) fn is_exact(&self, linear: &Linear, dtype: DType) -> bool {
         let is_index = || linear.terms.iter().all(|(atom, _)| self.is_index(*atom));
         (dtype == DType::I64 && is_index()) || self.range(linear).within(Range::of_dtype(dtype))
     }
 
-    /// Whether a form may be one of `int32`.
+    /// Whether a form contains an atom of `int32`.
     pub(super) fn is_narrow(&self, linear: &Linear) -> bool {
         linear.terms.iter().any(|(atom, _)| self.is_narrow_atom(*atom))
     }
@@ -216,7 +216,7 @@ impl Analyzer {
         }
     }
 
-    /// Whether the value stays what it is while statements run.
+    /// Whether the value stays the same while statements run.
     pub(super) fn is_stable(&self, linear: &Linear) -> bool {
         linear.terms.iter().all(|(atom, _)| match self.atom(*atom) {
             Atom::Var(_) => true,

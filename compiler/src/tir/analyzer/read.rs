@@ -7,7 +7,7 @@ use super::Analyzer;
 use super::linear::{Atom, AtomId, Linear};
 use super::range::{Range, reads_memory};
 
-/// Most terms that a product of two sums may have to be written out.
+/// Maximum number of terms to which a product of two sums is expanded.
 const MAX_PRODUCT_TERMS: usize = 4;
 
 impl Analyzer {
@@ -33,13 +33,13 @@ impl Analyzer {
     pub(super) fn linear(&mut self, expr: &PrimExpr) -> Linear {
         let mut sum = Linear::default();
         if self.accumulate(expr, 1, &mut sum).is_none() {
-            // Some factor overflows.
+            // A factor overflows.
             return self.opaque(expr.clone());
         }
         self.merge_digits(sum)
     }
 
-    /// Adds `factor * expr` to a sum, or fails where a factor overflows.
+    /// Adds `factor * expr` to a sum, or fails if a factor overflows.
     fn accumulate(&mut self, expr: &PrimExpr, factor: i64, sum: &mut Linear) -> Option<()> {
         match expr {
             PrimExpr::Int { value, .. } => sum.add_constant(value.checked_mul(factor)?),
@@ -89,7 +89,7 @@ impl Analyzer {
         }
     }
 
-    /// Operators that are no sum or product.
+    /// Operators other than sums and products.
     fn operator(&mut self, op: BinaryOp, lhs: &PrimExpr, rhs: &PrimExpr) -> Linear {
         let dtype = lhs.dtype();
         let (left, right) = (self.linear(lhs), self.linear(rhs));
@@ -118,8 +118,8 @@ impl Analyzer {
                 Some(divisor) => self.floor_mod(left, divisor),
                 None => self.floor_mod_by_form(left, right),
             },
-            // Towards zero is down if nothing is negative. What is not decided stays the cheaper
-            // operator.
+            // Rounding towards zero is rounding down if nothing is negative. Undecided divisions
+            // keep the cheaper operator.
             BinaryOp::Div if exact && self.range(left).min >= 0 => {
                 let quotient = self.floor_div(left, positive?)?;
                 self.has_no_digits(&quotient).then_some(quotient)
@@ -194,7 +194,7 @@ impl Analyzer {
         self.decide(CompareOp::Le, a, b, 2) == Some(true)
     }
 
-    /// The product of two sums, written out if it stays small.
+    /// The product of two sums, expanded if it stays small.
     fn product(&mut self, lhs: &Linear, rhs: &Linear, dtype: DType) -> Linear {
         self.expand(lhs, rhs).unwrap_or_else(|| {
             let (lhs, rhs) = (self.write(lhs, dtype), self.write(rhs, dtype));
@@ -222,7 +222,7 @@ impl Analyzer {
         Some(sum)
     }
 
-    /// What an atom is the product of.
+    /// The factors of an atom.
     pub(super) fn factors(&self, atom: AtomId) -> Vec<AtomId> {
         match self.atom(atom) {
             Atom::Product(atoms) => atoms.clone(),

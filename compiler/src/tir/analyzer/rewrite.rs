@@ -7,13 +7,13 @@ use super::Analyzer;
 use super::linear::Linear;
 use super::range::reads_memory;
 
-/// How many facts a comparison may take to be decided while it is simplified. More is for proofs
-/// that are asked for.
+/// Number of facts that a simplification may use to decide a comparison. Explicit proofs may use
+/// more.
 const SIMPLIFY_DEPTH: u32 = 2;
 
 impl Analyzer {
-    /// Whether an operand is index arithmetic, which is brought into canonical form. An `int32` that
-    /// reads memory is data, and stays in the order in which it was written.
+    /// Whether an operand is index arithmetic, which gets a canonical form. An `int32` that reads
+    /// memory is data, and keeps its order.
     pub(super) fn is_index_arithmetic(&self, expr: &PrimExpr) -> bool {
         match expr.ty() {
             PrimType::INDEX => true,
@@ -107,7 +107,8 @@ impl Analyzer {
         }
     }
 
-    /// `lhs and rhs`, `lhs or rhs`: each side is simplified where the other one does not decide.
+    /// `lhs and rhs`, `lhs or rhs`: each side is simplified for the case that the other one does
+    /// not decide.
     fn both(&mut self, op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
         let open = op == BinaryOp::And;
         let lhs = self.expr(lhs);
@@ -123,7 +124,7 @@ impl Analyzer {
         if rhs.as_int().is_some() || !worth_assuming(&rhs) || !worth_assuming(&lhs) {
             return PrimExpr::binary(op, lhs, rhs);
         }
-        // What the right side implies need not be asked again.
+        // A left side that the right side decides is redundant.
         let scope = self.enter();
         self.assume_known(&rhs, open);
         let implied = self.expr(lhs.clone()).as_int();
@@ -185,7 +186,7 @@ impl Analyzer {
         }
     }
 
-    /// A condition, or whether it holds if that was assumed.
+    /// A condition, or the constant if the condition is known to hold or not.
     fn known_or(&self, cond: PrimExpr) -> PrimExpr {
         match self.truth_of(&cond) {
             Some(holds) if cond.ty().is_scalar() => PrimExpr::bool(holds),
@@ -193,7 +194,8 @@ impl Analyzer {
         }
     }
 
-    /// What is added on the left, what is subtracted on the right, and no factor that all have.
+    /// Moves positive terms to the left and negative ones to the right, and removes a common
+    /// factor.
     fn normal_comparison(
         &self,
         op: CompareOp,
@@ -206,7 +208,7 @@ impl Analyzer {
         let is_equality = matches!(op, CompareOp::Eq | CompareOp::Ne);
         let divides = step > 1 && (!is_equality || difference.constant % step == 0);
         let mut unit = divides.then_some(step);
-        // `difference < 0` is the same of the blocks that it consists of; `<= 0` is `< 1`.
+        // `difference < 0` holds exactly if it holds for the form's blocks; `<= 0` is `< 1`.
         let strict = match op {
             CompareOp::Lt | CompareOp::Ge => 0,
             CompareOp::Le | CompareOp::Gt => -1,
@@ -243,7 +245,7 @@ impl Analyzer {
         Some(PrimExpr::compare(op, self.write(&left, dtype), self.write(&right, dtype)))
     }
 
-    /// The greatest unit in which the form has terms, the others staying in one block.
+    /// The greatest factor of a term such that the terms that it does not divide stay in one block.
     fn block_unit(&self, form: &Linear) -> Option<i64> {
         let mut units: Vec<i64> = form
             .terms
@@ -256,7 +258,7 @@ impl Analyzer {
         units.into_iter().find(|unit| self.split_at(form, *unit).is_some())
     }
 
-    /// A comparison of vectors of indices: decided if all lanes are.
+    /// A comparison of vectors of indices, decided if it is the same in all lanes.
     fn compare_lanes(&mut self, op: CompareOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
         let decided = match (self.ramp(&lhs), self.ramp(&rhs)) {
             (Some(left), Some(right)) => self.decide_lanes(op, &left, &right),
@@ -269,7 +271,7 @@ impl Analyzer {
     }
 }
 
-/// Whether a condition tells something about indices.
+/// Whether a condition says something about indices.
 fn worth_assuming(cond: &PrimExpr) -> bool {
     match cond {
         PrimExpr::Compare { lhs, .. } => matches!(lhs.dtype(), DType::I64 | DType::I32),

@@ -1,10 +1,10 @@
-//! What the analyser knows of forms it was made for.
+//! Simplifications and proofs of typical index expressions.
 
 use super::*;
 use crate::ir::BufferSpec;
 use crate::tir::BinaryOp;
 
-/// `i` in 0..8, `j` in 0..4 and `k` in 0..16, a size `n`, and a name `x` of which nothing is known.
+/// `i` in 0..8, `j` in 0..4 and `k` in 0..16, a size `n`, and a variable `x` of unknown range.
 struct Setup {
     analyzer: Analyzer,
     i: PrimExpr,
@@ -34,7 +34,7 @@ fn v(expr: &PrimExpr) -> PrimExpr {
     expr.clone()
 }
 
-/// Both simplify to the same.
+/// Checks that two expressions simplify to the same one.
 #[track_caller]
 fn same(analyzer: &mut Analyzer, expr: PrimExpr, expected: PrimExpr) {
     let (left, right) = (analyzer.simplify(&expr), analyzer.simplify(&expected));
@@ -53,13 +53,13 @@ fn sums_are_sorted_and_cancel() {
     assert_eq!(sum, raw(BinaryOp::Sub, terms, PrimExpr::index(4)));
     same(a, (v(&i) + 1) * v(&n) - v(&n), v(&n) * v(&i));
     same(a, v(&i).min(v(&j)) - v(&i).min(v(&j)), PrimExpr::index(0));
-    // A factor that does not fit: left as it is.
+    // A factor that overflows: unchanged.
     let huge = v(&i) * i64::MAX * 2;
     assert_eq!(a.simplify(&huge), huge);
 }
 
 #[test]
-fn divisions_are_taken_apart_along_blocks() {
+fn divisions_are_split_along_blocks() {
     let Setup { mut analyzer, i, j, k, x, .. } = setup();
     let a = &mut analyzer;
     same(a, (v(&i) * 16 + v(&k)).floordiv(16), v(&i));
@@ -79,7 +79,7 @@ fn divisions_are_taken_apart_along_blocks() {
 }
 
 #[test]
-fn digits_of_digits_and_digits_put_together() {
+fn digits_of_digits_and_adjacent_digits_are_merged() {
     let Setup { mut analyzer, x, i, n, .. } = setup();
     let a = &mut analyzer;
     for by in [4, 7] {
@@ -95,7 +95,7 @@ fn digits_of_digits_and_digits_put_together() {
         v(&x),
     );
     same(a, (v(&n).floordiv(4) + 3).floordiv(2), (v(&n) + 12).floordiv(8));
-    // x may be data, and x + 12 wrap.
+    // x may be data, so x + 12 may wrap.
     let apart = (v(&x).floordiv(4) + 3).floordiv(2);
     let kept = a.simplify(&apart);
     assert!(kept.any(&mut |node| *node == v(&x).floordiv(4)), "{kept:?}");
@@ -121,7 +121,7 @@ fn minima_and_comparisons_are_decided_by_bounds() {
     same(a, v(&i).less(6).or(v(&i).less(4)), v(&i).less(6));
     let choice = PrimExpr::select(v(&i).less(4), v(&i).min(5), v(&i).max(2));
     same(a, choice, PrimExpr::select(v(&i).less(4), v(&i), v(&i)));
-    // What is read may be the greatest number.
+    // The loaded value may be the greatest number.
     let wraps = v(&data).less(v(&data) + 1);
     assert_eq!(a.simplify(&wraps).as_int(), None);
     let lanes = PrimExpr::ramp(v(&i) * 16, 1, 16).less(PrimExpr::index(128).broadcast_to(16));
@@ -175,7 +175,7 @@ fn facts_hold_in_their_scope() {
 }
 
 #[test]
-fn what_a_guard_of_an_even_split_implies() {
+fn the_guard_of_an_even_split_bounds_its_indices() {
     let Setup { mut analyzer, vars, .. } = setup();
     let a = &mut analyzer;
     let [io, ii] = [vars[0], vars[1]];
@@ -199,7 +199,7 @@ fn what_a_guard_of_an_even_split_implies() {
 }
 
 #[test]
-fn symbolic_blocks_are_told_apart() {
+fn quotients_and_remainders_of_symbolic_blocks_are_simplified() {
     let Setup { mut analyzer, n, i, vars, .. } = setup();
     let a = &mut analyzer;
     a.bind(vars[3], 0, v(&n));
@@ -217,18 +217,18 @@ fn vectors_of_indices_split_into_block_and_lane() {
     let at = |base: PrimExpr| PrimExpr::ramp(base, 1, 16);
     same(a, at(v(&i) * 16).floordiv(16), v(&i).broadcast_to(16));
     same(a, at(v(&i) * 16).floormod(16), at(PrimExpr::index(0)));
-    // Half a block: which one is not known, but the lanes are in one.
+    // Half a block: the block's number is unknown, but all lanes are in the same block.
     let half = |i: PrimExpr| PrimExpr::ramp(i * 8 + 24, 1, 8);
     same(a, half(v(&i)).floordiv(16), (v(&i) * 8 + 24).floordiv(16).broadcast_to(8));
     same(a, half(v(&i)).floormod(16), PrimExpr::ramp((v(&i) * 8 + 8).floormod(16), 1, 8));
-    // A base that may be anywhere.
+    // A base that may be anywhere in a block.
     let across = PrimExpr::ramp(v(&i) * 4, 1, 8).floordiv(16);
     assert_eq!(a.simplify(&across), across);
     assert_eq!(a.const_int_bound(&at(v(&i) * 16)), (0, 127));
 }
 
 #[test]
-fn bounds_of_what_is_no_index() {
+fn expressions_that_are_no_index_have_bounds() {
     let Setup { mut analyzer, data, .. } = setup();
     let a = &mut analyzer;
     assert_eq!(a.const_int_bound(&data), (i64::MIN, i64::MAX));

@@ -16,7 +16,7 @@ pub(super) struct Ramp {
 }
 
 impl Ramp {
-    /// What is added to the base.
+    /// The range of `stride · lane`.
     pub(super) fn spread(&self) -> Range {
         let last = self.stride.saturating_mul(i64::from(self.lanes) - 1);
         Range::new(last.min(0), last.max(0))
@@ -40,8 +40,8 @@ impl Analyzer {
         }
     }
 
-    /// A vector of indices as a ramp, if its lanes are at equal distances though the digits that it
-    /// is the sum of are not.
+    /// A vector of indices as a ramp, if its lanes are equidistant although the digits that it is
+    /// the sum of are no ramps.
     pub(super) fn lanes_as_ramp(&mut self, index: PrimExpr) -> PrimExpr {
         let is_digit = |expr: &PrimExpr| match expr {
             PrimExpr::Binary { op: BinaryOp::FloorDiv | BinaryOp::FloorMod, lhs, .. } => {
@@ -77,7 +77,7 @@ impl Analyzer {
         PrimExpr::ramp(self.write(base, like.dtype), stride, like.lanes)
     }
 
-    /// An operator on operands that are simplified: vectors, and scalars that are no indices.
+    /// An operator on simplified operands: vectors, and scalars that are no indices.
     pub(super) fn vector_binary(&mut self, op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
         let is_index = matches!(lhs.dtype(), DType::I64 | DType::I32) && !lhs.ty().is_scalar();
         if is_index
@@ -133,7 +133,7 @@ impl Analyzer {
         let quotients = op == BinaryOp::FloorDiv;
         let Ramp { base, stride, lanes, .. } = ramp;
         if stride % divisor == 0 {
-            // Every lane leaves what the base leaves.
+            // Every lane has the same remainder as the base.
             return Some(if quotients {
                 let base = self.floor_div(base, divisor)?;
                 self.write_ramp(&base, stride / divisor, ramp)
@@ -143,8 +143,9 @@ impl Analyzer {
             });
         }
         let span = stride.checked_mul(i64::from(*lanes) - 1)?;
-        // All lanes must be in one block. So they are if blocks consist of steps, the base is at the
-        // start of one, and the lanes do not reach the next; or as far as its remainder is known.
+        // All lanes must be in one block. They are if blocks consist of steps, the base is at the
+        // start of one, and the lanes end before the next; or as far as the base's remainder is
+        // known.
         let step = gcd(gcd(divisor, base.common_factor()), base.constant);
         let rest = self.floor_mod(base, divisor)?;
         let ends = self.range(&rest).add(ramp.spread());

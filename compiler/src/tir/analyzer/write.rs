@@ -9,7 +9,8 @@ use super::Analyzer;
 use super::linear::{Atom, AtomId, Linear};
 
 impl Analyzer {
-    /// The expression: largest factors first, what is subtracted after it, and the constant last.
+    /// The expression of a form: largest factors first, negative terms after positive ones, and the
+    /// constant last.
     pub(super) fn write(&self, linear: &Linear, dtype: DType) -> PrimExpr {
         let constant = |value: i64| PrimExpr::int(value, dtype);
         let mut terms = linear.terms.clone();
@@ -75,8 +76,8 @@ impl Analyzer {
         }
     }
 
-    /// The order in which atoms of equal factors are written, so that it does not depend on which
-    /// was met first.
+    /// The order of atoms with equal factors, which must not depend on the order in which atoms
+    /// were met.
     fn compare_atoms(&self, a: AtomId, b: AtomId) -> Ordering {
         let rank = |atom: &Atom| match atom {
             Atom::Var(_) => 0,
@@ -119,7 +120,7 @@ impl Analyzer {
     }
 }
 
-/// A node without folding, whose operands are canonical already.
+/// A node with canonical operands, without folding.
 fn raw(op: BinaryOp, lhs: PrimExpr, rhs: PrimExpr) -> PrimExpr {
     PrimExpr::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }
 }

@@ -4,7 +4,7 @@ use super::super::{Buffer, BufferId, ParamKind, PrimExpr, scalar};
 use super::value::{Value, unsupported};
 use super::{Interp, Result};
 
-/// The bytes of local memory that nothing was stored to: in floats a large number, so that a result
+/// The bytes of local memory before the first store: a large number as floats, so that a result
 /// that depends on padding lanes, which may be read, is far off.
 const PADDING: u8 = 0x7f;
 
@@ -12,17 +12,17 @@ const PADDING: u8 = 0x7f;
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) bytes: Vec<u8>,
-    /// For local memory, which elements were stored to.
+    /// For local memory, whether each element was stored to.
     written: Option<Vec<bool>>,
 }
 
 impl Memory {
-    /// A parameter's memory, which is as the caller left it.
+    /// A parameter's memory, with the caller's contents.
     pub(super) fn of_param(bytes: Vec<u8>) -> Memory {
         Memory { bytes, written: None }
     }
 
-    /// Local memory for a buffer, nothing of which is written.
+    /// Local memory for a buffer, all of it unwritten.
     pub(super) fn local(decl: &Buffer) -> Result<Memory> {
         let len = byte_len(decl)?;
         let elements = len / decl.dtype.bytes().unwrap_or(1);
@@ -119,7 +119,7 @@ fn position(decl: &Buffer, index: &[i64], stored: Option<u64>) -> Result<usize> 
         .map_err(|_| format!("`{}`{index:?} has a negative position", decl.name))
 }
 
-/// Whether an index, which must be addressable, is in the padding lanes of a block.
+/// Whether an addressable index is in the padding lanes of a block.
 fn is_padding(decl: &Buffer, index: &[i64]) -> bool {
     let extents = decl.spec.shape().iter().zip(decl.spec.halo());
     index.iter().zip(extents).any(|(&index, (&extent, halo))| index >= extent + halo.after)

@@ -71,7 +71,7 @@ fn vectors_reduce_by_halves_and_gather() {
 }
 
 #[test]
-fn what_generated_code_would_silently_do_is_reported() {
+fn invalid_accesses_of_generated_code_are_reported() {
     let mut func = PrimFuncData::new("f");
     let spec = BufferSpec::nchwc(&[1, 3, 2, 2], 4, &[(1, 1), (0, 0)]);
     let x = func.input("x", DType::F32, spec.clone());
@@ -108,7 +108,8 @@ fn what_generated_code_would_silently_do_is_reported() {
     check(store(at(0, 0), PrimExpr::index(1)), Some("holds float32"));
 }
 
-/// The same declarations as in the test above, to build statements while the other is changed.
+/// The declarations of the test above once more, to build statements while the function is
+/// borrowed.
 fn func_of(spec: &BufferSpec) -> PrimFuncData {
     let mut func = PrimFuncData::new("f");
     func.input("x", DType::F32, spec.clone());

@@ -1,10 +1,11 @@
-//! Values of the interpreter, and what operators make of them.
+//! Values of the interpreter, and operators on them.
 
 use super::super::{BinaryOp, CompareOp, Intrinsic, UnaryOp, scalar};
 use super::Result;
+use super::arithmetic::Arithmetic;
 use crate::ir::DType;
 
-/// A value with its data type; each lane as [`scalar`] holds it.
+/// A value with its data type; each lane in the form of [`scalar`].
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Scalar(DType, u64),
@@ -63,16 +64,26 @@ pub(super) fn unary(op: UnaryOp, value: &Value) -> Result<Value> {
         .map_err(|()| unsupported(&format!("{op:?}"), dtype))
 }
 
-pub(super) fn binary(op: BinaryOp, lhs: &Value, rhs: &Value) -> Result<Value> {
+pub(super) fn binary(
+    arithmetic: Arithmetic,
+    op: BinaryOp,
+    lhs: &Value,
+    rhs: &Value,
+) -> Result<Value> {
     let dtype = same_type(lhs, rhs)?;
-    map_lanes(&[lhs, rhs], dtype, |lanes| scalar::binary(op, dtype, lanes[0], lanes[1]))
+    map_lanes(&[lhs, rhs], dtype, |lanes| arithmetic.binary(op, dtype, lanes[0], lanes[1]))
         .map_err(|()| unsupported(op.symbol(), dtype))
 }
 
-pub(super) fn compare(op: CompareOp, lhs: &Value, rhs: &Value) -> Result<Value> {
+pub(super) fn compare(
+    arithmetic: Arithmetic,
+    op: CompareOp,
+    lhs: &Value,
+    rhs: &Value,
+) -> Result<Value> {
     let dtype = same_type(lhs, rhs)?;
     map_lanes(&[lhs, rhs], DType::Bool, |lanes| {
-        scalar::compare(op, dtype, lanes[0], lanes[1]).map(u64::from)
+        arithmetic.compare(op, dtype, lanes[0], lanes[1]).map(u64::from)
     })
     .map_err(|()| unsupported(op.symbol(), dtype))
 }
@@ -90,9 +101,9 @@ pub(super) fn choose(mask: &[u64], then: &Value, otherwise: &Value) -> Result<Va
     Ok(Value::Vector(dtype, lanes))
 }
 
-pub(super) fn cast(value: &Value, to: DType) -> Result<Value> {
+pub(super) fn cast(arithmetic: Arithmetic, value: &Value, to: DType) -> Result<Value> {
     let from = value.dtype();
-    map_lanes(&[value], to, |lanes| scalar::cast(from, to, lanes[0]))
+    map_lanes(&[value], to, |lanes| arithmetic.cast(from, to, lanes[0]))
         .map_err(|()| unsupported(&format!("a cast to {to}"), from))
 }
 
@@ -132,7 +143,7 @@ pub(super) fn shuffle(vectors: &[Value], lanes: &[u32]) -> Result<Value> {
     Ok(Value::from_lanes(dtype, picked))
 }
 
-pub(super) fn reduce(op: BinaryOp, value: &Value) -> Result<Value> {
+pub(super) fn reduce(arithmetic: Arithmetic, op: BinaryOp, value: &Value) -> Result<Value> {
     let dtype = value.dtype();
     let mut lanes: Vec<u64> =
         (0..value.lanes()).map(|lane| value.lane(lane)).collect::<Result<_>>()?;
@@ -144,21 +155,21 @@ pub(super) fn reduce(op: BinaryOp, value: &Value) -> Result<Value> {
         lanes = lanes
             .iter()
             .zip(upper)
-            .map(|(low, high)| scalar::binary(op, dtype, *low, high))
+            .map(|(low, high)| arithmetic.binary(op, dtype, *low, high))
             .collect::<Option<_>>()
             .ok_or_else(|| unsupported(op.symbol(), dtype))?;
     }
     Ok(Value::from_lanes(dtype, lanes))
 }
 
-pub(super) fn call(intrinsic: Intrinsic, args: &[Value]) -> Result<Value> {
+pub(super) fn call(arithmetic: Arithmetic, intrinsic: Intrinsic, args: &[Value]) -> Result<Value> {
     let first = args.first().ok_or("a call without arguments")?;
     let dtype = first.dtype();
     for value in args {
         same_type(first, value)?;
     }
     let args: Vec<&Value> = args.iter().collect();
-    map_lanes(&args, dtype, |lanes| scalar::call(intrinsic, dtype, lanes))
+    map_lanes(&args, dtype, |lanes| arithmetic.call(intrinsic, dtype, lanes))
         .map_err(|()| unsupported(intrinsic.name(), dtype))
 }
 

@@ -1,4 +1,4 @@
-//! From a scheduled loop function to one that a code generator accepts.
+//! Lowering: from a scheduled loop function to one for the code generators.
 
 mod phases;
 
@@ -19,14 +19,14 @@ pub fn lower(func: PrimFunc, target: &Target) -> Result<PrimFunc> {
     Lowering::new(&cx)?.run(func, &cx)
 }
 
-/// The passes that make of a scheduled function one with one physical index for each access,
+/// The passes that turn a scheduled function into one with a single physical index for each access,
 /// explicit vectors no wider than the target's, no unrolled loops, and only data types and
-/// operations that the target has. For any number of functions.
+/// operations of the target. Reusable for any number of functions.
 #[derive(Clone, Debug)]
 pub struct Lowering(Vec<PassRef>);
 
 impl Lowering {
-    /// What of the [`pipeline`] runs under a context.
+    /// The enabled passes of the [`pipeline`] under a context.
     ///
     /// # Errors
     ///
@@ -35,11 +35,11 @@ impl Lowering {
         Ok(Lowering(pipeline(cx)?.plan(cx)?.passes().cloned().collect()))
     }
 
-    /// Lowers a function for the target of the context, without telling the context's instruments.
+    /// Lowers a function for the target of the context, without calling the context's instruments.
     ///
     /// # Errors
     ///
-    /// A pass does not support what is in the function, or fails; the error names both.
+    /// A pass does not support a construct of the function, or fails; the error names both.
     pub fn run(&self, func: PrimFunc, cx: &PassContext) -> Result<PrimFunc> {
         self.0.iter().try_fold(func, |func, pass| pass.run_on_prim_func(func, cx))
     }

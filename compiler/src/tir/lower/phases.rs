@@ -1,4 +1,4 @@
-//! The passes of lowering, phase by phase as in TVM. The order is here and nowhere else.
+//! The passes of lowering, phase by phase as in TVM, and their order.
 //!
 //! Some passes are in no phase; `tir.add_lower_pass` adds them. Measured on convolutions, a matrix
 //! product and a layer normalisation, as C by GCC 12 for AVX-512:
@@ -7,18 +7,18 @@
 //!   address is made of it.
 //! - `CommonSubexprElimTIR`: the C text shrinks by up to a quarter, the machine code by 9% at most
 //!   and not always, as compilers share subexpressions themselves.
-//! - `StorageRewrite`, `HoistIfThenElse`, `RewriteUnsafeSelect` and `RenormalizeSplitPattern`:
-//!   nothing changes, as strategies leave nothing for them to do.
+//! - `StorageRewrite`, `HoistIfThenElse`, `RewriteUnsafeSelect` and `RenormalizeSplitPattern`: no
+//! change, because functions scheduled by strategies offer no opportunity.
 //! - `ConvertSSA`: nothing changes but names; it is for passes that need it.
-//! - `VerifyMemory`: it finds nothing in what the strategies make, and is for tests and for
-//!   schedules made by hand.
+//! - `VerifyMemory`: no errors in functions scheduled by strategies; it is for tests and for
+//! handwritten schedules.
 
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
-    AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
-    InstrumentBoundCheckers, LoopPartition, LowerBlocks, LowerIntrin, LowerMulAdd,
-    PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
+    AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
+    InstrumentBoundCheckers, LegalizeRegisterAccess, LoopPartition, LowerBlocks, LowerIntrin,
+    LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
     VectorizeLoop,
 };
 
@@ -33,12 +33,12 @@ crate::register_pass_config_option! {
 /// Name of the whole list as a pass.
 const NAME: &str = "tir.Lower";
 
-/// What a schedule has made: loops around blocks, and indices for each axis.
+/// Scheduled functions: loops around blocks, and one index for each axis.
 fn phase_0() -> Vec<PassRef> {
     vec![]
 }
 
-/// Blocks become loops, and tensors one-dimensional buffers of types that can be computed in.
+/// Turns blocks into loops, and tensors into one-dimensional buffers of supported types.
 fn phase_1() -> Vec<PassRef> {
     vec![
         PlanBufferAllocation.into(),
@@ -50,7 +50,7 @@ fn phase_1() -> Vec<PassRef> {
     ]
 }
 
-/// Loops become what they are marked to become.
+/// Replaces loops according to their kind and annotations.
 fn phase_2() -> Vec<PassRef> {
     vec![
         LoopPartition.into(),
@@ -61,23 +61,25 @@ fn phase_2() -> Vec<PassRef> {
     ]
 }
 
-/// What the passes on loops have left behind is cleaned up.
+/// Cleans up after the passes on loops.
 fn phase_3() -> Vec<PassRef> {
     vec![Simplify.into(), RemoveNoOp.into()]
 }
 
-/// Indices are checked if the context asks, and operations become those that the target has: after all
-/// phases.
+/// After all phases: index checks if the context asks for them, and the operations and accesses that
+/// the target has.
 fn for_target() -> Vec<PassRef> {
     vec![
+        LegalizeRegisterAccess.into(),
         InstrumentBoundCheckers.into(),
         LowerMulAdd.into(),
         LowerIntrin.into(),
         AnnotateNoAlias.into(),
+        AnnotateDenormals.into(),
     ]
 }
 
-/// Everything between a scheduled function and code, with the passes that the context adds.
+/// The passes from a scheduled function to code generation, with those that the context adds.
 ///
 /// # Errors
 ///

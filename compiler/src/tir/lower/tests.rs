@@ -21,7 +21,7 @@ fn chain(length: usize, step: impl Fn(PrimExpr) -> PrimExpr) -> PrimFunc {
     PrimFunc::new(func)
 }
 
-/// Unoptimised, as this runs in a user's build script, on the smallest usual stack.
+/// Runs unoptimised, like a user's build script, on the smallest usual stack.
 #[test]
 fn the_deepest_function_fits_a_small_stack() {
     let run = || {
@@ -79,7 +79,7 @@ fn passes_of_the_users_run_at_the_end_of_their_phases() {
 }
 
 #[test]
-fn wrong_passes_of_the_users_are_told() {
+fn wrong_passes_of_the_users_are_reported() {
     for (added, expected) in [
         (serde_json::json!([[-1, "tir.UnrollLoop"]]), "invalid value: integer `-1`, expected u64"),
         (
@@ -97,6 +97,6 @@ fn wrong_passes_of_the_users_are_told() {
 }
 
 #[test]
-fn the_passes_stand_in_an_order_that_they_allow() {
+fn the_order_of_lowering_satisfies_every_pass() {
     pipeline(&PassContext::default()).unwrap().plan(&PassContext::default()).unwrap();
 }

@@ -210,7 +210,7 @@ impl Parser<'_> {
     }
 }
 
-/// A number of the given type, or of the one that its form says.
+/// A number of the given type, or of the type that its form implies.
 fn number(sign: &str, digits: &str, dtype: Option<DType>) -> Result<PrimExpr> {
     let is_float = digits.contains(['.', 'e', 'E']);
     let dtype = dtype.unwrap_or(if is_float { DType::F32 } else { DType::I64 });
@@ -218,7 +218,7 @@ fn number(sign: &str, digits: &str, dtype: Option<DType>) -> Result<PrimExpr> {
     let wrong = || format!("`{text}` is not a constant of {dtype}");
     if dtype.is_float() {
         let value: f64 = text.parse().map_err(|_| wrong())?;
-        // A single rounding, as the text may be the shortest that gives this `float32`.
+        // A single rounding, because the text may be the shortest one for this `float32`.
         let value = match dtype {
             DType::F32 => f64::from(text.parse::<f32>().map_err(|_| wrong())?),
             _ => scalar::float_bits(value, dtype)

@@ -24,7 +24,7 @@ impl fmt::Display for Token<'_> {
     }
 }
 
-/// Longest first, as one may begin another.
+/// Longest first, because one may be the beginning of another.
 const SYMBOLS: [&str; 28] = [
     "==", "!=", "<=", ">=", "<<", ">>", "{", "}", "(", ")", "[", "]", "<", ">", ",", ":", "=", "@",
     "+", "-", "*", "/", "%", "&", "|", "^", ".", ";",
@@ -32,9 +32,9 @@ const SYMBOLS: [&str; 28] = [
 
 pub(super) struct Lexer<'a> {
     text: &'a str,
-    /// Where the next token begins, spaces aside.
+    /// The start of the next token, or of spaces before it.
     offset: usize,
-    /// Where the last token began.
+    /// The start of the last token.
     last: usize,
 }
 
@@ -43,12 +43,12 @@ impl<'a> Lexer<'a> {
         Lexer { text, offset, last: offset }
     }
 
-    /// Where the last token began.
+    /// The start of the last token.
     pub(super) fn last(&self) -> usize {
         self.last
     }
 
-    /// Where the last token ended.
+    /// The end of the last token.
     pub(super) fn end(&self) -> usize {
         self.offset
     }
@@ -65,7 +65,7 @@ impl<'a> Lexer<'a> {
         let (offset, last) = (self.offset, self.last);
         let token = self.next();
         self.offset = offset;
-        // An error stays where it was found.
+        // After an error the position stays at the error.
         if token.is_ok() {
             self.last = last;
         }
@@ -101,7 +101,7 @@ impl<'a> Lexer<'a> {
         Err(format!("`{first}` means nothing here"))
     }
 
-    /// A layout: what is in brackets, and in braces that follow without a space.
+    /// A layout: text in brackets, and in braces that follow without a space.
     pub(super) fn layout(&mut self) -> Result<&'a str, String> {
         self.skip();
         self.last = self.offset;
@@ -118,7 +118,7 @@ impl<'a> Lexer<'a> {
         Ok(&rest[..len])
     }
 
-    /// Whether what is in brackets here has a name in it.
+    /// Whether the brackets here contain a name.
     pub(super) fn is_symbolic_shape(&mut self) -> bool {
         self.skip();
         let rest = &self.text[self.offset..];

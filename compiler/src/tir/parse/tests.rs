@@ -1,4 +1,4 @@
-//! Tests of the parser: what is printed reads back, and damaged text is refused.
+//! Tests of the parser: printed text parses, and damaged text is refused.
 
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn the_text_form_is_its_own_inverse() {
 }
 
 #[test]
-fn names_stay_apart() {
+fn printed_names_are_unique() {
     let mut func = PrimFuncData::new("model/node:0");
     let a = func.input("x:0", DType::F32, BufferSpec::dense(&[1]));
     let b = func.output("x.0", DType::F32, BufferSpec::dense(&[1]));
@@ -65,7 +65,7 @@ fn names_stay_apart() {
 }
 
 #[test]
-fn mistakes_are_located() {
+fn parse_errors_have_a_line_and_a_column() {
     for (text, place, message) in [
         ("prim_func f", (1, 11), "`@` is expected"),
         ("prim_func @f() {\n  y[0] = 1\n}", (2, 3), "no buffer `y`"),

@@ -14,7 +14,7 @@ struct Generator<'a> {
     input: BufferId,
     output: BufferId,
     scratch: BufferId,
-    /// Variables that are known here.
+    /// Variables in scope.
     vars: Vec<PrimExpr>,
 }
 

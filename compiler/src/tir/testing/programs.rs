@@ -20,7 +20,7 @@ struct Generator<'a> {
     k: BufferId,
     y: BufferId,
     z: BufferId,
-    /// Indices in scope, each with one more than the largest value if that is known.
+    /// Indices in scope, each with its extent if that is known.
     indices: Vec<(PrimExpr, Option<i64>)>,
     /// Named floats in scope.
     floats: Vec<PrimExpr>,
@@ -28,8 +28,8 @@ struct Generator<'a> {
     rows: Vec<BufferId>,
 }
 
-/// A function of two inputs, two outputs and a dimension. Whatever the numbers, every access is
-/// inside its buffer, if only because of a guard, and nothing is read that was not written.
+/// A function of two inputs, two outputs and a dimension. For all numbers, every access is inside
+/// its buffer, if only because of a guard, and memory is written before it is read.
 pub(crate) fn random_program(numbers: &[u32]) -> PrimFunc {
     let mut func = PrimFuncData::new("program");
     let x = func.input("x", DType::F32, BufferSpec::dense(&[ROWS, COLS]));
@@ -71,8 +71,8 @@ pub(crate) fn arguments() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Checks that two functions are well formed and do the same with [`arguments`] and dimensions of
-/// 0 to 4.
+/// Checks that two functions are well formed and give the same results for [`arguments`] and
+/// dimensions of 0 to 4.
 pub(crate) fn check_same_results(before: &PrimFunc, after: &PrimFunc) {
     let show = |func: &PrimFunc| func.to_string();
     verify(before).unwrap_or_else(|errors| panic!("{errors:?}\n{}", show(before)));
@@ -186,7 +186,7 @@ impl Generator<'_> {
         Stmt::allocate(row, Stmt::seq([fill, body]))
     }
 
-    /// Four elements at once.
+    /// A statement on four elements at once.
     fn vectors(&mut self) -> Stmt {
         let four = |from: i64| PrimExpr::ramp(PrimExpr::index(from), 1, 4);
         let (from, to) = (self.number(3) as i64, self.number(3) as i64);
@@ -205,7 +205,7 @@ impl Generator<'_> {
         self.func.store(self.y, [at, four(to)], value)
     }
 
-    /// An index from 0 to before `extent`.
+    /// An index in `0..extent`.
     fn inside(&mut self, extent: i64) -> PrimExpr {
         let position = self.number(self.indices.len() + 1);
         match self.indices.get(position).cloned() {
@@ -267,7 +267,7 @@ impl Generator<'_> {
                 None => self.affine().cast(DType::F32),
             },
             4 => {
-                // A load that only the condition keeps inside.
+                // A load that is inside its buffer only under the condition.
                 let at = self.affine();
                 let guard = at.clone().greater_equal(0).and(at.clone().less(ROWS));
                 let loaded = self.func.load(self.x, [at, column]);

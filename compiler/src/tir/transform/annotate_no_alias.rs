@@ -1,17 +1,18 @@
-//! Whether tensors may overlap.
+//! Declares whether tensors may overlap.
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::PrimFunc;
 
 crate::register_pass_config_option! {
-    /// Whether code may rely on it that no two tensors of a kernel overlap.
+    /// Whether generated code may assume that no two tensors of a kernel overlap.
     ///
-    /// The executor never has them overlap, but for those that a kernel computes in place.
+    /// Tensors that the executor passes never overlap, except for those that a kernel computes in
+    /// place.
     pub NOALIAS: bool = "tir.noalias", default = true;
 }
 
-/// The attribute of functions whose tensors may overlap, where it is `false`.
+/// The attribute whose value is `false` for functions whose tensors may overlap.
 pub const NOALIAS_ATTR: &str = "tir.noalias";
 
 /// Notes in the function that its tensors may overlap, if the context says so.

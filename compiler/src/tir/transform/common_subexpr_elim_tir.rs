@@ -14,17 +14,17 @@ crate::register_pass_config_option! {
     pub ENABLE_CSE_TIR: bool = "tir.enable_cse_tir", default = true;
 }
 
-/// Most names that one sequence of statements gets. Each is a level of nesting, and the rest of the
-/// sequence is searched for each.
+/// Maximum number of names for one sequence of statements. Each is a level of nesting, and a search
+/// of the rest of the sequence.
 const MAX_NAMES: usize = 16;
 
 /// Gives names to scalar subexpressions that are computed several times.
 ///
-/// Those are address arithmetic, loads whose memory is not stored to in between, and calls of
-/// mathematical functions. The name stands in front of the first statement that surely computes the expression, so that
-/// nothing is computed, or loaded, that would not have been otherwise. Sums with constants stay, as
-/// addressing modes have them for nothing. So do vectors: which of them is in a register, and for how
-/// long, is for the schedule to say.
+/// Candidates are address arithmetic, loads whose memory is not stored to in between, and calls of
+/// mathematical functions. The name is bound before the first statement that surely computes the
+/// expression, so that no computation and no load is added. Sums with constants stay, because
+/// addressing modes compute them for free. Vectors stay too: the schedule decides which of them are
+/// in registers, and for how long.
 #[prim_func_pass(opt_level = 0, name = "tir.CommonSubexprElimTIR", crate = crate)]
 pub fn common_subexpr_elim_tir(func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     if !cx.get(&ENABLE_CSE_TIR) {
@@ -32,7 +32,7 @@ pub fn common_subexpr_elim_tir(func: PrimFunc, _module: &IRModule, cx: &PassCont
     }
     let mut movable = false;
     func.body.walk(&mut |stmt| movable |= matches!(stmt, Stmt::BlockRealize(_)));
-    // What a block computes must not depend on names around it.
+    // A block's computation must not depend on names around it.
     if movable {
         return func;
     }
@@ -40,7 +40,7 @@ pub fn common_subexpr_elim_tir(func: PrimFunc, _module: &IRModule, cx: &PassCont
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     let mut names = 0;
     data.body = Sharing { data: &mut data, names: &mut names }.stmt(body);
-    // A name is a level that the function may not have left.
+    // A name adds a level of nesting, for which the function may have no room.
     if names == 0 || depth(&data.body) > MAX_DEPTH {
         return func;
     }
@@ -56,9 +56,9 @@ fn depth(stmt: &Stmt) -> usize {
     deepest + 1
 }
 
-/// What stands in a sequence.
+/// An item of a sequence.
 enum Item {
-    /// A name for what the items behind it compute.
+    /// A name for a value that later items compute.
     Name(VarId, PrimExpr),
     Stmt(Stmt),
 }
@@ -93,8 +93,8 @@ impl Item {
         }
     }
 
-    /// Whether the item stores to one of some buffers, and whether only after it has evaluated
-    /// everything.
+    /// Whether the item stores to one of some buffers, and if so, whether its expressions are all
+    /// evaluated before.
     fn stores(&self, buffers: &[BufferId]) -> Option<StoresWhen> {
         let Item::Stmt(stmt) = self else { return None };
         let mut found = None;
@@ -163,7 +163,7 @@ impl Sharing<'_> {
         stmt
     }
 
-    /// Gives the expression a name wherever that still saves something.
+    /// Names the expression wherever that still saves a computation.
     fn name(&mut self, items: &mut Vec<Item>, expr: &PrimExpr) {
         let mut memory = Vec::new();
         expr.walk(&mut |node| {
@@ -206,7 +206,7 @@ impl Sharing<'_> {
     }
 }
 
-/// The end of the items from `first` on that see the same values in some buffers.
+/// The end of the items from `first` on that read the same contents of some buffers.
 fn unchanged(items: &[Item], first: usize, memory: &[BufferId]) -> usize {
     for (position, item) in items.iter().enumerate().skip(first) {
         match item.stores(memory) {
@@ -218,8 +218,8 @@ fn unchanged(items: &[Item], first: usize, memory: &[BufferId]) -> usize {
     items.len()
 }
 
-/// Expressions that are computed at least twice, first at a place where they surely are; the most
-/// costly ones first.
+/// Expressions that are computed at least twice, and surely at the first place; the most costly
+/// ones first.
 fn candidates(items: &[Item]) -> Vec<PrimExpr> {
     let mut counts: IndexMap<&PrimExpr, usize> = IndexMap::new();
     for item in items {
@@ -245,8 +245,8 @@ fn candidates(items: &[Item]) -> Vec<PrimExpr> {
     repeated.into_iter().map(|(expr, _)| expr.clone()).collect()
 }
 
-/// Calls `visit` with the nodes that are evaluated whenever the expression is, and that depend on no
-/// name that is given in it.
+/// Calls `visit` with the nodes that are evaluated whenever the expression is, and that use no name
+/// bound within it.
 fn for_each_sure<'a>(expr: &'a PrimExpr, visit: &mut dyn FnMut(&'a PrimExpr)) {
     match expr {
         PrimExpr::Select { cond, .. } if cond.ty() == PrimType::BOOL => {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cheap_or_a_vector_stays() {
+    fn cheap_expressions_and_vectors_stay() {
         let cheap = "y[n + 1] = x[n + 1] + x[ramp(n + 1, 1, 4)][0]";
         let _ = cheap;
         shared(

@@ -1,4 +1,4 @@
-//! Buffers no larger than what is used of them.
+//! Reduction of buffers to the elements in use.
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
@@ -7,8 +7,9 @@ use crate::tir::{Affine, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Shrinks dense local buffers to the elements that are used while they are alive.
 ///
-/// A schedule that computes a tensor tile by tile leaves it with all its elements; this makes it
-/// one tile. Runs after blocks are lowered, as the place of a tile depends on loops around it.
+/// A schedule that computes a tensor tile by tile leaves the tensor at its full size; this pass
+/// reduces it to one tile. It runs after blocks are lowered, because the place of a tile depends on
+/// the loops around it.
 #[prim_func_pass(opt_level = 0, name = "tir.CompactBufferAllocation", crate = crate)]
 pub fn compact_buffer_allocation(
     mut func: PrimFunc,
@@ -45,7 +46,7 @@ fn compact(func: &mut PrimFuncData, mut stmt: Stmt, outside: &mut Outside) -> St
     stmt
 }
 
-/// Leaves a buffer that lives in a statement with just the elements used there.
+/// Reduces a buffer that is allocated in a statement to the elements used there.
 fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outside) -> Stmt {
     let decl = &func.buffers[buffer];
     let shape = most(decl);
@@ -56,7 +57,7 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outsi
     let Some(mut used) = region(&stmt, buffer, Access::Any, &shape, outside) else {
         return stmt;
     };
-    // A box that is larger than its axis says no more of that axis than its extent.
+    // A box larger than its axis says no more than the axis's extent.
     for (axis, &extent) in used.axes.iter_mut().zip(&shape) {
         if axis.len() > extent {
             *axis = Extent::whole(extent);
@@ -73,7 +74,7 @@ fn shrink(func: &mut PrimFuncData, stmt: Stmt, buffer: BufferId, outside: &Outsi
     shift(stmt, buffer, &used)
 }
 
-/// Whether a buffer has an index of `int32`, which regions say nothing about.
+/// Whether a buffer has an index of `int32`, which regions do not support.
 fn has_narrow_index(stmt: &Stmt, wanted: BufferId) -> bool {
     let is_narrow = |index: &PrimExpr| index.dtype() == DType::I32;
     let mut found = false;
@@ -92,7 +93,7 @@ fn has_narrow_index(stmt: &Stmt, wanted: BufferId) -> bool {
     found
 }
 
-/// Counts indices of a buffer from where its region begins.
+/// Makes indices of a buffer relative to the beginning of its region.
 fn shift(stmt: Stmt, shifted: BufferId, used: &Region) -> Stmt {
     let mins: Vec<PrimExpr> = used.axes.iter().map(|axis| axis.min()).collect();
     let shift = |indices: &mut Vec<PrimExpr>| {

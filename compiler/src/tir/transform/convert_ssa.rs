@@ -1,4 +1,4 @@
-//! Single assignment of names.
+//! Conversion to single assignment.
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
@@ -7,8 +7,9 @@ use crate::tir::{PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Binds every variable and every local buffer in one place only.
 ///
-/// Copies of a statement, as unrolling makes them, bind the same ones again, which is well formed as
-/// long as their scopes are apart. Passes that move statements into each other need more.
+/// Copies of a statement, for example from unrolling, bind the same names again, which is well
+/// formed as long as their scopes are disjoint. Passes that move statements into each other need
+/// unique names.
 #[prim_func_pass(opt_level = 0, name = "tir.ConvertSSA", crate = crate)]
 pub fn convert_ssa(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     if is_ssa(&func) {
@@ -57,7 +58,7 @@ mod tests {
     use crate::tir::verify;
 
     #[test]
-    fn what_is_bound_twice_is_told_apart() {
+    fn names_bound_twice_are_renamed() {
         let mut func = PrimFuncData::new("f");
         let y = func.output("y", DType::I64, BufferSpec::dense(&[8]));
         let scratch = func.local("scratch", DType::I64, BufferSpec::dense(&[1]));
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_copy_shares_nothing_that_is_bound_in_it() {
+    fn a_fresh_copy_shares_no_bound_names() {
         let mut func = PrimFuncData::new("f");
         let y = func.output("y", DType::I64, BufferSpec::dense(&[4]));
         let step = func.serial("i", 4, |f, i| f.store(y, [i.clone()], i));

@@ -7,8 +7,8 @@ use crate::tir::{Buffer, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// Makes every buffer one-dimensional and every access one physical index.
 ///
-/// Layouts are applied here: afterwards each buffer is dense with as many elements as its layout
-/// took. A flattened function is left as it is.
+/// Layouts are applied here: afterwards each buffer is dense, with as many elements as its layout
+/// had. A flattened function is unchanged.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn flatten_buffer(
     Ok(func)
 }
 
-/// What is wrong with a buffer for which memory cannot be set aside before the function runs.
+/// The error for a buffer whose memory cannot be reserved before the function runs.
 fn symbolic_local(func: &PrimFuncData) -> Option<String> {
     let mut problem = None;
     func.body.walk(&mut |stmt| {

@@ -7,7 +7,7 @@ use crate::tir::PrimFunc;
 
 /// Keeps `float16` in memory as the integers of its bits, and makes casts operations on these.
 ///
-/// The function is flattened. What still computes with `float16` is computed in `float32`.
+/// The function is flattened. Remaining arithmetic on `float16` is done in `float32`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Conditions out of loops.
+//! Hoisting of conditions out of loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use crate::tir::{BinaryOp, BufferId, PrimExpr, PrimFunc, PrimFuncData, Stmt, Var
 
 /// Moves conditions that are the same in every iteration out of their loops.
 ///
-/// So are those that are part of a conjunction. The branch must be all that the loop does, apart from names, scratch memory and branches around
-/// it. A condition that loads is moved only if the loop surely evaluates it, nothing in the loop
-/// stores to what it loads, and no other condition stands before it, as that may be what keeps the
-/// load inside its buffer.
+/// A conjunction is hoisted in part. The branch must be all that the loop does, apart from names,
+/// scratch memory and branches around it. A condition that loads is moved only if the loop surely
+/// evaluates it, nothing in the loop stores to the loaded buffer, and no other condition comes
+/// before it, because that one may keep the load inside its buffer.
 #[prim_func_pass(opt_level = 0, name = "tir.HoistIfThenElse", crate = crate)]
 pub fn hoist_if_then_else(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;
@@ -32,7 +32,7 @@ pub fn hoist_if_then_else(mut func: PrimFunc, _module: &IRModule, _cx: &PassCont
     func
 }
 
-/// Whether a branch is all that a statement does.
+/// Whether a statement is a branch, apart from names, scratch memory and regions around it.
 fn has_branch(stmt: &Stmt) -> bool {
     match stmt {
         Stmt::If { .. } => true,
@@ -84,23 +84,24 @@ fn hoist(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
     conditions.fold(branch, |inner, cond| Stmt::if_then(cond, inner))
 }
 
-/// The way from a loop to the branches in it.
+/// The path from a loop to the branches in it.
 struct Path {
-    /// Variables that are bound on the way, the loop's own among them.
+    /// Variables that are bound on the path, including the loop's own.
     vars: BTreeSet<VarId>,
-    /// Buffers that the loop stores to, or allocates on the way.
+    /// Buffers that the loop stores to, or allocates on the path.
     stored: BTreeSet<BufferId>,
-    /// Whether what is met is evaluated in any case, if what goes out of the loop holds.
+    /// Whether the current statement is surely evaluated, given that the hoisted conditions hold.
     may_load: bool,
-    /// Whether a branch has been met: another side of a second one would have to be taken along.
+    /// Whether the path is within a branch: the other side of a second branch would have to move
+    /// too.
     in_branch: bool,
-    /// What goes out of the loop, outermost first.
+    /// The hoisted conditions, outermost first.
     conditions: Vec<PrimExpr>,
 }
 
 impl Path {
-    /// Takes conditions out of the loop's body. The second result is the body where the condition
-    /// does not hold, if the branch has another side.
+    /// Removes conditions from the loop's body. The second result is the body for the case that the
+    /// condition does not hold, if the branch has another side.
     fn take(&mut self, stmt: Stmt) -> (Stmt, Option<Stmt>) {
         match stmt {
             Stmt::Block { name, body } => {
@@ -159,7 +160,7 @@ impl Path {
     }
 }
 
-/// The parts of a conjunction, in order.
+/// The terms of a conjunction, in order.
 fn conjuncts(cond: PrimExpr, parts: &mut Vec<PrimExpr>) {
     match cond {
         PrimExpr::Binary { op: BinaryOp::And, lhs, rhs } if lhs.dtype() == DType::Bool => {
@@ -218,14 +219,14 @@ mod tests {
             guarded,
             "if n < 4 { if x[n] > 0.0 { for i in serial(4) { prefetch y[i, 0] write 3 } } }",
         );
-        // The guard is another one in each iteration.
+        // The guard differs between iterations.
         let varying =
             "for i in serial(4) { if i < n { if x[n] > 0.0 { prefetch y[i, 0] write 3 } } }";
         hoisted(varying, varying);
-        // The loop may not run at all.
+        // The loop may have no iteration.
         let empty = "for i in serial(n) { if x[n - 1] > 0.0 { prefetch y[i, 0] write 3 } }";
         hoisted(empty, empty);
-        // What is stored to may be the same memory.
+        // Inputs and outputs may be the same memory.
         let stored = "for i in serial(4) { if x[0] > 0.0 { y[i, 0] = 0.0 } }";
         hoisted(stored, stored);
     }

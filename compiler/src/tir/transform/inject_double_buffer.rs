@@ -10,14 +10,14 @@ use crate::tir::{
     Annotations, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
 
-/// Annotations of a loop that ask for it; the value has no meaning.
+/// Annotations that request double buffering of a loop; their value has no meaning.
 const ANNOTATIONS: [&str; 2] = ["double_buffer_scope", "pragma_double_buffer_scope"];
 
 /// Options of the pass.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct InjectDoubleBufferConfig {
-    /// Iterations that are written out one after the other, so that the half of the buffer is a
+    /// Number of iterations to write out one after the other, so that the half of the buffer is a
     /// constant in each: 1 or an even number.
     pub split_loop: i64,
 }
@@ -29,7 +29,7 @@ impl Default for InjectDoubleBufferConfig {
 }
 
 crate::register_pass_config_option! {
-    /// How loops are buffered twice.
+    /// Options of double buffering.
     pub INJECT_DOUBLE_BUFFER: InjectDoubleBufferConfig = "tir.InjectDoubleBuffer";
 }
 
@@ -85,7 +85,7 @@ struct Loop {
     annotations: Annotations,
 }
 
-/// What is around the parts of a loop's body.
+/// A statement around the parts of a loop's body.
 enum Around {
     Block(String),
     Let(VarId, PrimExpr),
@@ -100,7 +100,7 @@ struct Parts {
 }
 
 impl Loop {
-    /// The loop with the first part of each iteration moved into the one before.
+    /// The loop with the first part of each iteration moved into the previous one.
     fn pipeline(self, data: &mut PrimFuncData, body: &Stmt, split: i64) -> Result<Stmt, String> {
         if self.kind != ForKind::Serial {
             return Err(format!("is {}; only serial loops are buffered twice", self.kind.name()));
@@ -132,7 +132,7 @@ impl Loop {
             None => Stmt::if_then(extent.clone().greater(0), first),
         };
         let mut stmts = vec![first];
-        // Of the last iteration nothing follows, so it is not among those that are written out.
+        // No iteration follows the last one, so it is not among those that are written out.
         let done = match split {
             1 => number(0),
             split => (extent.clone() - 1).max(0).floordiv(split),
@@ -214,7 +214,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The next iteration's filling must not depend on this one's reading, nor the reverse.
+    /// The filling for the next iteration and the reading of this one must be independent.
     fn check(&self, data: &PrimFuncData) -> Result<(), String> {
         let (mut fill, mut read) = (Uses::of(&self.fill), Uses::of(&self.read));
         for around in &self.around {
@@ -237,7 +237,7 @@ impl Parts {
     }
 }
 
-/// Buffers that a statement uses.
+/// The buffers that a statement uses.
 #[derive(Default)]
 struct Uses {
     stored: BTreeSet<BufferId>,
@@ -271,7 +271,7 @@ impl Uses {
     }
 }
 
-/// Makes the parts of single iterations.
+/// Copies the parts of the body for single iterations.
 struct Copies<'a> {
     data: &'a mut PrimFuncData,
     parts: &'a Parts,
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_buffered_twice_says_why() {
+    fn loops_that_cannot_be_double_buffered_are_refused_with_the_reason() {
         let error = |text: &str, split| buffered(text, split).unwrap_err().to_string();
         let text = rows("4");
         assert!(error(&text, 3).contains("must be 1 or an even number"));

@@ -6,13 +6,14 @@ use crate::tir::print::expr_text;
 use crate::tir::{BufferId, BufferScope, CompareOp, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 crate::register_pass_config_option! {
-    /// Whether generated code checks every index, at the price of its speed.
+    /// Whether generated code checks every index, at the cost of speed.
     pub INSTRUMENT_BOUND_CHECKERS: bool = "tir.instrument_bound_checkers";
 }
 
 /// Asserts in front of every statement that the indices in it are inside their buffers.
 ///
-/// What is behind the guard of a scalar select is checked under that guard. Registers are not checked, as their indices are constant, nor are prefetches, which may be
+/// An access behind the guard of a scalar select is checked under that guard. Registers are not
+/// checked, because their indices are constant, and prefetches are not, because they may be
 /// anywhere.
 #[prim_func_pass(opt_level = 0, name = "tir.InstrumentBoundCheckers", crate = crate)]
 pub fn instrument_bound_checkers(
@@ -29,7 +30,7 @@ pub fn instrument_bound_checkers(
     func
 }
 
-/// The statement behind its checks.
+/// The statement after its checks.
 fn check(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
     let mut checks = Checks { data, found: Vec::new() };
     stmt.for_each_expr(&mut |expr| checks.expr(expr));
@@ -48,7 +49,7 @@ fn check(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
 
 struct Checks<'a> {
     data: &'a mut PrimFuncData,
-    /// What must hold, with a message, in the order of evaluation.
+    /// The conditions with their messages, in the order of evaluation.
     found: Vec<(PrimExpr, String)>,
 }
 
@@ -88,7 +89,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Gives a check the name that it uses, as a variable of its own.
+    /// Binds the name that a check uses, as a new variable.
     fn name(&mut self, position: usize, var: VarId, value: &PrimExpr) {
         let fresh = self.data.vars.push(self.data.vars[var].clone());
         let using = PrimExpr::Var { var: fresh, ty: value.ty() };
@@ -116,7 +117,7 @@ impl Checks<'_> {
                 message.push_str(&format!(" of axis {axis}"));
             }
             for index in extremes(index) {
-                // The bounds may be beyond a narrower index.
+                // The bounds may exceed a narrow index.
                 let index = index.cast(DType::I64);
                 let low = PrimExpr::compare(CompareOp::Ge, index.clone(), start.into());
                 let high = PrimExpr::compare(CompareOp::Lt, index, end.clone());
@@ -130,11 +131,11 @@ fn true_() -> PrimExpr {
     PrimExpr::bool(true)
 }
 
-/// Scalars that are in a range if all lanes of an index are.
+/// Scalars whose range is that of all lanes of an index.
 fn extremes(index: &PrimExpr) -> Vec<PrimExpr> {
     match index {
         _ if index.ty().is_scalar() => vec![index.clone()],
-        // First and last are the least and the greatest.
+        // The first and the last lane are the least and the greatest.
         PrimExpr::Ramp { lanes, .. } => vec![index.lane_expr(0), index.lane_expr(lanes - 1)],
         PrimExpr::Broadcast { value, .. } => vec![(**value).clone()],
         other => (0..other.ty().lanes).map(|lane| other.lane_expr(lane)).collect(),
@@ -148,7 +149,7 @@ mod tests {
     use crate::tir::{interpret, parse, verify};
 
     #[test]
-    fn nothing_outside_is_accessed() {
+    fn no_access_outside_a_buffer_passes_the_checks() {
         let checked = |statement: &str| {
             let func = parse(&format!(
                 "prim_func @f(x: input float32[4, 8], k: input int64[4], y: output float32[8], n: dim) \

@@ -1,4 +1,4 @@
-//! Partition of loops.
+//! Partitioning of loops.
 
 use std::collections::BTreeSet;
 
@@ -12,25 +12,25 @@ use crate::tir::{
     UnaryOp, VarId,
 };
 
-/// The annotation of a loop that is to be partitioned in any case; the value has no meaning.
+/// The annotation that requests the partition of a loop; its value has no meaning.
 const HINT: &str = "pragma_loop_partition_hint";
 
-/// Most loops that one loop becomes at once. More places than that are conditions on single
-/// iterations; then the longest stretch between two of them is taken out.
+/// Maximum number of loops into which one loop is divided at once. More points come from conditions
+/// on single iterations; then the longest interval between two points is separated.
 const MAX_PARTS: usize = 5;
 
-/// Most loops that are partitioned in one function: each copies its body.
+/// Maximum number of loops that are partitioned in one function: each partition copies a body.
 const MAX_PARTITIONS: usize = 64;
 
-/// How often the parts of a loop are looked at again: what was a minimum of the loop variable is
-/// linear then.
+/// Number of times that the parts of a loop are partitioned again: minima of the loop variable have
+/// become linear in the parts.
 const MAX_ROUNDS: u32 = 3;
 
 /// Options of the pass.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default, deny_unknown_fields)]
 pub struct LoopPartitionConfig {
-    /// Whether loops of constant extent are partitioned without a hint, too.
+    /// Whether loops of constant extent are partitioned without a hint.
     pub partition_const_loop: bool,
     /// Whether a part of one iteration stays a loop.
     pub no_unroll_loop_with_extent_one: bool,
@@ -46,8 +46,8 @@ crate::register_pass_config_option! {
 /// Splits loops where conditions on them become constant, so that main parts have none.
 ///
 /// Loops annotated `pragma_loop_partition_hint` and loops of symbolic extent are split, others only
-/// on request. Parts are simplified, and what does nothing in a part goes with it: a vectorized loop
-/// is never split in two, but cut down to the lanes that do something.
+/// on request. Parts are simplified, and parts that do nothing are removed: a vectorized loop is
+/// never split in two, but reduced to the lanes that do something.
 #[prim_func_pass(opt_level = 0, name = "tir.LoopPartition", crate = crate)]
 pub fn loop_partition(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let config = cx.get(&LOOP_PARTITION);
@@ -85,18 +85,18 @@ fn is_candidate(stmt: &Stmt, config: &LoopPartitionConfig) -> bool {
 struct Partitioner {
     analyzer: Analyzer,
     config: LoopPartitionConfig,
-    /// How many loops may still be partitioned.
+    /// The number of loops that may still be partitioned.
     left: usize,
 }
 
-/// A loop apart from its body.
+/// A loop without its body.
 struct Head {
     var: VarId,
     min: PrimExpr,
     extent: PrimExpr,
     kind: ForKind,
     annotations: Annotations,
-    /// How many times it was made by a partition.
+    /// The number of partitions that this loop is the result of.
     rounds: u32,
 }
 
@@ -132,7 +132,7 @@ impl Partitioner {
                 });
                 Stmt::If { cond, then, otherwise }
             }
-            // A block's variables are all that its body depends on.
+            // A block's body depends on the block's variables alone.
             Stmt::BlockRealize(_) => stmt,
             Stmt::Seq(_)
             | Stmt::Block { .. }
@@ -149,7 +149,7 @@ impl Partitioner {
         }
     }
 
-    /// A loop that stays one.
+    /// A loop that is not partitioned.
     fn inside(&mut self, head: Head, body: Stmt) -> Stmt {
         let Head { var, min, extent, kind, annotations, rounds: _ } = head;
         let scope = self.analyzer.enter();
@@ -165,7 +165,7 @@ impl Partitioner {
         let constant = points.iter().all(|point| point.as_int().is_some())
             && head.min.as_int().is_some()
             && head.extent.as_int().is_some();
-        // Lanes and copies are counted while compiling.
+        // Numbers of lanes and of copies must be constant.
         let countable = constant || matches!(head.kind, ForKind::Serial | ForKind::Parallel);
         if points.is_empty() || !countable {
             if head.annotations.remove(HINT).is_some()
@@ -191,7 +191,7 @@ impl Partitioner {
         Stmt::seq(parts)
     }
 
-    /// The iterations from `start` to `end`, if they do something.
+    /// The iterations from `start` to `end`, unless they do nothing.
     fn part(&mut self, head: &Head, start: PrimExpr, end: &PrimExpr, body: &Stmt) -> Option<Stmt> {
         let var = head.var;
         let extent = self.analyzer.simplify(&(end.clone() - start.clone()));
@@ -215,11 +215,11 @@ impl Partitioner {
         annotations.remove(HINT);
         let rounds = head.rounds + 1;
         let head = Head { var, min: start, extent, kind: head.kind, annotations, rounds };
-        // What became linear now may have places of its own.
+        // Conditions that are linear now may have points of their own.
         Some(self.partition(head, body))
     }
 
-    /// Where to split a loop, in order: places inside it where conditions in its body change.
+    /// The points at which to split a loop, in order: where conditions in its body change.
     fn points(&mut self, head: &Head, body: &Stmt) -> Vec<PrimExpr> {
         let scope = self.analyzer.enter();
         let mut search =
@@ -227,7 +227,7 @@ impl Partitioner {
         if !self.analyzer.bind_loop(head.var, &head.min, &head.extent) {
             search.stmt(&mut self.analyzer, body);
         }
-        // Places are compared outside, where the loop may have no iteration.
+        // Points are compared outside of the loop, because the loop may have no iteration.
         self.analyzer.leave(scope);
         self.choose(head, search.groups)
     }
@@ -250,7 +250,7 @@ impl Partitioner {
                 constants.extend(point.as_int());
                 group.push(point);
             }
-            // The places of one comparison are in order; others come with the parts.
+            // The points of one comparison are in order; those of others are found in the parts.
             if symbolic.is_empty() {
                 symbolic = group;
             }
@@ -274,11 +274,11 @@ impl Partitioner {
 /// Looks for conditions on a loop variable.
 struct Search {
     var: VarId,
-    /// Its type, which the places have.
+    /// The loop variable's type, which points have too.
     ty: PrimType,
     /// Variables that are bound in the loop.
     inner: BTreeSet<VarId>,
-    /// The places of each comparison, in order.
+    /// The points of each comparison, in order.
     groups: Vec<Vec<PrimExpr>>,
 }
 
@@ -345,7 +345,7 @@ impl Search {
         lhs: &PrimExpr,
         rhs: &PrimExpr,
     ) {
-        // Only what depends on the loop: the rest is the same in every part.
+        // A comparison that does not depend on the loop is the same in every part.
         if lhs.ty() != self.ty || !(lhs.uses(self.var) || rhs.uses(self.var)) {
             return;
         }

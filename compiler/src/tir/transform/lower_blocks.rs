@@ -6,9 +6,9 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BlockRealize, ForKind, IterKind, PrimExpr, PrimFunc, Stmt};
 
-/// Puts the values of block variables in their place, and conditions around what runs at times.
+/// Replaces block variables by their values, and puts conditions around blocks and inits.
 ///
-/// These are the block, under its predicate, and its init, where each reduction begins.
+/// A block runs under its predicate, its init only where each reduction begins.
 #[prim_func_pass(opt_level = 0, name = "tir.LowerBlocks", crate = crate)]
 pub fn lower_blocks(mut func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;

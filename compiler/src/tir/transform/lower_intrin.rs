@@ -11,6 +11,12 @@
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
 //! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //!
+//! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
+//! and so off by half a unit or hardly more.
+//!
+//! Where denormal numbers are flushed to zero, functions of the library get and give none: they are
+//! not made for that mode, in which `log` of a denormal number is any number.
+//!
 //! NaN, infinities and signed zeros give what C's functions give. `sqrt`, `abs` and, where the
 //! target has them, `floor`, `ceil`, `trunc` and `round` are instructions and stay. Everything else
 //! stays as well and is a call of the system's mathematical library.
@@ -21,13 +27,19 @@ mod rounding;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::target::Target;
-use crate::tir::transform::LowerMulAdd;
+use crate::tir::transform::{FLUSH_DENORMALS, LowerMulAdd};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use math::Math;
 
+crate::register_pass_config_option! {
+    /// Whether functions are computed to one unit in the last place, by the system's mathematical
+    /// library, where an approximation would be off by more.
+    pub STRICT_MATH: bool = "tir.strict_math", default = false;
+}
+
 /// Replaces mathematical functions by polynomials and reductions of lanes by shuffles.
 ///
-/// Those that the target has an instruction for stay.
+/// Functions for which the target has an instruction stay.
 #[prim_func_pass(opt_level = 0, name = "tir.LowerIntrin", after = [LowerMulAdd], crate = crate)]
 pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) -> PrimFunc {
     let mut any = false;
@@ -41,10 +53,16 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
         return func;
     }
     let data = func.make_mut();
+    let strict = cx.get(&STRICT_MATH);
+    let flush = cx.get(&FLUSH_DENORMALS) && cx.target().can_flush_denormals();
     let body = std::mem::replace(&mut data.body, Stmt::nop());
     data.body = body.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {
-            PrimExpr::Call { intrinsic, args } => call(data, cx.target(), intrinsic, args),
+            PrimExpr::Call { intrinsic, args } if strict && is_approximate(intrinsic, &args) => {
+                let wide = args.into_iter().map(|arg| arg.cast(DType::F64)).collect();
+                call(data, cx.target(), flush, intrinsic, wide).cast(DType::F32)
+            }
+            PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
             PrimExpr::DotAdd { a, b, c } if !cx.target().has_dot_add(c.ty().lanes) => {
                 dot_add(data, *a, *b, *c)
@@ -55,15 +73,25 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
     func
 }
 
+/// Whether the polynomial of a function is off by more than one unit in the last place.
+fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
+    let is_f32 = args.first().is_some_and(|x| x.dtype() == DType::F32);
+    is_f32
+        && matches!(
+            intrinsic,
+            Intrinsic::Exp | Intrinsic::Tanh | Intrinsic::Erf | Intrinsic::Sigmoid
+        )
+}
+
 fn call(
     data: &mut PrimFuncData,
     target: &Target,
+    flush: bool,
     intrinsic: Intrinsic,
     args: Vec<PrimExpr>,
 ) -> PrimExpr {
     let Some(x) = args.first().cloned() else { return PrimExpr::Call { intrinsic, args } };
     let dtype = x.dtype();
-    let keep = |args| PrimExpr::Call { intrinsic, args };
     let is_f32 = dtype == DType::F32;
     let mut math = Math::new(data, target.has_fma(), target.has_ldexp());
     match intrinsic {
@@ -75,7 +103,8 @@ fn call(
         Intrinsic::Sigmoid => {
             let one = || PrimExpr::float(1.0, dtype);
             let lanes = x.ty().lanes;
-            one().broadcast_to(lanes) / (PrimExpr::call(Intrinsic::Exp, -x) + one())
+            let exp = math.library_call(Intrinsic::Exp, vec![-x], flush);
+            one().broadcast_to(lanes) / (exp + one())
         }
         Intrinsic::Ldexp if is_f32 && !target.has_ldexp() => {
             let n = args[1].clone();
@@ -93,24 +122,24 @@ fn call(
                 let x = math.bind("x", x);
                 x.clone() * x
             }),
-            _ => keep(args),
+            _ => math.library_call(intrinsic, args, flush),
         },
         Intrinsic::Floor | Intrinsic::Ceil | Intrinsic::Trunc | Intrinsic::Round
             if !target.has_rounding() && matches!(dtype, DType::F32 | DType::F64) =>
         {
             math.finish(|math| math.round(intrinsic, x))
         }
-        Intrinsic::Exp
-        | Intrinsic::Log
-        | Intrinsic::Tanh
-        | Intrinsic::Erf
-        | Intrinsic::Sqrt
+        Intrinsic::Sqrt
         | Intrinsic::Floor
         | Intrinsic::Ceil
         | Intrinsic::Trunc
         | Intrinsic::Round
         | Intrinsic::Abs
-        | Intrinsic::Ldexp
+        | Intrinsic::Ldexp => PrimExpr::Call { intrinsic, args },
+        Intrinsic::Exp
+        | Intrinsic::Log
+        | Intrinsic::Tanh
+        | Intrinsic::Erf
         | Intrinsic::Sin
         | Intrinsic::Cos
         | Intrinsic::Tan
@@ -121,7 +150,7 @@ fn call(
         | Intrinsic::Cosh
         | Intrinsic::Asinh
         | Intrinsic::Acosh
-        | Intrinsic::Atanh => keep(args),
+        | Intrinsic::Atanh => math.library_call(intrinsic, args, flush),
     }
 }
 

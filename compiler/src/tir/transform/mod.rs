@@ -1,5 +1,6 @@
 //! Passes over loop functions, one file each; `lower` names them in order.
 
+mod annotate_denormals;
 mod annotate_no_alias;
 mod bf16_compute_legalize;
 mod bf16_storage_legalize;
@@ -12,6 +13,7 @@ mod fp16_storage_legalize;
 mod hoist_if_then_else;
 mod inject_double_buffer;
 mod instrument_bound_checkers;
+mod legalize_register_access;
 mod loop_partition;
 mod lower_blocks;
 mod lower_intrin;
@@ -30,6 +32,9 @@ mod unsupported_dtype_legalize;
 mod vectorize_loop;
 mod verify_memory;
 
+pub use annotate_denormals::{
+    AnnotateDenormals, FLUSH_DENORMALS, FLUSH_DENORMALS_ATTR, annotate_denormals,
+};
 pub use annotate_no_alias::{AnnotateNoAlias, NOALIAS, NOALIAS_ATTR, annotate_no_alias};
 pub use bf16_compute_legalize::{Bf16ComputeLegalize, bf16_compute_legalize};
 pub use bf16_storage_legalize::{Bf16StorageLegalize, bf16_storage_legalize};
@@ -48,9 +53,10 @@ pub use inject_double_buffer::{
 pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
+pub use legalize_register_access::{LegalizeRegisterAccess, legalize_register_access};
 pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
-pub use lower_intrin::{LowerIntrin, lower_intrin};
+pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};
 pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
 pub use narrow_data_type::{
     NARROW_DATA_TYPE, NarrowDataType, NarrowDataTypeConfig, narrow_data_type,

@@ -9,11 +9,11 @@ use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::transform::FlattenBuffer;
 use crate::tir::{Analyzer, BinaryOp, BlockRealize, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
-/// How narrow indices become; as the argument of TVM's pass.
+/// The width of narrowed indices; the argument of TVM's pass.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NarrowDataTypeConfig {
-    /// Bits of an index that is narrowed: 32, or 64 to leave all as they are.
+    /// Bits of a narrowed index: 32, or 64 to narrow nothing.
     pub target_bits: u32,
 }
 
@@ -24,16 +24,16 @@ impl Default for NarrowDataTypeConfig {
 }
 
 crate::register_pass_config_option! {
-    /// How narrow indices become.
+    /// The width of narrowed indices.
     pub NARROW_DATA_TYPE: NarrowDataTypeConfig = "tir.NarrowDataType";
 }
 
 /// Makes loop variables and index arithmetic `int32` where they provably fit.
 ///
-/// What an operator computes is narrowed if the bounds of all that it is made of and of its result
-/// are those of `int32`; a loop, if its end is representable too. Where something narrow meets what
-/// may be wider, such as a product with a dimension, it is widened there. Positions are counted in
-/// elements: an index of a buffer beyond 2 GiB is narrow if it counts few enough of them.
+/// An operator is narrowed if the bounds of all its operands and of its result fit `int32`; a loop,
+/// if its end fits too. Where a narrow operand meets a wide one, such as a product with a
+/// dimension, it is widened. Positions count elements: an index of a buffer beyond 2 GiB is narrow
+/// if the buffer has few enough elements.
 ///
 /// # Errors
 ///
@@ -60,9 +60,9 @@ pub fn narrow_data_type(func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
 
 struct Narrower<'a> {
     data: &'a mut PrimFuncData,
-    /// Knows the variables as they were.
+    /// Knows the original variables.
     analyzer: Analyzer,
-    /// What stands for a variable that is narrow now.
+    /// The replacements of variables that are narrow now.
     names: BTreeMap<VarId, VarId>,
 }
 
@@ -75,7 +75,7 @@ impl Narrower<'_> {
                     .iter()
                     .map(|stmt| {
                         let narrowed = self.stmt(stmt);
-                        // What comes after an assertion runs only if it held.
+                        // Statements after an assertion run only if it holds.
                         if let Stmt::Assert { cond, .. } = stmt {
                             self.analyzer.assume(cond);
                         }
@@ -136,7 +136,7 @@ impl Narrower<'_> {
         let Stmt::For { var, min, extent, kind, annotations, body } = stmt else {
             return stmt.clone();
         };
-        // Code compares the variable with the end.
+        // Generated code compares the variable with the end.
         let end = min.clone() + extent;
         let fits = [min, extent, &end].into_iter().all(|bound| self.fits(bound));
         let ty = if fits { DType::I32 } else { min.dtype() };
@@ -149,7 +149,7 @@ impl Narrower<'_> {
         Stmt::For { var, min: first, extent: count, kind: *kind, annotations, body }
     }
 
-    /// A block's own variables stay as they are.
+    /// A block's own variables keep their type.
     fn realize(&mut self, block: &BlockRealize) -> Stmt {
         let mut block = block.clone();
         let scope = self.analyzer.enter();
@@ -165,8 +165,8 @@ impl Narrower<'_> {
         Stmt::BlockRealize(Box::new(block))
     }
 
-    /// Runs `inside` where a variable has a value, and returns its name there: another one if the
-    /// value was narrowed.
+    /// Runs `inside` with a value for a variable, and returns the variable's name there: a new one
+    /// if the value was narrowed.
     fn named<T>(
         &mut self,
         var: VarId,
@@ -175,7 +175,7 @@ impl Narrower<'_> {
         inside: impl FnOnce(&mut Self) -> T,
     ) -> (VarId, T) {
         if narrowed.dtype() == before.dtype() {
-            // It may have a narrow value elsewhere.
+            // The variable may have a narrow value elsewhere.
             let outer = self.names.remove(&var);
             let result = inside(self);
             self.names.extend(outer.map(|name| (var, name)));
@@ -193,7 +193,7 @@ impl Narrower<'_> {
         (name, result)
     }
 
-    /// Whether the values of an expression, as it was, are those of `int32`.
+    /// Whether the values of an original expression fit `int32`.
     fn fits(&mut self, expr: &PrimExpr) -> bool {
         let (min, max) = self.analyzer.const_int_bound(expr);
         i32::try_from(min).is_ok() && i32::try_from(max).is_ok()
@@ -203,12 +203,12 @@ impl Narrower<'_> {
         exprs.iter().map(|expr| self.expr(expr)).collect()
     }
 
-    /// Where the type must stay what it was.
+    /// An expression whose type must not change.
     fn kept(&mut self, expr: &PrimExpr) -> PrimExpr {
         self.expr(expr).cast(expr.dtype())
     }
 
-    /// Operands of one type: all narrow if each is, and they may be.
+    /// Operands of one type: all narrow if each one is narrow and `may` holds.
     fn alike<const N: usize>(&mut self, operands: [&PrimExpr; N], may: bool) -> [PrimExpr; N] {
         let narrowed = operands.map(|operand| self.expr(operand));
         let was_wide = operands.iter().all(|operand| operand.dtype() == DType::I64);
@@ -219,7 +219,7 @@ impl Narrower<'_> {
         narrowed.map(|operand| operand.cast(DType::I64))
     }
 
-    /// The same value: of `int32` if it was of `int64` and could be narrowed, else of its own type.
+    /// The same value: in `int32` if it was `int64` and could be narrowed, else in its own type.
     fn expr(&mut self, expr: &PrimExpr) -> PrimExpr {
         match expr {
             PrimExpr::Int { value, dtype: DType::I64 } if i32::try_from(*value).is_ok() => {
@@ -275,7 +275,7 @@ impl Narrower<'_> {
     /// Whether a narrow operator gives the same result, if its operands are narrow.
     fn may_be_narrow(&mut self, expr: &PrimExpr) -> bool {
         let is_defined = match expr {
-            // Beyond its width, a narrow shift is another one.
+            // A narrow shift beyond its width has another result.
             PrimExpr::Binary { op: BinaryOp::Shl | BinaryOp::Shr, rhs, .. } => {
                 rhs.as_int().is_some_and(|amount| (0..32).contains(&amount))
             }
@@ -287,7 +287,7 @@ impl Narrower<'_> {
     fn cast(&mut self, value: &PrimExpr, to: DType) -> PrimExpr {
         let from = value.dtype();
         let value = self.expr(value);
-        // Every value of these types is one of `int32`.
+        // All values of these types fit `int32`.
         let is_small = from == DType::Bool || (from.int_range().is_some() && from.bits() < 32);
         match to {
             DType::I64 if is_small || value.dtype() == DType::I32 => value.cast(DType::I32),

@@ -1,4 +1,4 @@
-//! Where buffers between blocks are alive.
+//! Placement of the allocations of buffers between blocks.
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
@@ -7,8 +7,9 @@ use crate::tir::{BufferId, IterKind, PrimFunc, Stmt, VarId};
 
 /// Moves each `Allocate` to the innermost place around all uses of its buffer.
 ///
-/// TVM's `PlanAndUpdateBufferAllocationLocation`. A schedule leaves every tensor alive in the whole function. Without blocks, loops do not say
-/// what a reduction must find again, so only functions with blocks are changed.
+/// TVM's `PlanAndUpdateBufferAllocationLocation`. A schedule allocates every tensor for the whole
+/// function. Without blocks, nothing tells which buffers a loop carries from one iteration to the
+/// next, so only functions with blocks are changed.
 #[prim_func_pass(opt_level = 0, name = "tir.PlanBufferAllocation", crate = crate)]
 pub fn plan_buffer_allocation(
     mut func: PrimFunc,
@@ -41,7 +42,7 @@ fn without_allocate(body: Stmt, wanted: BufferId) -> Stmt {
     })
 }
 
-/// Allocates a buffer, of that name, around all of its uses in a statement.
+/// Allocates a buffer of that name around all of its uses in a statement.
 fn place(stmt: Stmt, buffer: BufferId, name: &str) -> Stmt {
     if !stmt.touches(buffer) {
         return stmt;
@@ -72,8 +73,8 @@ fn place(stmt: Stmt, buffer: BufferId, name: &str) -> Stmt {
     }
 }
 
-/// Whether an iteration of a loop finds in the buffer what an earlier one left there: some block
-/// reduces into it along the loop.
+/// Whether an iteration of a loop uses contents of the buffer from an earlier one: whether a block
+/// reduces into the buffer along the loop.
 fn carries(body: &Stmt, buffer: BufferId, var: VarId) -> bool {
     let mut carries = false;
     body.walk(&mut |stmt| {

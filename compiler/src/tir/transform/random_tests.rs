@@ -1,4 +1,4 @@
-//! Passes over random loops: what is computed stays the same.
+//! Passes keep the results of random loops.
 
 use proptest::prelude::*;
 

@@ -4,9 +4,11 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
 
-/// Drops what has no effect, such as empty loops, unused names and stores of what is there.
+/// Drops statements without effect, such as empty loops, unused names and stores of the present
+/// value.
 ///
-/// Branches and blocks go if they are empty, and buffers that are never read with the stores to them.
+/// Empty branches and blocks are dropped, and so are buffers that are never read, with the stores
+/// to them.
 #[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
 pub fn remove_no_op(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     func.map_body(|mut body| {
@@ -20,7 +22,7 @@ pub fn remove_no_op(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Pr
     })
 }
 
-/// Sets `again` if stores were removed: what they read may have been read by nothing else.
+/// Sets `again` if stores were removed: buffers that only they read can be dropped then.
 fn remove(stmt: Stmt, again: &mut bool) -> Stmt {
     match stmt {
         Stmt::Seq(stmts) => Stmt::seq(stmts),
@@ -66,7 +68,7 @@ fn loads(stmt: &Stmt, wanted: BufferId) -> bool {
     found
 }
 
-/// A statement without what it does to a buffer that it does not read.
+/// A statement without its stores to, and prefetches of, a buffer that is never read.
 fn without_stores(stmt: Stmt, unread: BufferId) -> Stmt {
     stmt.rewrite(&mut |stmt| match stmt {
         Stmt::Store { buffer, .. } | Stmt::Prefetch { buffer, .. } if buffer == unread => {
@@ -85,7 +87,7 @@ mod tests {
     use crate::tir::{PrimFuncData, parse};
 
     #[test]
-    fn only_what_has_an_effect_stays() {
+    fn only_statements_with_an_effect_stay() {
         let mut func = PrimFuncData::new("f");
         let y = func.output("y", DType::F32, BufferSpec::dense(&[1]));
         let scratch = func.local("scratch", DType::F32, BufferSpec::dense(&[4]));
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_not_computed() {
+    fn values_that_nothing_reads_are_not_computed() {
         let func = parse(
             "prim_func @f(x: input float32[4], y: output float32[4]) {
                 y[0] = 1.0

@@ -1,4 +1,4 @@
-//! The form of digits.
+//! The canonical order of quotients and remainders.
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
@@ -8,8 +8,8 @@ use crate::tir::{BinaryOp, PrimExpr, PrimFunc};
 ///
 /// `(x floormod 64) floordiv 4` becomes `(x floordiv 4) floormod 16`.
 ///
-/// That is the form in which fused and split loops share quotients. `Simplify` writes the other one,
-/// so this comes after it.
+/// In that form, fused and split loops share quotients. `Simplify` writes the other form, so this
+/// pass comes after it.
 #[prim_func_pass(opt_level = 0, name = "tir.RenormalizeSplitPattern", crate = crate)]
 pub fn renormalize_split_pattern(
     mut func: PrimFunc,

@@ -7,11 +7,11 @@ use crate::tir::{BinaryOp, PrimExpr, PrimFunc, PrimFuncData};
 
 /// Makes vector selects safe whose branches may load from outside of a buffer.
 ///
-/// A vector select evaluates both of its sides, so that its condition guards nothing: see
-/// [`PrimExpr::Select`]. Where the ranges of the loops do not tell that a load on one side is inside
-/// its buffer, each lane for which the other side is chosen loads the first element instead. That
-/// makes the load one of single elements, so others are left as they are. Scalar selects evaluate
-/// one side and need nothing.
+/// A vector select evaluates both sides, so its condition guards nothing: see [`PrimExpr::Select`].
+/// If the ranges of the loops do not prove that a load on one side is inside its buffer, each lane
+/// for which the other side is chosen loads the first element instead. That turns the load into one
+/// of single elements, so other loads stay as they are. Scalar selects evaluate one side and are
+/// safe.
 #[prim_func_pass(opt_level = 0, name = "tir.RewriteUnsafeSelect", crate = crate)]
 pub fn rewrite_unsafe_select(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut any = false;
@@ -40,7 +40,7 @@ struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    /// `guard` has the lanes for which the value is chosen; none if all are.
+    /// `guard` has the lanes for which the value is chosen; `None` for all lanes.
     fn expr(&self, expr: PrimExpr, guard: Option<&PrimExpr>) -> PrimExpr {
         match expr {
             PrimExpr::Select { cond, then, otherwise } if !cond.ty().is_scalar() => {
@@ -100,7 +100,7 @@ mod tests {
 "#;
 
     #[test]
-    fn only_lanes_that_are_chosen_load_from_where_they_say() {
+    fn only_chosen_lanes_load_from_their_own_index() {
         let func = parse(GATHER).unwrap();
         let x: Vec<u8> = (0..8).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let indices = |values: [i32; 4]| values.into_iter().flat_map(i32::to_le_bytes).collect();

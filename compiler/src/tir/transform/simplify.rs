@@ -4,26 +4,26 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{Analyzer, PrimExpr, PrimFunc, Stmt};
 
-/// Folds constants and decides divisions, minima, comparisons and branches by what is known.
+/// Folds constants and decides divisions, minima, comparisons and branches by known ranges.
 ///
-/// Known are the ranges of loop variables and the conditions around.
+/// The ranges of loop variables and enclosing conditions are known.
 ///
 /// Indices are brought into canonical form. Loops of one iteration or none and branches that are
-/// never taken go.
+/// never taken are removed.
 #[prim_func_pass(opt_level = 0, name = "tir.Simplify", crate = crate)]
 pub fn simplify(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut analyzer = Analyzer::of(&func);
     func.map_body(|body| simplify_stmt(&mut analyzer, body))
 }
 
-/// Simplifies a statement where the analyser knows what is around it.
+/// Simplifies a statement with an analyser that knows the surroundings.
 pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
     match stmt {
         Stmt::Seq(stmts) => {
             let scope = analyzer.enter();
             let stmts = stmts.into_iter().map(|stmt| {
                 let stmt = simplify_stmt(analyzer, stmt);
-                // What comes after an assertion runs only if it held.
+                // Statements after an assertion run only if it holds.
                 if let Stmt::Assert { cond, .. } = &stmt {
                     analyzer.assume_stable(cond, true);
                 }
@@ -106,12 +106,12 @@ pub(super) fn simplify_stmt(analyzer: &mut Analyzer, stmt: Stmt) -> Stmt {
     }
 }
 
-/// What is around a body, unless that does nothing.
+/// Wraps a body in a statement, unless the body is empty.
 fn around(body: Stmt, with: impl FnOnce(Box<Stmt>) -> Stmt) -> Stmt {
     if body.is_nop() { body } else { with(Box::new(body)) }
 }
 
-/// A conditional that is not decided.
+/// A conditional whose condition is not constant.
 fn branches(analyzer: &mut Analyzer, cond: PrimExpr, then: Stmt, otherwise: Option<Stmt>) -> Stmt {
     let scope = analyzer.enter();
     analyzer.assume_stable(&cond, true);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_bounds_what_it_guards() {
+    fn a_guard_bounds_indices_in_its_branch() {
         becomes(
             "for i in serial(8) {
                 if i >= 2 & 5 > i {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_of_one_iteration_or_none_go() {
+    fn loops_of_one_iteration_or_none_are_removed() {
         becomes(
             "for i in serial(1) { for j in vectorized(3, 1) { y[i + j] = i } }
             for i in serial(0) { y[i] = i }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_may_change_and_what_is_named_may_not() {
+    fn loaded_values_may_change_and_named_values_may_not() {
         becomes(
             "if x[0] < 3 { y[0] = min(x[0], 7) if x[0] < 3 { y[1] = 1 } }
             let v = x[0] { if v < 3 { if v < 4 { y[2] = min(v, 7) } } }",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_assertion_it_holds() {
+    fn an_assertion_holds_for_later_statements() {
         becomes(
             "assert n < 8, \"n\"
             for i in serial(n) { assert i < 8, \"i\" y[i] = i }",

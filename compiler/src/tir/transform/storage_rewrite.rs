@@ -11,7 +11,7 @@ use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use lifetimes::Lifetimes;
 
 crate::register_pass_config_option! {
-    /// Whether each scratch buffer keeps memory of its own.
+    /// Whether each scratch buffer keeps its own memory.
     pub DISABLE_STORAGE_REWRITE: bool = "tir.disable_storage_rewrite";
 }
 
@@ -24,7 +24,7 @@ pub fn storage_rewrite(mut func: PrimFunc, _module: &IRModule, cx: &PassContext)
     let before = peak(&func, &func.body);
     let mut shared = func.clone();
     share(shared.make_mut());
-    // A small buffer that grew may exist for longer than the large one it took the place of.
+    // A small buffer that grew may exist longer than the large one whose memory it took.
     let after = peak(&shared, &shared.body);
     if after < before {
         cx.count("bytes of scratch memory before", before);
@@ -34,18 +34,19 @@ pub fn storage_rewrite(mut func: PrimFunc, _module: &IRModule, cx: &PassContext)
     func
 }
 
-/// Local buffers that share memory: that of the one whose `Allocate` is around the others'.
+/// Local buffers that share the memory of one, whose `Allocate` is around those of the others.
 struct Slot {
     owner: BufferId,
     elements: i64,
     members: Vec<BufferId>,
 }
 
-/// Lets local buffers of one data type share memory if what they hold is not needed at the same
+/// Lets local buffers of one data type share memory if their contents are not needed at the same
 /// time, or if one is computed from the other element by element.
 ///
-/// A linear scan over the allocations, in the order of the text: each buffer takes the place of the
-/// one around it that is nearest in size, which grows if need be. Small buffers, which are on the
+/// A linear scan over the allocations, in the order of the text: each buffer takes the memory of
+/// the enclosing one that is nearest in size, which grows if necessary. Small buffers, which are on
+/// the stack, and large ones do not share.
 /// stack, and large ones do not mix.
 fn share(func: &mut PrimFuncData) {
     let lifetimes = Lifetimes::of(func);
@@ -98,7 +99,7 @@ fn bytes(func: &PrimFuncData, buffer: BufferId) -> u64 {
     elements.and_then(|elements| decl.dtype.bytes_for(elements)).unwrap_or(u64::MAX)
 }
 
-/// Puts the owners of memory in the place of those that share it.
+/// Replaces buffers by the owners of their memory.
 fn replace(body: Stmt, owners: &BTreeMap<BufferId, BufferId>) -> Stmt {
     let owner = |buffer: BufferId| owners.get(&buffer).copied().unwrap_or(buffer);
     let body = body.map_exprs(&mut |expr| {
@@ -122,7 +123,7 @@ fn replace(body: Stmt, owners: &BTreeMap<BufferId, BufferId>) -> Stmt {
     })
 }
 
-/// Most bytes of local buffers that exist at the same time.
+/// The maximum number of bytes of local buffers that exist at the same time.
 fn peak(func: &PrimFuncData, stmt: &Stmt) -> u64 {
     let mut inside = 0;
     stmt.for_each_child(&mut |child| inside = peak(func, child).max(inside));
@@ -140,7 +141,7 @@ mod tests {
     use crate::pass::Pass;
     use crate::tir::{parse, verify};
 
-    /// The local buffers that are left, with their extents, and the bytes before and after.
+    /// The remaining local buffers with their extents, and the peaks before and after.
     fn left(body: &str) -> (Vec<String>, Vec<u64>) {
         let func =
             parse(&format!("prim_func @f(x: input float32[8], y: output float32[8]) {{{body}}}"));
@@ -165,11 +166,11 @@ mod tests {
         for i in serial(8) { y[i] = c[i] }";
 
     #[test]
-    fn what_is_no_longer_needed_makes_room() {
+    fn buffers_no_longer_needed_give_their_memory_to_others() {
         assert_eq!(left(THREE), (vec!["a[8]".to_owned(), "b[4]".to_owned()], vec![48, 80]));
         let looped = format!("for k in serial(2) {{ {THREE} }}");
         assert_eq!(left(&looped).0, ["a[8]", "b[4]"]);
-        // All are needed in the next iteration.
+        // All buffers are needed in the next iteration.
         let carried =
             THREE.replace("for i in serial(8) { a", "for k in serial(2) { for i in serial(8) { a");
         assert_eq!(left(&format!("{carried} }}")).0, ["a[8]", "b[4]", "c[8]"]);
@@ -193,13 +194,13 @@ mod tests {
             left(&steps("i * 2 + j", nest).replacen("2.0 }", "2.0 } }", 1)).0,
             ["a[8]", "b[8]"]
         );
-        // From another place.
+        // An element from another index.
         let reversed = steps("i", "for i in serial(8)").replace("a[i] * 2.0", "a[7 - i] * 2.0");
         assert_eq!(left(&reversed).0, ["a[8]", "b[8]"]);
     }
 
     #[test]
-    fn workers_and_types_do_not_mix() {
+    fn buffers_of_other_workers_or_types_do_not_share_memory() {
         let typed = THREE.replace("b: local float32[4]", "b: local int32[4]");
         let typed = typed.replace("a[i] + a[7 - i]", "cast<int32>(a[i])");
         let typed = typed.replace("b[floormod(i, 4)]", "cast<float32>(b[floormod(i, 4)])");

@@ -11,40 +11,40 @@ use crate::tir::{
     Annotations, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
 
-/// Most iterations that are written out; a longer loop stays a serial one.
+/// Maximum number of iterations that are written out; a longer loop stays serial.
 ///
 /// Schedules unroll register tiles of up to 32 accumulators and the taps of a kernel; beyond, the
 /// code no longer fits the instruction cache.
 const MAX_ITERATIONS: i64 = 256;
 
-/// Most steps that a loop is written out to; one of more stays a serial one. Nested loops of
-/// [`MAX_ITERATIONS`] would need more memory than there is.
+/// Maximum number of steps to which a loop is written out; a larger loop stays serial. Nested loops
+/// of [`MAX_ITERATIONS`] would need more memory than there is.
 const MAX_STEPS: i64 = 1 << 16;
 
-/// The loop and those in it are unrolled up to that many steps, whatever the options say.
+/// Unrolls the loop and the loops in it up to that many steps, whatever the options say.
 pub const PRAGMA_AUTO_UNROLL_MAX_STEP: &str = "pragma_auto_unroll_max_step";
 
-/// Whether the loop and those in it are written out, whatever the options say.
+/// Whether to write out the loop and the loops in it, whatever the options say.
 pub const PRAGMA_UNROLL_EXPLICIT: &str = "pragma_unroll_explicit";
 
-/// Which loops are unrolled besides those that are marked; as in TVM.
+/// The choice of loops that are unrolled without a mark, as in TVM.
 ///
 /// A step is a store, a prefetch or an assertion. Only serial loops of constant extent are unrolled
-/// of themselves, and only if all in them are.
+/// without a mark, and only if all loops in them are.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UnrollLoopConfig {
-    /// A loop is unrolled if that makes no more steps.
+    /// A loop is unrolled if that makes at most so many steps.
     pub auto_max_step: i64,
-    /// Most unrolled loops within a loop that is unrolled of itself.
+    /// Maximum nesting of unrolled loops within a loop that is unrolled without a mark.
     pub auto_max_depth: i64,
-    /// A loop is unrolled if it has no more iterations, however many steps that makes.
+    /// A loop is unrolled if it has at most so many iterations, however many steps that makes.
     pub auto_max_extent: i64,
-    /// Whether loops are written out. Else they are marked as unrolled, which leaves it to the
-    /// compiler of the generated code; but loops over registers are written out nevertheless, as
-    /// these have no addresses.
+    /// Whether loops are written out. Otherwise they are marked as unrolled, which leaves the
+    /// unrolling to the compiler of the generated code, except for loops over registers, which have
+    /// no addresses.
     pub explicit_unroll: bool,
-    /// Whether each loop is unrolled whose variable is in an index of scratch memory or registers.
+    /// Whether each loop is unrolled whose variable indexes scratch memory or registers.
     pub unroll_local_access: bool,
 }
 
@@ -61,14 +61,14 @@ impl Default for UnrollLoopConfig {
 }
 
 crate::register_pass_config_option! {
-    /// Which loops are unrolled besides those that are marked.
+    /// The choice of loops that are unrolled without a mark.
     pub UNROLL_LOOP: UnrollLoopConfig = "tir.UnrollLoop";
 }
 
 /// Writes out `unrolled` loops, and serial ones as far as the options say, innermost first.
 ///
 /// The annotations [`PRAGMA_AUTO_UNROLL_MAX_STEP`] and [`PRAGMA_UNROLL_EXPLICIT`] of a loop are
-/// options for it and what is in it. Copies of the body declare names and buffers of their own.
+/// options for the loop and its body. Copies of the body declare names and buffers of their own.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ pub fn unroll_loop(func: PrimFunc, _module: &IRModule, cx: &PassContext) -> Resu
     if candidates == Candidates::None {
         return Ok(func);
     }
-    // A function in which nothing may come of it is copied first, to be returned as it was.
+    // A function that may stay unchanged is copied first, to be returned as it was.
     let (kept, mut data) = match candidates {
         Candidates::Marked => (None, func.into_data()),
         Candidates::None | Candidates::Possible => (Some(func.clone()), (*func).clone()),
@@ -100,13 +100,13 @@ pub fn unroll_loop(func: PrimFunc, _module: &IRModule, cx: &PassContext) -> Resu
     Ok(kept.filter(|_| !changed).unwrap_or_else(|| PrimFunc::new(data)))
 }
 
-/// Whether there is anything to unroll.
+/// Whether a function has loops to unroll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Candidates {
     None,
-    /// Loops that may be unrolled of themselves.
+    /// Only loops without a mark, which may be unrolled.
     Possible,
-    /// A loop that is marked, and written out.
+    /// A loop with a mark, which is written out.
     Marked,
 }
 
@@ -134,14 +134,14 @@ impl Candidates {
     }
 }
 
-/// What is in the loop that is being looked at: TVM's counters.
+/// TVM's counters for the loop at hand.
 #[derive(Clone, Copy, Default)]
 struct Depths {
-    /// Steps that it makes.
+    /// The number of steps.
     steps: i64,
-    /// Unrolled loops within each other.
+    /// The nesting of unrolled loops.
     unrolled: i64,
-    /// Loops within each other that stay.
+    /// The nesting of other loops.
     normal: i64,
 }
 
@@ -150,7 +150,7 @@ struct Unroller<'a> {
     config: UnrollLoopConfig,
     /// Variables in indices of scratch memory and registers.
     local: BTreeSet<VarId>,
-    /// Variables in indices of registers: these must become constants.
+    /// Variables in indices of registers, which must become constants.
     registers: BTreeSet<VarId>,
     depths: Depths,
     changed: bool,
@@ -196,7 +196,7 @@ impl Unroller<'_> {
         }
     }
 
-    /// A statement of a sequence: what comes before it plays no part in whether it is unrolled.
+    /// A statement of a sequence; the counters of earlier statements do not affect its unrolling.
     fn member(&mut self, stmt: Stmt) -> Result<Stmt> {
         let before = std::mem::take(&mut self.depths);
         let stmt = self.stmt(stmt)?;
@@ -228,7 +228,7 @@ impl Unroller<'_> {
         Ok(())
     }
 
-    /// Notes which variables are in indices of scratch memory and registers.
+    /// Records the variables in indices of scratch memory and registers.
     fn note_local(&mut self, stmt: &Stmt) {
         let (func, local, registers) = (&*self.func, &mut self.local, &mut self.registers);
         let mut note = |buffer, indices: &[PrimExpr]| {
@@ -255,7 +255,7 @@ impl Unroller<'_> {
         });
     }
 
-    /// A loop whose body is unrolled already.
+    /// A loop whose body has been unrolled.
     fn for_loop(
         &mut self,
         var: VarId,
@@ -278,7 +278,7 @@ impl Unroller<'_> {
             self.depths.normal += 1;
         }
         if let Some(count) = count {
-            // TVM's: loops of one iteration go whatever is in them.
+            // As in TVM, loops of one iteration are unrolled whatever they contain.
             let is_trivial = self.config.auto_max_extent == 1 && (0..=1).contains(&count);
             let is_explicit = self.config.explicit_unroll || self.registers.contains(&var);
             if (unrolled && is_explicit) || is_trivial {

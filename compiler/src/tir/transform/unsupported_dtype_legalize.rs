@@ -1,4 +1,4 @@
-//! Data types that code is not generated for, in terms of those it is generated for.
+//! Replacement of data types that code generators do not support.
 //!
 //! Floats of 16 bits and fewer are computed in `float32` and kept in memory as the integers of
 //! their bits; integers narrower than a byte are computed in bytes. This is what TVM's
@@ -6,8 +6,8 @@
 //! sweep; passes for single types are made of [`compute_legalize`] and [`legalize`].
 //!
 //! A value is rounded to its type where it is stored to memory and where it is cast to the type,
-//! and nowhere in between: a chain of operators in one kernel, and what is accumulated in
-//! registers, keeps the precision of `float32`.
+//! and nowhere in between: a chain of operators in one kernel, and sums in registers, keep the
+//! precision of `float32`.
 
 mod compute;
 mod convert;
@@ -24,7 +24,7 @@ pub(super) use compute::compute_legalize;
 ///
 /// # Errors
 ///
-/// A buffer's elements share bytes: such tensors are unpacked before they come to a kernel.
+/// A buffer's elements share bytes: such tensors must be unpacked before a kernel uses them.
 #[prim_func_pass(opt_level = 0, name = "tir.UnsupportedDtypeLegalize", after = [FlattenBuffer], crate = crate)]
 pub fn unsupported_dtype_legalize(
     func: PrimFunc,
@@ -64,7 +64,7 @@ pub(super) fn legalize(mut func: PrimFunc, chosen: fn(DType) -> bool) -> Result<
     Ok(func)
 }
 
-/// The type that values of an unsupported type are computed in; `None` for supported ones.
+/// The type in which values of an unsupported type are computed; `None` for supported types.
 fn computed_in(dtype: DType) -> Option<DType> {
     match dtype {
         DType::F16
@@ -95,14 +95,14 @@ fn is_unsupported(dtype: DType) -> bool {
     computed_in(dtype).is_some()
 }
 
-/// The unsupported types that are legalised.
+/// The set of unsupported types that are replaced.
 #[derive(Clone, Copy)]
 pub(super) struct Types {
     pub(super) chosen: fn(DType) -> bool,
 }
 
 impl Types {
-    /// The type that values are computed in; `None` for types that stay.
+    /// The type in which values are computed; `None` for types that stay.
     pub(super) fn computed_in(self, dtype: DType) -> Option<DType> {
         computed_in(dtype).filter(|_| (self.chosen)(dtype))
     }
@@ -120,7 +120,7 @@ impl Types {
     pub(super) fn are_mentioned(self, func: &PrimFunc) -> bool {
         let mut found = func.buffers.values().any(|buffer| self.contain(buffer.dtype))
             || func.vars.values().any(|var| self.contain(var.ty.dtype));
-        // Constants and casts are the only other places where types are made.
+        // Other expressions take their types from constants and casts.
         func.body.walk_exprs(&mut |expr| {
             found |= match expr {
                 PrimExpr::Int { dtype, .. }
@@ -227,8 +227,8 @@ impl Legalize<'_> {
         bits.reinterpret(dtype)
     }
 
-    /// The bits of a value of an unsupported type, as an unsigned integer. What has these bits at
-    /// hand is not converted there and back.
+    /// The bits of a value of an unsupported type, as an unsigned integer. An expression made from
+    /// such bits is not converted there and back.
     fn bits_of(&mut self, value: PrimExpr, dtype: DType) -> PrimExpr {
         match value {
             PrimExpr::Load { buffer, dtype, indices } if !self.is_register(buffer) => {
@@ -238,7 +238,7 @@ impl Legalize<'_> {
             PrimExpr::Reinterpret { value, dtype: _ } if !self.types.contain(value.dtype()) => {
                 self.expr(*value)
             }
-            // Rounded once on the way to the bits.
+            // A cast is rounded once, on the way to the bits.
             PrimExpr::Cast { value, dtype: to } if to == dtype => {
                 let value = self.expr(*value);
                 convert::narrow(self.data, value, dtype)

@@ -19,13 +19,13 @@ crate::register_pass_config_option! {
 
 /// Turns `vectorized` loops into vector statements no wider than the target's registers.
 ///
-/// A loop that is wider is cut into full vectors and then narrower ones, by powers of two. A branch
-/// on the loop variable becomes a serial loop over the lanes. What cannot be vectorised at all (a
-/// guarded load, a scalar that all iterations write) becomes a serial loop.
+/// A wider loop is divided into full vectors and then narrower ones, by powers of two. A branch on
+/// the loop variable becomes a serial loop over the lanes. A body that cannot be vectorised at all
+/// (a guarded load, a scalar that all iterations write) becomes a serial loop.
 ///
 /// # Errors
 ///
-/// The extent of such a loop is not constant, or below 1.
+/// The extent of a `vectorized` loop is not constant, or below 1.
 #[prim_func_pass(opt_level = 0, name = "tir.VectorizeLoop", crate = crate)]
 pub fn vectorize_loop(
     mut func: PrimFunc,
@@ -82,7 +82,7 @@ impl Vectorizer<'_> {
     ) -> Stmt {
         let bits = self.widest_element(var, body);
         let lanes = i64::try_from(self.vector_bits / u64::from(bits)).unwrap_or(1).max(1);
-        // One trial tells whether it can be done at all.
+        // One trial shows whether vectors are possible at all.
         if lanes == 1 || extent == 1 || self.vectors(var, &min, 2, body).is_none() {
             let (extent, kind) = (PrimExpr::int(extent, min.dtype()), ForKind::Serial);
             let body = Box::new(body.clone());
@@ -157,7 +157,7 @@ impl Vectorizer<'_> {
         let base = base.clone();
         let mut widen = Widen { func: self.func, var, base, values, lanes, scalarized: false };
         let widened = widen.stmt(body)?;
-        // Vectors would be of no use if all is done lane by lane.
+        // Vectors would be of no use if all statements run lane by lane.
         let mut vectors = !widen.scalarized;
         widened.walk(&mut |stmt| {
             vectors |= matches!(stmt, Stmt::Store { value, .. } if !value.ty().is_scalar());
@@ -217,10 +217,10 @@ struct Widen<'a> {
     /// The loop's variable, and its value in the first lane.
     var: VarId,
     base: PrimExpr,
-    /// Vectors that stand for scalar variables.
+    /// The vectors that replace scalar variables.
     values: BTreeMap<VarId, PrimExpr>,
     lanes: u32,
-    /// Whether a part is done lane by lane.
+    /// Whether a statement runs lane by lane.
     scalarized: bool,
 }
 
@@ -230,7 +230,7 @@ impl Widen<'_> {
             Stmt::Seq(stmts) => {
                 Stmt::Seq(stmts.iter().map(|stmt| self.stmt(stmt)).collect::<Option<_>>()?)
             }
-            // Blocks are lowered before.
+            // Blocks are lowered earlier.
             Stmt::BlockRealize(_) => return None,
             Stmt::Block { name, body } => {
                 Stmt::Block { name: name.clone(), body: Box::new(self.stmt(body)?) }
@@ -245,7 +245,8 @@ impl Widen<'_> {
             Stmt::Store { buffer, indices, value } => {
                 let indices: Vec<_> =
                     indices.iter().map(|index| self.expr(index)).collect::<Option<_>>()?;
-                // All iterations at one place: only the order of a loop says which one wins.
+                // All lanes store to one element: the order of the loop decides which value
+                // remains.
                 let lanes = indices.iter().map(|index| index.ty().lanes).max().unwrap_or(1);
                 if lanes != self.lanes {
                     return None;
@@ -282,8 +283,9 @@ impl Widen<'_> {
         })
     }
 
-    /// A statement as a serial loop over the lanes; none if the order of that loop and of what is
-    /// around it could matter, as lanes write to one place, or if it reads lanes of a vector.
+    /// A statement as a serial loop over the lanes; `None` if the order of that loop and the loops
+    /// around it could matter, because lanes write to one place, or if the statement reads lanes of
+    /// a vector.
     fn lane_by_lane(&mut self, stmt: &Stmt) -> Option<Stmt> {
         let mut possible = true;
         stmt.walk(&mut |stmt| {
@@ -311,7 +313,7 @@ impl Widen<'_> {
         Some(Stmt::for_loop(lane, PrimExpr::zero(ty), extent, ForKind::Serial, body))
     }
 
-    /// A name of its own for this part of the loop, which may hold a vector now.
+    /// A new name for this part of the loop, which may hold a vector.
     fn rename(&mut self, var: VarId, ty: PrimType) -> VarId {
         let name = self.func.vars[var].name.clone();
         let renamed = self.func.vars.push(VarDecl { name, ty });
@@ -380,7 +382,7 @@ impl Widen<'_> {
                 let body = self.expr(body)?;
                 PrimExpr::Let { var, value: Box::new(value), body: Box::new(body) }
             }
-            // Vectors already: only if they are the same in all iterations.
+            // Vectors must be the same in all iterations.
             PrimExpr::Ramp { .. }
             | PrimExpr::Broadcast { .. }
             | PrimExpr::Shuffle { .. }

@@ -1,4 +1,4 @@
-//! Checks of what a function does to memory.
+//! Checks of memory accesses.
 
 mod races;
 
@@ -13,12 +13,13 @@ use crate::tir::{
 };
 use races::Races;
 
-/// Fails if a function surely accesses memory that it must not.
+/// Fails if a function surely makes an invalid memory access.
 ///
-/// The error names the buffer and the statement. Besides what [`verify`] finds without knowing values, that is: an index outside its buffer, local
-/// memory or an output that is read before anything is stored to it, and iterations of a parallel
-/// loop that access the same element while one of them stores to it. What depends on data or on a
-/// branch is not decided here; `tir.InstrumentBoundCheckers` checks indices at run time.
+/// The error names the buffer and the statement. Beyond the violations that [`verify`] finds
+/// without knowing values, these are: an index outside its buffer; local memory or an output that
+/// is read before any store to it; and iterations of a parallel loop that access the same element
+/// while one of them stores to it. Accesses that depend on data or on a branch are not decided
+/// here; `tir.InstrumentBoundCheckers` checks indices at run time.
 #[prim_func_pass(opt_level = 0, name = "tir.VerifyMemory", preserves = all, crate = crate)]
 pub fn verify_memory(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Result<PrimFunc> {
     let errors = verify(&func).err().unwrap_or_else(|| memory_errors(&func));
@@ -28,7 +29,7 @@ pub fn verify_memory(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> R
     Err(describe(&func, &errors).into())
 }
 
-/// Each violation with the statement it is about.
+/// Each violation with the statement that it is about.
 fn describe(func: &PrimFunc, errors: &[VerifyError]) -> String {
     let text = print_with_errors(func, errors);
     let mut guilty = "";
@@ -70,17 +71,19 @@ fn memory_errors(func: &PrimFunc) -> Vec<VerifyError> {
 struct Walk<'a> {
     func: &'a PrimFuncData,
     errors: Vec<VerifyError>,
-    /// Statements so far, in the order in which they are printed.
+    /// The number of statements so far, in the order in which they are printed.
     count: usize,
-    /// The loops around with constant bounds.
+    /// The enclosing loops with constant bounds.
     bounds: Bounds,
-    /// Branches around, and loops whose bounds are not constant: nothing in them is sure to run.
+    /// The number of enclosing branches, and of loops with symbolic bounds: statements in them may
+    /// not run.
     guards: usize,
-    /// Guards around the `Allocate` of each buffer that holds nothing at first.
+    /// The number of guards around the `Allocate` of each buffer whose contents are undefined at
+    /// first.
     allocated: BTreeMap<BufferId, usize>,
-    /// Buffers that something may have been stored to.
+    /// Buffers that may have been stored to.
     stored: BTreeSet<BufferId>,
-    /// The parallel loop around.
+    /// The enclosing parallel loop.
     races: Option<Races>,
 }
 
@@ -96,7 +99,7 @@ impl<'a> Walk<'a> {
 
     fn stmt(&mut self, stmt: &'a Stmt) {
         if let Stmt::Seq(stmts) = stmt {
-            // Not a line of its own.
+            // A sequence has no line of its own.
             return stmts.iter().for_each(|stmt| self.stmt(stmt));
         }
         self.count += 1;
@@ -155,7 +158,7 @@ impl<'a> Walk<'a> {
         let range =
             bounds.and_then(|(min, count)| Some(Range { min, max: min.checked_add(count - 1)? }));
         let is_parallel = kind == ForKind::Parallel && extent.as_int().is_none_or(|it| it > 1);
-        // The number of iterations of a parallel loop does not matter for what one of them does.
+        // The number of iterations of a parallel loop does not affect the accesses of a single one.
         let guards = usize::from(range.is_none());
         self.guards += guards;
         if is_parallel {
@@ -231,7 +234,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The least and the greatest value of an index, both of which it has in some iteration.
+    /// The least and the greatest value of an index, both of which occur in some iteration.
     fn exact_range(&self, index: &PrimExpr) -> Option<Range> {
         let (base, span) = match index {
             PrimExpr::Ramp { base, stride, lanes } => {

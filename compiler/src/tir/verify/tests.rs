@@ -1,10 +1,10 @@
-//! Tests of the verifier: each violation is found and shown at its place.
+//! Tests of the verifier: each violation is found and printed at its place.
 
 use super::*;
 use crate::ir::BufferSpec;
 use crate::tir::{parse, print_with_errors};
 
-/// Each violation stands under the guilty statement, as the printer puts it there.
+/// Each violation is printed under the statement that it is about.
 #[test]
 fn violations_are_reported_under_the_guilty_statement() {
     let text = r#"prim_func @wrong(x: input float32[4], y: output float32[4], z: output int32[2, 2], n: dim) inplace(0, 1) {
@@ -79,7 +79,7 @@ fn messages(func: &PrimFuncData) -> Vec<String> {
 }
 
 #[test]
-fn what_no_text_can_say_is_caught_too() {
+fn violations_that_text_cannot_express_are_found() {
     let mut func = PrimFuncData::new("f");
     let y = func.output("y", DType::F32, BufferSpec::dense(&[4]));
     let local = func.local("local", DType::F32, BufferSpec::dense(&[4]));

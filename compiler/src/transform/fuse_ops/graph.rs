@@ -1,4 +1,4 @@
-//! What is used by what, and to where all uses lead.
+//! The uses of values, and the nodes to which all uses lead.
 
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
@@ -8,7 +8,7 @@ use crate::graph::{Callee, Expr, ExprId, Function, Scope};
 use crate::ir::Type;
 use crate::ops::OpPattern;
 
-/// One use: what uses it, and how the user's elements depend on its elements.
+/// One use: the user, and the dependence of its elements on those of the value.
 #[derive(Clone, Copy)]
 pub(super) struct Use {
     pub(super) user: ExprId,
@@ -19,7 +19,7 @@ pub(super) struct Use {
 struct Node {
     pattern: OpPattern,
     uses: Vec<Use>,
-    /// Something other than an operator of the same scope needs the value.
+    /// Whether anything other than an operator of the same scope uses the value.
     external: bool,
     is_call: bool,
 }
@@ -30,14 +30,14 @@ impl Default for Node {
     }
 }
 
-/// The node that all uses of another one lead to, and the most general pattern on the way.
+/// The node to which all uses of another one lead, with the most general pattern of the paths.
 #[derive(Clone, Copy)]
 pub(super) struct PostDominator {
     pub(super) node: ExprId,
     pub(super) pattern: OpPattern,
 }
 
-/// The operators of a function, but for those in kernels and in another code generator's closures.
+/// The operators of a function, without those in kernels and in another code generator's closures.
 pub(super) struct Graph {
     nodes: SecondaryMap<ExprId, Node>,
     /// Live operators, tuples and fields, in order.
@@ -142,8 +142,8 @@ impl Graph {
         &self.nodes[id].uses
     }
 
-    /// For each node, the first one that all paths from it lead to; none where something outside
-    /// the graph needs the value.
+    /// For each node, the first node to which all paths from it lead; none if the value is used
+    /// outside of the graph.
     pub(super) fn post_dominators(&self) -> SecondaryMap<ExprId, Option<PostDominator>> {
         let mut tree = Tree { nodes: SecondaryMap::new() };
         let mut dominators = SecondaryMap::new();
@@ -170,7 +170,7 @@ fn same_shape(a: &Type, b: &Type) -> bool {
 #[derive(Clone, Copy)]
 struct TreeNode {
     parent: PackedOption<ExprId>,
-    /// Of the paths to the parent.
+    /// The most general pattern of the paths to the parent.
     pattern: OpPattern,
     depth: u32,
 }

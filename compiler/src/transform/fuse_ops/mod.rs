@@ -1,8 +1,8 @@
 //! Operator fusion, by TVM's algorithm: which operators become one kernel.
 //!
 //! Every call of an operator becomes part of a closure with the attribute `Primitive`, called in
-//! its place: a kernel. `graph.rs` has what is used by what and finds for each value the first one
-//! that all its uses lead to; `partition.rs` groups values along these paths.
+//! its place: a kernel. `graph.rs` records the uses of values and finds for each value the first
+//! one that all paths from it lead to; `partition.rs` groups values along these paths.
 
 mod graph;
 mod partition;
@@ -47,7 +47,7 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     while let Some(id) = rewriter.next_expr()? {
         let root = graph.contains(id) && groups.root(id) == id;
         let has_call = members[id].iter().any(|&member| graph.is_call(member));
-        // Tuples, and fields of what a kernel returns, are no kernels by themselves.
+        // Tuples, and fields of a kernel's result, are no kernels by themselves.
         if root && has_call {
             let kernel = Kernel { groups: &groups, members: &members[id], link_params };
             let call = kernel.build(&mut rewriter)?;
@@ -73,7 +73,7 @@ fn is_simple(constant: &Constant) -> bool {
 /// One group of operators.
 struct Kernel<'a> {
     groups: &'a Groups,
-    /// What is in the group, in order; the last one is the result.
+    /// The expressions of the group, in order; the last one is the result.
     members: &'a [ExprId],
     link_params: bool,
 }
@@ -118,7 +118,7 @@ impl Kernel<'_> {
         Ok(b.call_function(closure, &args)?)
     }
 
-    /// What the members use that is not one of them, in the order of first use.
+    /// The operands of members that are no members, in the order of first use.
     fn outside(&self, old: &Function) -> Vec<ExprId> {
         let root = self.groups.root(self.members[0]);
         let mut seen: SecondaryMap<ExprId, bool> = SecondaryMap::new();

@@ -1,4 +1,4 @@
-//! Which operators go together.
+//! The partition of operators into kernels.
 
 use std::cell::Cell;
 
@@ -8,13 +8,13 @@ use super::graph::{Graph, PostDominator};
 use crate::graph::ExprId;
 use crate::ops::OpPattern;
 
-/// A group, at the node that stands for it; the others lead there.
+/// A node of a group; the groups' trees lead to the node that represents the group.
 #[derive(Clone)]
 struct Group {
-    /// Towards the node that stands for the group; itself if this is it.
+    /// The next node towards the representative; the node itself if it is the representative.
     parent: Cell<u32>,
     pattern: OpPattern,
-    /// Whether there is a convolution or the like in it; there is at most one.
+    /// Whether the group contains a convolution or the like; it contains at most one.
     has_anchor: bool,
     size: usize,
 }
@@ -38,16 +38,16 @@ pub(super) struct Groups {
 /// The three sweeps of the algorithm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Convolutions and the like take what follows them; element-wise operators go together.
+    /// Convolutions and the like take their epilogues; element-wise operators join each other.
     Anchors,
     /// Injective operators go into element-wise ones, and into tuples.
     Injective,
-    /// What feeds a tuple within a group goes into that group.
+    /// Operands of a tuple within a group join that group.
     Tuples,
 }
 
 impl Groups {
-    /// Groups the operators of a graph; at level 0 each is a group of its own.
+    /// Groups the operators of a graph; at level 0 each operator is a group.
     pub(super) fn new(graph: &Graph, opt_level: u8, max_depth: usize) -> Groups {
         let mut groups = SecondaryMap::new();
         for id in graph.ids() {
@@ -75,7 +75,7 @@ impl Groups {
         partition.groups
     }
 
-    /// The node that stands for the group of `id`: its result. What is in no group stands for
+    /// The node that represents the group of `id`: its result. A node without a group represents
     /// itself.
     pub(super) fn root(&self, id: ExprId) -> ExprId {
         let parent = |id: ExprId| match self.groups[id].parent.get() {
@@ -86,7 +86,7 @@ impl Groups {
         while parent(root) != root {
             root = parent(root);
         }
-        // The next time the way is short.
+        // Shortens the path for the next look-up.
         let mut current = id;
         while current != root {
             let next = parent(current);
@@ -120,7 +120,7 @@ struct Partition<'a> {
     graph: &'a Graph,
     groups: Groups,
     max_depth: usize,
-    /// In which walk a node was last visited.
+    /// The walk in which each node was last visited.
     visited: SecondaryMap<ExprId, u32>,
     visit: u32,
 }
@@ -176,7 +176,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Begins a walk: nothing is visited.
+    /// Begins a walk, in which no node is visited yet.
     fn begin(&mut self) {
         self.visit += 1;
     }
@@ -213,7 +213,7 @@ impl Partition<'_> {
         true
     }
 
-    /// Puts everything on the paths from `from` to `sink` into the group of `sink`.
+    /// Puts all nodes on the paths from `from` to `sink` into the group of `sink`.
     fn fuse(&mut self, from: ExprId, sink: ExprId) {
         self.begin();
         let mut pending = vec![from];
@@ -228,7 +228,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Whether the group of `sink` would have more than the most nodes allowed.
+    /// Whether the group of `sink` would exceed the maximum number of nodes.
     fn is_too_large(&mut self, from: ExprId, sink: ExprId) -> bool {
         self.begin();
         self.visit(from);

@@ -1,9 +1,9 @@
-//! Tests of fusion; numbers are those of the specification.
+//! Tests of fusion.
 
 use super::*;
 use crate::graph::ScopeKind;
 use crate::ir::Type;
-use crate::ops::nn::{Conv2dAttrs, MaxPool2dAttrs};
+use crate::ops::nn::{ConvAttrs, MaxPoolAttrs};
 use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode};
 use crate::transform::tests::support::{Net, after, after_in, count, show};
 
@@ -14,11 +14,15 @@ fn fused(function: Function) -> String {
 fn conv(net: &mut Net, x: ExprId) -> ExprId {
     let channels = net.0.ty(x).as_tensor().unwrap().shape[1].as_const().unwrap();
     let weight = net.tensor(&[channels, channels, 3, 3], 0.5);
-    net.op_with("nn.conv2d", &[x, weight], &Conv2dAttrs { padding: [1; 4], ..Default::default() })
+    net.op_with(
+        "nn.conv2d",
+        &[x, weight],
+        &ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) },
+    )
 }
 
 #[test]
-fn case_1_element_wise_and_injective_operators_are_one_kernel() {
+fn element_wise_and_injective_operators_are_one_kernel() {
     let mut net = Net::default();
     let x = net.input("x", &[10, 1]);
     let one = net.scalar(1.0);
@@ -37,7 +41,7 @@ fn case_1_element_wise_and_injective_operators_are_one_kernel() {
 }
 
 #[test]
-fn case_2_a_convolution_takes_what_follows_but_not_another_convolution() {
+fn a_convolution_takes_its_epilogue_but_no_other_convolution() {
     let mut net = Net::default();
     let x = net.input("x", &[1, 4, 8, 8]);
     let one = net.scalar(1.0);
@@ -52,7 +56,7 @@ fn case_2_a_convolution_takes_what_follows_but_not_another_convolution() {
     let y = format!("P{{add(nn.conv2d(p0, p1), add(nn.conv2d(p0, p1), 1))}}({x}, {w})");
     let function = after(&FuseOps, net.finish(z));
     let text = show(&function);
-    // The sum joins one of the two.
+    // The sum is fused into one of the two convolutions.
     let one_way =
         format!("P{{add(nn.conv2d(p0, p1), p2)}}({y}, {w}, P{{nn.conv2d(p0, p1)}}({y}, {w}))");
     let other =
@@ -61,14 +65,14 @@ fn case_2_a_convolution_takes_what_follows_but_not_another_convolution() {
 }
 
 #[test]
-fn case_3_a_pooling_stays_alone_and_joining_takes_injective_operators() {
+fn a_pooling_stays_alone_and_a_concatenation_takes_injective_operators() {
     let mut net = Net::default();
     let x = net.input("x", &[1, 4, 8, 8]);
-    let attrs = MaxPool2dAttrs {
-        pool_size: [2, 2],
-        strides: [2, 2],
-        padding: [0; 4],
-        dilation: [1, 1],
+    let attrs = MaxPoolAttrs {
+        pool_size: vec![2, 2],
+        strides: vec![2, 2],
+        padding: vec![0; 4],
+        dilation: vec![1, 1],
         ceil_mode: false,
     };
     let pooled = net.op_with("nn.max_pool2d", &[x], &attrs);
@@ -87,7 +91,7 @@ fn case_3_a_pooling_stays_alone_and_joining_takes_injective_operators() {
 }
 
 #[test]
-fn case_7_kernels_have_at_most_so_many_operators() {
+fn kernels_have_at_most_max_depth_operators() {
     let chain = |length: usize| {
         let mut net = Net::default();
         let mut x = net.input("x", &[10]);
@@ -131,7 +135,7 @@ fn case_7_kernels_have_at_most_so_many_operators() {
 }
 
 #[test]
-fn case_8_constant_tensors_are_arguments_unless_linked() {
+fn constant_tensors_are_arguments_unless_linked() {
     let build = || {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
@@ -146,7 +150,7 @@ fn case_8_constant_tensors_are_arguments_unless_linked() {
 }
 
 #[test]
-fn case_71_at_level_0_each_operator_is_a_kernel() {
+fn at_level_0_each_operator_is_a_kernel() {
     let mut net = Net::default();
     let x = net.input("x", &[2]);
     let y = net.op("exp", &[x]);
@@ -156,7 +160,7 @@ fn case_71_at_level_0_each_operator_is_a_kernel() {
 }
 
 #[test]
-fn case_10_scopes_are_fused_by_themselves() {
+fn scopes_are_fused_by_themselves() {
     let mut net = Net::default();
     let cond = net.0.param("c", Type::tensor(&[], DType::Bool));
     let x = net.input("x", &[2]);
@@ -175,7 +179,7 @@ fn case_10_scopes_are_fused_by_themselves() {
 }
 
 #[test]
-fn what_is_bound_is_not_fused_into_its_users() {
+fn bound_values_are_not_fused_into_their_users() {
     let mut net = Net::default();
     let x = net.input("x", &[2]);
     let y = net.op("exp", &[x]);
@@ -185,7 +189,7 @@ fn what_is_bound_is_not_fused_into_its_users() {
 }
 
 #[test]
-fn several_results_are_taken_apart_outside() {
+fn tuples_of_results_are_taken_apart_outside_of_kernels() {
     let mut net = Net::default();
     let x = net.input("x", &[4]);
     let x = net.op("exp", &[x]);
@@ -196,7 +200,7 @@ fn several_results_are_taken_apart_outside() {
 }
 
 #[test]
-fn kernels_that_only_reshape_say_so() {
+fn kernels_that_only_reshape_are_marked() {
     let mut net = Net::default();
     let x = net.input("x", &[1, 4]);
     let y = net.op_with("squeeze", &[x], &SqueezeAttrs { axis: vec![0] });
@@ -208,7 +212,7 @@ fn kernels_that_only_reshape_say_so() {
 }
 
 #[test]
-fn case_9_fusing_again_changes_nothing() {
+fn fusing_again_changes_nothing() {
     let mut net = Net::default();
     let x = net.input("x", &[1, 4]);
     let y = net.op("exp", &[x]);

@@ -59,7 +59,7 @@ pub(crate) fn after_in(pass: &impl PassBody, function: Function, cx: &PassContex
 }
 
 /// The result as one nested expression: `nn.relu(add(x, 2))`. Constant tensors are `c(3, 1, 1)`, a
-/// kernel and its arguments `P{nn.relu(p0)}(x)`; what is shared is repeated.
+/// kernel and its arguments `P{nn.relu(p0)}(x)`; shared expressions are repeated.
 pub(crate) fn show(function: &Function) -> String {
     show_expr(function, function.result())
 }
@@ -98,11 +98,9 @@ fn show_expr(function: &Function, id: ExprId) -> String {
 
 /// How many live calls of that operator a function has.
 pub(crate) fn count(function: &Function, op: &str) -> usize {
+    let op = Op::get(op).unwrap_or_else(|| panic!("`{op}` is an operator"));
     let live = function.live();
-    function
-        .iter()
-        .filter(|(id, data)| live[*id] && crate::graph::is_call_of(&data.expr, op))
-        .count()
+    function.iter().filter(|(id, data)| live[*id] && data.expr.is_call_of(op.definition())).count()
 }
 
 /// A value as its tensors, tuples flattened.

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use niello::graph::{Call, Callee, Expr, Function, Rewriter, is_call_of};
+use niello::graph::{Call, Callee, Expr, Function, Rewriter};
 use niello::ir::{Attrs, Constant, DType, IRModule, SharedBytes};
 use niello::ops::Op;
-use niello::ops::elementwise::{CLIP, ClipAttrs};
+use niello::ops::elementwise::{CLIP, ClipAttrs, TANH};
 use niello::pass::{PassContext, PassInfo, Result, function_pass, pass_instrument};
 use niello::register_pass_config_option;
 
@@ -30,7 +30,7 @@ pub fn tanh_to_clip(function: Function, _module: &IRModule, cx: &PassContext) ->
     while let Some(id) = rewriter.next_call()? {
         let call = rewriter.old().expr(id).clone();
         let Some(&Some(x)) = call.as_call().and_then(|call| call.args.first()) else { continue };
-        if is_call_of(&call, "tanh") {
+        if call.is_call_of(&TANH) {
             let x = rewriter.mapped(x);
             let clip = rewriter.builder().call(Op::new(&CLIP), &[x], attrs.clone())?;
             rewriter.replace(clip);

@@ -16,10 +16,10 @@ const REPEATS: usize = 8;
 /// Depthwise ones of a model, which take no longer than a change of layout does.
 const DEPTHWISE_REPEATS: usize = 64;
 
-/// How the convolutions of a model hang together.
+/// The connection of the convolutions of a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Net {
-    /// Each reads what the one before wrote; all have the same weights.
+    /// Each reads the result of the previous one; all have the same weights.
     Chain,
     /// All read the same image, each with weights of its own. Of each result, two by two windows in the corners of the
     /// four quarters go on.
@@ -38,7 +38,7 @@ pub(super) struct Conv {
 }
 
 impl Conv {
-    /// The kernel; what is depthwise is bound by memory.
+    /// The kernel; depthwise convolutions are limited by memory.
     pub(super) fn kernel(
         self,
         name: &str,
@@ -150,7 +150,7 @@ impl Conv {
         self.channels > 4
     }
 
-    /// The input, and what the convolutions are to read.
+    /// The input, and the operand of the convolutions.
     ///
     /// The image of an inner one passes a ReLU first: so each engine can bring it into its layout once. The first one
     /// of a network has to read what it gets.
@@ -267,7 +267,7 @@ impl Conv {
         result
     }
 
-    /// What the pool at the end of a fan takes of a result.
+    /// The elements of a result that the pool at the end of a fan takes.
     fn pooled(self, result: &[f64]) -> Vec<f64> {
         let (out, step) = (self.out(), self.out() / 2);
         let mut values = Vec::with_capacity(4 * self.filters);

@@ -8,7 +8,7 @@ use super::values::{Random, dims};
 use crate::check::Expected;
 use crate::kernel::{Build, Case, Goal, Kernel, Limit, Result, Work};
 
-/// What is added to a variance.
+/// The number added to a variance.
 const EPSILON: f32 = 1e-5;
 
 /// An operator of one tensor.
@@ -73,7 +73,7 @@ impl Operator {
         })
     }
 
-    /// What becomes of a row.
+    /// The result for a row.
     fn reference(self, row: &[f32], scale: &[f32], shift: &[f32]) -> Vec<f64> {
         let row: Vec<f64> = row.iter().copied().map(f64::from).collect();
         let count = row.len() as f64;
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_what_the_operators_say() {
+    fn references_follow_the_definitions_of_the_operators() {
         let reference =
             |operator: Operator| operator.reference(&[0.0, 1.0], &[1.0, 2.0], &[0.5, 0.5]);
         let near = |operator, expected: [f64; 2]| {

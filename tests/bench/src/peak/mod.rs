@@ -1,4 +1,4 @@
-//! What the processor can do: the measures that kernels are held against.
+//! The processor's limits, which kernels are compared with.
 //!
 //! Each function measures for about as long as it is told and returns a rate, so that it can take turns with what it
 //! is compared with: the clock of a shared machine changes from one second to the next.
@@ -23,7 +23,7 @@ struct Loop {
     run: fn(u64),
     /// Operations of one iteration; a multiplication and an addition are two.
     operations: u64,
-    /// What it is made of.
+    /// The name of its instruction set.
     name: &'static str,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn fma(threads: usize, length: Duration) -> f64 {
     together(threads, |_| work.rate(length, || ()))
 }
 
-/// What [`fma`] measures.
+/// The name of the loop that [`fma`] measures.
 pub(crate) fn fma_name() -> &'static str {
     fma_loop().name
 }

@@ -8,19 +8,19 @@ use niello::ops::elementwise::{
 
 use super::{Generator, Known, Value};
 
-/// Where a function is smooth enough that an error of its argument stays small.
+/// The domain in which a function is smooth enough that an error of its argument stays small.
 #[derive(Clone, Copy)]
 enum Domain {
     Any,
-    /// Magnitudes up to this.
+    /// Magnitudes up to this one.
     Within(f64),
-    /// From this to 64.
+    /// Numbers from this one to 64.
     From(f64),
 }
 
 use Domain::{Any, From, Within};
 
-/// A smooth function: where it is used, its steepest slope there, and the range of its values.
+/// A smooth function: its domain, its steepest slope there, and the range of its values.
 type Smooth = (&'static str, Domain, f64, fn(f64, f64) -> (f64, f64));
 
 /// Roundings of the largest value that an approximated function may be off by.
@@ -59,7 +59,7 @@ impl Generator<'_> {
         }
         let value = self.pick(|value| value.dtype != DType::Bool)?;
         let value = self.same_type(value.dtype, &value.shape);
-        // Small integers are floats as well as any.
+        // Small integers are converted to floats exactly.
         let small = value.known.bound() <= 256.0;
         small.then(|| self.cast(&value, DType::F32)).flatten()
     }
@@ -335,7 +335,7 @@ impl Generator<'_> {
     pub(super) fn conversion(&mut self) -> Option<Value> {
         let dtype = self.choices.of(self.dtypes);
         let x = self.pick(|value| value.is_exact() || dtype.is_float())?;
-        // What was rounded in the narrower type is off by many roundings of the wider one.
+        // A value rounded to the narrower type is off by many roundings of the wider one.
         let wider = x.is_float() && dtype.is_float() && dtype.bits() > x.dtype.bits();
         if wider && !x.is_exact() {
             return None;

@@ -1,4 +1,4 @@
-//! Elements by their index or by their order: gathers, running sums, the greatest of a line.
+//! Operators that select elements by index or order, or accumulate along an axis.
 
 use niello::ir::DType;
 use niello::ops::tensor::{CumulativeAttrs, GatherAttrs, GatherNdAttrs, TopkAttrs};

@@ -6,7 +6,7 @@ use niello::ops::elementwise::ClipAttrs;
 use super::{Generator, Known, Value};
 
 impl Generator<'_> {
-    /// A value of integers, or a new input of them.
+    /// A value of an integer type, or a new input.
     pub(super) fn integer(&mut self) -> Value {
         let dtypes: Vec<DType> =
             self.dtypes.iter().copied().filter(|dtype| dtype.is_int()).collect();
@@ -42,7 +42,7 @@ impl Generator<'_> {
                 }
             }
             1 => {
-                // Neither zero nor minus one, by which the least value cannot be divided.
+                // Without zero and minus one, by which the least value cannot be divided.
                 let b = self.broadcasting(&a.shape.clone());
                 let b = self.constant(dtype, &b, Known::exact(1.0, 7.0, 0));
                 let op = self.choices.of(&["divide", "mod", "floor_mod"]);

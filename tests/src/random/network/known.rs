@@ -1,14 +1,14 @@
-//! What is known of the elements of a tensor: their range, and how far off they may be.
+//! Knowledge about the elements of a tensor: their range, and their error.
 //!
-//! A network is compared with its interpretation, in which every operator rounds once. Where a
-//! value has been rounded elsewhere, `floor` or `argmax` may yield something else altogether. So a
-//! generator has to know which values are the same in every correct implementation: those whose
-//! elements are small multiples of a power of two, so that sums and products of them need no
-//! rounding in whatever order they are computed. Of the others it knows how many roundings add up.
+//! A network is compared with its interpretation, in which every operator rounds once. If a value
+//! is rounded elsewhere, `floor` or `argmax` may yield something else altogether. So the generator
+//! has to know which values are the same in every correct implementation: those whose elements are
+//! small multiples of a power of two, so that sums and products of them need no rounding in any
+//! order. For other values it knows how many roundings add up.
 
 use niello::ir::DType;
 
-/// What is known of the elements of a tensor.
+/// The range and the error of a tensor's elements.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Known {
     /// No element is less.
@@ -17,7 +17,7 @@ pub struct Known {
     pub hi: f64,
     /// Every element is a multiple of two to this power; `None` if they have been rounded.
     pub step: Option<i32>,
-    /// How many roundings of a value of magnitude one may add up in an element.
+    /// The number of roundings of a value of magnitude one that may add up in an element.
     pub error: f64,
     /// Terms of the longest sum on the way here. A pass may move a factor into it, so that every
     /// term is rounded.
@@ -67,8 +67,8 @@ impl Known {
         Known { step: None, error, ..self }
     }
 
-    /// The step stays if all values in the range have room in the type; else they are rounded, and
-    /// have the error that was given for this case.
+    /// Keeps the step if the type can represent all its multiples in the range; otherwise the
+    /// elements are rounded, and have the error given for this case.
     pub fn settle(mut self, dtype: DType) -> Known {
         if !dtype.is_float() {
             return Known { error: 0.0, ..self };
@@ -81,7 +81,7 @@ impl Known {
         self
     }
 
-    /// The elements of both.
+    /// The range and error of the elements of both tensors.
     pub fn union(self, other: Known) -> Known {
         Known {
             lo: self.lo.min(other.lo),

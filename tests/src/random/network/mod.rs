@@ -1,4 +1,4 @@
-//! Random networks: graphs of the operators that models consist of, with inputs to run them on.
+//! Random networks: graphs of the operators of typical models, with inputs.
 //!
 //! Attributes and shapes are valid and small. Values are kept in a range in which operators are
 //! well-behaved, and operators that jump are only given values that every correct implementation
@@ -33,7 +33,7 @@ const MAX_ELEMENTS: i64 = 4096;
 /// Values are scaled down when they may be greater than this.
 const MAX_MAGNITUDE: f64 = 256.0;
 
-/// A module, inputs for its `main`, and what its outputs may differ by.
+/// A module, inputs for its `main`, and the tolerances of its outputs.
 pub struct Network {
     /// The module; the result of `main` is a tuple.
     pub module: IRModule,
@@ -79,12 +79,12 @@ pub fn random_network(parts: &[Vec<u32>], dtypes: &[DType]) -> Network {
     Network { module, inputs, tolerances, operators }
 }
 
-/// The next number of a sequence that looks random.
+/// The next number of a pseudo-random sequence.
 fn mixed(state: u64) -> u64 {
     state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
 }
 
-/// A tensor of the graph that is being made.
+/// A tensor of the graph under construction.
 #[derive(Clone, Debug)]
 struct Value {
     id: ExprId,
@@ -106,7 +106,7 @@ impl Value {
         self.dtype.is_float()
     }
 
-    /// Whether operators that jump may be used on it.
+    /// Whether operators that jump may be applied to it.
     fn is_exact(&self) -> bool {
         self.known.is_exact()
     }
@@ -121,7 +121,7 @@ struct Generator<'a> {
     number: usize,
     inputs: Vec<Tensor>,
     values: Vec<Value>,
-    /// What is read by a call.
+    /// The expressions that a call reads.
     used: BTreeSet<ExprId>,
     operators: BTreeSet<&'static str>,
     random: u64,
@@ -147,14 +147,14 @@ impl Generator<'_> {
                 13 => self.product(),
                 _ => self.rearrangement(),
             };
-            // What cannot be computed with a known error is left out.
+            // Operators whose error is not known are left out.
             if made.is_none() {
                 self.activation();
             }
         }
     }
 
-    /// What nothing reads, and now and then a value that something does, or one of them twice.
+    /// The values that nothing reads, and sometimes another one, or one of them twice.
     fn outputs(&mut self) -> Vec<Value> {
         let mut outputs: Vec<Value> =
             self.values.iter().filter(|value| !self.used.contains(&value.id)).cloned().collect();
@@ -169,7 +169,7 @@ impl Generator<'_> {
         self.choices.below(of) == of - 1
     }
 
-    /// The part's first input: an image, for the most part.
+    /// The part's first input, mostly an image.
     fn first(&mut self) {
         let dtype = self.choices.of(self.dtypes);
         let shape = self.some_shape();
@@ -193,7 +193,7 @@ impl Generator<'_> {
         shape
     }
 
-    /// What the elements of inputs and constants are.
+    /// The range of the elements of an input or constant.
     fn range(&mut self, dtype: DType) -> Known {
         if dtype == DType::Bool {
             return Known::any(dtype);
@@ -202,7 +202,7 @@ impl Generator<'_> {
             let lo = if dtype.is_signed_int() { -3.0 } else { 0.0 };
             return Known::exact(lo, 9.0, 0);
         }
-        // Fine elements are exact as they are, but not when they are multiplied.
+        // Fine elements are exact themselves, but their products are not.
         let finest = if dtype == DType::F32 || dtype == DType::F64 { -20 } else { -4 };
         let step = self.choices.of(&[-2, -1, finest]);
         Known::exact(-2.0, 2.0, step)
@@ -236,7 +236,7 @@ impl Generator<'_> {
         Value { id, dtype: tensor.dtype(), shape, known }
     }
 
-    /// Multiples of the step in the range.
+    /// Multiples of the step within the range.
     fn elements(&mut self, dtype: DType, shape: &[i64], known: Known) -> Tensor {
         let step = f64::from(known.step.expect("only exact elements are made up")).exp2();
         let places = ((known.hi - known.lo) / step) as u64 + 1;
@@ -254,7 +254,7 @@ impl Generator<'_> {
         Tensor::from_elements(dtype, &shape, elements).expect("as many elements as the shape has")
     }
 
-    /// One of the values that something can be done with, rather a late one.
+    /// One of the values that fit, preferably a late one.
     fn pick(&mut self, fits: impl Fn(&Value) -> bool) -> Option<Value> {
         let fitting: Vec<usize> =
             (0..self.values.len()).filter(|&index| fits(&self.values[index])).collect();
@@ -275,7 +275,7 @@ impl Generator<'_> {
         self.input(dtype, &shape)
     }
 
-    /// A value of the type and shape: one that is there, an input or a constant.
+    /// A value of the type and shape: an existing one, an input or a constant.
     fn same_type(&mut self, dtype: DType, shape: &[i64]) -> Value {
         let found = match self.choices.below(3) {
             0 => self.pick(|value| value.dtype == dtype && value.shape == shape),
@@ -319,8 +319,8 @@ impl Generator<'_> {
         call.unwrap_or_else(|error| panic!("`{op}` with {attrs:?} of {args:?}: {error}"))
     }
 
-    /// A call whose result is a tensor, of which `known` is known if nothing wraps or is rounded;
-    /// its error is for the case that something is.
+    /// A call whose result is a tensor with the range `known` if nothing wraps or is rounded; its
+    /// error is for the case that something is.
     fn emit(
         &mut self,
         op: &'static str,
@@ -333,7 +333,7 @@ impl Generator<'_> {
         self.keep(id, known)
     }
 
-    /// Adds an expression to the values, if its error is not too great to see a fault.
+    /// Adds an expression to the values, unless its error is so great that it would hide a fault.
     fn keep(&mut self, id: ExprId, known: Known) -> Option<Value> {
         let (dtype, shape) = self.type_of(id);
         let known = known.settle(dtype);
@@ -375,7 +375,7 @@ impl Generator<'_> {
         self.emit("multiply", &[value, &by], (), known)
     }
 
-    /// The value, or what the magnitudes of it and `least` add up to if some elements are less.
+    /// The value, or the sum of its magnitudes and `least` if some elements are less than `least`.
     fn at_least(&mut self, value: &Value, least: f64) -> Option<Value> {
         if value.known.lo >= least {
             return Some(value.clone());

@@ -60,7 +60,7 @@ impl Generator<'_> {
             }
             "prod" if integer => self.emit("prod", &[x], attrs, Known::any(x.dtype)),
             "prod" => {
-                // More factors have a product that is far away from one.
+                // The product of more factors would be far away from one.
                 if count > 6.0 {
                     return self.emit("max", &[x], attrs, known);
                 }
@@ -107,7 +107,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Softmax and what normalises by statistics.
+    /// Softmax and normalisations by statistics.
     pub(super) fn normalisation(&mut self) -> Option<Value> {
         let x = self.pick(|value| value.is_float() && value.rank() > 0 && value.len() > 0)?;
         let known = x.known;

@@ -1,4 +1,4 @@
-//! Operators that move elements: other shapes, slices, gathers, pads, images of another size.
+//! Operators that move elements: reshapes, slices, gathers, pads and resizes.
 
 use niello::ir::{DType, Dim};
 use niello::ops::nn::{PadAttrs, PadMode};
@@ -36,7 +36,7 @@ impl Generator<'_> {
     fn reshape(&mut self, x: &Value) -> Option<Value> {
         match self.choices.below(4) {
             0 => {
-                // One axis in two, or all in one.
+                // One axis becomes two, or all axes one.
                 let mut shape = vec![x.len()];
                 let divisor = self.choices.of(&[2, 3, 4]);
                 if x.len() % divisor == 0 {
@@ -129,7 +129,7 @@ impl Generator<'_> {
         let mode = self.choices.of(&modes);
         let pad_width = (0..x.rank())
             .map(|axis| {
-                // Batches and channels are padded now and then.
+                // Batches and channels are padded only sometimes.
                 let often = axis + 2 >= x.rank();
                 [(); 2].map(|()| match self.choices.below(if often { 3 } else { 6 }) {
                     1 => 1,

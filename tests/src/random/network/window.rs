@@ -1,29 +1,21 @@
 //! Convolutions, pools and matrix products.
 
 use niello::ir::DType;
+use niello::ops::OpDef;
 use niello::ops::nn::{
-    AvgPool1dAttrs, AvgPool2dAttrs, AvgPool3dAttrs, Conv1dAttrs, Conv2dAttrs, Conv3dAttrs,
-    MatmulAttrs, MaxPool1dAttrs, MaxPool2dAttrs, MaxPool3dAttrs, WinogradConv2dAttrs,
+    self, AvgPoolAttrs, AxisWindow, ConvAttrs, MatmulAttrs, MaxPoolAttrs, Window,
+    WinogradConv2dAttrs,
 };
 
 use super::{Generator, Known, Value};
 
-/// A window along one axis, on a certain extent.
-struct Window {
-    size: i64,
-    stride: i64,
-    before: i64,
-    after: i64,
-    dilation: i64,
-}
-
 /// Whether `ApplyWinograd` may compute a convolution, in other steps and with larger errors.
-fn may_be_winograd(x: &Value, windows: &[Window], outputs: i64, groups: i64) -> bool {
-    let plain = |window: &Window| (window.size, window.stride, window.dilation) == (3, 1, 1);
+fn may_be_winograd(x: &Value, window: &Window, outputs: i64, groups: i64) -> bool {
+    let plain = |axis: &AxisWindow| (axis.taps, axis.stride, axis.dilation) == (3, 1, 1);
     let whole = |channels: i64| channels % 16 == 0;
     let narrow = x.dtype != DType::F64;
     let channels = whole(x.shape[1]) && whole(outputs) && groups == 1;
-    narrow && channels && windows.len() == 2 && windows.iter().all(plain)
+    narrow && channels && window.axes.len() == 2 && window.axes.iter().all(plain)
 }
 
 impl Generator<'_> {
@@ -56,24 +48,25 @@ impl Generator<'_> {
     }
 
     /// A window with at least one place along the axis; `padded` up to less than its span.
-    fn along(&mut self, extent: i64, sizes: &[i64], padded: bool) -> Window {
-        let size = self.choices.of(sizes).min(extent);
+    fn along(&mut self, extent: i64, sizes: &[i64], padded: bool) -> AxisWindow {
+        let taps = self.choices.of(sizes).min(extent);
         let mut dilation = self.choices.of(&[1, 1, 1, 2]);
-        if dilation * (size - 1) + 1 > extent {
+        if dilation * (taps - 1) + 1 > extent {
             dilation = 1;
         }
-        let most = if padded { size } else { 1 };
+        let most = if padded { taps } else { 1 };
         let [before, after] = [(); 2].map(|()| self.choices.below(most as usize) as i64);
-        Window { size, stride: self.choices.of(&[1, 1, 2, 3]), before, after, dilation }
+        AxisWindow { taps, stride: self.choices.of(&[1, 1, 2, 3]), before, after, dilation }
     }
 
-    fn windows(&mut self, x: &Value, sizes: &[i64]) -> Vec<Window> {
+    fn spatial_window(&mut self, x: &Value, sizes: &[i64]) -> Window {
         let padded = self.choices.below(2) == 1;
-        x.shape[2..].iter().map(|&extent| self.along(extent, sizes, padded)).collect()
+        let axes = x.shape[2..].iter().map(|&extent| self.along(extent, sizes, padded)).collect();
+        Window { axes }
     }
 
     fn conv(&mut self, x: &Value) -> Option<Value> {
-        let windows = self.windows(x, &[3, 1, 2, 5]);
+        let window = self.spatial_window(x, &[3, 1, 2, 5]);
         let channels = x.shape[1];
         let groups = match self.choices.below(4) {
             2 => channels,
@@ -83,7 +76,7 @@ impl Generator<'_> {
         let outputs = groups * self.choices.of(&[if groups == 1 { 16 } else { 1 }, 4, 2, 17]);
         let outputs = if outputs > 40 { groups } else { outputs };
         let mut kernel = vec![outputs, channels / groups];
-        kernel.extend(windows.iter().map(|window| window.size));
+        kernel.extend(window.taps());
         let count: i64 = kernel[1..].iter().product();
         if count * outputs * x.len() / x.shape[1] > 1 << 19 {
             return None;
@@ -102,31 +95,14 @@ impl Generator<'_> {
             Some(_) => Known { step: sum.step.map(|step| step.min(-2)), ..biased },
             None => sum,
         };
-        let known = if may_be_winograd(x, &windows, outputs, groups) {
+        let known = if may_be_winograd(x, &window, outputs, groups) {
             known.rounded(if x.dtype == DType::F32 { 16.0 * known.error } else { known.error })
         } else {
             known
         };
         let args = [Some(x), Some(&weight), bias.as_ref()];
-        macro_rules! convolve {
-            ($op:literal, $attrs:ident) => {
-                self.call(
-                    $op,
-                    &args,
-                    $attrs {
-                        strides: axes(&windows, |window| window.stride),
-                        padding: sides(&windows),
-                        dilation: axes(&windows, |window| window.dilation),
-                        groups,
-                    },
-                )
-            };
-        }
-        let id = match windows.len() {
-            1 => convolve!("nn.conv1d", Conv1dAttrs),
-            2 => convolve!("nn.conv2d", Conv2dAttrs),
-            _ => convolve!("nn.conv3d", Conv3dAttrs),
-        };
+        let op = of_rank(nn::conv, &window);
+        let id = self.call(op, &args, ConvAttrs::new(&window, groups));
         self.keep(id, known)
     }
 
@@ -150,8 +126,8 @@ impl Generator<'_> {
         self.emit(name, &[x, &weight], attrs, known)
     }
 
-    /// Factors so small that the sum of `count` products is about as large as what is multiplied;
-    /// constants for the most part, as in models.
+    /// Factors so small that the sum of `count` products is about as large as the operand; mostly
+    /// constants, as in models.
     fn weight(&mut self, x: &Value, shape: &[i64], count: i64) -> Value {
         let log = (count as f64).log2().floor() as i32;
         let bound = f64::from(-log).exp2();
@@ -169,61 +145,22 @@ impl Generator<'_> {
     }
 
     fn max_pool(&mut self, x: &Value) -> Option<Value> {
-        let windows = self.windows(x, &[2, 3, 1]);
+        let window = self.spatial_window(x, &[2, 3, 1]);
         let ceil_mode = self.choices.below(3) == 2;
-        macro_rules! pool {
-            ($op:literal, $attrs:ident) => {
-                self.emit(
-                    $op,
-                    &[x],
-                    $attrs {
-                        pool_size: axes(&windows, |window| window.size),
-                        strides: axes(&windows, |window| window.stride),
-                        padding: sides(&windows),
-                        dilation: axes(&windows, |window| window.dilation),
-                        ceil_mode,
-                    },
-                    x.known,
-                )
-            };
-        }
-        match windows.len() {
-            1 => pool!("nn.max_pool1d", MaxPool1dAttrs),
-            2 => pool!("nn.max_pool2d", MaxPool2dAttrs),
-            _ => pool!("nn.max_pool3d", MaxPool3dAttrs),
-        }
+        let attrs = MaxPoolAttrs::new(&window, ceil_mode);
+        self.emit(of_rank(nn::max_pool, &window), &[x], attrs, x.known)
     }
 
     fn avg_pool(&mut self, x: &Value) -> Option<Value> {
-        let windows = self.windows(x, &[2, 3, 1]);
+        let window = self.spatial_window(x, &[2, 3, 1]);
         let (ceil_mode, count_include_pad) =
             (self.choices.below(3) == 2, self.choices.below(2) == 1);
-        let count: i64 = windows.iter().map(|window| window.size).product();
+        let count: i64 = window.taps().iter().product();
         let known = x.known;
         let error = known.error + (count as f64 + 4.0 + known.taps) * known.bound();
         let known = Known { lo: known.lo.min(0.0), hi: known.hi.max(0.0), ..known }.rounded(error);
-        macro_rules! pool {
-            ($op:literal, $attrs:ident) => {
-                self.emit(
-                    $op,
-                    &[x],
-                    $attrs {
-                        pool_size: axes(&windows, |window| window.size),
-                        strides: axes(&windows, |window| window.stride),
-                        padding: sides(&windows),
-                        dilation: axes(&windows, |window| window.dilation),
-                        ceil_mode,
-                        count_include_pad,
-                    },
-                    known,
-                )
-            };
-        }
-        match windows.len() {
-            1 => pool!("nn.avg_pool1d", AvgPool1dAttrs),
-            2 => pool!("nn.avg_pool2d", AvgPool2dAttrs),
-            _ => pool!("nn.avg_pool3d", AvgPool3dAttrs),
-        }
+        let attrs = AvgPoolAttrs::new(&window, ceil_mode, count_include_pad);
+        self.emit(of_rank(nn::avg_pool, &window), &[x], attrs, known)
     }
 
     fn global_pool(&mut self, x: &Value) -> Option<Value> {
@@ -277,16 +214,7 @@ impl Generator<'_> {
     }
 }
 
-/// One number of each window.
-fn axes<const N: usize>(windows: &[Window], of: impl Fn(&Window) -> i64) -> [i64; N] {
-    std::array::from_fn(|axis| of(&windows[axis]))
-}
-
-/// Padding before along all axes, then after.
-fn sides<const N: usize>(windows: &[Window]) -> [i64; N] {
-    let rank = windows.len();
-    std::array::from_fn(|side| match side < rank {
-        true => windows[side].before,
-        false => windows[side - rank].after,
-    })
+/// The name of the operator for as many axes as the window has.
+fn of_rank(op: fn(usize) -> Option<&'static OpDef>, window: &Window) -> &'static str {
+    op(window.axes.len()).expect("windows have one to three axes").name
 }

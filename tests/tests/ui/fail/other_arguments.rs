@@ -1,4 +1,4 @@
-//! Arguments of the wrong kind, beyond the rows.
+//! Other arguments of the wrong kind.
 
 use niello::ir::IRModule;
 use niello::pass::{PassContext, module_pass};

@@ -1,4 +1,4 @@
-//! Functions and impl blocks that cannot be passes, beyond the rows.
+//! Other functions and impl blocks that cannot be passes.
 
 use niello::ir::IRModule;
 use niello::pass::{PassContext, module_pass, prim_func_pass};

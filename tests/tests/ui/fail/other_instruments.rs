@@ -1,4 +1,4 @@
-//! Instruments with mistakes beyond the rows.
+//! Instruments with other mistakes.
 
 use niello::ir::IRModule;
 use niello::pass::{PassInfo, pass_instrument};

@@ -1,4 +1,4 @@
-//! A benchmark that includes the model which the library has as well.
+//! A benchmark that includes a model of the library.
 
 mod double {
     niello_runtime::include_model!("double");

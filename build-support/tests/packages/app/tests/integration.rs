@@ -1,4 +1,4 @@
-//! A test that includes the model which the library has as well.
+//! A test that includes a model of the library.
 
 mod double {
     niello_runtime::include_model!("double");

@@ -12,6 +12,6 @@ pub fn run(x: [f32; 2]) -> [f32; 2] {
 }
 
 #[test]
-fn it_runs() {
+fn the_model_runs_without_std() {
     assert_eq!(run([1.0, 2.0]), [4.5, 8.25]);
 }

@@ -1,4 +1,4 @@
-//! Prints what the model does, and which run of the build script made it.
+//! Prints the model's output, and the run of the build script that made the model.
 
 mod late {
     niello_runtime::include_model!("late");

@@ -1,4 +1,4 @@
-//! Says which CPU level runs, and what it computes.
+//! Prints the CPU level that runs, and the output.
 
 mod network {
     niello_runtime::include_model!("network");

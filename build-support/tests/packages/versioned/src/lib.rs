@@ -1,4 +1,4 @@
-//! A package of which a program has two versions.
+//! A package that one program depends on in two versions.
 
 mod model {
     niello_runtime::include_model!("model");

@@ -1,4 +1,4 @@
-//! What instruments do when passes fail.
+//! Behaviour of instruments when passes fail.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn instrument_tests_panic(module: IRModule, cx: &PassContext) -> IRModule {
     module
 }
 
-/// Says that the result is wrong.
+/// Emits an error.
 #[module_pass(opt_level = 1)]
 fn instrument_tests_complain(module: IRModule, cx: &PassContext) -> IRModule {
     if let Some(main) = module.function("main") {
@@ -83,7 +83,7 @@ fn instruments_survive_failures() {
     ));
 }
 
-/// `main` calls `other`.
+/// A module in which `main` calls `other`.
 fn calling() -> IRModule {
     parse_module(
         "def @main(%x: Tensor[(4), float32]) -> Tensor[(4), float32] { nn.relu(@other(%x)) }
@@ -92,7 +92,7 @@ fn calling() -> IRModule {
     .unwrap()
 }
 
-/// A pass that removes what is still called.
+/// A pass that removes a function that is still called.
 fn spoiling() -> PassRef {
     PassRef::new(ModulePass::new(super::info("Spoils"), |mut module: IRModule, _: &PassContext| {
         module.remove(&GlobalVar::new("other"));
@@ -112,7 +112,7 @@ fn verification_names_the_first_pass_that_spoils_the_module() {
 }
 
 #[test]
-fn a_module_that_was_malformed_to_begin_with_is_told_before_the_first_pass() {
+fn a_module_malformed_from_the_start_is_reported_before_the_first_pass() {
     let mut module = calling();
     module.remove(&GlobalVar::new("other"));
     let cx = PassContext::builder().instrument(VerifyEach::new()).build().unwrap();
@@ -158,7 +158,7 @@ fn replay(path: &Path) -> Replay {
 }
 
 #[test]
-fn case_3_5_21_a_reproducer_has_the_failing_pass_and_what_it_ran_on() {
+fn a_reproducer_has_the_failing_pass_and_its_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/crash.relay");
     let list = passes("FoldConstant").then(passes("InstrumentTestsPanic,InferType"));
@@ -189,7 +189,7 @@ fn case_3_5_21_a_reproducer_has_the_failing_pass_and_what_it_ran_on() {
 }
 
 #[test]
-fn case_3_5_21_a_reproducer_of_the_whole_pipeline_has_the_module_at_the_start() {
+fn a_reproducer_of_the_whole_pipeline_has_the_module_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crash.relay");
     let text = "FoldConstant,InstrumentTestsPanic";
@@ -202,7 +202,7 @@ fn case_3_5_21_a_reproducer_of_the_whole_pipeline_has_the_module_at_the_start() 
 }
 
 #[test]
-fn options_of_a_textual_pipeline_are_repeated() {
+fn a_reproducer_has_the_options_of_a_textual_pipeline() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crash.relay");
     let (error, _) = crash(
@@ -211,7 +211,7 @@ fn options_of_a_textual_pipeline_are_repeated() {
         sample(),
     );
     assert!(error.contains("NotRegistered"), "{error}");
-    // It is written, but this program knows no such pass.
+    // The pass is in the file, but not registered in this program.
     let read = Reproducer::read(&path).unwrap();
     let error = read.run([]).unwrap_err().to_string();
     assert!(error.contains("there is no pass `NotRegistered`"), "{error}");
@@ -222,7 +222,7 @@ fn options_of_a_textual_pipeline_are_repeated() {
 }
 
 #[test]
-fn diagnostics_and_verification_are_failures_to_reproduce() {
+fn diagnostics_and_verifier_errors_are_reproduced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crash.relay");
     crash(passes("InstrumentTestsComplain"), CrashReproducer::new(&path), sample());
@@ -231,7 +231,7 @@ fn diagnostics_and_verification_are_failures_to_reproduce() {
         matches!(replay(&path), Replay::SameFailure(error) if matches!(error.kind(), PassErrorKind::Diagnostics(_)))
     );
 
-    // Another failure than the one that is written down is told from it.
+    // A reproducer that fails in another way reports another failure.
     let mut other = Reproducer::read(&path).unwrap();
     other.failure = "error: something else".to_owned();
     assert!(matches!(other.run([]).unwrap(), Replay::OtherFailure(_)));
@@ -249,7 +249,7 @@ fn diagnostics_and_verification_are_failures_to_reproduce() {
 }
 
 #[test]
-fn large_constants_and_loop_functions_survive_the_way_through_the_file() {
+fn large_constants_and_loop_functions_survive_writing_and_reading() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("crash.relay");
     let values: Vec<f32> = (0..64).map(|i| i as f32 / 3.0).collect();
@@ -311,7 +311,7 @@ fn files_that_are_no_reproducers_are_refused() {
 }
 
 #[test]
-fn a_reproducer_that_cannot_be_written_is_told_beside_the_failure() {
+fn a_reproducer_that_cannot_be_written_is_a_secondary_error() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     let path = folder.path().join("file/crash.relay");

@@ -1,4 +1,4 @@
-//! What instruments print, count and write when all goes well.
+//! Output of instruments when no pass fails.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn a_timing_is_a_tree_whose_parts_add_up() {
     assert_eq!((shown(1).suffix.as_str(), listed.len()), ("timing.json", 6));
     let number = |pass: &Value, key: &str| pass[key].as_f64().unwrap();
     assert_eq!(number(&json, "total_us"), number(&listed[0], "duration_us"));
-    // What the passes take themselves adds up to the whole.
+    // The times of the passes without those within them add up to the whole.
     let own: f64 = listed.iter().map(|pass| number(pass, "self_us")).sum();
     assert!((own - number(&json, "total_us")).abs() < 1e-3, "{json}");
     for pass in &listed[1..] {
@@ -73,7 +73,7 @@ fn a_timing_is_a_tree_whose_parts_add_up() {
 }
 
 #[test]
-fn case_75_selected_passes_print_the_module_before_and_after() {
+fn the_module_is_printed_before_and_after_selected_passes() {
     let print = PrintIr::new()
         .before(PassSelection::named(["eliminate-common-subexpr"]))
         .after(PassSelection::named(["EliminateCommonSubexpr"]));
@@ -85,12 +85,12 @@ fn case_75_selected_passes_print_the_module_before_and_after() {
         "; *** IR dump before EliminateCommonSubexpr ***\n{folded}\n; *** IR dump after EliminateCommonSubexpr ***\n{shared}\n"
     );
     assert_eq!(print.outputs(), [InstrumentOutput::new("ir.txt", expected.clone())]);
-    // Lists are not among all.
+    // Lists are not among all passes.
     let (all, instrument) = watch(PrintIr::new().after(PassSelection::All));
     run(passes(FOLD_AND_SHARE), &[instrument]).unwrap();
     let text = all.outputs().remove(0).text;
     assert_eq!(text.matches("IR dump after").count(), 2, "{text}");
-    // What is printed reads back.
+    // The printed text parses.
     assert_eq!(
         parse_module(&format!("; *** remark ***\n{shared}")).unwrap().to_string(),
         shared.to_string()
@@ -98,7 +98,7 @@ fn case_75_selected_passes_print_the_module_before_and_after() {
 }
 
 #[test]
-fn case_3_5_19_only_what_changed_is_printed() {
+fn only_changed_modules_are_printed() {
     // The second run changes nothing.
     let twice = "EliminateCommonSubexpr,EliminateCommonSubexpr";
     let (print, instrument) = watch(PrintIr::new().changed(PrintChanged::Whole));
@@ -159,7 +159,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn case_74_a_dump_numbers_its_files_and_deletes_no_others() {
+fn a_dump_numbers_its_files_and_deletes_no_foreign_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump");
     let pass = |name: &str| {
@@ -181,7 +181,7 @@ fn case_74_a_dump_numbers_its_files_and_deletes_no_others() {
 }
 
 #[test]
-fn a_dump_of_what_changed_has_the_numbers_of_a_whole_one() {
+fn a_dump_of_changed_modules_keeps_the_numbers_of_a_full_dump() {
     let folder = tempfile::tempdir().unwrap();
     let dump = DumpIr::new(folder.path()).only_changed(true).before(true).constants(true);
     let list = "InferType,EliminateCommonSubexpr,EliminateCommonSubexpr,FoldConstant";
@@ -213,7 +213,7 @@ fn a_dump_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn statistics_of_the_module_tell_what_each_pass_did() {
+fn module_statistics_list_the_changes_of_each_pass() {
     let (statistics, instrument) = watch(IrStatistics::new());
     run(passes(FOLD_AND_SHARE), &[instrument]).unwrap();
     let expected = "\
@@ -243,7 +243,7 @@ fn memory_needs_the_counting_allocator_and_says_so() {
 }
 
 #[test]
-fn counts_and_missed_rewrites_are_kept_by_run_and_altogether() {
+fn counts_and_missed_rewrites_are_listed_per_run_and_summed() {
     let counting = |name: &'static str, times: u64| -> PassRef {
         PassRef::new(ModulePass::new(
             super::info(name),
@@ -275,7 +275,7 @@ missed
     assert_eq!(statistics.totals()[&("A".to_owned(), "visits")], 3);
 }
 
-/// A pass that runs passes itself counts what they count once.
+/// A count made by a pass within another pass is listed once.
 #[test]
 fn counts_within_a_pass_are_not_counted_twice() {
     let outer = ModulePass::new(super::info("Outer"), |module: IRModule, cx: &PassContext| {
@@ -299,7 +299,7 @@ fn counts_within_a_pass_are_not_counted_twice() {
 }
 
 #[test]
-fn case_3_5_18_a_bisect_limit_runs_the_first_passes() {
+fn a_bisect_limit_runs_the_first_passes() {
     let list = "FoldConstant,EliminateCommonSubexpr,InferType,FoldConstant,DeadCodeElimination,FuseOps,EliminateCommonSubexpr";
     let bisect = |limit| {
         let (bisect, instrument) = watch(OptBisect::new(limit));
@@ -317,7 +317,7 @@ BISECT: NOT running pass (4) DeadCodeElimination
 BISECT: NOT running pass (5) EliminateCommonSubexpr
 "
     );
-    // Passes of level 0 run in any case.
+    // Passes of level 0 always run.
     let prefix = run(passes("FoldConstant,EliminateCommonSubexpr,FuseOps"), &[]).unwrap();
     assert_eq!((module, count), (prefix.to_string(), 5));
     let (all, _, _) = bisect(None);

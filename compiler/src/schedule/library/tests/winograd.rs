@@ -1,4 +1,4 @@
-//! Winograd's convolution against direct sums.
+//! Winograd's convolution, compared with direct sums.
 
 use super::{run, specs, values};
 use crate::driver::{BuildTarget, NdArray};
@@ -27,7 +27,7 @@ fn convolution(algorithm: Winograd, [channels, out, size]: [i64; 3]) -> PrimFunc
 }
 
 #[test]
-fn the_schedule_computes_what_its_plain_loops_do() {
+fn the_schedule_equals_its_plain_loops() {
     for (algorithm, size, prefetch) in
         [(Winograd::F2, 4, false), (Winograd::F4, 4, true), (Winograd::F2, 5, true)]
     {
@@ -78,8 +78,8 @@ fn direct(x: &[f32], weights: &[f32], [channels, out, size]: [usize; 3]) -> Vec<
     result
 }
 
-/// Sizes with and without tiles that stick out, one and two register tiles, panels of one, two and
-/// three vectors.
+/// Sizes with and without partial tiles, with one and two register tiles, and with panels of one,
+/// two and three vectors.
 #[test]
 fn both_backends_are_as_exact_as_documented() {
     // Largest difference as a share of the largest value.

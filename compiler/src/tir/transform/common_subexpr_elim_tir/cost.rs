@@ -1,16 +1,16 @@
-//! What it costs to compute an expression, in additions.
+//! The cost of computing an expression, in additions.
 
 use crate::ir::DType;
 use crate::tir::{BinaryOp, PrimExpr};
 
-/// A division of integers by what is no constant.
+/// The cost of dividing integers by an expression that is no constant.
 const DIVISION: u32 = 16;
-/// A mathematical function.
+/// The cost of a mathematical function.
 const CALL: u32 = 16;
-/// A load, which is in the first cache as it is repeated.
+/// The cost of a load; a repeated one hits the first-level cache.
 const LOAD: u32 = 2;
 
-/// Whether the value is worth a register: more than an address has for nothing.
+/// Whether the value is worth a register: whether it costs more than what addresses do for free.
 pub(super) fn is_worth_a_name(expr: &PrimExpr) -> bool {
     expr.ty().is_scalar()
         && cost(expr) > 1

@@ -153,7 +153,7 @@ fn a_border_leaves_the_inside_alone() {
 }
 
 #[test]
-fn hints_and_single_iterations_as_the_options_say() {
+fn options_decide_on_hints_and_single_iterations() {
     let options = LoopPartitionConfig {
         no_unroll_loop_with_extent_one: true,
         unroll_loop_with_partition_hint_no_interval: true,

@@ -53,7 +53,7 @@ const ERF_P: [f32; 6] = [
 const ERF_Q: [f32; 6] =
     [1.0, 0.502_409_64, 0.114_257_134, 0.014_997_357, 0.001_165_202_8, 3.800_410_6e-5];
 
-/// Builds an expression with names for what is used more than once.
+/// Builds an expression with names for repeated parts.
 pub(super) struct Math<'a> {
     data: &'a mut PrimFuncData,
     /// Whether `a * b + c` is one operation.
@@ -68,7 +68,7 @@ impl<'a> Math<'a> {
         Math { data, fused, scales, names: Vec::new() }
     }
 
-    /// The expression that `build` makes, inside the names it has bound.
+    /// The expression that `build` makes, inside the names that were bound.
     pub(super) fn finish(&mut self, build: impl FnOnce(&mut Self) -> PrimExpr) -> PrimExpr {
         let result = build(self);
         self.names.drain(..).rev().fold(result, |body, (var, value)| PrimExpr::Let {
@@ -78,7 +78,7 @@ impl<'a> Math<'a> {
         })
     }
 
-    /// Gives a value a name; leaves need none.
+    /// Names a value; leaves need no name.
     pub(super) fn bind(&mut self, name: &str, value: PrimExpr) -> PrimExpr {
         if value.is_leaf() {
             return value;
@@ -87,6 +87,33 @@ impl<'a> Math<'a> {
         let var = self.data.var(name, ty);
         self.names.push((var, value));
         PrimExpr::var(var, ty)
+    }
+
+    /// A function of the system's mathematical library. With `flush`, denormal arguments and results
+    /// are zeros of their sign.
+    pub(super) fn library_call(
+        &mut self,
+        intrinsic: Intrinsic,
+        args: Vec<PrimExpr>,
+        flush: bool,
+    ) -> PrimExpr {
+        if !flush {
+            return PrimExpr::Call { intrinsic, args };
+        }
+        self.finish(|math| {
+            let args = args.into_iter().map(|arg| math.without_denormals(arg)).collect();
+            math.without_denormals(PrimExpr::Call { intrinsic, args })
+        })
+    }
+
+    fn without_denormals(&mut self, x: PrimExpr) -> PrimExpr {
+        let (dtype, lanes) = (x.dtype(), x.ty().lanes);
+        let least = if dtype == DType::F32 { f32::MIN_POSITIVE.into() } else { f64::MIN_POSITIVE };
+        let least = PrimExpr::float(least, dtype).broadcast_to(lanes);
+        let x = self.bind("x", x);
+        let is_denormal = PrimExpr::call(Intrinsic::Abs, x.clone()).less(least);
+        let zero = x.clone() * PrimExpr::zero(x.ty());
+        PrimExpr::select(is_denormal, zero, x)
     }
 
     fn fma(&self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
@@ -102,8 +129,8 @@ impl<'a> Math<'a> {
     }
 
     pub(super) fn exp(&mut self, x: PrimExpr) -> PrimExpr {
-        // Beyond, the result is 0 or infinite in any case. The constant comes first, so that a NaN
-        // stays one.
+        // Beyond these bounds the result is 0 or infinite. The constant comes first, so that a NaN
+        // is kept.
         let x = PrimExpr::f32(89.0).min(PrimExpr::f32(-104.0).max(x));
         let x = self.bind("x", x);
         if self.scales {
@@ -144,7 +171,7 @@ impl<'a> Math<'a> {
         n: PrimExpr,
         floor: &dyn Fn(&mut Self, PrimExpr) -> PrimExpr,
     ) -> PrimExpr {
-        // Beyond, every result is 0 or infinite.
+        // Beyond this exponent every result is 0 or infinite.
         const MOST: f32 = 378.0;
         let n = PrimExpr::f32(MOST).min(PrimExpr::f32(-MOST).max(n));
         let n = floor(self, n);

@@ -1,4 +1,4 @@
-//! Tests of narrowing: what fits, what does not, and where both meet.
+//! Tests of narrowing: expressions that fit, expressions that do not, and both in one.
 
 use super::*;
 use crate::codegen::c;
@@ -26,7 +26,7 @@ fn narrowed(text: &str) -> PrimFunc {
     result
 }
 
-/// What a body with these parameters becomes.
+/// The narrowed function with this body and these parameters.
 #[track_caller]
 fn becomes(params: &str, before: &str, after: &str) {
     let text = |body: &str| format!("prim_func @f({params}) {{\n{body}}}\n");
@@ -45,7 +45,7 @@ fn a_product_that_overflows_stays_wide() {
   }
 ",
     );
-    // The last index alone is beyond.
+    // Only the last index is too large.
     let rows = |extent: i64| {
         let text = format!(
             "prim_func @f(y: output int8[4294967296]) {{
@@ -58,7 +58,7 @@ fn a_product_that_overflows_stays_wide() {
 }
 
 #[test]
-fn a_size_that_is_not_known_stays_wide() {
+fn index_arithmetic_with_an_unknown_size_stays_wide() {
     becomes(
         "x: input float32[4096], y: output float32[4096], n: dim",
         "for i in serial(n) { y[i] = x[i] }
@@ -98,7 +98,7 @@ fn a_loop_whose_end_is_beyond_stays_wide() {
     assert!(first(2_147_483_641).contains("for i in serial(2147483641, 7)"));
 }
 
-/// Indices count elements: those of a large buffer may be narrow, and its addresses are not.
+/// Indices count elements: those of a large buffer may be narrow, although its addresses are not.
 #[test]
 fn a_buffer_of_more_than_two_gibibytes_has_narrow_indices() {
     let func = narrowed(
@@ -170,7 +170,7 @@ fn vectors_of_indices_are_narrow() {
   }
 ",
     );
-    // As the vectoriser makes them, and of a guard that is one lane by lane.
+    // Vectors of indices from the vectoriser, and a guard on them lane by lane.
     let func = narrowed(
         "prim_func @f(x: input float32[37], y: output float32[37]) {
            for i in vectorized(37) { y[i] = select(i < 36, x[i + 1], 0.0) }
@@ -188,7 +188,7 @@ fn vectors_of_indices_are_narrow() {
     assert_eq!(args[1], expected.flat_map(|y| (y as f32).to_le_bytes()).collect::<Vec<_>>());
 }
 
-/// What is known of wide indices is not taken for granted of narrow ones: those may wrap.
+/// Facts about wide indices are not assumed of narrow ones, which may wrap.
 #[test]
 fn narrow_indices_that_wrap_are_not_simplified_away() {
     let func = parse(

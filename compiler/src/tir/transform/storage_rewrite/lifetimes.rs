@@ -1,4 +1,4 @@
-//! When local buffers hold something that is needed.
+//! The times at which the contents of local buffers are needed.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, V
 /// Moments are counted in the order of the text.
 type Moments = RangeInclusive<usize>;
 
-/// A loop and where it is.
+/// A loop with its moments.
 struct Loop {
     var: VarId,
     /// The extent, if it is constant.
@@ -30,14 +30,14 @@ struct Access<'a> {
     indices: &'a [PrimExpr],
 }
 
-/// The `Allocate` of a buffer and what is done with it.
+/// The `Allocate` of a buffer, with the accesses of the buffer.
 struct Lifetime<'a> {
     scope: Moments,
     within: Option<usize>,
     accesses: Vec<Access<'a>>,
 }
 
-/// Of every local buffer that is allocated in one place.
+/// The lifetimes of all local buffers that are allocated in one place.
 pub(super) struct Lifetimes<'a> {
     loops: Vec<Loop>,
     lifetimes: BTreeMap<BufferId, Lifetime<'a>>,
@@ -64,8 +64,8 @@ impl<'a> Lifetimes<'a> {
         &self.order
     }
 
-    /// Whether a buffer could be part of another one: where it exists, the other one does as well,
-    /// and that is the same one for all workers or for none.
+    /// Whether a buffer can be part of another one: the other one exists wherever it does, and both
+    /// are shared by all workers or by none.
     pub(super) fn is_within(&self, inner: BufferId, outer: BufferId) -> bool {
         let (inner, outer) = (&self.lifetimes[&inner], &self.lifetimes[&outer]);
         outer.scope.start() < inner.scope.start()
@@ -77,13 +77,13 @@ impl<'a> Lifetimes<'a> {
     pub(super) fn are_apart(&self, a: BufferId, b: BufferId, owner: BufferId) -> bool {
         match (self.needed(a, owner), self.needed(b, owner)) {
             (Some(a), Some(b)) => a.end() < b.start() || b.end() < a.start(),
-            // One is not accessed at all.
+            // One buffer is never accessed.
             _ => true,
         }
     }
 
-    /// Whether `to` is first needed where `from` is last needed, and that is where one statement
-    /// computes each element of `to` from the element of `from` at the same place.
+    /// Whether `to` is first needed where `from` is last needed, by a statement that computes each
+    /// element of `to` from the element of `from` at the same index.
     pub(super) fn is_elementwise(&self, from: BufferId, to: BufferId, owner: BufferId) -> bool {
         let (Some(first), Some(second)) = (self.needed(from, owner), self.needed(to, owner)) else {
             return false;
@@ -108,7 +108,8 @@ impl<'a> Lifetimes<'a> {
     /// Whether an access within `owner` never has the same index in two iterations.
     fn visits_once(&self, access: &Access<'_>, owner: &Lifetime<'_>) -> bool {
         let [index] = access.indices else { return false };
-        // (distance between iterations, iterations): a mixed-radix number has no value twice.
+        // Pairs of distance between iterations and number of iterations: a mixed-radix number has
+        // no value twice.
         let mut digits: Vec<(u64, u64)> = Vec::new();
         let base = match index {
             PrimExpr::Ramp { base, stride, lanes } => {
@@ -131,7 +132,7 @@ impl<'a> Lifetimes<'a> {
             let distance = factor.unwrap_or(0).unsigned_abs();
             digits.push((distance, u64::try_from(extent).unwrap_or(0)));
         }
-        // What else there is may depend on these loops.
+        // Other terms may depend on these loops.
         if known != affine.terms.len() {
             return false;
         }
@@ -145,7 +146,7 @@ impl<'a> Lifetimes<'a> {
         })
     }
 
-    /// The loops around something that are inside the `Allocate` of `owner`, innermost first.
+    /// The loops around an access that are inside the `Allocate` of `owner`, innermost first.
     fn loops_inside(
         &self,
         within: Option<usize>,
@@ -158,8 +159,8 @@ impl<'a> Lifetimes<'a> {
         .take_while(move |it| *it.moments.start() > start)
     }
 
-    /// From the first access to the last one while `owner` exists. What is accessed in a loop may be
-    /// needed in the next iteration, so it is needed for as long as the loop runs.
+    /// From the first access to the last one while `owner` exists. An access in a loop may be
+    /// repeated in the next iteration, so the buffer is needed for as long as the loop runs.
     fn needed(&self, buffer: BufferId, owner: BufferId) -> Option<Moments> {
         let owner = &self.lifetimes[&owner];
         let spans = self.lifetimes[&buffer].accesses.iter().map(|access| {

@@ -29,7 +29,7 @@ fn with_steps(auto_max_step: i64) -> UnrollLoopConfig {
     UnrollLoopConfig { auto_max_step, ..UnrollLoopConfig::default() }
 }
 
-/// Kinds of the loops that are left, outermost first, and the number of stores.
+/// The kinds of the remaining loops, outermost first, and the number of stores.
 fn shape(func: &PrimFunc) -> (Vec<ForKind>, usize) {
     let (mut kinds, mut stores) = (Vec::new(), 0);
     func.body.walk(&mut |stmt| match stmt {
@@ -41,7 +41,7 @@ fn shape(func: &PrimFunc) -> (Vec<ForKind>, usize) {
 }
 
 #[test]
-fn steps_decide_which_loops_go() {
+fn the_number_of_steps_decides_which_loops_are_unrolled() {
     use ForKind::{Serial, Unrolled};
     let unrolled = |config| shape(&run(nest(""), config).unwrap());
     assert_eq!(unrolled(with_steps(16)), (vec![], 16));
@@ -81,7 +81,7 @@ fn pragmas_are_options_for_their_loop() {
 }
 
 #[test]
-fn what_is_not_unrolled_is_the_same_function() {
+fn a_function_without_loops_to_unroll_keeps_its_handle() {
     let func = parse(
         "prim_func @f(x: input float32[4], y: output float32[4]) {
            for i in serial(4) { y[i] = x[i] }
@@ -96,7 +96,7 @@ fn what_is_not_unrolled_is_the_same_function() {
 }
 
 #[test]
-fn loops_of_no_iterations_go() {
+fn loops_without_iterations_are_removed() {
     for kind in ["serial", "unrolled"] {
         let text =
             format!("prim_func @f(y: output int64[4]) {{ for i in {kind}(0) {{ y[i] = i }} }}");
@@ -136,7 +136,7 @@ fn each_copy_has_buffers_of_its_own() {
 }
 
 #[test]
-fn loops_over_scratch_memory_go_if_asked() {
+fn loops_over_scratch_memory_are_unrolled_on_request() {
     let func = parse(
         "prim_func @f(x: input float32[8], y: output float32[8]) {
            allocate t: local float32[8] {
@@ -152,7 +152,7 @@ fn loops_over_scratch_memory_go_if_asked() {
 }
 
 #[test]
-fn what_would_not_fit_in_memory_stays_a_loop() {
+fn loops_too_large_to_unroll_stay_loops() {
     let loops: String = (0..8).map(|i| format!("for i{i} in unrolled(256) {{ ")).collect();
     let text = format!("prim_func @f(y: output int64[4]) {{ {loops} y[0] = i0 {}", "}".repeat(9));
     let (kinds, stores) = shape(&run(parse(&text).unwrap(), UnrollLoopConfig::default()).unwrap());

@@ -1,11 +1,11 @@
-//! Computing in `float32` while buffers keep their type.
+//! Arithmetic in `float32` on buffers that keep their type.
 
 use super::Types;
 use crate::ir::DType;
 use crate::tir::{BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
-/// Computes in `float32` what is of the float type `chosen` and leaves it in memory as it is: values
-/// are cast where they are loaded and stored.
+/// Computes arithmetic on the float type `chosen` in `float32`, and keeps the type in memory:
+/// values are cast where they are loaded and stored.
 pub(in super::super) fn compute_legalize(
     mut func: PrimFunc,
     chosen: fn(DType) -> bool,
@@ -55,7 +55,7 @@ impl Compute<'_> {
         self.data.buffers[buffer].scope == BufferScope::Register
     }
 
-    /// The value, where it was of a type that is computed otherwise, in that type.
+    /// The value, cast to `float32` if it was of the chosen type.
     fn expr(&self, expr: PrimExpr) -> PrimExpr {
         match expr {
             PrimExpr::Float { value, dtype } => {
@@ -84,7 +84,7 @@ impl Compute<'_> {
         }
     }
 
-    /// The value in its own type. What is of it already is not cast there and back.
+    /// The value in its stored type; a value cast from that type is not converted there and back.
     fn as_stored(&self, value: PrimExpr) -> PrimExpr {
         let dtype = value.dtype();
         match self.expr(value) {
@@ -93,7 +93,7 @@ impl Compute<'_> {
         }
     }
 
-    /// The value cast to the type that it is computed in.
+    /// The value cast to the type in which it is computed.
     fn widened(&self, value: PrimExpr) -> PrimExpr {
         match self.types.computed_in(value.dtype()) {
             Some(wide) => cast(value, wide),

@@ -9,7 +9,7 @@ const F32_INFINITY: i64 = 0x7f80_0000;
 const F32_NAN: i64 = 0x7fc0_0000;
 const F32_MAGNITUDE: i64 = 0x7fff_ffff;
 
-/// Builds an expression with names for what is used more than once.
+/// Builds an expression with names for repeated parts.
 struct Names<'a> {
     data: &'a mut PrimFuncData,
     bound: Vec<(VarId, PrimExpr)>,
@@ -52,27 +52,33 @@ fn shr(value: PrimExpr, amount: u32) -> PrimExpr {
     PrimExpr::binary(BinaryOp::Shr, value, int(amount.into()))
 }
 
-/// The `float32` of the bits of a small float.
+/// Converts the bits of a small float to `float32`.
 pub(super) fn widen(data: &mut PrimFuncData, bits: PrimExpr, dtype: DType) -> PrimExpr {
     let mut names = Names::new(data);
     let code = names.bind("code", bits.cast(DType::I32));
     let value = match SmallFloat::of(dtype) {
         None => widen_e8m0(code),
-        // The upper half of a `float32`.
+        // The bits are the upper half of a `float32`.
         Some(_) if dtype == DType::BF16 => shl(code, 16),
         Some(format) => widen_code(&mut names, code, format),
     };
     names.finish(value.reinterpret(DType::F32))
 }
 
-/// The bits of the `float32`.
+/// The bits of the `float32` with the same value.
 fn widen_code(names: &mut Names<'_>, code: PrimExpr, format: SmallFloat) -> PrimExpr {
     let sign = i64::from(format.sign());
     let magnitude = names.bind("magnitude", code.clone().and(int(sign - 1)));
     let at_place = names.bind("shifted", shl(magnitude.clone(), 23 - format.mantissa_bits));
-    // A product with a power of two moves the exponent and normalises denormal numbers.
-    let scale = PrimExpr::f32(2f32.powi(127 - format.bias));
-    let scaled = (at_place.clone().reinterpret(DType::F32) * scale).reinterpret(DType::I32);
+    // The exponent is moved. A denormal number gets that of the least normal one and with it a digit
+    // too many, which a subtraction takes away. No `float32` on the way is denormal, so that the
+    // value is the same where such are flushed to zero.
+    let exponent = |of_zero: i32| int(i64::from(of_zero - format.bias) << 23);
+    let (normal, least) = (at_place.clone() + exponent(127), exponent(128));
+    let with_digit = (at_place.clone() + least.clone()).reinterpret(DType::F32);
+    let denormal = (with_digit - least.reinterpret(DType::F32)).reinterpret(DType::I32);
+    let is_denormal = magnitude.clone().less(int(1 << format.mantissa_bits));
+    let scaled = names.bind("scaled", PrimExpr::select(is_denormal, denormal, normal));
     let nan = i64::from(format.nan_code());
     let value = match format.specials {
         Specials::Ieee => {
@@ -96,7 +102,7 @@ fn widen_e8m0(code: PrimExpr) -> PrimExpr {
 }
 
 /// The bits of the nearest small float, ties to even, as an unsigned integer of its width. Beyond
-/// the greatest number there is infinity, NaN or that number, whichever the format has.
+/// the greatest number the result is infinity, NaN or that number, whichever the format has.
 pub(super) fn narrow(data: &mut PrimFuncData, value: PrimExpr, dtype: DType) -> PrimExpr {
     let mut names = Names::new(data);
     let value = match value.dtype() {
@@ -122,7 +128,7 @@ pub(super) fn narrow(data: &mut PrimFuncData, value: PrimExpr, dtype: DType) -> 
     names.finish(code.cast(stored))
 }
 
-/// The upper bits, rounded to nearest by those that are dropped, ties to even.
+/// The upper bits, rounded to nearest according to the dropped ones, ties to even.
 fn rounded_shift(magnitude: PrimExpr, amount: u32) -> PrimExpr {
     let odd = shr(magnitude.clone(), amount).and(int(1));
     shr(magnitude + int((1 << (amount - 1)) - 1) + odd, amount)
@@ -135,11 +141,11 @@ fn narrow_bits(
     format: SmallFloat,
 ) -> PrimExpr {
     let dropped = 23 - format.mantissa_bits;
-    // Codes go on where the exponent grows, so one integer rounding does for all exponents.
+    // Codes continue across exponents, so one integer rounding serves all exponents.
     let moved = magnitude.clone() + int(i64::from(format.bias - 127) << 23);
     let moved = names.bind("moved", moved);
     let normal = rounded_shift(moved, dropped);
-    // Adding this number leaves a multiple of the least one in the lowest bits.
+    // Adding this number leaves the value, as a multiple of the least number, in the lowest bits.
     let rounder = 2f32.powi(1 - format.bias - format.mantissa_bits as i32 + 23);
     let sum = magnitude.clone().reinterpret(DType::F32) + PrimExpr::f32(rounder);
     let denormal = sum.reinterpret(DType::I32) - int(rounder.to_bits().into());
@@ -173,8 +179,8 @@ fn narrow_e8m0(magnitude: PrimExpr) -> PrimExpr {
     PrimExpr::select(least, int(0), shr(bounded + int(0x40_0000), 23))
 }
 
-/// A `float32` that rounds to any smaller format as the `float64` would: where it is not exact, its
-/// last bit is set, so that it is neither a number of that format nor half-way between two.
+/// A `float32` that rounds to any smaller format like the `float64`: if it is not exact, its last
+/// bit is set, so that it is neither a number of that format nor half-way between two.
 fn round_to_odd(names: &mut Names<'_>, value: PrimExpr) -> PrimExpr {
     let value = names.bind("wide", value);
     let nearest = names.bind("nearest", value.clone().cast(DType::F32));

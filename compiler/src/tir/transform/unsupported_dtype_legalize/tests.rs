@@ -1,4 +1,4 @@
-//! Tests of the legalisation: against the conversions of the host, for every code.
+//! Tests of the replacement of data types, against the host's conversions of every code.
 
 use super::*;
 use crate::ir::BufferSpec;
@@ -18,7 +18,7 @@ fn conversion(from: DType, to: DType, count: i64) -> PrimFunc {
     PrimFunc::new(func)
 }
 
-/// Runs the legal form of a function of one input and one output.
+/// Runs a function of one input and one output after the replacement.
 fn run(func: PrimFunc, input: Vec<u8>, output_bytes: usize) -> Vec<u8> {
     verify(&func).unwrap();
     let legal = UnsupportedDtypeLegalize.run_on_prim_func(func, &PassContext::default()).unwrap();
@@ -101,7 +101,7 @@ fn numbers_round_to_nearest_even_and_overflow_as_the_format_says() {
 fn wide_numbers_are_rounded_once() {
     for dtype in small_floats().filter(|dtype| *dtype != DType::F8E8M0) {
         let mut values = probes(dtype);
-        // Just beside a tie: rounded to 32 bits first, it would become the tie.
+        // Just beside a tie: if rounded to 32 bits first, it would become the tie.
         let tie = 1.0 + scalar::float_value(1, DType::F16).unwrap();
         values.extend([1.0 + 2f64.powi(-11) + 2f64.powi(-40), 1.0 + 2f64.powi(-8), tie]);
         let input = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -123,7 +123,7 @@ fn sums_in_registers_keep_their_precision() {
     let last = func.store(y, [0], func.load(sum, [0]));
     func.body = Stmt::allocate(sum, Stmt::seq([first, step, last]));
     let ones = half::f16::ONE.to_le_bytes().repeat(4096);
-    // In 16 bits it would stop growing at 2048.
+    // In 16 bits the sum would stop growing at 2048.
     let output = run(PrimFunc::new(func), ones, 2);
     assert_eq!(half::f16::from_le_bytes([output[0], output[1]]).to_f32(), 4096.0);
 }
@@ -161,7 +161,7 @@ fn rounding_casts_round_and_bits_are_handed_on_as_they_are() {
         func.store(y, [0], value),
         func.store(y, [1], (tenth * PrimExpr::f32(10.0)).cast(DType::F8E5M2)),
     ]);
-    // A NaN that is not the usual one.
+    // A NaN with other bits than the usual one.
     assert_eq!(run(PrimFunc::new(func), vec![0xfe], 2), [0xfe, 0x3c]);
 }
 
@@ -172,7 +172,7 @@ fn functions_of_supported_types_are_left_as_they_are() {
     assert!(legal.unwrap().same(&func));
 }
 
-/// A sum that is kept in a register, rounded and stored, with what has bits and constants.
+/// A sum in a register, rounded and stored, with bit casts and constants.
 fn everything(dtype: DType) -> PrimFunc {
     let mut func = PrimFuncData::new("everything");
     let x = func.input("x", dtype, BufferSpec::dense(&[8]));
@@ -202,7 +202,7 @@ fn scalar_third(dtype: DType) -> f64 {
 }
 
 #[test]
-fn computing_and_storing_apart_gives_what_one_sweep_gives() {
+fn separate_compute_and_storage_passes_equal_one_sweep() {
     use crate::tir::transform::{
         Bf16ComputeLegalize, Bf16StorageLegalize, Fp16ComputeLegalize, Fp16StorageLegalize,
     };

@@ -1,4 +1,4 @@
-//! Tests of vectorisation: TVM's cases, and how loops are cut.
+//! Tests of vectorisation: TVM's cases, and the division of loops into vectors.
 
 use super::*;
 use crate::ir::BufferSpec;
@@ -43,7 +43,7 @@ fn a_long_row_is_cut_into_vectors_and_a_tail() {
 }
 
 #[test]
-fn what_depends_on_the_order_stays_a_loop() {
+fn a_loop_whose_order_matters_stays_a_loop() {
     let mut func = PrimFuncData::new("f");
     let x = func.input("x", DType::F32, BufferSpec::dense(&[16]));
     let y = func.output("y", DType::F32, BufferSpec::dense(&[16]));
@@ -82,7 +82,7 @@ fn a_mask_without_loads_becomes_a_vector_select() {
         f.store(y, [i], value)
     });
     let func = run(func);
-    // The loop variable is 64 bits wide, so four lanes at a time.
+    // The loop variable is 64 bits wide, so vectors have four lanes.
     let mut stores = Vec::new();
     func.body.walk(&mut |stmt| {
         if let Stmt::Store { value, .. } = stmt {
@@ -92,7 +92,8 @@ fn a_mask_without_loads_becomes_a_vector_select() {
     assert_eq!(stores, [PrimType::vector(DType::F32, 4)]);
 }
 
-/// The text of a function whose loop over `j` is vectorised; it computes the same as before.
+/// The text of a function after vectorising its loop over `j`; checks that its results are the
+/// same.
 fn text(func: &str, dims: &[i64], is_disabled: bool) -> String {
     let func = parse(func).unwrap();
     let after = VectorizeLoop.run_on_prim_func(func.clone(), &context(is_disabled)).unwrap();
@@ -113,7 +114,7 @@ fn text(func: &str, dims: &[i64], is_disabled: bool) -> String {
 const FILL: &str = "prim_func @f(a: output float32[4]) { for j in vectorized(4) { a[j] = 1.0 } }";
 
 #[test]
-fn a_store_becomes_one_of_a_ramp() {
+fn a_store_becomes_a_vector_store() {
     let after = text(FILL, &[], false);
     assert!(after.contains("a[ramp(0, 1, 4)] = broadcast(1.0, 4)"), "{after}");
     let disabled = text(FILL, &[], true);
@@ -135,12 +136,12 @@ fn branches_are_vectors_or_loops_over_lanes() {
         );
         assert!(after.contains("for j_lane in serial(4) {\n      if j_lane < n {"), "{after}");
     }
-    // Nothing in it is a vector.
+    // The loop stores nothing to vectorise.
     let func = "prim_func @f(a: output float32[4], n: dim) {
       for j in vectorized(4) { if j < n { a[j] = 2.0 } }
     }";
     assert!(text(func, &[3], false).contains("for j in serial(4) {\n    if j < n {"));
-    // Each lane writes the same place: their order matters to what comes after.
+    // Each lane writes to the same place, so that their order matters.
     let func = "prim_func @f(a: output float32[4], t: output int64[1], n: dim) {
       for j in vectorized(4) {
         if j < n { t[0] = j }

@@ -1,32 +1,32 @@
-//! Iterations of a parallel loop that get in each other's way.
+//! Data races between iterations of a parallel loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tir::affine::Affine;
 use crate::tir::{BufferId, PrimExpr, PrimFuncData, PrimType, VarId};
 
-/// What the iterations of a parallel loop access.
+/// The accesses of the iterations of a parallel loop.
 pub(super) struct Races {
     var: VarId,
     /// The number of iterations, if it is constant; more than 1.
     extent: Option<i64>,
     guards: usize,
-    /// Buffers that each iteration has for itself.
+    /// Buffers that belong to a single iteration.
     own: BTreeSet<BufferId>,
-    /// Names of values that may be others in each iteration.
+    /// Names of values that may differ between iterations.
     hidden: BTreeSet<VarId>,
     accesses: BTreeMap<(BufferId, Vec<Form>), Vec<Access>>,
 }
 
-/// How an index depends on variables, and on the lane as (stride, lanes).
+/// The dependence of an index on variables, and on the lane as (stride, lanes).
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     factors: Vec<(VarId, i64)>,
     lanes: Option<(i64, u32)>,
 }
 
-/// An access that every iteration makes. Two can only be shown to meet if their indices are of the
-/// same form and differ by constants.
+/// An access that every iteration makes. Two accesses can only be shown to collide if their indices
+/// have the same form and differ by constants.
 struct Access {
     statement: usize,
     is_store: bool,
@@ -52,12 +52,12 @@ impl Races {
         self.hidden.insert(var);
     }
 
-    /// Whether all iterations have the same buffer.
+    /// Whether all iterations share the buffer.
     pub(super) fn is_shared(&self, buffer: BufferId) -> bool {
         !self.own.contains(&buffer)
     }
 
-    /// Notes an access that every iteration makes.
+    /// Records an access that every iteration makes.
     pub(super) fn note(
         &mut self,
         statement: usize,
@@ -73,7 +73,7 @@ impl Races {
         }
     }
 
-    /// Statements with what iterations do there.
+    /// The races found, each with the number of a statement.
     pub(super) fn find(&self, func: &PrimFuncData) -> Vec<(usize, String)> {
         let mut found = Vec::new();
         for ((buffer, forms), accesses) in &self.accesses {
@@ -105,8 +105,8 @@ impl Races {
         found
     }
 
-    /// Whether two accesses have the same indices in different iterations, all other loops being at
-    /// the same place.
+    /// Whether two accesses have the same indices in different iterations, while all other loop
+    /// variables have the same values.
     fn meet(&self, factors: &[i64], one: &[i64], other: &[i64]) -> bool {
         // The distance between the iterations, once an index decides it.
         let mut distance = None;
@@ -128,12 +128,13 @@ impl Races {
             (None, _) => true,
             (Some(0), _) => false,
             (Some(steps), Some(extent)) => steps.unsigned_abs() < extent.unsigned_abs(),
-            // There may be too few iterations.
+            // The loop may have too few iterations.
             (Some(_), None) => false,
         }
     }
 
-    /// The form of an index and its constant; none if it may depend on the loop otherwise.
+    /// The form of an index and its constant; `None` if the index may depend on the loop in another
+    /// way.
     fn read(&self, index: &PrimExpr) -> Option<(Form, i64)> {
         let (base, lanes) = match index {
             PrimExpr::Ramp { base, stride, lanes } => (&**base, Some((stride.as_int()?, *lanes))),

@@ -1,4 +1,4 @@
-//! What is found, and what is not held against a function.
+//! Errors of functions that are wrong, and functions that may be right.
 
 use super::*;
 use crate::tir::parse;
@@ -16,7 +16,7 @@ fn check(body: &str, expected: &[&str]) {
 }
 
 #[test]
-fn indices_outside() {
+fn indices_outside_of_buffers_are_errors() {
     check(
         "for i in serial(8) { y[i + 1] = x[i] }",
         &["axis 0 of `y` goes from 0 to 7, but an index is 8: y[i + 1] = x[i]"],
@@ -33,7 +33,7 @@ fn indices_outside() {
 }
 
 #[test]
-fn reads_of_what_nothing_was_stored_to() {
+fn reads_before_any_store_are_errors() {
     check(
         "allocate s: local float32[4]\nfor i in serial(4) { y[i] = s[i] s[i] = x[i] }",
         &["`s` is read before anything is stored to it: y[i] = s[i]"],
@@ -52,7 +52,7 @@ fn reads_of_what_nothing_was_stored_to() {
 }
 
 #[test]
-fn parallel_iterations() {
+fn races_between_parallel_iterations_are_errors() {
     check(
         "for i in parallel(8) { y[0] = x[i] }",
         &["iterations of the parallel loop over `i` store to the same element of `y`: y[0] = x[i]"],
@@ -80,6 +80,6 @@ fn parallel_iterations() {
 }
 
 #[test]
-fn what_the_verifier_finds_comes_first() {
+fn errors_of_the_verifier_come_first() {
     check("x[0] = 1.0", &["`x` is stored to, but only read: x[0] = 1.0"]);
 }

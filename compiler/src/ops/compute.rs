@@ -1,0 +1,113 @@
+//! What the tensor expressions of operators are given, and share.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+
+use super::Op;
+use crate::graph::TypeError;
+use crate::ir::{Attrs, DType};
+use crate::te::{ComputeDag, StageId};
+use crate::tir::PrimExpr;
+
+/// Why an operator has no tensor expression.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ComputeError(pub String);
+
+impl fmt::Display for ComputeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ComputeError {}
+
+impl From<TypeError> for ComputeError {
+    fn from(error: TypeError) -> ComputeError {
+        ComputeError(error.to_string())
+    }
+}
+
+/// A call whose result is being described.
+pub struct Compute<'a> {
+    /// Where its stages go.
+    pub dag: &'a mut ComputeDag,
+    /// The operator.
+    pub op: Op,
+    /// Its attributes.
+    pub attrs: &'a Attrs,
+    /// Its arguments.
+    pub args: &'a [Option<StageId>],
+    /// Extents and data types of the results, as inferred.
+    pub results: &'a [(Vec<i64>, DType)],
+}
+
+/// The stage of each result of a call.
+pub type Stages = Result<Vec<StageId>, ComputeError>;
+
+impl Compute<'_> {
+    pub(super) fn attrs<T: DeserializeOwned>(&self) -> Result<T, ComputeError> {
+        self.attrs.parse().map_err(|error| ComputeError(format!("`{}`: {error}", self.op)))
+    }
+
+    pub(super) fn arg(&self, index: usize) -> Result<StageId, ComputeError> {
+        self.optional(index)
+            .ok_or_else(|| ComputeError(format!("input {index} of `{}` is missing", self.op)))
+    }
+
+    pub(super) fn optional(&self, index: usize) -> Option<StageId> {
+        self.args.get(index).copied().flatten()
+    }
+
+    pub(super) fn result(&self) -> (Vec<i64>, DType) {
+        self.results[0].clone()
+    }
+
+    pub(super) fn unsupported<T>(&self, what: impl fmt::Display) -> Result<T, ComputeError> {
+        Err(ComputeError(format!("no code can be generated for `{}` {what} yet", self.op)))
+    }
+
+    /// An index into one of `rank` dimensions, counted from either end.
+    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, ComputeError> {
+        crate::ir::normalize_axis(axis, rank)
+            .ok_or_else(|| ComputeError(format!("axis {axis} of `{}` is out of range", self.op)))
+    }
+
+    /// A result computed element by element.
+    pub(super) fn element(
+        &mut self,
+        body: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> PrimExpr,
+    ) -> Stages {
+        let (shape, dtype) = self.result();
+        Ok(vec![self.dag.compute(self.op.name, &shape, dtype, body)])
+    }
+}
+
+/// `a * b + c` of one operator, in one rounding where floats of that type are computed in.
+///
+/// This is how an operator's own definition asks for a fused multiply-add. Products and sums of
+/// different operators are never contracted: `sqrt(mean(x * x) - mean(x) * mean(x))` has to see both
+/// products rounded alike.
+pub(super) fn multiply_add(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
+    match a.dtype() {
+        DType::F32 | DType::F64 => PrimExpr::mul_add(a, b, c),
+        _ => a * b + c,
+    }
+}
+
+/// The index into a tensor that is broadcast, in numpy's manner, to a result of those extents and
+/// that index. An axis that is not repeated keeps its index, even if it has one element.
+pub(super) fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
+    let skip = index.len() - shape.len().min(index.len());
+    shape
+        .iter()
+        .zip(&result[skip..])
+        .zip(&index[skip..])
+        .map(|((&extent, &to), i)| if extent == to { i.clone() } else { PrimExpr::index(0) })
+        .collect()
+}
+
+/// Whether `low <= index < high`.
+pub(super) fn within(index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
+    index.clone().greater_equal(low).and(index.clone().less(high))
+}

@@ -1,9 +1,0 @@
-//! Row 11: a pass returns something.
-
-use niello::ir::IRModule;
-use niello::pass::{PassContext, module_pass};
-
-#[module_pass(opt_level = 1)]
-fn p(_module: IRModule, _cx: &PassContext) {}
-
-fn main() {}
