@@ -37,8 +37,9 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
-    /// Looks for faults with random inputs
-    Fuzz(fuzz::Options),
+    /// Looks for new mistakes with inputs that nobody wrote
+    #[command(subcommand)]
+    Fuzz(fuzz::Kind),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
-        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Fuzz(kind) => fuzz::run(&kind),
         Task::Bench(options) => bench::run(&options),
         Task::Tidy => tidy::run(),
     };

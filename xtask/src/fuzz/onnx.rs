@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: random inputs that nobody wrote, until something is found.
+//! `cargo xtask fuzz onnx`: random ONNX graphs against ONNX Runtime, by the scripts in `tests/fuzz`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,18 +8,6 @@ use crate::{Result, process, setup, workspace};
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    #[command(subcommand)]
-    kind: Kind,
-}
-
-#[derive(clap::Subcommand)]
-enum Kind {
-    /// Compares random ONNX graphs with ONNX Runtime
-    Onnx(Onnx),
-}
-
-#[derive(clap::Args)]
-struct Onnx {
     /// How many graphs
     #[arg(long, value_name = "N", default_value_t = 400)]
     cases: u64,
@@ -45,14 +33,8 @@ struct Onnx {
     setup: setup::Options,
 }
 
-pub(crate) fn run(options: &Options) -> Result {
-    match &options.kind {
-        Kind::Onnx(options) => onnx(options),
-    }
-}
-
 /// Runs the generator on each backend; fails if one of them has failures.
-fn onnx(options: &Onnx) -> Result {
+pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
     let python = environment
         .python
