@@ -199,7 +199,13 @@ def run_chunk_or_say_why(task):
 
 def keep(task):
     """Makes a failing case smaller and writes it as an ONNX test case."""
-    niello, seed, failure, out, tries = task
+    try:
+        return shrunk(*task)
+    except Exception:
+        raise RuntimeError(f"case {task[2].number}: {traceback.format_exc()}") from None
+
+
+def shrunk(niello, seed, failure, out, tries):
     graph = generate.graph(case_seed(seed, failure.number))
     model, feeds = graph.model(), graph.feeds
 
@@ -270,24 +276,35 @@ def main():
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for part in pool.imap(run_chunk_or_say_why, tasks):
             report.add(part)
+            for failure in part.failures:
+                print(described(failure), flush=True)
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"{report.cases} cases, {len(report.failures)} failures", end=end, file=sys.stderr, flush=True)
         picked = chosen(report.failures, options.keep)
         Path(options.out).mkdir(parents=True, exist_ok=True)
         jobs = [(niello, options.seed, failure, options.out, options.tries) for failure in picked]
-        kept = pool.map(keep, jobs, chunksize=1)
-    tell(report, {failure.number: failure for failure in kept})
+        for failure in pool.imap(keep, jobs):
+            print(f"{failure.folder}: {failure.operators}: {described(failure)}", flush=True)
+            replace(report.failures, failure)
+    tell(report)
     return 1 if any(failure.kind != "open" for failure in report.failures) else 0
 
 
-def tell(report, kept):
-    """Prints what was found: each failure, then the counts."""
-    for failure in report.failures:
-        shown = kept.get(failure.number, failure)
-        level, cpu, running = shown.setting
-        at = f"-O{level} --target-cpu {cpu}" + (f", NIELLO_CPU_LEVEL={running}" if running else "")
-        where = f" [{shown.folder}: {shown.operators}]" if shown.folder else ""
-        print(f"case {shown.number}: {shown.kind}: {at}: {shown.text}{where}")
+def described(failure):
+    level, cpu, running = failure.setting
+    at = f"-O{level} --target-cpu {cpu}" + (f", NIELLO_CPU_LEVEL={running}" if running else "")
+    return f"case {failure.number}: {failure.kind}: {at}: {failure.text}"
+
+
+def replace(failures, shrunk):
+    """Puts a failure in the place of that of the same number."""
+    for position, failure in enumerate(failures):
+        if failure.number == shrunk.number:
+            failures[position] = shrunk
+
+
+def tell(report):
+    """Prints groups of failures with how many there are in each, and the counts."""
     for reason, count in report.skipped.most_common():
         print(f"ONNX Runtime did not take {count}: {reason}")
     for kind in ("wrong", "open", "refused", "crashed", "unstable"):

@@ -76,6 +76,7 @@ class Case:
 
 def candidates(case):
     """Smaller models, the most promising first."""
+    yield from single_outputs(case)
     values = case.values()
     if not values:
         return
@@ -88,12 +89,16 @@ def candidates(case):
     yield from simpler_elements(case)
 
 
-def cuts(case, values):
-    """One output, and inputs in place of what comes before some node."""
+def single_outputs(case):
+    """One output, which now and then is one of the values inside."""
     for name in case.produced():
         candidate = case.with_(outputs=[name])
         if len(case.outputs) > 1 or len(candidate.nodes) < len(case.nodes):
             yield candidate
+
+
+def cuts(case, values):
+    """Inputs in place of what comes before some node."""
     for position in range(len(case.nodes) - 1, 0, -1):
         before = {name for node in case.nodes[:position] for name in node.output if name}
         if before & set(case.outputs):
@@ -167,7 +172,7 @@ def simpler_elements(case):
 
 def shrink(model, feeds, fails, tries):
     """The smallest model found within so many tries for which `fails` is true, with its inputs."""
-    case = Case.of(model, feeds)
+    case, best = Case.of(model, feeds), (model, feeds)
     progress = True
     while progress and tries > 0:
         progress = False
@@ -181,6 +186,6 @@ def shrink(model, feeds, fails, tries):
                 continue
             smaller = candidate.model(results)
             if fails(smaller, candidate.inputs):
-                case, progress = candidate, True
+                case, best, progress = candidate, (smaller, candidate.inputs), True
                 break
-    return case.model(peer.run(case.model(), case.inputs)), case.inputs
+    return best

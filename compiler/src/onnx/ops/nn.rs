@@ -50,7 +50,8 @@ pub(super) fn gemm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         node.call_with(&MATMUL, &[a, b], &attrs)?
     };
     product = scale(node, product, alpha)?;
-    let Some(c) = c else { return Ok(vec![product]) };
+    // With a factor of zero `C` is not read, as in BLAS: it may hold NaN.
+    let Some(c) = c.filter(|_| beta != 0.0) else { return Ok(vec![product]) };
     let c = scale(node, c, beta)?;
     let sum = node.call(&ADD, &[product, c])?;
     if node.shape(sum)? != node.shape(product)? {

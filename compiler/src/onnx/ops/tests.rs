@@ -153,6 +153,11 @@ fn matrix_products_keep_constant_weights_as_they_are() {
          %2 = multiply(%c, const(2, float32));\n\
          add(%1, %2)"
     );
+    // What is not read may be NaN.
+    assert_eq!(
+        gemm(&[("transB", 1.into()), ("beta", 0f32.into())], &["x", "b", "c"], &[4, 3]),
+        "nn.dense(%x, %b)"
+    );
     // The bias may not make the product larger.
     let model = x(13, &[1, 3]).input("b", DType::F32, &[3, 4]).input("c", DType::F32, &[2, 4]);
     assert_eq!(
