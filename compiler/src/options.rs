@@ -176,6 +176,9 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Threads that the compilation itself may use.
     pub jobs: usize,
+    /// The folder in which C files stand while they are compiled, and stay if the compiler fails on
+    /// them; what was in it before is removed. `None` is a new one in the system's temporary folder.
+    pub code_folder: Option<PathBuf>,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
@@ -207,6 +210,7 @@ impl CompileOptions {
             levels: Vec::new(),
             threads: 1,
             jobs: 1,
+            code_folder: None,
             isolate: false,
             stub: false,
             without_objects: false,

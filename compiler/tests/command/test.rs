@@ -98,6 +98,35 @@ fn json_has_every_case_and_leaves_the_standard_output_alone() {
 }
 
 #[test]
+fn cases_that_share_a_process_have_the_same_results() {
+    let folder = tempfile::tempdir().unwrap();
+    cases(folder.path());
+    let args = ["test", path(folder.path()), "--backend", "interp"];
+    let alone = stdout(&niello(&args));
+    assert!(alone.ends_with("1 passed, 2 failed, 0 skipped\n"), "{alone}");
+    for batch in ["2", "3", "100"] {
+        assert_eq!(stdout(&niello(&[&args[..], &["--batch", batch]].concat())), alone);
+    }
+}
+
+#[test]
+fn outputs_are_saved_as_those_of_a_case_whether_they_are_expected_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    cases(folder.path());
+    let saved = folder.path().join("saved");
+    for backend in ["c", "interp"] {
+        let args = ["test", path(folder.path()), "--backend", backend, "--save-outputs"];
+        niello(&[&args[..], &[path(&saved)]].concat());
+        let output = |name: &str| fs::read(saved.join(name).join("test_data_set_0/output_0.pb"));
+        assert_eq!(output("add").unwrap(), test_value_to_bytes(&doubled(), "y").unwrap());
+        let squared = Constant::from_f32(&[3], &[1.0, 4.0, 0.25]).unwrap();
+        assert_eq!(output("wrong").unwrap(), test_value_to_bytes(&squared, "y").unwrap());
+        assert!(output("unknown").is_err());
+        fs::remove_dir_all(&saved).unwrap();
+    }
+}
+
+#[test]
 fn a_case_has_tolerances_and_dimensions_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     // Off by one in the last element.

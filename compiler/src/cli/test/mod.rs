@@ -1,4 +1,4 @@
-//! `niello test`: ONNX test cases, each in a process of its own.
+//! `niello test`: ONNX test cases in child processes, one or several in each.
 
 mod child;
 
@@ -47,6 +47,14 @@ pub(super) struct Args {
     /// Cases that run at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Cases that share a process, one after another; if it ends early, each of them is run again
+    /// in a process of its own
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    batch: u16,
+    /// Write what came out to DIR/CASE/test_data_set_N/output_K.pb
+    #[arg(long, value_name = "DIR")]
+    save_outputs: Option<PathBuf>,
 }
 
 /// How the kernels of a model are called.
@@ -176,8 +184,9 @@ fn run_all(
     told: impl Fn(usize, &Outcome) + Sync,
 ) -> Result<Vec<Outcome>, Failure> {
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
-    let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, cases.len());
-    let child_args = child_args(args.backend, code, code::jobs() / jobs);
+    let batches: Vec<&[PathBuf]> = cases.chunks(usize::from(args.batch)).collect();
+    let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, batches.len());
+    let child_args = child_args(args, code, code::jobs() / jobs);
     let next = AtomicUsize::new(0);
     let results: Mutex<Results> =
         Mutex::new(Results { outcomes: vec![None; cases.len()], told: 0 });
@@ -186,11 +195,14 @@ fn run_all(
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(case) = cases.get(index) else { break };
-                    let outcome = run_case(&isolated, &child_args, case);
-                    progress.advance();
+                    let Some(batch) = batches.get(index) else { break };
+                    let outcomes = run_batch(&isolated, &child_args, batch);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                    results.outcomes[index] = Some(outcome);
+                    for (position, outcome) in outcomes.into_iter().enumerate() {
+                        progress.advance();
+                        results.outcomes[index * usize::from(args.batch) + position] =
+                            Some(outcome);
+                    }
                     while let Some(Some(outcome)) = results.outcomes.get(results.told) {
                         told(results.told, outcome);
                         results.told += 1;
@@ -208,6 +220,31 @@ struct Results {
     outcomes: Vec<Option<Outcome>>,
     /// How many, from the first, have been told.
     told: usize,
+}
+
+/// Runs cases in one process. Unless that ends well, with an outcome of every case, each is run in
+/// a process of its own: a crash may be due to an earlier case than the one that it ended.
+fn run_batch(isolated: &Isolated, args: &[OsString], cases: &[PathBuf]) -> Vec<Outcome> {
+    if cases.len() > 1 {
+        let names = cases.iter().map(|case| case.as_os_str().to_owned());
+        let end = isolated.run(&args.iter().cloned().chain(names).collect::<Vec<_>>());
+        if let Some(outcomes) = end.ok().and_then(|end| outcomes_of(&end))
+            && outcomes.len() == cases.len()
+        {
+            return outcomes;
+        }
+    }
+    cases.iter().map(|case| run_case(isolated, args, case)).collect()
+}
+
+/// The outcomes that a child of several cases printed, unless something went wrong.
+fn outcomes_of(end: &End) -> Option<Vec<Outcome>> {
+    match end {
+        End::Exited { status, output, .. } if status.success() => {
+            output.lines().map(|line| serde_json::from_str(line).ok()).collect()
+        }
+        End::Exited { .. } | End::Signal { .. } | End::Timeout(_) => None,
+    }
 }
 
 /// Runs one case in a process of its own.
@@ -237,12 +274,15 @@ fn outcome_of(end: &End) -> Outcome {
     }
 }
 
-/// Arguments of a child, to which the case is added.
-fn child_args(backend: Engine, code: &CodeArgs, jobs: usize) -> Vec<OsString> {
+/// Arguments of a child, to which the cases are added.
+fn child_args(args: &Args, code: &CodeArgs, jobs: usize) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![CHILD.into()];
-    all.push(format!("--backend={}", backend.name()).into());
+    all.push(format!("--backend={}", args.backend.name()).into());
     all.push(format!("--jobs={}", jobs.max(1)).into());
     all.extend(code.to_args());
+    if let Some(folder) = &args.save_outputs {
+        all.extend(["--save-outputs".into(), folder.clone().into_os_string()]);
+    }
     all.push("--".into());
     all
 }
@@ -272,5 +312,23 @@ mod tests {
         let signal = End::Signal { number: 11, errors: String::new() };
         assert_eq!(outcome_of(&signal).reason, "killed by signal 11");
         assert_eq!(outcome_of(&End::Timeout(7)).reason, "timeout after 7 s");
+    }
+
+    #[test]
+    fn several_outcomes_count_only_if_the_process_ended_well() {
+        let line = r#"{"result":"pass","reason":"","kernels":3}"#;
+        let of = |status: i32, output: &str| {
+            outcomes_of(&End::Exited {
+                status: ExitStatus::from_raw(status << 8),
+                output: output.to_owned(),
+                errors: String::new(),
+            })
+            .map(|outcomes| outcomes.len())
+        };
+        assert_eq!(of(0, &format!("{line}\n{line}\n")), Some(2));
+        assert_eq!(of(1, &format!("{line}\n{line}\n")), None);
+        assert_eq!(of(0, &format!("{line}\nnonsense\n")), None);
+        assert_eq!(outcomes_of(&End::Signal { number: 11, errors: String::new() }), None);
+        assert_eq!(outcomes_of(&End::Timeout(7)), None);
     }
 }
