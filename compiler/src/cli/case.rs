@@ -17,6 +17,9 @@ use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_f
 /// The model's file in a case.
 pub(super) const MODEL: &str = "model.onnx";
 
+/// What the name of a data set's folder begins with; its number follows.
+const DATA_SET: &str = "test_data_set_";
+
 /// The cases that arguments name: folders with a model, or folders of such, in order of their
 /// names.
 ///
@@ -136,13 +139,20 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Str
 /// Inputs and the outputs that are expected for them.
 #[derive(Debug)]
 pub(super) struct DataSet {
+    /// The number in the name of its folder.
+    pub(super) number: u64,
     pub(super) inputs: Vec<TestValue>,
     pub(super) outputs: Vec<TestValue>,
 }
 
+/// The folder of a case's data set.
+pub(super) fn data_set(case: &Path, number: u64) -> PathBuf {
+    case.join(format!("{DATA_SET}{number}"))
+}
+
 /// Whether a folder has test data.
 pub(super) fn has_data(case: &Path) -> bool {
-    let is_set = |path: &PathBuf| name(path).starts_with("test_data_set_");
+    let is_set = |path: &PathBuf| name(path).starts_with(DATA_SET);
     subfolders(case).is_ok_and(|folders| folders.iter().any(is_set))
 }
 
@@ -155,7 +165,7 @@ pub(super) fn has_data(case: &Path) -> bool {
 pub(super) fn data_sets(case: &Path, model: &ModelProto) -> Result<Vec<DataSet>, String> {
     let mut folders = Vec::new();
     for path in subfolders(case).map_err(|problem| problem.message)? {
-        let number = name(&path).strip_prefix("test_data_set_").and_then(|n| n.parse::<u64>().ok());
+        let number = name(&path).strip_prefix(DATA_SET).and_then(|n| n.parse::<u64>().ok());
         if let Some(number) = number {
             folders.push((number, path));
         }
@@ -166,8 +176,9 @@ pub(super) fn data_sets(case: &Path, model: &ModelProto) -> Result<Vec<DataSet>,
     }
     folders
         .iter()
-        .map(|(_, folder)| {
+        .map(|(number, folder)| {
             Ok(DataSet {
+                number: *number,
                 inputs: values(folder, "input", &non_tensor_inputs(model))?,
                 outputs: values(folder, "output", &non_tensor_outputs(model))?,
             })

@@ -72,6 +72,27 @@ fn a_signal_and_a_timeout_are_fails_with_their_number() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+#[test]
+fn cases_of_a_process_that_crashed_are_run_again_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = folder.path().join("cases");
+    for name in ["add", "more"] {
+        case(&cases, name, "Add", &doubled());
+    }
+    let test = |script: &str| {
+        let cc = compiler(folder.path(), script);
+        let args = ["test", path(&cases), "--batch", "2"];
+        stdout(&command().args(args).env("CC", cc).output().unwrap())
+    };
+    let once = folder.path().join("once");
+    let crash = "{ kill -ABRT $PPID; sleep 600; }";
+    let text = test(&format!("mkdir {} 2>/dev/null && {crash}\nexec cc \"$@\"", once.display()));
+    assert_eq!(text, "2 passed, 0 failed, 0 skipped\n");
+    assert!(once.exists(), "the process of both cases did not crash");
+    let text = test(crash);
+    assert_eq!(text.matches("fail: killed by signal 6").count(), 2, "{text}");
+}
+
 /// Whether the command is interrupted, terminated or killed: its child processes end with it.
 #[test]
 fn no_process_and_no_file_is_left_behind() {

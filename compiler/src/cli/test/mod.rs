@@ -1,4 +1,4 @@
-//! `niello test`: ONNX test cases, each in a process of its own.
+//! `niello test`: ONNX test cases in child processes, one or several in each.
 
 mod child;
 
@@ -16,13 +16,15 @@ use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem, case};
+use crate::options::{CompileOptions, PORTABLE};
+use crate::target::Target;
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
 
 /// The subcommand that runs one case.
 pub(super) const CHILD: &str = "__test-case";
 
-/// Run ONNX test cases and compare with their outputs.
+/// Run ONNX test cases and compare with their outputs, at each CPU level that a build script makes.
 #[derive(ClapArgs, Debug)]
 pub(super) struct Args {
     /// Test cases, or folders of test cases
@@ -45,6 +47,14 @@ pub(super) struct Args {
     /// Cases that run at a time [default: one a processor]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Cases that share a process, one after another; if it ends early, each of them is run again
+    /// in a process of its own
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    batch: u16,
+    /// Write what came out to DIR/CASE/test_data_set_N/output_K.pb
+    #[arg(long, value_name = "DIR")]
+    save_outputs: Option<PathBuf>,
 }
 
 /// How the kernels of a model are called.
@@ -114,13 +124,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 .into());
         }
     }
+    // What is tested is what a build script makes: the code of each level.
+    let mut code = args.code.clone();
+    code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
     // What is wrong with the options would be wrong with every case.
-    args.code.options()?;
+    check_levels(args.backend, &code.options()?)?;
     let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
-    let outcomes = run_all(&cases, args, &progress, |index, outcome: &Outcome| {
+    let outcomes = run_all(&cases, args, &code, &progress, |index, outcome: &Outcome| {
         let word = match outcome.result {
             Verdict::Pass => return,
             Verdict::Fail => "fail",
@@ -141,17 +154,39 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if failed == 0 && passed > 0 { Ok(()) } else { Err(Failure::Told) }
 }
 
+/// Refuses code that this machine cannot run, and names the levels that cannot be tested here.
+fn check_levels(backend: Engine, options: &CompileOptions) -> Result<(), Problem> {
+    if backend == Engine::Interp {
+        return Ok(());
+    }
+    let native = Target::host().with_cpu("native").map_err(|e| Problem::new(e.to_string()))?;
+    for (place, target) in options.targets().iter().enumerate() {
+        if target.features.is_subset(&native.features) {
+            continue;
+        }
+        let level = target.cpu.clone().unwrap_or_else(|| target.cpu_level().to_string());
+        let what = format!("this machine cannot run {level}");
+        if place == 0 {
+            return Err(Problem::new(what).help("leave out --target-cpu to test what it can run"));
+        }
+        Output::error(&format!("warning: {what}: its code is not tested"));
+    }
+    Ok(())
+}
+
 /// Runs the cases, some at a time; `told` is called in their order, as soon as it is known how each
 /// ended.
 fn run_all(
     cases: &[PathBuf],
     args: &Args,
+    code: &CodeArgs,
     progress: &Progress,
     told: impl Fn(usize, &Outcome) + Sync,
 ) -> Result<Vec<Outcome>, Failure> {
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
-    let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, cases.len());
-    let child_args = child_args(args, code::jobs() / jobs);
+    let batches: Vec<&[PathBuf]> = cases.chunks(usize::from(args.batch)).collect();
+    let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, batches.len());
+    let child_args = child_args(args, code, code::jobs() / jobs);
     let next = AtomicUsize::new(0);
     let results: Mutex<Results> =
         Mutex::new(Results { outcomes: vec![None; cases.len()], told: 0 });
@@ -160,11 +195,14 @@ fn run_all(
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(case) = cases.get(index) else { break };
-                    let outcome = run_case(&isolated, &child_args, case);
-                    progress.advance();
+                    let Some(batch) = batches.get(index) else { break };
+                    let outcomes = run_batch(&isolated, &child_args, batch);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                    results.outcomes[index] = Some(outcome);
+                    for (position, outcome) in outcomes.into_iter().enumerate() {
+                        progress.advance();
+                        results.outcomes[index * usize::from(args.batch) + position] =
+                            Some(outcome);
+                    }
                     while let Some(Some(outcome)) = results.outcomes.get(results.told) {
                         told(results.told, outcome);
                         results.told += 1;
@@ -182,6 +220,31 @@ struct Results {
     outcomes: Vec<Option<Outcome>>,
     /// How many, from the first, have been told.
     told: usize,
+}
+
+/// Runs cases in one process. Unless that ends well, with an outcome of every case, each is run in
+/// a process of its own: a crash may be due to an earlier case than the one that it ended.
+fn run_batch(isolated: &Isolated, args: &[OsString], cases: &[PathBuf]) -> Vec<Outcome> {
+    if cases.len() > 1 {
+        let names = cases.iter().map(|case| case.as_os_str().to_owned());
+        let end = isolated.run(&args.iter().cloned().chain(names).collect::<Vec<_>>());
+        if let Some(outcomes) = end.ok().and_then(|end| outcomes_of(&end))
+            && outcomes.len() == cases.len()
+        {
+            return outcomes;
+        }
+    }
+    cases.iter().map(|case| run_case(isolated, args, case)).collect()
+}
+
+/// The outcomes that a child of several cases printed, unless something went wrong.
+fn outcomes_of(end: &End) -> Option<Vec<Outcome>> {
+    match end {
+        End::Exited { status, output, .. } if status.success() => {
+            output.lines().map(|line| serde_json::from_str(line).ok()).collect()
+        }
+        End::Exited { .. } | End::Signal { .. } | End::Timeout(_) => None,
+    }
 }
 
 /// Runs one case in a process of its own.
@@ -211,12 +274,15 @@ fn outcome_of(end: &End) -> Outcome {
     }
 }
 
-/// Arguments of a child, to which the case is added.
-fn child_args(args: &Args, jobs: usize) -> Vec<OsString> {
+/// Arguments of a child, to which the cases are added.
+fn child_args(args: &Args, code: &CodeArgs, jobs: usize) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![CHILD.into()];
     all.push(format!("--backend={}", args.backend.name()).into());
     all.push(format!("--jobs={}", jobs.max(1)).into());
-    all.extend(args.code.to_args());
+    all.extend(code.to_args());
+    if let Some(folder) = &args.save_outputs {
+        all.extend(["--save-outputs".into(), folder.clone().into_os_string()]);
+    }
     all.push("--".into());
     all
 }
@@ -246,5 +312,23 @@ mod tests {
         let signal = End::Signal { number: 11, errors: String::new() };
         assert_eq!(outcome_of(&signal).reason, "killed by signal 11");
         assert_eq!(outcome_of(&End::Timeout(7)).reason, "timeout after 7 s");
+    }
+
+    #[test]
+    fn several_outcomes_count_only_if_the_process_ended_well() {
+        let line = r#"{"result":"pass","reason":"","kernels":3}"#;
+        let of = |status: i32, output: &str| {
+            outcomes_of(&End::Exited {
+                status: ExitStatus::from_raw(status << 8),
+                output: output.to_owned(),
+                errors: String::new(),
+            })
+            .map(|outcomes| outcomes.len())
+        };
+        assert_eq!(of(0, &format!("{line}\n{line}\n")), Some(2));
+        assert_eq!(of(1, &format!("{line}\n{line}\n")), None);
+        assert_eq!(of(0, &format!("{line}\nnonsense\n")), None);
+        assert_eq!(outcomes_of(&End::Signal { number: 11, errors: String::new() }), None);
+        assert_eq!(outcomes_of(&End::Timeout(7)), None);
     }
 }
