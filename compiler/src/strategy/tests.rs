@@ -342,6 +342,13 @@ fn one_element_of_a_tensor_may_be_read_beside_the_whole() {
     let sum = net.plain("add", &[x, element]);
     let function = net.finish(sum);
     check(&function, &[Arg::Input(dense(&[2, 3]))], &[dense(&[2, 3])]);
+    // The squeezed tensor has one axis fewer, and broadcasts again.
+    let mut net = Net::new();
+    let x = net.param(&[1, 1]);
+    let squeezed = net.call("squeeze", &[x], Attrs::new().with("axis", vec![-1i64]));
+    let sum = net.plain("add", &[squeezed, x]);
+    let function = net.finish(sum);
+    check(&function, &[Arg::Input(dense(&[1, 1]))], &[dense(&[1, 1])]);
 }
 
 #[test]
