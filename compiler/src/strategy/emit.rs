@@ -452,18 +452,21 @@ impl Emitter {
         }
         let index = self.index_of(root);
         let stmt = self.store_element(root, None, &index);
-        let mut flat = vec![buffer];
+        let (mut flat, mut fixed) = (vec![buffer], Vec::new());
         let mut same = true;
         stmt.walk_exprs(&mut |expr| match expr {
             PrimExpr::Load { buffer, indices, .. } if *indices == index => {
                 same &= self.func.buffers[*buffer].spec == spec;
                 flat.push(*buffer);
             }
-            PrimExpr::Load { indices, .. } => {
+            PrimExpr::Load { buffer, indices, .. } => {
                 same &= indices.iter().all(|i| i.as_int().is_some());
+                fixed.push(*buffer);
             }
             _ => {}
         });
+        // One element of a tensor that is also read whole: the tensor keeps its axes.
+        same &= !fixed.iter().any(|buffer| flat.contains(buffer));
         // Besides the loads' indices, no axis may be used.
         let mut axis_uses = 0;
         stmt.walk_exprs(&mut |expr| {

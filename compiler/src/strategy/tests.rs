@@ -330,6 +330,28 @@ fn elementwise_chains_are_one_loop_over_any_layout() {
 }
 
 #[test]
+fn one_element_of_a_tensor_may_be_read_beside_the_whole() {
+    let mut net = Net::new();
+    let x = net.param(&[2, 3]);
+    let attrs = Attrs::new()
+        .with("axes", vec![0i64, 1])
+        .with("begin", vec![0i64, 1])
+        .with("end", vec![1i64, 2])
+        .with("strides", vec![1i64, 1]);
+    let element = net.call("strided_slice", &[x], attrs);
+    let sum = net.plain("add", &[x, element]);
+    let function = net.finish(sum);
+    check(&function, &[Arg::Input(dense(&[2, 3]))], &[dense(&[2, 3])]);
+    // The squeezed tensor has one axis fewer, and broadcasts again.
+    let mut net = Net::new();
+    let x = net.param(&[1, 1]);
+    let squeezed = net.call("squeeze", &[x], Attrs::new().with("axis", vec![-1i64]));
+    let sum = net.plain("add", &[squeezed, x]);
+    let function = net.finish(sum);
+    check(&function, &[Arg::Input(dense(&[1, 1]))], &[dense(&[1, 1])]);
+}
+
+#[test]
 fn layouts_may_differ_between_arguments_and_results() {
     let shape = [2, 20, 3, 5];
     for (a, b, out) in [
