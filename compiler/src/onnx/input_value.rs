@@ -105,7 +105,7 @@ fn shape_for(numbers: usize, input: &TensorType) -> Result<Shape, String> {
             let mut known = input.shape.iter().filter_map(Dim::as_const);
             let known =
                 known.try_fold(1i64, i64::checked_mul).and_then(|n| usize::try_from(n).ok());
-            let extent = known.filter(|&known| known > 0 && numbers % known == 0);
+            let extent = known.filter(|&known| known > 0 && numbers.is_multiple_of(known));
             let extent = extent.map(|known| numbers / known).and_then(|n| i64::try_from(n).ok());
             let Some(extent) = extent else {
                 return Err(wrong(format!(": no size of `{}` fits", input.shape[axis])));

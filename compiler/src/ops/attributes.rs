@@ -37,9 +37,9 @@ impl fmt::Display for Attribute {
 pub(super) fn of<T: DeserializeOwned>() -> Result<Vec<Attribute>, AttrError> {
     let mut found = Vec::new();
     T::deserialize(Struct { found: &mut found, left_out: None })?;
-    for index in 0..found.len() {
+    for (index, attribute) in found.iter_mut().enumerate() {
         let without = Struct { found: &mut Vec::new(), left_out: Some(index) };
-        found[index].optional = T::deserialize(without).is_ok();
+        attribute.optional = T::deserialize(without).is_ok();
     }
     Ok(found)
 }

@@ -255,7 +255,7 @@ fn to_range(value: f64, zero_point: i128, dtype: DType) -> i128 {
 
 fn eval_quantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: QuantizeAttrs = cx.attrs()?;
-    let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
+    let position = scale_positions(cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
     let precision = attrs.precision.unwrap_or(cx.arg(1)?.dtype());
     // In 64 bits, a quotient of shorter floats rounds to them as the exact one would.
@@ -283,7 +283,7 @@ fn eval_quantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
 
 fn eval_dequantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: DequantizeAttrs = cx.attrs()?;
-    let position = scale_positions(&cx, attrs.axis, attrs.block_size)?;
+    let position = scale_positions(cx, attrs.axis, attrs.block_size)?;
     let scale = cx.floats(1)?;
     let zeros = cx.optional(2).map(numbers);
     let computed = computed_in(cx.arg(1)?.dtype());
@@ -297,7 +297,7 @@ fn eval_dequantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
 
 fn eval_requantize(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: RequantizeAttrs = cx.attrs()?;
-    let position = scale_positions(&cx, attrs.axis, 0)?;
+    let position = scale_positions(cx, attrs.axis, 0)?;
     let scale = cx.floats(1)?;
     let zeros = cx.optional(2).map(|_| cx.ints(2)).transpose()?;
     let computed = computed_in(cx.arg(1)?.dtype());

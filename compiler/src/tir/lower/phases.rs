@@ -8,10 +8,10 @@
 //! - `CommonSubexprElimTIR`: the C text shrinks by up to a quarter, the machine code by 9% at most
 //!   and not always, as compilers share subexpressions themselves.
 //! - `StorageRewrite`, `HoistIfThenElse`, `RewriteUnsafeSelect` and `RenormalizeSplitPattern`: no
-//! change, because functions scheduled by strategies offer no opportunity.
+//!   change, because functions scheduled by strategies offer no opportunity.
 //! - `ConvertSSA`: nothing changes but names; it is for passes that need it.
 //! - `VerifyMemory`: no errors in functions scheduled by strategies; it is for tests and for
-//! handwritten schedules.
+//!   handwritten schedules.
 
 use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
