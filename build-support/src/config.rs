@@ -320,6 +320,7 @@ impl Config {
     /// $OUT_DIR
     /// ├── digits.rs                                      include_model!("digits")
     /// ├── digits.log                                     the full report, also of a failure
+    /// ├── digits.niello-c                                C files, if the C compiler failed on one
     /// ├── digits.timing.txt                              what an instrument has to show
     /// ├── digits.weights                                 weights, if they are external
     /// ├── libniello_app_0_1_0_digits_<hash>.a            code
@@ -397,6 +398,10 @@ impl Config {
         options: &CompileOptions,
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<(CompiledModel, Stages), Report>,
     ) -> Result<Artifacts, Report> {
+        let options = &CompileOptions {
+            code_folder: Some(folder.join(format!("{}.niello-c", self.log_stem()))),
+            ..options.clone()
+        };
         let (model, mut stages) = compile(&self.model, options)?;
         if in_build_script {
             claim(folder, &model.name, &self.model)?;

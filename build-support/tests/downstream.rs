@@ -165,7 +165,8 @@ fn a_model_links_in_every_kind_of_target() {
     }
     assert_eq!(
         cargo_ok(&["run", "-q", "-p", "app"]),
-        "double [2.5, 4.25]\ntriple [3.5, 6.25]\nfar [2.5, 4.25]\nfar [2.5, 4.25]\n\
+        "double [2.5, 4.25]\ntriple [3.5, 6.25]\na-b [2.5, 4.25]\na_b [2.5, 4.25]\n\
+         日本 [2.5, 4.25]\n中国 [3.5, 6.25]\nfar [2.5, 4.25]\nfar [2.5, 4.25]\n\
          the model has 8 bytes of weights, but 4 were given\n"
     );
     assert_eq!(cargo_ok(&["run", "-q", "-p", "app", "--example", "example"]), "[30.5, 60.25]\n");
@@ -260,7 +261,7 @@ fn a_program_chooses_among_cpu_levels_when_it_starts() {
     let levels: Vec<CpuLevel> = options.targets().iter().map(Target::cpu_level).collect();
     let native = target.with_cpu("native").unwrap();
 
-    let file = ModelFile { proto: network().build(), folder: None };
+    let file = ModelFile { proto: network().build(), folder: None, store: None };
     let module = Model::from_onnx("network", file).import(&options).unwrap().module;
     let x: Vec<f32> = (0..90).map(|i| (i % 7) as f32 - 3.0).collect();
     let x = Tensor::from_constant(&Constant::from_f32(&[1, 3, 6, 5], &x).unwrap()).unwrap();
@@ -308,6 +309,62 @@ fn every_unsupported_operator_of_an_onnx_model_is_reported() {
         assert!(stderr.lines().filter(told).any(|line| line.contains(op)), "{stderr}");
     }
     assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+/// What is wrong with the C compiler is said by niello, and not by a dependency that uses it too.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_c_compiler_that_does_not_work_is_named() {
+    for (compiler, expected) in [
+        ("/bin/false", "CC names cannot be used: /bin/false (exit status: 1)"),
+        ("/bin/true", "CC names cannot be used: /bin/true does not behave like a C compiler"),
+        ("distcc no-such-compiler", "CC names cannot be used: distcc ("),
+    ] {
+        let output = cargo(&["check", "-p", "real"], &[("CC", compiler)]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        let told = |line: &&str| line.starts_with("error: real@0.1.0: models/");
+        assert!(stderr.lines().filter(told).any(|line| line.contains(expected)), "{stderr}");
+        assert!(!stderr.contains("custom build command"), "{stderr}");
+    }
+    // Flags of `CFLAGS` are left aside.
+    let output = cargo(&["check", "-p", "real"], &[("CFLAGS", "--no-such-flag")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Arguments in `CC` are handed on; a compiler that fails leaves its file, the next build none.
+#[test]
+#[cfg(unix)]
+fn arguments_of_the_c_compiler_are_kept_and_so_is_a_file_that_it_fails_on() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let tool = workspace().join("compiler.sh");
+    // As `zig cc`: the first argument says which tool it is.
+    let script = "#!/bin/sh\n[ \"$1\" = cc ] || exit 7\nshift\n\
+                  case \"$*\" in *-DBROKEN*\" -c \"*) echo broken >&2; exit 3;; esac\nexec cc \"$@\"\n";
+    write(&tool, script);
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let build = |arguments: &str| {
+        let compiler = format!("{} {arguments}", tool.display());
+        cargo(&["check", "-p", "real"], &[("CC", &compiler)])
+    };
+    let left = || {
+        let builds = fs::read_dir(workspace().join("target/debug/build")).unwrap().flatten();
+        let folders = builds.flat_map(|build| fs::read_dir(build.path().join("out")));
+        let mut names = folders.flat_map(|folder| folder.flatten()).map(|entry| entry.path());
+        names.find(|path| path.ends_with("affine.niello-c"))
+    };
+    let output = build("cc -DBROKEN");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let folder = left().unwrap_or_else(|| panic!("no C files are left: {stderr}"));
+    let message = format!("which is left in {}", folder.display());
+    assert!(stderr.contains(&message) && stderr.contains("broken"), "{stderr}");
+    let mut files = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path());
+    assert!(files.any(|path| path.extension().is_some_and(|ending| ending == "c")));
+
+    let output = build("cc -DWORKING");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(left(), None);
 }
 
 #[test]

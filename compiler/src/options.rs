@@ -176,6 +176,9 @@ pub struct CompileOptions {
     pub threads: usize,
     /// Threads that the compilation itself may use.
     pub jobs: usize,
+    /// The folder in which C files stand while they are compiled, and stay if the compiler fails on
+    /// them; what was in it before is removed. `None` is a new one in the system's temporary folder.
+    pub code_folder: Option<PathBuf>,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
@@ -207,6 +210,7 @@ impl CompileOptions {
             levels: Vec::new(),
             threads: 1,
             jobs: 1,
+            code_folder: None,
             isolate: false,
             stub: false,
             without_objects: false,
@@ -214,7 +218,8 @@ impl CompileOptions {
     }
 
     /// Compiles for a CPU by its name, and for no other level: see [`Target::with_cpu`].
-    /// [`PORTABLE`] stands for the target as it is and for every wider level.
+    /// [`PORTABLE`] stands for the target as it is and for every wider level, the name of the narrowest
+    /// level for the target as it is alone.
     ///
     /// # Errors
     ///
@@ -224,7 +229,9 @@ impl CompileOptions {
             self.levels = self.target.wider_levels();
             return Ok(());
         }
-        self.target = self.target.clone().with_cpu(cpu)?;
+        if cpu != CpuLevel::Baseline.name() {
+            self.target = self.target.clone().with_cpu(cpu)?;
+        }
         self.levels.clear();
         Ok(())
     }
@@ -255,6 +262,8 @@ mod tests {
         assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.set_target_cpu(PORTABLE).unwrap();
         assert_eq!(levels(&options), CpuLevel::ALL);
+        options.set_target_cpu("baseline").unwrap();
+        assert_eq!(levels(&options), [CpuLevel::Baseline]);
         options.levels = vec![CpuLevel::X86_64V4, CpuLevel::Baseline, CpuLevel::X86_64V4];
         assert_eq!(levels(&options), [CpuLevel::Baseline, CpuLevel::X86_64V4]);
         options.set_target_cpu("haswell").unwrap();

@@ -87,7 +87,7 @@ impl fmt::Display for TargetError {
                 let known: Vec<_> = known_cpus(arch).collect();
                 write!(
                     f,
-                    "`{cpu}` is not a CPU that is known for {arch}; known are portable, native"
+                    "`{cpu}` is not a CPU that is known for {arch}; known are portable, baseline, native"
                 )?;
                 for name in known {
                     write!(f, ", {name}")?;

@@ -54,6 +54,63 @@ pub unsafe fn invoke(
     unsafe { entry(&raw const context, inputs.as_ptr(), outputs.as_ptr()) }
 }
 
+/// Calls the compiled code of a model: [`invoke`] with the function `$run` of the archive `$code`.
+///
+/// For bindings alone, which a compilation writes together with code, weights and sizes: nothing
+/// else may use it, although the call is not marked as unsafe. The keyword stands in this crate, as
+/// a crate that forbids unsafe code could not include bindings with it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __call_model {
+    (
+        $code:literal, $run:literal, $level:expr, $weights:expr, $memory:expr, $workspace:expr,
+        $inputs:expr, $outputs:expr
+    ) => {{
+        let (level, weights, memory, workspace) = ($level, $weights, $memory, $workspace);
+        let (inputs, outputs) = ($inputs, $outputs);
+        // The archive's members are taken as they are needed: a test of a crate that links the
+        // model as well would otherwise link them twice.
+        #[link(name = $code, kind = "static", modifiers = "-whole-archive")]
+        unsafe extern "C" {
+            #[link_name = $run]
+            fn run(
+                context: *const $crate::abi::Context,
+                inputs: *const *const ::core::ffi::c_void,
+                outputs: *const *mut ::core::ffi::c_void,
+            );
+        }
+        // SAFETY: code, weights and sizes were written together with the bindings by one
+        // compilation; the machine has the level; references are valid and aligned, and those to
+        // outputs are exclusive; weights and workspace are aligned to 64.
+        unsafe { $crate::__invoke(run, level, weights, memory, workspace, inputs, outputs) }
+    }};
+}
+
+/// The address of the weights in the archive `$symbol`; for bindings alone, as [`__call_model`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __embedded_weights {
+    ($symbol:literal, $bytes:expr) => {{
+        #[link(name = $symbol, kind = "static", modifiers = "-whole-archive")]
+        unsafe extern "C" {
+            #[link_name = $symbol]
+            static WEIGHTS: [u8; $bytes];
+        }
+        ::core::ptr::addr_of!(WEIGHTS).cast::<u8>()
+    }};
+}
+
+/// Promises that a struct of output buffers may be all zero bytes; for bindings alone, as
+/// [`__call_model`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __zeroable {
+    ($buffers:ty) => {
+        // SAFETY: bindings name a struct of arrays of numbers and of `bool`.
+        unsafe impl $crate::__Zeroable for $buffers {}
+    };
+}
+
 /// Ends a run of a model that was built as a stub.
 ///
 /// # Panics

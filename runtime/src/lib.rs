@@ -57,6 +57,12 @@ macro_rules! include_model {
     };
 }
 
+/// What the macros of bindings expand to.
+#[doc(hidden)]
+pub use bindings::invoke as __invoke;
+#[doc(hidden)]
+pub use workspace::Zeroable as __Zeroable;
+
 /// What generated bindings use. Nothing in here is for people.
 #[doc(hidden)]
 pub mod __private {
@@ -66,12 +72,14 @@ pub mod __private {
     /// so a runtime that does not belong to them fails to compile with both versions in the
     /// message.
     pub mod niello_build_0_1_needs_niello_runtime_0_1 {
+        pub use crate::__call_model as call_model;
+        pub use crate::__embedded_weights as embedded_weights;
         pub use crate::__when_alloc as when_alloc;
+        pub use crate::__zeroable as zeroable;
         pub use crate::abi::Context;
-        pub use crate::bindings::{Entry, Memory, invoke, stub};
+        pub use crate::bindings::{Entry, Memory, stub};
         pub use crate::cpu::{CpuLevel, version};
         pub use crate::weights::verify;
-        pub use crate::workspace::Zeroable;
         pub use crate::{Heap, ShapeError, WeightsError, Workspace};
     }
 }

@@ -6,29 +6,34 @@
 //! for a thread that has claimed nothing, so a sleeping or delayed thread makes a loop slower but
 //! never holds it up.
 
-#[cfg(test)]
+#[cfg(all(loom, test))]
+mod models;
+mod sync;
+#[cfg(all(not(loom), test))]
 mod tests;
 
 use core::any::Any;
-use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::fmt;
 use core::ops::Range;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::available_parallelism;
 use std::time::Instant;
 use std::vec::Vec;
 
 use crate::abi::{Body, ParallelFor};
+use sync::{
+    AtomicBool, AtomicU32, AtomicUsize, Builder, Cell, JoinHandle, park, spin_loop, yield_now,
+};
 
 /// How long threads spin when nobody uses the pool any more: about what a wake costs, so that this
 /// at most doubles the price of a pause, and inferences that follow one another find them awake.
-const LINGER: Duration = Duration::from_micros(500);
+const LINGER: Duration = Duration::from_micros(if cfg!(all(loom, test)) { 0 } else { 500 });
 
 /// Chunks for each worker: a worker that comes late or is slow leaves its share to the others. More
 /// of them would cost loops of a few microseconds too much, as each is claimed from shared memory.
@@ -39,7 +44,7 @@ const MAX_WORKERS: usize = 1023;
 
 /// How often a worker looks for work before it looks at anything else, and how often a caller looks
 /// for the end of a chunk before it lets other threads run: a few microseconds.
-const SPINS: usize = 256;
+const SPINS: usize = if cfg!(all(loom, test)) { 1 } else { 256 };
 
 /// How far a loop is: chunks that others than the caller are at (10 bits), chunks that nobody has
 /// claimed (12 bits), and below which number a worker may claim one (10 bits).
@@ -101,7 +106,7 @@ struct Current {
     state: AtomicU32,
     /// Written by the caller who is [`busy`](Shared::busy), while no chunk is claimed or left; read
     /// by who has claimed a chunk, until it is done.
-    what: UnsafeCell<Loop>,
+    what: Cell<Loop>,
 }
 
 /// What a thread sleeps on.
@@ -158,10 +163,10 @@ impl Shared {
         // SAFETY: nobody writes to the loop while a chunk is claimed, and the claim made visible what
         // was written before. The caller of `run` promised that the body may be called by any worker
         // below the limit.
-        unsafe {
-            let current = &*self.current.what.get();
+        self.current.what.with(|current| unsafe {
+            let current = &*current;
             current.run(current.chunks - left, worker);
-        }
+        });
         // Release: what the body wrote is visible to the caller that sees the chunk done.
         self.current.state.fetch_sub(State::RUNNING, Ordering::Release);
         true
@@ -189,7 +194,9 @@ impl Shared {
         }
         // SAFETY: the former loop has ended with no chunk left or claimed, and no other caller is
         // here. Others read this only after they claimed one of the chunks stored below.
-        unsafe { *self.current.what.get() = Loop { body, argument, count, chunks } };
+        self.current
+            .what
+            .with_mut(|what| unsafe { *what = Loop { body, argument, count, chunks } });
         let others = State::new(workers, chunks - 1);
         self.current.state.store(others.0, Ordering::Release);
         // The first chunk is the caller's own.
@@ -197,7 +204,7 @@ impl Shared {
         while let Some(chunk) = left.map(|left| chunks - left) {
             // SAFETY: the caller's promise; nobody else has claimed this chunk, and nobody writes to
             // the loop.
-            unsafe { (*self.current.what.get()).run(chunk, 0) };
+            self.current.what.with(|current| unsafe { (*current).run(chunk, 0) });
             left = self.claim(0, 0);
         }
         let mut spins = 0;
@@ -207,9 +214,9 @@ impl Shared {
             spins += 1;
             if spins % SPINS == 0 {
                 // The system may have taken a worker off its processor in the middle of a chunk.
-                thread::yield_now();
+                yield_now();
             } else {
-                core::hint::spin_loop();
+                spin_loop();
             }
         }
         self.busy.store(false, Ordering::Release);
@@ -224,7 +231,7 @@ impl Shared {
                 if self.help(worker) {
                     idle_since = None;
                 }
-                core::hint::spin_loop();
+                spin_loop();
             }
             if self.stop.load(Ordering::Relaxed) {
                 return;
@@ -239,11 +246,13 @@ impl Shared {
     }
 
     fn sleep(&self, slot: &Slot) {
-        // Sequentially consistent, as in `wake` and in the pool's `drop`: either this sees that it is
-        // wanted, or who wants it sees that it sleeps and unparks it, be it before or after the park.
-        slot.asleep.store(true, Ordering::SeqCst);
-        while slot.wanted.load(Ordering::SeqCst) == 0 && !self.stop.load(Ordering::SeqCst) {
-            thread::park();
+        slot.asleep.store(true, Ordering::Relaxed);
+        // `wanted` is read and written in one, here and in `activate`, so that one comes before the
+        // other: either this sees that it is wanted, or who wants it sees that it sleeps and unparks
+        // it, be it before or after the park. The pool's `drop` unparks in any case.
+        while slot.wanted.fetch_add(0, Ordering::AcqRel) == 0 && !self.stop.load(Ordering::Relaxed)
+        {
+            park();
         }
         slot.asleep.store(false, Ordering::Relaxed);
     }
@@ -278,7 +287,7 @@ impl ThreadPool {
         let others = workers.clamp(1, MAX_WORKERS) - 1;
         let nothing = Loop { body: no_body, argument: ptr::null_mut(), count: 0, chunks: 0 };
         let shared = Arc::new(Shared {
-            current: Current { state: AtomicU32::new(0), what: UnsafeCell::new(nothing) },
+            current: Current { state: AtomicU32::new(0), what: Cell::new(nothing) },
             busy: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             slots: (0..others).map(|_| Slot::default()).collect(),
@@ -286,7 +295,7 @@ impl ThreadPool {
         let start = |worker: usize| {
             let shared = Arc::clone(&shared);
             let name = std::format!("niello-{worker}");
-            thread::Builder::new().name(name).spawn(move || shared.work(worker)).ok()
+            Builder::new().name(name).spawn(move || shared.work(worker)).ok()
         };
         let threads = (1..=others).map_while(start).collect();
         ThreadPool { shared, threads }
@@ -297,7 +306,7 @@ impl ThreadPool {
     pub fn global() -> &'static ThreadPool {
         static GLOBAL: OnceLock<ThreadPool> = OnceLock::new();
         GLOBAL.get_or_init(|| {
-            ThreadPool::new(thread::available_parallelism().map_or(1, core::num::NonZero::get))
+            ThreadPool::new(available_parallelism().map_or(1, core::num::NonZero::get))
         })
     }
 
@@ -312,8 +321,8 @@ impl ThreadPool {
     pub fn activate(&self, workers: usize) -> Active<'_> {
         let workers = workers.clamp(1, self.workers());
         for (slot, thread) in self.others(workers) {
-            slot.wanted.fetch_add(1, Ordering::SeqCst);
-            if slot.asleep.load(Ordering::SeqCst) {
+            slot.wanted.fetch_add(1, Ordering::AcqRel);
+            if slot.asleep.load(Ordering::Relaxed) {
                 thread.thread().unpark();
             }
         }
@@ -333,7 +342,7 @@ impl ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop.store(true, Ordering::Relaxed);
         for thread in &self.threads {
             thread.thread().unpark();
         }

@@ -41,6 +41,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=0.1, help="of a round")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the ratios to the best peer, too")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.backend = options.backend or ["c"]
@@ -278,6 +279,9 @@ def main():
     for path in paths:
         rows.append(run_child(options, path))
         print(f"{rows[-1]['name']}: {rows[-1]['us'] or rows[-1]['failures']}", file=sys.stderr, flush=True)
+    if options.json:
+        ratios = {row["name"]: {name: ratio(row, name, "peer") for name in options.backend} for row in rows}
+        options.json.write_text(json.dumps({"ratios": ratios}, indent=1))
     printed_latency(options, [row for row in rows if row["us"]])
     printed_compilation(options, rows)
     failures = [(row["name"], who, why) for row in rows for who, why in row["failures"].items()]

@@ -38,6 +38,11 @@ impl Backend {
     pub(crate) fn list(self) -> PathBuf {
         workspace::root().join("tests/conformance").join(format!("{}.txt", self.name()))
     }
+
+    /// The text of that list.
+    pub(crate) fn listed(self) -> String {
+        std::fs::read_to_string(self.list()).unwrap_or_default()
+    }
 }
 
 /// The backends that were asked for, or all that can be built here; says which cannot.

@@ -1,9 +1,11 @@
 //! `cargo xtask conformance`: the ONNX node tests, backend by backend.
 //!
 //! The cases are generated from the pinned package `onnx`. `tests/conformance/<backend>.txt` names those that pass, one a
-//! line; the list may only grow. The table in docs/operators.md follows from the lists.
+//! line; the list may only grow, and holds for the code of every CPU level. The table in docs/operators.md follows from
+//! the lists.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +23,12 @@ pub(crate) struct Options {
     /// Backend to run; may be given more than once [default: all]
     #[arg(long, value_enum)]
     backend: Vec<Backend>,
+    /// CPU to compile for, such as x86-64-v2 [default: by LLVM every level that a build script makes, by C x86-64-v3]
+    #[arg(long, value_name = "CPU")]
+    target_cpu: Option<String>,
+    /// Run the models in a folder instead of the node tests, each with inputs and outputs like these; all must pass
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "../shared/models")]
+    models: Option<PathBuf>,
     /// Add the cases that pass now to the committed lists
     #[arg(long)]
     bless: bool,
@@ -37,6 +45,20 @@ pub(crate) struct Options {
 /// Generates the cases if need be, runs them on each backend and holds the results against the committed lists.
 pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
+    let cpu = options.target_cpu.as_deref();
+    if let Some(models) = &options.models {
+        let Some(models) = folder_of_models(models) else { return Ok(()) };
+        let backends = command::backends(&options.backend, &environment)?;
+        let niello = command::build(&environment)?;
+        let mut failed = 0;
+        for &backend in &backends {
+            failed += Suite::of(backend, cpu, &models, "models").run(&niello)?.told_failures();
+        }
+        return match failed {
+            0 => Ok(()),
+            _ => Err(format!("{failed} models do not pass").into()),
+        };
+    }
     let python = environment
         .python
         .as_deref()
@@ -50,7 +72,8 @@ pub(crate) fn run(options: &Options) -> Result {
     let niello = command::build(&environment)?;
     let mut lost = 0;
     for &backend in backends.iter().filter(|_| !options.operators) {
-        lost += check(backend, &niello, &cases, options.bless)?;
+        let results = Suite::of(backend, cpu, &cases, "node").run(&niello)?;
+        lost += check(backend, &results, options.bless)?;
     }
     if lost > 0 {
         return Err(format!("{lost} cases that used to pass do not").into());
@@ -58,8 +81,137 @@ pub(crate) fn run(options: &Options) -> Result {
     operators::check(&niello, python, &cases, options.bless)
 }
 
+/// A folder of models that is given relative to the workspace; says so if there is none.
+pub(crate) fn folder_of_models(folder: &Path) -> Option<PathBuf> {
+    let folder = workspace::root().join(folder);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    println!("skipped: models: there is no folder {}", workspace::shown(&folder));
+    None
+}
+
+/// The CPU that a backend compiles for unless another one is named. LLVM is fast enough for every level that a build
+/// script makes; the other levels' C is run by the tests of schedules and by the random networks.
+fn default_cpu(backend: Backend) -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    if backend == Backend::C
+        && std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("fma")
+    {
+        return "x86-64-v3";
+    }
+    match backend {
+        Backend::C => "native",
+        Backend::Llvm | Backend::Interp => "portable",
+    }
+}
+
+/// A folder of cases that `niello test` runs.
+pub(crate) struct Suite<'a> {
+    backend: Backend,
+    cpu: &'a str,
+    cases: &'a Path,
+    /// Names the files of the results, with backend and CPU.
+    name: &'a str,
+    /// Arguments besides.
+    pub(crate) args: Vec<&'a str>,
+    /// Variables of its environment.
+    pub(crate) environment: Vec<(&'a str, &'a OsStr)>,
+}
+
+impl<'a> Suite<'a> {
+    pub(crate) fn of(
+        backend: Backend,
+        cpu: Option<&'a str>,
+        cases: &'a Path,
+        name: &'a str,
+    ) -> Self {
+        let cpu = cpu.unwrap_or_else(|| default_cpu(backend));
+        Suite { backend, cpu, cases, name, args: Vec::new(), environment: Vec::new() }
+    }
+
+    /// Runs all cases; says how many went which way and where the reasons are.
+    pub(crate) fn run(&self, niello: &Path) -> Result<Results> {
+        let backend = self.backend.name();
+        let name = match self.backend {
+            Backend::Interp => format!("{}-{backend}", self.name),
+            Backend::C | Backend::Llvm => format!("{}-{backend}-{}", self.name, self.cpu),
+        };
+        let folder = workspace::target().join("conformance");
+        fs::create_dir_all(&folder)?;
+        let json = folder.join(format!("{name}.json"));
+        let mut test = Command::new(niello);
+        test.arg("test").arg(self.cases).args(["--backend", backend, "--target-cpu", self.cpu]);
+        test.args(&self.args).arg("--json").arg(&json).envs(self.environment.iter().copied());
+        // One line for each case that does not pass would bury the summary; the JSON has them all.
+        let log = json.with_extension("log");
+        test.stdout(fs::File::create(&log)?).stderr(fs::File::create(log.with_extension("err"))?);
+        if json.exists() {
+            fs::remove_file(&json)?;
+        }
+        let status =
+            test.status().map_err(|error| format!("{}: {error}", process::shown(&test)))?;
+        let text = fs::read_to_string(&json).map_err(|error| {
+            let said = fs::read_to_string(log.with_extension("err")).unwrap_or_default();
+            format!(
+                "{} ended with {status} and left no result: {error}\n{said}",
+                process::shown(&test)
+            )
+        })?;
+        let outcomes = outcomes(&serde_json::from_str(&text)?)?;
+        let count = |result| names(&outcomes, result).len();
+        println!("{name}: every case's reason is in {}", workspace::shown(&json));
+        println!(
+            "{name}: {} passed, {} failed, {} skipped",
+            count("pass"),
+            count("fail"),
+            count("skip")
+        );
+        Ok(Results { name, outcomes })
+    }
+}
+
+/// How the cases of a suite went.
+pub(crate) struct Results {
+    name: String,
+    outcomes: BTreeMap<String, Outcome>,
+}
+
+impl Results {
+    /// The names of the cases that passed.
+    pub(crate) fn passed(&self) -> BTreeSet<&str> {
+        names(&self.outcomes, "pass")
+    }
+
+    /// Prints each case that failed, and returns how many there are.
+    pub(crate) fn told_failures(&self) -> usize {
+        let failed = names(&self.outcomes, "fail");
+        self.tell(failed.iter());
+        failed.len()
+    }
+
+    /// Prints each case of a list that did not pass, and returns how many there are.
+    pub(crate) fn told_losses(&self, listed: &BTreeSet<&str>) -> usize {
+        let passed = self.passed();
+        let lost: Vec<_> = listed.difference(&passed).collect();
+        self.tell(lost.iter().copied());
+        lost.len()
+    }
+
+    fn tell<'s>(&self, cases: impl Iterator<Item = &'s &'s str>) {
+        for case in cases {
+            let (result, reason) = self
+                .outcomes
+                .get(*case)
+                .map_or(("missing", "no such case"), |outcome| (&outcome.result, &outcome.reason));
+            println!("{}: {case}: {result}: {reason}", self.name);
+        }
+    }
+}
+
 /// Makes the folder of cases unless it is there already, and returns it.
-fn generate(python: &Path) -> Result<PathBuf> {
+pub(crate) fn generate(python: &Path) -> Result<PathBuf> {
     let script = workspace::root().join("tests/conformance/generate.py");
     let folder = workspace::target().join("conformance");
     let cases = folder.join("node");
@@ -83,40 +235,19 @@ fn generate(python: &Path) -> Result<PathBuf> {
     Ok(cases)
 }
 
-/// Runs `backend` on all cases; returns how many of its list do not pass any more.
-fn check(backend: Backend, niello: &Path, cases: &Path, bless: bool) -> Result<usize> {
+/// Holds results against the list of a backend; returns how many of the list do not pass any more.
+fn check(backend: Backend, results: &Results, bless: bool) -> Result<usize> {
     let name = backend.name();
-    let json = workspace::target().join("conformance").join(format!("{name}.json"));
-    let mut test = Command::new(niello);
-    test.arg("test").arg(cases).args(["--backend", name, "--json"]).arg(&json);
-    // One line for each case that does not pass would bury the summary; the JSON has them all.
-    let log = json.with_extension("log");
-    test.stdout(fs::File::create(&log)?).stderr(fs::File::create(log.with_extension("err"))?);
-    if json.exists() {
-        fs::remove_file(&json)?;
+    let known = results.outcomes.len();
+    if known != CASES {
+        return Err(format!("{name}: {known} cases have a result, not {CASES}").into());
     }
-    let status = test.status().map_err(|error| format!("{}: {error}", process::shown(&test)))?;
-    let text = fs::read_to_string(&json).map_err(|error| {
-        format!("{} ended with {status} and left no result: {error}", process::shown(&test))
-    })?;
-    let outcomes = outcomes(&serde_json::from_str(&text)?)?;
-    if outcomes.len() != CASES {
-        return Err(format!("{name}: {} cases have a result, not {CASES}", outcomes.len()).into());
-    }
-
-    let passed: BTreeSet<&str> = names(&outcomes, "pass");
-    let (failed, skipped) = (names(&outcomes, "fail").len(), names(&outcomes, "skip").len());
-    let listed = fs::read_to_string(backend.list()).unwrap_or_default();
+    let listed = backend.listed();
     let listed: BTreeSet<&str> = listed.lines().filter(|line| !line.is_empty()).collect();
-    let lost: Vec<_> = listed.difference(&passed).collect();
+    let lost = results.told_losses(&listed);
+    let passed = results.passed();
     let gained = passed.difference(&listed).count();
-    for case in &lost {
-        let (result, reason) = outcomes
-            .get(**case)
-            .map_or(("missing", "no such case"), |outcome| (&outcome.result, &outcome.reason));
-        println!("{name}: {case} used to pass: {result}: {reason}");
-    }
-    if bless && lost.is_empty() {
+    if bless && lost == 0 {
         let lines: String = passed.iter().map(|case| format!("{case}\n")).collect();
         fs::write(backend.list(), lines)?;
     } else if bless {
@@ -124,9 +255,7 @@ fn check(backend: Backend, niello: &Path, cases: &Path, bless: bool) -> Result<u
     } else if gained > 0 {
         println!("{name}: {gained} more cases pass than are listed; `--bless` adds them");
     }
-    println!("{name}: every case's reason is in {}", workspace::shown(&json));
-    println!("{name}: {} passed, {failed} failed, {skipped} skipped", passed.len());
-    Ok(lost.len())
+    Ok(lost)
 }
 
 /// How one case went.

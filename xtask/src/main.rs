@@ -1,4 +1,4 @@
-//! Project automation: `cargo xtask setup | test | conformance | fuzz | bench | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | fuzz | sanitize | bench | ratchet | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
@@ -10,6 +10,8 @@ mod conformance;
 mod fuzz;
 mod operators;
 mod process;
+mod ratchet;
+mod sanitize;
 mod setup;
 mod test;
 mod tidy;
@@ -37,11 +39,15 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
-    /// Looks for new mistakes with inputs that nobody wrote
+    /// Looks for faults with random inputs
     #[command(subcommand)]
     Fuzz(fuzz::Kind),
+    /// Runs the node tests and models under sanitizers, and with checks of every index
+    Sanitize(sanitize::Options),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
+    /// Runs everything that must not get worse, and compares with the committed figures
+    Ratchet(ratchet::Options),
     /// Checks the source tree: module lines, file lengths, paths named in documents, layering
     Tidy,
 }
@@ -52,7 +58,9 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Fuzz(kind) => fuzz::run(&kind),
+        Task::Sanitize(options) => sanitize::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Ratchet(options) => ratchet::run(&options),
         Task::Tidy => tidy::run(),
     };
     match result {

@@ -1,11 +1,12 @@
-//! `cargo xtask test`: every test of the workspace, then the digits example.
+//! `cargo xtask test`: every test of the workspace, the models of the thread pool, then the digits
+//! example.
 
 use std::fmt;
 use std::io::IsTerminal;
 use std::ops::AddAssign;
 
 use crate::process::Source;
-use crate::{Result, process, setup};
+use crate::{Result, process, setup, workspace};
 
 /// Accuracy in percent under which the digits example is broken; the committed model reaches 98.61.
 const LEAST_ACCURACY: f64 = 98.0;
@@ -18,27 +19,32 @@ pub(crate) fn run(options: &setup::Options) -> Result {
     // The command and the LLVM backend are features, and their tests come with them.
     command.args(["test", "--workspace", "--features", environment.features(), "--no-fail-fast"]);
     environment.tell_prefix(&mut command);
-    if std::io::stderr().is_terminal() {
-        command.args(["--color", "always"]);
-    }
     if let Some(python) = &environment.python {
         command.env("NIELLO_TEST_PYTHON", python);
     }
     let mut total = Counts::default();
     let mut skipped = Vec::new();
-    let status = process::stream(&mut command, |source, line| {
-        match source {
-            Source::Stdout => println!("{line}"),
-            Source::Stderr => eprintln!("{line}"),
+    let mut tests: Result = Ok(());
+    for mut command in [command, loom()] {
+        if std::io::stderr().is_terminal() {
+            command.args(["--color", "always"]);
         }
-        if let Some(counts) = Counts::of(line) {
-            total += counts;
-        } else if line.starts_with("skipped: ") {
-            skipped.push(line.to_owned());
+        let status = process::stream(&mut command, |source, line| {
+            match source {
+                Source::Stdout => println!("{line}"),
+                Source::Stderr => eprintln!("{line}"),
+            }
+            if let Some(counts) = Counts::of(line) {
+                total += counts;
+            } else if line.starts_with("skipped: ") {
+                skipped.push(line.to_owned());
+            }
+        })?;
+        // A build that fails runs no test, and no test says so.
+        if !status.success() {
+            tests = Err(format!("{}: {status}", process::shown(&command)).into());
         }
-    })?;
-    // A build that fails runs no test, and no test says so.
-    let tests = if status.success() { Ok(()) } else { Err(format!("cargo test: {status}")) };
+    }
 
     let digits = digits();
     match &digits {
@@ -61,6 +67,15 @@ pub(crate) fn run(options: &setup::Options) -> Result {
     println!("{total}");
     tests?;
     digits.map(drop)
+}
+
+/// The models of the thread pool under loom, which are built with a flag and so by themselves.
+fn loom() -> std::process::Command {
+    let mut command = process::cargo();
+    command.args(["test", "--package", "niello-runtime", "--lib", "--release"]);
+    command.env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command.env("CARGO_TARGET_DIR", workspace::target().join("loom"));
+    command
 }
 
 /// Runs the digits example and returns its line on accuracy.

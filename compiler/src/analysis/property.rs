@@ -17,7 +17,7 @@ impl IrProperty for Typed {
     const HOLDS: Option<fn(&IRModule) -> bool> = Some(types_hold);
 }
 
-/// Whether every reference to a global has the type of what is defined there.
+/// Whether every reference to a global has the type of its definition.
 pub fn types_hold(module: &IRModule) -> bool {
     module.functions().all(|(_, function)| {
         function.global_refs().iter().all(|&id| {

@@ -93,6 +93,13 @@ pub fn symbol_name(package: &str, version: &str, model: &str, digest: &[u8; 32])
             symbol += &part;
         }
     }
+    if word(model) != model {
+        // `a-b` and `a_b` are two models, which one build script may compile.
+        symbol.push('_');
+        for byte in &crate::ir::digest(model.as_bytes())[..4] {
+            symbol += &format!("{byte:02x}");
+        }
+    }
     symbol.push('_');
     for byte in &digest[..8] {
         symbol += &format!("{byte:02x}");
@@ -143,8 +150,13 @@ mod tests {
         digest[0] = 1;
         assert_eq!(
             symbol_name("my-app", "1.0.0-rc.1", "squeezenet1.1", &digest),
-            "niello_my_app_1_0_0_rc_1_squeezenet1_1_01ababababababab"
+            "niello_my_app_1_0_0_rc_1_squeezenet1_1_46f81c67_01ababababababab"
         );
         assert_eq!(symbol_name("", "", "m", &digest), "niello_m_01ababababababab");
+        // Models of one program, with the same contents at that.
+        let names = ["a_b", "a-b", "a.b", "日本", "中国"];
+        let symbols = names.map(|name| symbol_name("", "", name, &digest));
+        let kept_apart: std::collections::BTreeSet<_> = symbols.iter().collect();
+        assert_eq!(kept_apart.len(), names.len(), "{symbols:?}");
     }
 }

@@ -247,9 +247,7 @@ pub struct OutputBuffers {{
             text,
             "}}
 
-#[allow(unsafe_code, reason = \"the promise concerns the memory of the fields above\")]
-// SAFETY: arrays of numbers and of `bool` may be all zero bytes.
-unsafe impl __niello::Zeroable for OutputBuffers {{}}
+__niello::zeroable! {{ OutputBuffers }}
 "
         );
     }
@@ -414,7 +412,9 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         }
     }
 
-    /// The one function that is not safe: it hands pointers to the compiled code.
+    /// The function that hands pointers to the compiled code. Its unsafe part is a macro of the
+    /// runtime: rustc's lint `unsafe_code` lets other crates' macros pass, so that bindings compile
+    /// in a crate that forbids unsafe code.
     fn call(&self, text: &mut String) {
         let weights_parameter = if self.external() { "weights: &[u8],\n    " } else { "" };
         if self.options.stub {
@@ -441,49 +441,27 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
                 list
             })
         };
-        // The archives' members are taken as they are needed: a test of a crate that links the
-        // model as well would otherwise link them twice.
-        let (weights_item, weights_pointer) = if self.external() {
-            (String::new(), "weights.as_ptr()".to_owned())
+        let weights_pointer = if self.external() {
+            "weights.as_ptr()".to_owned()
         } else if self.model.weights.is_empty() {
-            (String::new(), "::core::ptr::null()".to_owned())
+            "::core::ptr::null()".to_owned()
         } else {
-            let item = format!(
-                "
-    #[link(name = \"{symbol}_weights\", kind = \"static\", modifiers = \"-whole-archive\")]
-    unsafe extern \"C\" {{
-        #[link_name = \"{symbol}_weights\"]
-        static WEIGHTS: [u8; WEIGHT_BYTES];
-    }}
-"
-            );
-            (item, "::core::ptr::addr_of!(WEIGHTS).cast()".to_owned())
+            format!("__niello::embedded_weights!(\"{symbol}_weights\", WEIGHT_BYTES)")
         };
         put!(
             text,
             "
-/// Calls the compiled code.
+/// Calls the compiled code, which the compilation that wrote this file wrote as well.
 #[allow(
-    unsafe_code,
+    dead_code,
     clippy::trivially_copy_pass_by_ref,
-    reason = \"this is the one place where Rust meets the compiled code\"
+    reason = \"a program uses what it needs of a model\"
 )]
-#[allow(dead_code, reason = \"a program uses what it needs of a model\")]
 fn call_model(
     {weights_parameter}memory: &mut [u8; WORKSPACE_BYTES],
     inputs: &Inputs<'_>,
     outputs: &mut OutputsMut<'_>,
 ) {{
-    #[link(name = \"{symbol}\", kind = \"static\", modifiers = \"-whole-archive\")]
-    unsafe extern \"C\" {{
-        #[link_name = \"{symbol}_run\"]
-        fn run(
-            context: *const __niello::Context,
-            inputs: *const *const ::core::ffi::c_void,
-            outputs: *const *mut ::core::ffi::c_void,
-        );
-    }}
-{weights_item}
     let inputs: [*const ::core::ffi::c_void; {input_count}] = [
 {input_pointers}    ];
     let outputs: [*mut ::core::ffi::c_void; {output_count}] = [
@@ -493,11 +471,9 @@ fn call_model(
         scratch_stride: {scratch_stride},
     }};
     let level = __niello::version(CPU_LEVELS);
-    // SAFETY: code, weights and sizes were written together with this file by one compilation; the
-    // machine has the level; references are valid and aligned, and those to outputs are exclusive; weights and workspace
-    // are aligned to 64.
-    unsafe {{
-        __niello::invoke(run, level, {weights_pointer}, division, memory, &inputs, &outputs);
+    let weights = {weights_pointer};
+    __niello::call_model! {{
+        \"{symbol}\", \"{symbol}_run\", level, weights, division, memory, &inputs, &outputs
     }}
 }}
 ",

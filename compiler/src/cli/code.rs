@@ -16,6 +16,9 @@ use crate::options::{
 };
 use crate::target::Target;
 
+/// The CPU that commands compile for unless they are told: the one they run on.
+const NATIVE: &str = "native";
+
 /// What runs or is made of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Engine {
@@ -79,9 +82,10 @@ pub(super) struct CodeArgs {
     #[arg(long = "external-data-folder", value_name = "DIR", action = ArgAction::Append)]
     external_folders: Vec<PathBuf>,
     /// CPU to compile for, such as x86-64-v3; `portable` makes code for every CPU level, of which
-    /// the program chooses when it runs
-    #[arg(long, value_name = "CPU", default_value = "native")]
-    pub(super) target_cpu: String,
+    /// the program chooses when it runs, `baseline` for the narrowest alone [default: native, but
+    /// portable in `niello test`, which runs each level]
+    #[arg(long, value_name = "CPU")]
+    pub(super) target_cpu: Option<String>,
     /// What happens to denormal numbers during a run
     #[arg(long, value_enum, default_value_t = Denormals::default())]
     pub(super) denormals: Denormals,
@@ -170,7 +174,7 @@ impl CodeArgs {
     pub(super) fn options(&self) -> Result<CompileOptions, Failure> {
         let mut options = CompileOptions::new(Target::host());
         options
-            .set_target_cpu(&self.target_cpu)
+            .set_target_cpu(self.target_cpu.as_deref().unwrap_or(NATIVE))
             .map_err(|error| Problem::new(error.to_string()))?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
@@ -191,10 +195,10 @@ impl CodeArgs {
         let mut args = vec![
             format!("-O{}", self.opt_level),
             format!("--threads={}", self.threads),
-            format!("--target-cpu={}", self.target_cpu),
             format!("--denormals={}", self.denormals.name()),
             format!("--numerics={}", self.numerics.name()),
         ];
+        args.extend(self.target_cpu.iter().map(|cpu| format!("--target-cpu={cpu}")));
         args.extend(self.dims.iter().map(|dim| format!("--dim={}", dim.text)));
         args.extend(self.input_shapes.iter().map(|shape| format!("--input-shape={}", shape.text)));
         args.extend(self.input_values.iter().map(|value| format!("--input-value={}", value.text)));

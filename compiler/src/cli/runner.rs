@@ -73,6 +73,15 @@ impl Runner {
         }
     }
 
+    /// Lets native code use no wider CPU level than the one of that place among the model's. Returns
+    /// the place of the level that runs from now on.
+    pub(super) fn limit_level(&mut self, most: usize) -> usize {
+        match &mut self.engine {
+            Ready::Interp(_) => 0,
+            Ready::Native { model, .. } => model.limit_level(most),
+        }
+    }
+
     /// Names of the outputs, in the model's order.
     pub(super) fn output_names(&self) -> &[String] {
         &self.outputs

@@ -106,7 +106,7 @@ fn c_objects(
 /// The object of a file of C.
 fn c_object(name: &str, text: String, target: &Target) -> Vec<ObjectFile> {
     let file = SourceFile { name: name.to_owned(), text, level: 0 };
-    compile_c(std::slice::from_ref(&file), std::slice::from_ref(target), 1)
+    compile_c(std::slice::from_ref(&file), std::slice::from_ref(target), 1, None)
         .unwrap_or_else(|error| panic!("{error}\n{}", file.text))
 }
 

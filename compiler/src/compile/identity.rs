@@ -3,7 +3,7 @@
 use super::interface::Interface;
 use crate::bindings::symbol_name;
 use crate::executor::Program;
-use crate::ir::Digest;
+use crate::ir::{Blake3, Digest};
 use crate::options::CompileOptions;
 use crate::pass::PassContext;
 use crate::tir::ADD_LOWER_PASS;
@@ -21,8 +21,8 @@ pub(super) fn symbol(
     cx: &PassContext,
 ) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
-    // jobs nor the process shows in the objects, nor does their absence. The context has the options
-    // of passes.
+    // jobs nor folder or process shows in the objects, nor does their absence. The context has the
+    // options of passes.
     let CompileOptions {
         name: _,
         package,
@@ -41,11 +41,12 @@ pub(super) fn symbol(
         levels: _,
         threads,
         jobs: _,
+        code_folder: _,
         isolate: _,
         stub,
         without_objects: _,
     } = options;
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = Blake3::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.update(&interface.digest);
     hasher.update(scheduled);
@@ -59,5 +60,5 @@ pub(super) fn symbol(
     let decided = (opt_level, disabled_passes, numerics, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
     let name = interface.name(options);
-    symbol_name(package, version, name, hasher.finalize().as_bytes())
+    symbol_name(package, version, name, &hasher.finalize())
 }

@@ -97,11 +97,11 @@ pub fn compile(
             KernelCode::of(options.backend, &program, &functions, levels, jobs)
         })
         .map_err(located)?;
-    let strides = aot::scratch_strides(&functions, kernels.scratch_bytes());
-    let scratch = aot::scratch_bytes(&strides, options.threads);
-    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch))?;
+    let scratch = aot::Scratch::of(&functions, kernels.scratch_bytes(), options.threads);
+    let bytes = scratch.bytes();
+    let plan = stages.run("place memory", || memory::plan(&program, &storage, &bytes))?;
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
-    let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &strides);
+    let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
     let code = Code::new(kernels, entry, &functions, levels);
     let objects = match options.without_objects {
         true => Vec::new(),

@@ -186,6 +186,8 @@ pub enum ArgumentProblem {
     NotAnArray,
     /// An integer is needed, and an array was given.
     NotAnInteger,
+    /// A dimension has a value that no dimension can have.
+    Dimension(i64),
     /// The function writes to the array, and was given it to read.
     ReadOnly,
     /// Type or shape of the array are others.
@@ -283,6 +285,9 @@ impl fmt::Display for ArgumentProblem {
             ArgumentProblem::NotAnArray => f.write_str("an array is needed, an integer was given"),
             ArgumentProblem::NotAnInteger => {
                 f.write_str("an integer is needed, an array was given")
+            }
+            ArgumentProblem::Dimension(value) => {
+                write!(f, "a dimension from 0 to {} is needed, {value} was given", i32::MAX)
             }
             ArgumentProblem::ReadOnly => f.write_str(
                 "the function writes to it, so an array is needed that may be written to",

@@ -149,8 +149,8 @@ impl Function {
 
     /// Calls the function once, on this thread.
     ///
-    /// The arguments are checked, the function is not: one that reads or writes outside of its
-    /// buffers, which [`tir::interpret`](crate::tir::interpret) reports, does so here.
+    /// A function that accesses an element outside of its buffers, which
+    /// [`tir::interpret`](crate::tir::interpret) reports as an error, ends the process by a trap.
     ///
     /// # Errors
     ///
@@ -209,6 +209,12 @@ impl Function {
                     return Err(argument(position, name, ArgumentProblem::NotAnInteger));
                 }
                 true | false => {}
+            }
+            // Larger ones could make indices overflow, of which the proofs know nothing.
+            if let Arg::Int(value) = arg
+                && !(0..=i64::from(i32::MAX)).contains(value)
+            {
+                return Err(argument(position, name, ArgumentProblem::Dimension(*value)));
             }
         }
         let bound = sizes.bind(parameters, &args).map_err(error)?;
@@ -299,7 +305,12 @@ impl<'a> BoundCall<'a> {
     }
 
     /// The same call with its parallel loops run by the workers of a pool.
-    pub fn with_workers(mut self, active: &'a Active<'a>) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// No two iterations of a parallel loop may access the same element, unless both only read it. A
+    /// schedule's `parallel` sees to that; `tir.VerifyMemory` finds many functions that do not.
+    pub unsafe fn with_workers(mut self, active: &'a Active<'a>) -> Self {
         self.set_workers(active.workers());
         let (parallel_for, pool) = active.as_abi();
         self.context.parallel_for = Some(parallel_for);

@@ -24,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod accesses;
 mod array;
 mod error;
 mod function;
@@ -95,6 +96,10 @@ impl IntoFunctions for IRModule {
 
 /// Lowers functions for a target and compiles them.
 ///
+/// The code accesses nothing outside of its buffers: where that cannot be proved of a function, as of
+/// indices that are read from memory, it checks indices when it runs, and traps at the first one
+/// outside.
+///
 /// The target's kind `c` needs a C compiler, `llvm` a build of niello with the feature `llvm`. With
 /// `-interface-api=packed`, for each function `f` there is one with the signature of TVM's packed
 /// functions, [`PackedWrapper`], which has the name `f`; the kernel itself is `f_compute`. A name
@@ -121,7 +126,7 @@ pub fn build(functions: impl IntoFunctions, target: &BuildTarget) -> Result<Modu
         }
         tir::verify(&func)
             .map_err(|errors| BuildError::Invalid(tir::print_with_errors(&func, &errors)))?;
-        let lowered = tir::lower(func.clone(), &target.machine)?;
+        let lowered = accesses::lower(&func, &target.machine)?;
         let name = names.unique(&func.name);
         let symbol = match target.interface_api {
             InterfaceApi::C => name.clone(),
@@ -262,7 +267,7 @@ fn build_c(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildE
     wrappers.extend(array_wrappers(kernels));
     let whole = c::translation_unit(&sources, &wrappers);
     let machine = std::slice::from_ref(&target.machine);
-    let objects = c::compile_c(&[module::source_file(whole)], machine, 1)?;
+    let objects = c::compile_c(&[module::source_file(whole)], machine, 1, None)?;
     Ok((Code::C(text), objects, scratch))
 }
 

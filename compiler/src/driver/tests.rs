@@ -7,6 +7,7 @@ mod refused;
 mod sources;
 mod symbolic;
 
+use super::accesses::are_proved;
 use super::{Arg, BuildTarget, Function, InterfaceApi, Module, NdArray, SourceKind, build};
 use crate::codegen::testing::{compare, runnable_levels};
 use crate::ir::DType;

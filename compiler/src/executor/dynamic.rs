@@ -1,6 +1,6 @@
 //! Shared libraries that this process opens.
 
-pub(crate) use system::DynamicLibrary;
+pub(crate) use system::{DynamicLibrary, symbol_of_process};
 
 #[cfg(unix)]
 mod system {
@@ -56,6 +56,19 @@ mod system {
         }
     }
 
+    /// Stands for all libraries that the process began with.
+    #[cfg(target_vendor = "apple")]
+    const RTLD_DEFAULT: *mut c_void = -2isize as *mut c_void;
+    #[cfg(not(target_vendor = "apple"))]
+    const RTLD_DEFAULT: *mut c_void = std::ptr::null_mut();
+
+    /// The address of a function that some library of this process has.
+    pub(crate) fn symbol_of_process(name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: the name is NUL-terminated.
+        let symbol = unsafe { dlsym(RTLD_DEFAULT, name.as_ptr()) };
+        (!symbol.is_null()).then_some(symbol)
+    }
+
     fn last_error() -> String {
         // SAFETY: the function takes nothing.
         let text = unsafe { dlerror() };
@@ -71,8 +84,13 @@ mod system {
 mod system {
     //! Systems on which libraries cannot be loaded yet.
 
-    use std::ffi::c_void;
+    use std::ffi::{CStr, c_void};
     use std::path::Path;
+
+    /// Finds nothing.
+    pub(crate) fn symbol_of_process(_: &CStr) -> Option<*mut c_void> {
+        None
+    }
 
     /// An open library; there is none.
     #[derive(Debug)]

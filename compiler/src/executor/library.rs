@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::path::Path;
 
-use super::dynamic::DynamicLibrary;
+use super::dynamic::{DynamicLibrary, symbol_of_process};
 use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
@@ -28,6 +28,19 @@ enum Code {
     #[cfg(feature = "llvm")]
     Jit(super::jit::JitModel),
 }
+
+/// Marks memory that must not be accessed.
+type Poison = unsafe extern "C" fn(address: *const c_void, bytes: usize);
+
+/// The address sanitizer's function for that, if it is in this process.
+fn poison() -> Option<Poison> {
+    let symbol = symbol_of_process(c"__asan_poison_memory_region")?;
+    // SAFETY: the sanitizer's interface has the function with this signature.
+    Some(unsafe { std::mem::transmute::<*mut c_void, Poison>(symbol) })
+}
+
+/// Bytes of a word whose state the sanitizer has as one.
+const SHADOWED_BYTES: usize = 8;
 
 /// Bytes around each buffer that is handed to the model, to see whether it writes there.
 const GUARD_BYTES: usize = 64;
@@ -222,7 +235,8 @@ fn tensor_type(info: &TensorInfo) -> TensorType {
     TensorType::from_consts(&dims, info.dtype)
 }
 
-/// Memory between guards.
+/// Memory between guards. Where the address sanitizer is in the process, it reports each access to a
+/// guard by code that it checks, one that reads as well.
 #[derive(Debug)]
 struct Buffer {
     memory: Vec<u8>,
@@ -232,13 +246,25 @@ struct Buffer {
 
 impl Buffer {
     fn new(len: usize, info: &TensorInfo, placement: Placement) -> Buffer {
+        let poison = poison();
         let shift = match placement {
             Placement::Aligned => 0,
+            // The sanitizer knows of the first bytes of a word only whether the last ones are guarded.
+            Placement::Shifted if poison.is_some() => SHADOWED_BYTES,
             Placement::Shifted => info.dtype.bytes().unwrap_or(1),
         };
         let memory = vec![GUARD; len + 3 * GUARD_BYTES];
         let start = memory.as_ptr().align_offset(GUARD_BYTES) + GUARD_BYTES + shift;
-        Buffer { memory, start, len }
+        let buffer = Buffer { memory, start, len };
+        if let Some(poison) = poison {
+            let (before, rest) = buffer.memory.split_at(start);
+            for guard in [before, &rest[len..]] {
+                // SAFETY: the memory is the buffer's own, and this program, which the sanitizer does
+                // not check, may still read it. Memory that is freed is no longer marked so.
+                unsafe { poison(guard.as_ptr().cast(), guard.len()) };
+            }
+        }
+        buffer
     }
 
     fn bytes(&self) -> &[u8] {
@@ -252,5 +278,70 @@ impl Buffer {
     fn is_intact(&self) -> bool {
         let (before, rest) = self.memory.split_at(self.start);
         before.iter().chain(&rest[self.len..]).all(|&byte| byte == GUARD)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::env;
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+    use crate::ir::DType;
+
+    /// The library whose function reads one element, and the element, in a process under the
+    /// sanitizer.
+    const LIBRARY: &str = "NIELLO_TEST_SANITIZED";
+    const ELEMENT: &str = "NIELLO_TEST_ELEMENT";
+
+    /// Runs in a process of its own, started by the test below.
+    #[test]
+    fn one_element_is_read() {
+        let Some(library) = env::var_os(LIBRARY) else { return };
+        let library = DynamicLibrary::open(Path::new(&library)).unwrap();
+        let at = library.symbol("at").unwrap();
+        // SAFETY: the library defines the function with this signature.
+        let at = unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_void, i64) -> f32>(at)
+        };
+        let (name, shape) = ("x".to_owned(), vec![5]);
+        let info = TensorInfo { name, dtype: DType::F32, shape, dim_names: vec![None] };
+        let buffer = Buffer::new(20, &info, Placement::Shifted);
+        let element: i64 = env::var(ELEMENT).unwrap().parse().unwrap();
+        at(buffer.bytes().as_ptr().cast(), element);
+    }
+
+    #[test]
+    fn a_kernel_that_reads_one_element_beside_an_input_is_caught() {
+        let asan = Command::new("gcc").arg("-print-file-name=libasan.so").output();
+        let asan = asan.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+        let Ok(asan) = asan.map_err(drop).and_then(|path| fs::canonicalize(path).map_err(drop))
+        else {
+            eprintln!("skipped: gcc or its address sanitizer is missing");
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (source, library) = (folder.path().join("at.c"), folder.path().join("at.so"));
+        fs::write(&source, "float at(const float *x, long i) { return x[i]; }\n").unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-fsanitize=address", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source);
+        assert!(gcc.status().unwrap().success());
+        for (element, is_inside) in [(0, true), (4, true), (5, false), (-1, false)] {
+            let mut child = Command::new(env::current_exe().unwrap());
+            child.args(["executor::library::tests::one_element_is_read", "--exact"]);
+            child.env("LD_PRELOAD", &asan).env("ASAN_OPTIONS", "detect_leaks=0");
+            child.env(LIBRARY, &library).env(ELEMENT, element.to_string());
+            let output = child.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), is_inside, "element {element}: {errors}");
+            assert_eq!(
+                errors.contains("use-after-poison"),
+                !is_inside,
+                "element {element}: {errors}"
+            );
+        }
     }
 }

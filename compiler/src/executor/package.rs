@@ -65,7 +65,7 @@ pub struct Package {
 /// ```
 ///
 /// A file is touched only if its contents differ, and is never seen half-written. Archives of the
-/// same model from earlier builds are removed.
+/// same model from earlier builds are removed, and what builds of it left that were killed.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ pub fn write_package(
     let text = bindings::rust(model, &options.bindings)?;
     write_if_changed(&written.bindings, &[Cow::Borrowed(text.as_bytes())])
         .map_err(|error| cannot_write(&written.bindings, &error))?;
-    remove_stale_archives(folder, &model.symbol, &written.archives);
+    remove_stale_files(folder, model, &written);
     Ok(written)
 }
 
@@ -148,6 +148,9 @@ fn cannot_write(path: &Path, error: &io::Error) -> Problem {
     Problem::new(format!("`{}` cannot be written: {error}", path.display()))
 }
 
+/// How the names of files end that are being written; the number of the process is before it.
+const TEMPORARY: &str = ".tmp";
+
 /// Writes `pieces`, in order, to `path` unless they are already there; says whether it wrote.
 ///
 /// Builds go by times of change, so an equal file must stay untouched. A new one appears whole
@@ -163,7 +166,7 @@ pub fn write_if_changed(path: &Path, pieces: &[Cow<'_, [u8]>]) -> io::Result<boo
     let name = path.file_name().unwrap_or(OsStr::new("file"));
     let mut temporary = OsStr::new(".").to_owned();
     temporary.push(name);
-    temporary.push(format!(".{}.tmp", std::process::id()));
+    temporary.push(format!(".{}{TEMPORARY}", std::process::id()));
     let temporary = path.with_file_name(temporary);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -199,29 +202,52 @@ fn has_contents(path: &Path, pieces: &[Cow<'_, [u8]>]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Removes archives whose name differs from those of `symbol` in the hash alone.
+/// Removes archives whose name differs from those of the model in the hash alone, and files of the
+/// model that a process was writing when it was killed.
 ///
-/// What cannot be removed stays: an old archive costs space, not correctness.
-fn remove_stale_archives(folder: &Path, symbol: &str, current: &[PathBuf]) {
-    let Some((prefix, hash)) = symbol.rsplit_once('_') else { return };
+/// What cannot be removed stays: an old file costs space, not correctness.
+fn remove_stale_files(folder: &Path, model: &CompiledModel, written: &Package) {
+    let Some((prefix, hash)) = model.symbol.rsplit_once('_') else { return };
+    let is_archive = |name: &str| {
+        let stem = name.strip_suffix(".a").or_else(|| name.strip_suffix(".lib"));
+        let stem = stem.map(|stem| stem.strip_suffix("_weights").unwrap_or(stem));
+        let stem = stem.map(|stem| stem.strip_prefix("lib").unwrap_or(stem));
+        let old = stem.and_then(|stem| stem.strip_prefix(prefix)?.strip_prefix('_'));
+        old.is_some_and(|old| {
+            old.len() == hash.len() && old.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    };
+    let is_own = |name: &str| {
+        let ending = name.strip_prefix(model.name.as_str());
+        let weights = written.weights.as_ref().and_then(|path| path.file_name());
+        ending.is_some_and(|ending| [".rs", ".log"].contains(&ending))
+            || weights == Some(OsStr::new(name))
+            || is_archive(name)
+    };
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let Some(stem) = name.to_str().and_then(|name| {
-            let stem = name.strip_suffix(".a").or_else(|| name.strip_suffix(".lib"))?;
-            let stem = stem.strip_suffix("_weights").unwrap_or(stem);
-            Some(stem.strip_prefix("lib").unwrap_or(stem))
-        }) else {
-            continue;
+        let Some(name) = name.to_str() else { continue };
+        let stale = match being_written(name) {
+            Some((name, process)) => is_own(name) && is_gone(process),
+            None => is_archive(name) && !written.archives.contains(&path),
         };
-        let stale =
-            stem.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')).is_some_and(|old| {
-                old.len() == hash.len() && old.bytes().all(|byte| byte.is_ascii_hexdigit())
-            });
-        if stale && !current.contains(&path) {
+        if stale {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// The file that a temporary one of [`write_if_changed`] becomes, and the process that writes it.
+fn being_written(name: &str) -> Option<(&str, u32)> {
+    let (name, process) = name.strip_prefix('.')?.strip_suffix(TEMPORARY)?.rsplit_once('.')?;
+    Some((name, process.parse().ok()?))
+}
+
+/// Whether a process has ended, as far as can be told: where the system does not list processes, all
+/// others count as gone, since Cargo lets one build at a time write to a folder.
+fn is_gone(process: u32) -> bool {
+    process != std::process::id() && !Path::new("/proc").join(process.to_string()).exists()
 }
 
 #[cfg(test)]
@@ -291,6 +317,30 @@ mod tests {
         );
         assert_eq!(package.archives.len(), 2);
         assert_eq!(package.weights, None);
+    }
+
+    #[test]
+    fn what_builds_left_that_were_killed_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        // No process has a number as large as that.
+        let (gone, own) = (u32::MAX, std::process::id());
+        let left = [
+            format!(".libniello_p_1_m_00ff.a.{gone}.tmp"),
+            format!(".libniello_p_1_m_00ff_weights.a.{gone}.tmp"),
+            format!(".m.rs.{gone}.tmp"),
+        ];
+        let others = [
+            format!(".libniello_p_1_n_00ff.a.{gone}.tmp"),
+            format!(".m.rs.{own}.tmp"),
+            format!(".notes.{gone}.tmp"),
+        ];
+        left.iter().chain(&others).for_each(|name| fs::write(folder.join(name), "").unwrap());
+        let options = PackageOptions::for_triple("x86_64-unknown-linux-gnu");
+        write_package(&model("niello_p_1_m_11ee"), folder, &options).unwrap();
+        let names = names(folder);
+        assert!(left.iter().all(|name| !names.contains(name)), "{names:?}");
+        assert!(others.iter().all(|name| names.contains(name)), "{names:?}");
     }
 
     #[test]

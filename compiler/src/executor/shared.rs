@@ -35,7 +35,8 @@ pub fn write_shared_library(
     let name = format!("{}_shared", model.symbol);
     let file = SourceFile { name, text: c_text(model), level: 0 };
     let failed = |error: c::CompileError| Problem::new(error.to_string());
-    let mut objects = c::compile_c(&[file], std::slice::from_ref(target), 1).map_err(failed)?;
+    let mut objects =
+        c::compile_c(&[file], std::slice::from_ref(target), 1, None).map_err(failed)?;
     if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
         objects.push(weights_object(code, &format!("{}_weights", model.symbol), &model.weights)?);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::ir::{Constant, Digest, SharedBytes};
+use crate::ir::{self, Constant, Digest, SharedBytes};
 
 const MAGIC: &[u8; 8] = b"niello\x00S";
 const VERSION: u32 = 1;
@@ -157,7 +157,7 @@ impl Sidecar {
         for (digest, len) in entries() {
             let bytes = file.slice(offset, len as usize).expect("the lengths add up to the file's");
             offset += len as usize;
-            if blake3::hash(&bytes).as_bytes() != &digest {
+            if ir::digest(&bytes) != digest {
                 return Err(SidecarError::Corrupt(digest));
             }
             sidecar.entries.insert(digest, bytes);

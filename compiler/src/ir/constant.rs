@@ -6,13 +6,11 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use super::small_float::{SmallFloat, decode_e8m0};
-use super::{DType, TensorType, unpack_elements};
+use super::{Blake3, DType, Digest, TensorType, digest, unpack_elements};
 
-/// A BLAKE3 digest.
-pub type Digest = [u8; 32];
-
-/// Bytes of a splat that are hashed at a time: a multiple of every element's.
-const DIGEST_BLOCK: usize = 64 << 10;
+/// Bytes of a splat that are hashed at a time: a multiple of every element's, and
+/// enough for threads to share.
+const DIGEST_BLOCK: usize = 4 << 20;
 
 /// Bytes that several constants may share: owned, or mapped from a file.
 #[derive(Clone)]
@@ -255,13 +253,14 @@ impl Constant {
         self.0.digest.get_or_init(|| {
             let element = match &self.0.data {
                 ConstantData::Splat(element) => element,
-                ConstantData::Bytes(bytes) => return *blake3::hash(bytes).as_bytes(),
+                ConstantData::Bytes(bytes) => return digest(bytes),
                 ConstantData::Opaque => unreachable!("an opaque constant is made with its digest"),
             };
             // A splat is never written out as a whole.
             let pattern = self.pattern_of(element);
-            let block = pattern.repeat(DIGEST_BLOCK / pattern.len());
-            let mut hasher = blake3::Hasher::new();
+            let needed = self.byte_len().min(DIGEST_BLOCK as u64) as usize;
+            let block = pattern.repeat(needed.div_ceil(pattern.len()));
+            let mut hasher = Blake3::new();
             let mut left = self.byte_len().saturating_sub(1);
             while left > 0 {
                 let part = left.min(block.len() as u64);
@@ -272,7 +271,7 @@ impl Constant {
                 let last = pattern.last().copied().unwrap_or_default();
                 hasher.update(&[last & self.mask_of_last_byte()]);
             }
-            *hasher.finalize().as_bytes()
+            hasher.finalize()
         })
     }
 

@@ -3,6 +3,7 @@
 mod attrs;
 mod buffer_spec;
 mod constant;
+mod digest;
 mod dtype;
 mod identity;
 mod module;
@@ -14,7 +15,8 @@ mod types;
 
 pub use attrs::{AttrError, AttrValue, Attrs};
 pub use buffer_spec::{BUFFER_ALIGNMENT, BufferSpec, BufferSpecError, Halo, PhysicalDim};
-pub use constant::{Constant, ConstantData, ConstantError, Digest, SharedBytes};
+pub use constant::{Constant, ConstantData, ConstantError, SharedBytes};
+pub use digest::{Blake3, Digest, digest};
 pub use dtype::{DType, UnknownDType};
 pub(crate) use identity::Identity;
 pub use module::{Definition, ExternFunction, GlobalVar, IRModule};

@@ -25,6 +25,44 @@ impl fmt::Display for Name<'_> {
     }
 }
 
+/// Why text in quotes cannot be read.
+const UNKNOWN_ESCAPE: &str =
+    "an unknown escape; known are \\n, \\r, \\t, \\0, \\', \\\", \\\\ and \\u{hex}";
+
+/// Reads text in quotes, with the escapes of a Rust string: what `{:?}` prints. `quoted` begins with
+/// the quote; what follows the closing one is returned, too.
+///
+/// # Errors
+///
+/// An escape is unknown, or the closing quote is missing.
+pub fn read_quoted(quoted: &str) -> Result<(String, &str), &'static str> {
+    let mut text = String::new();
+    let mut chars = quoted.chars();
+    chars.next();
+    loop {
+        match chars.next().ok_or("a quote that is not closed")? {
+            '"' => return Ok((text, chars.as_str())),
+            '\\' => text.push(match chars.next() {
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('t') => '\t',
+                Some('0') => '\0',
+                Some(c @ ('"' | '\'' | '\\')) => c,
+                Some('u') => {
+                    let hex =
+                        chars.as_str().strip_prefix('{').and_then(|rest| rest.split_once('}'));
+                    let (digits, rest) = hex.filter(|(d, _)| d.len() <= 6).ok_or(UNKNOWN_ESCAPE)?;
+                    chars = rest.chars();
+                    let number = u32::from_str_radix(digits, 16).ok();
+                    number.and_then(char::from_u32).ok_or(UNKNOWN_ESCAPE)?
+                }
+                _ => return Err(UNKNOWN_ESCAPE),
+            }),
+            c => text.push(c),
+        }
+    }
+}
+
 /// A float as it prints: the shortest digits that read back, with a point or an exponent; `inf`,
 /// `-inf`, `nan`, and `nan(0x…)` with all bits for a NaN other than the usual quiet one.
 pub fn float_text(value: f64) -> String {

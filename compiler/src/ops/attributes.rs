@@ -155,7 +155,7 @@ impl<'de> Deserializer<'de> for Field<'_> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, AttrError> {
         *self.0 += "list of ";
-        visitor.visit_seq(Elements { kind: self.0, left: 1, first: true })
+        several(self.0, 1, visitor)
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -163,8 +163,8 @@ impl<'de> Deserializer<'de> for Field<'_> {
         len: usize,
         visitor: V,
     ) -> Result<V::Value, AttrError> {
-        *self.0 += &format!("{len} times ");
-        visitor.visit_seq(Elements { kind: self.0, left: len, first: true })
+        *self.0 += &format!("{len} ");
+        several(self.0, len, visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -182,6 +182,19 @@ impl<'de> Deserializer<'de> for Field<'_> {
         i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 char str bytes byte_buf unit unit_struct
         tuple_struct map struct identifier ignored_any
     }
+}
+
+/// Reads so many elements, and writes down their type in the plural.
+fn several<'de, V: Visitor<'de>>(
+    kind: &mut String,
+    count: usize,
+    visitor: V,
+) -> Result<V::Value, AttrError> {
+    let value = visitor.visit_seq(Elements { kind: &mut *kind, left: count, first: true })?;
+    if !kind.ends_with('s') {
+        kind.push('s');
+    }
+    Ok(value)
 }
 
 /// The elements of a list, of which the first one writes down its type.

@@ -52,13 +52,15 @@ fn replay(schedule: &mut Schedule, step: &Step) -> Result<(), ScheduleError> {
         Failure::Form(message) => ScheduleError { primitive: "replay", message },
         Failure::Step(error) => error,
     })?;
-    let results: Vec<&Rv> =
-        schedule.trace.steps[known..].iter().flat_map(|step| &step.results).collect();
-    if results.into_iter().eq(&step.results) {
+    let done = &schedule.trace.steps[known..];
+    let message = if !done.iter().flat_map(|step| &step.results).eq(&step.results) {
+        "the function has other loops or blocks than the one it was recorded of".to_owned()
+    } else if let Some(done) = done.iter().find(|done| done.args.len() != step.args.len()) {
+        format!("it has more arguments than `{done}`, which was done")
+    } else {
         return Ok(());
-    }
-    let message = "the function has other loops or blocks than the one it was recorded of";
-    Err(ScheduleError { primitive: "replay", message: message.to_owned() })
+    };
+    Err(ScheduleError { primitive: "replay", message })
 }
 
 /// The failure of a step: it is malformed, or the primitive refuses it.

@@ -2,7 +2,7 @@
 
 mod symbolic;
 
-use super::{Schedule, ScheduleError, Trace};
+use super::{Arg, Schedule, ScheduleError, Step, Trace};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::te;
@@ -70,6 +70,37 @@ pub(crate) fn check(before: &PrimFunc, schedule: &Schedule) {
     let mut again = Schedule::new(before.clone());
     trace.replay(&mut again).unwrap();
     assert_eq!(again.func().to_string(), func.to_string());
+}
+
+#[test]
+fn any_text_in_a_trace_reads_back() {
+    for text in ["", "a\"b\\c'", "\0\t\r\n\u{1}\u{7f}", "\u{e4}\u{301}", ")] = ("] {
+        let args = vec![Arg::Text(text.to_owned()), Arg::List(vec![Arg::Open, Arg::Int(-3)])];
+        let step = Step { primitive: "annotate".to_owned(), args, results: Vec::new() };
+        let trace = Trace { steps: vec![step] };
+        assert_eq!(trace.to_string().parse(), Ok(trace.clone()), "{trace}");
+    }
+}
+
+#[test]
+fn an_argument_too_many_is_refused() {
+    let mut s = Schedule::new(matmul(4, 4, 4));
+    let trace: Trace = "b0 = get_block(\"C\")\nl1, l2, l3 = get_loops(b0, 7)".parse().unwrap();
+    let message = refusal(trace.replay(&mut s));
+    assert!(
+        message.ends_with("more arguments than `l1, l2, l3 = get_loops(b0)`, which was done"),
+        "{message}"
+    );
+    assert_eq!(s.trace(), &Trace::default());
+}
+
+#[test]
+fn a_primitive_has_a_name() {
+    // The first would print as a comment.
+    for line in ["=#split(l0)", "l1 = (l0)", "a b(l0)", "l1 = l2 = split(l0)"] {
+        let error = line.parse::<Trace>().unwrap_err();
+        assert!(error.message.ends_with("is not the name of a primitive"), "{error}");
+    }
 }
 
 /// The message of a refusal.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{BlockRv, LoopRv};
+use crate::ir::text::{is_identifier, read_quoted};
 
 /// A loop or block that a step names; prints as `l3` or `b0`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -199,6 +200,9 @@ fn read_step(line: &str) -> Result<Step, String> {
         Some((results, primitive)) => (results, primitive.trim()),
         None => ("", head.trim()),
     };
+    if !is_identifier(primitive) {
+        return Err(format!("`{primitive}` is not the name of a primitive"));
+    }
     let results = results
         .split(',')
         .map(str::trim)
@@ -247,8 +251,10 @@ impl<'a> Reader<'a> {
             self.rest = rest;
             return self.list(']').map(Arg::List);
         }
-        if let Some(rest) = self.rest.strip_prefix('"') {
-            return self.text(rest);
+        if self.rest.starts_with('"') {
+            let (text, rest) = read_quoted(self.rest)?;
+            self.rest = rest;
+            return Ok(Arg::Text(text));
         }
         let end = self.rest.find([',', ')', ']']).ok_or("the list of arguments does not end")?;
         let (word, rest) = self.rest.split_at(end);
@@ -260,25 +266,5 @@ impl<'a> Reader<'a> {
                 .or_else(|| word.parse().ok().map(Arg::Int))
                 .ok_or_else(|| format!("`{word}` is not an argument")),
         }
-    }
-
-    fn text(&mut self, quoted: &'a str) -> Result<Arg, String> {
-        let mut text = String::new();
-        let mut chars = quoted.char_indices();
-        while let Some((position, c)) = chars.next() {
-            match c {
-                '"' => {
-                    self.rest = &quoted[position + 1..];
-                    return Ok(Arg::Text(text));
-                }
-                '\\' => match chars.next() {
-                    Some((_, 'n')) => text.push('\n'),
-                    Some((_, c @ ('"' | '\\' | '\''))) => text.push(c),
-                    _ => return Err("an escape in a text is unknown".to_owned()),
-                },
-                c => text.push(c),
-            }
-        }
-        Err("a text does not end".to_owned())
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
-        match target.arch.as_str() {
+        let machine = match target.arch.as_str() {
             "x86_64" | "x86" if has("avx512f") && has("avx512vl") => {
                 Machine { vector_bits: 512, registers: 32 }
             }
@@ -24,7 +24,10 @@ impl Machine {
             // Every other target gets the width of SSE2, Wasm SIMD and AltiVec; a compiler for a
             // machine without vectors splits them.
             _ => Machine { vector_bits: 128, registers: 16 },
-        }
+        };
+        let asked = target.vector_width.and_then(|bits| u32::try_from(bits).ok());
+        let widest = machine.vector_bits;
+        Machine { vector_bits: asked.map_or(widest, |bits| bits.min(widest)), ..machine }
     }
 
     /// Elements of one register.
@@ -98,6 +101,18 @@ mod tests {
                 assert_eq!(runs.iter().map(|(n, size)| n * size).sum::<i64>(), total);
                 assert!(runs.iter().all(|&(_, size)| size <= most));
             }
+        }
+    }
+
+    #[test]
+    fn vectors_are_no_wider_than_what_the_target_allows() {
+        let target = Target { arch: "x86_64".to_owned(), ..Target::host() };
+        let target = target.with_cpu("x86-64-v4").unwrap();
+        assert_eq!(Machine::of(&target).vector_bits, 512);
+        for bits in [256, 128] {
+            let machine = Machine::of(&target.clone().with_vector_width(bits).unwrap());
+            // The processor has as many registers of them.
+            assert_eq!(machine, Machine { vector_bits: bits as u32, registers: 32 });
         }
     }
 

@@ -11,7 +11,7 @@ use super::{
     Buffer, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimType, Stmt, VarDecl,
     VarId,
 };
-use crate::ir::{BufferSpec, DType, Digest, Identity};
+use crate::ir::{BufferSpec, DType, Digest, Identity, digest};
 
 /// A loop function: one kernel. Clones share the data until one of them is changed.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl PrimFunc {
 
     /// A digest of everything but names, the order of declarations, blocks and origin.
     pub fn structural_digest(&self) -> Digest {
-        *blake3::hash(super::print::anonymous_text(self).as_bytes()).as_bytes()
+        digest(super::print::anonymous_text(self).as_bytes())
     }
 
     /// Whether both functions are equal apart from names; see

@@ -101,10 +101,7 @@ pub fn print_with_errors(func: &PrimFunc, errors: &[VerifyError]) -> String {
 pub(crate) fn print_as(func: &PrimFunc, name: &str, errors: &[VerifyError]) -> String {
     let mut printer = Printer::new(func);
     printer.errors = by_statement(errors);
-    printer.name = match is_dotted_identifier(name) {
-        true => name.to_owned(),
-        false => quote(name),
-    };
+    printer.name = global_name(name);
     printer.function();
     printer.out
 }
@@ -142,10 +139,9 @@ struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     fn new(func: &'a PrimFuncData) -> Printer<'a> {
-        let word = |c: char| if c.is_ascii_alphanumeric() || "_.".contains(c) { c } else { '_' };
         Printer {
             anonymous: false,
-            name: func.name.chars().map(word).collect(),
+            name: global_name(&func.name),
             func,
             vars: BTreeMap::new(),
             buffers: BTreeMap::new(),
@@ -492,6 +488,11 @@ fn notes(annotations: &Annotations) -> String {
     }
     let note = |(key, value): (&String, &String)| format!("{} = {}", quote(key), quote(value));
     format!(" [{}]", annotations.iter().map(note).collect::<Vec<_>>().join(", "))
+}
+
+/// The name of a function as it prints: in quotes unless it is identifiers joined by dots.
+fn global_name(name: &str) -> String {
+    if is_dotted_identifier(name) { name.to_owned() } else { quote(name) }
 }
 
 /// A string literal.

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::string::String;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, AtomicU32};
-use std::vec;
+use std::{thread, vec};
 
 use super::*;
 

@@ -150,7 +150,8 @@ impl Scheduled {
         let active = self.pool.as_ref().map(|pool| pool.activate(pool.workers()));
         let call = self.function.bind(arguments).map_err(said)?;
         let mut call = match &active {
-            Some(active) => call.with_workers(active),
+            // SAFETY: the function is a schedule's, whose parallel loops are independent.
+            Some(active) => unsafe { call.with_workers(active) },
             None => call,
         };
         turn(&mut call)?;

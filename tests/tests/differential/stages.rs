@@ -28,9 +28,7 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
     };
     let mut options = CompileOptions::new(Target::host());
     options.opt_level = level;
-    // The loops of every CPU level once; else those of this machine's.
-    let cpu = if level == DEFAULT_OPT_LEVEL { PORTABLE } else { "native" };
-    options.set_target_cpu(cpu).map_err(|error| error.to_string())?;
+    options.set_target_cpu(cpu(level)).map_err(|error| error.to_string())?;
     let targets = options.targets();
     let mut results: Vec<(Backend, Vec<Vec<Constant>>)> = Vec::new();
     for &backend in Backend::ALL {
@@ -70,6 +68,21 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The CPU that is compiled for at an optimisation level: at the default one all that a build script
+/// makes code for, at the others one that this machine has, so that each is compiled for by itself.
+fn cpu(level: u8) -> &'static str {
+    if level == DEFAULT_OPT_LEVEL {
+        return PORTABLE;
+    }
+    let cpu = ["x86-64", "x86-64-v2", "x86-64-v3"].get(usize::from(level)).copied();
+    let host = Target::host();
+    let native = host.clone().with_cpu("native").map(|native| native.features).unwrap_or_default();
+    cpu.filter(|cpu| {
+        host.clone().with_cpu(cpu).is_ok_and(|target| target.features.is_subset(&native))
+    })
+    .unwrap_or("native")
 }
 
 /// The outputs of `main` by the interpreter.

@@ -48,6 +48,9 @@ struct Models {
     /// Length of a round in seconds
     #[arg(long, default_value_t = 0.1)]
     seconds: f64,
+    /// Write each model's ratios to the best peer to a file as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Write the tables to docs/benchmarks.md as well
     #[arg(long)]
     write: bool,
@@ -83,6 +86,9 @@ pub(crate) fn run(options: &Options) -> Result {
     measure.arg(format!("--seconds={}", options.seconds));
     if let Some(folder) = folder_of_models(options) {
         measure.arg("--models").arg(folder);
+    }
+    if let Some(json) = &options.json {
+        measure.arg("--json").arg(json);
     }
     measure.arg(&niello).args(models(options));
     // Progress goes to the terminal at once, the tables when they are complete.
@@ -137,7 +143,7 @@ fn heading(options: &Models) -> String {
 }
 
 /// The processor's name and the number of its cores that can be used.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = processor(&info).unwrap_or_else(|| std::env::consts::ARCH.to_owned());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use niello_runtime::CpuLevel;
+
 use super::{Outcome, Verdict};
 use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
@@ -117,14 +119,11 @@ fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64,
                 .map_err(|report| report.to_string())?;
             ready = Some((inputs.clone(), runner));
         }
-        let Some((_, runner)) = &ready else { continue };
-        let prefix = |reason| format!("{}{reason}", set_prefix(position));
-        let found = runner.run(&inputs).map_err(|problem| prefix(problem.to_string()))?;
-        if let Some(saved) = &args.save_outputs {
-            save(&found, runner, &case::data_set(&saved.join(case::name(folder)), number))?;
-        }
-        check(runner, &inputs, &found, &expected, tolerance).map_err(prefix)?;
-        kernels += runner.kernels();
+        let Some((_, runner)) = &mut ready else { continue };
+        let saved = args.save_outputs.as_ref();
+        let saved = saved.map(|saved| case::data_set(&saved.join(case::name(folder)), number));
+        kernels += check(runner, &inputs, &expected, tolerance, saved.as_deref())
+            .map_err(|reason| format!("{}{reason}", set_prefix(position)))?;
     }
     Ok(kernels)
 }
@@ -159,15 +158,45 @@ fn save(outputs: &[Constant], runner: &Runner, folder: &Path) -> Result<(), Stri
     Ok(())
 }
 
-/// Compares what the model yielded with what is expected, and runs it again, as what the first run
-/// leaves behind must not change the second.
+/// Runs the model at each CPU level that it has code for, and compares. Outputs are written to the
+/// folder `saved`, if there is one. Returns the number of compiled kernels that one run calls.
 fn check(
-    runner: &Runner,
+    runner: &mut Runner,
     inputs: &[Constant],
-    found: &[Constant],
     expected: &[Constant],
     tolerance: CaseTolerance,
+    saved: Option<&Path>,
+) -> Result<u64, String> {
+    let levels: Vec<CpuLevel> = runner.compilation().map_or(Vec::new(), |c| c.model.levels.clone());
+    if levels.len() < 2 {
+        check_level(runner, inputs, expected, tolerance, saved)?;
+        return Ok(runner.kernels());
+    }
+    for (place, level) in levels.iter().enumerate() {
+        // A level that the machine lacks: another one has been run in its place.
+        if runner.limit_level(place) != place {
+            break;
+        }
+        check_level(runner, inputs, expected, tolerance, saved)
+            .map_err(|reason| format!("at CPU level {level}: {reason}"))?;
+    }
+    Ok(runner.kernels())
+}
+
+/// Runs the model twice, as what the first run leaves behind must not change the second, and
+/// compares.
+fn check_level(
+    runner: &Runner,
+    inputs: &[Constant],
+    expected: &[Constant],
+    tolerance: CaseTolerance,
+    saved: Option<&Path>,
 ) -> Result<(), String> {
+    let run = || runner.run(inputs).map_err(|problem| problem.to_string());
+    let found = run()?;
+    if let Some(saved) = saved {
+        save(&found, runner, saved)?;
+    }
     if found.len() != expected.len() {
         return Err(format!(
             "the model has {} outputs, but the data set has {}",
@@ -175,15 +204,12 @@ fn check(
             expected.len()
         ));
     }
-    if runner.loaded().is_some() {
-        let again = runner.run(inputs).map_err(|problem| problem.to_string())?;
-        if again != found {
-            return Err("a second run gives other outputs".to_owned());
-        }
-    }
     for (position, (found, expected)) in found.iter().zip(expected).enumerate() {
         compare(found, expected, tolerance.of(expected.ty().dtype))
             .map_err(|reason| format!("output {position}: {reason}"))?;
+    }
+    if runner.loaded().is_some() && run()? != found {
+        return Err("a second run gives other outputs".to_owned());
     }
     Ok(())
 }

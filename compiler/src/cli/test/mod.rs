@@ -16,13 +16,15 @@ use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem, case};
+use crate::options::{CompileOptions, PORTABLE};
+use crate::target::Target;
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
 
 /// The subcommand that runs one case.
 pub(super) const CHILD: &str = "__test-case";
 
-/// Run ONNX test cases and compare with their outputs.
+/// Run ONNX test cases and compare with their outputs, at each CPU level that a build script makes.
 #[derive(ClapArgs, Debug)]
 pub(super) struct Args {
     /// Test cases, or folders of test cases
@@ -122,13 +124,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 .into());
         }
     }
+    // What is tested is what a build script makes: the code of each level.
+    let mut code = args.code.clone();
+    code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
     // What is wrong with the options would be wrong with every case.
-    args.code.options()?;
+    check_levels(args.backend, &code.options()?)?;
     let cases = case::find(&args.folders)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");
-    let outcomes = run_all(&cases, args, &progress, |index, outcome: &Outcome| {
+    let outcomes = run_all(&cases, args, &code, &progress, |index, outcome: &Outcome| {
         let word = match outcome.result {
             Verdict::Pass => return,
             Verdict::Fail => "fail",
@@ -149,18 +154,39 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if failed == 0 && passed > 0 { Ok(()) } else { Err(Failure::Told) }
 }
 
+/// Refuses code that this machine cannot run, and names the levels that cannot be tested here.
+fn check_levels(backend: Engine, options: &CompileOptions) -> Result<(), Problem> {
+    if backend == Engine::Interp {
+        return Ok(());
+    }
+    let native = Target::host().with_cpu("native").map_err(|e| Problem::new(e.to_string()))?;
+    for (place, target) in options.targets().iter().enumerate() {
+        if target.features.is_subset(&native.features) {
+            continue;
+        }
+        let level = target.cpu.clone().unwrap_or_else(|| target.cpu_level().to_string());
+        let what = format!("this machine cannot run {level}");
+        if place == 0 {
+            return Err(Problem::new(what).help("leave out --target-cpu to test what it can run"));
+        }
+        Output::error(&format!("warning: {what}: its code is not tested"));
+    }
+    Ok(())
+}
+
 /// Runs the cases, some at a time; `told` is called in their order, as soon as it is known how each
 /// ended.
 fn run_all(
     cases: &[PathBuf],
     args: &Args,
+    code: &CodeArgs,
     progress: &Progress,
     told: impl Fn(usize, &Outcome) + Sync,
 ) -> Result<Vec<Outcome>, Failure> {
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
     let batches: Vec<&[PathBuf]> = cases.chunks(usize::from(args.batch)).collect();
     let jobs = args.jobs.unwrap_or_else(code::jobs).clamp(1, batches.len());
-    let child_args = child_args(args, code::jobs() / jobs);
+    let child_args = child_args(args, code, code::jobs() / jobs);
     let next = AtomicUsize::new(0);
     let results: Mutex<Results> =
         Mutex::new(Results { outcomes: vec![None; cases.len()], told: 0 });
@@ -249,11 +275,11 @@ fn outcome_of(end: &End) -> Outcome {
 }
 
 /// Arguments of a child, to which the cases are added.
-fn child_args(args: &Args, jobs: usize) -> Vec<OsString> {
+fn child_args(args: &Args, code: &CodeArgs, jobs: usize) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![CHILD.into()];
     all.push(format!("--backend={}", args.backend.name()).into());
     all.push(format!("--jobs={}", jobs.max(1)).into());
-    all.extend(args.code.to_args());
+    all.extend(code.to_args());
     if let Some(folder) = &args.save_outputs {
         all.extend(["--save-outputs".into(), folder.clone().into_os_string()]);
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use super::toolchain::{CompileError, Compiler, TempFolder};
+use super::folder::TempFolder;
+use super::toolchain::{CompileError, Compiler};
 use crate::executor::ObjectFile;
 use crate::target::Target;
 
@@ -33,7 +34,7 @@ pub fn link_shared(
         command.arg("-lm");
     }
     let name = output.file_name().map(|name| name.to_string_lossy().into_owned());
-    compiler.finish(command, &name.unwrap_or_default())?;
+    compiler.finish(command, &name.unwrap_or_default(), &folder.path().join("library"))?;
     // A copy, as the temporary folder may be on another file system; aside and renamed, as the old
     // library may be in use.
     let aside = output.with_extension("new");

@@ -16,6 +16,7 @@
 
 mod bytes;
 mod expr;
+mod folder;
 mod helpers;
 mod kernel;
 mod level;
@@ -29,6 +30,7 @@ mod toolchain;
 mod wrapper;
 
 pub use expr::LIBM_FUNCTIONS;
+pub(crate) use folder::TempFolder;
 pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
@@ -36,5 +38,4 @@ pub(crate) use names::Names;
 pub(crate) use preamble::denormals_around;
 pub use preamble::{declarations, translation_unit, words};
 pub(crate) use text::{signature, wrap};
-pub(crate) use toolchain::TempFolder;
 pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};

@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::folder::TempFolder;
 use crate::codegen::features::x86_feature;
 use crate::executor::ObjectFile;
 use crate::target::Target;
@@ -41,6 +42,8 @@ pub enum CompileError {
         command: String,
         /// What the compiler said.
         stderr: String,
+        /// The folder in which the file and the others of its model were left.
+        kept: Option<PathBuf>,
     },
 }
 
@@ -52,8 +55,12 @@ impl fmt::Display for CompileError {
                 write!(f, "`{name}` cannot be the name of a generated C file")
             }
             CompileError::Io(what, error) => write!(f, "{what}: {error}"),
-            CompileError::Failed { file, command, stderr } => {
-                write!(f, "the C compiler failed on `{file}`\ncommand: {command}\n{stderr}")
+            CompileError::Failed { file, command, stderr, kept } => {
+                write!(f, "the C compiler failed on `{file}`")?;
+                if let Some(folder) = kept {
+                    write!(f, ", which is left in {}", folder.display())?;
+                }
+                write!(f, "\ncommand: {command}\n{stderr}")
             }
         }
     }
@@ -77,6 +84,8 @@ impl std::error::Error for CompileError {
 const FLAGS: &[&str] = &[
     "-std=gnu11",
     "-O2",
+    // Assembly goes through a pipe: a compiler that is killed would leave its file.
+    "-pipe",
     "-w",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -100,10 +109,14 @@ const FLAGS: &[&str] = &[
 /// on nothing but the texts, the target and the compiler.
 ///
 /// `targets` differ in their features alone; each file is compiled for the one at its level.
+///
+/// The files stand in `folder`, or in one of the system's temporary folder. It is deleted at the end
+/// unless the compiler failed; what an earlier process left in `folder` is removed.
 pub fn compile_c(
     files: &[SourceFile],
     targets: &[Target],
     jobs: usize,
+    folder: Option<&Path>,
 ) -> Result<Vec<ObjectFile>, CompileError> {
     if let Some(file) = files.iter().find(|file| !is_plain_name(&file.name)) {
         return Err(CompileError::BadName(file.name.clone()));
@@ -114,7 +127,7 @@ pub fn compile_c(
     let compiler = Compiler::find(target)?;
     let compilers: Vec<Compiler> =
         targets.iter().map(|level| compiler.with_features(level)).collect();
-    let folder = TempFolder::new()?;
+    let folder = folder.map_or_else(TempFolder::new, TempFolder::at)?;
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<ObjectFile, CompileError>>>> =
         files.iter().map(|_| Mutex::new(None)).collect();
@@ -135,14 +148,17 @@ pub fn compile_c(
             });
         }
     });
-    results
-        .into_iter()
-        .map(|slot| {
-            slot.into_inner()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .expect("every file was handed to a worker")
-        })
-        .collect()
+    let objects = results.into_iter().map(|slot| {
+        slot.into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .expect("every file was handed to a worker")
+    });
+    objects.collect::<Result<_, _>>().map_err(|error| match error {
+        CompileError::Failed { file, command, stderr, kept: _ } => {
+            CompileError::Failed { file, command, stderr, kept: Some(folder.keep()) }
+        }
+        other => other,
+    })
 }
 
 /// The assembly that the compiler makes of a file; see [`compile_c`].
@@ -183,7 +199,7 @@ fn is_plain_name(name: &str) -> bool {
 #[derive(Clone)]
 pub(super) struct Compiler {
     program: OsString,
-    /// Arguments that belong to the program, such as the compiler behind a cache.
+    /// Arguments that belong to the program: the compiler behind a cache, those of `CC`.
     leading: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     /// What holds whatever features the target has.
@@ -203,7 +219,8 @@ impl Compiler {
             },
             Err(why) => tried.push(why),
         }
-        if let Some(variable) = named_by(target, |name| std::env::var_os(name).is_some()) {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        if let Some(variable) = named_by(target, is_set) {
             // Another compiler than the one that was asked for would come as a surprise.
             return Err(CompileError::NoCompiler(format!(
                 "the C compiler that the environment variable {variable} names cannot be used: \
@@ -259,18 +276,17 @@ impl Compiler {
             .emit_rerun_if_env_changed(false)
             .try_get_compiler()
             .map_err(|error| error.to_string())?;
+        let (program, leading) = words(&tool);
         if tool.is_like_msvc() && !tool.is_like_clang_cl() {
-            return Err(format!(
-                "{} is Microsoft's compiler, which has no vector types; use clang-cl from LLVM",
-                tool.path().display()
-            ));
-        }
-        // A compiler behind a cache comes as one line of words.
-        let line = tool.cc_env();
-        let mut words: Vec<OsString> =
-            line.to_str().unwrap_or_default().split_whitespace().map(OsString::from).collect();
-        if words.is_empty() {
-            words.push(tool.path().as_os_str().to_owned());
+            let name = tool.path().display();
+            // The crate takes whatever accepts an option like `-?` for Microsoft's.
+            return Err(match says_microsoft(&program, &leading) {
+                true => format!(
+                    "{name} is Microsoft's compiler, which has no vector types; use clang-cl from \
+                     LLVM"
+                ),
+                false => format!("{name} does not behave like a C compiler"),
+            });
         }
         let is_clang = tool.is_like_clang() || tool.is_like_clang_cl();
         let mut flags = common_flags(target, is_clang);
@@ -280,9 +296,8 @@ impl Compiler {
         if is_clang && target.triple != host {
             flags.push(format!("--target={}", target.triple));
         }
-        let program = words.remove(0);
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Ok(Compiler { program, leading: words, env, flags, feature_flags: feature_flags(target) })
+        Ok(Compiler { program, leading, env, flags, feature_flags: feature_flags(target) })
     }
 
     /// The same compiler for a target that differs in its features alone.
@@ -352,17 +367,29 @@ impl Compiler {
             .args([OsStr::new("-o"), OsStr::new(output), OsStr::new(&source_name)])
             .current_dir(folder)
             .stdin(Stdio::null());
-        self.finish(command, &format!("{}.c", file.name))
+        self.finish(command, &format!("{}.c", file.name), &folder.join(output))
     }
 
-    /// Runs a command to its end; `file` is what it works on.
-    pub(super) fn finish(&self, mut command: Command, file: &str) -> Result<(), CompileError> {
+    /// Runs a command to its end; `file` is what it works on, `output` what it writes.
+    pub(super) fn finish(
+        &self,
+        mut command: Command,
+        file: &str,
+        output: &Path,
+    ) -> Result<(), CompileError> {
         let result = command.output().map_err(|error| {
             CompileError::Io(format!("cannot run the C compiler {}", self.name()), error)
         })?;
-        if result.status.success() {
+        if result.status.success() && output.is_file() {
             return Ok(());
         }
+        let mut stderr = String::from_utf8_lossy(&result.stderr).into_owned();
+        stderr += &match (result.status.success(), output.file_name()) {
+            (true, Some(name)) => {
+                format!("(it reports success, but wrote no {})", name.to_string_lossy())
+            }
+            (true, None) | (false, _) => format!("({})", result.status),
+        };
         let words: Vec<_> = std::iter::once(command.get_program())
             .chain(command.get_args())
             .map(|word| word.to_string_lossy().into_owned())
@@ -370,9 +397,28 @@ impl Compiler {
         Err(CompileError::Failed {
             file: file.to_owned(),
             command: words.join(" "),
-            stderr: format!("{}({})", String::from_utf8_lossy(&result.stderr), result.status),
+            stderr,
+            kept: None,
         })
     }
+}
+
+/// The program of a tool and the arguments that belong to it, without flags.
+fn words(tool: &cc::Tool) -> (OsString, Vec<OsString>) {
+    let command = tool.to_command();
+    let mut arguments: Vec<OsString> = command.get_args().map(OsStr::to_owned).collect();
+    // Flags come last; those of `CFLAGS` are among them.
+    arguments.truncate(arguments.len().saturating_sub(tool.args().len()));
+    (command.get_program().to_owned(), arguments)
+}
+
+/// Whether a program names Microsoft when it is run without a file.
+fn says_microsoft(program: &OsStr, leading: &[OsString]) -> bool {
+    let output = Command::new(program).args(leading).stdin(Stdio::null()).output();
+    output.is_ok_and(|output| {
+        let said = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&said).contains("Microsoft")
+    })
 }
 
 /// The triple of this machine, as `cc` compares it with the target's.
@@ -426,40 +472,6 @@ fn feature_flags(target: &Target) -> Vec<String> {
     }
 }
 
-/// A folder that is deleted with its owner.
-pub(crate) struct TempFolder(PathBuf);
-
-impl TempFolder {
-    pub(crate) fn new() -> Result<Self, CompileError> {
-        static COUNTER: AtomicU64 = AtomicU64::new(0);
-        let parent = std::env::temp_dir();
-        loop {
-            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let path = parent.join(format!("niello-{}-{number}", std::process::id()));
-            match std::fs::create_dir(&path) {
-                Ok(()) => return Ok(TempFolder(path)),
-                // Left by an earlier process of the same number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    let what = format!("cannot create the folder {}", path.display());
-                    return Err(CompileError::Io(what, error));
-                }
-            }
-        }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempFolder {
-    fn drop(&mut self) {
-        // What cannot be deleted is left to the system's cleaning of its temporary folder.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -473,20 +485,31 @@ mod tests {
             file("one", "int one(void) { return 1; }\n"),
             file("two", "static int n; int *two(void) { return &n; }\n"),
         ];
-        let first = compile_c(&files, std::slice::from_ref(&target), 2).unwrap();
-        assert_eq!(first, compile_c(&files, std::slice::from_ref(&target), 1).unwrap());
+        let targets = std::slice::from_ref(&target);
+        let first = compile_c(&files, targets, 2, None).unwrap();
+        assert_eq!(first, compile_c(&files, targets, 1, None).unwrap());
         assert_eq!(first[1].name, "two.o");
         assert!(!first[0].bytes.is_empty());
 
-        let error =
-            compile_c(&[file("bad", "int f( {\n")], std::slice::from_ref(&target), 1).unwrap_err();
-        let CompileError::Failed { file: name, command, stderr } = error else {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("m.niello-c");
+        let compile =
+            |name: &str, text: &str| compile_c(&[file(name, text)], targets, 1, Some(&folder));
+        let error = compile("bad", "int f( {\n").unwrap_err();
+        let message = error.to_string();
+        let CompileError::Failed { file: name, command, stderr, kept } = error else {
             panic!("{error}");
         };
+        // What the compiler failed on can be looked at until the next compilation.
+        assert_eq!(kept.as_ref(), Some(&folder));
+        assert!(message.contains(&format!("which is left in {}\n", folder.display())), "{message}");
+        assert_eq!(std::fs::read_to_string(folder.join("bad.c")).unwrap(), "int f( {\n");
+        compile("good", "int f;\n").unwrap();
+        assert!(!folder.exists());
         assert_eq!(name, "bad.c");
         assert!(command.contains("-ffp-contract=off") && stderr.contains("error"), "{stderr}");
 
-        let error = compile_c(&[file("../x", "")], &[target], 1).unwrap_err();
+        let error = compile_c(&[file("../x", "")], targets, 1, None).unwrap_err();
         assert!(matches!(error, CompileError::BadName(_)), "{error}");
     }
 

@@ -128,6 +128,16 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
         let context = builder.build_alloca(context_type, "context")?;
         let value = builder.build_load(context_type, body.ctx, "")?;
         builder.build_store(context, value)?;
+        let pointer = |number| builder.build_struct_gep(context_type, context, number, "");
+        let workers = builder.build_load(unit.usize_type(), pointer(field::WORKERS)?, "workers")?;
+        let planned = self.size(entry.workers as u64);
+        let more = IntPredicate::UGT;
+        let more = builder.build_int_compare(more, workers.into_int_value(), planned, "")?;
+        let place = pointer(field::PARALLEL_FOR)?;
+        let parallel = builder.build_load(unit.pointer_type(), place, "parallel_for")?;
+        let none = unit.pointer_type().const_null();
+        let parallel = builder.build_select(more, none, parallel.into_pointer_value(), "")?;
+        builder.build_store(place, parallel)?;
         for call in calls {
             let Some(symbol) = entry.functions[call.kernel].get(level) else { continue };
             if let Some((offset, stride)) = call.scratch {

@@ -64,6 +64,7 @@ pub(super) mod field {
     pub(in super::super) const SCRATCH_STRIDE: u32 = 3;
     pub(in super::super) const PARALLEL_FOR: u32 = 4;
     pub(in super::super) const POOL: u32 = 5;
+    pub(in super::super) const WORKERS: u32 = 6;
     pub(in super::super) const LEVEL: u32 = 7;
 }
 

@@ -116,7 +116,9 @@ fn a_scheduled_matrix_product_is_called_from_rust() {
             assert_eq!(d.as_slice::<f32>().unwrap(), expected, "{target}");
 
             let mut d = NdArray::zeros(DType::F32, &[M, N]).unwrap();
-            let mut call = matmul.bind((&a, &b, &mut d)).unwrap().with_workers(&active);
+            let call = matmul.bind((&a, &b, &mut d)).unwrap();
+            // SAFETY: the parallel loop is the schedule's.
+            let mut call = unsafe { call.with_workers(&active) };
             call.run();
             call.finish().unwrap();
             assert_eq!(d.as_slice::<f32>().unwrap(), expected, "{target}, two threads");

@@ -118,8 +118,10 @@ impl Code {
         levels: &[Target],
     ) -> Result<Vec<ObjectFile>, Report> {
         match self {
-            Code::C(files) => c::compile_c(files, levels, options.jobs)
-                .map_err(|error| Problem::new(error.to_string()).into()),
+            Code::C(files) => {
+                c::compile_c(files, levels, options.jobs, options.code_folder.as_deref())
+                    .map_err(|error| Problem::new(error.to_string()).into())
+            }
             #[cfg(feature = "llvm")]
             Code::Llvm(sources) => {
                 let compiled = match options.isolate {

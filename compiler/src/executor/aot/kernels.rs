@@ -7,7 +7,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 use niello_runtime::CpuLevel;
 
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
-use crate::ir::Digest;
+use crate::ir::{Blake3, Digest};
 use crate::memory::{Storage, zero_border};
 use crate::target::Target;
 use crate::tir::{ParamKind, PrimFunc};
@@ -179,13 +179,13 @@ fn names(program: &Program) -> Vec<String> {
 }
 
 fn digest(feed: impl FnOnce(&mut DigestHasher)) -> Digest {
-    let mut hasher = DigestHasher(blake3::Hasher::new());
+    let mut hasher = DigestHasher(Blake3::new());
     feed(&mut hasher);
-    *hasher.0.finalize().as_bytes()
+    hasher.0.finalize()
 }
 
 /// `Hash` into BLAKE3: collisions would make one kernel of two.
-struct DigestHasher(blake3::Hasher);
+struct DigestHasher(Blake3);
 
 impl Hasher for DigestHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -194,7 +194,7 @@ impl Hasher for DigestHasher {
 
     fn finish(&self) -> u64 {
         let digest = self.0.finalize();
-        digest.as_bytes().iter().take(8).fold(0, |word, &byte| word << 8 | u64::from(byte))
+        digest.iter().take(8).fold(0, |word, &byte| word << 8 | u64::from(byte))
     }
 }
 

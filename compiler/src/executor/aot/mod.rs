@@ -52,31 +52,39 @@ pub fn c_kernels(
     report.into_result(kernels)
 }
 
-/// Bytes from the scratch memory of one worker to that of the next, for each kernel: what the
-/// greediest of its functions needs. `bytes` is what each function needs for a worker, in their
-/// order.
-pub fn scratch_strides(
-    functions: &KernelFunctions,
-    bytes: impl IntoIterator<Item = u64>,
-) -> SecondaryMap<KernelId, u64> {
-    let mut strides: SecondaryMap<KernelId, u64> = SecondaryMap::new();
-    for (function, bytes) in functions.functions.iter().zip(bytes) {
-        let stride = &mut strides[function.kernel];
-        *stride = (*stride).max(bytes.next_multiple_of(64));
-    }
-    strides
+/// The scratch memory that a model's kernels need.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    /// Bytes from one worker's memory to the next one's, for each kernel.
+    pub strides: SecondaryMap<KernelId, u64>,
+    /// How many workers there is memory for.
+    pub workers: usize,
 }
 
-/// Bytes of scratch memory that a call of each kernel needs, for `workers` workers.
-pub fn scratch_bytes(
-    strides: &SecondaryMap<KernelId, u64>,
-    workers: usize,
-) -> SecondaryMap<KernelId, u64> {
-    let mut bytes = SecondaryMap::new();
-    for (id, &stride) in strides.iter() {
-        bytes[id] = stride.saturating_mul(workers as u64);
+impl Scratch {
+    /// What the greediest of each kernel's functions needs. `bytes` is what each function needs for
+    /// a worker, in their order.
+    pub fn of(
+        functions: &KernelFunctions,
+        bytes: impl IntoIterator<Item = u64>,
+        workers: usize,
+    ) -> Scratch {
+        let mut strides: SecondaryMap<KernelId, u64> = SecondaryMap::new();
+        for (function, bytes) in functions.functions.iter().zip(bytes) {
+            let stride = &mut strides[function.kernel];
+            *stride = (*stride).max(bytes.next_multiple_of(64));
+        }
+        Scratch { strides, workers }
     }
-    bytes
+
+    /// Bytes that a call of each kernel needs, for all workers.
+    pub fn bytes(&self) -> SecondaryMap<KernelId, u64> {
+        let mut bytes = SecondaryMap::new();
+        for (id, &stride) in self.strides.iter() {
+            bytes[id] = stride.saturating_mul(self.workers as u64);
+        }
+        bytes
+    }
 }
 
 /// The C files of a model: kernels, level by level, then the function that calls them. Each can be

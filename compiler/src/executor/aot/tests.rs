@@ -1,7 +1,12 @@
 //! Handwritten programs, compiled by every backend, loaded and run.
 
+use std::ffi::c_void;
+
 use super::*;
+#[cfg(feature = "llvm")]
+use crate::codegen::llvm;
 use crate::codegen::object::check_undefined;
+use crate::executor::dynamic::DynamicLibrary;
 use crate::executor::testing::ProgramBuilder;
 use crate::executor::{
     CompiledModel, LoadedModel, Step, TensorInfo, ValueId, write_shared_library,
@@ -32,10 +37,10 @@ fn compile_for(
     program.lower_kernels(levels, &PassContext::default()).unwrap();
     let functions = KernelFunctions::of(&program, symbol, levels);
     let kernels = KernelCode::of(backend, &program, &functions, levels, 2).unwrap();
-    let strides = scratch_strides(&functions, kernels.scratch_bytes());
-    let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
+    let scratch = Scratch::of(&functions, kernels.scratch_bytes(), 1);
+    let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
-    let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &strides);
+    let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
     let code = Code::new(kernels, entry, &functions, levels);
     let objects = code.compile(&options, levels).unwrap();
     check_undefined(&objects, &[]).unwrap();
@@ -307,13 +312,88 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     program.lower_kernels(&levels, &PassContext::default()).unwrap();
     let functions = KernelFunctions::of(&program, "long", &levels);
     let kernels = c_kernels(&program, &functions, &levels, 1).unwrap();
-    let strides = scratch_strides(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes));
-    let plan = memory::plan(&program, &storage, &scratch_bytes(&strides, 1)).unwrap();
+    let scratch = Scratch::of(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes), 1);
+    let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     assert_eq!(plan.arena_bytes, 128);
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
-    let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &strides);
+    let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);
     let files = c_files(&entry, &functions, &levels, &kernels);
     let text = &files.last().unwrap().text;
     assert_eq!(text.matches("long_add_0(ctx, ").count(), 100_001);
     assert_eq!(text.matches("noinline").count(), 201);
+}
+
+/// A model planned for two workers runs its loops on two, and alone where a context has more: there
+/// is no scratch memory for the others.
+#[test]
+fn contexts_of_more_workers_than_were_planned_for_run_serially() {
+    use niello_runtime::abi::{Body, Context};
+
+    unsafe extern "C" fn parallel_for(_: *mut c_void, _: Body, _: *mut c_void, _: i64) {}
+    type Run = unsafe extern "C" fn(*const Context, *const *const c_void, *const *mut c_void);
+
+    let kernel = KernelId::from_u32(0);
+    let mut functions: SecondaryMap<KernelId, Vec<String>> = SecondaryMap::new();
+    functions[kernel] = vec!["t_kernel".to_owned()];
+    let call = Call { kernel, scratch: Some((64, 128)), args: Vec::new() };
+    let entry = Entry {
+        symbol: "t".to_owned(),
+        calls: vec![call],
+        functions,
+        levels: 1,
+        workers: 2,
+        copies: Vec::new(),
+        flush_denormals: false,
+    };
+    // The kernel notes whether it has a `parallel_for`.
+    let text = "
+void t_run(const struct niello_context *ctx, const void *const *inputs, void *const *outputs);
+void t_kernel(const struct niello_context *ctx) {
+    *(u8 *)ctx->workspace = ctx->parallel_for != 0;
+}
+__attribute__((visibility(\"default\")))
+void run(const struct niello_context *ctx, const void *const *inputs, void *const *outputs) {
+    t_run(ctx, inputs, outputs);
+}
+";
+    let file = |name: &str, text: String| SourceFile { name: name.to_owned(), text, level: 0 };
+    let targets = [Target::host()];
+    let compile = |file| c::compile_c(&[file], &targets, 1, None).unwrap().remove(0);
+    let kernel = compile(file("kernel", c::declarations(text, true) + text));
+    let prototype = "void t_kernel(const struct niello_context *ctx)";
+    let entries = [
+        compile(file("entry", entry.c_text([prototype]))),
+        #[cfg(feature = "llvm")]
+        {
+            let name = "entry".to_owned();
+            let entry = Some(entry);
+            let source = llvm::Source { name, kernels: vec![], wrappers: vec![], entry, level: 0 };
+            llvm::compile(&[source], &targets, 1, false).unwrap().remove(0).object
+        },
+    ];
+    for entry in entries {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.so");
+        c::link_shared(&[entry, kernel.clone()], &targets[0], &path).unwrap();
+        let library = DynamicLibrary::open(&path).unwrap();
+        // SAFETY: the text above defines the function with this signature.
+        let run: Run =
+            unsafe { std::mem::transmute::<*mut c_void, Run>(library.symbol("run").unwrap()) };
+        for (workers, expected) in [(1, 1), (2, 1), (3, 0)] {
+            let mut workspace = vec![7u8; 64 + 2 * 128];
+            let context = Context {
+                weights: std::ptr::null(),
+                workspace: workspace.as_mut_ptr(),
+                scratch: std::ptr::null_mut(),
+                scratch_stride: 0,
+                parallel_for: Some(parallel_for),
+                pool: std::ptr::null_mut(),
+                workers,
+                level: 0,
+            };
+            // SAFETY: the kernel writes to the first byte of the workspace.
+            unsafe { run(&raw const context, std::ptr::null(), std::ptr::null()) };
+            assert_eq!(workspace[0], expected, "{workers} workers");
+        }
+    }
 }

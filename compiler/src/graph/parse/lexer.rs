@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::arith::{Facts, IntExpr, ParseError};
+use crate::ir::text::read_quoted;
 
 /// A place in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -318,46 +319,17 @@ impl<'a> Lexer<'a> {
     /// Text in quotes, with the escapes of a Rust string.
     fn string(&mut self) -> Result<String, String> {
         let rest = self.rest();
-        let mut text = String::new();
-        let mut chars = rest.char_indices().skip(1);
-        let unknown =
-            "an unknown escape; known are \\n, \\r, \\t, \\0, \\', \\\", \\\\ and \\u{hex}";
-        let result = loop {
-            match chars.next() {
-                None => break Err("a quote that is not closed".to_owned()),
-                Some((index, '"')) => {
-                    self.advance(index + 1);
-                    return Ok(text);
-                }
-                Some((_, '\\')) => match chars.next().map(|(_, c)| c) {
-                    Some('n') => text.push('\n'),
-                    Some('r') => text.push('\r'),
-                    Some('t') => text.push('\t'),
-                    Some('0') => text.push('\0'),
-                    Some(c @ ('"' | '\'' | '\\')) => text.push(c),
-                    Some('u') => {
-                        let open = chars.next().is_some_and(|(_, c)| c == '{');
-                        let digits: String = chars
-                            .by_ref()
-                            .map(|(_, c)| c)
-                            .take_while(|&c| c != '}')
-                            .take(7)
-                            .collect();
-                        let c = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
-                        match c.filter(|_| open) {
-                            Some(c) => text.push(c),
-                            None => break Err(unknown.to_owned()),
-                        }
-                    }
-                    _ => break Err(unknown.to_owned()),
-                },
-                Some((_, c)) => text.push(c),
+        match read_quoted(rest) {
+            Ok((text, behind)) => {
+                self.advance(rest.len() - behind.len());
+                Ok(text)
             }
-        };
-        // After a malformed string, skips the rest of the line to go on reading at the next.
-        let line = rest.find('\n').unwrap_or(rest.len());
-        self.advance(line);
-        result
+            Err(message) => {
+                // After a malformed string, skips the rest of the line to go on reading at the next.
+                self.advance(rest.find('\n').unwrap_or(rest.len()));
+                Err(message.to_owned())
+            }
+        }
     }
 }
 

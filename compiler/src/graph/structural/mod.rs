@@ -16,7 +16,7 @@ use std::fmt;
 use canonical::{Canonical, Token};
 
 use super::{ExprId, Function};
-use crate::ir::{Definition, Digest, ExternFunction, GlobalVar, IRModule};
+use crate::ir::{Blake3, Definition, Digest, ExternFunction, GlobalVar, IRModule};
 
 /// The first difference of two functions or modules.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,7 +131,7 @@ pub fn module_hash(module: &IRModule) -> Digest {
             }
             Definition::Prim(function) => {
                 hasher.tag(2);
-                hasher.text(&format!("{:?}", **function));
+                hasher.0.update(&function.structural_digest());
             }
         }
     }
@@ -150,13 +150,10 @@ fn definitions_equal(left: &Definition, right: &Definition) -> Result<(), Mismat
             true => Ok(()),
             false => different("the declarations differ"),
         },
-        // Loop functions are compared by their text, including names.
-        (Definition::Prim(a), Definition::Prim(b)) => {
-            match a.same(b) || format!("{:?}", **a) == format!("{:?}", **b) {
-                true => Ok(()),
-                false => different("the loop functions differ"),
-            }
-        }
+        (Definition::Prim(a), Definition::Prim(b)) => match a.structural_eq(b) {
+            true => Ok(()),
+            false => different("the loop functions differ"),
+        },
         (Definition::Graph(_) | Definition::Extern(_) | Definition::Prim(_), _) => {
             different("the definitions are of different kinds")
         }
@@ -164,17 +161,17 @@ fn definitions_equal(left: &Definition, right: &Definition) -> Result<(), Mismat
 }
 
 /// Feeds tokens to BLAKE3 as bytes that differ for different sequences.
-struct Hasher(blake3::Hasher);
+struct Hasher(Blake3);
 
 impl Hasher {
     fn new() -> Hasher {
-        let mut hasher = Hasher(blake3::Hasher::new());
+        let mut hasher = Hasher(Blake3::new());
         hasher.text("niello structure 1");
         hasher
     }
 
     fn finish(self) -> Digest {
-        *self.0.finalize().as_bytes()
+        self.0.finalize()
     }
 
     fn tag(&mut self, tag: u8) {

@@ -5,6 +5,8 @@ use crate::graph::tests::{nested, nested_closures};
 use crate::graph::{Function, FunctionBuilder, parse_function, parse_module};
 use crate::ir::{Attrs, Constant, DType, Type};
 use crate::ops::Op;
+use crate::pass::{Pass, PassContext};
+use crate::tir::transform::{UNROLL_LOOP, UnrollLoop, UnrollLoopConfig};
 
 fn function(body: &str) -> Function {
     let text = format!(
@@ -149,6 +151,38 @@ fn modules_are_compared_by_name() {
         assert!(mismatch.starts_with(message), "{mismatch}");
         assert_ne!(module_hash(&left), module_hash(&other));
     }
+}
+
+#[test]
+fn loop_functions_are_compared_by_what_they_do() {
+    let module = |text: &str| parse_module(text).unwrap();
+    let text = "prim_func @f(x: input float32[4], y: output float32[4]) {
+      for i in serial(4) {
+        for j in serial(1) {
+          y[i + j] = x[i]
+        }
+      }
+    }";
+    let config = UnrollLoopConfig { auto_max_extent: 1, ..UnrollLoopConfig::default() };
+    let cx = PassContext::builder().config(&UNROLL_LOOP, config).build().unwrap();
+    // What the loop leaves behind in the tables of the function has no text.
+    let unrolled = UnrollLoop.run(module(text), &cx).unwrap();
+    let again = module(&unrolled.to_string());
+    modules_equal(&unrolled, &again).unwrap();
+    assert_eq!(module_hash(&unrolled), module_hash(&again));
+
+    let renamed = "prim_func @f(from: input float32[4], to: output float32[4]) {
+      for row in serial(4) {
+        for none in serial(1) {
+          to[row + none] = from[row]
+        }
+      }
+    }";
+    modules_equal(&module(text), &module(renamed)).unwrap();
+    let other = module(&text.replace("x[i]", "x[i + j]"));
+    let mismatch = modules_equal(&module(text), &other).unwrap_err().to_string();
+    assert!(mismatch.contains("the loop functions differ"), "{mismatch}");
+    assert_ne!(module_hash(&module(text)), module_hash(&other));
 }
 
 #[test]

@@ -74,10 +74,10 @@ fn malformed_layouts_are_refused() {
     assert!(BufferSpec::dense(&[3]).pack(&[0; 3], DType::I4).is_err());
 }
 
-/// Layouts with any permutation, at most one block on each axis, halos and row gaps.
+/// Layouts with any permutation, at most one block on each axis, halos and gaps between rows.
 fn specs() -> impl Strategy<Value = BufferSpec> {
     let axes = prop::collection::vec((1i64..6, 1i64..4, 0i64..3, 0i64..3), 0..4);
-    (axes, any::<u64>(), 0i64..3).prop_map(|(axes, seed, offset)| {
+    (axes, any::<u64>(), 0i64..3, 0i64..3).prop_map(|(axes, seed, offset, gap)| {
         let shape: Vec<i64> = axes.iter().map(|axis| axis.0).collect();
         let mut dims: Vec<(usize, i64)> = Vec::new();
         for (axis, &(_, block, ..)) in axes.iter().enumerate() {
@@ -89,11 +89,42 @@ fn specs() -> impl Strategy<Value = BufferSpec> {
         for (axis, &(_, _, before, after)) in axes.iter().enumerate() {
             spec = spec.with_halo(axis, before, after);
         }
+        if gap > 0 {
+            let (mut stride, mut strides) = (1, Vec::new());
+            for extent in spec.physical_shape().into_iter().rev() {
+                strides.insert(0, stride);
+                stride = stride * extent + gap;
+            }
+            spec = spec.with_strides(&strides);
+        }
         spec
     })
 }
 
+/// Calls `visit` with every index that names an element, the halo or padding lanes.
+fn for_each_addressable(spec: &BufferSpec, index: &mut Vec<i64>, visit: &mut dyn FnMut(&[i64])) {
+    let axis = index.len();
+    if axis == spec.shape().len() {
+        return visit(index);
+    }
+    for position in spec.addressable_range(axis) {
+        index.push(position);
+        for_each_addressable(spec, index, visit);
+        index.pop();
+    }
+}
+
 proptest! {
+    #[test]
+    fn memory_ends_behind_the_last_place_that_an_index_can_name(spec in specs()) {
+        let (mut first, mut last) = (i64::MAX, i64::MIN);
+        for_each_addressable(&spec, &mut Vec::new(), &mut |index| {
+            let place = spec.element_offset(index);
+            (first, last) = (first.min(place), last.max(place));
+        });
+        prop_assert_eq!((first, last), (spec.offset(), spec.physical_len().unwrap() - 1));
+    }
+
     #[test]
     fn packing_places_every_element_where_its_offset_says(spec in specs()) {
         let elements = spec.num_elements().unwrap();

@@ -4,6 +4,7 @@ mod winograd;
 
 use super::{Int8Tiles, MatmulTiles, matmul, matmul_int8};
 use crate::codegen::testing::{LoadedKernel, runnable_levels};
+use crate::driver::accesses::are_proved;
 use crate::driver::{BuildTarget, NdArray};
 use crate::ir::{BufferSpec, DType};
 use crate::options::Backend;
@@ -172,6 +173,34 @@ fn product_of_bytes([m, k, n]: [i64; 3], tiles: Int8Tiles) -> (PrimFunc, PrimFun
     let c = s.get_block("C").unwrap();
     matmul_int8(&mut s, c, tiles).unwrap();
     (func, s.into_func())
+}
+
+/// So `niello::build` adds no checks to them.
+#[test]
+fn indices_of_the_schedules_are_proved_to_be_inside() {
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    for [m, k, n] in [[8, 8, 64], [5, 7, 40]] {
+        let mut te = te::Builder::new("matmul");
+        let a = te.placeholder("A", [m, k], DType::F32);
+        let b = te.constant("B", [k, n], DType::F32);
+        let r = te.reduce_axis("k", k);
+        let c = te.compute("C", [m, n], |[i, j]| te::sum(a.at([i, r]) * b.at([r, j]), [r]));
+        let mut s = Schedule::new(te.prim_func(&[a, b, c]).unwrap());
+        let block = s.get_block("C").unwrap();
+        let cut = MatmulTiles {
+            rows: 4,
+            vectors: 2,
+            lanes: 8,
+            panels_outside: true,
+            block: None,
+            prefetch_panel: true,
+            ahead: 2,
+        };
+        matmul(&mut s, block, None, cut).unwrap();
+        for func in [s.into_func(), product_of_bytes([m, k, n], tiles).1] {
+            assert!(are_proved(&func).unwrap(), "{func}");
+        }
+    }
 }
 
 /// Bytes of all possible values.

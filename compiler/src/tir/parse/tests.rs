@@ -60,8 +60,20 @@ fn printed_names_are_unique() {
     func.body = func.store(b, [0], value);
     let func = PrimFunc::new(func);
     let text = func.to_string();
-    assert!(text.contains("@model_node_0(x_0: input") && text.contains("x_0_1: output"), "{text}");
+    assert!(
+        text.contains("@\"model/node:0\"(x_0: input") && text.contains("x_0_1: output"),
+        "{text}"
+    );
     assert_eq!(parse(&text).unwrap().to_string(), text);
+}
+
+#[test]
+fn any_name_of_a_function_reads_back() {
+    for name in ["main", "nn.relu", "a..b", ".", "", "1x", "a b", "\"\\\n", "\u{e4}"] {
+        let func = PrimFunc::new(PrimFuncData::new(name));
+        let again = parse(&func.to_string()).unwrap_or_else(|error| panic!("{error}\n{func}"));
+        assert_eq!(again.name, name);
+    }
 }
 
 #[test]

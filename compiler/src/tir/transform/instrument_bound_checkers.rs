@@ -47,6 +47,14 @@ fn check(data: &mut PrimFuncData, stmt: Stmt) -> Stmt {
     Stmt::seq(asserts.into_iter().chain([stmt]))
 }
 
+/// What the message of every check says.
+const OUTSIDE: &str = " outside ";
+
+/// Whether an assertion with this message may be a check of an index.
+pub(crate) fn is_bound_check(message: &str) -> bool {
+    message.contains(OUTSIDE)
+}
+
 struct Checks<'a> {
     data: &'a mut PrimFuncData,
     /// The conditions with their messages, in the order of evaluation.
@@ -112,7 +120,7 @@ impl Checks<'_> {
                 }
             };
             let last = expr_text(self.data, &(end.clone() - 1));
-            let mut message = format!("`{}` is {what} outside {start} to {last}", buffer.name);
+            let mut message = format!("`{}` is {what}{OUTSIDE}{start} to {last}", buffer.name);
             if indices.len() > 1 {
                 message.push_str(&format!(" of axis {axis}"));
             }

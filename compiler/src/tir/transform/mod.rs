@@ -50,6 +50,7 @@ pub use hoist_if_then_else::{HoistIfThenElse, hoist_if_then_else};
 pub use inject_double_buffer::{
     INJECT_DOUBLE_BUFFER, InjectDoubleBuffer, InjectDoubleBufferConfig, inject_double_buffer,
 };
+pub(crate) use instrument_bound_checkers::is_bound_check;
 pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };

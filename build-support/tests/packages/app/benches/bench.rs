@@ -4,7 +4,6 @@ mod double {
     niello_runtime::include_model!("double");
 }
 
-
 fn main() {
     let x = [3.0, 4.0];
     let mine = *double::Model::new().run(&double::Inputs { x: &x }).y;

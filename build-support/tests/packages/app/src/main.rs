@@ -8,11 +8,32 @@ mod far {
     niello_runtime::include_model!("far");
 }
 
+mod dash {
+    niello_runtime::include_model!("a-b");
+}
+
+mod line {
+    niello_runtime::include_model!("a_b");
+}
+
+mod japan {
+    niello_runtime::include_model!("日本");
+}
+
+mod china {
+    niello_runtime::include_model!("中国");
+}
+
 fn main() {
     let x = [1.0, 2.0];
     let mut double = app::double::Model::new();
     println!("double {:?}", double.run(&app::double::Inputs { x: &x }).y);
     println!("triple {:?}", triple::Model::new().run(&triple::Inputs { x: &x }).y);
+
+    println!("a-b {:?}", dash::Model::new().run(&dash::Inputs { x: &x }).y);
+    println!("a_b {:?}", line::Model::new().run(&line::Inputs { x: &x }).y);
+    println!("日本 {:?}", japan::Model::new().run(&japan::Inputs { x: &x }).y);
+    println!("中国 {:?}", china::Model::new().run(&china::Inputs { x: &x }).y);
 
     static WEIGHTS: &niello_runtime::Aligned<[u8]> =
         &niello_runtime::Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/far.bin")));

@@ -1,10 +1,10 @@
 //! Bindings hold in every edition under the strictest lints that people use.
+#![forbid(unsafe_code)]
 #![deny(
     warnings,
     missing_docs,
     missing_debug_implementations,
     unreachable_pub,
-    unsafe_code,
     unused_qualifications,
     rust_2018_idioms,
     clippy::all,

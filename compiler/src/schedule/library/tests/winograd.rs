@@ -1,6 +1,7 @@
 //! Winograd's convolution, compared with direct sums.
 
 use super::{run, specs, values};
+use crate::driver::accesses::are_proved;
 use crate::driver::{BuildTarget, NdArray};
 use crate::ir::{BufferSpec, DType};
 use crate::options::Backend;
@@ -38,6 +39,7 @@ fn the_schedule_equals_its_plain_loops() {
         let mut s = Schedule::new(func);
         let cut = WinogradTiles { tiles: 2, rows: 2, panel: 8, packed: 16, lanes: 8, prefetch };
         winograd(&mut s, algorithm, cut).unwrap();
+        assert!(are_proved(&s.func()).unwrap(), "{}", s.func());
         let scheduled = specs(&s.func());
         assert_eq!(run(&s.func(), &scheduled, &data), expected, "{}", s.func());
         let target = Target::host().with_cpu("x86-64-v3").unwrap();
