@@ -62,11 +62,10 @@ impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A path may hold line breaks as well.
         let model = Problem::new(self.model.display().to_string()).to_string();
-        for (index, problem) in self.report.problems.iter().enumerate() {
+        for (index, problem) in self.report.lines().into_iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            let problem = problem.to_string();
             // What concerns the file as a whole begins with its name already.
             if !problem.starts_with(&format!("{model}: ")) {
                 write!(f, "{model}: ")?;

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use niello_build::niello::compile::Model;
 use niello_build::niello::graph::interp::{Tensor, Value, evaluate};
@@ -147,6 +147,13 @@ fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     command.output().unwrap()
 }
 
+/// Makes the tests that build the package `real` take turns: they look at what a build has left, and
+/// another build removes it.
+fn turn_with_real() -> MutexGuard<'static, ()> {
+    static REAL: Mutex<()> = Mutex::new(());
+    REAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs Cargo, which must succeed, and returns its standard output.
 fn cargo_ok(arguments: &[&str]) -> String {
     let output = cargo(arguments, &[]);
@@ -227,6 +234,7 @@ fn odd_names_work_in_every_edition_under_strict_lints() {
 /// 2·1 + ½, 3·(−2) + ½, 4·3½ + ½; and the rows (1, 2) and (3, 4) times the matrix, clipped at zero.
 #[test]
 fn onnx_models_become_functions() {
+    let _turn = turn_with_real();
     assert_eq!(
         cargo_ok(&["run", "-q", "-p", "real"]),
         "[2.5, -5.5, 14.5] \"affine\"\n[0.0, 12.0, 0.0, 0.0, 26.0, 0.0] [2, 2]\n"
@@ -236,6 +244,7 @@ fn onnx_models_become_functions() {
 /// The same models by LLVM, requested by the environment; a build without LLVM reports that.
 #[test]
 fn models_compile_by_way_of_llvm_where_it_is_there() {
+    let _turn = turn_with_real();
     let llvm = [("NIELLO_BACKEND", "llvm")];
     let without = cargo(&["build", "-q", "-p", "real"], &llvm);
     let message = String::from_utf8_lossy(&without.stderr);
@@ -315,6 +324,7 @@ fn every_unsupported_operator_of_an_onnx_model_is_reported() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_c_compiler_that_does_not_work_is_named() {
+    let _turn = turn_with_real();
     for (compiler, expected) in [
         ("/bin/false", "CC names cannot be used: /bin/false (exit status: 1)"),
         ("/bin/true", "CC names cannot be used: /bin/true does not behave like a C compiler"),
@@ -338,6 +348,7 @@ fn a_c_compiler_that_does_not_work_is_named() {
 fn arguments_of_the_c_compiler_are_kept_and_so_is_a_file_that_it_fails_on() {
     use std::os::unix::fs::PermissionsExt;
 
+    let _turn = turn_with_real();
     let tool = workspace().join("compiler.sh");
     // As `zig cc`: the first argument says which tool it is.
     let script = "#!/bin/sh\n[ \"$1\" = cc ] || exit 7\nshift\n\

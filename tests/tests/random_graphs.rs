@@ -6,7 +6,7 @@ use niello::graph::{
     verify_module,
 };
 use niello::ir::IRModule;
-use niello::pass::{Pass, PassContext};
+use niello::pass::PassContext;
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::random::random_module;
 use niello_tests::values::{close, sample_inputs};

@@ -58,6 +58,8 @@ pub(crate) fn run(options: &Options) -> Result {
                 let name = format!("sanitize-{name}");
                 let mut suite = Suite::of(Backend::C, cpu, cases, &name);
                 suite.environment = sanitizer.environment();
+                // Large kernels with a check of each access keep gcc busy.
+                suite.args = vec!["--timeout", "3600"];
                 failed += failures(Backend::C, &suite.run(&niello)?, cases)?;
             }
         }
@@ -132,9 +134,11 @@ impl Sanitizer {
         let found = process::output(gcc.arg("-print-file-name=libasan.so")).unwrap_or_default();
         let Ok(library) = fs::canonicalize(found.trim()) else { return Ok(None) };
         let compiler = folder.join("cc");
-        // The compiler itself runs without sanitizers, and optimises little: checks are many.
+        // The compiler itself runs without sanitizers, and optimises little: checks are many, and
+        // calls of functions, which make less code.
         let script = "#!/bin/sh\nunset LD_PRELOAD\nexec gcc \"$@\" -O1 -g1 \
-            -fsanitize=address,undefined -fno-sanitize-recover=all\n";
+            -fsanitize=address,undefined -fno-sanitize-recover=all \
+            --param asan-instrumentation-with-call-threshold=0\n";
         fs::write(&compiler, script)?;
         #[cfg(unix)]
         {

@@ -112,8 +112,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told) => ExitCode::FAILURE,
         Err(Failure::Report(report)) => {
-            for problem in &report.problems {
-                Output::error(&format!("error: {problem}"));
+            for line in report.lines() {
+                Output::error(&format!("error: {line}"));
             }
             ExitCode::FAILURE
         }

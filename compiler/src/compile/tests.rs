@@ -5,6 +5,8 @@ mod quantised;
 mod statistics;
 
 use super::*;
+use crate::codegen::CodegenError;
+use crate::diagnostics::Problem;
 use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
@@ -106,12 +108,12 @@ fn a_number_in_every_place_takes_no_room() {
         let model = run(&number_everywhere(512, None), &options).unwrap().model;
         assert!(model.weights.len() < 1024, "{} bytes at -O{opt_level}", model.weights.len());
     }
-    // 2^60 elements, of which four are needed.
+    // 2^56 elements, of which four are needed.
     let options = CompileOptions { opt_level: 3, ..options() };
-    let model = run(&number_everywhere(1 << 30, Some(2)), &options).unwrap().model;
-    let expected = Constant::from_f32(&[2, 2], &[3.0, 3.0, 4.0, 4.0]).unwrap();
+    let model = run(&number_everywhere(1 << 28, Some(2)), &options).unwrap().model;
+    let expected = [Constant::from_f32(&[2, 2], &[3.0, 3.0, 4.0, 4.0]).unwrap()];
     for loaded in load(&model, &options) {
-        assert_eq!(loaded.run(std::slice::from_ref(&x)).unwrap(), [expected.clone()]);
+        assert_eq!(loaded.run(std::slice::from_ref(&x)).unwrap(), expected);
     }
 }
 
@@ -335,5 +337,21 @@ fn digits_is_the_same_bit_for_bit_by_every_backend() {
                 assert_eq!(found, *first, "{backend}, level {level}");
             }
         }
+    }
+}
+
+#[test]
+fn a_defect_names_the_node_that_the_kernel_was_made_of() {
+    let options = CompileOptions { without_objects: true, ..pinned(2) };
+    let compilation = run(&dense(), &options).unwrap();
+    for kernel in compilation.program.kernels.values() {
+        let error = CodegenError {
+            kernel: kernel.signature().name.clone(),
+            message: "9 lanes for 8".to_owned(),
+        };
+        let text = locate(Problem::from(error).into(), &compilation.module).to_string();
+        assert!(text.starts_with("node `"), "{text}");
+        assert!(text.contains(": a defect of niello, not of the model: kernel `"), "{text}");
+        assert!(text.contains(".opt_level(0)"), "{text}");
     }
 }

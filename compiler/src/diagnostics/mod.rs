@@ -11,6 +11,7 @@ mod setting;
 mod snippet;
 mod suggest;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -186,6 +187,14 @@ impl Report {
         self.problems.is_empty()
     }
 
+    /// A line for each problem. Several kernels or nodes may have the very same one, which is told
+    /// once.
+    pub fn lines(&self) -> Vec<String> {
+        let mut told = BTreeSet::new();
+        let lines = self.problems.iter().map(Problem::to_string);
+        lines.filter(|line| told.insert(line.clone())).collect()
+    }
+
     /// `value` if there is no problem, else the problems.
     pub fn into_result<T>(self, value: T) -> Result<T, Report> {
         if self.is_empty() { Ok(value) } else { Err(self) }
@@ -207,13 +216,7 @@ impl Extend<Problem> for Report {
 impl fmt::Display for Report {
     /// One line a problem, without a line break after the last.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            problem.fmt(f)?;
-        }
-        Ok(())
+        f.write_str(&self.lines().join("\n"))
     }
 }
 
@@ -253,7 +256,7 @@ mod tests {
         let mut report = Report::new();
         assert_eq!(report.clone().into_result(7), Ok(7));
         report.push(Problem::new("one"));
-        report.extend([Problem::new("two").at(ProblemNode::default())]);
+        report.extend([Problem::new("two").at(ProblemNode::default()), Problem::new("one")]);
         assert_eq!(report.to_string(), "one\nan unnamed node (): two");
         assert!(report.into_result(7).is_err());
     }

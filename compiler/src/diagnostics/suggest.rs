@@ -4,10 +4,16 @@
 /// its letters differ. Of equally near ones the first.
 pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
-    let limit = (name.chars().count() / 3).max(1);
+    let length = name.chars().count();
+    let limit = (length / 3).max(1);
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
-        let distance = edit_distance(&name, &candidate.to_lowercase());
+        // The distance is at least the difference of the lengths: a very long name costs nothing.
+        let candidate_lower = candidate.to_lowercase();
+        if candidate_lower.chars().count().abs_diff(length) > limit {
+            continue;
+        }
+        let distance = edit_distance(&name, &candidate_lower);
         if distance <= limit && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, candidate));
         }
@@ -46,6 +52,16 @@ mod tests {
         assert_eq!(suggest("FoldConstnat", names), Some("FoldConstant"));
         assert_eq!(suggest("fuseop", names), Some("FuseOps"));
         assert_eq!(suggest("Vectorize", names), None);
+    }
+
+    #[test]
+    fn names_of_very_different_lengths_are_not_compared() {
+        let names = ["FoldConstant", "FuseOps"];
+        // Comparing the letters of these would take minutes.
+        assert_eq!(suggest(&"x".repeat(1 << 20), names.into_iter().cycle().take(1000)), None);
+        assert_eq!(suggest("F", names), None);
+        assert_eq!(suggest("FuseO", names), None);
+        assert_eq!(suggest("FuseOpss", names), Some("FuseOps"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Fused kernels as functions of the module.
 
+use std::collections::BTreeMap;
+
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
 
@@ -109,15 +111,13 @@ impl Outline {
         let is_param = |id: &ExprId| data.params.contains(id);
         let inner = members.iter().copied().filter(|id| !is_param(id));
         let members: Vec<ExprId> = data.params.iter().copied().chain(inner).collect();
-        let mut position: SecondaryMap<ExprId, u32> = SecondaryMap::new();
-        for (index, &member) in members.iter().enumerate() {
-            position[member] = index as u32 + 1;
-        }
+        // Of the size of the closure, not of the function: there may be as many closures as nodes.
+        let position: BTreeMap<ExprId, u32> = members.iter().copied().zip(0..).collect();
         let mut exprs = Vec::with_capacity(members.len());
         let mut name = "fused".to_owned();
         for &member in &members[data.params.len()..] {
             let expr = function.expr(member);
-            let closed = expr.operands().all(|operand| position[operand] != 0);
+            let closed = expr.operands().all(|operand| position.contains_key(&operand));
             if !closed || expr.scopes().next().is_some() {
                 return None;
             }
@@ -131,15 +131,16 @@ impl Outline {
                 Expr::Constant(_) | Expr::Tuple(_) | Expr::TupleGet { .. } => {}
                 Expr::If(_) | Expr::While(_) | Expr::Func(_) => return None,
             }
-            exprs.push(expr.map(|operand| ExprId::from_u32(position[operand]), |scope| scope));
+            exprs.push(expr.map(|operand| ExprId::from_u32(position[&operand]), |scope| scope));
         }
-        if position[data.result] == 0 || !data.bindings.is_empty() {
+        let result = *position.get(&data.result)?;
+        if !data.bindings.is_empty() {
             return None;
         }
         name.truncate(MAX_NAME);
         let types = data.params.iter().map(|&param| function.ty(param).clone()).collect();
         let attrs = attrs.clone();
-        let shape = (attrs.clone(), types, exprs, position[data.result]);
+        let shape = (attrs.clone(), types, exprs, result);
         Some(Outline { shape, name, scope: *scope, members, attrs })
     }
 
@@ -149,20 +150,20 @@ impl Outline {
         let mut b = FunctionBuilder::new();
         *b.facts_mut() = function.facts().clone();
         b.set_attrs(self.attrs.clone());
-        let mut map: SecondaryMap<ExprId, ExprId> = SecondaryMap::with_default(scope.result);
+        let mut map: BTreeMap<ExprId, ExprId> = BTreeMap::new();
         let (params, inner) = self.members.split_at(scope.params.len());
         for (index, &param) in params.iter().enumerate() {
             let name = function.var_name(param).map_or_else(|| format!("p{index}"), str::to_owned);
             b.set_span(function.span(param).clone());
-            map[param] = b.param(&name, function.ty(param).clone());
+            map.insert(param, b.param(&name, function.ty(param).clone()));
         }
         for &member in inner {
             b.set_span(function.span(member).clone());
-            map[member] =
-                b.push(function.expr(member).map(|operand| map[operand], |scope| scope))?;
+            let new = b.push(function.expr(member).map(|operand| map[&operand], |scope| scope))?;
+            map.insert(member, new);
         }
         debug_assert_eq!(scope.kind, ScopeKind::Closure);
-        Ok(b.finish(map[scope.result]))
+        Ok(b.finish(map[&scope.result]))
     }
 }
 

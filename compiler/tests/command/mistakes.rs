@@ -50,14 +50,29 @@ fn unknown_operators_dimensions_and_passes_are_reported() {
     let model = scores(folder.path());
     let compile = ["compile", path(&model), "-o", path(folder.path()), "--emit", "header"];
     let with = |args: &[&str]| fails(&[&compile[..], args].concat());
-    assert!(with(&[]).contains("the size of `batch` is not known; help: pin it"));
+    let unpinned = with(&[]);
+    assert!(
+        unpinned.contains("the size of `batch` is not known; help: pin it: --dim batch=N"),
+        "{unpinned}"
+    );
     let wrong = with(&["--dim", "bach=2"]);
     assert!(wrong.contains("`bach`") && wrong.contains("it has `batch`"), "{wrong}");
     let twice = with(&["--dim", "batch=2", "--dim", "batch=3"]);
-    assert!(twice.contains("dimension `batch` is given two sizes, 2 and 3"), "{twice}");
+    assert!(twice.contains("dimension `batch` is given twice: batch=2 and batch=3"), "{twice}");
     let pass = with(&["--dim", "batch=2", "--disable-pass", "FoldConstnat"]);
     assert!(pass.contains("FoldConstant"), "{pass}");
     assert!(with(&["--dim", "batch=2", "--target-cpu", "z80"]).contains("z80"));
+
+    let tile = "relay.ApplyWinograd.max_tile=3";
+    let tile = fails(&["opt", path(&model), "--dim", "batch=2", "--config", tile]);
+    assert!(tile.contains("relay.ApplyWinograd.max_tile is 3; it can be 0, 2 or 4"), "{tile}");
+    let arch = niello(&["opt", path(&model), "--dim", "batch=2", "--target", "z80"]);
+    assert_eq!(arch.status.code(), Some(2));
+    let arch = stderr(&arch);
+    assert!(
+        arch.contains("`z80` is not an architecture that is known; known are x86_64"),
+        "{arch}"
+    );
 }
 
 /// Errors of the command line itself have status 2, before any file is read.

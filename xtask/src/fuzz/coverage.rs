@@ -8,7 +8,6 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
 use std::{env, fs, thread};
 
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz onnx`: random ONNX graphs beside ONNX Runtime.
+//! `cargo xtask fuzz onnx`: random ONNX graphs against ONNX Runtime, by the scripts in `tests/fuzz`.
 
 use std::path::PathBuf;
 use std::process::Command;

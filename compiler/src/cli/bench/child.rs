@@ -31,9 +31,7 @@ pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
     isolated::end_with_parent();
     let outcome = match row(args) {
         Ok(row) => Outcome::Measured(row),
-        Err(Failure::Report(report)) => {
-            Outcome::Failed(report.problems.iter().map(Problem::to_string).collect())
-        }
+        Err(Failure::Report(report)) => Outcome::Failed(report.lines()),
         Err(Failure::Told) => Outcome::Failed(Vec::new()),
     };
     write_json(Path::new("-"), &outcome)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::compile::{self, Model, Passes};
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Report;
 use crate::graph::{Callee, Expr};
 use crate::ir::{DType, Definition, Dim, IRModule};
 use crate::onnx::{
@@ -115,7 +115,7 @@ impl Facts {
     }
 
     fn add_problems(&mut self, report: &Report) {
-        self.problems.extend(report.problems.iter().map(Problem::to_string));
+        self.problems.extend(report.lines());
     }
 
     /// What the file says, whether it can be imported or not.

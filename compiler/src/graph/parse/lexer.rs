@@ -325,7 +325,7 @@ impl<'a> Lexer<'a> {
                 Ok(text)
             }
             Err(message) => {
-                // After a malformed string, skips the rest of the line to go on reading at the next.
+                // Goes on reading at the next line.
                 self.advance(rest.find('\n').unwrap_or(rest.len()));
                 Err(message.to_owned())
             }

@@ -112,8 +112,10 @@ pub(super) fn is_fixed(input: &&ValueInfoProto) -> bool {
     let Ok(TensorTypeProto { shape: Some(shape), .. }) = tensor_type(input.r#type.as_ref()) else {
         return false;
     };
-    let is_number = |value: &_| matches!(value, Some(DimensionValue::Value(value)) if *value >= 0);
-    shape.dim.iter().all(|dim| is_number(&dim.value))
+    shape.dim.iter().all(|dim| match dim.value {
+        Some(DimensionValue::Value(value)) => value >= 0,
+        Some(DimensionValue::Param(_)) | None => false,
+    })
 }
 
 /// The tensor type of a value, or what it is instead.

@@ -214,9 +214,12 @@ fn constants_come_from_attributes_shapes_and_ranges() {
         let value = Constant::from_i64(&[1], &[7]).unwrap();
         body(model, "ConstantOfShape", &["s"], &[("value", value.into())])
     };
-    assert_eq!(filled(none().ints("s", &[2])), "splat(7, Tensor[(2), int64])");
-    // A size that no memory holds is only a splat.
-    assert_eq!(filled(none().ints("s", &[1 << 40])), "splat(7, Tensor[(1099511627776), int64])");
+    assert_eq!(filled(none().ints("s", &[2])), "full(const(7, int64), shape=[2])");
+    // A size that no memory holds is one number, too.
+    assert_eq!(
+        filled(none().ints("s", &[1 << 40])),
+        "full(const(7, int64), shape=[1099511627776])"
+    );
     let range = |values: [i64; 3]| {
         let scalar = |value| Constant::from_i64(&[], &[value]).unwrap();
         let model = none()

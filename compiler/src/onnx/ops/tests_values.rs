@@ -57,7 +57,12 @@ fn run(
     for name in outputs.iter().filter(|name| !name.is_empty()) {
         model = model.output::<i64>(name, DType::F32, &[]);
     }
-    let imported = import(&model.build(), None, &ImportOptions::default());
+    let mut model = model.build();
+    // The types of the outputs are not what these tests are about.
+    for output in model.graph.iter_mut().flat_map(|graph| &mut graph.output) {
+        output.r#type = None;
+    }
+    let imported = import(&model, None, &ImportOptions::default());
     let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
     let value = evaluate(&module, "main", &[]).unwrap();
     let fields = value.as_tuple().map_or_else(|| vec![value.clone()], <[Value]>::to_vec);

@@ -7,6 +7,8 @@
 mod graph;
 mod partition;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cranelift_entity::SecondaryMap;
 
 use crate::analysis::{Anf, Fused, Liveness};
@@ -91,12 +93,13 @@ impl Kernel<'_> {
             .collect();
 
         let b = rewriter.builder();
-        let mut inside: SecondaryMap<ExprId, ExprId> = SecondaryMap::with_default(root);
+        // Of the size of the kernel, not of the function: there may be as many kernels as nodes.
+        let mut inside: BTreeMap<ExprId, ExprId> = BTreeMap::new();
         b.open_scope(ScopeKind::Closure);
         let mut params = 0;
         for &id in &outside {
             b.set_span(old.span(id).clone());
-            inside[id] = match old.expr(id).as_constant() {
+            let new = match old.expr(id).as_constant() {
                 Some(constant) if self.goes_in(&old, id) => b.constant(constant.clone()),
                 _ => {
                     let name = format!("p{params}");
@@ -104,6 +107,7 @@ impl Kernel<'_> {
                     b.param(&name, old.ty(id).clone())
                 }
             };
+            inside.insert(id, new);
         }
         let mut attrs = Attrs::new().with("Primitive", 1);
         if self.is_reshape_only(&old) {
@@ -111,9 +115,10 @@ impl Kernel<'_> {
         }
         for &id in self.members {
             b.set_span(old.span(id).clone());
-            inside[id] = b.push(old.expr(id).map(|operand| inside[operand], |scope| scope))?;
+            let new = b.push(old.expr(id).map(|operand| inside[&operand], |scope| scope))?;
+            inside.insert(id, new);
         }
-        let scope = b.close_scope(inside[root]);
+        let scope = b.close_scope(inside[&root]);
         let closure = b.closure(scope, None, attrs)?;
         Ok(b.call_function(closure, &args)?)
     }
@@ -121,12 +126,11 @@ impl Kernel<'_> {
     /// The operands of members that are no members, in the order of first use.
     fn outside(&self, old: &Function) -> Vec<ExprId> {
         let root = self.groups.root(self.members[0]);
-        let mut seen: SecondaryMap<ExprId, bool> = SecondaryMap::new();
+        let mut seen: BTreeSet<ExprId> = BTreeSet::new();
         let mut outside = Vec::new();
         for &member in self.members {
             for operand in old.expr(member).operands() {
-                if self.groups.root(operand) != root && !seen[operand] {
-                    seen[operand] = true;
+                if self.groups.root(operand) != root && seen.insert(operand) {
                     outside.push(operand);
                 }
             }
