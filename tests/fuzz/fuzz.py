@@ -131,6 +131,8 @@ class Niello:
     def outcome(self, model, feeds, expected, reason, saved):
         """Judges one case: (kind, text), or None if it is well; and whether it needed the float64 evaluation."""
         found = read_outputs(saved, len(expected))
+        # Code for several CPU levels is run at each, and the outputs are those of the level that the reason names.
+        reason = reason and re.sub(r"^at CPU level [^:]*: ", "", reason)
         if reason is not None and reason.startswith("a second run"):
             return ("unstable", reason), False
         if found is None or (reason is not None and not reason.startswith("output ")):
