@@ -61,7 +61,7 @@ fn a_variance_as_a_difference_of_products_is_exact() {
     .unwrap();
     let x = Constant::from_f32(&[1, 4], &[0.3; 4]).unwrap();
     for &backend in Backend::ALL {
-        let (_, results) = native(&module, &options(backend), &[x.clone()]).unwrap();
+        let (_, results) = native(&module, &options(backend), std::slice::from_ref(&x)).unwrap();
         for level in results {
             assert_eq!(level, [Constant::from_f32(&[1, 1], &[0.0]).unwrap()], "{backend}");
         }
@@ -82,7 +82,7 @@ fn denormal_numbers_are_flushed_unless_they_are_to_be_kept() {
         for (denormals, expected) in [(Denormals::Flush, 0.0), (Denormals::Keep, half)] {
             let mut options = options(backend);
             options.denormals = denormals;
-            let (_, results) = native(&module, &options, &[x.clone()]).unwrap();
+            let (_, results) = native(&module, &options, std::slice::from_ref(&x)).unwrap();
             let expected = [Constant::from_f32(&[20], &[expected; 20]).unwrap()];
             assert!(results.iter().all(|level| *level == expected), "{backend}, {denormals:?}");
             // The mode is this thread's own again.
