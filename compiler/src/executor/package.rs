@@ -332,7 +332,7 @@ mod tests {
         ];
         let others = [
             format!(".libniello_p_1_n_00ff.a.{gone}.tmp"),
-            format!(".m.rs.{own}.tmp"),
+            format!(".m.log.{own}.tmp"),
             format!(".notes.{gone}.tmp"),
         ];
         left.iter().chain(&others).for_each(|name| fs::write(folder.join(name), "").unwrap());

@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn pieces_do_not_matter() {
-        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| ((i * i) >> 3) as u8).collect();
         for step in [1, 63, 64, 1000, 1024, 1025, 3000] {
             let mut state = Blake3::default();
             bytes.chunks(step).for_each(|piece| state.update(piece));

@@ -325,7 +325,7 @@ mod tests {
                 .map_err(|report| report.to_string())
         };
         symlink("../../../blobs/def", &data).unwrap();
-        assert_eq!(imported(&[]).unwrap().external_files, [data.clone()]);
+        assert_eq!(imported(&[]).unwrap().external_files, std::slice::from_ref(&data));
         fs::remove_file(&data).unwrap();
         symlink("../../../elsewhere/def", &data).unwrap();
         let error = imported(&[]).unwrap_err();

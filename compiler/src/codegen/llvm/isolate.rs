@@ -304,7 +304,11 @@ mod tests {
         };
         let problem = in_child(&sources(), 1, &abort).unwrap_err();
         let message = problem.message;
-        assert_eq!(message, "LLVM was ended by signal 6 while it compiled the kernel `two`");
+        assert_eq!(
+            message,
+            "a defect of niello, not of the model: LLVM was ended by signal 6 while it compiled the kernel \
+             `two`"
+        );
 
         let exit = |source: &Source| -> Outcome {
             if source.name == "three" {

@@ -124,7 +124,8 @@ fn splits_are_equal_unless_sizes_are_given() {
             None => (model, vec!["x"], vec![]),
         };
         let model = model.node("Split", &inputs, outputs, &attrs);
-        let model = outputs.iter().fold(model, |model, name| model.output(name, DType::F32, &[1]));
+        let model =
+            outputs.iter().fold(model, |model, name| model.output(name, DType::F32, &["n"]));
         match import(&model.build(), None, &ImportOptions::default()) {
             Ok(imported) => imported.outputs.iter().map(|o| o.ty.shape.to_string()).collect(),
             Err(report) => vec![report.problems[0].message.split(" (").next().unwrap().to_owned()],
