@@ -107,6 +107,7 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
              cargo::rerun-if-env-changed={role}\n\
              cargo::rerun-if-env-changed=NIELLO_BACKEND\n\
              cargo::rerun-if-env-changed=NIELLO_DUMP_DIR\n\
+             cargo::rerun-if-env-changed=NIELLO_MEMORY_LIMIT\n\
              cargo::rerun-if-env-changed=NIELLO_OPT_LEVEL\n\
              cargo::rerun-if-env-changed=NIELLO_PRINT_AFTER\n\
              cargo::rerun-if-env-changed=NIELLO_STUB\n\

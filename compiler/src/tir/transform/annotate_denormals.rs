@@ -23,3 +23,26 @@ pub fn annotate_denormals(mut func: PrimFunc, _module: &IRModule, cx: &PassConte
     }
     func
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::Pass;
+    use crate::target::Target;
+    use crate::tir::PrimFuncData;
+
+    #[test]
+    fn targets_without_the_mode_keep_denormal_numbers() {
+        for (arch, feature, flushes) in
+            [("x86_64", "sse2", true), ("aarch64", "neon", true), ("riscv64", "v", false)]
+        {
+            let mut target = Target::host();
+            (target.arch, target.cpu) = (arch.to_owned(), None);
+            target.features = [feature.to_owned()].into();
+            let cx = PassContext::builder().target(target).config(&FLUSH_DENORMALS, true);
+            let func = PrimFunc::new(PrimFuncData::new("f"));
+            let func = AnnotateDenormals.run_on_prim_func(func, &cx.build().unwrap()).unwrap();
+            assert_eq!(func.flushes_denormals(), flushes, "{arch}");
+        }
+    }
+}

@@ -4,8 +4,7 @@ use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
 
-/// Drops statements without effect, such as empty loops, unused names and stores of the present
-/// value.
+/// Drops statements without effect: empty loops, unused names, stores of the present value.
 ///
 /// Empty branches and blocks are dropped, and so are buffers that are never read, with the stores
 /// to them.
