@@ -163,9 +163,11 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// A member's header: name, date, owner, group, mode, size.
+/// A member's header: name, date, owner, group, mode, size. The name takes 16 bytes, however many
+/// characters these are.
 fn header(name: &str, size: usize) -> String {
-    format!("{name:<16}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644)
+    let padding = " ".repeat(16usize.saturating_sub(name.len()));
+    format!("{name}{padding}{:<12}{:<6}{:<6}{:<8}{size:<10}`\n", 0, 0, 0, 644)
 }
 
 /// Index, table of long names, then the objects; indices still without offsets.
@@ -293,7 +295,7 @@ mod tests {
 
     fn objects(format: BinaryFormat) -> [ObjectFile; 3] {
         [
-            object(format, "main.o", &["run", "alpha"], &["kernel_0"]),
+            object(format, "日本.o", &["run", "alpha"], &["kernel_0"]),
             object(format, "a_name_beyond_the_header.o", &["kernel_0"], &[]),
             object(format, "fifteen_bytes.o", &["zeta"], &[]),
         ]
@@ -330,9 +332,9 @@ mod tests {
             }
             found.sort();
             let expected = [
-                ("alpha", "main.o"),
+                ("alpha", "日本.o"),
                 ("kernel_0", "a_name_beyond_the_header.o"),
-                ("run", "main.o"),
+                ("run", "日本.o"),
                 ("zeta", "fifteen_bytes.o"),
             ];
             let expected =
@@ -368,7 +370,7 @@ mod tests {
         };
         if let Some(listing) = run("ar", &["t"]) {
             let names: Vec<_> = listing.lines().collect();
-            assert_eq!(names, ["main.o", "a_name_beyond_the_header.o", "fifteen_bytes.o"]);
+            assert_eq!(names, ["日本.o", "a_name_beyond_the_header.o", "fifteen_bytes.o"]);
         }
         if let Some(listing) = run("nm", &["--print-armap"]) {
             assert!(listing.contains("kernel_0 in a_name_beyond_the_header.o"), "{listing}");
