@@ -24,7 +24,7 @@ use crate::ir::IRModule;
 ///     module
 /// }
 ///
-/// Needs the whole program in one function.
+/// /// Needs the whole program in one function.
 /// #[module_pass(opt_level = 1, requires = [Inlined])]
 /// fn plan_everything(module: IRModule, _cx: &PassContext) -> IRModule {
 ///     module
