@@ -230,6 +230,7 @@ impl Emitter {
     }
 
     /// The loops of one root, with its name.
+    #[inline(never)]
     pub(super) fn emit_block(&mut self, root: &Root, single: bool) -> Stmt {
         let body = self.emit_root(root, single);
         Stmt::block(self.dag.stages[root.stage].op.clone(), body)

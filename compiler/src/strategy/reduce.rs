@@ -5,6 +5,9 @@
 //! hide the latency of an addition and are combined at the end. How many partial sums there are, and
 //! which element goes to which, depends on the shape and the data type alone, never on the width of
 //! the target's vectors, so that all CPU levels round alike but for fused multiply-adds.
+//!
+//! Some functions are never inlined: optimised builds would make one function of all that is below
+//! `Emitter::rows_beside`, of hundreds of thousands of registers, which takes LLVM ten minutes.
 
 use std::collections::BTreeMap;
 
@@ -80,6 +83,7 @@ impl Reduction {
         identity(self.combiner, self.dtype)
     }
 
+    #[inline(never)]
     fn combined(&self, sum: PrimExpr, value: PrimExpr) -> PrimExpr {
         if self.ignores_nan {
             return PrimExpr::binary(self.combiner, sum, value);
@@ -182,6 +186,7 @@ impl Emitter {
     }
 
     /// All lanes of a nest, each with `split` partial sums along the last reduced axis.
+    #[inline(never)]
     fn reduce_lanes(
         &mut self,
         nest: &Nest,
@@ -262,6 +267,7 @@ impl Emitter {
 
     /// What one place of the reduced axes, `by`, adds to a lane. A stage that is `kept` is what the
     /// reduction reads, and is stored on the way.
+    #[inline(never)]
     fn reduction_step(
         &mut self,
         reduction: &Reduction,
@@ -333,6 +339,7 @@ impl Emitter {
     }
 
     /// One element of the result.
+    #[inline(never)]
     fn reduce_row(
         &mut self,
         nest: &Nest,

@@ -507,6 +507,7 @@ pub fn identity(combiner: BinaryOp, dtype: DType) -> PrimExpr {
 }
 
 /// Two values combined; the minimum or maximum of a float and a NaN, on either side, is a NaN.
+#[inline(never)]
 pub fn combined(combiner: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr {
     let is_extreme = matches!(combiner, BinaryOp::Min | BinaryOp::Max);
     let plain = PrimExpr::binary(combiner, a.clone(), b);
