@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result {
     for (name, cases) in suites(&nodes, models.as_deref()) {
         let name = format!("bounds-{name}");
         let mut suite = Suite::of(backend, cpu, cases, &name);
-        suite.args = vec!["--config", "tir.instrument_bound_checkers=true"];
+        suite.args = vec!["--config", "tir.instrument_bound_checkers=true", "--timeout", "3600"];
         failed += failures(backend, &suite.run(&niello)?, cases)?;
     }
     if failed > 0 {

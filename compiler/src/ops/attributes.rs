@@ -9,7 +9,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 
 use crate::arith::INT_EXPR;
-use crate::ir::{AttrError, DType};
+use crate::ir::{AttrError, AttrValue, DType};
 
 /// An attribute that calls of an operator have.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,14 +18,20 @@ pub struct Attribute {
     pub name: &'static str,
     /// What it holds, in words.
     pub kind: String,
-    /// Whether it may be left out.
+    /// Whether calls may be without it.
     pub optional: bool,
+    /// What a call has if the text format leaves it out.
+    pub default: Option<AttrValue>,
 }
 
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let optional = if self.optional { ", may be left out" } else { "" };
-        write!(f, "`{}`: {}{optional}", self.name, self.kind)
+        write!(f, "`{}`: {}", self.name, self.kind)?;
+        match &self.default {
+            Some(default) => write!(f, " (`{default}`)"),
+            None if self.optional => f.write_str(", may be left out"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -101,7 +107,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, AttrError> {
         let mut kind = String::new();
         let value = seed.deserialize(Field(&mut kind))?;
-        self.of.found.push(Attribute { name: self.name, kind, optional: false });
+        self.of.found.push(Attribute { name: self.name, kind, optional: false, default: None });
         Ok(value)
     }
 }

@@ -120,6 +120,8 @@ pub struct OpDef {
     /// Pattern for fusion.
     pub pattern: OpPattern,
     attributes: fn() -> Result<Vec<Attribute>, AttrError>,
+    /// The values of attributes that the text format may leave out.
+    pub defaults: fn() -> Attrs,
     /// The type relation: the result type from argument types and attributes.
     pub infer: InferFn,
     /// The elements of a small integer result as dimensions, where the arguments allow it.
@@ -146,6 +148,7 @@ impl OpDef {
             summary,
             inputs,
             attributes: attributes::of::<()>,
+            defaults: Attrs::new,
             pattern: OpPattern::Opaque,
             infer,
             shape_value: None,
@@ -174,12 +177,23 @@ impl OpDef {
     ///
     /// If one is of a type that attributes do not have.
     pub fn attrs(&self) -> Result<Vec<Attribute>, AttrError> {
-        (self.attributes)()
+        let mut listed = (self.attributes)()?;
+        let defaults = (self.defaults)();
+        for attribute in &mut listed {
+            attribute.default = defaults.get(attribute.name).cloned();
+        }
+        Ok(listed)
     }
 
     /// With the attributes that a struct has.
     const fn attributes<A: DeserializeOwned>(mut self) -> OpDef {
         self.attributes = attributes::of::<A>;
+        self
+    }
+
+    /// With values for attributes that the text format may leave out. Calls in the IR have them all.
+    const fn defaults(mut self, defaults: fn() -> Attrs) -> OpDef {
+        self.defaults = defaults;
         self
     }
 

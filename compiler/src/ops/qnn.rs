@@ -17,7 +17,7 @@ use super::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, round_float};
 use crate::ir::small_float::SmallFloat;
-use crate::ir::{DType, Dim, TensorType, Type};
+use crate::ir::{Attrs, DType, Dim, TensorType, Type};
 use crate::te::{ComputeDag, StageId};
 use crate::tir::{Intrinsic, PrimExpr};
 
@@ -73,6 +73,7 @@ pub static QUANTIZE: OpDef = OpDef::new(
     compute_quantize,
 )
 .attributes::<QuantizeAttrs>()
+.defaults(|| Attrs::new().with("block_size", 0).with("saturate", true))
 .pattern(OpPattern::Broadcast);
 
 /// `(x − zero_point) · scale`.
@@ -85,6 +86,7 @@ pub static DEQUANTIZE: OpDef = OpDef::new(
     compute_dequantize,
 )
 .attributes::<DequantizeAttrs>()
+.defaults(|| Attrs::new().with("block_size", 0))
 .pattern(OpPattern::Broadcast);
 
 /// `round(x · scale) + zero_point`, halves to even, within the range of the result: from the sums of

@@ -10,7 +10,7 @@ use super::relation::{DTypes, is_one};
 use super::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{DType, Dim, Type};
+use crate::ir::{Attrs, DType, Dim, Type};
 use crate::te::{StageId, identity};
 use crate::tir::{BinaryOp, PrimExpr};
 
@@ -153,6 +153,7 @@ pub static SUM: OpDef = OpDef::new(
     |cx| compute(cx, BinaryOp::Add),
 )
 .attributes::<ReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false))
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
 
@@ -174,6 +175,7 @@ pub static MEAN: OpDef = OpDef::new(
     compute_mean,
 )
 .attributes::<ReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false))
 .pattern(OpPattern::CommReduce);
 
 /// The product. Of no elements one.
@@ -189,6 +191,7 @@ pub static PROD: OpDef = OpDef::new(
     |cx| compute(cx, BinaryOp::Mul),
 )
 .attributes::<ReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false))
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a * b));
 
@@ -206,6 +209,7 @@ pub static MAX: OpDef = OpDef::new(
     |cx| compute(cx, BinaryOp::Max),
 )
 .attributes::<ReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false))
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.maximum(b)));
 
@@ -223,6 +227,7 @@ pub static MIN: OpDef = OpDef::new(
     |cx| compute(cx, BinaryOp::Min),
 )
 .attributes::<ReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false))
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a.minimum(b)));
 
@@ -287,6 +292,7 @@ pub static ARGMAX: OpDef = OpDef::new(
     |cx| compute_arg(cx, BinaryOp::Max),
 )
 .attributes::<ArgReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false).with("select_last_index", false))
 .pattern(OpPattern::CommReduce);
 
 /// The index of the smallest element along an axis, as `int64`; that of a NaN if there is one.
@@ -299,6 +305,7 @@ pub static ARGMIN: OpDef = OpDef::new(
     |cx| compute_arg(cx, BinaryOp::Min),
 )
 .attributes::<ArgReduceAttrs>()
+.defaults(|| Attrs::new().with("keepdims", false).with("select_last_index", false))
 .pattern(OpPattern::CommReduce);
 
 /// The axes of an argument that are reduced.

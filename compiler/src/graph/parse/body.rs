@@ -563,6 +563,7 @@ impl<'a> Body<'_, 'a> {
         let mut places = Some(Vec::new());
         let (args, attrs) = self.args(nesting, &mut places)?;
         let Some(args) = args else { return Ok(None) };
+        let attrs = attrs.or(&(op.definition().defaults)());
         let call = Expr::Call(Call { callee: Callee::Op(op), args, attrs });
         self.set_span(pos);
         match self.builder.push(call) {

@@ -162,6 +162,20 @@ fn text_may_be_written_more_freely_than_it_is_printed() {
 }
 
 #[test]
+fn attributes_with_defaults_may_be_left_out() {
+    let short = "def @f(%x: Tensor[(1, 2, 5, 5), float32], %w: Tensor[(3, 2, 3, 3), float32]) -> Tensor[(1, 3, 5, 5), float32] {
+  nn.softmax(nn.conv2d(%x, %w, padding=[1, 1, 1, 1]))
+}";
+    let printed = parse_module(short).unwrap().to_string();
+    for spelt_out in [
+        "nn.conv2d(%x, %w, dilation=[1, 1], groups=1, padding=[1, 1, 1, 1], strides=[1, 1])",
+        "axis=-1",
+    ] {
+        assert!(printed.contains(spelt_out), "{printed}");
+    }
+}
+
+#[test]
 fn functions_print_without_a_name() {
     let text = "fn (%x: Tensor[(4), float32]) -> Tensor[(4), float32] {\n  nn.relu(%x)\n}\n";
     assert_eq!(parse_function(text).unwrap().to_string(), text);

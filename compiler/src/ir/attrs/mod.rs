@@ -159,6 +159,17 @@ impl Attrs {
         self
     }
 
+    /// These attributes, and of the others those whose names are not among them.
+    #[must_use]
+    pub fn or(mut self, others: &Attrs) -> Attrs {
+        for (name, value) in others.iter() {
+            if self.get(name).is_none() {
+                self = self.with(name, value.clone());
+            }
+        }
+        self
+    }
+
     /// The value of an attribute.
     pub fn get(&self, name: &str) -> Option<&AttrValue> {
         self.0.get(name)

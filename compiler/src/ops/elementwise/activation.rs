@@ -8,7 +8,7 @@ use super::expr::{binary, like, negative, one, unary, weighted};
 use super::{X, map, same_type};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::Type;
+use crate::ir::{Attrs, Type};
 use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -30,12 +30,12 @@ fn map_with<A: DeserializeOwned>(
     Ok(vec![cx.arg(0)?.map(|v| f(&attrs, v), |i| i)])
 }
 
-/// Defines functions of one float, with or without attributes: name in the text format, summary, the
-/// function, and its tensor expression.
+/// Defines functions of one float, with or without attributes: the attributes and their defaults, name
+/// in the text format, summary, the function, and its tensor expression.
 macro_rules! activations {
     ($(
         $(#[$doc:meta])*
-        $op:ident $(($attrs:ty))? = $name:literal, $summary:literal, |$($p:ident),+| $f:expr,
+        $op:ident $(($attrs:ty $(, $($field:ident = $default:expr),+)?))? = $name:literal, $summary:literal, |$($p:ident),+| $f:expr,
         te: $te:expr;
     )*) => {$(
         $(#[$doc])*
@@ -47,7 +47,7 @@ macro_rules! activations {
             activations!(@eval $op $(($attrs))?, |$($p),+| $f),
             $te,
         )
-        $(.attributes::<$attrs>())?
+        $(.attributes::<$attrs>()$(.defaults(|| Attrs::new()$(.with(stringify!($field), $default))+))?)?
         .pattern(OpPattern::ElemWise);
     )*};
     (@infer) => { |cx| same_type(cx, DTypes::Float) };
@@ -156,7 +156,7 @@ fn gelu(approximation: GeluApproximation, v: f64) -> f64 {
 
 activations! {
     /// `x`, but `alpha·(exp(x/alpha) - 1)` where `x` is negative.
-    CELU(CeluAttrs) = "nn.celu", "continuously differentiable exponential linear unit",
+    CELU(CeluAttrs, alpha = 1.0) = "nn.celu", "continuously differentiable exponential linear unit",
         |a, v| elu(a.alpha, a.alpha, v),
         te: |cx| {
             let attrs: CeluAttrs = cx.attrs()?;
@@ -167,7 +167,7 @@ activations! {
             })
         };
     /// `x`, but `alpha·(exp(x) - 1)` where `x` is negative.
-    ELU(EluAttrs) = "nn.elu", "exponential linear unit", |a, v| elu(a.alpha, 1.0, v),
+    ELU(EluAttrs, alpha = 1.0) = "nn.elu", "exponential linear unit", |a, v| elu(a.alpha, 1.0, v),
         te: |cx| {
             let attrs: EluAttrs = cx.attrs()?;
             weighted(cx, |x| {
@@ -176,13 +176,13 @@ activations! {
             })
         };
     /// `x·Φ(x)` with the normal distribution's `Φ`.
-    GELU(GeluAttrs) = "nn.gelu", "Gaussian error linear unit", |a, v| gelu(a.approximate, v),
+    GELU(GeluAttrs, approximate = "none") = "nn.gelu", "Gaussian error linear unit", |a, v| gelu(a.approximate, v),
         te: |cx| {
             let attrs: GeluAttrs = cx.attrs()?;
             weighted(cx, |x| expr_gelu(x, attrs.approximate))
         };
     /// `alpha·x + beta`, held between 0 and 1.
-    HARDSIGMOID(HardsigmoidAttrs) = "nn.hardsigmoid", "piecewise linear sigmoid",
+    HARDSIGMOID(HardsigmoidAttrs, alpha = 0.2, beta = 0.5) = "nn.hardsigmoid", "piecewise linear sigmoid",
         |a, v| hardsigmoid(a.alpha, a.beta, v),
         te: |cx| {
             let attrs: HardsigmoidAttrs = cx.attrs()?;
@@ -193,7 +193,7 @@ activations! {
         |v| v * hardsigmoid(1.0 / 6.0, 0.5, v),
         te: |cx| weighted(cx, |x| expr_hardsigmoid(&x, 1.0 / 6.0, 0.5) * x);
     /// `x`, but `alpha·x` where `x` is negative.
-    LEAKY_RELU(LeakyReluAttrs) = "nn.leaky_relu", "rectifier with a slope below zero",
+    LEAKY_RELU(LeakyReluAttrs, alpha = 0.01) = "nn.leaky_relu", "rectifier with a slope below zero",
         |a, v| if v < 0.0 { a.alpha * v } else { v },
         te: |cx| {
             let attrs: LeakyReluAttrs = cx.attrs()?;
@@ -207,7 +207,7 @@ activations! {
         |v| v * softplus(v).tanh(),
         te: |cx| compute_softplus(cx, |x, softplus| x * PrimExpr::call(Intrinsic::Tanh, softplus));
     /// `gamma·x`, but `gamma·alpha·(exp(x) - 1)` where `x` is not positive.
-    SELU(SeluAttrs) = "nn.selu", "scaled exponential linear unit",
+    SELU(SeluAttrs, alpha = f64::from(1.673_263_2_f32), gamma = f64::from(1.050_701_f32)) = "nn.selu", "scaled exponential linear unit",
         |a, v| a.gamma * elu(a.alpha, 1.0, v),
         te: |cx| {
             let attrs: SeluAttrs = cx.attrs()?;
@@ -228,7 +228,7 @@ activations! {
             x.clone() / (one(&x) + magnitude)
         });
     /// `x` where it is greater than `alpha`, else zero.
-    THRESHOLDED_RELU(ThresholdedReluAttrs) = "nn.thresholded_relu",
+    THRESHOLDED_RELU(ThresholdedReluAttrs, alpha = 1.0) = "nn.thresholded_relu",
         "the element where it is over a threshold, else zero",
         |a, v| if v > a.alpha { v } else { 0.0 },
         te: |cx| {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Shape, TensorType, Type};
+use crate::ir::{Attrs, Shape, TensorType, Type};
 use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -38,6 +38,7 @@ pub static BATCH_NORM: OpDef = OpDef::new(
     compute,
 )
 .attributes::<BatchNormAttrs>()
+.defaults(|| Attrs::new().with("axis", 1).with("epsilon", 1e-5))
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Shape, TensorType, Type};
+use crate::ir::{Attrs, Shape, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -28,6 +28,7 @@ pub static BIAS_ADD: OpDef = OpDef::new(
     compute,
 )
 .attributes::<BiasAddAttrs>()
+.defaults(|| Attrs::new().with("axis", 1))
 .pattern(OpPattern::Broadcast);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

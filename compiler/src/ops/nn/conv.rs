@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::window::{Window, layout};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Dim, Shape, TensorType, Type};
+use crate::ir::{Attrs, Dim, Shape, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, floats, ints, num_elements};
 use crate::ops::relation::{DTypes, at_least};
@@ -71,6 +71,13 @@ const INPUTS: &[Input] =
 const fn define<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
     OpDef::new(name, summary, INPUTS, infer::<RANK>, eval, compute)
         .attributes::<ConvAttrs>()
+        .defaults(|| {
+            Attrs::new()
+                .with("strides", vec![1; RANK])
+                .with("padding", vec![0; 2 * RANK])
+                .with("dilation", vec![1; RANK])
+                .with("groups", 1)
+        })
         .pattern(OpPattern::OutElemWiseFusable)
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{DType, TensorType, Type};
+use crate::ir::{Attrs, DType, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -30,6 +30,7 @@ pub static DROPOUT: OpDef = OpDef::new(
     compute,
 )
 .attributes::<DropoutAttrs>()
+.defaults(|| Attrs::new().with("rate", 0.5))
 .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

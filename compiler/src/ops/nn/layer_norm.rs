@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::Type;
+use crate::ir::{Attrs, Type};
 use crate::ops::compute::{Compute, Stages, broadcast, multiply_add};
 use crate::ops::eval::{EvalCx, axis_of, broadcast_strides, floats, num_elements, offsets};
 use crate::ops::relation::DTypes;
@@ -34,6 +34,7 @@ pub static LAYER_NORM: OpDef = OpDef::new(
     compute,
 )
 .attributes::<LayerNormAttrs>()
+.defaults(|| Attrs::new().with("axis", -1).with("epsilon", 1e-5))
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

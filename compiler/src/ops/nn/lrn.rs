@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::Type;
+use crate::ir::{Attrs, Type};
 use crate::ops::compute::{Compute, Stages, multiply_add, within};
 use crate::ops::eval::{AxisSplit, EvalCx};
 use crate::ops::relation::{DTypes, at_least};
@@ -30,6 +30,7 @@ pub struct LrnAttrs {
 pub static LRN: OpDef =
     OpDef::new("nn.lrn", "normalisation over neighbouring channels", X, infer, eval, compute)
         .attributes::<LrnAttrs>()
+        .defaults(|| Attrs::new().with("alpha", 1e-4).with("beta", 0.75).with("bias", 1.0))
         .pattern(OpPattern::Opaque);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{TensorType, Type};
+use crate::ir::{Attrs, TensorType, Type};
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -35,6 +35,7 @@ pub static MATMUL: OpDef = OpDef::new(
     compute,
 )
 .attributes::<MatmulAttrs>()
+.defaults(|| Attrs::new().with("transpose_a", false).with("transpose_b", false))
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

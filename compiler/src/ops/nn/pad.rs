@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Dim, Type};
+use crate::ir::{Attrs, Dim, Type};
 use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{EvalCx, dense_strides, floats, ints, num_elements};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
@@ -64,6 +64,7 @@ pub static PAD: OpDef = OpDef::new(
     compute,
 )
 .attributes::<PadAttrs>()
+.defaults(|| Attrs::new().with("mode", "constant"))
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

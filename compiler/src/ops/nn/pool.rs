@@ -7,7 +7,7 @@ use super::X;
 use super::window::{AxisWindow, Window, layout};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{DType, Type};
+use crate::ir::{Attrs, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
@@ -96,10 +96,20 @@ impl AvgPoolAttrs {
     }
 }
 
+/// Defaults of the attributes that all pools have: windows next to each other, without padding.
+fn adjacent(rank: usize) -> Attrs {
+    Attrs::new()
+        .with("strides", vec![1; rank])
+        .with("padding", vec![0; 2 * rank])
+        .with("dilation", vec![1; rank])
+        .with("ceil_mode", false)
+}
+
 /// The greatest of each window along `RANK` spatial axes.
 const fn define_max<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
     OpDef::new(name, summary, X, infer_max::<RANK>, eval_max, compute_max)
         .attributes::<MaxPoolAttrs>()
+        .defaults(|| adjacent(RANK))
         .pattern(OpPattern::OutElemWiseFusable)
 }
 
@@ -107,6 +117,7 @@ const fn define_max<const RANK: usize>(name: &'static str, summary: &'static str
 const fn define_avg<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
     OpDef::new(name, summary, X, infer_avg::<RANK>, eval_avg, compute_avg)
         .attributes::<AvgPoolAttrs>()
+        .defaults(|| adjacent(RANK).with("count_include_pad", false))
         .pattern(OpPattern::OutElemWiseFusable)
 }
 

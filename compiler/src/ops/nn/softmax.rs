@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::Type;
+use crate::ir::{Attrs, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
@@ -32,6 +32,7 @@ pub static SOFTMAX: OpDef = OpDef::new(
     |cx| compute(cx, false),
 )
 .attributes::<SoftmaxAttrs>()
+.defaults(|| Attrs::new().with("axis", -1))
 .pattern(OpPattern::OutElemWiseFusable);
 
 /// `x - log(Σ exp(x))` along an axis: the logarithm of the softmax.
@@ -44,6 +45,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef::new(
     |cx| compute(cx, true),
 )
 .attributes::<SoftmaxAttrs>()
+.defaults(|| Attrs::new().with("axis", -1))
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
-use crate::ir::{DType, Type};
+use crate::ir::{Attrs, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
@@ -33,7 +33,8 @@ pub static CUMSUM: OpDef = OpDef::new(
     |cx| eval(cx, true),
     |cx| compute(cx, BinaryOp::Add),
 )
-.attributes::<CumulativeAttrs>();
+.attributes::<CumulativeAttrs>()
+.defaults(|| Attrs::new().with("exclusive", false).with("reverse", false));
 
 /// The product of the elements up to each one; integers wrap.
 pub static CUMPROD: OpDef = OpDef::new(
@@ -44,7 +45,8 @@ pub static CUMPROD: OpDef = OpDef::new(
     |cx| eval(cx, false),
     |cx| compute(cx, BinaryOp::Mul),
 )
-.attributes::<CumulativeAttrs>();
+.attributes::<CumulativeAttrs>()
+.defaults(|| Attrs::new().with("exclusive", false).with("reverse", false));
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: CumulativeAttrs = cx.attrs()?;

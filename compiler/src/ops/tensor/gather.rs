@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{clamped, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
-use crate::ir::{Dim, TensorType, Type};
+use crate::ir::{Attrs, Dim, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
 use crate::ops::relation::{DTypes, at_least};
@@ -56,6 +56,7 @@ pub static GATHER_ND: OpDef = OpDef::new(
     compute_gather_nd,
 )
 .attributes::<GatherNdAttrs>()
+.defaults(|| Attrs::new().with("batch_dims", 0))
 .pattern(OpPattern::Injective);
 
 /// Checks that `indices` is nowhere longer than `x` but along the axis.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::from_either_end;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Dim, Type, normalize_axis};
+use crate::ir::{Attrs, Dim, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements, pick};
 use crate::ops::relation::{DTypes, at_least};
@@ -34,6 +34,7 @@ pub static ONE_HOT: OpDef = OpDef::new(
     compute,
 )
 .attributes::<OneHotAttrs>()
+.defaults(|| Attrs::new().with("axis", -1))
 .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

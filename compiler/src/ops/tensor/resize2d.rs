@@ -6,7 +6,7 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::DType;
-use crate::ir::{Dim, Type};
+use crate::ir::{Attrs, Dim, Type};
 use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
@@ -146,6 +146,14 @@ impl Resize2dAttrs {
 pub static RESIZE2D: OpDef =
     OpDef::new("image.resize2d", "images of another size", X, infer, eval, compute)
         .attributes::<Resize2dAttrs>()
+        .defaults(|| {
+            Attrs::new()
+                .with("method", "linear")
+                .with("coordinate_transformation_mode", "half_pixel")
+                .with("rounding_method", "round_prefer_floor")
+                .with("cubic_alpha", -0.75)
+                .with("cubic_exclude", false)
+        })
         .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {

@@ -7,7 +7,7 @@ use super::from_either_end;
 use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length, tuple_place};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
-use crate::ir::{DType, Type};
+use crate::ir::{Attrs, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
@@ -55,7 +55,8 @@ pub static SCATTER_ELEMENTS: OpDef = OpDef::new(
     eval_scatter_elements,
     compute_scatter_elements,
 )
-.attributes::<ScatterElementsAttrs>();
+.attributes::<ScatterElementsAttrs>()
+.defaults(|| Attrs::new().with("reduction", "update"));
 
 /// Attributes of `scatter_nd`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,7 +76,8 @@ pub static SCATTER_ND: OpDef = OpDef::new(
     eval_scatter_nd,
     compute_scatter_nd,
 )
-.attributes::<ScatterNdAttrs>();
+.attributes::<ScatterNdAttrs>()
+.defaults(|| Attrs::new().with("reduction", "update"));
 
 fn check_reduction(reduction: ScatterReduction, dtype: DType) -> Result<(), TypeError> {
     let combines = reduction == ScatterReduction::Update || dtype != DType::Bool;

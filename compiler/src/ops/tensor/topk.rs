@@ -6,7 +6,7 @@ use super::X;
 use super::clamped;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{DType, Dim, Type};
+use crate::ir::{Attrs, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
 use crate::ops::relation::at_least;
@@ -29,7 +29,8 @@ pub struct TopkAttrs {
 /// with the lower position comes first; a NaN is greater than every number.
 pub static TOPK: OpDef =
     OpDef::new("topk", "the best elements along an axis and their places", X, infer, eval, compute)
-        .attributes::<TopkAttrs>();
+        .attributes::<TopkAttrs>()
+        .defaults(|| Attrs::new().with("axis", -1).with("largest", true));
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TopkAttrs = cx.attrs()?;

@@ -16,7 +16,8 @@ fn page() -> String {
     let mut text = String::from(
         "# Graph operators\n\nThe operators of the graph IR, which models are imported to, with their \
          inputs and attributes. Names are Relay's. In the [text format](text-format.md), a call is \
-         `nn.leaky_relu(%x, alpha=0.1)`. This page is written from the table of the operators by \
+         `nn.leaky_relu(%x, alpha=0.1)`; an attribute with a value in parentheses may be left out, and \
+         has that value then. This page is written from the table of the operators by \
          `BLESS=1 cargo test -p niello --lib ops::tests::documents`, and a test holds it to the table.\n\n\
          How an operator is fused: *element by element* and *broadcast* with all others; *moves* \
          elements, each to one place; *reduces*; *heavy* operators take those that follow element by \

@@ -73,3 +73,24 @@ fn every_attribute_of_a_sample_is_needed_or_optional() {
         }
     }
 }
+
+#[test]
+fn attributes_with_defaults_may_be_left_out() {
+    for &op in all() {
+        let (attrs, shapes) = sample(op.name).unwrap();
+        let defaults = (op.defaults)();
+        let listed = op.attrs().unwrap();
+        assert!(
+            defaults.iter().all(|(name, _)| listed.iter().any(|a| a.name == name)),
+            "`{}` has defaults of attributes that it does not list: {defaults}",
+            op.name,
+        );
+        let given = defaults.iter().fold(attrs, |attrs, (name, _)| attrs.without(name));
+        let types: Vec<_> =
+            shapes.iter().map(|s| s.map(|s| TensorType::from_consts(s, DType::F32))).collect();
+        // Another number of groups may not fit the sample's shapes; its attributes are read before.
+        let message = infer(op, &given.or(&defaults), &types)
+            .map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(!message.contains("attribute"), "`{}` with {defaults}: {message}", op.name);
+    }
+}
