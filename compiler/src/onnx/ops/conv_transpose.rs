@@ -1,18 +1,23 @@
-//! `ConvTranspose`, as a convolution.
+//! `ConvTranspose`, as convolutions.
 //!
-//! Output `s·q + p` along an axis of stride `s` takes the taps `s·j + p` of the kernel, from input
-//! `q - j`. So every phase `p` is an ordinary convolution of its own taps, turned round; all phases
-//! together are one convolution with more output channels, whose results are put between each
-//! other. No product with an inserted zero is computed, and the weights are rearranged while
-//! compiling. With strides of one there is one phase, and nothing to put together.
+//! Along an axis of stride `s`, tap `t` of a kernel of dilation `d` adds input `i` to output
+//! `s·i + d·t`. Outputs `s·j + p` of one phase `p` so take the taps with `d·t ≡ p (mod s)`, which lie
+//! `s / gcd(d, s)` apart, and are a convolution of the input with these, turned round. Neighbouring
+//! phases of as many taps are one convolution with more output channels, and the results are put
+//! between each other. No product with an inserted zero is computed, which would also make NaN of an
+//! infinite input, and the weights are rearranged while compiling. With strides of one there is one
+//! phase, and nothing to put together.
 
 use super::missing;
 use super::window::of_rank;
 use crate::graph::ExprId;
-use crate::ir::{DType, Dim};
+use crate::ir::Dim;
 use crate::onnx::import::{Node, NodeError, Outputs};
-use crate::ops::nn::{self, ConvAttrs, PAD, PadAttrs, PadMode};
-use crate::ops::tensor::{STRIDED_SLICE, StridedSliceAttrs};
+use crate::ops::nn::{self, ConvAttrs};
+use crate::ops::tensor::{CONCATENATE, ConcatenateAttrs, STRIDED_SLICE, StridedSliceAttrs};
+
+/// Most taps that are taken from the weights one by one; real kernels have a few.
+const MAX_PARTS: usize = 4096;
 
 /// What the node says of one spatial axis.
 #[derive(Clone, Copy, Debug)]
@@ -27,16 +32,19 @@ struct Axis {
     extra: i64,
 }
 
-/// The convolution of one axis's phases.
-#[derive(Clone, Copy, Debug)]
-struct Phases {
-    /// Taps of each phase.
+/// Neighbouring phases of an axis that have as many taps, at the same inputs.
+#[derive(Clone, Debug)]
+struct Run {
+    /// The first tap of each phase.
+    first: Vec<i64>,
+    /// Taps of each phase, which may be none.
     taps: i64,
+    /// Distance between the taps of a phase, in the kernel.
+    step: i64,
+    /// Distance between the inputs that they meet.
     dilation: i64,
-    /// Zeros before and after the input.
+    /// Zeros before and after the input; negative if inputs are left out.
     padding: [i64; 2],
-    /// What is cut before and after, once the phases are put between each other.
-    cut: [i64; 2],
 }
 
 impl Axis {
@@ -45,22 +53,52 @@ impl Axis {
         self.dilation * (self.taps - 1) + 1
     }
 
-    fn phases(self) -> Phases {
-        let (taps, dilation) =
-            if self.stride == 1 { (self.taps, self.dilation) } else { (self.span(), 1) };
-        let taps = (taps + self.stride - 1) / self.stride;
-        let reach = dilation * (taps - 1);
-        // The least steps that have all outputs, counted from the first output of the whole result
-        // and from the step after the last input.
-        let first = self.before.div_euclid(self.stride);
-        let rest = self.extra + self.span() - self.after;
-        let last = rest.div_euclid(self.stride) + i64::from(rest.rem_euclid(self.stride) > 0) - 1;
-        let padding = [(reach - first).max(0), last.max(0)];
-        let start = self.before - self.stride * (reach - padding[0]);
-        let steps = padding[0] + padding[1] - reach + 1;
-        let end = self.stride * steps - start - (rest - self.before);
-        Phases { taps, dilation, padding, cut: [start, end] }
+    /// Where the whole result ends, counted from the step of the last input.
+    fn rest(self) -> i64 {
+        self.extra + self.span() - self.after
     }
+
+    /// The first step `j` that has a phase within the result, and the last one, counted from the last
+    /// input.
+    fn steps(self) -> [i64; 2] {
+        [self.before.div_euclid(self.stride), (self.rest() - 1).div_euclid(self.stride)]
+    }
+
+    /// What is cut before and after all phases of these steps.
+    fn cut(self) -> [i64; 2] {
+        let [first, last] = self.steps();
+        [self.before - self.stride * first, self.stride * (last + 1) - self.rest()]
+    }
+
+    /// All phases, in order.
+    fn runs(self) -> Vec<Run> {
+        let common = gcd(self.dilation, self.stride);
+        let (step, dilation) = (self.stride / common, self.dilation / common);
+        let [first_step, last_step] = self.steps();
+        // The first tap of each phase; those of others are zeros.
+        let mut first = vec![None; self.stride as usize];
+        for tap in 0..step.min(self.taps) {
+            first[(self.dilation * tap % self.stride) as usize] = Some(tap);
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        for (phase, tap) in (0..).zip(first) {
+            let taps = tap.map_or(0, |tap| (self.taps - 1 - tap) / step + 1);
+            // The input of a phase's first tap at step 0, to the left.
+            let offset = tap.map_or(0, |tap| (self.dilation * tap - phase) / self.stride);
+            let reach = dilation * (taps - 1).max(0);
+            let padding = [offset + reach - first_step, last_step - offset];
+            let tap = tap.unwrap_or(0);
+            match runs.last_mut() {
+                Some(run) if (run.taps, run.padding) == (taps, padding) => run.first.push(tap),
+                _ => runs.push(Run { first: vec![tap], taps, step, dilation, padding }),
+            }
+        }
+        runs
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// `ConvTranspose`-1, -11 (defaults of strides and dilations spelled out), -22 (more types).
@@ -82,34 +120,29 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
         )));
     }
     let axes = read_axes(node, x, weight, rank)?;
-    let phases: Vec<Phases> = axes.iter().map(|axis| axis.phases()).collect();
-    let strides: Vec<i64> = axes.iter().map(|axis| axis.stride).collect();
-    let count: i64 = strides.iter().product();
-    let weight = phase_weights(node, weight, groups, &axes, &phases)?;
-    let bias = match bias {
-        Some(bias) if count > 1 => {
-            // The same for all phases of a channel.
-            let channels = Dim::from(groups * outputs);
-            let column = node.reshape(bias, vec![channels.clone(), Dim::from(1i64)])?;
-            let all = node.broadcast_to(column, vec![channels, Dim::from(count)])?;
-            Some(node.reshape(all, vec![Dim::from(groups * outputs * count)])?)
-        }
-        bias => bias,
-    };
-    let padding =
-        [0, 1].into_iter().flat_map(|side: usize| phases.iter().map(move |p| p.padding[side]));
-    let attrs = ConvAttrs {
-        padding: padding.collect(),
-        dilation: phases.iter().map(|phase| phase.dilation).collect(),
-        groups,
-        ..ConvAttrs::of_rank(rank)
-    };
-    let args = vec![Some(x), Some(weight), bias];
-    let mut result = node.call_optional(of_rank(nn::conv, rank)?, args, &attrs)?;
-    if count > 1 {
-        result = interleave(node, result, groups * outputs, &strides)?;
+    let runs: Vec<Vec<Run>> = axes.iter().map(|axis| axis.runs()).collect();
+    let parts: usize = runs.iter().flatten().map(Run::parts).product();
+    if parts > MAX_PARTS {
+        return Err(NodeError::new(format!(
+            "the kernel of {:?} taps is divided into more than {MAX_PARTS} parts by its strides",
+            axes.iter().map(|axis| axis.taps).collect::<Vec<_>>()
+        )));
     }
-    Ok(vec![cut(node, result, &phases)?])
+    let steps = (x_shape.iter().skip(2).zip(&axes))
+        .map(|(extent, axis)| {
+            let [first, last] = axis.steps();
+            extent.clone() + Dim::from(last - first)
+        })
+        .collect();
+    let phases = runs.iter().any(|runs| runs.iter().map(|run| run.first.len()).sum::<usize>() > 1);
+    let operands = Operands { x, weight, bias, groups, channels: groups * outputs, steps, phases };
+    let mut result = operands.convolved(node, &runs, &mut Vec::with_capacity(rank))?;
+    if phases {
+        result = interleave(node, result, rank)?;
+    }
+    let last = |cut: i64| if cut == 0 { i64::MAX } else { -cut };
+    let kept = axes.iter().map(|axis| axis.cut()).map(|[before, after]| [before, last(after)]);
+    Ok(vec![sliced(node, result, kept)?])
 }
 
 fn read_axes(
@@ -198,115 +231,198 @@ fn read_axes(
     Ok(axes)
 }
 
-/// The weights `(C, M / groups, taps…)` as `(M · phases, C / groups, taps…)`: of each phase its taps,
-/// turned round.
-fn phase_weights(
-    node: &mut Node<'_, '_>,
+impl Run {
+    /// How many slices of the weights make those of the run.
+    fn parts(&self) -> usize {
+        if self.is_whole() { 1 } else { self.first.len().max(1) }
+    }
+
+    /// Whether the run has all taps, in groups of one for each phase.
+    fn is_whole(&self) -> bool {
+        self.first.len() as i64 == self.step
+            && (0..).zip(&self.first).all(|(phase, &first)| phase == first)
+    }
+}
+
+/// What the convolutions of all runs share.
+struct Operands {
+    x: ExprId,
+    /// `(C, M / groups, taps…)`.
     weight: ExprId,
+    bias: Option<ExprId>,
     groups: i64,
-    axes: &[Axis],
-    phases: &[Phases],
-) -> Result<ExprId, NodeError> {
-    let rank = axes.len();
-    let dtype = node.tensor(weight)?.dtype;
-    let [inputs, outputs] = [node.known_extent(weight, 0)?, node.known_extent(weight, 1)?];
-    let dims = |extents: &[i64]| extents.iter().copied().map(Dim::from).collect::<Vec<_>>();
-    let mut weight = weight;
-    let spread = |axis: &Axis| if axis.stride == 1 { 1 } else { axis.dilation };
-    if axes.iter().any(|axis| spread(axis) > 1) {
-        // Zeros between the taps.
-        let mut extents = vec![inputs, outputs];
-        let mut widths = vec![[0, 0]; 2];
-        for axis in axes {
-            extents.extend([axis.taps, 1]);
-            widths.extend([[0, 0], [0, spread(axis) - 1]]);
-        }
-        weight = node.reshape(weight, dims(&extents))?;
-        weight = pad(node, weight, widths, dtype)?;
-        let mut extents = vec![inputs, outputs];
-        extents.extend(axes.iter().map(|axis| axis.taps * spread(axis)));
-        weight = node.reshape(weight, dims(&extents))?;
-    }
-    // As many taps for every phase.
-    let widths = axes
-        .iter()
-        .zip(phases)
-        .map(|(axis, phase)| [0, phase.taps * axis.stride - axis.taps * spread(axis)]);
-    weight = pad(node, weight, [[0, 0]; 2].into_iter().chain(widths).collect(), dtype)?;
-    let mut extents = vec![groups, inputs / groups, outputs];
-    for (axis, phase) in axes.iter().zip(phases) {
-        extents.extend([phase.taps, axis.stride]);
-    }
-    weight = node.reshape(weight, dims(&extents))?;
-    let phase_axes = (0..rank).map(|axis| 4 + 2 * axis);
-    let tap_axes = (0..rank).map(|axis| 3 + 2 * axis);
-    let order: Vec<usize> =
-        [0, 2].into_iter().chain(phase_axes).chain([1]).chain(tap_axes).collect();
-    weight = node.transposed(weight, &order)?;
-    let count: i64 = axes.iter().map(|axis| axis.stride).product();
-    let mut extents = vec![groups * outputs * count, inputs / groups];
-    extents.extend(phases.iter().map(|phase| phase.taps));
-    weight = node.reshape(weight, dims(&extents))?;
-    let turned: Vec<i64> =
-        (0..rank).filter(|&axis| phases[axis].taps > 1).map(|axis| axis as i64 + 2).collect();
-    if turned.is_empty() {
-        return Ok(weight);
-    }
-    let attrs = StridedSliceAttrs {
-        begin: vec![-1; turned.len()],
-        end: vec![i64::MIN; turned.len()],
-        strides: vec![-1; turned.len()],
-        axes: turned,
-    };
-    node.call_with(&STRIDED_SLICE, &[weight], &attrs)
-}
-
-fn pad(
-    node: &mut Node<'_, '_>,
-    value: ExprId,
-    pad_width: Vec<[i64; 2]>,
-    dtype: DType,
-) -> Result<ExprId, NodeError> {
-    if pad_width.iter().all(|width| *width == [0, 0]) {
-        return Ok(value);
-    }
-    let zero = node.scalar(0.0, dtype)?;
-    let attrs = PadAttrs { pad_width, mode: PadMode::Constant };
-    node.call_with(&PAD, &[value, zero], &attrs)
-}
-
-/// `(N, M · phases, steps…)` as `(N, M, steps · phases…)`.
-fn interleave(
-    node: &mut Node<'_, '_>,
-    value: ExprId,
+    /// Of the result.
     channels: i64,
-    strides: &[i64],
-) -> Result<ExprId, NodeError> {
-    let shape = node.shape(value)?;
-    let rank = strides.len();
-    let head = [shape[0].clone(), Dim::from(channels)];
-    let steps = &shape[2..];
-    let phases = strides.iter().copied().map(Dim::from);
-    let split = head.iter().cloned().chain(phases.clone()).chain(steps.iter().cloned()).collect();
-    let value = node.reshape(value, split)?;
-    let order: Vec<usize> =
-        [0, 1].into_iter().chain((0..rank).flat_map(|axis| [2 + rank + axis, 2 + axis])).collect();
-    let value = node.transposed(value, &order)?;
-    let whole = steps.iter().zip(phases).map(|(steps, phases)| steps * &phases);
-    node.reshape(value, head.into_iter().chain(whole).collect())
+    /// Of every phase, along each axis.
+    steps: Vec<Dim>,
+    /// Whether an axis has more than one phase.
+    phases: bool,
 }
 
-/// What remains after the cuts.
-fn cut(node: &mut Node<'_, '_>, value: ExprId, phases: &[Phases]) -> Result<ExprId, NodeError> {
+impl Operands {
+    /// All phases whose first axes are in the chosen runs, as `(N, M, phases…, steps…)`; as
+    /// `(N, M, steps…)` if there is one phase.
+    fn convolved<'r>(
+        &self,
+        node: &mut Node<'_, '_>,
+        runs: &'r [Vec<Run>],
+        chosen: &mut Vec<&'r Run>,
+    ) -> Result<ExprId, NodeError> {
+        let axis = chosen.len();
+        let Some(of_axis) = runs.get(axis) else { return self.convolution(node, chosen) };
+        let mut parts = Vec::with_capacity(of_axis.len());
+        for run in of_axis {
+            chosen.push(run);
+            let part = self.convolved(node, runs, chosen);
+            chosen.pop();
+            parts.push(part?);
+        }
+        concatenated(node, &parts, axis + 2)
+    }
+
+    /// The phases of one run for each axis.
+    fn convolution(&self, node: &mut Node<'_, '_>, runs: &[&Run]) -> Result<ExprId, NodeError> {
+        let rank = runs.len();
+        let x_shape = node.shape(self.x)?;
+        let channels = Dim::from(self.channels);
+        let counts = runs.iter().map(|run| Dim::from(run.first.len() as i64));
+        let count = counts.clone().fold(Dim::from(1i64), |product, count| &product * &count);
+        let mut shape = vec![x_shape[0].clone(), channels.clone()];
+        shape.extend(counts.filter(|_| self.phases));
+        shape.extend(self.steps.iter().cloned());
+        // A run beside the input has the bias alone.
+        let beside = |(run, extent): (&&Run, &Dim)| {
+            let skipped = run.padding.iter().map(|&padding| -padding).max();
+            extent.as_const().is_some_and(|extent| skipped >= Some(extent.max(1)))
+        };
+        if runs.iter().any(|run| run.taps == 0)
+            || runs.iter().zip(x_shape.iter().skip(2)).any(beside)
+        {
+            let dtype = node.tensor(self.x)?.dtype;
+            let value = match self.bias {
+                None => node.scalar(0.0, dtype)?,
+                Some(bias) => {
+                    let ones = vec![Dim::from(1i64); shape.len() - 2];
+                    node.reshape(bias, [channels].into_iter().chain(ones).collect())?
+                }
+            };
+            return node.broadcast_to(value, shape);
+        }
+        let weight = self.weights(node, runs)?;
+        let bias = match self.bias {
+            Some(bias) if self.phases => {
+                // The same for all phases of a channel.
+                let column = node.reshape(bias, vec![channels.clone(), Dim::from(1i64)])?;
+                let all = node.broadcast_to(column, vec![channels.clone(), count.clone()])?;
+                Some(node.reshape(all, vec![&channels * &count])?)
+            }
+            bias => bias,
+        };
+        let last = |padding: i64| if padding < 0 { padding } else { i64::MAX };
+        let kept = runs.iter().map(|run| [(-run.padding[0]).max(0), last(run.padding[1])]);
+        let x = sliced(node, self.x, kept)?;
+        let padding =
+            [0, 1].map(|side: usize| runs.iter().map(move |run| run.padding[side].max(0)));
+        let attrs = ConvAttrs {
+            padding: padding.into_iter().flatten().collect(),
+            dilation: runs.iter().map(|run| run.dilation).collect(),
+            groups: self.groups,
+            ..ConvAttrs::of_rank(rank)
+        };
+        let args = vec![Some(x), Some(weight), bias];
+        let result = node.call_optional(of_rank(nn::conv, rank)?, args, &attrs)?;
+        if self.phases { node.reshape(result, shape) } else { Ok(result) }
+    }
+
+    /// The weights of one run for each axis, as `(M · phases, C / groups, taps…)`, the taps of each
+    /// phase turned round.
+    fn weights(&self, node: &mut Node<'_, '_>, runs: &[&Run]) -> Result<ExprId, NodeError> {
+        let rank = runs.len();
+        let shape = node.shape(self.weight)?;
+        let [inputs, outputs] = [&shape[0], &shape[1]];
+        let groups = Dim::from(self.groups);
+        let per_group = inputs.as_const().map_or(1, |inputs| inputs / self.groups);
+        let mut dims = vec![groups.clone(), Dim::from(per_group), outputs.clone()];
+        dims.extend(shape.iter().skip(2).cloned());
+        let mut weight = node.reshape(self.weight, dims.clone())?;
+        // Axis by axis, taps become taps and phases.
+        for (axis, run) in runs.iter().enumerate() {
+            let place = 3 + 2 * axis;
+            let count = run.first.len() as i64;
+            dims.splice(place..=place, [Dim::from(run.taps), Dim::from(count)]);
+            let slice = |node: &mut Node<'_, '_>, value, [begin, end, stride]: [i64; 3]| {
+                let attrs = StridedSliceAttrs {
+                    begin: vec![begin],
+                    end: vec![if end < 0 { i64::MIN } else { end }],
+                    strides: vec![stride],
+                    axes: vec![place as i64],
+                };
+                node.call_with(&STRIDED_SLICE, &[value], &attrs)
+            };
+            if run.is_whole() {
+                weight = node.reshape(weight, dims.clone())?;
+                if run.taps > 1 {
+                    weight = slice(node, weight, [run.taps - 1, -1, -1])?;
+                }
+                continue;
+            }
+            let mut one = dims.clone();
+            one[place + 1] = Dim::from(1i64);
+            let mut parts = Vec::with_capacity(run.first.len());
+            for &first in &run.first {
+                let last = first + run.step * (run.taps - 1);
+                let part = slice(node, weight, [last, first - run.step, -run.step])?;
+                parts.push(node.reshape(part, one.clone())?);
+            }
+            weight = concatenated(node, &parts, place + 1)?;
+        }
+        let phases = (0..rank).map(|axis| 4 + 2 * axis);
+        let taps = (0..rank).map(|axis| 3 + 2 * axis);
+        let order: Vec<usize> = [0, 2].into_iter().chain(phases).chain([1]).chain(taps).collect();
+        let weight = node.transposed(weight, &order)?;
+        let all = (runs.iter())
+            .fold(&groups * outputs, |all, run| &all * &Dim::from(run.first.len() as i64));
+        let taps = runs.iter().map(|run| Dim::from(run.taps));
+        node.reshape(weight, [all, Dim::from(per_group)].into_iter().chain(taps).collect())
+    }
+}
+
+fn concatenated(
+    node: &mut Node<'_, '_>,
+    parts: &[ExprId],
+    axis: usize,
+) -> Result<ExprId, NodeError> {
+    match parts {
+        [part] => Ok(*part),
+        _ => node.call_with(&CONCATENATE, parts, &ConcatenateAttrs { axis: axis as i64 }),
+    }
+}
+
+/// What is from a first place to a last along each spatial axis.
+fn sliced(
+    node: &mut Node<'_, '_>,
+    value: ExprId,
+    ranges: impl Iterator<Item = [i64; 2]>,
+) -> Result<ExprId, NodeError> {
     let mut attrs = StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
-    for (index, phase) in phases.iter().enumerate().filter(|(_, phase)| phase.cut != [0, 0]) {
-        attrs.begin.push(phase.cut[0]);
-        attrs.end.push(if phase.cut[1] == 0 { i64::MAX } else { -phase.cut[1] });
+    for (axis, [begin, end]) in (2..).zip(ranges).filter(|(_, range)| *range != [0, i64::MAX]) {
+        attrs.begin.push(begin);
+        attrs.end.push(end);
         attrs.strides.push(1);
-        attrs.axes.push(index as i64 + 2);
+        attrs.axes.push(axis);
     }
     if attrs.axes.is_empty() {
         return Ok(value);
     }
     node.call_with(&STRIDED_SLICE, &[value], &attrs)
+}
+
+/// `(N, M, phases…, steps…)` as `(N, M, steps · phases…)`.
+fn interleave(node: &mut Node<'_, '_>, value: ExprId, rank: usize) -> Result<ExprId, NodeError> {
+    let shape = node.shape(value)?;
+    let order: Vec<usize> =
+        [0, 1].into_iter().chain((0..rank).flat_map(|axis| [2 + rank + axis, 2 + axis])).collect();
+    let value = node.transposed(value, &order)?;
+    let whole = (0..rank).map(|axis| &shape[2 + rank + axis] * &shape[2 + axis]);
+    node.reshape(value, shape.iter().take(2).cloned().chain(whole).collect())
 }

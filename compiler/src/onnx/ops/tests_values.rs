@@ -9,20 +9,26 @@ use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, import};
 enum Input<'a> {
     /// `sin(0.7 i + phase)` for element `i`, of these extents.
     Wave(&'a [i64], f64),
+    /// The same, but the first element is infinite.
+    Spike(&'a [i64], f64),
     /// A vector of 32-bit integers.
     Ints(&'a [i32]),
     /// Left out.
     Missing,
 }
-use Input::{Ints, Missing, Wave};
+use Input::{Ints, Missing, Spike, Wave};
 
 impl Input<'_> {
     fn constant(&self) -> Option<Constant> {
         match self {
-            Wave(dims, phase) => {
+            Wave(dims, phase) | Spike(dims, phase) => {
                 let count: i64 = dims.iter().product();
                 let wave = (0..count).map(|i| (i as f64 * 0.7 + phase).sin() as f32);
-                Some(Constant::from_f32(dims, &wave.collect::<Vec<_>>()).unwrap())
+                let mut wave: Vec<f32> = wave.collect();
+                if matches!(self, Spike(..)) {
+                    wave[0] = f32::INFINITY;
+                }
+                Some(Constant::from_f32(dims, &wave).unwrap())
             }
             Ints(values) => {
                 let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -74,8 +80,8 @@ fn run(
 #[track_caller]
 fn assert_close(found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
-    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 2e-6 * b.abs().max(1.0);
-    assert!(found.iter().zip(expected).all(close), "{found:?}");
+    let close = |(a, b): (&f64, &f64)| a == b || (a - b).abs() <= 2e-6 * b.abs().max(1.0);
+    assert!(found.iter().zip(expected).all(close), "{found:?} for {expected:?}");
 }
 
 #[test]
@@ -193,10 +199,16 @@ fn recurrent_layers_refuse_what_does_not_fit() {
 }
 
 /// A transposed convolution by its definition: every input element adds its multiple of the kernel
-/// to the whole result, of which `before` and `after` are cut.
-fn scattered(taps: i64, stride: i64, dilation: i64, pads: [i64; 2], extra: i64) -> Vec<f64> {
+/// to the whole result, of which `before` and `after` are cut. The first element may be infinite.
+fn scattered(
+    [taps, stride, dilation]: [i64; 3],
+    pads: [i64; 2],
+    extra: i64,
+    infinite: bool,
+) -> Vec<f64> {
     // Four input channels in two groups of two output channels each.
     let (extent, wave) = (3, |i: i64, phase: f64| f64::from((i as f64 * 0.7 + phase).sin() as f32));
+    let input = |i: i64| if infinite && i == 0 { f64::INFINITY } else { wave(i, 0.1) };
     let whole = stride * (extent - 1) + extra + dilation * (taps - 1) + 1;
     let mut outputs = Vec::new();
     for output in 0..4 {
@@ -205,7 +217,7 @@ fn scattered(taps: i64, stride: i64, dilation: i64, pads: [i64; 2], extra: i64) 
             for (i, tap) in (0..extent).flat_map(|i| (0..taps).map(move |tap| (i, tap))) {
                 let weight = wave((channel * 2 + output % 2) * taps + tap, 0.2);
                 result[(i * stride + tap * dilation) as usize] +=
-                    wave(channel * extent + i, 0.1) * weight;
+                    input(channel * extent + i) * weight;
             }
         }
         outputs.extend_from_slice(&result[pads[0] as usize..(whole - pads[1]) as usize]);
@@ -215,14 +227,25 @@ fn scattered(taps: i64, stride: i64, dilation: i64, pads: [i64; 2], extra: i64) 
 
 #[test]
 fn transposed_convolutions_are_what_their_definition_says() {
-    for (taps, stride, dilation) in
-        [(1, 1, 1), (1, 3, 1), (2, 2, 1), (3, 1, 2), (3, 2, 1), (3, 2, 3), (4, 3, 1), (5, 2, 1)]
-    {
-        for (pads, extra) in [([0, 0], 0), ([1, 0], 0), ([0, 2], 1), ([1, 1], stride - 1)] {
+    for kernel @ [taps, stride, dilation] in [
+        [1, 1, 1],
+        [1, 3, 1],
+        [2, 2, 1],
+        [2, 5, 1],
+        [3, 1, 2],
+        [3, 2, 1],
+        [3, 2, 3],
+        [4, 3, 1],
+        [5, 2, 1],
+        [3, 4, 2],
+        [5, 3, 6],
+    ] {
+        for (pads, extra) in
+            [([0, 0], 0), ([1, 0], 0), ([0, 2], 1), ([1, 1], stride - 1), ([4, 0], 0)]
+        {
             if stride * 2 + extra + dilation * (taps - 1) < pads[0] + pads[1] {
                 continue;
             }
-            let inputs = [Wave(&[1, 4, 3], 0.1), Wave(&[4, 2, taps], 0.2), Wave(&[4], 0.3)];
             let attrs = [
                 ("group", 2.into()),
                 ("strides", [stride].into()),
@@ -230,8 +253,12 @@ fn transposed_convolutions_are_what_their_definition_says() {
                 ("pads", pads.into()),
                 ("output_padding", [extra].into()),
             ];
-            let found = run(11, "ConvTranspose", &inputs, &attrs, &["y"]);
-            assert_close(&found, &scattered(taps, stride, dilation, pads, extra));
+            for x in [Wave(&[1, 4, 3], 0.1), Spike(&[1, 4, 3], 0.1)] {
+                let infinite = matches!(x, Spike(..));
+                let inputs = [x, Wave(&[4, 2, taps], 0.2), Wave(&[4], 0.3)];
+                let found = run(11, "ConvTranspose", &inputs, &attrs, &["y"]);
+                assert_close(&found, &scattered(kernel, pads, extra, infinite));
+            }
         }
     }
 }
