@@ -307,6 +307,8 @@ def reverse(g, x):
 
 def of_shape(g, x):
     """What shapes are computed with: a constant of the same shape as a value, by way of Shape."""
+    if not x.rank:
+        return None
     shape = g.node("Shape", [x], (x.rank,), dtype=np.int64, high=100.0, exact=True)
     if not x.rank:
         return shape
