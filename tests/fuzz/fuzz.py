@@ -112,10 +112,11 @@ class Niello:
 
     def test(self, folder, setting):
         """Runs the cases in a folder; returns (reason or None, folder of outputs) for each name."""
-        level, cpu, running = setting
+        level, cpu, running, denormals = setting
         saved, report = folder.with_name(f"{folder.name}.saved"), folder.with_name(f"{folder.name}.json")
         command = [
-            self.program, "test", folder, "--backend", self.backend, f"-O{level}", "--target-cpu", cpu, "--jobs", "1",
+            self.program, "test", folder, "--backend", self.backend, f"-O{level}", "--target-cpu", cpu,
+            "--denormals", denormals, "--jobs", "1",
             "--batch", str(BATCH), "--timeout", str(TIMEOUT), "--json", report, "--save-outputs", saved,
         ]  # fmt: skip
         environment = dict(os.environ)
@@ -176,7 +177,7 @@ def run_chunk(task):
             except Exception as error:  # noqa: BLE001: it has many exceptions
                 report.skipped[plain(str(error).split("\n")[0])[:120]] += 1
                 continue
-            setting = generate.setting(case_seed(seed, number))
+            setting = generate.setting(case_seed(seed, number), graph)
             write_case(root / "-".join(map(str, setting)) / f"case_{number}", model, graph.feeds, expected)
             cases.setdefault(setting, {})[number] = model, graph.feeds, expected
             report.nodes += len(graph.values)
@@ -229,7 +230,8 @@ def shrunk(niello, seed, failure, out, tries):
     write_case(folder, model, feeds, expected)
     (folder / "case.json").write_text(json.dumps({
         "seed": seed, "number": failure.number, "backend": niello.backend, "level": failure.setting[0],
-        "target_cpu": failure.setting[1], "cpu_level": failure.setting[2], "kind": kind, "text": text,
+        "target_cpu": failure.setting[1], "cpu_level": failure.setting[2],
+        "denormals": failure.setting[3], "kind": kind, "text": text,
     }, indent=1, ensure_ascii=False) + "\n")  # fmt: skip
     failure.folder = str(folder)
     return failure
@@ -293,8 +295,8 @@ def main():
 
 
 def described(failure):
-    level, cpu, running = failure.setting
-    at = f"-O{level} --target-cpu {cpu}" + (f", NIELLO_CPU_LEVEL={running}" if running else "")
+    level, cpu, running, denormals = failure.setting
+    at = f"-O{level} --target-cpu {cpu} --denormals {denormals}" + (f", NIELLO_CPU_LEVEL={running}" if running else "")
     return f"case {failure.number}: {failure.kind}: {at}: {failure.text}"
 
 

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 # Greatest relative disturbance of one node: a few roundings. The second is absolute, for results near zero.
 NOISE = {F16: (2.0**-9, 2.0**-24), F32: (2.0**-21, 1e-38), F64: (2.0**-49, 1e-300)}
-DISTURBED_RUNS = 6
+DISTURBED_RUNS = 16
 
 # How many times the disturbances' effect a result may be off. Winograd's algorithm and long sums need some.
 ALLOWANCE = 16.0
