@@ -45,6 +45,9 @@ SUMS = set(
     ReduceLogSumExp ReduceMean ReduceProd ReduceSum ReduceSumSquare Resize Softmax Sum QLinearConv QLinearMatMul""".split()
 )
 
+# Operators that subtract one mean from many elements: its rounding moves them all the same way, which sums of them show.
+CENTERED = {"InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization"}
+
 # Operators of one operand that are sums in themselves, such as the 1 + tanh(x) of Gelu far below zero: what is left of
 # the digits is relative to the terms.
 CANCELLING = set("Acosh Asinh Atanh Celu Elu Gelu LogSoftmax Mish ReduceLogSumExp Selu Sinh Softplus Tan".split())
@@ -114,7 +117,11 @@ class Reference:
         if node.op_type in SUMS:
             kind = self.types[names[0]] if self.types[names[0]] in FLOATS else F32
             shaken = {name: disturbed(value, kind, noise) for name, value in operands.items()}
-            results = results_of(shaken)
+            calm, results = results, results_of(shaken)
+            if node.op_type in CENTERED:
+                for name, result in results.items():
+                    moved = np.abs(result - calm[name])
+                    results[name] = result + moved[np.isfinite(moved)].max(initial=0) * noise.uniform(-1, 1)
         for name, result in results.items():
             if result.dtype == F64:
                 results[name] = disturbed(result, self.types[name], noise)
