@@ -25,15 +25,16 @@ NEAR = {F16: (2e-3, 2e-4), F32: (1e-5, 3e-7), F64: (1e-13, 1e-14)}
 
 # Operators whose results are elements of their operands, or follow from them without rounding.
 EXACT = set(
-    """Abs ArgMax ArgMin Cast Ceil Clip Compress Concat Constant ConstantOfShape DepthToSpace Dropout Equal Expand Flatten
+    """Abs ArgMax ArgMin Ceil Clip Compress Concat Constant ConstantOfShape DepthToSpace Dropout Equal Expand Flatten
     Floor Gather GatherElements GatherND GlobalMaxPool Greater GreaterOrEqual Hardmax Identity Less LessOrEqual Max MaxPool
     Min Neg OneHot Pad ReduceMax ReduceMin Relu Reshape ReverseSequence Round Shape Sign Slice SpaceToDepth Split Squeeze
     ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Where""".split()
 )
 
-# Operators that are exact where their result is a number of the type: sums and products that round as a whole.
+# Operators that are exact where their result is a number of the type: sums and products that round as a whole. ONNX
+# Runtime leaves out a Cast to float16 before an operator that it computes in float32.
 ALGEBRAIC = set(
-    """Add AveragePool BatchNormalization Conv ConvTranspose CumSum DequantizeLinear Div Einsum Gemm GlobalAveragePool
+    """Add AveragePool BatchNormalization Cast Conv ConvTranspose CumSum DequantizeLinear Div Einsum Gemm GlobalAveragePool
     HardSigmoid LeakyRelu MatMul Mean Mul PRelu QuantizeLinear Reciprocal ReduceL1 ReduceMean ReduceProd ReduceSum
     ReduceSumSquare Resize ScatterElements ScatterND Shrink Sqrt Sub Sum""".split()
 )
@@ -47,6 +48,9 @@ SUMS = set(
 
 # Operators that subtract one mean from many elements: its rounding moves them all the same way, which sums of them show.
 CENTERED = {"InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization"}
+
+# Operators whose sums may be as long as their operand.
+REDUCTIONS = {"GlobalAveragePool", "ReduceL1", "ReduceMean", "ReduceSum", "ReduceSumSquare"}
 
 # Operators of one operand that are sums in themselves, such as the 1 + tanh(x) of Gelu far below zero: what is left of
 # the digits is relative to the terms.
@@ -125,6 +129,8 @@ class Reference:
         for name, result in results.items():
             if result.dtype == F64:
                 results[name] = disturbed(result, self.types[name], noise)
+                if node.op_type in REDUCTIONS:
+                    results[name] += self.summing(operands, results_of, name) * noise.uniform(-1, 1)
                 if node.op_type in CANCELLING:
                     x = next(iter(operands.values()))
                     terms = 1 + (np.abs(x) if x.shape == result.shape else 0)
@@ -136,6 +142,12 @@ class Reference:
             results = results_of(shaken)
         return results
 
+    def summing(self, operands, results_of, name):
+        """How far a sum may be off whose terms are added one by one, all rounded the same way, in runs of a 16th."""
+        x = next(iter(operands.values()))
+        terms = results_of({key: np.abs(value) if value is x else value for key, value in operands.items()})[name]
+        return NOISE[self.types[name]][0] / 8 * (x.size / max(terms.size, 1)) / 16 * np.abs(terms)
+
     def rounded(self, name, result):
         """The result with infinities where the declared type has no such number."""
         kind = self.types[name]
@@ -144,7 +156,9 @@ class Reference:
         return np.where(np.isinf(result.astype(kind)), result.astype(kind).astype(np.float64), result)
 
     def fits(self, name, result):
-        return result.dtype != F64 or np.array_equal(result.astype(self.types[name]), result, equal_nan=True)
+        """Whether a result is surely not rounded; one of float64 is not if float32 can hold it."""
+        kind = F32 if self.types[name] == F64 else self.types[name]
+        return result.dtype != F64 or np.array_equal(result.astype(kind), result, equal_nan=True)
 
 
 def disturbed(array, kind, noise):
