@@ -321,8 +321,12 @@ pub(super) fn shrink(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let bias = node.attrs.float("bias")?.unwrap_or(0.0);
     let lambda = node.attrs.float("lambd")?.unwrap_or(0.5);
     let dtype = node.tensor(x)?.dtype;
-    // Bounds and shift are fractions, which integers are not compared with.
-    let wide = if dtype.is_float() { dtype } else { DType::F64 };
+    // Bounds and shift are float32, whatever is compared with them.
+    let wide = match dtype {
+        DType::F32 | DType::F64 => dtype,
+        _ if dtype.is_float() => DType::F32,
+        _ => DType::F64,
+    };
     let value = node.cast(x, wide)?;
     let zero = node.scalar(0.0, wide)?;
     let is_low = node.with_scalar(&LESS, value, -lambda)?;
