@@ -11,6 +11,7 @@ use niello::codegen::c::compiler_variables;
 use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
+use niello::executor::aot::KernelCache;
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::onnx::InputValue;
 use niello::options::{Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE};
@@ -21,6 +22,7 @@ use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
+use crate::former::Former;
 use crate::{Errors, log, watch};
 
 /// Where a model's weights go.
@@ -51,16 +53,16 @@ impl std::fmt::Debug for PassOption {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is compiled before `try_compile` is called"]
 pub struct Config {
-    model: PathBuf,
+    pub(crate) model: PathBuf,
     options: CompileOptions,
     extensions: PipelineExtensions,
     instruments: Vec<InstrumentRef>,
     pass_options: Vec<PassOption>,
     target_cpu: Option<String>,
     cpu_levels: Option<Vec<String>>,
-    weights: Weights,
+    pub(crate) weights: Weights,
     out_dir: Option<PathBuf>,
-    runtime: Option<String>,
+    pub(crate) runtime: Option<String>,
     emit_rerun: bool,
 }
 
@@ -279,7 +281,11 @@ impl Config {
     ///
     /// Everything that is wrong with the model, the options or the environment, in one go.
     pub fn try_compile(&self) -> Result<Artifacts, Errors> {
-        self.compile_and_tell(|path, options, instruments| {
+        // What functions of the build script do to a model, nothing tells.
+        let is_plain = self.instruments.is_empty()
+            && self.pass_options.is_empty()
+            && self.extensions.is_empty();
+        self.compile_and_tell(is_plain, |path, options, instruments| {
             let mut stages = Stages::default();
             let model = stages.run("read", || Model::read(path))?;
             let compilation = compile(&model, options, &self.passes(options, instruments)?)?;
@@ -299,14 +305,17 @@ impl Config {
         &self,
         compile: impl FnOnce(&Path, &CompileOptions) -> Result<CompiledModel, Report>,
     ) -> Result<Artifacts, Errors> {
-        self.compile_and_tell(|path, options, _| Ok((compile(path, options)?, Stages::default())))
+        self.compile_and_tell(false, |path, options, _| {
+            Ok((compile(path, options)?, Stages::default()))
+        })
     }
 
-    /// Compiles with the environment of this process, and prints what Cargo must know.
-    fn compile_and_tell(&self, compile: impl Compile) -> Result<Artifacts, Errors> {
+    /// Compiles with the environment of this process, and prints what Cargo must know. If the model
+    /// and its options decide everything, a former result stands.
+    fn compile_and_tell(&self, is_plain: bool, compile: impl Compile) -> Result<Artifacts, Errors> {
         let mut directives = Directives::default();
         let mut environment = Environment::of_process();
-        let result = self.run(&mut environment, &mut directives, compile);
+        let result = self.run(&mut environment, &mut directives, is_plain, compile);
         if result.is_ok() && environment.is_build_script() {
             // Cargo reads what a build script prints; without a reader there is nothing to do.
             let _ = std::io::stdout().write_all(directives.text().as_bytes());
@@ -321,15 +330,18 @@ impl Config {
     /// ├── digits.rs                                      include_model!("digits")
     /// ├── digits.log                                     the full report, also of a failure
     /// ├── digits.niello-c                                C files, if the C compiler failed on one
+    /// ├── digits.niello-build                            what this build was made of
     /// ├── digits.timing.txt                              what an instrument has to show
     /// ├── digits.weights                                 weights, if they are external
     /// ├── libniello_app_0_1_0_digits_<hash>.a            code
-    /// └── libniello_app_0_1_0_digits_<hash>_weights.a    weights, if they are embedded
+    /// ├── libniello_app_0_1_0_digits_<hash>_weights.a    weights, if they are embedded
+    /// └── niello-kernels                                 compiled functions, for the next build
     /// ```
     pub(crate) fn run(
         &self,
         environment: &mut Environment<'_>,
         directives: &mut Directives,
+        is_plain: bool,
         compile: impl Compile,
     ) -> Result<Artifacts, Errors> {
         let in_build_script = environment.is_build_script();
@@ -350,7 +362,18 @@ impl Config {
             Some(folder) if report.is_empty() => {
                 let compile =
                     |path: &Path, options: &CompileOptions| compile(path, options, &instruments);
-                let result = self.compile_into(folder, in_build_script, &options, compile);
+                // Instruments want to see what a former build does not show again.
+                let may_stand = is_plain && in_build_script && instruments.is_empty();
+                let former = may_stand.then(|| Former::of(self, folder, &options)).flatten();
+                let result = match former.as_ref().and_then(Former::artifacts) {
+                    Some(artifacts) => claim(folder, &artifacts.name, &self.model)
+                        .map(|()| artifacts)
+                        .map_err(Report::from),
+                    None => self.compile_into(folder, in_build_script, &options, compile),
+                };
+                if let (Some(former), Ok(artifacts)) = (&former, &result) {
+                    former.keep(artifacts);
+                }
                 // Of a failure too: that is when one wants to see them.
                 let written = watch::write_outputs(&instruments, folder, &self.log_stem());
                 match (result, written) {
@@ -463,6 +486,12 @@ impl Config {
             }
         }
         environment.watch("NIELLO_MEMORY_LIMIT");
+        let folder =
+            environment.cargo("OUT_DIR").map(|folder| Path::new(&folder).join("niello-kernels"));
+        match KernelCache::of_variables(folder, |name| environment.user(name)) {
+            Ok(cache) => options.kernel_cache = cache,
+            Err(problem) => report.push(problem),
+        }
         for variable in compiler_variables(&options.target) {
             environment.watch(&variable);
         }
@@ -529,7 +558,7 @@ impl Config {
     }
 
     /// Stem of the log's file name when there may be no compiled model.
-    fn log_stem(&self) -> String {
+    pub(crate) fn log_stem(&self) -> String {
         let name = self.options.name.as_deref().map(Path::new).unwrap_or(&self.model);
         let stem = if self.options.name.is_some() { name.file_name() } else { name.file_stem() };
         stem.map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())

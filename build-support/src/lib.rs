@@ -21,6 +21,8 @@
 //! | `NIELLO_TARGET_CPU` | the CPU to compile for: `native`, `x86-64-v3` … |
 //! | `NIELLO_STUB` | `1`: bindings only, no C compiler needed; so does `DOCS_RS` |
 //! | `NIELLO_MEMORY_LIMIT` | memory that a model may take once decoded, as `2G`, in place of 128 bytes for each of its file |
+//! | `NIELLO_CACHE_DIR` | a folder in which projects share compiled functions; `OUT_DIR` has them otherwise |
+//! | `NIELLO_CACHE_SIZE` | bytes that these may take, as `2G`; `1G` unless given |
 //! | `NIELLO_TIME_PASSES` | `text`, `json` or `trace`: how long passes take, in `OUT_DIR` |
 //! | `NIELLO_PRINT_AFTER` | `all`, or names of passes: the module after them, in `OUT_DIR` |
 //! | `NIELLO_DUMP_DIR` | a folder: the module after each pass that changed it, and what repeats a failure |
@@ -38,6 +40,7 @@
 mod cargo;
 mod config;
 mod errors;
+mod former;
 mod log;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
+use crate::former::Former;
 use crate::{Artifacts, Config, Errors, Weights, configure};
 
 /// A build script's environment for a 64-bit Linux machine, with some variables of the user's.
@@ -72,7 +73,7 @@ fn run(
     let compile = |path: &Path, options: &CompileOptions, _: &[InstrumentRef]| {
         compile(path, options).map(|model| (model, Stages::default()))
     };
-    let result = config.run(&mut environment, &mut directives, compile);
+    let result = config.run(&mut environment, &mut directives, false, compile);
     (result, directives.text())
 }
 
@@ -106,6 +107,8 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
              cargo::rerun-if-env-changed=DOCS_RS\n\
              cargo::rerun-if-env-changed={role}\n\
              cargo::rerun-if-env-changed=NIELLO_BACKEND\n\
+             cargo::rerun-if-env-changed=NIELLO_CACHE_DIR\n\
+             cargo::rerun-if-env-changed=NIELLO_CACHE_SIZE\n\
              cargo::rerun-if-env-changed=NIELLO_DUMP_DIR\n\
              cargo::rerun-if-env-changed=NIELLO_MEMORY_LIMIT\n\
              cargo::rerun-if-env-changed=NIELLO_OPT_LEVEL\n\
@@ -290,7 +293,7 @@ fn run_passes(
         Ok((model(options), Stages::default()))
     };
     let mut environment = Environment::new(|name| variables.get(name).cloned());
-    config.run(&mut environment, &mut Directives::default(), compile)
+    config.run(&mut environment, &mut Directives::default(), false, compile)
 }
 
 /// The names of the files in a folder that begin with `start`, in order.
@@ -367,4 +370,70 @@ fn variables_about_passes_are_checked() {
     let user = [("NIELLO_TIME_PASSES", "0"), ("NIELLO_PRINT_AFTER", ""), ("NIELLO_DUMP_DIR", "")];
     run_passes(&config, &environment(out.path(), &user), || Ok(())).unwrap();
     assert!(files(out.path(), "m.").iter().all(|name| !name.contains("timing")));
+}
+
+#[test]
+fn a_former_build_stands_as_long_as_nothing_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, contents: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, contents).unwrap();
+        path
+    };
+    let model = file("m.onnx", "model");
+    let external = file("m.data", "numbers");
+    let artifacts = Artifacts {
+        name: "m".to_owned(),
+        bindings: file("m.rs", "bindings"),
+        archives: vec![file("libm.a", "code"), file("libm_weights.a", "weights")],
+        weights: None,
+        external_data: vec![external.clone()],
+        log: file("m.log", "log"),
+        stub: false,
+        workspace_bytes: 1,
+        weight_bytes: 2,
+        code_bytes: 3,
+        macs: 4,
+    };
+    let options = CompileOptions { stub: true, ..CompileOptions::new(Target::host()) };
+    let former = |config: &Config, options: &CompileOptions| {
+        Former::of(config, folder.path(), options).unwrap()
+    };
+    let config = configure(&model);
+    let same = former(&config, &options);
+    assert_eq!(same.artifacts(), None);
+    same.keep(&artifacts);
+    assert_eq!(same.artifacts().as_ref(), Some(&artifacts));
+
+    // What was only touched is the same; the number of jobs makes no difference.
+    let touched = fs::File::options().write(true).open(&model).unwrap();
+    touched.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let busy = CompileOptions { jobs: 7, ..options.clone() };
+    assert_eq!(former(&config, &busy).artifacts().as_ref(), Some(&artifacts));
+
+    let opt_level = CompileOptions { opt_level: 1, ..options.clone() };
+    assert_eq!(former(&config, &opt_level).artifacts(), None);
+    let apart = configure(&model).weights(Weights::External("w".into()));
+    assert_eq!(former(&apart, &options).artifacts(), None);
+    for path in [&model, &external, &artifacts.bindings, &artifacts.archives[1], &artifacts.log] {
+        let contents = fs::read(path).unwrap();
+        let mut other = contents.clone();
+        other[0] ^= 1;
+        fs::write(path, other).unwrap();
+        assert_eq!(same.artifacts(), None, "{}", path.display());
+        fs::remove_file(path).unwrap();
+        assert_eq!(same.artifacts(), None, "{}", path.display());
+        fs::write(path, contents).unwrap();
+        same.keep(&artifacts);
+        assert_eq!(same.artifacts().as_ref(), Some(&artifacts));
+    }
+
+    let record = folder.path().join("m.niello-build");
+    let text = fs::read_to_string(&record).unwrap();
+    for end in 0..text.len() {
+        fs::write(&record, &text[..end]).unwrap();
+        let read = same.artifacts();
+        // The last line's number is all that can be cut short.
+        assert!(read.is_none_or(|read| read.macs != artifacts.macs || end + 1 == text.len()));
+    }
 }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use niello_runtime::CpuLevel;
 
+use crate::diagnostics::Problem;
+use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::target::{Target, TargetError};
 
@@ -18,6 +20,27 @@ pub const MAX_OPT_LEVEL: u8 = 4;
 
 /// In the place of a CPU's name: code for every CPU level, of which the program chooses at run time.
 pub const PORTABLE: &str = "portable";
+
+/// The value of an environment variable that is a number of bytes, or of KiB, MiB or GiB with the
+/// letter `K`, `M` or `G` behind it.
+///
+/// # Errors
+///
+/// It is no such number, or more than 64 bits hold.
+pub(crate) fn bytes_of_variable(variable: &str, text: &str) -> Result<u64, Problem> {
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    let unit =
+        units.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
+    let (digits, shift) = match unit {
+        Some(&(_, shift)) => (&text[..text.len() - 1], shift),
+        None => (text, 0),
+    };
+    let bytes = digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| {
+        Problem::new(format!("{variable} is `{text}`, which is no number of bytes"))
+            .help("write it as 500M or 2G")
+    })
+}
 
 /// The code generator that turns loop IR into objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -179,6 +202,8 @@ pub struct CompileOptions {
     /// The folder in which C files stand while they are compiled, and stay if the compiler fails on
     /// them; what was in it before is removed. `None` is a new one in the system's temporary folder.
     pub code_folder: Option<PathBuf>,
+    /// Where compiled functions are looked for, and kept.
+    pub kernel_cache: Option<KernelCache>,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
@@ -211,6 +236,7 @@ impl CompileOptions {
             threads: 1,
             jobs: 1,
             code_folder: None,
+            kernel_cache: None,
             isolate: false,
             stub: false,
             without_objects: false,

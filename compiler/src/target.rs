@@ -11,7 +11,7 @@ pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Endian {
     /// Lowest byte first.
     Little,
@@ -20,7 +20,7 @@ pub enum Endian {
 }
 
 /// The machine that code is generated for, in rustc's words.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Target {
     /// The triple: `x86_64-unknown-linux-gnu`.
     pub triple: String,

@@ -10,6 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::Failure;
 use crate::diagnostics::Problem;
+use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
     Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, MAX_OPT_LEVEL, Numerics, UnknownBackend,
@@ -187,6 +188,7 @@ impl CodeArgs {
         options.disabled_passes = self.disabled_passes.clone();
         options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
+        options.kernel_cache = KernelCache::from_environment()?;
         Ok(options)
     }
 

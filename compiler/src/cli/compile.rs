@@ -174,12 +174,13 @@ fn write(
             }
         }
         Emit::C => {
-            let Some(sources) = compilation.code.c_sources() else {
+            let sources = compilation.code.c_files(&options.targets(), options.jobs)?;
+            let Some(sources) = sources else {
                 let message = "C is what the C backend makes, and code is made by LLVM";
                 return Err(Problem::new(message).help("add --backend c").into());
             };
             for source in sources {
-                files.push((format!("{}.c", source.name), source.text.clone().into_bytes()));
+                files.push((format!("{}.c", source.name), source.text.into_bytes()));
             }
         }
         Emit::LlvmIr | Emit::Asm => {

@@ -4,6 +4,7 @@
 //! failed; 2 that the command was not understood.
 
 mod bench;
+mod cache;
 mod case;
 mod code;
 mod compile;
@@ -54,6 +55,8 @@ enum Command {
     Operators(operators::Args),
     /// List the passes, or show one
     Passes(passes::Args),
+    /// Show or empty the cache of compiled kernels
+    Cache(cache::Args),
     /// Run one test case in this process; `test` starts it
     #[command(name = test::CHILD, hide = true)]
     TestCase(test::ChildArgs),
@@ -105,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(&args),
         Command::Operators(args) => operators::run(&args),
         Command::Passes(args) => passes::run(&args),
+        Command::Cache(args) => cache::run(&args),
         Command::TestCase(args) => test::run_child(&args),
         Command::BenchChild(args) => bench::run_child(&args),
     };

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::codegen::CodegenError;
 use crate::ir::DType;
-#[cfg(feature = "llvm")]
-use crate::tir::BufferScope;
+use crate::target::Target;
 use crate::tir::transform::NOALIAS_ATTR;
-use crate::tir::{Buffer, BufferId, PrimExpr, PrimFuncData, PrimType, Stmt, VarId};
+use crate::tir::{
+    Buffer, BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+};
 
 /// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
 pub const STACK_BUFFER_BYTES: u64 = 1 << 10;
@@ -50,16 +52,31 @@ pub(super) fn is_distinct(func: &PrimFuncData, position: usize) -> bool {
     !is_shared && func.attrs.get(NOALIAS_ATTR).is_none_or(|value| value != "false")
 }
 
+/// Whether objects of a target may define a kernel more than once: models in one program that share a
+/// kernel have the same one each, and some linkers are told to take all objects of an archive.
+pub(super) fn has_weak_functions(target: &Target) -> bool {
+    target.os != "windows"
+}
+
+/// Bytes of scratch memory that each worker of a lowered function needs.
+///
+/// # Errors
+///
+/// A local buffer has no size that can be computed.
+pub fn scratch_bytes(func: &PrimFunc) -> Result<u64, CodegenError> {
+    let locals = Locals::of(func);
+    let locals = locals.map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
+    Ok(locals.scratch_bytes)
+}
+
 impl Locals {
     /// The memory of a whole function; backends reserve the same in the same order.
-    #[cfg(feature = "llvm")]
     pub(super) fn of(func: &PrimFuncData) -> Result<Self, String> {
         let mut locals = Locals::default();
         locals.visit(func, &func.body)?;
         Ok(locals)
     }
 
-    #[cfg(feature = "llvm")]
     fn visit(&mut self, func: &PrimFuncData, stmt: &Stmt) -> Result<(), String> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.visit(func, stmt)),

@@ -117,7 +117,8 @@ fn llvm_objects(
     target: &Target,
     memory: &mut Vec<u64>,
 ) -> Result<Vec<ObjectFile>, CodegenError> {
-    use super::llvm::{Kernel, Source, compile, scratch_bytes};
+    use super::llvm::{Kernel, Source, compile};
+    use super::scratch_bytes;
     use std::slice::from_ref;
 
     let named = |(number, func): (usize, &&PrimFunc)| Kernel {

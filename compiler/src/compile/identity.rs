@@ -42,6 +42,7 @@ pub(super) fn symbol(
         threads,
         jobs: _,
         code_folder: _,
+        kernel_cache: _,
         isolate: _,
         stub,
         without_objects: _,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
 use crate::diagnostics::{Problem, Report, Setting};
-use crate::executor::aot::{Code, KernelFunctions};
+use crate::executor::aot::{CacheUse, Code, KernelFunctions};
 use crate::executor::{CompiledModel, Program, TensorInfo};
 use crate::graph::module_hash;
 use crate::ir::{Digest, Dim, IRModule};
@@ -138,6 +138,7 @@ impl Interface {
             program: Program::default(),
             functions: KernelFunctions::default(),
             code: Code::default(),
+            cache: CacheUse::default(),
             peak_live_bytes: 0,
             stages,
         }

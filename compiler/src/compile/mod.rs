@@ -17,7 +17,9 @@ pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
 use crate::diagnostics::{ProblemNode, Report};
-use crate::executor::aot::{self, Code, Entry, KernelCode, KernelFunctions, PackedWeights};
+use crate::executor::aot::{
+    CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
+};
 use crate::executor::{CompiledModel, Program};
 use crate::ir::{IRModule, Span};
 use crate::memory;
@@ -37,6 +39,8 @@ pub struct Compilation {
     pub functions: KernelFunctions,
     /// What the objects were compiled from.
     pub code: Code,
+    /// What the kernel cache had of them.
+    pub cache: CacheUse,
     /// Most bytes of intermediate values that are alive in one step.
     pub peak_live_bytes: u64,
     /// How long each stage took.
@@ -46,10 +50,12 @@ pub struct Compilation {
 impl Compilation {
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
-        let Compilation { model, program, functions, peak_live_bytes, stages, .. } = self;
+        let Compilation { model, program, functions, cache, peak_live_bytes, stages, .. } = self;
+        let CacheUse { hits, misses } = cache;
         let levels: Vec<&str> = model.levels.iter().map(|level| level.name()).collect();
         format!(
-            "{stages}{} kernels, {} functions for {}, {} calls, {} multiply-accumulates\n\
+            "{stages}{} kernels, {} functions for {} ({misses} compiled, {hits} in the kernel cache), {} calls, \
+             {} multiply-accumulates\n\
              workspace {} bytes (at least {peak_live_bytes} are needed), weights {} bytes\n",
             program.kernels.len(),
             functions.functions.len(),
@@ -72,7 +78,7 @@ pub fn compile(
     options: &CompileOptions,
     passes: &Passes,
 ) -> Result<Compilation, Report> {
-    let (levels, jobs) = (&options.targets()[..], options.jobs);
+    let levels = &options.targets()[..];
     let mut stages = Stages::default();
     let imported = stages.run("import", || model.import(options))?;
     let interface = stages.run("interface", || interface::of(model, &imported))?;
@@ -91,20 +97,16 @@ pub fn compile(
         .run("lower kernels", || program.lower_kernels(levels, &passes.context))
         .map_err(located)?;
     let symbol = identity::symbol(&interface, &digest, &program, options, &passes.context);
-    let functions = stages.run("share code", || KernelFunctions::of(&program, &symbol, levels));
-    let kernels = stages
-        .run("write kernels", || {
-            KernelCode::of(options.backend, &program, &functions, levels, jobs)
-        })
-        .map_err(located)?;
-    let scratch = aot::Scratch::of(&functions, kernels.scratch_bytes(), options.threads);
+    let generator = Generator::of(options)?.digest();
+    let functions = stages.run("share code", || KernelFunctions::of(&program, &generator, levels));
+    let scratch = Scratch::of(&program, &functions, options.threads).map_err(located)?;
     let bytes = scratch.bytes();
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &bytes))?;
     let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
-    let code = Code::new(kernels, entry, &functions, levels);
-    let objects = match options.without_objects {
-        true => Vec::new(),
+    let code = Code::new(options.backend, &program, &functions, entry);
+    let (objects, cache) = match options.without_objects {
+        true => Default::default(),
         false => stages.run("compile code", || code.compile(options, levels)).map_err(located)?,
     };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
@@ -117,7 +119,7 @@ pub fn compile(
         ..interface.model(options)
     };
     let peak_live_bytes = plan.peak_live_bytes;
-    Ok(Compilation { model, module, program, functions, code, peak_live_bytes, stages })
+    Ok(Compilation { model, module, program, functions, code, cache, peak_live_bytes, stages })
 }
 
 /// Names the node of the model that each problem of a kernel is about: that of the last expression

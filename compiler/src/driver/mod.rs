@@ -48,6 +48,8 @@ use crate::codegen::c::{self, LIBM_FUNCTIONS, Names};
 #[cfg(feature = "llvm")]
 use crate::codegen::llvm;
 use crate::codegen::object::MEMORY_FUNCTIONS;
+#[cfg(feature = "llvm")]
+use crate::codegen::scratch_bytes;
 use crate::codegen::{ArrayWrapper, PackedTensor, PackedWrapper, Wrapper};
 use crate::executor::ObjectFile;
 use crate::ir::{Definition, GlobalVar, IRModule};
@@ -275,7 +277,7 @@ fn build_c(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildE
 fn build_llvm(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildError> {
     let (mut scratch, mut errors) = (Vec::new(), Vec::new());
     for kernel in kernels {
-        match llvm::scratch_bytes(&kernel.lowered) {
+        match scratch_bytes(&kernel.lowered) {
             Ok(bytes) => scratch.push(bytes),
             Err(error) => errors.push(error),
         }

@@ -11,6 +11,7 @@ use std::mem::size_of;
 
 use super::proto;
 use crate::diagnostics::Problem;
+use crate::options::bytes_of_variable;
 
 /// What a model may take beside what its bytes allow.
 const BASE_ALLOWANCE: u64 = 32 << 20;
@@ -139,25 +140,11 @@ impl Message {
 /// The bound that the environment sets, if it sets one.
 pub(super) fn limit() -> Result<Option<u64>, Problem> {
     match std::env::var_os(LIMIT_VARIABLE) {
-        Some(text) if !text.is_empty() => parse_limit(&text.to_string_lossy()).map(Some),
+        Some(text) if !text.is_empty() => {
+            bytes_of_variable(LIMIT_VARIABLE, &text.to_string_lossy()).map(Some)
+        }
         Some(_) | None => Ok(None),
     }
-}
-
-/// A number of bytes, or of KiB, MiB or GiB with the letter `K`, `M` or `G` behind it.
-fn parse_limit(text: &str) -> Result<u64, Problem> {
-    let units = [('K', 10), ('M', 20), ('G', 30)];
-    let unit =
-        units.iter().find(|(letter, _)| text.ends_with([*letter, letter.to_ascii_lowercase()]));
-    let (digits, shift) = match unit {
-        Some(&(_, shift)) => (&text[..text.len() - 1], shift),
-        None => (text, 0),
-    };
-    let bytes = digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| {
-        Problem::new(format!("{LIMIT_VARIABLE} is `{text}`, which is no number of bytes"))
-            .help("write it as 500M or 2G")
-    })
 }
 
 /// Checks that decoding takes at most `limit` bytes, or what a file of that size may take if there
@@ -318,12 +305,12 @@ mod tests {
 
     #[test]
     fn limits_are_bytes_or_have_a_unit() {
-        assert_eq!(parse_limit("1000"), Ok(1000));
-        assert_eq!(parse_limit("3k"), Ok(3 << 10));
-        assert_eq!(parse_limit("500M"), Ok(500 << 20));
-        assert_eq!(parse_limit("2 G"), Ok(2 << 30));
+        assert_eq!(bytes_of_variable(LIMIT_VARIABLE, "1000"), Ok(1000));
+        assert_eq!(bytes_of_variable(LIMIT_VARIABLE, "3k"), Ok(3 << 10));
+        assert_eq!(bytes_of_variable(LIMIT_VARIABLE, "500M"), Ok(500 << 20));
+        assert_eq!(bytes_of_variable(LIMIT_VARIABLE, "2 G"), Ok(2 << 30));
         for bad in ["much", "-1", "G", "1T", "99999999999G"] {
-            assert!(parse_limit(bad).is_err(), "{bad}");
+            assert!(bytes_of_variable(LIMIT_VARIABLE, bad).is_err(), "{bad}");
         }
     }
 

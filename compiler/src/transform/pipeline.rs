@@ -56,6 +56,12 @@ impl PipelineExtensions {
         PipelineExtensions::default()
     }
 
+    /// Whether there are no additional passes.
+    pub fn is_empty(&self) -> bool {
+        let PipelineExtensions { start, before, after, end } = self;
+        start.is_empty() && before.is_empty() && after.is_empty() && end.is_empty()
+    }
+
     /// Adds a pass at the start, after those added there before.
     pub fn at_start(&mut self, pass: impl Into<PassRef>) {
         self.start.push(pass.into());

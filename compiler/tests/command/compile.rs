@@ -142,3 +142,66 @@ fn unknown_kinds_of_files_are_refused_with_a_list() {
     let interp = fails(&["compile", "model.onnx", "-o", "out", "--backend", "interp"]);
     assert!(interp.contains("the interpreter makes no code"), "{interp}");
 }
+
+/// A second model has the kernel of the first one, though its weights and names are others.
+#[test]
+fn kernels_are_compiled_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let cache = folder.path().join("cache");
+    let run = |args: &[&str]| {
+        let output = command().args(args).env("NIELLO_CACHE_DIR", &cache).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&["cache", "stats"]).ends_with(" holds 0 functions, 0 bytes\n"));
+    let model = case.join("model.onnx");
+    let compile = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        let args = ["compile", path(&model), "-o", path(&out), "--name", name];
+        let text = run(&[&args[..], more].concat());
+        let files = names(&out).into_iter().map(|file| {
+            let bytes = fs::read(out.join(&file)).unwrap();
+            (file, bytes)
+        });
+        (text, files.collect::<Vec<_>>())
+    };
+    let (text, first) = compile("one", &[]);
+    assert!(text.contains("(1 compiled, 0 in the kernel cache)"), "{text}");
+    let (text, second) = compile("two", &[]);
+    assert!(text.contains("(0 compiled, 1 in the kernel cache)"), "{text}");
+    let kernel = |files: &[(String, Vec<u8>)]| {
+        files.iter().find(|(name, _)| name.starts_with("niello_kernel_")).unwrap().clone()
+    };
+    assert_eq!(kernel(&first), kernel(&second));
+    // Another processor's kernels are others.
+    let (text, _) = compile("three", &["--target-cpu", "baseline", "-O0"]);
+    assert!(text.contains("in the kernel cache)"), "{text}");
+    let stats = run(&["cache", "stats", "--json", "-"]);
+    assert!(stats.contains("\"functions\":") && stats.contains("\"bytes\":"), "{stats}");
+
+    // What is damaged is compiled again.
+    let shard =
+        |path: &std::path::Path| fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    for file in shard(&cache).flat_map(|folder| shard(&folder).collect::<Vec<_>>()) {
+        fs::write(file, "niello kernel 1\nnonsense").unwrap();
+    }
+    let (text, again) = compile("one", &[]);
+    assert!(text.contains("(1 compiled, 0 in the kernel cache)"), "{text}");
+    assert_eq!(again, first);
+
+    assert!(run(&["cache", "clear"]).contains("is rid of "));
+    assert!(run(&["cache", "stats"]).ends_with(" holds 0 functions, 0 bytes\n"));
+    let error = fails(&["cache", "stats"]);
+    assert!(
+        error.contains("NIELLO_CACHE_DIR is not set") && error.contains("--dir DIR"),
+        "{error}"
+    );
+    let mut mistaken = command();
+    mistaken
+        .args(["cache", "stats"])
+        .env("NIELLO_CACHE_DIR", &cache)
+        .env("NIELLO_CACHE_SIZE", "lots");
+    let error = stderr(&mistaken.output().unwrap());
+    assert!(error.contains("NIELLO_CACHE_SIZE is `lots`"), "{error}");
+}

@@ -8,7 +8,9 @@ use super::names::Names;
 use super::preamble::Preamble;
 use super::text::{comment, comment_text, memory_type, signature, wrap};
 use crate::codegen::CodegenError;
-use crate::codegen::kernel::{Locals, RegisterParts, first_position, is_distinct};
+use crate::codegen::kernel::{
+    Locals, RegisterParts, first_position, has_weak_functions, is_distinct,
+};
 use crate::target::Target;
 use crate::tir::{
     BufferId, BufferScope, ParamKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
@@ -27,13 +29,6 @@ pub struct KernelSource {
     pub stack_bytes: u64,
     pub(in crate::codegen) definition: String,
     pub(super) preamble: Preamble,
-}
-
-impl KernelSource {
-    /// Length of the function's text: what compiling it costs, roughly.
-    pub fn text_bytes(&self) -> usize {
-        self.definition.len()
-    }
 }
 
 /// Writes one kernel, to be called `symbol`, for a target. The function must have been lowered for
@@ -150,6 +145,9 @@ impl<'a> Emitter<'a> {
         if self.func.flushes_denormals() {
             // Its operations must not move to where the mode is another one.
             self.definition.push_str("__attribute__((noinline))\n");
+        }
+        if has_weak_functions(self.target) {
+            self.definition.push_str("__attribute__((weak))\n");
         }
         self.definition.push_str(&format!("{} {{\n", self.prototype()));
         if !self.uses_ctx {

@@ -38,4 +38,6 @@ pub(crate) use names::Names;
 pub(crate) use preamble::denormals_around;
 pub use preamble::{declarations, translation_unit, words};
 pub(crate) use text::{signature, wrap};
-pub use toolchain::{CompileError, SourceFile, assembly, compile_c, compiler_variables};
+pub use toolchain::{
+    CompileError, SourceFile, assembly, compile_c, compiler_identity, compiler_variables,
+};

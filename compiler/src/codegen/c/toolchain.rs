@@ -1,12 +1,13 @@
 //! Finding and driving the C compiler.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::folder::TempFolder;
 use crate::codegen::features::x86_feature;
@@ -161,6 +162,20 @@ pub fn compile_c(
     })
 }
 
+/// What decides the code that the C compiler for a target makes of a text: its version, its arguments,
+/// and the flags that niello gives it for every level.
+///
+/// # Errors
+///
+/// There is no compiler.
+pub fn compiler_identity(target: &Target) -> Result<String, CompileError> {
+    let Compiler { program, leading, env, flags, feature_flags: _, version } =
+        Compiler::find(target)?;
+    // The name tells a cross compiler from the system's, whose version is the same.
+    let name = Path::new(&program).file_name().unwrap_or(&program);
+    Ok(format!("{name:?} {leading:?} {env:?} {flags:?}\n{version}"))
+}
+
 /// The assembly that the compiler makes of a file; see [`compile_c`].
 pub fn assembly(file: &SourceFile, targets: &[Target]) -> Result<String, CompileError> {
     if !is_plain_name(&file.name) {
@@ -206,17 +221,39 @@ pub(super) struct Compiler {
     flags: Vec<String>,
     /// What allows the target's features.
     feature_flags: Vec<String>,
+    /// What it says when it is asked for its version.
+    version: String,
 }
 
 impl Compiler {
-    /// The compiler for a target, as the crate `cc` finds it, checked to run.
+    /// The compiler for a target, as the crate `cc` finds it, checked to run. What it answers is asked
+    /// once by a process for the same target and environment.
     pub(super) fn find(target: &Target) -> Result<Self, CompileError> {
+        static FOUND: Mutex<BTreeMap<Vec<Option<OsString>>, Compiler>> =
+            Mutex::new(BTreeMap::new());
+        let variables = compiler_variables(target);
+        let values = variables.iter().map(String::as_str).chain(["PATH", "CFLAGS"]);
+        let mut key: Vec<Option<OsString>> = values.map(std::env::var_os).collect();
+        key.push(Some(target.triple.clone().into()));
+        let lock = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return Ok(known.with_features(target));
+        }
+        let found = Self::look_for(target)?;
+        lock().insert(key, found.clone());
+        Ok(found)
+    }
+
+    fn look_for(target: &Target) -> Result<Self, CompileError> {
         let mut tried = Vec::new();
         match Self::from_cc(target) {
-            Ok(compiler) => match compiler.runs() {
-                Ok(()) => return Ok(compiler),
-                Err(why) => tried.push(format!("{} ({why})", compiler.name())),
-            },
+            Ok(compiler) => {
+                let name = compiler.name();
+                match compiler.checked() {
+                    Ok(compiler) => return Ok(compiler),
+                    Err(why) => tried.push(format!("{name} ({why})")),
+                }
+            }
             Err(why) => tried.push(why),
         }
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -246,9 +283,10 @@ impl Compiler {
                 env: vec![],
                 flags,
                 feature_flags: feature_flags(target),
+                version: String::new(),
             };
-            match compiler.runs() {
-                Ok(()) => return Ok(compiler),
+            match compiler.checked() {
+                Ok(compiler) => return Ok(compiler),
                 Err(why) => tried.push(format!("{program} ({why})")),
             }
         }
@@ -297,7 +335,8 @@ impl Compiler {
             flags.push(format!("--target={}", target.triple));
         }
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        Ok(Compiler { program, leading, env, flags, feature_flags: feature_flags(target) })
+        let feature_flags = feature_flags(target);
+        Ok(Compiler { program, leading, env, flags, feature_flags, version: String::new() })
     }
 
     /// The same compiler for a target that differs in its features alone.
@@ -316,17 +355,15 @@ impl Compiler {
         command
     }
 
-    fn runs(&self) -> Result<(), String> {
-        let status = self
-            .command()
-            .arg("--version")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        match status {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(status.to_string()),
+    /// The compiler if it runs, with what it says of its version; else why it does not.
+    fn checked(mut self) -> Result<Self, String> {
+        let output = self.command().arg("--version").stdin(Stdio::null()).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                self.version = String::from_utf8_lossy(&output.stdout).into_owned();
+                Ok(self)
+            }
+            Ok(output) => Err(output.status.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err("not installed".to_owned())
             }

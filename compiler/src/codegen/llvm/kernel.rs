@@ -18,7 +18,7 @@ use inkwell::values::{
 use inkwell::{GlobalVisibility, intrinsics};
 
 use crate::codegen::CodegenError;
-use crate::codegen::kernel::{Locals, is_distinct};
+use crate::codegen::kernel::{Locals, has_weak_functions, is_distinct};
 use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::{BufferId, ParamKind, PrimFunc, PrimFuncData, PrimType, VarId};
@@ -143,7 +143,7 @@ impl<'a, 'ctx> Unit<'a, 'ctx> {
         linkage: Linkage,
     ) -> FunctionValue<'ctx> {
         let function = self.module.add_function(name, ty, Some(linkage));
-        if linkage == Linkage::External {
+        if linkage != Linkage::Internal {
             function.as_global_value().set_visibility(GlobalVisibility::Hidden);
         }
         for attribute in &self.attributes {
@@ -339,7 +339,9 @@ fn kernel<'ctx>(
     symbol: &str,
 ) -> Result<FunctionValue<'ctx>> {
     let params = param_types(unit, func.params.len(), func.dims.len());
-    let function = unit.function(symbol, &params, Linkage::External);
+    let linkage =
+        if has_weak_functions(unit.target) { Linkage::WeakODR } else { Linkage::External };
+    let function = unit.function(symbol, &params, linkage);
     if func.flushes_denormals() {
         // Its operations must not move to where the mode is another one.
         unit.mark(function, AttributeLoc::Function, "noinline");

@@ -27,7 +27,6 @@ use std::sync::{PoisonError, RwLock};
 
 use inkwell::context::Context;
 
-use crate::codegen::kernel::Locals;
 use crate::codegen::{CodegenError, Wrapper};
 use crate::executor::ObjectFile;
 use crate::executor::aot::{Entry, parallel};
@@ -41,16 +40,6 @@ pub struct Kernel {
     pub func: PrimFunc,
     /// The name of the function in the object.
     pub symbol: String,
-}
-
-impl Kernel {
-    /// Number of operations and statements: what compiling it costs, roughly.
-    pub fn operations(&self) -> usize {
-        let mut count = 0;
-        self.func.body.walk(&mut |_| count += 1);
-        self.func.body.walk_exprs(&mut |_| count += 1);
-        count
-    }
 }
 
 /// What becomes one object.
@@ -101,15 +90,10 @@ pub struct Text {
     pub assembly: String,
 }
 
-/// Bytes of scratch memory that each worker of a lowered kernel needs.
-///
-/// # Errors
-///
-/// A local buffer has no size that can be computed.
-pub fn scratch_bytes(func: &PrimFunc) -> Result<u64, CodegenError> {
-    let locals = Locals::of(func);
-    let locals = locals.map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
-    Ok(locals.scratch_bytes)
+/// The version of LLVM that this process has: `19.1.7`.
+pub fn version() -> String {
+    let (major, minor, patch) = inkwell::support::get_llvm_version();
+    format!("{major}.{minor}.{patch}")
 }
 
 /// Compiles sources with up to `jobs` threads; results come back in the sources' order.

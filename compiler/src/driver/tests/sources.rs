@@ -26,7 +26,7 @@ fn every_kind_of_module_has_its_source_text() {
         let llvm = build([parse(WINDOWS).unwrap()], &target(Backend::Llvm)).unwrap();
         assert_eq!(llvm.source(SourceKind::Tir).unwrap(), c.source(SourceKind::Tir).unwrap());
         let text = llvm.source(SourceKind::LlvmIr).unwrap();
-        assert!(text.contains("define hidden void @windows(ptr"), "{text}");
+        assert!(text.contains("define weak_odr hidden void @windows(ptr"), "{text}");
         assert!(!text.contains("windows_call"), "{text}");
         assert!(llvm.source(SourceKind::Asm).unwrap().contains("windows:"));
         let error = llvm.source(SourceKind::C).unwrap_err().to_string();

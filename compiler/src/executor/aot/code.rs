@@ -1,113 +1,120 @@
-//! A program's kernels and entry as a code generator takes them, and the objects made of them.
+//! A program's functions and entry as a code generator takes them, and the objects made of them.
 
-use super::{Entry, KernelFunctions, c_files, c_kernels};
-use crate::codegen::c::{self, KernelSource, SourceFile};
+use std::hash::Hash;
+
+use super::{Entry, KernelFunctions, parallel};
+use crate::codegen::CodegenError;
+use crate::codegen::c::{self, SourceFile};
 #[cfg(feature = "llvm")]
 use crate::codegen::llvm;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{ObjectFile, Program};
+use crate::ir::Digest;
 use crate::options::{Backend, CompileOptions};
 use crate::target::Target;
+use crate::tir::PrimFunc;
 
-/// The functions of a program before its memory is planned, in their order.
-#[derive(Clone, Debug)]
-pub enum KernelCode {
-    /// Written as C.
-    C(Vec<KernelSource>),
-    /// As LLVM will be given them, each with the bytes of scratch memory that a worker needs.
-    #[cfg(feature = "llvm")]
-    Llvm(Vec<(llvm::Kernel, u64)>),
+/// Raised with each change of what a code generator makes of a lowered function, of the parameters of
+/// kernels or of the context that they are handed: compiled functions are kept from build to build.
+const REVISION: u32 = 1;
+
+/// What turns lowered functions into code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Generator {
+    backend: Backend,
+    /// What the compiler behind it says of itself; nothing if it is not run.
+    compiler: String,
 }
 
-impl KernelCode {
-    /// Writes the functions of a lowered program for a backend.
+impl Generator {
+    /// The code generator of a compilation's options.
     ///
     /// # Errors
     ///
-    /// One problem for each kernel that has something that the backend cannot say.
-    pub fn of(
-        backend: Backend,
-        program: &Program,
-        functions: &KernelFunctions,
-        levels: &[Target],
-        jobs: usize,
-    ) -> Result<KernelCode, Report> {
-        match backend {
-            Backend::C => c_kernels(program, functions, levels, jobs).map(KernelCode::C),
+    /// Code is made by C, and there is no C compiler.
+    pub fn of(options: &CompileOptions) -> Result<Generator, Report> {
+        let compiler = match options.backend {
+            Backend::C if !options.without_objects => c::compiler_identity(&options.target)
+                .map_err(|error| Problem::new(error.to_string()))?,
+            Backend::C => String::new(),
             #[cfg(feature = "llvm")]
-            Backend::Llvm => {
-                let mut report = Report::new();
-                let mut kernels = Vec::new();
-                for (function, version) in functions.versions(program) {
-                    match llvm::scratch_bytes(version) {
-                        Ok(bytes) => {
-                            let (func, symbol) = (version.clone(), function.symbol.clone());
-                            kernels.push((llvm::Kernel { func, symbol }, bytes));
-                        }
-                        Err(error) => report.push(error.into()),
-                    }
-                }
-                report.into_result(KernelCode::Llvm(kernels))
-            }
-        }
+            Backend::Llvm => llvm::version(),
+        };
+        Ok(Generator { backend: options.backend, compiler })
     }
 
-    /// Bytes of scratch memory that each function needs for a worker.
-    pub fn scratch_bytes(&self) -> Vec<u64> {
-        match self {
-            KernelCode::C(kernels) => kernels.iter().map(|kernel| kernel.scratch_bytes).collect(),
-            #[cfg(feature = "llvm")]
-            KernelCode::Llvm(kernels) => kernels.iter().map(|(_, bytes)| *bytes).collect(),
-        }
+    /// A digest of what decides the code of a function, beside the function and its target.
+    pub fn digest(&self) -> Digest {
+        super::kernels::digest(|hasher| {
+            (env!("CARGO_PKG_VERSION"), REVISION, self.backend, &self.compiler).hash(hasher);
+        })
     }
+}
+
+/// A function of a model, as its generator takes it.
+#[derive(Clone, Debug)]
+struct Unit {
+    func: PrimFunc,
+    symbol: String,
+    level: usize,
 }
 
 /// Everything that objects are made of.
-#[derive(Clone, Debug)]
-pub enum Code {
-    /// C files.
-    C(Vec<SourceFile>),
-    /// Modules for LLVM.
-    #[cfg(feature = "llvm")]
-    Llvm(Vec<llvm::Source>),
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    backend: Backend,
+    kernels: Vec<Unit>,
+    entry: Option<Entry>,
 }
 
-/// Nothing, as C.
-impl Default for Code {
-    fn default() -> Self {
-        Code::C(Vec::new())
-    }
+/// How many functions were in the kernel cache, and how many were compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheUse {
+    /// Those that were found.
+    pub hits: usize,
+    /// Those that were not.
+    pub misses: usize,
 }
 
 impl Code {
-    /// Groups functions into files or modules, level by level, and adds the entry.
+    /// The functions of a lowered program, and the one that calls them.
     pub fn new(
-        kernels: KernelCode,
-        entry: Entry,
+        backend: Backend,
+        program: &Program,
         functions: &KernelFunctions,
-        levels: &[Target],
+        entry: Entry,
     ) -> Code {
-        match kernels {
-            KernelCode::C(kernels) => Code::C(c_files(&entry, functions, levels, &kernels)),
-            #[cfg(feature = "llvm")]
-            KernelCode::Llvm(kernels) => {
-                let kernels = kernels.into_iter().map(|(kernel, _)| kernel).collect();
-                Code::Llvm(llvm_sources(entry, functions, levels, kernels))
-            }
-        }
+        let kernels = functions.versions(program).map(|(function, version)| Unit {
+            func: version.clone(),
+            symbol: function.symbol.clone(),
+            level: function.level,
+        });
+        Code { backend, kernels: kernels.collect(), entry: Some(entry) }
     }
 
-    /// The C files, if the code is C.
-    pub fn c_sources(&self) -> Option<&[SourceFile]> {
-        match self {
-            Code::C(sources) => Some(sources),
-            #[cfg(feature = "llvm")]
-            Code::Llvm(_) => None,
+    /// The C files, each of which can be compiled by itself: one for each function, and that of the
+    /// entry. None if the code is not C.
+    ///
+    /// # Errors
+    ///
+    /// One problem for each kernel that has something that C, or C for one of the levels, cannot
+    /// say.
+    pub fn c_files(
+        &self,
+        levels: &[Target],
+        jobs: usize,
+    ) -> Result<Option<Vec<SourceFile>>, Report> {
+        if self.backend != Backend::C {
+            return Ok(None);
         }
+        let mut files = c_files(&self.kernels.iter().collect::<Vec<_>>(), levels, jobs)?;
+        files.extend(self.entry.as_ref().map(entry_file));
+        Ok(Some(files))
     }
 
     /// Compiles everything for the options' targets, with as many threads or processes as they
-    /// allow.
+    /// allow, but for the functions that are in the kernel cache. Objects come in the order of the
+    /// functions; the entry's is the last.
     ///
     /// # Errors
     ///
@@ -116,22 +123,101 @@ impl Code {
         &self,
         options: &CompileOptions,
         levels: &[Target],
+    ) -> Result<(Vec<ObjectFile>, CacheUse), Report> {
+        let cache = options.kernel_cache.as_ref();
+        let mut objects: Vec<Option<ObjectFile>> = Vec::with_capacity(self.kernels.len() + 1);
+        for unit in &self.kernels {
+            let bytes = cache.and_then(|cache| cache.get(&unit.symbol));
+            objects
+                .push(bytes.map(|bytes| ObjectFile { name: format!("{}.o", unit.symbol), bytes }));
+        }
+        let absent = objects.iter().zip(&self.kernels).filter(|(object, _)| object.is_none());
+        let absent: Vec<&Unit> = absent.map(|(_, unit)| unit).collect();
+        let mut compiled = self.compile_units(&absent, options, levels)?.into_iter();
+        let used = CacheUse { hits: objects.len() - absent.len(), misses: absent.len() };
+        for (slot, unit) in objects.iter_mut().zip(&self.kernels).filter(|(slot, _)| slot.is_none())
+        {
+            *slot = compiled.next();
+            if let (Some(cache), Some(object)) = (cache, &slot) {
+                cache.put(&unit.symbol, &object.bytes);
+            }
+        }
+        if let Some(cache) = cache.filter(|_| used.misses > 0) {
+            cache.trim();
+        }
+        Ok((objects.into_iter().flatten().chain(compiled).collect(), used))
+    }
+
+    /// Compiles some functions and the entry.
+    fn compile_units(
+        &self,
+        units: &[&Unit],
+        options: &CompileOptions,
+        levels: &[Target],
     ) -> Result<Vec<ObjectFile>, Report> {
-        match self {
-            Code::C(files) => {
-                c::compile_c(files, levels, options.jobs, options.code_folder.as_deref())
+        match self.backend {
+            Backend::C => {
+                let mut files = c_files(units, levels, options.jobs)?;
+                files.extend(self.entry.as_ref().map(entry_file));
+                c::compile_c(&files, levels, options.jobs, options.code_folder.as_deref())
                     .map_err(|error| Problem::new(error.to_string()).into())
             }
             #[cfg(feature = "llvm")]
-            Code::Llvm(sources) => {
+            Backend::Llvm => {
+                let sources = self.llvm_sources(units);
                 let compiled = match options.isolate {
-                    true => llvm::compile_isolated(sources, levels, options.jobs)?,
-                    false => llvm::compile(sources, levels, options.jobs, false).map_err(report)?,
+                    true => llvm::compile_isolated(&sources, levels, options.jobs)?,
+                    false => {
+                        llvm::compile(&sources, levels, options.jobs, false).map_err(report)?
+                    }
                 };
                 Ok(compiled.into_iter().map(|one| one.object).collect())
             }
         }
     }
+
+    /// The modules of some functions and the entry.
+    #[cfg(feature = "llvm")]
+    fn llvm_sources(&self, units: &[&Unit]) -> Vec<llvm::Source> {
+        let of_unit = |unit: &&Unit| llvm::Source {
+            name: unit.symbol.clone(),
+            kernels: vec![llvm::Kernel { func: unit.func.clone(), symbol: unit.symbol.clone() }],
+            wrappers: vec![],
+            entry: None,
+            level: unit.level,
+        };
+        let of_entry = |entry: &Entry| llvm::Source {
+            name: entry.symbol.clone(),
+            kernels: vec![],
+            wrappers: vec![],
+            entry: Some(entry.clone()),
+            level: 0,
+        };
+        units.iter().map(of_unit).chain(self.entry.iter().map(of_entry)).collect()
+    }
+}
+
+/// A file for each function.
+fn c_files(units: &[&Unit], levels: &[Target], jobs: usize) -> Result<Vec<SourceFile>, Report> {
+    let written = parallel::map(units, jobs, |unit| {
+        let Unit { func, symbol, level } = unit;
+        let kernel = c::generate(func, symbol, &levels[*level])?;
+        let text = c::translation_unit([&kernel], &[]);
+        Ok(SourceFile { name: symbol.clone(), text, level: *level })
+    });
+    let mut report = Report::new();
+    let mut files = Vec::with_capacity(units.len() + 1);
+    for file in written {
+        match file {
+            Ok(file) => files.push(file),
+            Err(error) => report.push(CodegenError::into(error)),
+        }
+    }
+    report.into_result(files)
+}
+
+fn entry_file(entry: &Entry) -> SourceFile {
+    SourceFile { name: entry.symbol.clone(), text: entry.c_text(), level: 0 }
 }
 
 /// A kind of text that code is compiled by way of.
@@ -155,8 +241,8 @@ impl Code {
         options: &CompileOptions,
     ) -> Result<Vec<(String, String)>, Report> {
         let levels = &options.targets();
-        match self {
-            Code::C(files) => {
+        match self.backend {
+            Backend::C => {
                 if listing == Listing::LlvmIr {
                     let message = "LLVM IR is what the LLVM backend makes, and code is made by C";
                     return Err(Problem::new(message).help("add --backend llvm").into());
@@ -165,12 +251,14 @@ impl Code {
                     Ok(text) => Ok((format!("{}.s", file.name), text)),
                     Err(error) => Err(Problem::new(error.to_string()).into()),
                 };
-                files.iter().map(assembly).collect()
+                let files = self.c_files(levels, options.jobs)?;
+                files.unwrap_or_default().iter().map(assembly).collect()
             }
             #[cfg(feature = "llvm")]
-            Code::Llvm(sources) => {
+            Backend::Llvm => {
+                let sources = self.llvm_sources(&self.kernels.iter().collect::<Vec<_>>());
                 let compiled =
-                    llvm::compile(sources, levels, options.jobs, true).map_err(report)?;
+                    llvm::compile(&sources, levels, options.jobs, true).map_err(report)?;
                 let text = |text: llvm::Text| match listing {
                     Listing::LlvmIr => (format!("{}.ll", text.name), text.ir),
                     Listing::Assembly => (format!("{}.s", text.name), text.assembly),
@@ -182,59 +270,6 @@ impl Code {
 }
 
 #[cfg(feature = "llvm")]
-fn report(errors: Vec<crate::codegen::CodegenError>) -> Report {
+fn report(errors: Vec<CodegenError>) -> Report {
     Report { problems: errors.into_iter().map(Problem::from).collect() }
-}
-
-/// Operations of kernels that make a module full.
-///
-/// A module costs a few milliseconds before it has anything in it, and this many operations take
-/// some 40: small models are one module, large ones keep every core busy.
-#[cfg(feature = "llvm")]
-const MODULE_OPERATIONS: usize = 4000;
-
-/// The modules of a model: kernels, level by level, then the function that calls them.
-#[cfg(feature = "llvm")]
-fn llvm_sources(
-    entry: Entry,
-    functions: &KernelFunctions,
-    levels: &[Target],
-    kernels: Vec<llvm::Kernel>,
-) -> Vec<llvm::Source> {
-    let symbol = entry.symbol.clone();
-    let mut sources: Vec<llvm::Source> = Vec::new();
-    for (level, target) in levels.iter().enumerate() {
-        let prefix = super::level_prefix(&symbol, level, target);
-        let of_level = functions.functions.iter().zip(&kernels).filter(|(f, _)| f.level == level);
-        let (mut number, mut operations) = (0, usize::MAX);
-        for (_, kernel) in of_level {
-            let own = kernel.operations();
-            match sources.last_mut() {
-                Some(last) if operations.saturating_add(own) <= MODULE_OPERATIONS => {
-                    last.kernels.push(kernel.clone());
-                    operations += own;
-                }
-                _ => {
-                    let name = format!("{prefix}_{number}");
-                    let kernels = vec![kernel.clone()];
-                    sources.push(llvm::Source {
-                        name,
-                        kernels,
-                        wrappers: vec![],
-                        entry: None,
-                        level,
-                    });
-                    (number, operations) = (number + 1, own);
-                }
-            }
-        }
-    }
-    sources.push(llvm::Source {
-        name: symbol,
-        kernels: vec![],
-        wrappers: vec![],
-        entry: Some(entry),
-        level: 0,
-    });
-    sources
 }

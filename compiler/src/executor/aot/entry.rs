@@ -1,5 +1,6 @@
 //! The function that runs a model: its calls as data, and their text in C.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use cranelift_entity::SecondaryMap;
@@ -148,14 +149,19 @@ impl Entry {
         }
     }
 
-    /// The file that defines `<symbol>_run` in C; `prototypes` declare the functions it calls.
-    pub fn c_text<'a>(&self, prototypes: impl IntoIterator<Item = &'a str>) -> String {
+    /// The file that defines `<symbol>_run` in C.
+    pub fn c_text(&self) -> String {
         let symbol = &self.symbol;
         // Without this, calls into the other files would go through a table.
         let mut text = String::from("#pragma GCC visibility push(hidden)\n\n");
-        for prototype in prototypes {
-            text.push_str(prototype);
-            text.push_str(";\n");
+        // The kernels know what their parameters point to.
+        let declared: BTreeMap<&String, usize> = (self.calls.iter())
+            .flat_map(|call| self.functions[call.kernel].iter().map(|name| (name, call.args.len())))
+            .collect();
+        for (name, args) in declared {
+            let mut params = vec![PARAMETERS[0].to_owned()];
+            params.extend((0..args).map(|_| "const void *".to_owned()));
+            let _ = writeln!(text, "{};", signature(&format!("void {name}"), &params));
         }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\n{};", head("", &format!("{symbol}_run")));

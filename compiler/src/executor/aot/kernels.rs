@@ -1,10 +1,9 @@
 //! What happens to kernels between the strategies and code: merging, borders, lowering, names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
-use niello_runtime::CpuLevel;
 
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
 use crate::ir::{Blake3, Digest};
@@ -83,12 +82,15 @@ impl Program {
 /// A function of a model's code: a kernel, for one CPU level or for several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelFunction {
-    /// The kernel.
+    /// The kernel, the first of those that share the function.
     pub kernel: KernelId,
     /// Place of the narrowest level that calls the function: its code may use that level's
     /// instructions and no others.
     pub level: usize,
-    /// The name under which it links.
+    /// The name under which it links: `niello_kernel_<operators>_<digest>`.
+    ///
+    /// The digest is of all that decides the function's code, so that functions of one name are the
+    /// same function, in whatever model.
     pub symbol: String,
 }
 
@@ -102,30 +104,31 @@ pub struct KernelFunctions {
 }
 
 impl KernelFunctions {
-    /// Names the functions: the model's symbol, then the kernel's name, made unique, then the level
-    /// unless it is the narrowest.
+    /// Names the functions. `generator` is the digest of what turns them into code; see
+    /// [`Generator::digest`](super::Generator::digest).
     ///
     /// Levels share a function where lowering has left no difference between their versions: what
     /// has neither vectors nor fused operations gains nothing from other instructions.
-    pub fn of(program: &Program, symbol: &str, levels: &[Target]) -> KernelFunctions {
+    pub fn of(program: &Program, generator: &Digest, levels: &[Target]) -> KernelFunctions {
         let mut result = KernelFunctions::default();
-        let names = names(program);
-        for ((id, kernel), name) in program.kernels.iter().zip(names) {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        for (id, kernel) in &program.kernels {
+            let name = operators(&kernel.signature().name);
             let mut own: Vec<usize> = Vec::with_capacity(levels.len());
+            let mut former: Option<Digest> = None;
             for (level, (version, target)) in kernel.versions.iter().zip(levels).enumerate() {
+                let lowered = version.structural_digest();
                 // Versions come narrowest first, so the one before is the likeliest to be equal.
-                let equal = own
-                    .last()
-                    .copied()
-                    .filter(|_| kernel.versions[level - 1].structural_eq(version));
-                own.push(equal.unwrap_or_else(|| {
-                    let suffix = match level {
-                        0 => String::new(),
-                        _ => format!("_{}", word(target.cpu_level().name())),
-                    };
-                    let symbol = format!("{symbol}_{name}{suffix}");
-                    result.functions.push(KernelFunction { kernel: id, level, symbol });
-                    result.functions.len() - 1
+                let shared = own.last().copied().filter(|_| former == Some(lowered));
+                former = Some(lowered);
+                own.push(shared.unwrap_or_else(|| {
+                    let digest = digest(|hasher| (generator, target, lowered).hash(hasher));
+                    let symbol = format!("niello_kernel_{name}_{}", hex(&digest[..16]));
+                    *known.entry(symbol).or_insert_with_key(|symbol| {
+                        let symbol = symbol.clone();
+                        result.functions.push(KernelFunction { kernel: id, level, symbol });
+                        result.functions.len() - 1
+                    })
                 }));
             }
             result.by_level[id] = own;
@@ -151,41 +154,29 @@ impl KernelFunctions {
     }
 }
 
-/// `name` with all but letters and digits replaced.
-pub(super) fn word(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+/// Letters of a kernel's name that its symbol has: long chains of operators are cut.
+const NAME_LETTERS: usize = 48;
+
+/// A kernel's name, cut, with all but letters and digits replaced.
+fn operators(name: &str) -> String {
+    name.chars()
+        .take(NAME_LETTERS)
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
-/// A name for each kernel, so that no two are alike, also with the name of a level behind one.
-fn names(program: &Program) -> Vec<String> {
-    let mut taken: BTreeSet<String> = BTreeSet::new();
-    let is_free = |name: &str, taken: &BTreeSet<String>| {
-        let of_a_level = CpuLevel::ALL.iter().any(|level| name.ends_with(&word(level.name())));
-        // `run` begins the names of the functions that call the kernels.
-        !taken.contains(name) && name != "weights" && !name.starts_with("run") && !of_a_level
-    };
-    let mut unique = |kernel: &Kernel| {
-        let name = word(&kernel.signature().name);
-        let mut unique = name.clone();
-        let mut number = 0;
-        while !is_free(&unique, &taken) {
-            number += 1;
-            unique = format!("kernel_{name}_{number}");
-        }
-        taken.insert(unique.clone());
-        unique
-    };
-    program.kernels.values().map(&mut unique).collect()
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn digest(feed: impl FnOnce(&mut DigestHasher)) -> Digest {
+pub(super) fn digest(feed: impl FnOnce(&mut DigestHasher)) -> Digest {
     let mut hasher = DigestHasher(Blake3::new());
     feed(&mut hasher);
     hasher.0.finalize()
 }
 
 /// `Hash` into BLAKE3: collisions would make one kernel of two.
-struct DigestHasher(Blake3);
+pub(super) struct DigestHasher(Blake3);
 
 impl Hasher for DigestHasher {
     fn write(&mut self, bytes: &[u8]) {
@@ -280,41 +271,63 @@ mod tests {
             }
             kernel.versions = vec![narrow, wide.clone(), wide];
         }
-        let functions = KernelFunctions::of(&program, "m", &levels);
-        let made: Vec<_> =
-            functions.functions.iter().map(|f| (f.symbol.as_str(), f.level)).collect();
-        assert_eq!(made, [("m_add_0", 0), ("m_scale_1", 0), ("m_scale_1_x86_64_v3", 1)]);
+        let functions = KernelFunctions::of(&program, &[0; 32], &levels);
+        let made: Vec<_> = (functions.functions.iter())
+            .map(|f| (f.symbol.rsplit_once('_').unwrap().0, f.level))
+            .collect();
+        let [add, scale] = ["niello_kernel_add_0", "niello_kernel_scale_1"];
+        assert_eq!(made, [(add, 0), (scale, 0), (scale, 1)]);
+        let [add, narrow, wide] = [0, 1, 2].map(|at: usize| functions.functions[at].symbol.clone());
+        assert_ne!(narrow, wide);
         let called = |level| {
             let symbol = |kernel: KernelId| functions.symbol(kernel, level).to_owned();
             program.kernels.keys().map(symbol).collect::<Vec<_>>()
         };
-        assert_eq!(called(0), ["m_add_0", "m_scale_1"]);
-        assert_eq!(called(1), ["m_add_0", "m_scale_1_x86_64_v3"]);
+        assert_eq!(called(0), [add.clone(), narrow]);
+        assert_eq!(called(1), [add, wide]);
         assert_eq!(called(2), called(1));
     }
 
     #[test]
-    fn symbols_are_c_names_and_differ() {
+    fn symbols_are_c_names_of_what_is_computed_by_what() {
+        let symbols = |name: &str, extent: i64, generator: u8, cpu: &str| {
+            let mut b = ProgramBuilder::default();
+            let x = b.input("x", &[extent]);
+            b.add(x, x);
+            b.program.kernels.values_mut().for_each(|kernel| {
+                kernel.versions[0].make_mut().name = name.to_owned();
+            });
+            let target = Target { arch: "x86_64".to_owned(), ..Target::host() };
+            let levels = [target.with_cpu(cpu).unwrap()];
+            KernelFunctions::of(&b.program, &[generator; 32], &levels).functions[0].symbol.clone()
+        };
+        let symbol = symbols("a.b", 8, 0, "x86-64");
+        assert!(symbol.starts_with("niello_kernel_a_b_"), "{symbol}");
+        assert_eq!(symbol.len(), "niello_kernel_a_b_".len() + 32);
+        assert_eq!(symbols("a_b", 8, 0, "x86-64"), symbol);
+        for other in [
+            symbols("a_c", 8, 0, "x86-64"),
+            symbols("a_b", 9, 0, "x86-64"),
+            symbols("a_b", 8, 1, "x86-64"),
+            symbols("a_b", 8, 0, "x86-64-v3"),
+        ] {
+            assert_ne!(other, symbol);
+        }
+        let long = symbols(&"nn.conv2d_".repeat(40), 8, 0, "x86-64");
+        assert!(long.len() < 100, "{long}");
+    }
+
+    #[test]
+    fn kernels_that_lowering_makes_equal_are_one_function() {
         let mut b = ProgramBuilder::default();
         let x = b.input("x", &[8]);
-        for _ in 0..5 {
-            b.add(x, x);
+        let y = b.add(x, x);
+        b.add(y, x);
+        for kernel in b.program.kernels.values_mut() {
+            kernel.versions[0].make_mut().name = "add".to_owned();
         }
-        let names = ["a.b", "a_b", "run", "weights", "x86_64_v3"];
-        for (kernel, name) in b.program.kernels.values_mut().zip(names) {
-            kernel.versions[0].make_mut().name = name.to_owned();
-        }
-        let functions = KernelFunctions::of(&b.program, "m", &[Target::host()]);
-        let symbols: Vec<_> = functions.functions.iter().map(|f| f.symbol.as_str()).collect();
-        assert_eq!(
-            symbols,
-            [
-                "m_a_b",
-                "m_kernel_a_b_1",
-                "m_kernel_run_1",
-                "m_kernel_weights_1",
-                "m_kernel_x86_64_v3_1"
-            ]
-        );
+        let functions = KernelFunctions::of(&b.program, &[0; 32], &[Target::host()]);
+        assert_eq!(functions.functions.len(), 1);
+        assert!(functions.by_level.values().all(|own| *own == [0]));
     }
 }

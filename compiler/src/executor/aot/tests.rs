@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use super::*;
+use crate::codegen::c::{self, SourceFile};
 #[cfg(feature = "llvm")]
 use crate::codegen::llvm;
 use crate::codegen::object::check_undefined;
@@ -15,6 +16,7 @@ use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory::{self, Storage};
 use crate::options::{Backend, CompileOptions};
 use crate::pass::PassContext;
+use crate::target::Target;
 use crate::tir::PrimExpr;
 
 /// The stages from a program to a model for the host's narrowest level.
@@ -29,20 +31,20 @@ fn compile_for(
     symbol: &str,
     backend: Backend,
 ) -> CompiledModel {
-    let options = CompileOptions { jobs: 2, ..CompileOptions::new(levels[0].clone()) };
+    let options = CompileOptions { jobs: 2, backend, ..CompileOptions::new(levels[0].clone()) };
     program.verify().unwrap();
     program.merge_equal_kernels();
     let storage = Storage::of(&program).unwrap();
     program.insert_border_steps(&storage);
     program.lower_kernels(levels, &PassContext::default()).unwrap();
-    let functions = KernelFunctions::of(&program, symbol, levels);
-    let kernels = KernelCode::of(backend, &program, &functions, levels, 2).unwrap();
-    let scratch = Scratch::of(&functions, kernels.scratch_bytes(), 1);
+    let generator = Generator::of(&options).unwrap().digest();
+    let functions = KernelFunctions::of(&program, &generator, levels);
+    let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
-    let code = Code::new(kernels, entry, &functions, levels);
-    let objects = code.compile(&options, levels).unwrap();
+    let code = Code::new(backend, &program, &functions, entry);
+    let (objects, _) = code.compile(&options, levels).unwrap();
     check_undefined(&objects, &[]).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
@@ -310,16 +312,18 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     program.insert_border_steps(&storage);
     let levels = [Target::host()];
     program.lower_kernels(&levels, &PassContext::default()).unwrap();
-    let functions = KernelFunctions::of(&program, "long", &levels);
-    let kernels = c_kernels(&program, &functions, &levels, 1).unwrap();
-    let scratch = Scratch::of(&functions, kernels.iter().map(|kernel| kernel.scratch_bytes), 1);
+    let functions = KernelFunctions::of(&program, &[0; 32], &levels);
+    let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     assert_eq!(plan.arena_bytes, 128);
     let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);
-    let files = c_files(&entry, &functions, &levels, &kernels);
+    let files =
+        Code::new(Backend::C, &program, &functions, entry).c_files(&levels, 1).unwrap().unwrap();
+    assert_eq!(files.len(), 2);
     let text = &files.last().unwrap().text;
-    assert_eq!(text.matches("long_add_0(ctx, ").count(), 100_001);
+    let call = format!("{}(ctx, ", functions.functions[0].symbol);
+    assert_eq!(text.matches(&call).count(), 100_001);
     assert_eq!(text.matches("noinline").count(), 201);
 }
 
@@ -360,9 +364,8 @@ void run(const struct niello_context *ctx, const void *const *inputs, void *cons
     let targets = [Target::host()];
     let compile = |file| c::compile_c(&[file], &targets, 1, None).unwrap().remove(0);
     let kernel = compile(file("kernel", c::declarations(text, true) + text));
-    let prototype = "void t_kernel(const struct niello_context *ctx)";
     let entries = [
-        compile(file("entry", entry.c_text([prototype]))),
+        compile(file("entry", entry.c_text())),
         #[cfg(feature = "llvm")]
         {
             let name = "entry".to_owned();

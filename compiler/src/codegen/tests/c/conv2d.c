@@ -65,6 +65,7 @@ static void conv2d_body0(void *argument, i64 begin, i64 end, usize worker) {
  * p = nn.pad(x, [1, 1])
  * out = relu(nn.conv2d(p, w) + register)
  */
+__attribute__((weak))
 void conv2d(
     const struct niello_context *ctx,
     const float *restrict x,

@@ -99,6 +99,7 @@ static void matmul_body0(void *argument, i64 begin, i64 end, usize worker) {
 }
 
 /* c = compute(lambda i, j: sum(a[i, k] * b[k, j], axis=k)) */
+__attribute__((weak))
 void matmul(
     const struct niello_context *ctx,
     const float *restrict a,

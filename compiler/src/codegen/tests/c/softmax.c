@@ -32,6 +32,7 @@ NIELLO_INLINE float min_f32(float a, float b) {
 }
 
 /* y = nn.softmax(x, axis=1) */
+__attribute__((weak))
 void softmax(
     const struct niello_context *ctx,
     const float *restrict x,

@@ -1,0 +1,244 @@
+//! A former build of the same model with the same options, whose files stand.
+//!
+//! Cargo runs a build script again when a time stamp changes, which a checkout does to every file.
+//! So the contents decide: of the model and the data beside it, of the options, of the build script
+//! itself. The digest is made for code that is not optimised, as build scripts are: some ten
+//! instructions for sixteen bytes. It is not cryptographic, as the only ones who could make two
+//! models alike are those who may change the model.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use niello::codegen::c::compiler_identity;
+use niello::options::{Backend, CompileOptions};
+
+use crate::config::{Artifacts, Config};
+
+/// What a record begins with; another version's are not read.
+const VERSION: &str = "niello build 1";
+
+/// Where the record of a model's last build is, and what it would have to say of this one.
+pub(crate) struct Former {
+    path: PathBuf,
+    model: PathBuf,
+    /// Of all but the contents of the model.
+    options: Digest,
+}
+
+impl Former {
+    /// None if what decides a build cannot be found out, which the build will tell.
+    pub(crate) fn of(config: &Config, folder: &Path, options: &CompileOptions) -> Option<Former> {
+        let options = CompileOptions { jobs: 0, ..options.clone() };
+        let compiler = match options.backend {
+            Backend::C if !options.stub => compiler_identity(&options.target).ok()?,
+            _ => String::new(),
+        };
+        let script = std::env::current_exe().ok()?;
+        let script = (stamp(&script.metadata().ok()?), script);
+        let limit = std::env::var_os("NIELLO_MEMORY_LIMIT");
+        let decides =
+            (&config.model, &options, &config.weights, &config.runtime, compiler, script, limit);
+        let mut digest = Digest::default();
+        digest.update(format!("{decides:?}").as_bytes());
+        let path = folder.join(format!("{}.niello-build", config.log_stem()));
+        Some(Former { path, model: config.model.clone(), options: digest })
+    }
+
+    /// What the former build made, if this one would make the same and it is still there.
+    pub(crate) fn artifacts(&self) -> Option<Artifacts> {
+        let record = fs::read_to_string(&self.path).ok()?;
+        let mut record = Fields(record.lines());
+        if record.0.next()? != VERSION {
+            return None;
+        }
+        let key = record.field("key")?;
+        let artifacts = Artifacts {
+            name: record.field("name")?.to_owned(),
+            bindings: record.file("bindings")?,
+            archives: record.list("archives", Fields::file)?,
+            weights: record.list("weights", Fields::file)?.pop(),
+            external_data: record
+                .list("external", |fields, name| fields.field(name).map(PathBuf::from))?,
+            log: record.file("log")?,
+            stub: record.number("stub")? != 0,
+            workspace_bytes: record.number("workspace")?,
+            weight_bytes: record.number("weight bytes")?,
+            code_bytes: record.number("code bytes")?,
+            macs: record.number("macs")?,
+        };
+        let same = self.key(&artifacts.external_data).is_ok_and(|own| own == key);
+        same.then_some(artifacts)
+    }
+
+    /// Notes what this build has made, for the next one. What cannot be noted is built again.
+    pub(crate) fn keep(&self, artifacts: &Artifacts) {
+        let Some(record) = self.record(artifacts) else {
+            let _ = fs::remove_file(&self.path);
+            return;
+        };
+        if fs::read_to_string(&self.path).is_ok_and(|known| known == record) {
+            return;
+        }
+        let aside = self.path.with_extension("niello-build.new");
+        let _ = fs::write(&aside, record).and_then(|()| fs::rename(&aside, &self.path));
+    }
+
+    fn record(&self, artifacts: &Artifacts) -> Option<String> {
+        let Artifacts {
+            name,
+            bindings,
+            archives,
+            weights,
+            external_data,
+            log,
+            stub,
+            workspace_bytes,
+            weight_bytes,
+            code_bytes,
+            macs,
+        } = artifacts;
+        let mut text = format!("{VERSION}\n");
+        let mut put = |name: &str, value: &str| {
+            text += &format!("{name} {value}\n");
+            // A line break in a name would make two fields of one.
+            (!value.contains('\n')).then_some(())
+        };
+        put("key", &self.key(external_data).ok()?)?;
+        put("name", name)?;
+        put("bindings", &stamped(bindings)?)?;
+        for (name, files) in [("archives", &archives[..]), ("weights", weights.as_slice())] {
+            put(name, &files.len().to_string())?;
+            for file in files {
+                put(name, &stamped(file)?)?;
+            }
+        }
+        put("external", &external_data.len().to_string())?;
+        for file in external_data {
+            put("external", file.to_str()?)?;
+        }
+        put("log", &stamped(log)?)?;
+        let numbers = [
+            ("stub", u64::from(*stub)),
+            ("workspace", *workspace_bytes),
+            ("weight bytes", *weight_bytes),
+            ("code bytes", *code_bytes),
+            ("macs", *macs),
+        ];
+        for (name, number) in numbers {
+            put(name, &number.to_string())?;
+        }
+        Some(text)
+    }
+
+    /// The digest of everything, as text.
+    fn key(&self, external_data: &[PathBuf]) -> io::Result<String> {
+        let mut digest = self.options.clone();
+        for path in std::iter::once(&self.model).chain(external_data) {
+            let mut file = File::open(path)?;
+            let metadata = file.metadata()?;
+            if !metadata.is_file() {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            digest.update(&metadata.len().to_le_bytes());
+            let mut buffer = vec![0; 1 << 20];
+            loop {
+                let mut filled = 0;
+                // Pieces are as long as they can be, so that they are the same every time.
+                while filled < buffer.len() {
+                    match file.read(&mut buffer[filled..])? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                digest.update(&buffer[..filled]);
+                if filled < buffer.len() {
+                    break;
+                }
+            }
+        }
+        Ok(digest.text())
+    }
+}
+
+/// Length and time of change of a file, by which it is known to be the one that was written.
+fn stamp(metadata: &Metadata) -> String {
+    let changed = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    format!("{}/{}", metadata.len(), changed.map_or(0, |time| time.as_nanos()))
+}
+
+/// A file's stamp and path.
+fn stamped(path: &Path) -> Option<String> {
+    Some(format!("{} {}", stamp(&fs::metadata(path).ok()?), path.to_str()?))
+}
+
+/// The lines of a record, each a name and a value.
+struct Fields<'a>(std::str::Lines<'a>);
+
+impl<'a> Fields<'a> {
+    fn field(&mut self, name: &str) -> Option<&'a str> {
+        self.0.next()?.strip_prefix(name)?.strip_prefix(' ')
+    }
+
+    fn number(&mut self, name: &str) -> Option<u64> {
+        self.field(name)?.parse().ok()
+    }
+
+    /// A file that is as it was written.
+    fn file(&mut self, name: &str) -> Option<PathBuf> {
+        let field = self.field(name)?;
+        let (_, path) = field.split_once(' ')?;
+        (stamped(Path::new(path)).as_deref() == Some(field)).then(|| PathBuf::from(path))
+    }
+
+    fn list<T>(
+        &mut self,
+        name: &str,
+        mut item: impl FnMut(&mut Self, &str) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        (0..self.number(name)?).map(|_| item(self, name)).collect()
+    }
+}
+
+/// 128 bits in which a changed byte shows: products of neighbouring words, folded.
+#[derive(Clone, Debug)]
+struct Digest(u64, u64);
+
+impl Default for Digest {
+    fn default() -> Digest {
+        // Digits of the golden ratio and of the square root of two.
+        Digest(0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c908)
+    }
+}
+
+impl Digest {
+    fn update(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<16>();
+        let mut last = [0; 16];
+        last[..rest.len()].copy_from_slice(rest);
+        // By hand: an iterator is a call for each word where nothing is optimised.
+        let mut at = 0;
+        while at < words.len() {
+            self.word(u128::from_le_bytes(words[at]));
+            at += 1;
+        }
+        self.word(u128::from_le_bytes(last));
+        self.word(bytes.len() as u128);
+    }
+
+    fn word(&mut self, word: u128) {
+        let (low, high) = (word as u64, (word >> 64) as u64);
+        let product = u128::from(self.0 ^ low).wrapping_mul(u128::from(self.1 ^ high));
+        // What a factor of zero would lose is added again.
+        self.0 = (product as u64).wrapping_add(high).rotate_left(23);
+        self.1 = ((product >> 64) as u64).wrapping_add(low) ^ 0xa076_1d64_78bd_642f;
+    }
+
+    fn text(mut self) -> String {
+        for round in 0..4 {
+            self.word(round);
+        }
+        format!("{:016x}{:016x}", self.0, self.1)
+    }
+}
