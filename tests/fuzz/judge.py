@@ -31,11 +31,11 @@ EXACT = set(
     ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze Where""".split()
 )
 
-# Operators that are exact where their result is a number of the type: sums and products that round as a whole. ONNX
-# Runtime leaves out a Cast to float16 before an operator that it computes in float32.
+# Operators that are exact where their result is a number of the type: sums and products that round as a whole. Means are
+# not, as their sums may round. ONNX Runtime leaves out a Cast to float16 before an operator that it computes in float32.
 ALGEBRAIC = set(
-    """Add AveragePool BatchNormalization Cast Conv ConvTranspose CumSum DequantizeLinear Div Einsum Gemm GlobalAveragePool
-    HardSigmoid LeakyRelu MatMul Mean Mul PRelu QuantizeLinear Reciprocal ReduceL1 ReduceMean ReduceProd ReduceSum
+    """Add BatchNormalization Cast Conv ConvTranspose CumSum DequantizeLinear Div Einsum Gemm
+    HardSigmoid LeakyRelu MatMul Mul PRelu QuantizeLinear Reciprocal ReduceL1 ReduceProd ReduceSum
     ReduceSumSquare Resize ScatterElements ScatterND Shrink Sqrt Sub Sum""".split()
 )
 
