@@ -78,7 +78,7 @@ fn write(path: &Path, contents: impl AsRef<[u8]>) {
 }
 
 /// ONNX models of the packages, with their paths.
-fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
+fn onnx_models() -> [(&'static str, ModelBuilder); 6] {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
     let affine = ModelBuilder::new(13)
         .input("x:0", DType::F32, &[3])
@@ -87,6 +87,14 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
         .node("Mul", &["x:0", "scale"], &["scaled"], &[])
         .node("Add", &["scaled", "shift"], &["type"], &[])
         .output("type", DType::F32, &[3]);
+    let scaled = |scale: &[f32; 3]| {
+        ModelBuilder::new(13)
+            .input("x", DType::F32, &[3])
+            .initializer("scale", &floats(&[3], scale))
+            .node("Mul", &["x", "scale"], &["scaled"], &[])
+            .node("Relu", &["scaled"], &["y"], &[])
+            .output("y", DType::F32, &[3])
+    };
     let dense = ModelBuilder::new(13)
         .input("12", DType::F32, &[ModelDim::from("batch"), 2.into()])
         .initializer("w", &floats(&[2, 3], &[1.0, 2.0, 3.0, -4.0, 5.0, -6.0]))
@@ -103,6 +111,8 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 4] {
         ("real/models/dense.onnx", dense),
         ("unsupported/unknown.onnx", unknown),
         ("levels/models/network.onnx", network()),
+        ("kernels/models/one.onnx", scaled(&[0.0, 1.0, 2.0])),
+        ("kernels/models/two.onnx", scaled(&[50.0, 1.0, 2.0])),
     ]
 }
 
@@ -131,7 +141,8 @@ fn network() -> ModelBuilder {
 /// Runs Cargo in the workspace.
 fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO"));
-    command.args(arguments).arg("--offline").current_dir(workspace());
+    // Before `--`, behind which arguments are another program's.
+    command.arg("--offline").args(arguments).current_dir(workspace());
     // Variables of the outer Cargo do not concern the packages.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
@@ -306,6 +317,74 @@ fn a_program_chooses_among_cpu_levels_when_it_starts() {
     assert_eq!(stdout, expected(best));
     assert!(stderr.starts_with("niello: NIELLO_CPU_LEVEL is `pentium`"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+/// Two models with one kernel, by each linker that is there, in every kind of binary.
+#[test]
+#[cfg(target_os = "linux")]
+fn models_that_share_a_kernel_link_together() {
+    let expected = "[0.0, 100.0]\n";
+    let binary = workspace().join("target/debug/kernels");
+    let run = |binary: &Path, what: &str| {
+        let output = Command::new(binary).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(stdout, expected, "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    cargo_ok(&["build", "-p", "kernels"]);
+    run(&binary, "the default linker");
+    let bytes = fs::read(&binary).unwrap();
+    let file = object::File::parse(bytes.as_slice()).unwrap();
+    let names = file.symbols().map(|symbol| symbol.name().unwrap().to_owned());
+    let mut kernels: Vec<String> =
+        names.filter(|name| name.starts_with("niello_kernel_")).collect();
+    kernels.sort();
+    let count = kernels.len();
+    kernels.dedup();
+    assert!(count > 0 && count == kernels.len(), "{kernels:?}");
+
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    for linker in ["bfd", "lld", "mold"] {
+        if !has(&format!("ld.{linker}")) && !has(linker) {
+            eprintln!("skipped: there is no linker {linker}");
+            continue;
+        }
+        let flag = format!("-Clink-arg=-fuse-ld={linker}");
+        cargo_ok(&["rustc", "-p", "kernels", "--bin", "kernels", "--", &flag]);
+        run(&binary, linker);
+    }
+    let output = cargo(&["run", "-q", "-p", "kernels"], &[("CARGO_PROFILE_DEV_LTO", "fat")]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        expected,
+        "with optimisation of the whole program: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    cargo_ok(&["build", "-p", "kernels", "--lib"]);
+    let folder = workspace().join("kernels-in-c");
+    let main = "#include <stdio.h>
+float kernels_result(float x, unsigned model);
+int main(void) {
+    printf(\"[%.1f, %.1f]\\n\", kernels_result(2, 0), kernels_result(2, 1));
+    return 0;
+}
+";
+    write(&folder.join("main.c"), main);
+    let libraries = workspace().join("target/debug");
+    let archive = libraries.join("libkernels.a");
+    let archive = archive.to_str().unwrap();
+    let path = format!("-Wl,-rpath,{}", libraries.display());
+    for (what, arguments) in [
+        ("a static library", vec![archive]),
+        ("all of one", vec!["-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]),
+        ("a shared library", vec!["-L", libraries.to_str().unwrap(), "-lkernels", &path]),
+    ] {
+        let mut cc = Command::new("cc");
+        cc.args(["main.c", "-o", "main"]).args(arguments).args(["-lpthread", "-ldl", "-lm"]);
+        let output = cc.current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+        run(&folder.join("main"), what);
+    }
 }
 
 #[test]

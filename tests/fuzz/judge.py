@@ -129,6 +129,11 @@ class Reference:
         for name, result in results.items():
             if result.dtype == F64:
                 results[name] = disturbed(result, self.types[name], noise)
+                if node.op_type == "Resize":
+                    # The places between elements are rounded, too, and the weights that follow from them.
+                    x = next(iter(operands.values()))
+                    top = np.abs(x[np.isfinite(x)]).max(initial=0)
+                    results[name] += NOISE[F32][0] * top * noise.uniform(-1, 1, result.shape)
                 if node.op_type in REDUCTIONS:
                     results[name] += self.summing(operands, results_of, name) * noise.uniform(-1, 1)
                 if node.op_type in CANCELLING:

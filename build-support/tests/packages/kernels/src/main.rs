@@ -1,0 +1,5 @@
+//! Runs both models.
+
+fn main() {
+    println!("{:?}", kernels::results(2.0));
+}
