@@ -198,6 +198,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the processor, which Miri has not")]
     fn the_widest_version_that_runs_is_chosen() {
         let best = cpu_level();
         assert_eq!(cpu_level(), best, "the answer does not change");

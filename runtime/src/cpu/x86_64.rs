@@ -117,6 +117,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "asks the processor, which Miri has not")]
     fn detection_agrees_with_the_standard_librarys() {
         let detected = detect();
         let v3 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");

@@ -404,7 +404,13 @@ impl<'ctx> Emitter<'_, 'ctx> {
             let why = format!("the target has no instruction for {name}: lower it first");
             return Err(why.into());
         }
-        self.call_intrinsic(name, self.unit.value_type(ty)?, &values)
+        let ty = self.unit.value_type(ty)?;
+        let result = self.call_intrinsic(name, ty, &values)?;
+        match intrinsic {
+            // LLVM 19 makes `x > 0` of `|x| > 0 or |x| is NaN`; behind a fence it does not see the |x|.
+            Intrinsic::Abs => self.call_intrinsic("llvm.arithmetic.fence", ty, &[result]),
+            _ => Ok(result),
+        }
     }
 
     /// `x · 2^n`, by the instruction that the target has for it.

@@ -1,6 +1,6 @@
 //! Vectorisation of loops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::PrimaryMap;
 
@@ -133,19 +133,29 @@ impl Vectorizer<'_> {
     }
 
     /// Bits of the widest element that becomes a vector: of everything in the loop that is not an
-    /// index.
+    /// index. A name of 64 bits is one unless it is stored, or a part of what is.
     fn widest_element(&self, var: VarId, body: &Stmt) -> u32 {
+        let mut stmts = Vec::new();
+        body.walk(&mut |stmt| stmts.push(stmt));
         let mut bits = 8;
-        body.walk(&mut |stmt| match stmt {
-            Stmt::Store { buffer, indices: _, value } => {
-                bits = bits.max(self.func.buffers[*buffer].dtype.bits());
-                widest_value(value, var, &mut bits);
-            }
-            Stmt::Let { value, .. } if value.dtype() != DType::I64 => {
-                widest_value(value, var, &mut bits);
-            }
-            _ => {}
-        });
+        let mut stored: BTreeSet<VarId> = BTreeSet::new();
+        // Names are bound before they are used.
+        for stmt in stmts.into_iter().rev() {
+            let value = match stmt {
+                Stmt::Store { buffer, indices: _, value } => {
+                    bits = bits.max(self.func.buffers[*buffer].dtype.bits());
+                    value
+                }
+                Stmt::Let { var, value, .. }
+                    if value.dtype() != DType::I64 || stored.contains(var) =>
+                {
+                    value
+                }
+                _ => continue,
+            };
+            widest_value(value, var, &mut bits);
+            names_of_value(value, &mut stored);
+        }
         bits
     }
 
@@ -208,6 +218,17 @@ fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
             }
             other.for_each_child(&mut |child| widest_value(child, var, bits));
         }
+    }
+}
+
+/// The variables in an expression, indices of loads aside.
+fn names_of_value(expr: &PrimExpr, names: &mut BTreeSet<VarId>) {
+    match expr {
+        PrimExpr::Var { var, .. } => {
+            names.insert(*var);
+        }
+        PrimExpr::Load { .. } => {}
+        other => other.for_each_child(&mut |child| names_of_value(child, names)),
     }
 }
 

@@ -164,6 +164,27 @@ fn a_name_becomes_a_vector() {
 }
 
 #[test]
+fn a_name_of_64_bits_makes_vectors_narrower_unless_it_is_an_index() {
+    let stored = "prim_func @f(x: input int32[8], a: output float32[8]) {
+      for j in vectorized(8) {
+        let v = cast<int64>(x[j])
+        let w = v & v
+        a[j] = cast<float32>(w)
+      }
+    }";
+    let after = text(stored, &[], false);
+    assert!(after.contains("ramp(j * 4, 1, 4)") || after.contains("ramp(0, 1, 4)"), "{after}");
+    let index = "prim_func @f(x: input float32[16], a: output float32[8]) {
+      for j in vectorized(8) {
+        let v = j * 2
+        a[j] = x[v]
+      }
+    }";
+    let after = text(index, &[], false);
+    assert!(after.contains("a[ramp(0, 1, 8)]"), "{after}");
+}
+
+#[test]
 fn each_part_declares_its_own_names() {
     let func = "prim_func @f(x: input float32[20], a: output float32[20]) {
       for j in vectorized(20) {
