@@ -6,12 +6,14 @@
 //! instructions for sixteen bytes. It is not cryptographic, as the only ones who could make two
 //! models alike are those who may change the model.
 
+use std::borrow::Cow;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use niello::codegen::c::compiler_identity;
+use niello::executor::write_if_changed;
 use niello::options::{Backend, CompileOptions};
 
 use crate::config::{Artifacts, Config};
@@ -78,11 +80,7 @@ impl Former {
             let _ = fs::remove_file(&self.path);
             return;
         };
-        if fs::read_to_string(&self.path).is_ok_and(|known| known == record) {
-            return;
-        }
-        let aside = self.path.with_extension("niello-build.new");
-        let _ = fs::write(&aside, record).and_then(|()| fs::rename(&aside, &self.path));
+        let _ = write_if_changed(&self.path, &[Cow::Borrowed(record.as_bytes())]);
     }
 
     fn record(&self, artifacts: &Artifacts) -> Option<String> {

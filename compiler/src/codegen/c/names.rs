@@ -51,7 +51,8 @@ impl Names {
         let mut number = 1;
         loop {
             let name = format!("{base}{separator}{number}");
-            if self.take(&name) {
+            // `u` and a number may be the name of a type.
+            if !RESERVED.contains(&name.as_str()) && self.take(&name) {
                 return name;
             }
             number += 1;
@@ -105,5 +106,7 @@ mod tests {
         assert_eq!(names.unique("i1"), "i1_1");
         names.leave(scope);
         assert_eq!(names.unique("i1"), "i1_1");
+        let numbered: Vec<String> = (0..100).map(|_| names.unique("u")).collect();
+        assert!(!numbered.iter().any(|name| RESERVED.contains(&name.as_str())), "{numbered:?}");
     }
 }
