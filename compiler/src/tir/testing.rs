@@ -126,7 +126,19 @@ impl Generator<'_> {
             }
             5 if ty.dtype == DType::I32 || ty.dtype == DType::F32 => {
                 let from = if ty.dtype == DType::I32 { DType::F32 } else { DType::I32 };
-                self.expr(func, ty.with_dtype(from), below).reinterpret(ty.dtype)
+                let value = self.expr(func, ty.with_dtype(from), below);
+                // The bits of what is no number, and of what may count as zero, are nobody's promise.
+                let value = match from {
+                    DType::F32 => {
+                        let constant = |value| PrimExpr::float(value, from).broadcast_to(ty.lanes);
+                        let magnitude = PrimExpr::call(Intrinsic::Abs, value.clone());
+                        let least = constant(f32::MIN_POSITIVE.into());
+                        let is_normal = PrimExpr::compare(CompareOp::Ge, magnitude, least);
+                        PrimExpr::select(is_normal, value, constant(0.0))
+                    }
+                    _ => value,
+                };
+                value.reinterpret(ty.dtype)
             }
             6 if ty.dtype.is_float() => {
                 let (a, b, c) = (operand(self), operand(self), operand(self));
@@ -169,7 +181,13 @@ impl Generator<'_> {
                     op => op,
                 };
                 let (lhs, rhs) = (operand(self), operand(self));
-                PrimExpr::binary(op, lhs, rhs)
+                match op {
+                    // The least of a denormal number and itself may be zero, or the number.
+                    BinaryOp::Min | BinaryOp::Max if lhs == rhs => {
+                        PrimExpr::binary(BinaryOp::Add, lhs, rhs)
+                    }
+                    op => PrimExpr::binary(op, lhs, rhs),
+                }
             }
         }
     }

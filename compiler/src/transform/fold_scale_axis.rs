@@ -239,7 +239,10 @@ impl Folder {
         } else {
             per_channel(&other, rank, axis, outputs)
         };
-        let Some(operand) = operand else { return Ok(None) };
+        // An infinite factor of a weight meets inputs of zero before they are added up.
+        let Some(operand) = operand.filter(|all| all.iter().all(|v| v.is_finite())) else {
+            return Ok(None);
+        };
         if bias.is_none() && change == Change::Add && !layer.takes_bias {
             // Stays as it is, but is known as a layer from here on, whichever way round it is.
             return self.add_bias(layer, new, &other, &operand, call);
@@ -329,7 +332,8 @@ impl Folder {
         let inputs = weights.ty().shape.get(1 - layer.output_axis).and_then(|dim| dim.as_const());
         let channels = inputs.and_then(|inputs| inputs.checked_mul(layer.groups));
         let (Some(channels), true) = (channels, rank > layer.spatial) else { return Ok(None) };
-        let Some(scale) = per_channel(&scale, rank, rank - 1 - layer.spatial, channels) else {
+        let scale = per_channel(&scale, rank, rank - 1 - layer.spatial, channels);
+        let Some(scale) = scale.filter(|all| all.iter().all(|v| v.is_finite())) else {
             return Ok(None);
         };
         let Some(scaled) = layer.scale_inputs(&weights, &scale) else { return Ok(None) };
@@ -486,6 +490,16 @@ mod tests {
             let mut net = Net::default();
             let x = net.input("x", &[1, 4, 2, 2]);
             let s = if dims[2] == 2 { net.tensor(&dims, 1.0) } else { net.input("s", &dims) };
+            let y = conv(&mut net, x, 1);
+            let z = net.op("multiply", &[y, s]);
+            let function = net.finish(z);
+            assert!(after(&FoldScaleAxis, function.clone()).same(&function));
+        }
+        // A factor that is no number, or infinite.
+        for factor in [f32::INFINITY, f32::NAN] {
+            let mut net = Net::default();
+            let x = net.input("x", &[1, 4, 2, 2]);
+            let s = net.0.constant(Constant::from_f32(&[1], &[factor]).unwrap());
             let y = conv(&mut net, x, 1);
             let z = net.op("multiply", &[y, s]);
             let function = net.finish(z);

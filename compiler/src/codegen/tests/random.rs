@@ -1,7 +1,7 @@
 //! Random expressions: generated code must do what the interpreter does.
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use super::check_level;
 use crate::codegen::testing::runnable_levels;
@@ -37,14 +37,17 @@ fn near_zero(dtype: DType, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// The variable that chooses other functions: any number. What tests run is the same each time.
+const SEED_VARIABLE: &str = "NIELLO_TEST_SEED";
+
 /// Runs random functions on random bits, which `change` may replace, at every level.
 fn check_random_functions(cases: u32, denormals: Denormals, change: fn(DType, Vec<u8>) -> Vec<u8>) {
-    let mut runner = TestRunner::new(Config {
-        cases,
-        max_shrink_iters: 0,
-        failure_persistence: None,
-        ..Config::default()
-    });
+    let asked = std::env::var(SEED_VARIABLE).ok();
+    let seed: u64 = asked.map_or(1, |seed| seed.parse().unwrap());
+    let config =
+        Config { cases, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
+    let mut runner = TestRunner::new_with_rng(config, rng);
     let strategy = (
         prop::collection::vec(any::<u32>(), 600..900),
         prop::collection::vec(any::<u8>(), 8 * ELEMENTS as usize),
@@ -72,6 +75,6 @@ fn check_random_functions(cases: u32, denormals: Denormals, change: fn(DType, Ve
     });
     // The input, a thousand numbers, does not help a reader.
     if let Err(TestError::Fail(reason, _) | TestError::Abort(reason)) = result {
-        panic!("{reason}");
+        panic!("{reason}; {SEED_VARIABLE} is {seed}");
     }
 }
