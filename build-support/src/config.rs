@@ -22,7 +22,7 @@ use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
-use crate::former::Former;
+use crate::last_build::LastBuild;
 use crate::{Errors, log, watch};
 
 /// Where a model's weights go.
@@ -362,18 +362,21 @@ impl Config {
             Some(folder) if report.is_empty() => {
                 let compile =
                     |path: &Path, options: &CompileOptions| compile(path, options, &instruments);
-                // Instruments want to see what a former build does not show again.
+                // Instruments want to see what a build that stands does not show.
                 let may_stand = is_plain && in_build_script && instruments.is_empty();
-                let former = may_stand.then(|| Former::of(self, folder, &options)).flatten();
-                let result = match former.as_ref().and_then(Former::artifacts) {
+                let last = may_stand.then(|| LastBuild::of(self, folder, &options)).flatten();
+                let result = match last.as_ref().and_then(LastBuild::artifacts) {
                     Some(artifacts) => claim(folder, &artifacts.name, &self.model)
                         .map(|()| artifacts)
                         .map_err(Report::from),
-                    None => self.compile_into(folder, in_build_script, &options, compile),
+                    None => {
+                        let result = self.compile_into(folder, in_build_script, &options, compile);
+                        if let (Some(last), Ok(artifacts)) = (&last, &result) {
+                            last.keep(artifacts);
+                        }
+                        result
+                    }
                 };
-                if let (Some(former), Ok(artifacts)) = (&former, &result) {
-                    former.keep(artifacts);
-                }
                 // Of a failure too: that is when one wants to see them.
                 let written = watch::write_outputs(&instruments, folder, &self.log_stem());
                 match (result, written) {

@@ -40,7 +40,7 @@
 mod cargo;
 mod config;
 mod errors;
-mod former;
+mod last_build;
 mod log;
 #[cfg(test)]
 mod tests;

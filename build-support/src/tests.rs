@@ -18,7 +18,7 @@ use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
-use crate::former::Former;
+use crate::last_build::LastBuild;
 use crate::{Artifacts, Config, Errors, Weights, configure};
 
 /// A build script's environment for a 64-bit Linux machine, with some variables of the user's.
@@ -373,7 +373,7 @@ fn variables_about_passes_are_checked() {
 }
 
 #[test]
-fn a_former_build_stands_as_long_as_nothing_differs() {
+fn the_last_build_stands_as_long_as_nothing_differs() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, contents: &str| {
         let path = folder.path().join(name);
@@ -396,11 +396,11 @@ fn a_former_build_stands_as_long_as_nothing_differs() {
         macs: 4,
     };
     let options = CompileOptions { stub: true, ..CompileOptions::new(Target::host()) };
-    let former = |config: &Config, options: &CompileOptions| {
-        Former::of(config, folder.path(), options).unwrap()
+    let build = |config: &Config, options: &CompileOptions| {
+        LastBuild::of(config, folder.path(), options).unwrap()
     };
     let config = configure(&model);
-    let same = former(&config, &options);
+    let same = build(&config, &options);
     assert_eq!(same.artifacts(), None);
     same.keep(&artifacts);
     assert_eq!(same.artifacts().as_ref(), Some(&artifacts));
@@ -409,23 +409,24 @@ fn a_former_build_stands_as_long_as_nothing_differs() {
     let touched = fs::File::options().write(true).open(&model).unwrap();
     touched.set_modified(std::time::UNIX_EPOCH).unwrap();
     let busy = CompileOptions { jobs: 7, ..options.clone() };
-    assert_eq!(former(&config, &busy).artifacts().as_ref(), Some(&artifacts));
+    assert_eq!(build(&config, &busy).artifacts().as_ref(), Some(&artifacts));
 
     let opt_level = CompileOptions { opt_level: 1, ..options.clone() };
-    assert_eq!(former(&config, &opt_level).artifacts(), None);
+    assert_eq!(build(&config, &opt_level).artifacts(), None);
     let apart = configure(&model).weights(Weights::External("w".into()));
-    assert_eq!(former(&apart, &options).artifacts(), None);
+    assert_eq!(build(&apart, &options).artifacts(), None);
     for path in [&model, &external, &artifacts.bindings, &artifacts.archives[1], &artifacts.log] {
         let contents = fs::read(path).unwrap();
         let mut other = contents.clone();
         other[0] ^= 1;
         fs::write(path, other).unwrap();
-        assert_eq!(same.artifacts(), None, "{}", path.display());
+        assert_eq!(build(&config, &options).artifacts(), None, "{}", path.display());
         fs::remove_file(path).unwrap();
-        assert_eq!(same.artifacts(), None, "{}", path.display());
+        let without = LastBuild::of(&config, folder.path(), &options);
+        assert_eq!(without.and_then(|build| build.artifacts()), None, "{}", path.display());
         fs::write(path, contents).unwrap();
         same.keep(&artifacts);
-        assert_eq!(same.artifacts().as_ref(), Some(&artifacts));
+        assert_eq!(build(&config, &options).artifacts().as_ref(), Some(&artifacts));
     }
 
     let record = folder.path().join("m.niello-build");

@@ -21,8 +21,6 @@ use crate::tir::{
 pub struct KernelSource {
     /// The C function's name.
     pub symbol: String,
-    /// Its declaration, without a semicolon.
-    pub prototype: String,
     /// Bytes of scratch memory that each worker needs.
     pub scratch_bytes: u64,
     /// Bytes of local buffers on the stack.
@@ -42,7 +40,6 @@ pub fn generate(
     emitter.kernel().map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
     Ok(KernelSource {
         symbol: symbol.to_owned(),
-        prototype: emitter.prototype(),
         scratch_bytes: emitter.locals.scratch_bytes,
         stack_bytes: emitter.locals.stack_bytes,
         definition: emitter.definition,

@@ -69,12 +69,12 @@ impl KernelCache {
     ///
     /// [`CACHE_SIZE_VARIABLE`] is no number of bytes.
     pub fn from_environment() -> Result<Option<KernelCache>, Problem> {
-        let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        KernelCache::of_variables(None, value)
+        KernelCache::of_variables(None, |name| std::env::var(name).ok())
     }
 
     /// The cache that [`CACHE_DIR_VARIABLE`] names, or one in another folder, as large as
-    /// [`CACHE_SIZE_VARIABLE`] says; `value` is what is asked for the variables.
+    /// [`CACHE_SIZE_VARIABLE`] says; `value` is what is asked for the variables, of which an empty one
+    /// counts as not set.
     ///
     /// # Errors
     ///
@@ -83,6 +83,7 @@ impl KernelCache {
         otherwise: Option<PathBuf>,
         mut value: impl FnMut(&'static str) -> Option<String>,
     ) -> Result<Option<KernelCache>, Problem> {
+        let mut value = |name| value(name).filter(|value| !value.is_empty());
         let limit = match value(CACHE_SIZE_VARIABLE) {
             None => DEFAULT_CACHE_BYTES,
             Some(size) => bytes_of_variable(CACHE_SIZE_VARIABLE, &size)?,
@@ -256,6 +257,18 @@ mod tests {
         assert_eq!(other.get(SYMBOLS[2]), None);
         let bytes = (2 * HEADER + "codeother".len()) as u64;
         assert_eq!(cache.contents(), CacheContents { functions: 2, bytes });
+    }
+
+    #[test]
+    fn empty_variables_are_not_set() {
+        let of = |dir: &'static str, size: &'static str| {
+            KernelCache::of_variables(Some("own".into()), move |name| {
+                Some(if name == CACHE_DIR_VARIABLE { dir } else { size }.to_owned())
+            })
+        };
+        assert_eq!(of("", ""), Ok(Some(KernelCache::new("own", DEFAULT_CACHE_BYTES))));
+        assert_eq!(of("shared", "2K"), Ok(Some(KernelCache::new("shared", 2048))));
+        assert!(of("shared", "lots").is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::nn::{self, ConvAttrs};
 use crate::ops::tensor::{CONCATENATE, ConcatenateAttrs, STRIDED_SLICE, StridedSliceAttrs};
 
-/// Most taps that are taken from the weights one by one; real kernels have a few.
+/// Most parts that a kernel is divided into, each a slice of the weights; real kernels have a few.
 const MAX_PARTS: usize = 4096;
 
 /// What the node says of one spatial axis.
@@ -121,10 +121,11 @@ pub(super) fn conv_transpose(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     }
     let axes = read_axes(node, x, weight, rank)?;
     let runs: Vec<Vec<Run>> = axes.iter().map(|axis| axis.runs()).collect();
-    let parts: usize = runs.iter().flatten().map(Run::parts).product();
-    if parts > MAX_PARTS {
+    let parts = runs.iter().map(|runs| runs.iter().map(Run::parts).sum::<usize>());
+    if parts.fold(1, usize::saturating_mul) > MAX_PARTS {
         return Err(NodeError::new(format!(
-            "the kernel of {:?} taps is divided into more than {MAX_PARTS} parts by its strides",
+            "the strides {:?} divide the kernel of {:?} taps into more than {MAX_PARTS} parts",
+            axes.iter().map(|axis| axis.stride).collect::<Vec<_>>(),
             axes.iter().map(|axis| axis.taps).collect::<Vec<_>>()
         )));
     }
@@ -234,7 +235,7 @@ fn read_axes(
 impl Run {
     /// How many slices of the weights make those of the run.
     fn parts(&self) -> usize {
-        if self.is_whole() { 1 } else { self.first.len().max(1) }
+        if self.taps == 0 || self.is_whole() { 1 } else { self.first.len() }
     }
 
     /// Whether the run has all taps, in groups of one for each phase.

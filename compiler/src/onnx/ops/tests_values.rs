@@ -263,6 +263,31 @@ fn transposed_convolutions_are_what_their_definition_says() {
     }
 }
 
+/// Strides beyond the kernel leave zeros; those that would divide it into very many parts are refused.
+#[test]
+fn transposed_convolutions_of_large_strides_are_sparse_or_refused() {
+    let inputs = [Wave(&[1, 1, 2], 0.1), Wave(&[1, 1, 1], 0.2)];
+    let found = run(11, "ConvTranspose", &inputs, &[("strides", [5000].into())], &["y"]);
+    assert_eq!(found.len(), 5001);
+    assert!(found[1..5000].iter().all(|&value| value == 0.0) && found[5000] != 0.0);
+
+    let most = 1 << 20;
+    for (stride, dilation) in [(most - 1, 1), (most, 3)] {
+        let model = ModelBuilder::new(11)
+            .input("x", DType::F32, &[1, 1, 1])
+            .input("w", DType::F32, &[1, 1, most])
+            .node(
+                "ConvTranspose",
+                &["x", "w"],
+                &["y"],
+                &[("strides", [stride].into()), ("dilations", [dilation].into())],
+            )
+            .output::<i64>("y", DType::F32, &[]);
+        let report = import(&model.build(), None, &ImportOptions::default()).unwrap_err();
+        assert!(report.to_string().contains("into more than 4096 parts"), "{report}");
+    }
+}
+
 #[test]
 fn causal_attention_of_heads_that_share_a_key_sees_the_past() {
     let inputs = [

@@ -1,4 +1,4 @@
-//! A former build of the same model with the same options, whose files stand.
+//! The last build of a model, whose files stand if this one would make the same.
 //!
 //! Cargo runs a build script again when a time stamp changes, which a checkout does to every file.
 //! So the contents decide: of the model and the data beside it, of the options, of the build script
@@ -22,16 +22,20 @@ use crate::config::{Artifacts, Config};
 const VERSION: &str = "niello build 1";
 
 /// Where the record of a model's last build is, and what it would have to say of this one.
-pub(crate) struct Former {
+pub(crate) struct LastBuild {
     path: PathBuf,
-    model: PathBuf,
-    /// Of all but the contents of the model.
-    options: Digest,
+    /// Of everything but the data beside the model, whose files the import alone tells. Made before
+    /// the model is compiled: a model that changes meanwhile is compiled again.
+    inputs: Digest,
 }
 
-impl Former {
+impl LastBuild {
     /// None if what decides a build cannot be found out, which the build will tell.
-    pub(crate) fn of(config: &Config, folder: &Path, options: &CompileOptions) -> Option<Former> {
+    pub(crate) fn of(
+        config: &Config,
+        folder: &Path,
+        options: &CompileOptions,
+    ) -> Option<LastBuild> {
         let options = CompileOptions { jobs: 0, ..options.clone() };
         let compiler = match options.backend {
             Backend::C if !options.stub => compiler_identity(&options.target).ok()?,
@@ -44,11 +48,12 @@ impl Former {
             (&config.model, &options, &config.weights, &config.runtime, compiler, script, limit);
         let mut digest = Digest::default();
         digest.update(format!("{decides:?}").as_bytes());
+        digest.update_file(&config.model).ok()?;
         let path = folder.join(format!("{}.niello-build", config.log_stem()));
-        Some(Former { path, model: config.model.clone(), options: digest })
+        Some(LastBuild { path, inputs: digest })
     }
 
-    /// What the former build made, if this one would make the same and it is still there.
+    /// What the last build made, if this one would make the same and it is still there.
     pub(crate) fn artifacts(&self) -> Option<Artifacts> {
         let record = fs::read_to_string(&self.path).ok()?;
         let mut record = Fields(record.lines());
@@ -132,30 +137,8 @@ impl Former {
 
     /// The digest of everything, as text.
     fn key(&self, external_data: &[PathBuf]) -> io::Result<String> {
-        let mut digest = self.options.clone();
-        for path in std::iter::once(&self.model).chain(external_data) {
-            let mut file = File::open(path)?;
-            let metadata = file.metadata()?;
-            if !metadata.is_file() {
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            digest.update(&metadata.len().to_le_bytes());
-            let mut buffer = vec![0; 1 << 20];
-            loop {
-                let mut filled = 0;
-                // Pieces are as long as they can be, so that they are the same every time.
-                while filled < buffer.len() {
-                    match file.read(&mut buffer[filled..])? {
-                        0 => break,
-                        count => filled += count,
-                    }
-                }
-                digest.update(&buffer[..filled]);
-                if filled < buffer.len() {
-                    break;
-                }
-            }
-        }
+        let mut digest = self.inputs.clone();
+        external_data.iter().try_for_each(|path| digest.update_file(path))?;
         Ok(digest.text())
     }
 }
@@ -223,6 +206,29 @@ impl Digest {
         }
         self.word(u128::from_le_bytes(last));
         self.word(bytes.len() as u128);
+    }
+
+    fn update_file(&mut self, path: &Path) -> io::Result<()> {
+        // Neither a folder nor a pipe, which would wait for ever.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut file = File::open(path)?;
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            let mut filled = 0;
+            // Pieces are as long as they can be, so that they are the same every time.
+            while filled < buffer.len() {
+                match file.read(&mut buffer[filled..])? {
+                    0 => break,
+                    count => filled += count,
+                }
+            }
+            self.update(&buffer[..filled]);
+            if filled < buffer.len() {
+                return Ok(());
+            }
+        }
     }
 
     fn word(&mut self, word: u128) {
