@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::executor::{Kernel, KernelId, Loops, Program};
+use crate::executor::{KernelId, Loops, Program, Step};
 use crate::strategy::Machine;
 use crate::target::Target;
 use crate::tir::ParamKind;
@@ -25,7 +25,7 @@ pub struct KernelRow {
     pub name: String,
     /// Calls in one run of the model.
     pub calls: usize,
-    /// Shapes of what is read, and of what is written, in the order of the parameters.
+    /// Shapes of what the first call reads, and of what it writes, in the order of the parameters.
     pub shapes: [Vec<Vec<i64>>; 2],
     /// Multiply-accumulate operations of one call.
     pub macs: u64,
@@ -47,7 +47,7 @@ impl KernelReport {
             match rows.iter_mut().find(|row| row.kernel == step.kernel) {
                 Some(row) => row.calls += 1,
                 None => {
-                    rows.push(KernelRow::of(step.kernel, &program.kernels[step.kernel], machine));
+                    rows.push(KernelRow::of(program, step, machine));
                 }
             }
         }
@@ -64,19 +64,18 @@ impl KernelReport {
 }
 
 impl KernelRow {
-    fn of(id: KernelId, kernel: &Kernel, machine: Machine) -> KernelRow {
+    fn of(program: &Program, first: &Step, machine: Machine) -> KernelRow {
+        let kernel = &program.kernels[first.kernel];
         let func = kernel.signature();
         let (mut shapes, mut bytes) = ([Vec::new(), Vec::new()], [0u64; 2]);
-        for param in &func.params {
-            let buffer = &func.buffers[param.buffer];
+        for (param, &arg) in func.params.iter().zip(&first.args) {
             let side = usize::from(param.kind == ParamKind::Output);
-            shapes[side].push(buffer.spec.shape().to_vec());
-            let elements = buffer.spec.physical_len().unwrap_or(0);
-            let size = u64::try_from(elements).ok().and_then(|n| buffer.dtype.bytes_for(n));
-            bytes[side] += size.unwrap_or(0);
+            let value = &program.values[arg];
+            shapes[side].push(value.spec.shape().to_vec());
+            bytes[side] += value.physical_bytes().unwrap_or(0);
         }
         KernelRow {
-            kernel: id,
+            kernel: first.kernel,
             name: func.name.to_string(),
             calls: 1,
             shapes,
