@@ -138,8 +138,8 @@ fn network() -> ModelBuilder {
         .output("y", DType::F32, &[1, 21])
 }
 
-/// Runs Cargo in the workspace.
-fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+/// Cargo in the workspace.
+fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     // Before `--`, behind which arguments are another program's.
     command.arg("--offline").args(arguments).current_dir(workspace());
@@ -154,8 +154,12 @@ fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         command.env("CARGO_HOME", home);
     }
     command.env("CARGO_TARGET_DIR", workspace().join("target"));
-    command.envs(variables.iter().copied());
-    command.output().unwrap()
+    command
+}
+
+/// Runs Cargo in the workspace.
+fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    cargo_command(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
 /// Makes the tests that build the package `real` take turns: they look at what a build has left, and
@@ -455,6 +459,54 @@ fn arguments_of_the_c_compiler_are_kept_and_so_is_a_file_that_it_fails_on() {
     let output = build("cc -DWORKING");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(left(), None);
+}
+
+/// Under a jobserver whose tokens others hold, a build script compiles one file at a time; with one of
+/// its tokens, two.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_build_script_compiles_with_the_tokens_of_the_jobserver() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // What the build script is made of is built with all tokens.
+    cargo_ok(&["build", "-p", "levels"]);
+    for tokens in 0..processors.min(2) {
+        let folder = tempfile::tempdir().unwrap();
+        let (at_work, log) = (folder.path().join("at-work"), folder.path().join("counts"));
+        fs::create_dir(&at_work).unwrap();
+        let wanted = tokens + 1;
+        // Each waits until there have been as many as there can be.
+        let script = format!(
+            "#!/bin/sh
+case \" $* \" in *\" -c \"*) ;; *) exec cc \"$@\";; esac
+mkdir {at}/$$; ls {at} | wc -l >> {log}; sleep 0.1
+left=600
+while [ $(sort -n {log} | tail -n 1) -lt {wanted} ] && [ $left -gt 0 ]; do
+  sleep 0.05; left=$((left - 1))
+done
+cc \"$@\"; status=$?
+rmdir {at}/$$; exit $status
+",
+            at = at_work.display(),
+            log = log.display(),
+        );
+        let tool = folder.path().join("counting-gcc");
+        write(&tool, script);
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+
+        let server = jobserver::Client::new(tokens).unwrap();
+        let mut command = cargo_command(&["check", "-p", "levels"]);
+        server.configure(&mut command);
+        // A folder without kernels, so that all of them are compiled.
+        command.env("CC", &tool).env("NIELLO_CACHE_DIR", folder.path().join("kernels"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let counts = fs::read_to_string(log).unwrap();
+        let counts: Vec<usize> = counts.lines().map(|line| line.trim().parse().unwrap()).collect();
+        assert!(counts.len() > 2, "{counts:?}");
+        assert_eq!(counts.iter().max(), Some(&wanted), "{counts:?}");
+    }
 }
 
 #[test]

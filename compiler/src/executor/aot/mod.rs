@@ -5,7 +5,6 @@ mod code;
 mod entry;
 mod kernels;
 mod lowering;
-pub(crate) mod parallel;
 mod weights;
 
 pub use cache::{
