@@ -42,6 +42,7 @@ mod config;
 mod errors;
 mod last_build;
 mod log;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod watch;

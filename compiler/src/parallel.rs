@@ -161,15 +161,10 @@ mod tests {
         for tokens in [0, 1, 3] {
             let server = Client::new(tokens).unwrap();
             let gauge = Gauge::default();
-            let done = map_under(
-                Some(&server),
-                &items,
-                8,
-                |item| {
-                    gauge.work_until(tokens + 1);
-                    *item
-                },
-            );
+            let done = map_under(Some(&server), &items, 8, |item| {
+                gauge.work_until(tokens + 1);
+                *item
+            });
             assert_eq!((done, gauge.most()), (items.clone(), tokens + 1));
             assert_eq!(server.available().unwrap(), tokens, "tokens that were not given back");
         }
@@ -180,15 +175,10 @@ mod tests {
         let server = Client::new(1).unwrap();
         let held = Mutex::new(Some(server.acquire().unwrap()));
         let gauge = Gauge::default();
-        map_under(
-            Some(&server),
-            &[0; 4],
-            2,
-            |_| {
-                drop(held.lock().unwrap().take());
-                gauge.work_until(2);
-            },
-        );
+        map_under(Some(&server), &[0; 4], 2, |_| {
+            drop(held.lock().unwrap().take());
+            gauge.work_until(2);
+        });
         assert_eq!(gauge.most(), 2);
         assert_eq!(server.available().unwrap(), 1);
     }
@@ -199,15 +189,10 @@ mod tests {
             let server = Client::new(1).unwrap();
             let gauge = Gauge::default();
             let map = || {
-                map_under(
-                    Some(&server),
-                    &[0, 1],
-                    2,
-                    |&item| {
-                        gauge.work_until(2);
-                        assert_ne!(item, bad, "bad item");
-                    },
-                )
+                map_under(Some(&server), &[0, 1], 2, |&item| {
+                    gauge.work_until(2);
+                    assert_ne!(item, bad, "bad item");
+                })
             };
             let panic = catch_unwind(AssertUnwindSafe(map)).unwrap_err();
             assert!(panic.downcast_ref::<String>().unwrap().contains("bad item"));

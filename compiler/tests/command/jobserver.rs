@@ -12,7 +12,11 @@ use super::{command, path, scores, stderr};
 
 /// What each C compiler saw when it began: how many there were, with itself. It went on as soon as
 /// there had been `wanted`.
-fn counts(folder: &Path, wanted: usize, variables: impl FnOnce(&mut std::process::Command)) -> Vec<usize> {
+fn counts(
+    folder: &Path,
+    wanted: usize,
+    variables: impl FnOnce(&mut std::process::Command),
+) -> Vec<usize> {
     let (at_work, log) = (folder.join("at-work"), folder.join("counts"));
     fs::create_dir(&at_work).unwrap();
     let script = format!(

@@ -41,7 +41,7 @@ fn compile_for(
     let functions = KernelFunctions::of(&program, &generator, levels);
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
-    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let weights = PackedWeights::pack(&program, &storage, &plan, None).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
     let code = Code::new(backend, &program, &functions, entry);
     let (objects, _) = code.compile(&options, levels).unwrap();
@@ -67,6 +67,8 @@ fn compile_for(
         scratch_offset: plan.arena_bytes,
         scratch_stride: 0,
         weights: weights.bytes,
+        constants: weights.constants,
+        other_weights: weights.other,
         macs: 0,
         levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
@@ -316,7 +318,7 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     assert_eq!(plan.arena_bytes, 128);
-    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let weights = PackedWeights::pack(&program, &storage, &plan, None).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);
     let files =
         Code::new(Backend::C, &program, &functions, entry).c_files(&levels, 1).unwrap().unwrap();
@@ -347,6 +349,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
         levels: 1,
         workers: 2,
         copies: Vec::new(),
+        other_weights: None,
         flush_denormals: false,
     };
     // The kernel notes whether it has a `parallel_for`.
