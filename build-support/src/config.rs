@@ -264,19 +264,19 @@ impl Config {
     /// are equal there, in the layout in which kernels read them, are not stored again. A program that
     /// includes this model links the other's weights, whether it includes the other or not.
     ///
-    /// For models that are parts or variants of one, such as the two phases of a language model:
+    /// For models that are parts or variants of one:
     ///
     /// ```no_run
-    /// for (model, shared) in [("prefill", None), ("decode", Some("prefill"))] {
-    ///     let mut config = niello_build::configure(format!("models/{model}.onnx"));
-    ///     if let Some(other) = shared {
-    ///         config = config.weights_of(other);
-    ///     }
-    ///     config.try_compile().unwrap_or_else(|errors| errors.exit());
-    /// }
+    /// niello_build::compile("models/prefill.onnx");
+    /// niello_build::configure("models/decode.onnx")
+    ///     .weights_of("prefill")
+    ///     .try_compile()
+    ///     .unwrap_or_else(|errors| errors.exit());
     /// ```
     ///
-    /// The log says how many bytes are shared, and so does [`Artifacts::shared_weight_bytes`].
+    /// The layout of a matrix depends on what it is multiplied by: a product of one row reads wider
+    /// panels than one of many. The log says how many bytes are shared, and so does
+    /// [`Artifacts::shared_weight_bytes`].
     pub fn weights_of(mut self, name: impl Into<String>) -> Self {
         self.weights_of = Some(name.into());
         self

@@ -4,9 +4,9 @@ use niello_build::configure;
 
 fn main() {
     for config in [
-        configure("models/prefill.onnx"),
-        configure("models/decode.onnx").weights_of("prefill"),
-        configure("models/decode.onnx").name("alone"),
+        configure("models/plain.onnx"),
+        configure("models/biased.onnx").weights_of("plain"),
+        configure("models/biased.onnx").name("alone"),
     ] {
         config.try_compile().unwrap_or_else(|errors| errors.exit());
     }

@@ -1,11 +1,11 @@
 //! A library with two models that share weights.
 
-mod prefill {
-    niello_runtime::include_model!("prefill");
+mod plain {
+    niello_runtime::include_model!("plain");
 }
 
-mod decode {
-    niello_runtime::include_model!("decode");
+mod biased {
+    niello_runtime::include_model!("biased");
 }
 
 fn input<const LEN: usize>() -> [f32; LEN] {
@@ -16,7 +16,7 @@ fn input<const LEN: usize>() -> [f32; LEN] {
 #[unsafe(no_mangle)]
 pub extern "C" fn shared_result(model: u32) -> f32 {
     match model {
-        0 => prefill::Model::new().run(&prefill::Inputs { x: &input() }).y[1],
-        _ => decode::Model::new().run(&decode::Inputs { x: &input() }).y[1],
+        0 => plain::Model::new().run(&plain::Inputs { x: &input() }).y[1],
+        _ => biased::Model::new().run(&biased::Inputs { x: &input() }).y[1],
     }
 }

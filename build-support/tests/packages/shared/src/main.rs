@@ -1,7 +1,7 @@
 //! One of the models that share weights, without the other; and what it computes without sharing.
 
-mod decode {
-    niello_runtime::include_model!("decode");
+mod biased {
+    niello_runtime::include_model!("biased");
 }
 
 mod alone {
@@ -10,9 +10,9 @@ mod alone {
 
 fn main() {
     let x = core::array::from_fn(|index| (index % 5) as f32);
-    let mut shared = decode::Model::new();
-    let shared = shared.run(&decode::Inputs { x: &x }).y;
+    let mut shared = biased::Model::new();
+    let shared = shared.run(&biased::Inputs { x: &x }).y;
     let mut alone = alone::Model::new();
     assert_eq!(shared, alone.run(&alone::Inputs { x: &x }).y);
-    println!("{} {} {}", shared[1], decode::WEIGHT_BYTES, alone::WEIGHT_BYTES);
+    println!("{} {} {}", shared[1], biased::WEIGHT_BYTES, alone::WEIGHT_BYTES);
 }
