@@ -302,7 +302,7 @@ fn build_llvm(
     let machine = std::slice::from_ref(&target.machine);
     let compiled = llvm::compile(&[whole], machine, 1, false).map_err(BuildError::Codegen)?;
     let objects = compiled.into_iter().map(|one| one.object).collect();
-    Ok((Code::Llvm(source), objects))
+    Ok((Code::Llvm(Box::new(source)), objects))
 }
 
 #[cfg(test)]
