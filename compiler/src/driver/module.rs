@@ -35,7 +35,7 @@ pub(super) enum Code {
     C(String),
     /// Functions for LLVM.
     #[cfg(feature = "llvm")]
-    Llvm(llvm::Source),
+    Llvm(Box<llvm::Source>),
 }
 
 /// A function that was built.
@@ -105,7 +105,7 @@ impl Module {
             (SourceKind::C, Code::Llvm(_)) => other("C"),
             #[cfg(feature = "llvm")]
             (SourceKind::LlvmIr | SourceKind::Asm, Code::Llvm(source)) => {
-                let source = std::slice::from_ref(source);
+                let source = std::slice::from_ref(&**source);
                 let target = std::slice::from_ref(&self.0.target.machine);
                 let compiled =
                     llvm::compile(source, target, 1, true).map_err(SourceError::Codegen)?;

@@ -1,12 +1,15 @@
 //! The constants of a program in the layouts its kernels read, as one block of bytes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use cranelift_entity::SecondaryMap;
 
+use super::{Pointer, SharedWeights, StoredConstants, UsedWeights, sharing};
+
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, ValueId, ValueKind};
-use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, Digest};
+use crate::ir::{BUFFER_ALIGNMENT, Digest};
 use crate::memory::{MemoryPlan, Place, Storage};
 
 /// Packed constants.
@@ -14,13 +17,17 @@ use crate::memory::{MemoryPlan, Place, Storage};
 pub struct PackedWeights {
     /// All of them; to be placed at an address aligned to 64, and a multiple of that in size.
     pub bytes: Vec<u8>,
-    /// Where each used constant is.
-    pub offsets: SecondaryMap<ValueId, Option<u64>>,
+    /// Where each used constant is: in them, or in those of another model.
+    pub places: SecondaryMap<ValueId, Option<Pointer>>,
+    /// What is where in them.
+    pub constants: StoredConstants,
+    /// The weights of another model, if some of the constants are there.
+    pub other: Option<UsedWeights>,
 }
 
 impl PackedWeights {
     /// Packs the constants that steps or output copies use, in the order of their first use. Equal
-    /// elements in equal layouts are stored once.
+    /// elements in equal layouts are stored once, and not at all if `other` has them.
     ///
     /// # Errors
     ///
@@ -29,9 +36,10 @@ impl PackedWeights {
         program: &Program,
         storage: &Storage,
         plan: &MemoryPlan,
+        other: Option<&SharedWeights>,
     ) -> Result<PackedWeights, Report> {
         let mut weights = PackedWeights::default();
-        let mut known: BTreeMap<(Digest, u32, &BufferSpec), u64> = BTreeMap::new();
+        let mut found: BTreeMap<Digest, &Range<u64>> = BTreeMap::new();
         let mut report = Report::new();
         let steps = program.steps.iter().flat_map(|step| step.args.iter().copied());
         let used = steps.chain(storage.copies.iter().map(|copy| copy.from));
@@ -39,7 +47,17 @@ impl PackedWeights {
             let Place::Weights(id) = plan.places[used] else { continue };
             let value = &program.values[id];
             let ValueKind::Constant(constant) = &value.kind else { continue };
-            if weights.offsets[id].is_some() {
+            if weights.places[id].is_some() {
+                continue;
+            }
+            let key = sharing::key(constant, value.dtype, &value.spec);
+            if let Some(place) = other.and_then(|other| other.constants.get(&key)) {
+                weights.places[id] = Some(Pointer::Shared(place.start));
+                found.insert(key, place);
+                continue;
+            }
+            if let Some(place) = weights.constants.get(&key) {
+                weights.places[id] = Some(Pointer::Weights(place.start));
                 continue;
             }
             let Some(dense) = constant.to_bytes() else {
@@ -49,11 +67,6 @@ impl PackedWeights {
                 )));
                 continue;
             };
-            let key = (*constant.digest(), value.dtype.bits(), &value.spec);
-            if let Some(&offset) = known.get(&key) {
-                weights.offsets[id] = Some(offset);
-                continue;
-            }
             let offset = weights.bytes.len() as u64;
             if value.spec.is_dense() {
                 weights.bytes.extend_from_slice(&dense);
@@ -65,11 +78,16 @@ impl PackedWeights {
                     }
                 }
             }
+            weights.constants.insert(key, offset..weights.bytes.len() as u64);
             let aligned = weights.bytes.len().next_multiple_of(BUFFER_ALIGNMENT);
             weights.bytes.resize(aligned, 0);
-            known.insert(key, offset);
-            weights.offsets[id] = Some(offset);
+            weights.places[id] = Some(Pointer::Weights(offset));
         }
+        weights.other = other.filter(|_| !found.is_empty()).map(|other| UsedWeights {
+            symbol: other.symbol.clone(),
+            bytes: other.bytes,
+            used_bytes: found.values().map(|place| place.end - place.start).sum(),
+        });
         report.into_result(weights)
     }
 }
@@ -78,7 +96,9 @@ impl PackedWeights {
 mod tests {
     use super::*;
     use crate::executor::testing::ProgramBuilder;
-    use crate::ir::{Constant, DType, TensorType};
+    use std::sync::Arc;
+
+    use crate::ir::{BufferSpec, Constant, DType, TensorType};
     use crate::memory::plan;
 
     #[test]
@@ -104,10 +124,13 @@ mod tests {
         b.program.verify().unwrap();
         let storage = Storage::of(&b.program).unwrap();
         let plan = plan(&b.program, &storage, &Default::default()).unwrap();
-        let weights = PackedWeights::pack(&b.program, &storage, &plan).unwrap();
+        let weights = PackedWeights::pack(&b.program, &storage, &plan, None).unwrap();
 
-        let offsets = [unused, dense, packed, same, splat].map(|id| weights.offsets[id]);
-        assert_eq!(offsets, [None, Some(0), Some(64), Some(0), Some(128)]);
+        let places = |weights: &PackedWeights| {
+            [unused, dense, packed, same, splat].map(|id| weights.places[id])
+        };
+        let own = |offset| Some(Pointer::Weights(offset));
+        assert_eq!(places(&weights), [None, own(0), own(64), own(0), own(128)]);
         let floats: Vec<f32> = weights
             .bytes
             .chunks_exact(4)
@@ -117,5 +140,20 @@ mod tests {
         assert_eq!(floats[16..22], [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
         assert_eq!(floats[32..38], [7.0; 6]);
         assert_eq!(floats.len(), 48);
+
+        // Another model that has the second and the third of them.
+        let mut constants = weights.constants.clone();
+        constants.retain(|_, place| place.start > 0);
+        let symbol = "other_weights".to_owned();
+        let other = SharedWeights { symbol, bytes: 320, constants: Arc::new(constants) };
+        let fewer = PackedWeights::pack(&b.program, &storage, &plan, Some(&other)).unwrap();
+        let there = |offset| Some(Pointer::Shared(offset));
+        assert_eq!(places(&fewer), [None, own(0), there(64), own(0), there(128)]);
+        assert_eq!(fewer.bytes, weights.bytes[..64]);
+        let used = fewer.other.unwrap();
+        assert_eq!((used.symbol.as_str(), used.bytes, used.used_bytes), ("other_weights", 320, 48));
+        let none = SharedWeights { constants: Arc::default(), ..other };
+        let all = PackedWeights::pack(&b.program, &storage, &plan, Some(&none)).unwrap();
+        assert_eq!(all, weights);
     }
 }
