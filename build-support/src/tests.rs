@@ -53,7 +53,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         workspace_bytes: 0,
         scratch_offset: 0,
         scratch_stride: 0,
-        weights: Vec::new(),
+        weights: Default::default(),
         macs: 0,
         levels: options.targets().iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
@@ -261,7 +261,7 @@ fn external_weights_are_a_file_of_their_own() {
     let out = tempfile::tempdir().unwrap();
     let config = configure("x.onnx").name("far").weights(Weights::External("far.bin".into()));
     let (result, _) = run(&config, &environment(out.path(), &[]), |_, options| {
-        Ok(CompiledModel { weights: vec![1, 2, 3], ..model(options) })
+        Ok(CompiledModel { weights: vec![1, 2, 3].into(), ..model(options) })
     });
     let artifacts = result.unwrap();
     assert_eq!(artifacts.weights, Some(out.path().join("far.bin")));

@@ -107,7 +107,7 @@ impl Interface {
             workspace_bytes: 0,
             scratch_offset: 0,
             scratch_stride: 0,
-            weights: Vec::new(),
+            weights: Default::default(),
             macs: 0,
             levels: options.targets().iter().map(Target::cpu_level).collect(),
             digest: self.digest,

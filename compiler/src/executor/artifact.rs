@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use niello_runtime::CpuLevel;
 
+use super::Weights;
 use crate::ir::DType;
 
 /// One input or output of a compiled model.
@@ -58,7 +59,7 @@ pub struct CompiledModel {
     /// Bytes of one worker in the shared scratch area, a multiple of 64; 0 if there is none.
     pub scratch_stride: u64,
     /// The constants as the kernels read them, to be placed at an address aligned to 64.
-    pub weights: Vec<u8>,
+    pub weights: Weights,
     /// Multiply-accumulate operations of one inference.
     pub macs: u64,
     /// The CPU levels that there is code for, narrowest first: never empty. The first is what every

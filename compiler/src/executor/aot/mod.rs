@@ -14,7 +14,7 @@ pub use cache::{
 pub use code::{CacheUse, Code, Generator, Listing};
 pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
 pub use kernels::{KernelFunction, KernelFunctions};
-pub use weights::PackedWeights;
+pub use weights::{PackedWeights, Weights};
 
 use cranelift_entity::SecondaryMap;
 

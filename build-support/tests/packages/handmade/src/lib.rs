@@ -96,7 +96,7 @@ pub fn compile(
         workspace_bytes: model.workspace_bytes,
         scratch_offset: model.workspace_bytes,
         scratch_stride: 0,
-        weights: if options.stub { Vec::new() } else { model.weights },
+        weights: if options.stub { Vec::new() } else { model.weights }.into(),
         macs: 1234,
         levels: vec![options.target.cpu_level()],
         digest,
