@@ -113,7 +113,7 @@ pub fn compile(
     let model = CompiledModel {
         symbol,
         workspace_bytes: plan.arena_bytes,
-        weights: weights.weights,
+        weights: weights.bytes,
         macs,
         objects,
         ..interface.model(options)

@@ -96,7 +96,6 @@ pub fn write_package(
         };
         write(&model.symbol, model.objects.iter().map(Member::of).collect::<Result<_, _>>()?)?;
         if !external && !model.weights.is_empty() {
-            check_embedded(&model.name, model.weights.len() as u64)?;
             let code = model.objects.first().ok_or_else(|| {
                 Problem::new(format!("the model `{}` has weights but no code", model.name))
             })?;
@@ -121,22 +120,6 @@ pub fn write_package(
         .map_err(|error| cannot_write(&written.bindings, &error))?;
     remove_stale_files(folder, model, &written);
     Ok(written)
-}
-
-/// Most bytes of weights in a binary: code reaches 2 GiB from where it is, and the program's own is
-/// in between.
-const MAX_EMBEDDED_BYTES: u64 = 3 << 29;
-
-/// Checks that so many bytes of weights can be part of a binary.
-fn check_embedded(model: &str, bytes: u64) -> Result<(), Problem> {
-    if bytes <= MAX_EMBEDDED_BYTES {
-        return Ok(());
-    }
-    Err(Problem::new(format!(
-        "the model `{model}` has {bytes} bytes of weights, and at most {MAX_EMBEDDED_BYTES} can be part \
-         of a program"
-    ))
-    .help("put them into a file of their own: `.weights(Weights::External(file))`"))
 }
 
 /// File name of the archive that `-l<stem>` finds.
@@ -382,12 +365,5 @@ mod tests {
             let report = write_package(&model, folder.path(), &options).unwrap_err();
             assert!(report.to_string().contains(".name("), "{report}");
         }
-    }
-
-    #[test]
-    fn weights_that_no_program_can_hold_are_refused() {
-        assert_eq!(check_embedded("m", MAX_EMBEDDED_BYTES), Ok(()));
-        let message = check_embedded("m", MAX_EMBEDDED_BYTES + 1).unwrap_err().to_string();
-        assert!(message.contains("1610612737 bytes") && message.contains("External"), "{message}");
     }
 }

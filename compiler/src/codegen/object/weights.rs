@@ -19,8 +19,19 @@ pub const WEIGHTS_ALIGNMENT: u64 = 64;
 /// Most bytes of weights that are linked into a binary.
 ///
 /// Code reaches the sections around the weights by signed 32-bit distances, so a binary beyond
-/// 2 GiB does not link; half of that leaves room for the program itself.
-pub const MAX_EMBEDDED_WEIGHTS: usize = 1 << 30;
+/// 2 GiB does not link; the rest of that is room for the program itself.
+pub const MAX_EMBEDDED_WEIGHTS: usize = 3 << 29;
+
+/// Checks that so many bytes of weights can be linked into a binary.
+fn check_embedded(bytes: usize) -> Result<(), Problem> {
+    if bytes <= MAX_EMBEDDED_WEIGHTS {
+        return Ok(());
+    }
+    Err(Problem::new(format!(
+        "the model has {bytes} bytes of weights, but at most {MAX_EMBEDDED_WEIGHTS} can be linked into a binary"
+    ))
+    .help("keep them in a file of their own: `.weights(Weights::External(file))`"))
+}
 
 /// The object with `weights` as read-only data under the symbol `symbol`, which is not visible outside
 /// the binary that it is linked into.
@@ -36,13 +47,7 @@ pub fn weights_object<'a>(
     symbol: &str,
     weights: &'a Weights,
 ) -> Result<Member<'a>, Problem> {
-    if weights.len() > MAX_EMBEDDED_WEIGHTS {
-        return Err(Problem::new(format!(
-            "the model has {} bytes of weights, but at most {MAX_EMBEDDED_WEIGHTS} can be linked into a binary",
-            weights.len()
-        ))
-        .help("keep them in a file of their own: `.weights(Weights::External(file))`"));
-    }
+    check_embedded(weights.len())?;
     let code_file = parse(code)?;
     let unreadable =
         |error| Problem::new(format!("the object `{}` cannot be read: {error}", code.name));
@@ -167,6 +172,13 @@ mod tests {
             assert_eq!(section.data().unwrap(), weights);
             assert_eq!(symbol.address(), section.address());
         }
+    }
+
+    #[test]
+    fn weights_that_no_program_can_hold_are_refused() {
+        assert_eq!(check_embedded(MAX_EMBEDDED_WEIGHTS), Ok(()));
+        let message = check_embedded(MAX_EMBEDDED_WEIGHTS + 1).unwrap_err().to_string();
+        assert!(message.contains("1610612737 bytes") && message.contains("External"), "{message}");
     }
 
     #[test]

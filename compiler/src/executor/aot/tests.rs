@@ -66,7 +66,7 @@ fn compile_for(
         workspace_bytes: plan.arena_bytes,
         scratch_offset: plan.arena_bytes,
         scratch_stride: 0,
-        weights: weights.weights,
+        weights: weights.bytes,
         macs: 0,
         levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],

@@ -136,8 +136,8 @@ impl Write for Summed {
 /// The weights of a program, and where its values are in them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PackedWeights {
-    /// The constants.
-    pub weights: Weights,
+    /// The constants' bytes, to be placed at an address aligned to 64.
+    pub bytes: Weights,
     /// Where each used constant is.
     pub offsets: SecondaryMap<ValueId, Option<u64>>,
 }
@@ -169,7 +169,7 @@ impl PackedWeights {
             let key = (*constant.digest(), value.dtype.bits(), &value.spec);
             let offset = match known.get(&key) {
                 Some(&offset) => Ok(offset),
-                None => packed.weights.push(constant, value.dtype, &value.spec),
+                None => packed.bytes.push(constant, value.dtype, &value.spec),
             };
             match offset {
                 Ok(offset) => {
@@ -220,9 +220,9 @@ mod tests {
         let offsets = [unused, dense, packed, same, splat].map(|id| weights.offsets[id]);
         assert_eq!(offsets, [None, Some(0), Some(64), Some(0), Some(128)]);
         let mut bytes = Vec::new();
-        weights.weights.write_to(&mut bytes).unwrap();
-        assert_eq!(bytes.len(), weights.weights.len());
-        assert_eq!(weights.weights.checksum().unwrap(), niello_runtime::checksum(&bytes));
+        weights.bytes.write_to(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), weights.bytes.len());
+        assert_eq!(weights.bytes.checksum().unwrap(), niello_runtime::checksum(&bytes));
         let floats: Vec<f32> = bytes
             .chunks_exact(4)
             .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))

@@ -472,6 +472,20 @@ mod tests {
     }
 
     #[test]
+    fn elements_are_picked_as_bytes_or_as_numbers_alike() {
+        for dtype in DType::all() {
+            let t = Tensor::from_elements(dtype, &[5], Elements::Int(vec![0, 1, 1, 0, 1])).unwrap();
+            let of_bytes = Tensor::from_constant(&t.to_constant().unwrap()).unwrap();
+            let picked = |t: &Tensor| t.pick(&[2, 2], [4, 3, 1, 1].into_iter()).unwrap();
+            assert_eq!(picked(&of_bytes), picked(&t), "{dtype}");
+            assert_eq!(picked(&of_bytes).to_bytes(), picked(&t).to_bytes(), "{dtype}");
+            assert!(t.pick(&[3], [0].into_iter()).is_err());
+            assert_eq!(of_bytes.len(), 5);
+            assert_eq!(of_bytes.reshape(&[5, 1]).unwrap(), t.reshape(&[5, 1]).unwrap());
+        }
+    }
+
+    #[test]
     fn casts_from_floats_truncate_and_saturate() {
         let t = Tensor::from_elements(DType::U8, &[3], Elements::Float(vec![1.9, -3.0, 999.0]));
         assert_eq!(t.unwrap().ints().unwrap(), [1, 0, 255]);
