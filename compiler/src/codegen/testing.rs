@@ -1,6 +1,7 @@
 //! Runs generated code in tests: kernels compiled into a shared library and loaded.
 
 use std::ffi::c_void;
+use std::num::FpCategory;
 use std::rc::Rc;
 
 use super::CodegenError;
@@ -11,7 +12,7 @@ use super::c::{
 use crate::executor::ObjectFile;
 use crate::executor::dynamic::DynamicLibrary;
 use crate::ir::DType;
-use crate::options::Backend;
+use crate::options::{Backend, Denormals};
 use crate::target::Target;
 use crate::tir::PrimFunc;
 
@@ -218,15 +219,36 @@ pub(crate) fn runnable_levels() -> Vec<Target> {
     runnable
 }
 
-/// Compares what two runs left in a function's parameters.
-pub(crate) fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<u8>], what: &str) {
+/// Compares what two runs left in a function's parameters, bit for bit. Runs that flush denormal numbers may each
+/// store such a number or the zero of its sign that it stands for: `a < b ? a : b` is an instruction that flushes, or a
+/// comparison and a move, as the compiler likes.
+pub(crate) fn compare(
+    func: &PrimFunc,
+    denormals: Denormals,
+    interpreted: &[Vec<u8>],
+    compiled: &[Vec<u8>],
+    what: &str,
+) {
     for (position, param) in func.params.iter().enumerate() {
         let buffer = &func.buffers[param.buffer];
         let width = buffer.dtype.bytes().unwrap();
         let pairs = interpreted[position].chunks(width).zip(compiled[position].chunks(width));
         for (element, (a, b)) in pairs.enumerate() {
+            let classes = [a, b].map(|bytes| class(bytes, buffer.dtype));
+            let same = match classes {
+                // Which NaN an operation gives is the processor's choice.
+                [FpCategory::Nan, FpCategory::Nan] => true,
+                [
+                    FpCategory::Subnormal | FpCategory::Zero,
+                    FpCategory::Subnormal | FpCategory::Zero,
+                ] if denormals == Denormals::Flush => {
+                    // The sign is in the last byte.
+                    (a[width - 1] ^ b[width - 1]) & 0x80 == 0
+                }
+                _ => a == b,
+            };
             assert!(
-                a == b || (is_nan(a, buffer.dtype) && is_nan(b, buffer.dtype)),
+                same,
                 "{what}: element {element} of `{}` is {a:02x?} interpreted and {b:02x?} compiled",
                 buffer.name,
             );
@@ -234,11 +256,12 @@ pub(crate) fn compare(func: &PrimFunc, interpreted: &[Vec<u8>], compiled: &[Vec<
     }
 }
 
-/// Which NaN an operation gives is the processor's choice.
-fn is_nan(bytes: &[u8], dtype: DType) -> bool {
+/// What kind of number an element is; integers are normal.
+fn class(bytes: &[u8], dtype: DType) -> FpCategory {
     match dtype {
-        DType::F32 => bytes.try_into().is_ok_and(|b| f32::from_le_bytes(b).is_nan()),
-        DType::F64 => bytes.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
-        _ => false,
+        DType::F32 => bytes.try_into().map(|b| f32::from_le_bytes(b).classify()),
+        DType::F64 => bytes.try_into().map(|b| f64::from_le_bytes(b).classify()),
+        _ => Ok(FpCategory::Normal),
     }
+    .expect("elements have the width of their type")
 }

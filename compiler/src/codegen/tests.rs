@@ -99,7 +99,8 @@ fn check_level(
         let loaded = LoadedKernel::new(&lowered, target, backend);
         let mut compiled = args.to_vec();
         loaded.run(&mut compiled, dims);
-        compare(func, &interpreted, &compiled, &format!("{backend}, {:?}", target.cpu));
+        let what = format!("{backend}, {:?}", target.cpu);
+        compare(func, denormals, &interpreted, &compiled, &what);
     }
     interpreted
 }

@@ -11,7 +11,7 @@ use super::accesses::are_proved;
 use super::{Arg, BuildTarget, Function, InterfaceApi, Module, NdArray, SourceKind, build};
 use crate::codegen::testing::{compare, runnable_levels};
 use crate::ir::DType;
-use crate::options::Backend;
+use crate::options::{Backend, Denormals};
 use crate::tir::{ParamKind, PrimFunc, interpret, parse};
 
 /// A matrix product whose right operand is in panels, with an output in blocks of channels.
@@ -140,6 +140,6 @@ fn check(func: &PrimFunc, dims: &[i64]) {
         drop(module);
         function.call(args(&function, &mut arrays, dims)).unwrap();
         let found: Vec<_> = arrays.iter().map(|array| array.bytes().to_vec()).collect();
-        compare(func, &expected, &found, &target.to_string());
+        compare(func, Denormals::Keep, &expected, &found, &target.to_string());
     }
 }

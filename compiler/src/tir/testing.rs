@@ -181,13 +181,7 @@ impl Generator<'_> {
                     op => op,
                 };
                 let (lhs, rhs) = (operand(self), operand(self));
-                match op {
-                    // The least of a denormal number and itself may be zero, or the number.
-                    BinaryOp::Min | BinaryOp::Max if lhs == rhs => {
-                        PrimExpr::binary(BinaryOp::Add, lhs, rhs)
-                    }
-                    op => PrimExpr::binary(op, lhs, rhs),
-                }
+                PrimExpr::binary(op, lhs, rhs)
             }
         }
     }

@@ -40,7 +40,7 @@ fn run(func: &PrimFunc, args: &[Vec<u8>], target: &Target) -> Vec<Vec<u8>> {
     });
     let first = results.next().expect("there is a backend");
     for other in results {
-        compare(func, &first, &other, &format!("{:?}", target.cpu));
+        compare(func, Denormals::Keep, &first, &other, &format!("{:?}", target.cpu));
     }
     first
 }
