@@ -1,16 +1,15 @@
 //! The options of one model, and the way from them to files and directives.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use niello::bindings::WeightsPlacement;
 use niello::codegen::c::compiler_variables;
 use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
-use niello::executor::aot::KernelCache;
+use niello::executor::aot::{KernelCache, SharedWeights};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::onnx::InputValue;
 use niello::options::{Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE};
@@ -22,6 +21,7 @@ use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
 use crate::last_build::LastBuild;
+use crate::sharing::{self, ForOthers};
 use crate::{Errors, log, watch};
 
 /// Where a model's weights go.
@@ -60,6 +60,7 @@ pub struct Config {
     target_cpu: Option<String>,
     cpu_levels: Option<Vec<String>>,
     pub(crate) weights: Weights,
+    weights_of: Option<String>,
     out_dir: Option<PathBuf>,
     pub(crate) runtime: Option<String>,
     emit_rerun: bool,
@@ -96,12 +97,16 @@ pub struct Artifacts {
     pub stub: bool,
     /// Bytes of memory that the kernels work in.
     pub workspace_bytes: u64,
-    /// Bytes of weights.
+    /// Bytes of weights, without those of another model.
     pub weight_bytes: u64,
+    /// Bytes of another model's weights that the model uses.
+    pub shared_weight_bytes: u64,
     /// Bytes of machine code.
     pub code_bytes: u64,
     /// Multiply-accumulate operations of one run.
     pub macs: u64,
+    /// The weights, as later models of the build script can use them.
+    pub(crate) for_others: ForOthers,
 }
 
 impl Config {
@@ -116,6 +121,7 @@ impl Config {
             target_cpu: None,
             cpu_levels: None,
             weights: Weights::Embed,
+            weights_of: None,
             out_dir: None,
             runtime: None,
             emit_rerun: true,
@@ -253,6 +259,28 @@ impl Config {
         self
     }
 
+    /// Uses the weights of the model `name`, which this build script has compiled before: constants that
+    /// are equal there, in the layout in which kernels read them, are not stored again. A program that
+    /// includes this model links the other's weights, whether it includes the other or not.
+    ///
+    /// For models that are parts or variants of one:
+    ///
+    /// ```no_run
+    /// niello_build::compile("models/prefill.onnx");
+    /// niello_build::configure("models/decode.onnx")
+    ///     .weights_of("prefill")
+    ///     .try_compile()
+    ///     .unwrap_or_else(|errors| errors.exit());
+    /// ```
+    ///
+    /// The layout of a matrix depends on what it is multiplied by: a product of one row reads wider
+    /// panels than one of many. The log says how many bytes are shared, and so does
+    /// [`Artifacts::shared_weight_bytes`].
+    pub fn weights_of(mut self, name: impl Into<String>) -> Self {
+        self.weights_of = Some(name.into());
+        self
+    }
+
     /// The folder to write to; `OUT_DIR` unless given.
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(folder.into());
@@ -348,7 +376,7 @@ impl Config {
             environment.cargo("OUT_DIR").filter(|_| in_build_script).map(PathBuf::from)
         });
         let mut report = Report::new();
-        let options = self.effective_options(environment, &mut report);
+        let mut options = self.effective_options(environment, &mut report);
         let asked_for = watch::from_environment(environment, &self.log_stem(), &mut report);
         let instruments = [self.instruments.clone(), asked_for].concat();
         if out_dir.is_none() {
@@ -356,6 +384,12 @@ impl Config {
                 Problem::new("there is no folder to write to, as this is not a build script")
                     .help("give one: `.out_dir(folder)`"),
             );
+        }
+        if let (Some(folder), Some(other)) = (&out_dir, &self.weights_of) {
+            match self.shared_weights(folder, other) {
+                Ok(shared) => options.weights_of = shared,
+                Err(problem) => report.push(problem),
+            }
         }
         let result = match &out_dir {
             Some(folder) if report.is_empty() => {
@@ -365,7 +399,7 @@ impl Config {
                 let may_stand = is_plain && in_build_script && instruments.is_empty();
                 let last = may_stand.then(|| LastBuild::of(self, folder, &options)).flatten();
                 let result = match last.as_ref().and_then(LastBuild::artifacts) {
-                    Some(artifacts) => claim(folder, &artifacts.name, &self.model)
+                    Some(artifacts) => sharing::claim(folder, &artifacts.name, &self.model)
                         .map(|()| artifacts)
                         .map_err(Report::from),
                     None => {
@@ -390,6 +424,9 @@ impl Config {
         };
         match result {
             Ok(artifacts) => {
+                if let Some(folder) = &out_dir {
+                    sharing::offer(folder, &artifacts, &self.model);
+                }
                 if self.emit_rerun {
                     directives.rerun_if_changed(&self.model);
                     let external = &artifacts.external_data;
@@ -429,7 +466,7 @@ impl Config {
         };
         let (model, mut stages) = compile(&self.model, options)?;
         if in_build_script {
-            claim(folder, &model.name, &self.model)?;
+            sharing::claim(folder, &model.name, &self.model)?;
         }
         let mut package_options = PackageOptions::for_triple(&options.target.triple);
         package_options.bindings.stub = options.stub;
@@ -452,6 +489,18 @@ impl Config {
         for object in &model.objects {
             code_bytes += text_bytes(object)?;
         }
+        let for_others = match (&self.weights, model.constants.is_empty()) {
+            _ if options.stub => ForOthers::Nothing,
+            _ if model.weights.is_empty() => ForOthers::Nothing,
+            (Weights::External(_), _) => ForOthers::External,
+            (Weights::Embed, true) => ForOthers::Unknown,
+            (Weights::Embed, false) => ForOthers::Weights(SharedWeights {
+                symbol: format!("{}_weights", model.symbol),
+                bytes: model.weights.len() as u64,
+                constants: Arc::new(model.constants),
+            }),
+        };
+        let other = model.other_weights.as_ref();
         Ok(Artifacts {
             name: model.name,
             bindings: package.bindings,
@@ -462,8 +511,10 @@ impl Config {
             stub: options.stub,
             workspace_bytes: model.workspace_bytes,
             weight_bytes: model.weights.len() as u64,
+            shared_weight_bytes: other.map_or(0, |other| other.used_bytes),
             code_bytes,
             macs: model.macs,
+            for_others,
         })
     }
 
@@ -543,6 +594,17 @@ impl Config {
         options
     }
 
+    /// The weights of the model `other` for this one; none if there is nothing to be shared.
+    fn shared_weights(&self, folder: &Path, other: &str) -> Result<Option<SharedWeights>, Problem> {
+        if self.weights != Weights::Embed {
+            let message = format!(
+                "`.weights_of({other:?})` is for weights in the binary, and those of this model go into a file"
+            );
+            return Err(Problem::new(message).help("leave out `.weights(Weights::External(..))`"));
+        }
+        sharing::weights_of(folder, other)
+    }
+
     /// The graph passes: the pipeline with what was added to it, watched by the instruments.
     fn passes(
         &self,
@@ -564,22 +626,5 @@ impl Config {
         let name = self.options.name.as_deref().map(Path::new).unwrap_or(&self.model);
         let stem = if self.options.name.is_some() { name.file_name() } else { name.file_stem() };
         stem.map_or_else(|| "model".to_owned(), |stem| stem.to_string_lossy().into_owned())
-    }
-}
-
-/// Models that this build script has compiled: bindings file and model.
-static COMPILED: Mutex<BTreeMap<PathBuf, PathBuf>> = Mutex::new(BTreeMap::new());
-
-/// Makes sure that no two models of a build script have the same name: the bindings of the second
-/// would replace those of the first without a word.
-fn claim(folder: &Path, name: &str, model: &Path) -> Result<(), Problem> {
-    let mut compiled = COMPILED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    match compiled.insert(folder.join(name), model.to_owned()) {
-        None => Ok(()),
-        Some(other) => Err(Problem::new(format!(
-            "this build script has compiled a model of the name `{name}` already: `{}`",
-            other.display()
-        ))
-        .help("give one of them another name: `.name(\"other\")`")),
     }
 }

@@ -8,17 +8,21 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use niello::codegen::c::compiler_identity;
+use niello::executor::aot::SharedWeights;
 use niello::executor::write_if_changed;
 use niello::options::{Backend, CompileOptions};
 
 use crate::config::{Artifacts, Config};
+use crate::sharing::ForOthers;
 
 /// What a record begins with; another version's are not read.
-const VERSION: &str = "niello build 1";
+const VERSION: &str = "niello build 2";
 
 /// Where the record of a model's last build is, and what it would have to say of this one.
 pub(crate) struct LastBuild {
@@ -73,6 +77,8 @@ impl LastBuild {
             weight_bytes: record.number("weight bytes")?,
             code_bytes: record.number("code bytes")?,
             macs: record.number("macs")?,
+            shared_weight_bytes: record.number("shared bytes")?,
+            for_others: record.for_others()?,
         };
         let same = self.key(&artifacts.external_data).is_ok_and(|own| own == key);
         same.then_some(artifacts)
@@ -100,6 +106,8 @@ impl LastBuild {
             weight_bytes,
             code_bytes,
             macs,
+            shared_weight_bytes,
+            for_others,
         } = artifacts;
         let mut text = format!("{VERSION}\n");
         let mut put = |name: &str, value: &str| {
@@ -127,10 +135,28 @@ impl LastBuild {
             ("weight bytes", *weight_bytes),
             ("code bytes", *code_bytes),
             ("macs", *macs),
+            ("shared bytes", *shared_weight_bytes),
         ];
         for (name, number) in numbers {
             put(name, &number.to_string())?;
         }
+        match for_others {
+            ForOthers::Nothing => put("for others", "nothing")?,
+            ForOthers::External => put("for others", "external")?,
+            ForOthers::Unknown => put("for others", "unknown")?,
+            ForOthers::Weights(SharedWeights { symbol, bytes, constants }) => {
+                put("for others", "weights")?;
+                put("symbol", symbol)?;
+                put("bytes", &bytes.to_string())?;
+                put("constants", &constants.len().to_string())?;
+                for (key, Range { start, end }) in &**constants {
+                    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+                    put("constant", &format!("{key} {start} {end}"))?;
+                }
+            }
+        }
+        // A record that was cut short lacks it.
+        put("end", "of record")?;
         Some(text)
     }
 
@@ -170,6 +196,37 @@ impl<'a> Fields<'a> {
         let field = self.field(name)?;
         let (_, path) = field.split_once(' ')?;
         (stamped(Path::new(path)).as_deref() == Some(field)).then(|| PathBuf::from(path))
+    }
+
+    /// What other models can use, and the end of the record.
+    fn for_others(&mut self) -> Option<ForOthers> {
+        let others = match self.field("for others")? {
+            "nothing" => ForOthers::Nothing,
+            "external" => ForOthers::External,
+            "unknown" => ForOthers::Unknown,
+            "weights" => {
+                let (symbol, bytes) = (self.field("symbol")?.to_owned(), self.number("bytes")?);
+                let constants = self.list("constants", |fields, _| fields.constant())?;
+                ForOthers::Weights(SharedWeights {
+                    symbol,
+                    bytes,
+                    constants: Arc::new(constants.into_iter().collect()),
+                })
+            }
+            _ => return None,
+        };
+        (self.field("end")? == "of record").then_some(others)
+    }
+
+    /// The key of a constant, and where it is.
+    fn constant(&mut self) -> Option<([u8; 32], Range<u64>)> {
+        let mut fields = self.field("constant")?.split(' ');
+        let (text, start, end) = (fields.next()?, fields.next()?, fields.next()?);
+        let mut key = [0; 32];
+        for (at, byte) in key.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some((key, start.parse().ok()?..end.parse().ok()?))
     }
 
     fn list<T>(

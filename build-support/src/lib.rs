@@ -12,7 +12,8 @@
 //!
 //! What Cargo sees: the build script runs again when the model or a `NIELLO_*` variable changes,
 //! and no longer when another file of the package does; only `OUT_DIR` is written to, and only
-//! files that differ; everything that is wrong with a model is told at once, one line each.
+//! files that differ; everything that is wrong with a model is told at once, one line each. Kernels are
+//! compiled side by side as far as Cargo's jobserver has tokens.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -42,6 +43,7 @@ mod config;
 mod errors;
 mod last_build;
 mod log;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod watch;

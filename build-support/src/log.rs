@@ -35,6 +35,9 @@ pub(crate) fn success(
     }
     line!(text, "workspace  {} bytes", model.workspace_bytes);
     line!(text, "weights    {} bytes", model.weights.len());
+    if let Some(other) = &model.other_weights {
+        line!(text, "shared     {} bytes of {}", other.used_bytes, other.symbol);
+    }
     line!(text, "macs       {}", model.macs);
     for object in &model.objects {
         match text_bytes(object) {

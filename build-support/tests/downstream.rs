@@ -78,7 +78,7 @@ fn write(path: &Path, contents: impl AsRef<[u8]>) {
 }
 
 /// ONNX models of the packages, with their paths.
-fn onnx_models() -> [(&'static str, ModelBuilder); 6] {
+fn onnx_models() -> [(&'static str, ModelBuilder); 8] {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
     let affine = ModelBuilder::new(13)
         .input("x:0", DType::F32, &[3])
@@ -101,6 +101,24 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 6] {
         .node("MatMul", &["12", "w"], &["product"], &[])
         .node("Relu", &["product"], &["y"], &[])
         .output("y", DType::F32, &[ModelDim::from("batch"), 3.into()]);
+    // Small integers, of which every sum is exact; one of the models has a bias.
+    let integers = |shape: &[i64; 2], step: i64| {
+        let values = (0..shape[0] * shape[1]).map(|i| ((i * step) % 9 - 4) as f32);
+        floats(shape, &values.collect::<Vec<f32>>())
+    };
+    let (matrix, bias) = (integers(&[192, 160], 7), integers(&[1, 160], 5));
+    let plain = ModelBuilder::new(13)
+        .input("x", DType::F32, &[4, 192])
+        .initializer("matrix", &matrix)
+        .node("MatMul", &["x", "matrix"], &["y"], &[])
+        .output("y", DType::F32, &[4, 160]);
+    let biased = ModelBuilder::new(13)
+        .input("x", DType::F32, &[4, 192])
+        .initializer("matrix", &matrix)
+        .initializer("bias", &bias)
+        .node("MatMul", &["x", "matrix"], &["product"], &[])
+        .node("Add", &["product", "bias"], &["y"], &[])
+        .output("y", DType::F32, &[4, 160]);
     let unknown = ModelBuilder::new(13)
         .input("x", DType::F32, &[3])
         .node("Frobnicate", &["x"], &["t"], &[])
@@ -109,6 +127,8 @@ fn onnx_models() -> [(&'static str, ModelBuilder); 6] {
     [
         ("real/models/affine.onnx", affine),
         ("real/models/dense.onnx", dense),
+        ("shared/models/plain.onnx", plain),
+        ("shared/models/biased.onnx", biased),
         ("unsupported/unknown.onnx", unknown),
         ("levels/models/network.onnx", network()),
         ("kernels/models/one.onnx", scaled(&[0.0, 1.0, 2.0])),
@@ -138,8 +158,8 @@ fn network() -> ModelBuilder {
         .output("y", DType::F32, &[1, 21])
 }
 
-/// Runs Cargo in the workspace.
-fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+/// Cargo in the workspace.
+fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO"));
     // Before `--`, behind which arguments are another program's.
     command.arg("--offline").args(arguments).current_dir(workspace());
@@ -154,8 +174,12 @@ fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         command.env("CARGO_HOME", home);
     }
     command.env("CARGO_TARGET_DIR", workspace().join("target"));
-    command.envs(variables.iter().copied());
-    command.output().unwrap()
+    command
+}
+
+/// Runs Cargo in the workspace.
+fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    cargo_command(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
 /// Makes the tests that build the package `real` take turns: they look at what a build has left, and
@@ -319,6 +343,95 @@ fn a_program_chooses_among_cpu_levels_when_it_starts() {
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
 }
 
+/// The model that uses the other's weights, without that one and together with it, in every kind of
+/// binary.
+#[test]
+#[cfg(target_os = "linux")]
+fn models_that_share_weights_store_them_once() {
+    let element = |index: i64| (0..192).map(|k| (k % 5) * ((k * 160 + index) * 7 % 9 - 4)).sum();
+    let product: i64 = element(1);
+    let bias = 5 % 9 - 4;
+    let expected = cargo_ok(&["run", "-q", "-p", "shared"]);
+    let numbers: Vec<i64> = expected.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let &[result, own, all] = &numbers[..] else { panic!("{expected}") };
+    assert_eq!((result, own), (product + bias, 640), "the bias is all that is stored");
+    assert!(all >= own + 192 * 160 * 4, "{expected}");
+    for linker in ["bfd", "lld"] {
+        if Command::new(format!("ld.{linker}")).arg("--version").output().is_err() {
+            eprintln!("skipped: there is no linker {linker}");
+            continue;
+        }
+        let flag = format!("-Clink-arg=-fuse-ld={linker}");
+        cargo_ok(&["rustc", "-p", "shared", "--bin", "shared", "--", &flag]);
+        let output = Command::new(workspace().join("target/debug/shared")).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{linker}");
+    }
+    // A changed time stamp changes nothing; the weights stay where they are.
+    cargo_ok(&["build", "-p", "shared"]);
+    let archives = weight_archives("shared-");
+    assert!(!archives.is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let model = workspace().join("shared/models/biased.onnx");
+    let touched = fs::File::options().write(true).open(model).unwrap();
+    touched.set_modified(std::time::SystemTime::now()).unwrap();
+    cargo_ok(&["build", "-p", "shared"]);
+    assert_eq!(weight_archives("shared-"), archives);
+
+    let folder = workspace().join("shared-in-c");
+    let main = "#include <stdio.h>
+float shared_result(unsigned model);
+int main(void) {
+    printf(\"%.0f %.0f\\n\", shared_result(0), shared_result(1));
+    return 0;
+}
+";
+    write(&folder.join("main.c"), main);
+    let libraries = workspace().join("target/debug");
+    let archive = libraries.join("libshared.a");
+    let archive = archive.to_str().unwrap();
+    let path = format!("-Wl,-rpath,{}", libraries.display());
+    for (what, arguments) in [
+        ("a static library", vec![archive]),
+        ("all of one", vec!["-Wl,--whole-archive", archive, "-Wl,--no-whole-archive"]),
+        ("a shared library", vec!["-L", libraries.to_str().unwrap(), "-lshared", &path]),
+    ] {
+        let mut cc = Command::new("cc");
+        cc.args(["main.c", "-o", "main"]).args(arguments).args(["-lpthread", "-ldl", "-lm"]);
+        let output = cc.current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new(folder.join("main")).output().unwrap();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(stdout, format!("{product} {}\n", product + bias), "{what}");
+    }
+    if cfg!(feature = "llvm") {
+        let llvm = [("NIELLO_BACKEND", "llvm")];
+        let run = cargo(&["run", "-q", "-p", "shared", "--features", "shared/llvm"], &llvm);
+        let stderr = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(String::from_utf8_lossy(&run.stdout), expected, "{stderr}");
+    }
+}
+
+/// Names and sizes of the archives of weights in the build folders that begin with `package`, with the
+/// times when they were written.
+fn weight_archives(package: &str) -> Vec<(String, u64, std::time::SystemTime)> {
+    let mut archives = Vec::new();
+    for entry in fs::read_dir(workspace().join("target/debug/build")).unwrap().flatten() {
+        let out = entry.path().join("out");
+        if !entry.file_name().to_string_lossy().starts_with(package) || !out.is_dir() {
+            continue;
+        }
+        for file in fs::read_dir(out).unwrap().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            if name.ends_with("_weights.a") {
+                let metadata = file.metadata().unwrap();
+                archives.push((name, metadata.len(), metadata.modified().unwrap()));
+            }
+        }
+    }
+    archives.sort();
+    archives
+}
+
 /// Two models with one kernel, by each linker that is there, in every kind of binary.
 #[test]
 #[cfg(target_os = "linux")]
@@ -455,6 +568,54 @@ fn arguments_of_the_c_compiler_are_kept_and_so_is_a_file_that_it_fails_on() {
     let output = build("cc -DWORKING");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(left(), None);
+}
+
+/// Under a jobserver whose tokens others hold, a build script compiles one file at a time; with one of
+/// its tokens, two.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_build_script_compiles_with_the_tokens_of_the_jobserver() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // What the build script is made of is built with all tokens.
+    cargo_ok(&["build", "-p", "levels"]);
+    for tokens in 0..processors.min(2) {
+        let folder = tempfile::tempdir().unwrap();
+        let (at_work, log) = (folder.path().join("at-work"), folder.path().join("counts"));
+        fs::create_dir(&at_work).unwrap();
+        let wanted = tokens + 1;
+        // Each waits until there have been as many as there can be.
+        let script = format!(
+            "#!/bin/sh
+case \" $* \" in *\" -c \"*) ;; *) exec cc \"$@\";; esac
+mkdir {at}/$$; ls {at} | wc -l >> {log}; sleep 0.1
+left=600
+while [ $(sort -n {log} | tail -n 1) -lt {wanted} ] && [ $left -gt 0 ]; do
+  sleep 0.05; left=$((left - 1))
+done
+cc \"$@\"; status=$?
+rmdir {at}/$$; exit $status
+",
+            at = at_work.display(),
+            log = log.display(),
+        );
+        let tool = folder.path().join("counting-gcc");
+        write(&tool, script);
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+
+        let server = jobserver::Client::new(tokens).unwrap();
+        let mut command = cargo_command(&["check", "-p", "levels"]);
+        server.configure(&mut command);
+        // A folder without kernels, so that all of them are compiled.
+        command.env("CC", &tool).env("NIELLO_CACHE_DIR", folder.path().join("kernels"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let counts = fs::read_to_string(log).unwrap();
+        let counts: Vec<usize> = counts.lines().map(|line| line.trim().parse().unwrap()).collect();
+        assert!(counts.len() > 2, "{counts:?}");
+        assert_eq!(counts.iter().max(), Some(&wanted), "{counts:?}");
+    }
 }
 
 #[test]

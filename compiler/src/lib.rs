@@ -22,6 +22,7 @@ pub mod memory;
 pub mod onnx;
 pub mod ops;
 pub mod options;
+mod parallel;
 pub mod pass;
 pub mod schedule;
 pub mod strategy;

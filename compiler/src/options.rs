@@ -8,7 +8,7 @@ use std::str::FromStr;
 use niello_runtime::CpuLevel;
 
 use crate::diagnostics::Problem;
-use crate::executor::aot::KernelCache;
+use crate::executor::aot::{KernelCache, SharedWeights};
 use crate::onnx::InputValue;
 use crate::target::{Target, TargetError};
 
@@ -204,6 +204,9 @@ pub struct CompileOptions {
     pub code_folder: Option<PathBuf>,
     /// Where compiled functions are looked for, and kept.
     pub kernel_cache: Option<KernelCache>,
+    /// Another model of the program, compiled before, whose weights the code reads where they are equal to
+    /// its own.
+    pub weights_of: Option<SharedWeights>,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
@@ -237,6 +240,7 @@ impl CompileOptions {
             jobs: 1,
             code_folder: None,
             kernel_cache: None,
+            weights_of: None,
             isolate: false,
             stub: false,
             without_objects: false,

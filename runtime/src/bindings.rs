@@ -100,6 +100,17 @@ macro_rules! __embedded_weights {
     }};
 }
 
+/// Links the weights in the archive `$symbol`, which the code refers to; for bindings alone, as
+/// [`__call_model`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __link_weights {
+    ($symbol:literal) => {
+        #[link(name = $symbol, kind = "static", modifiers = "-whole-archive")]
+        unsafe extern "C" {}
+    };
+}
+
 /// Promises that a struct of output buffers may be all zero bytes; for bindings alone, as
 /// [`__call_model`].
 #[doc(hidden)]

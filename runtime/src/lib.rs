@@ -74,6 +74,7 @@ pub mod __private {
     pub mod niello_build_0_1_needs_niello_runtime_0_1 {
         pub use crate::__call_model as call_model;
         pub use crate::__embedded_weights as embedded_weights;
+        pub use crate::__link_weights as link_weights;
         pub use crate::__when_alloc as when_alloc;
         pub use crate::__zeroable as zeroable;
         pub use crate::abi::Context;

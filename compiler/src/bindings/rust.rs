@@ -489,6 +489,14 @@ fn call_model(
             scratch_offset = grouped(self.model.scratch_offset),
             scratch_stride = grouped(self.model.scratch_stride),
         );
+        if let Some(other) = &self.model.other_weights {
+            put!(
+                text,
+                "\n// Weights of another model that the code reads as well.\n\
+                 __niello::link_weights! {{ \"{}\" }}\n",
+                other.symbol
+            );
+        }
     }
 }
 

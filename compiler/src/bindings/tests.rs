@@ -34,6 +34,8 @@ fn digits() -> CompiledModel {
         scratch_offset: 12_288,
         scratch_stride: 64,
         weights: vec![7; 1_000].into(),
+        constants: Default::default(),
+        other_weights: None,
         macs: 1_234_567,
         digest: [0x5a; 32],
         metadata: vec![("producer_name".to_owned(), "pytorch \"2\"".to_owned())],

@@ -35,6 +35,10 @@ enum Action {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let cache = match &args.dir {
+        Some(folder) if !folder.is_dir() => {
+            let message = format!("there is no cache {}: it is no folder", folder.display());
+            return Err(Problem::new(message).into());
+        }
         Some(folder) => Some(KernelCache::new(folder, u64::MAX)),
         None => KernelCache::from_environment()?,
     };

@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::num::FpCategory;
 use std::rc::Rc;
 
-use super::CodegenError;
 use super::c::{
     SourceFile, TempFolder, compile_c, declarations, denormals_around, generate, link_shared,
     translation_unit,
 };
+use super::{CodegenError, scratch_bytes};
 use crate::executor::ObjectFile;
 use crate::executor::dynamic::DynamicLibrary;
 use crate::ir::DType;
@@ -98,7 +98,7 @@ fn c_objects(
     let mut sources = Vec::new();
     for (number, kernel) in kernels.iter().enumerate() {
         let source = generate(kernel, &format!("kernel{number}"), target)?;
-        memory.push(source.scratch_bytes);
+        memory.push(scratch_bytes(kernel)?);
         sources.push(source);
     }
     Ok(c_object("kernels", translation_unit(&sources, &[]), target))
@@ -119,7 +119,6 @@ fn llvm_objects(
     memory: &mut Vec<u64>,
 ) -> Result<Vec<ObjectFile>, CodegenError> {
     use super::llvm::{Kernel, Source, compile};
-    use super::scratch_bytes;
     use std::slice::from_ref;
 
     let named = |(number, func): (usize, &&PrimFunc)| Kernel {

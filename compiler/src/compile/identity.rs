@@ -44,6 +44,7 @@ pub(super) fn symbol(
         code_folder: _,
         kernel_cache: _,
         isolate: _,
+        weights_of,
         stub,
         without_objects: _,
     } = options;
@@ -60,6 +61,10 @@ pub(super) fn symbol(
     let numerics = (denormals, numerics);
     let decided = (opt_level, disabled_passes, numerics, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
+    // The symbol of the other model's weights has the digest of that model.
+    if let Some(other) = weights_of {
+        hasher.update(other.symbol.as_bytes());
+    }
     let name = interface.name(options);
     symbol_name(package, version, name, &hasher.finalize())
 }

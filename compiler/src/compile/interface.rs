@@ -108,6 +108,8 @@ impl Interface {
             scratch_offset: 0,
             scratch_stride: 0,
             weights: Default::default(),
+            constants: Default::default(),
+            other_weights: None,
             macs: 0,
             levels: options.targets().iter().map(Target::cpu_level).collect(),
             digest: self.digest,

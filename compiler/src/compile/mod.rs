@@ -102,7 +102,9 @@ pub fn compile(
     let scratch = Scratch::of(&program, &functions, options.threads).map_err(located)?;
     let bytes = scratch.bytes();
     let plan = stages.run("place memory", || memory::plan(&program, &storage, &bytes))?;
-    let weights = stages.run("pack weights", || PackedWeights::pack(&program, &storage, &plan))?;
+    let weights = stages.run("pack weights", || {
+        PackedWeights::pack(&program, &storage, &plan, options.weights_of.as_ref())
+    })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
     let code = Code::new(options.backend, &program, &functions, entry);
     let (objects, cache) = match options.without_objects {
@@ -114,6 +116,8 @@ pub fn compile(
         symbol,
         workspace_bytes: plan.arena_bytes,
         weights: weights.bytes,
+        constants: weights.constants,
+        other_weights: weights.other,
         macs,
         objects,
         ..interface.model(options)

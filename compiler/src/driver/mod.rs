@@ -48,9 +48,8 @@ use crate::codegen::c::{self, LIBM_FUNCTIONS, Names};
 #[cfg(feature = "llvm")]
 use crate::codegen::llvm;
 use crate::codegen::object::MEMORY_FUNCTIONS;
-#[cfg(feature = "llvm")]
-use crate::codegen::scratch_bytes;
 use crate::codegen::{ArrayWrapper, PackedTensor, PackedWrapper, Wrapper};
+use crate::codegen::{CodegenError, scratch_bytes};
 use crate::executor::ObjectFile;
 use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::options::Backend;
@@ -137,10 +136,12 @@ pub fn build(functions: impl IntoFunctions, target: &BuildTarget) -> Result<Modu
         let call = names.unique(&format!("{name}_call"));
         kernels.push(Kernel { func, lowered, name, symbol, call });
     }
-    let (code, objects, scratch) = match target.kind {
-        Backend::C => build_c(&kernels, target)?,
+    // What a worker of each function needs.
+    let scratch = all(kernels.iter().map(|kernel| scratch_bytes(&kernel.lowered)))?;
+    let (code, objects) = match target.kind {
+        Backend::C => build_c(&kernels, &scratch, target)?,
         #[cfg(feature = "llvm")]
-        Backend::Llvm => build_llvm(&kernels, target)?,
+        Backend::Llvm => build_llvm(&kernels, &scratch, target)?,
     };
     let functions = kernels.into_iter().zip(scratch).map(|(kernel, bytes)| kernel.built(bytes));
     let (functions, target) = (functions.collect(), target.clone());
@@ -148,9 +149,8 @@ pub fn build(functions: impl IntoFunctions, target: &BuildTarget) -> Result<Modu
     Ok(Module(Arc::new(inner)))
 }
 
-/// What came of code generation: its text, the objects, and for each function the bytes of scratch
-/// memory that a worker needs.
-type Generated = (Code, Vec<ObjectFile>, Vec<u64>);
+/// What came of code generation: its text and the objects.
+type Generated = (Code, Vec<ObjectFile>);
 
 /// A function and its names.
 struct Kernel {
@@ -252,39 +252,40 @@ fn array_wrappers(kernels: &[Kernel]) -> Vec<Wrapper> {
     kernels.iter().map(|kernel| Wrapper::Array(kernel.array_wrapper())).collect()
 }
 
-fn build_c(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildError> {
-    let (mut sources, mut errors) = (Vec::new(), Vec::new());
-    for kernel in kernels {
-        match c::generate(&kernel.lowered, &kernel.symbol, &target.machine) {
-            Ok(source) => sources.push(source),
+/// All results, or all errors.
+fn all<T>(results: impl Iterator<Item = Result<T, CodegenError>>) -> Result<Vec<T>, BuildError> {
+    let (mut done, mut errors) = (Vec::new(), Vec::new());
+    for result in results {
+        match result {
+            Ok(one) => done.push(one),
             Err(error) => errors.push(error),
         }
     }
-    if !errors.is_empty() {
-        return Err(BuildError::Codegen(errors));
-    }
-    let scratch: Vec<u64> = sources.iter().map(|source| source.scratch_bytes).collect();
-    let mut wrappers = packed_wrappers(kernels, &scratch, target)?;
+    if errors.is_empty() { Ok(done) } else { Err(BuildError::Codegen(errors)) }
+}
+
+fn build_c(
+    kernels: &[Kernel],
+    scratch: &[u64],
+    target: &BuildTarget,
+) -> Result<Generated, BuildError> {
+    let generate = |kernel: &Kernel| c::generate(&kernel.lowered, &kernel.symbol, &target.machine);
+    let sources = all(kernels.iter().map(generate))?;
+    let mut wrappers = packed_wrappers(kernels, scratch, target)?;
     let text = c::translation_unit(&sources, &wrappers);
     wrappers.extend(array_wrappers(kernels));
     let whole = c::translation_unit(&sources, &wrappers);
     let machine = std::slice::from_ref(&target.machine);
     let objects = c::compile_c(&[module::source_file(whole)], machine, 1, None)?;
-    Ok((Code::C(text), objects, scratch))
+    Ok((Code::C(text), objects))
 }
 
 #[cfg(feature = "llvm")]
-fn build_llvm(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, BuildError> {
-    let (mut scratch, mut errors) = (Vec::new(), Vec::new());
-    for kernel in kernels {
-        match scratch_bytes(&kernel.lowered) {
-            Ok(bytes) => scratch.push(bytes),
-            Err(error) => errors.push(error),
-        }
-    }
-    if !errors.is_empty() {
-        return Err(BuildError::Codegen(errors));
-    }
+fn build_llvm(
+    kernels: &[Kernel],
+    scratch: &[u64],
+    target: &BuildTarget,
+) -> Result<Generated, BuildError> {
     let named = |kernel: &Kernel| llvm::Kernel {
         func: kernel.lowered.clone(),
         symbol: kernel.symbol.clone(),
@@ -292,7 +293,7 @@ fn build_llvm(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, Bui
     let source = llvm::Source {
         name: "module".to_owned(),
         kernels: kernels.iter().map(named).collect(),
-        wrappers: packed_wrappers(kernels, &scratch, target)?,
+        wrappers: packed_wrappers(kernels, scratch, target)?,
         entry: None,
         level: 0,
     };
@@ -301,7 +302,7 @@ fn build_llvm(kernels: &[Kernel], target: &BuildTarget) -> Result<Generated, Bui
     let machine = std::slice::from_ref(&target.machine);
     let compiled = llvm::compile(&[whole], machine, 1, false).map_err(BuildError::Codegen)?;
     let objects = compiled.into_iter().map(|one| one.object).collect();
-    Ok((Code::Llvm(source), objects, scratch))
+    Ok((Code::Llvm(source), objects))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use niello_runtime::CpuLevel;
 
 use super::Weights;
+use crate::executor::aot::{StoredConstants, UsedWeights};
 use crate::ir::DType;
 
 /// One input or output of a compiled model.
@@ -60,6 +61,10 @@ pub struct CompiledModel {
     pub scratch_stride: u64,
     /// The constants as the kernels read them, to be placed at an address aligned to 64.
     pub weights: Weights,
+    /// Where each constant is in the weights, for models that share them.
+    pub constants: StoredConstants,
+    /// The weights of another model that the code reads as well.
+    pub other_weights: Option<UsedWeights>,
     /// Multiply-accumulate operations of one inference.
     pub macs: u64,
     /// The CPU levels that there is code for, narrowest first: never empty. The first is what every

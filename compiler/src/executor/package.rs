@@ -85,7 +85,9 @@ pub fn write_package(
         weights: None,
     };
     if !stub {
-        let allowed: Vec<_> = options.allowed_symbols.iter().map(String::as_str).collect();
+        let other = model.other_weights.as_ref().map(|other| other.symbol.as_str());
+        let allowed = options.allowed_symbols.iter().map(String::as_str).chain(other);
+        let allowed: Vec<_> = allowed.collect();
         check_undefined(&model.objects, &allowed)?;
         let mut write = |stem: &str, objects: Vec<Member<'_>>| -> Result<(), Report> {
             let path = folder.join(archive_name(options.archive_kind, stem));
@@ -254,6 +256,8 @@ mod tests {
             scratch_offset: 64,
             scratch_stride: 0,
             weights: vec![1, 2, 3].into(),
+            constants: Default::default(),
+            other_weights: None,
             macs: 1,
             levels: vec![niello_runtime::CpuLevel::Baseline],
             digest: [0; 32],

@@ -9,6 +9,8 @@
 use std::num::NonZero;
 use std::thread;
 
+use crate::parallel;
+
 /// A BLAKE3 digest.
 pub type Digest = [u8; 32];
 
@@ -128,25 +130,10 @@ fn chunk_values(bytes: &[u8], first: u64) -> Vec<Words> {
     };
     let chunks = bytes.len().div_ceil(CHUNK_BYTES);
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
-    let share = chunks.div_ceil(threads.min(bytes.len() / SHARED_BYTES).max(1));
-    if share == chunks {
-        return values(bytes, first);
-    }
-    thread::scope(|scope| {
-        let shares = bytes.chunks(share * CHUNK_BYTES).zip((first..).step_by(share));
-        let shares: Vec<_> = shares
-            .map(|(bytes, first)| {
-                let work = move || values(bytes, first);
-                // Where no thread can be started, this one does it.
-                thread::Builder::new().spawn_scoped(scope, work).map_err(|_| (bytes, first))
-            })
-            .collect();
-        let joined = shares.into_iter().flat_map(|share| match share {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err((bytes, first)) => values(bytes, first),
-        });
-        joined.collect()
-    })
+    let share = chunks.div_ceil(threads.min(bytes.len() / SHARED_BYTES).max(1)).max(1);
+    let shares = bytes.chunks(share * CHUNK_BYTES).zip((first..).step_by(share));
+    let shares: Vec<_> = shares.collect();
+    parallel::map(&shares, threads, |&(bytes, first)| values(bytes, first)).concat()
 }
 
 /// The value of a chunk of at most [`CHUNK_BYTES`], which may have none.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::{PassContext, PassError, Result};
 use crate::graph::Function;
 use crate::ir::GlobalVar;
+use crate::parallel;
 
 /// How long the calling thread works alone before others join it.
 ///
@@ -88,13 +89,8 @@ pub(super) fn fan_out<T: Sync, R: Send>(
     }
     let left = work.len().saturating_sub(next.load(Ordering::Relaxed));
     if more && left > 0 {
-        std::thread::scope(|scope| {
-            for _ in 1..threads.min(left) {
-                scope.spawn(|| {
-                    let _attached = ambient.attach();
-                    while step() {}
-                });
-            }
+        parallel::together(threads.min(left), || {
+            let _attached = ambient.attach();
             while step() {}
         });
     }

@@ -192,6 +192,14 @@ fn kernels_are_compiled_once() {
 
     assert!(run(&["cache", "clear"]).contains("is rid of "));
     assert!(run(&["cache", "stats"]).ends_with(" holds 0 functions, 0 bytes\n"));
+    let missing = folder.path().join("missing");
+    for action in ["stats", "clear"] {
+        let error = fails(&["cache", action, "--dir", path(&missing)]);
+        assert_eq!(
+            error,
+            format!("error: there is no cache {}: it is no folder\n", missing.display())
+        );
+    }
     let error = fails(&["cache", "stats"]);
     assert!(
         error.contains("NIELLO_CACHE_DIR is not set") && error.contains("--dir DIR"),

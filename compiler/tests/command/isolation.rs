@@ -14,7 +14,7 @@ use super::{case, command, doubled, path, stderr, stdout};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A script in place of the C compiler. Names end in `gcc`, as those of gcc for other systems do.
-fn compiler(folder: &Path, script: &str) -> PathBuf {
+pub(super) fn compiler(folder: &Path, script: &str) -> PathBuf {
     let file = folder.join("odd-gcc");
     fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();

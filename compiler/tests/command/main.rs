@@ -7,6 +7,8 @@ mod inputs;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod isolation;
+#[cfg(target_os = "linux")]
+mod jobserver;
 mod mistakes;
 mod passes;
 mod run;

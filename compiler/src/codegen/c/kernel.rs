@@ -21,10 +21,6 @@ use crate::tir::{
 pub struct KernelSource {
     /// The C function's name.
     pub symbol: String,
-    /// Bytes of scratch memory that each worker needs.
-    pub scratch_bytes: u64,
-    /// Bytes of local buffers on the stack.
-    pub stack_bytes: u64,
     pub(in crate::codegen) definition: String,
     pub(super) preamble: Preamble,
 }
@@ -40,8 +36,6 @@ pub fn generate(
     emitter.kernel().map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
     Ok(KernelSource {
         symbol: symbol.to_owned(),
-        scratch_bytes: emitter.locals.scratch_bytes,
-        stack_bytes: emitter.locals.stack_bytes,
         definition: emitter.definition,
         preamble: emitter.preamble,
     })

@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::folder::TempFolder;
 use crate::codegen::features::x86_feature;
 use crate::executor::ObjectFile;
+use crate::parallel;
 use crate::target::Target;
 
 /// One C file.
@@ -103,7 +103,7 @@ const FLAGS: &[&str] = &[
     "-fno-tree-vectorize",
 ];
 
-/// Compiles files with up to `jobs` processes at a time; objects come back in the files' order.
+/// Compiles files with up to `jobs` processes at a time, as many as the jobserver allows; objects come back in the files' order.
 ///
 /// The compiler is the one that Cargo's build scripts use for the target (`CC_<target>`, `CC`, or
 /// the system's); flags in `CFLAGS` are left aside, as they could change results. Objects depend
@@ -129,32 +129,12 @@ pub fn compile_c(
     let compilers: Vec<Compiler> =
         targets.iter().map(|level| compiler.with_features(level)).collect();
     let folder = folder.map_or_else(TempFolder::new, TempFolder::at)?;
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Result<ObjectFile, CompileError>>>> =
-        files.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, files.len()) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let (Some(file), Some(slot)) = (files.get(index), results.get(index)) else {
-                        break;
-                    };
-                    // A level that does not exist has no wider registers than the last.
-                    let level = file.level.min(compilers.len() - 1);
-                    let result = compilers[level].compile(file, folder.path());
-                    // A poisoned lock only means that another thread panicked while writing.
-                    *slot.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
-                }
-            });
-        }
+    let objects = parallel::map(files, jobs, |file| {
+        // A level that does not exist has no wider registers than the last.
+        let level = file.level.min(compilers.len() - 1);
+        compilers[level].compile(file, folder.path())
     });
-    let objects = results.into_iter().map(|slot| {
-        slot.into_inner()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .expect("every file was handed to a worker")
-    });
-    objects.collect::<Result<_, _>>().map_err(|error| match error {
+    objects.into_iter().collect::<Result<_, _>>().map_err(|error| match error {
         CompileError::Failed { file, command, stderr, kept: _ } => {
             CompileError::Failed { file, command, stderr, kept: Some(folder.keep()) }
         }

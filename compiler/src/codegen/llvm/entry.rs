@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use inkwell::builder::Builder;
 use inkwell::module::Linkage;
 use inkwell::values::{BasicMetadataValueEnum, FunctionValue, IntValue, PointerValue};
-use inkwell::{IntPredicate, attributes::AttributeLoc};
+use inkwell::{GlobalVisibility, IntPredicate, attributes::AttributeLoc};
 
 use super::kernel::{Failure, Result, Unit, field, param_types, pointer_param};
 use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer};
@@ -176,9 +176,23 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
             Pointer::Input(position) => self.nth(body, body.inputs, position),
             Pointer::Output(position) => self.nth(body, body.outputs, position),
             Pointer::Weights(offset) => self.at(body, body.weights, offset),
+            Pointer::Shared(offset) => self.at(body, self.other_weights(), offset),
             Pointer::Workspace(offset) => self.at(body, body.workspace, offset),
             Pointer::Null => Ok(self.unit.pointer_type().const_null()),
         }
+    }
+
+    /// The address of another model's weights.
+    fn other_weights(&self) -> PointerValue<'ctx> {
+        let symbol = self.entry.other_weights.as_deref().unwrap_or_default();
+        let known = self.unit.module.get_global(symbol);
+        let global = known.unwrap_or_else(|| {
+            let global = self.unit.module.add_global(self.unit.context.i8_type(), None, symbol);
+            global.set_constant(true);
+            global.set_visibility(GlobalVisibility::Hidden);
+            global
+        });
+        global.as_pointer_value()
     }
 
     /// A pointer of the caller's array.

@@ -18,12 +18,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 
+use jobserver::Client;
+
 use super::machine::end_on_fatal_errors;
 use super::{AT_WORK, Compiled, Source, compile_one, gather};
 use crate::codegen::CodegenError;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::ObjectFile;
-use crate::executor::aot::parallel;
+use crate::parallel;
 use crate::target::Target;
 
 // The standard library links what has these functions.
@@ -49,17 +51,20 @@ pub fn compile_isolated(
     targets: &[Target],
     jobs: usize,
 ) -> Result<Vec<Compiled>, Report> {
-    let outcomes = in_child(sources, jobs, &|source| compile_one(source, targets, false))?;
+    let work = |source: &Source| compile_one(source, targets, false);
+    let outcomes = in_child(sources, jobs, parallel::jobserver(), &work)?;
     gather(outcomes).map_err(|errors| {
         let problems = errors.into_iter().map(Problem::from);
         Report { problems: problems.collect() }
     })
 }
 
-/// Applies `work` to each source in a child process with up to `jobs` threads.
+/// Applies `work` to each source in a child process with up to `jobs` threads, for which it takes
+/// tokens of `server`. The token of this process, which waits, is the child's first.
 fn in_child(
     sources: &[Source],
     jobs: usize,
+    server: Option<&Client>,
     work: &(dyn Fn(&Source) -> Outcome + Sync),
 ) -> Result<Vec<Outcome>, Problem> {
     let failed = |error: io::Error| {
@@ -82,7 +87,7 @@ fn in_child(
             // SAFETY: both are open file descriptors.
             unsafe { dup2(stderr.as_raw_fd(), 2) };
             end_on_fatal_errors();
-            serve(sources, jobs, work, to_parent)
+            serve(sources, jobs, server, work, to_parent)
         })) {
             Ok(Ok(())) => 0,
             Ok(Err(_)) => 1,
@@ -127,6 +132,7 @@ enum Kind {
 fn serve(
     sources: &[Source],
     jobs: usize,
+    server: Option<&Client>,
     work: &(dyn Fn(&Source) -> Outcome + Sync),
     to_parent: PipeWriter,
 ) -> io::Result<()> {
@@ -144,7 +150,7 @@ fn serve(
         pipe.write_all(&message)
     };
     let indices: Vec<usize> = (0..sources.len()).collect();
-    let sent = parallel::map(&indices, jobs, |&index| {
+    let sent = parallel::map_under(server, &indices, jobs, |&index| {
         send(Kind::Begun, index, &[])?;
         match work(&sources[index]) {
             Ok(Compiled { object, text: _ }) => {
@@ -248,6 +254,9 @@ impl Received {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
     use super::*;
     use crate::codegen::llvm::Kernel;
     use crate::ir::{BufferSpec, DType};
@@ -280,6 +289,34 @@ mod tests {
     }
 
     #[test]
+    fn the_threads_of_a_child_process_have_tokens() {
+        // Of two at work at the same time, each waits for the other. The counters are the child's.
+        let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let together = |wanted: usize| {
+            let (working, most) = (&working, &most);
+            move |source: &Source| -> Outcome {
+                most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let begun = Instant::now();
+                while most.load(Ordering::SeqCst) < wanted && begun.elapsed().as_secs() < 60 {
+                    std::thread::yield_now();
+                }
+                working.fetch_sub(1, Ordering::SeqCst);
+                let bytes = vec![most.load(Ordering::SeqCst) as u8];
+                let object = ObjectFile { name: source.name.clone(), bytes };
+                Ok(Compiled { object, text: None })
+            }
+        };
+        for tokens in [0, 1] {
+            let server = Client::new(tokens).unwrap();
+            let work = together(tokens + 1);
+            let outcomes = in_child(&sources(), 3, Some(&server), &work).unwrap();
+            let most = outcomes.into_iter().map(|outcome| outcome.unwrap().object.bytes[0]).max();
+            assert_eq!(most, Some(tokens as u8 + 1));
+            assert_eq!(server.available().unwrap(), tokens, "tokens that were not given back");
+        }
+    }
+
+    #[test]
     fn errors_of_kernels_arrive_whole() {
         let mut bad = sources();
         let data = bad[1].kernels[0].func.make_mut();
@@ -302,7 +339,7 @@ mod tests {
             }
             compiled(source)
         };
-        let problem = in_child(&sources(), 1, &abort).unwrap_err();
+        let problem = in_child(&sources(), 1, None, &abort).unwrap_err();
         let message = problem.message;
         assert_eq!(
             message,
@@ -318,10 +355,10 @@ mod tests {
             }
             compiled(source)
         };
-        let message = in_child(&sources(), 1, &exit).unwrap_err().message;
+        let message = in_child(&sources(), 1, None, &exit).unwrap_err().message;
         assert!(message.contains("LLVM ended with status 70 while it compiled"), "{message}");
         assert!(message.contains("`three`; it said: LLVM ERROR: out of registers"), "{message}");
 
-        assert_eq!(in_child(&sources(), 2, &compiled).unwrap().len(), 3);
+        assert_eq!(in_child(&sources(), 2, None, &compiled).unwrap().len(), 3);
     }
 }

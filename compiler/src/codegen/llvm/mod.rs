@@ -29,7 +29,8 @@ use inkwell::context::Context;
 
 use crate::codegen::{CodegenError, Wrapper};
 use crate::executor::ObjectFile;
-use crate::executor::aot::{Entry, parallel};
+use crate::executor::aot::Entry;
+use crate::parallel;
 use crate::target::Target;
 use crate::tir::PrimFunc;
 

@@ -3,6 +3,7 @@
 use super::{check, f32_bytes, f32_values, small_floats};
 use crate::codegen::STACK_BYTES;
 use crate::codegen::c::generate;
+use crate::codegen::kernel::Locals;
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{BufferSpec, DType};
 use crate::target::Target;
@@ -82,7 +83,8 @@ fn a_matrix_multiplication_tile_keeps_its_accumulators_in_registers() {
     for target in runnable_levels() {
         let lowered = lower(func.clone(), &target).unwrap();
         let kernel = generate(&lowered, "tile", &target).unwrap();
-        assert_eq!((kernel.stack_bytes, kernel.scratch_bytes), (0, 0));
+        let locals = Locals::of(&lowered).unwrap();
+        assert_eq!((locals.stack_bytes, locals.scratch_bytes), (0, 0));
         // Every accumulator is a variable, and no access of the buffer remains.
         assert!(!kernel.definition.contains("acc["), "{}", kernel.definition);
         assert_eq!(kernel.definition.contains("fma"), target.has_fma());
@@ -209,9 +211,11 @@ fn reductions_scratch_and_dimensions() {
         assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
     }
     let target = Target::host();
-    let kernel = generate(&lower(func, &target).unwrap(), "softmax", &target).unwrap();
-    assert_eq!(kernel.scratch_bytes, (461u64 * 4).next_multiple_of(64));
-    assert!(kernel.stack_bytes <= STACK_BYTES && kernel.stack_bytes == 64);
+    let lowered = lower(func, &target).unwrap();
+    let locals = Locals::of(&lowered).unwrap();
+    assert_eq!(locals.scratch_bytes, (461u64 * 4).next_multiple_of(64));
+    assert!(locals.stack_bytes <= STACK_BYTES && locals.stack_bytes == 64);
+    let kernel = generate(&lowered, "softmax", &target).unwrap();
     assert!(kernel.definition.contains("float *restrict y, i64 n) {"), "{}", kernel.definition);
 }
 

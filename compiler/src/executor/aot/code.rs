@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::{Entry, KernelFunctions, parallel};
+use super::{Entry, KernelFunctions};
 use crate::codegen::CodegenError;
 use crate::codegen::c::{self, SourceFile};
 #[cfg(feature = "llvm")]
@@ -11,6 +11,7 @@ use crate::diagnostics::{Problem, Report};
 use crate::executor::{ObjectFile, Program};
 use crate::ir::Digest;
 use crate::options::{Backend, CompileOptions};
+use crate::parallel;
 use crate::target::Target;
 use crate::tir::PrimFunc;
 

@@ -39,6 +39,8 @@ pub struct Entry {
     pub workers: usize,
     /// What is copied to outputs, once all calls are made.
     pub copies: Vec<Copy>,
+    /// Symbol of another model's weights, if calls read some of them.
+    pub other_weights: Option<String>,
     /// Whether the calls run with denormal numbers flushed to zero.
     pub flush_denormals: bool,
 }
@@ -75,6 +77,8 @@ pub enum Pointer {
     Output(usize),
     /// That many bytes after `ctx->weights`.
     Weights(u64),
+    /// That many bytes after the symbol of [`Entry::other_weights`].
+    Shared(u64),
     /// That many bytes after `ctx->workspace`.
     Workspace(u64),
     /// Nowhere: it is never read.
@@ -89,6 +93,8 @@ impl fmt::Display for Pointer {
             Pointer::Output(position) => write!(f, "outputs[{position}]"),
             Pointer::Weights(0) => f.write_str("weights"),
             Pointer::Weights(offset) => write!(f, "weights + {offset}"),
+            Pointer::Shared(0) => f.write_str("shared"),
+            Pointer::Shared(offset) => write!(f, "shared + {offset}"),
             Pointer::Workspace(0) => f.write_str("workspace"),
             Pointer::Workspace(offset) => write!(f, "workspace + {offset}"),
             Pointer::Null => f.write_str("(void *)0"),
@@ -110,7 +116,7 @@ impl Entry {
         let pointer = |value: ValueId| match plan.places[value] {
             Place::Input(position) => Pointer::Input(position),
             Place::Output(position) => Pointer::Output(position),
-            Place::Weights(constant) => Pointer::Weights(weights.offsets[constant].unwrap_or(0)),
+            Place::Weights(constant) => weights.places[constant].unwrap_or(Pointer::Null),
             Place::Arena(offset) => Pointer::Workspace(offset),
             Place::Nowhere => Pointer::Null,
         };
@@ -142,6 +148,7 @@ impl Entry {
             levels,
             workers: scratch.workers,
             copies: copies.collect(),
+            other_weights: weights.other.as_ref().map(|other| other.symbol.clone()),
             flush_denormals: program
                 .kernels
                 .values()
@@ -164,6 +171,9 @@ impl Entry {
             let _ = writeln!(text, "{};", signature(&format!("void {name}"), &params));
         }
         // Writing to a string cannot fail.
+        if let Some(other) = &self.other_weights {
+            let _ = writeln!(text, "\nextern const char {other}[];");
+        }
         let _ = writeln!(text, "\n{};", head("", &format!("{symbol}_run")));
         text.push_str("\n#pragma GCC visibility pop\n");
 
@@ -245,7 +255,10 @@ impl Entry {
              own.parallel_for = (void *)0;",
             self.workers
         );
+        let other = self.other_weights.as_deref().unwrap_or_default();
+        let shared = format!("const void *const shared = {other};");
         for (name, declaration) in [
+            ("shared", &*shared),
             ("weights", "const void *const weights = ctx->weights;"),
             ("workspace", "void *const workspace = ctx->workspace;"),
             ("own", &own),

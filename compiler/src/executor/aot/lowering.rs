@@ -1,9 +1,9 @@
 //! Lowering of a program's kernels, for each CPU level.
 
-use super::parallel;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::Program;
 use crate::ir::{Definition, GlobalVar, IRModule};
+use crate::parallel;
 use crate::pass::{Pass, PassContext, Result};
 use crate::target::Target;
 use crate::tir::{ADD_LOWER_PASS, Lowering, PrimFunc, pipeline};

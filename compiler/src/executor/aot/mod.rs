@@ -5,7 +5,7 @@ mod code;
 mod entry;
 mod kernels;
 mod lowering;
-pub(crate) mod parallel;
+mod sharing;
 mod weights;
 
 pub use cache::{
@@ -14,6 +14,7 @@ pub use cache::{
 pub use code::{CacheUse, Code, Generator, Listing};
 pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
 pub use kernels::{KernelFunction, KernelFunctions};
+pub use sharing::{SharedWeights, StoredConstants, UsedWeights};
 pub use weights::{PackedWeights, Weights};
 
 use cranelift_entity::SecondaryMap;

@@ -6,11 +6,11 @@ use super::*;
 use crate::codegen::c::{self, SourceFile};
 #[cfg(feature = "llvm")]
 use crate::codegen::llvm;
-use crate::codegen::object::check_undefined;
+use crate::codegen::object::{check_undefined, weights_object};
 use crate::executor::dynamic::DynamicLibrary;
 use crate::executor::testing::ProgramBuilder;
 use crate::executor::{
-    CompiledModel, LoadedModel, Step, TensorInfo, ValueId, write_shared_library,
+    CompiledModel, LoadedModel, ObjectFile, Step, TensorInfo, ValueId, write_shared_library,
 };
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory::{self, Storage};
@@ -21,7 +21,7 @@ use crate::tir::PrimExpr;
 
 /// The stages from a program to a model for the host's narrowest level.
 fn compile(program: Program, symbol: &str, backend: Backend) -> CompiledModel {
-    compile_for(&[Target::host()], program, symbol, backend)
+    compile_for(&[Target::host()], program, symbol, backend, None)
 }
 
 /// The stages from a program to a model.
@@ -30,6 +30,7 @@ fn compile_for(
     mut program: Program,
     symbol: &str,
     backend: Backend,
+    other: Option<&SharedWeights>,
 ) -> CompiledModel {
     let options = CompileOptions { jobs: 2, backend, ..CompileOptions::new(levels[0].clone()) };
     program.verify().unwrap();
@@ -41,11 +42,12 @@ fn compile_for(
     let functions = KernelFunctions::of(&program, &generator, levels);
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
-    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let weights = PackedWeights::pack(&program, &storage, &plan, other).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
     let code = Code::new(backend, &program, &functions, entry);
     let (objects, _) = code.compile(&options, levels).unwrap();
-    check_undefined(&objects, &[]).unwrap();
+    let allowed = other.map(|other| other.symbol.as_str());
+    check_undefined(&objects, allowed.as_slice()).unwrap();
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
             let value = &program.values[id];
@@ -67,6 +69,8 @@ fn compile_for(
         scratch_offset: plan.arena_bytes,
         scratch_stride: 0,
         weights: weights.bytes,
+        constants: weights.constants,
+        other_weights: weights.other,
         macs: 0,
         levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
@@ -124,6 +128,51 @@ fn steps_run_in_order_on_inputs_constants_and_the_arena() {
     let outputs = run(b.program, &[tensor(&[2, 3], |i| i as f32)]);
     let expected: Vec<f32> = (0..6).map(|i| (11 * i * i) as f32).collect();
     assert_eq!(outputs, [expected]);
+}
+
+/// A constant that another model has is read from that one's weights, which are linked beside the code.
+#[test]
+fn constants_of_another_model_are_read_where_they_are() {
+    let program = |own: f32| {
+        let mut b = ProgramBuilder::default();
+        let x = b.input("x", &[40]);
+        let both = b.constant("both", tensor(&[40], |i| i as f32));
+        let own = b.constant("own", tensor(&[40], |i| own + i as f32));
+        let dense = BufferSpec::dense(&[40]);
+        let y = b.map("sum", &[x, own], dense.clone(), |x| x[0].clone() + x[1].clone());
+        let y = b.map("product", &[y, both], dense, |x| x[0].clone() * x[1].clone());
+        b.output(y);
+        b.output(both);
+        b.program
+    };
+    for &backend in Backend::ALL {
+        let first = compile(program(100.0), "first", backend);
+        let other = SharedWeights {
+            symbol: "first_weights".to_owned(),
+            bytes: first.weights.len() as u64,
+            constants: std::sync::Arc::new(first.constants),
+        };
+        let host = [Target::host()];
+        let mut second = compile_for(&host, program(5.0), "second", backend, Some(&other));
+        assert_eq!((first.weights.len(), second.weights.len()), (384, 192));
+        let used = second.other_weights.as_ref().unwrap();
+        assert_eq!((used.symbol.as_str(), used.used_bytes), ("first_weights", 160));
+        let problem = check_undefined(&second.objects, &[]).unwrap_err();
+        assert!(problem.to_string().contains("first_weights"), "{problem}");
+
+        let code = &second.objects[0];
+        let weights = weights_object(code, "first_weights", &first.weights).unwrap();
+        let bytes = weights.contents.to_bytes().unwrap();
+        second.objects.push(ObjectFile { name: weights.name.into_owned(), bytes });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.so");
+        write_shared_library(&second, &Target::host(), &path).unwrap();
+        let loaded = LoadedModel::load(&second, &path).unwrap();
+        let outputs = loaded.run(&[tensor(&[40], |_| 1.0)]).unwrap();
+        let expected: Vec<f32> = (0..40u16).map(|i| f32::from((6 + i) * i)).collect();
+        assert_eq!(floats(&outputs[0]), expected, "{backend}");
+        assert_eq!(outputs[1], tensor(&[40], |i| i as f32), "{backend}");
+    }
 }
 
 #[test]
@@ -255,7 +304,7 @@ fn each_level_calls_its_own_functions() {
                 _ => vec![shared; levels.len()],
             };
         }
-        let model = compile_for(&levels, program, "niello_levels", backend);
+        let model = compile_for(&levels, program, "niello_levels", backend, None);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.so");
         write_shared_library(&model, &host, &path).unwrap();
@@ -316,7 +365,7 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     assert_eq!(plan.arena_bytes, 128);
-    let weights = PackedWeights::pack(&program, &storage, &plan).unwrap();
+    let weights = PackedWeights::pack(&program, &storage, &plan, None).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);
     let files =
         Code::new(Backend::C, &program, &functions, entry).c_files(&levels, 1).unwrap().unwrap();
@@ -347,6 +396,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
         levels: 1,
         workers: 2,
         copies: Vec::new(),
+        other_weights: None,
         flush_denormals: false,
     };
     // The kernel notes whether it has a `parallel_for`.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 
 use cranelift_entity::SecondaryMap;
 
+use super::{Pointer, SharedWeights, StoredConstants, UsedWeights, sharing};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, ValueId, ValueKind};
 use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, Constant, DType, Digest, SharedBytes, TensorType};
@@ -80,13 +82,13 @@ impl Weights {
         Ok(sum.0.finish())
     }
 
-    /// Adds a constant at the end and returns its offset, or why its elements cannot be written.
+    /// Adds a constant at the end and returns its place, or why its elements cannot be written.
     fn push(
         &mut self,
         constant: &Constant,
         dtype: DType,
         spec: &BufferSpec,
-    ) -> Result<u64, String> {
+    ) -> Result<Range<u64>, String> {
         if constant.is_opaque() {
             return Err("its elements are not known, only their digest".to_owned());
         }
@@ -100,7 +102,7 @@ impl Weights {
         self.len = end.and_then(|len| offset.checked_add(len)).ok_or_else(too_large)?;
         let (constant, spec) = (constant.clone(), spec.clone());
         self.constants.push(Packed { constant, dtype, spec, len });
-        Ok(offset as u64)
+        Ok(offset as u64..(offset + len) as u64)
     }
 }
 
@@ -138,13 +140,17 @@ impl Write for Summed {
 pub struct PackedWeights {
     /// The constants' bytes, to be placed at an address aligned to 64.
     pub bytes: Weights,
-    /// Where each used constant is.
-    pub offsets: SecondaryMap<ValueId, Option<u64>>,
+    /// Where each used constant is: in them, or in those of another model.
+    pub places: SecondaryMap<ValueId, Option<Pointer>>,
+    /// What is where in them.
+    pub constants: StoredConstants,
+    /// The weights of another model, if some of the constants are there.
+    pub other: Option<UsedWeights>,
 }
 
 impl PackedWeights {
     /// Lays out the constants that steps or output copies use, in the order of their first use. Equal
-    /// elements in equal layouts are stored once.
+    /// elements in equal layouts are stored once, and not at all if `other` has them.
     ///
     /// # Errors
     ///
@@ -153,9 +159,10 @@ impl PackedWeights {
         program: &Program,
         storage: &Storage,
         plan: &MemoryPlan,
+        other: Option<&SharedWeights>,
     ) -> Result<PackedWeights, Report> {
-        let mut packed = PackedWeights::default();
-        let mut known: BTreeMap<(Digest, u32, &BufferSpec), u64> = BTreeMap::new();
+        let mut weights = PackedWeights::default();
+        let mut found: BTreeMap<Digest, &Range<u64>> = BTreeMap::new();
         let mut report = Report::new();
         let steps = program.steps.iter().flat_map(|step| step.args.iter().copied());
         let used = steps.chain(storage.copies.iter().map(|copy| copy.from));
@@ -163,25 +170,35 @@ impl PackedWeights {
             let Place::Weights(id) = plan.places[used] else { continue };
             let value = &program.values[id];
             let ValueKind::Constant(constant) = &value.kind else { continue };
-            if packed.offsets[id].is_some() {
+            if weights.places[id].is_some() {
                 continue;
             }
-            let key = (*constant.digest(), value.dtype.bits(), &value.spec);
-            let offset = match known.get(&key) {
-                Some(&offset) => Ok(offset),
-                None => packed.bytes.push(constant, value.dtype, &value.spec),
-            };
-            match offset {
-                Ok(offset) => {
-                    known.insert(key, offset);
-                    packed.offsets[id] = Some(offset);
+            let key = sharing::key(constant, value.dtype, &value.spec);
+            if let Some(place) = other.and_then(|other| other.constants.get(&key)) {
+                weights.places[id] = Some(Pointer::Shared(place.start));
+                found.insert(key, place);
+                continue;
+            }
+            if let Some(place) = weights.constants.get(&key) {
+                weights.places[id] = Some(Pointer::Weights(place.start));
+                continue;
+            }
+            match weights.bytes.push(constant, value.dtype, &value.spec) {
+                Ok(place) => {
+                    weights.places[id] = Some(Pointer::Weights(place.start));
+                    weights.constants.insert(key, place);
                 }
                 Err(error) => {
                     report.push(Problem::new(format!("constant `{}`: {error}", value.name)));
                 }
             }
         }
-        report.into_result(packed)
+        weights.other = other.filter(|_| !found.is_empty()).map(|other| UsedWeights {
+            symbol: other.symbol.clone(),
+            bytes: other.bytes,
+            used_bytes: found.values().map(|place| place.end - place.start).sum(),
+        });
+        report.into_result(weights)
     }
 }
 
@@ -189,7 +206,8 @@ impl PackedWeights {
 mod tests {
     use super::*;
     use crate::executor::testing::ProgramBuilder;
-    use crate::ir::{Constant, DType, TensorType};
+    use std::sync::Arc;
+
     use crate::memory::plan;
 
     #[test]
@@ -215,10 +233,13 @@ mod tests {
         b.program.verify().unwrap();
         let storage = Storage::of(&b.program).unwrap();
         let plan = plan(&b.program, &storage, &Default::default()).unwrap();
-        let weights = PackedWeights::pack(&b.program, &storage, &plan).unwrap();
+        let weights = PackedWeights::pack(&b.program, &storage, &plan, None).unwrap();
 
-        let offsets = [unused, dense, packed, same, splat].map(|id| weights.offsets[id]);
-        assert_eq!(offsets, [None, Some(0), Some(64), Some(0), Some(128)]);
+        let places = |weights: &PackedWeights| {
+            [unused, dense, packed, same, splat].map(|id| weights.places[id])
+        };
+        let own = |offset| Some(Pointer::Weights(offset));
+        assert_eq!(places(&weights), [None, own(0), own(64), own(0), own(128)]);
         let mut bytes = Vec::new();
         weights.bytes.write_to(&mut bytes).unwrap();
         assert_eq!(bytes.len(), weights.bytes.len());
@@ -231,5 +252,22 @@ mod tests {
         assert_eq!(floats[16..22], [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
         assert_eq!(floats[32..38], [7.0; 6]);
         assert_eq!(floats.len(), 48);
+
+        // Another model that has the second and the third of them.
+        let mut constants = weights.constants.clone();
+        constants.retain(|_, place| place.start > 0);
+        let symbol = "other_weights".to_owned();
+        let other = SharedWeights { symbol, bytes: 320, constants: Arc::new(constants) };
+        let fewer = PackedWeights::pack(&b.program, &storage, &plan, Some(&other)).unwrap();
+        let there = |offset| Some(Pointer::Shared(offset));
+        assert_eq!(places(&fewer), [None, own(0), there(64), own(0), there(128)]);
+        let mut own_bytes = Vec::new();
+        fewer.bytes.write_to(&mut own_bytes).unwrap();
+        assert_eq!(own_bytes, bytes[..64]);
+        let used = fewer.other.unwrap();
+        assert_eq!((used.symbol.as_str(), used.bytes, used.used_bytes), ("other_weights", 320, 48));
+        let none = SharedWeights { constants: Arc::default(), ..other };
+        let all = PackedWeights::pack(&b.program, &storage, &plan, Some(&none)).unwrap();
+        assert_eq!(all, weights);
     }
 }

@@ -97,6 +97,8 @@ pub fn compile(
         scratch_offset: model.workspace_bytes,
         scratch_stride: 0,
         weights: if options.stub { Vec::new() } else { model.weights }.into(),
+        constants: Default::default(),
+        other_weights: None,
         macs: 1234,
         levels: vec![options.target.cpu_level()],
         digest,
