@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Name of the model [default: the file's]
     #[arg(long)]
     name: Option<String>,
+    /// Print what became of each kernel: the rule that made its loops, what it computes and moves
+    #[arg(long)]
+    report: bool,
     /// Write sizes and times to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -114,6 +117,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let out = Output::beside(args.json.as_deref());
     for path in &written {
         out.line(&path.display().to_string());
+    }
+    if args.report {
+        out.text(&compilation.kernel_report(&options).to_string());
     }
     summary(args, &compilation, out)
 }

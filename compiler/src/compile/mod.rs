@@ -4,6 +4,7 @@ mod identity;
 mod interface;
 mod model;
 mod passes;
+mod report;
 mod stages;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ pub(crate) use model::read_text;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
+pub use report::{KernelReport, KernelRow};
 pub use stages::{Stage, Stages};
 
 use crate::diagnostics::{ProblemNode, Report};
@@ -48,6 +50,12 @@ pub struct Compilation {
 }
 
 impl Compilation {
+    /// What became of each kernel, on the widest CPU level of the options that the model was compiled with.
+    pub fn kernel_report(&self, options: &CompileOptions) -> KernelReport {
+        let levels = options.targets();
+        KernelReport::of(&self.program, levels.last().unwrap_or(&options.target))
+    }
+
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
         let Compilation { model, program, functions, cache, peak_live_bytes, stages, .. } = self;

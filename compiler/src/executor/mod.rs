@@ -22,5 +22,5 @@ pub use contents::Contents;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
-pub use program::{Kernel, KernelId, Program, Step, Value, ValueId, ValueKind};
+pub use program::{Kernel, KernelId, Loops, Program, Step, Value, ValueId, ValueKind};
 pub use shared::{SHARED_ENTRY, SHARED_LIMIT, write_shared_library};

@@ -79,6 +79,23 @@ pub struct Kernel {
     pub versions: Vec<PrimFunc>,
     /// Multiply-accumulate operations of one call.
     pub macs: u64,
+    /// How the tensors that it stores are computed, in order.
+    pub loops: Vec<Loops>,
+}
+
+/// How the loops of a tensor were made that a kernel stores, for reports: those of the widest CPU level.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loops {
+    /// The operator that computes the tensor.
+    pub op: String,
+    /// The rule that made the loops.
+    pub rule: &'static str,
+    /// What the rule chose, for people; empty if there was nothing to choose.
+    pub knobs: String,
+    /// Processor cycles that the rule's cost model expects, if it has one.
+    pub cycles: Option<u64>,
+    /// Why a faster kind of loops was not possible.
+    pub missed: Option<String>,
 }
 
 impl Kernel {

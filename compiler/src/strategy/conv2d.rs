@@ -112,31 +112,42 @@ pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
 }
 
 impl Emitter {
-    /// The loops of a convolution of floats with constant weights; `None` for others.
+    /// The loops of a convolution of floats with constant weights.
+    ///
+    /// # Errors
+    ///
+    /// What is different about others.
     pub(super) fn emit_conv2d(
         &mut self,
         root: StageId,
         inner: StageId,
         anchor: &Anchor,
-    ) -> Option<Stmt> {
+    ) -> Result<Stmt, String> {
+        let refused = |why: &str| Err(format!("convolution {why}"));
         let Anchor::Conv2d { data, weight, strides, padding, dilation, groups } = anchor else {
-            return None;
+            return refused("of an unknown kind");
         };
         let (data, weight) = (*data, *weight);
         if self.dag.dtype(inner) != DType::F32 || self.dag.dtype(data) != DType::F32 {
-            return None;
+            return refused("of other types than float32");
         }
-        let weight_buffer = *self.materialised.get(&weight)?;
-        let constant = self.func.param_of(weight_buffer)?.kind == ParamKind::Constant;
-        let fresh = self.func.buffers[weight_buffer].spec.is_dense();
-        if !constant || !fresh {
-            return None;
+        let stored = [data, weight].map(|stage| self.materialised.get(&stage).copied());
+        let [Some(data_buffer), Some(weight_buffer)] = stored else {
+            return refused("of an operand that is computed in the same kernel");
+        };
+        let constant =
+            self.func.param_of(weight_buffer).is_some_and(|p| p.kind == ParamKind::Constant);
+        if !constant {
+            return refused("whose weights are no constant");
+        }
+        if !self.func.buffers[weight_buffer].spec.is_dense() {
+            return refused("whose weights another convolution of the kernel has packed");
         }
         let (d, w, o) = (self.dag.shape(data), self.dag.shape(weight), self.dag.shape(inner));
         let conv = Conv {
             root,
             inner,
-            data: *self.materialised.get(&data)?,
+            data: data_buffer,
             weight: weight_buffer,
             batch: o[0],
             in_channels: w[1],
@@ -149,11 +160,11 @@ impl Emitter {
             dilation: *dilation,
         };
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
-            return None;
+            return refused("without any element");
         }
         let output = self.materialised[&root];
         if !self.is_planar(output) {
-            return Some(self.convolution(conv));
+            return Ok(self.convolution(conv));
         }
         // The sums go to blocks first: then both they and what is made of them are vectors.
         let spec = BufferSpec::nchwc(self.dag.shape(inner), CHANNEL_BLOCK, &[]);
@@ -161,13 +172,14 @@ impl Emitter {
         self.scratch.push(sums);
         self.materialised.insert(inner, sums);
         let conv = self.convolution(Conv { root: inner, ..conv });
+        self.note(root, "planes from blocks of channels", String::new(), None, None);
         let rest = if root == inner {
             self.materialised.insert(root, output);
             self.copy(sums, output)
         } else {
             self.emit_compute(root, false)
         };
-        Some(Stmt::seq([conv, rest]))
+        Ok(Stmt::seq([conv, rest]))
     }
 
     fn convolution(&mut self, conv: Conv) -> Stmt {
@@ -216,6 +228,7 @@ impl Emitter {
                 needed[1].1,
             )
         };
+        self.note(conv.inner, "copy of the image with its border", String::new(), None, None);
         let from = conv.data;
         let copy = self.func.local("image", DType::F32, spec.clone());
         self.scratch.push(copy);
@@ -235,6 +248,10 @@ impl Emitter {
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let work = conv.work(blocked);
         let tiling = Tiling::choose(self.packing, &work);
+        let images = (conv.batch * conv.groups).unsigned_abs();
+        let cycles = tiling.cycles.saturating_mul(images);
+        let rule = if blocked { "direct convolution" } else { "direct convolution of planes" };
+        self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
         let pixels = conv.output[0] * conv.output[1];
@@ -426,6 +443,7 @@ impl Emitter {
         let shape = self.func.buffers[conv.weight].shape().to_vec();
         self.func.buffers[conv.weight].spec =
             BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
+        self.note(conv.inner, "depthwise convolution", String::new(), None, None);
         let channels = conv.groups;
         let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
         let mut stmts = vec![image];

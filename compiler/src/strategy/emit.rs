@@ -6,6 +6,7 @@ use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
 use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values, innermost};
 use super::rows::row_of;
+use crate::executor::Loops;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
@@ -15,6 +16,9 @@ use crate::tir::{
 /// Smallest tensor, in bytes, of which a loop over all elements asks for some ahead: a smaller one
 /// is in the first cache, or nearly.
 const MIN_PREFETCHED_BYTES: i64 = 128 << 10;
+
+/// Fewest elements of a tensor whose loops are worth a remark if they are not of vectors.
+const FEWEST_FOR_VECTORS: i64 = 64;
 
 /// How far ahead, in bytes.
 const PREFETCHED_AHEAD: i64 = 2 << 10;
@@ -35,6 +39,8 @@ pub(super) struct Emitter {
     /// Scratch buffers that live as long as the kernel runs.
     pub(super) scratch: Vec<BufferId>,
     pub(super) macs: u64,
+    /// How the stages are computed that are stored so far.
+    pub(super) loops: Vec<Loops>,
 }
 
 /// A stage that is stored to a buffer, and what is computed in the same loops.
@@ -93,6 +99,7 @@ impl Emitter {
             rows: Vec::new(),
             scratch: Vec::new(),
             macs: 0,
+            loops: Vec::new(),
         };
         (emitter, stages)
     }
@@ -238,35 +245,76 @@ impl Emitter {
 
     fn emit_root(&mut self, root: &Root, single: bool) -> Stmt {
         let inner = root.fused.unwrap_or(root.stage);
-        match self.dag.stages[inner].kind.clone() {
-            StageKind::Placeholder => Stmt::nop(),
-            StageKind::Compute(_) => self.emit_compute(root.stage, single),
+        let (rule, stmt) = match self.dag.stages[inner].kind.clone() {
+            StageKind::Placeholder => return Stmt::nop(),
+            StageKind::Compute(_) => ("elementwise", self.emit_compute(root.stage, single)),
             StageKind::Joint { .. } | StageKind::Extern { .. } => {
-                stage_nest(&self.dag, &mut self.func, inner)
+                ("own loops", stage_nest(&self.dag, &mut self.func, inner))
             }
             StageKind::Concat { axis, parts } => {
                 let parts: Vec<Stmt> = parts
                     .iter()
                     .map(|part| self.emit_part(root.stage, inner, axis, part.stage, part.offset))
                     .collect();
-                Stmt::seq(parts)
+                ("concatenation", Stmt::seq(parts))
             }
             StageKind::Reduce { combiner, init: _, axes, value } => {
                 self.count_macs(inner, combiner, &axes, &value);
                 let anchor = self.dag.stages[inner].anchor.clone();
-                self.emit_anchor(root.stage, inner, &anchor)
-                    .unwrap_or_else(|| self.emit_reduce(root.stage, inner))
+                match self.emit_anchor(root.stage, inner, &anchor) {
+                    Ok(Some(stmt)) => return stmt,
+                    Ok(None) => ("reduction", self.emit_reduce(root.stage, inner)),
+                    Err(why) => {
+                        let stmt = self.emit_reduce(root.stage, inner);
+                        self.note(inner, "reduction", String::new(), None, Some(why));
+                        return stmt;
+                    }
+                }
+            }
+        };
+        // A short loop is no slower for want of vectors.
+        let elements = self.dag.shape(inner).iter().product::<i64>();
+        let is_scalar = elements >= FEWEST_FOR_VECTORS && !is_vectorized(&stmt);
+        let missed = is_scalar.then(|| "one element at a time, not in vectors".to_owned());
+        self.note(inner, rule, String::new(), None, missed);
+        stmt
+    }
+
+    /// The loops of a computation that a rule knows as a whole; `None` for one that none knows.
+    ///
+    /// # Errors
+    ///
+    /// Why its rule does not take it.
+    fn emit_anchor(
+        &mut self,
+        root: StageId,
+        inner: StageId,
+        anchor: &Anchor,
+    ) -> Result<Option<Stmt>, String> {
+        match anchor {
+            Anchor::None => Ok(None),
+            Anchor::Winograd { .. } => {
+                Err("Winograd's convolution, whose schedule takes constant weights and whole blocks of channels".to_owned())
+            }
+            Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor).map(Some),
+            Anchor::MatMul { lhs, rhs, transpose_b } => {
+                self.emit_matmul(root, inner, *lhs, *rhs, *transpose_b).map(Some)
             }
         }
     }
 
-    fn emit_anchor(&mut self, root: StageId, inner: StageId, anchor: &Anchor) -> Option<Stmt> {
-        match anchor {
-            Anchor::None | Anchor::Winograd { .. } => None,
-            Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor),
-            Anchor::MatMul { lhs, rhs, transpose_b } => {
-                self.emit_matmul(root, inner, *lhs, *rhs, *transpose_b)
-            }
+    /// Says how a stage was computed. What is inside of loops over rows is part of these.
+    pub(super) fn note(
+        &mut self,
+        stage: StageId,
+        rule: &'static str,
+        knobs: String,
+        cycles: Option<u64>,
+        missed: Option<String>,
+    ) {
+        if self.rows.is_empty() {
+            let op = self.dag.stages[stage].op.clone();
+            self.loops.push(Loops { op, rule, knobs, cycles, missed });
         }
     }
 
@@ -613,6 +661,16 @@ pub(super) fn adjacent(spec: &BufferSpec) -> i64 {
     let Some(innermost) = innermost(spec) else { return 1 };
     let halo = spec.halo()[spec.dims()[innermost].axis];
     spec.physical_shape()[innermost] - halo.before - halo.after
+}
+
+/// Whether some of a statement's loops are of vectors.
+fn is_vectorized(stmt: &Stmt) -> bool {
+    let mut found = false;
+    stmt.walk(&mut |stmt| {
+        found |= matches!(stmt, Stmt::For { kind: ForKind::Vectorized, .. })
+            || matches!(stmt, Stmt::Store { value, .. } if value.ty().lanes > 1);
+    });
+    found
 }
 
 /// Whether a buffer is read at that very index and at no other.

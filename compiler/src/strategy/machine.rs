@@ -12,6 +12,12 @@ pub(crate) struct Machine {
     pub(crate) registers: u32,
 }
 
+/// Multiply-adds of vectors that begin in one cycle, and as many loads.
+pub(crate) const PER_CYCLE: i64 = 2;
+
+/// Bytes in a cycle from the second cache level.
+pub(crate) const MIDDLE_RATE: f64 = 48.0;
+
 impl Machine {
     pub(crate) fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
@@ -28,6 +34,13 @@ impl Machine {
         let asked = target.vector_width.and_then(|bits| u32::try_from(bits).ok());
         let widest = machine.vector_bits;
         Machine { vector_bits: asked.map_or(widest, |bits| bits.min(widest)), ..machine }
+    }
+
+    /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the second cache level:
+    /// what a roofline model allows.
+    pub(crate) fn least_cycles(self, macs: u64, bytes: u64) -> u64 {
+        let each = PER_CYCLE * self.lanes(DType::F32);
+        macs.div_ceil(each.unsigned_abs()).max((bytes as f64 / MIDDLE_RATE) as u64)
     }
 
     /// Elements of one register.

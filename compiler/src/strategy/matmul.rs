@@ -34,7 +34,11 @@ struct Place<'a> {
 }
 
 impl Emitter {
-    /// The loops of a product of floats with a constant matrix; `None` if it is not constant.
+    /// The loops of a product of floats with a constant matrix.
+    ///
+    /// # Errors
+    ///
+    /// What is different about others.
     pub(super) fn emit_matmul(
         &mut self,
         root: StageId,
@@ -42,19 +46,29 @@ impl Emitter {
         lhs: StageId,
         rhs: StageId,
         transpose_b: bool,
-    ) -> Option<Stmt> {
-        let (lhs_buffer, rhs_buffer) =
-            (*self.materialised.get(&lhs)?, *self.materialised.get(&rhs)?);
-        let constant = self.func.param_of(rhs_buffer)?.kind == ParamKind::Constant;
+    ) -> Result<Stmt, String> {
+        let refused = |why: &str| Err(format!("matrix product {why}"));
+        let stored = [lhs, rhs].map(|stage| self.materialised.get(&stage).copied());
+        let [Some(lhs_buffer), Some(rhs_buffer)] = stored else {
+            return refused("of an operand that is computed in the same kernel");
+        };
+        let constant =
+            self.func.param_of(rhs_buffer).is_some_and(|p| p.kind == ParamKind::Constant);
         let spec = &self.func.buffers[rhs_buffer].spec;
         let plain = block(&self.func.buffers[lhs_buffer].spec, 1).is_none();
         let floats = [lhs, rhs, inner].iter().all(|&stage| self.dag.dtype(stage) == DType::F32);
         let (l, r, o) = (self.dag.shape(lhs), self.dag.shape(rhs), self.dag.shape(inner));
-        if !constant || !spec.is_dense() || !plain || !floats || r.len() != 2 || l.len() < 2 {
-            return None;
+        if !constant {
+            return refused("whose right operand is no constant");
         }
-        if l.contains(&0) || r.contains(&0) {
-            return None;
+        if !floats {
+            return refused("of other types than float32");
+        }
+        if r.len() != 2 || l.len() < 2 {
+            return refused("whose right operand has batch axes");
+        }
+        if !spec.is_dense() || !plain || l.contains(&0) || r.contains(&0) {
+            return refused("of other layouts than rows of elements");
         }
         let product = MatMul {
             root,
@@ -67,7 +81,7 @@ impl Emitter {
             k: l[l.len() - 1],
             transpose_b,
         };
-        Some(self.product(&product))
+        Ok(self.product(&product))
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
@@ -79,6 +93,9 @@ impl Emitter {
             scattered: true,
         };
         let tiling = Tiling::choose(self.packing, &work);
+        let products = p.batch.iter().product::<i64>().unsigned_abs();
+        let cycles = tiling.cycles.saturating_mul(products);
+        self.note(p.inner, "matrix product", tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
         let width = self.machine.tile_columns(panel, p.m, DType::F32);

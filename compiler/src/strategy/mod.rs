@@ -62,7 +62,8 @@ pub fn schedule(
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
     let mut padding = Padding::default();
     loop {
-        let mut kernel = Kernel { versions: Vec::with_capacity(levels.len()), macs: 0 };
+        let mut kernel =
+            Kernel { versions: Vec::with_capacity(levels.len()), macs: 0, loops: vec![] };
         let before = padding.clone();
         // The widest first: what is padded for it is padded for all.
         for level in levels.iter().rev() {
@@ -75,6 +76,9 @@ pub fn schedule(
                 padding,
             );
             let body = emitter.emit(&stages);
+            if kernel.versions.is_empty() {
+                kernel.loops = emitter.loops;
+            }
             let mut func = emitter.func;
             func.body = body;
             kernel.versions.push(PrimFunc::new(func));

@@ -170,6 +170,8 @@ impl Emitter {
     /// its last steps, in which there is nothing else to do in the same row.
     pub(super) fn emit_rows(&mut self, roots: &[Root], axes: usize) -> Stmt {
         self.store_in_output(roots);
+        let last = roots[roots.len() - 1].stage;
+        self.note(last, "rows", format!("{} passes over each row", roots.len()), None, None);
         let scratch = std::mem::take(&mut self.scratch);
         let extents = self.dag.shape(roots[0].stage)[..axes].to_vec();
         let Some((&count, outer)) = extents.split_last() else { return Stmt::nop() };

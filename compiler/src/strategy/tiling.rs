@@ -7,11 +7,10 @@
 //! are those of experiments on a server of 2023 (Emerald Rapids) with kernels written by hand; what
 //! counts is their ratio, which changes little from machine to machine.
 
-use super::machine::{FEW_ROWS, Machine, split_even};
-use crate::ir::DType;
+use std::fmt;
 
-/// Multiply-adds that begin in one cycle, and as many loads.
-const PER_CYCLE: i64 = 2;
+use super::machine::{FEW_ROWS, MIDDLE_RATE, Machine, PER_CYCLE, split_even};
+use crate::ir::DType;
 
 /// Cycles until a sum can be added to again.
 const LATENCY: i64 = 4;
@@ -26,8 +25,7 @@ const MIDDLE_BYTES: i64 = 1 << 20;
 /// Bytes of weights that stay there while rows stream by.
 const RESIDENT_WEIGHTS: i64 = 1 << 20;
 
-/// Bytes in a cycle from the second level, and from the third.
-const MIDDLE_RATE: f64 = 48.0;
+/// Bytes in a cycle from the third level.
 const FAR_RATE: f64 = 10.0;
 
 /// Shares of the time of moving bytes that multiply-adds do not hide: from the second level; from
@@ -115,6 +113,8 @@ pub(super) struct Tiling {
     pub(super) ahead: i64,
     /// Whether the next panel is asked for while one is worked on.
     pub(super) next: bool,
+    /// What it costs.
+    pub(super) cycles: u64,
 }
 
 impl Tiling {
@@ -138,15 +138,30 @@ impl Tiling {
                 let cost = cuts.cost(work, order, next);
                 if best.is_none_or(|(least, _)| cost < least) {
                     let ahead = if cuts.streams(work, order) { STEPS_AHEAD } else { 0 };
-                    best = Some((cost, Tiling { vectors, order, ahead, next }));
+                    let cycles = cost as u64;
+                    best = Some((cost, Tiling { vectors, order, ahead, next, cycles }));
                 }
             }
         }
         // There is at least one vector.
         best.map_or(
-            Tiling { vectors: 1, order: Order::Rows, ahead: 0, next: false },
+            Tiling { vectors: 1, order: Order::Rows, ahead: 0, next: false, cycles: 0 },
             |(_, tiling)| tiling,
         )
+    }
+}
+
+/// For reports: the width of panels, the loop outside, what is fetched ahead.
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "panels of {} vectors, ", self.vectors)?;
+        match self.order {
+            Order::Rows => f.write_str("rows outside"),
+            Order::Panels { blocks: 1 } => f.write_str("panels outside"),
+            Order::Panels { blocks } => write!(f, "panels outside in {blocks} blocks of rows"),
+        }?;
+        f.write_str(if self.ahead > 0 { ", prefetched" } else { "" })?;
+        f.write_str(if self.next { ", next panel prefetched" } else { "" })
     }
 }
 

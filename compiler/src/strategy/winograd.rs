@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{CHANNEL_BLOCK, KernelParam, halo_fits};
-use crate::executor::Kernel;
+use crate::executor::{Kernel, Loops};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::Winograd;
 use crate::schedule::library::{WinogradTiles, winograd};
@@ -72,7 +72,19 @@ pub(super) fn kernel(
             version(dag, &conv, params, &outputs[0], cut).ok()
         })
         .collect();
-    Some(Kernel { versions: versions?, macs: conv.macs(dag) })
+    let WinogradTiles { tiles, rows, panel, prefetch, .. } = choose(levels.last()?);
+    let m = conv.algorithm.outputs();
+    let fetched = if prefetch { ", weights prefetched" } else { "" };
+    let loops = Loops {
+        op: dag.stages[conv.output].op.clone(),
+        rule: "Winograd convolution",
+        knobs: format!(
+            "F({m}x{m}, 3x3), blocks of {tiles} tiles, register tiles of {rows} x {panel}{fetched}"
+        ),
+        cycles: None,
+        missed: None,
+    };
+    Some(Kernel { versions: versions?, macs: conv.macs(dag), loops: vec![loops] })
 }
 
 /// The function for one CPU level.

@@ -295,6 +295,13 @@ impl Emitter<'_> {
 
     fn unary_of(&mut self, op: UnaryOp, value: Value) -> Value {
         let operand = value.piece.tight();
+        if op == UnaryOp::Neg
+            && value.ty.dtype.is_float()
+            && let Some(helper) = helpers::neg(&mut self.preamble, value.ty, self.target)
+        {
+            let piece = Piece::primary(format!("{helper}({})", value.piece.text));
+            return Value { piece, ..value };
+        }
         let text = match op {
             UnaryOp::Neg => format!("-{operand}"),
             UnaryOp::Not if value.ty == PrimType::BOOL => format!("!{operand}"),

@@ -151,6 +151,27 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
     })
 }
 
+/// The negative of floats. gcc takes `-fma(a, b, c)` for `fma(-a, b, -c)`, which has another zero where the sum
+/// cancels out, unless the operation is one of bits, or of vectors that are added by their own builtin.
+pub(super) fn neg(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Option<String> {
+    if x86_vector(ty, target).is_some() {
+        return None;
+    }
+    let helper = preamble.helper(format!("neg_{}", suffix(ty)), !ty.is_scalar(), |preamble, name| {
+        let c = preamble.type_name(ty);
+        let bits = preamble.type_name(ty.with_dtype(mask_dtype(ty.dtype.bits())));
+        let sign = if ty.dtype == DType::F64 { "1ll << 63" } else { "1 << 31" };
+        let body = match ty.is_scalar() {
+            true => format!(
+                "    union {{ {c} value; {bits} bits; }} x = {{value}};\n    x.bits ^= {sign};\n    return x.value;\n"
+            ),
+            false => format!("    return ({c})(({bits})value ^ ({sign}));\n"),
+        };
+        format!("NIELLO_INLINE {c} {name}({c} value) {{\n{body}}}\n")
+    });
+    Some(helper)
+}
+
 /// `x · 2^n` of floats of 32 bits; the target has an instruction for it.
 pub(super) fn ldexp(preamble: &mut Preamble, ty: PrimType) -> String {
     let name = format!("ldexp_{}", suffix(ty));
@@ -198,10 +219,11 @@ pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -
         let below = float_constant(low as f64, from.dtype).text;
         let greatest = int_constant(high as u64 as i64, to).at(super::text::Prec::Unary);
         let least = int_constant(low as i64, to).at(super::text::Prec::Unary);
+        // gcc takes the float of such an integer for a rounded float, whose zero may be negative.
         format!(
             "NIELLO_INLINE {result} {name}({source} x) {{\n    \
-             return x != x ? 0 : x >= {above} ? {greatest} : x < {below} ? {least} : ({result})x;\n\
-             }}\n"
+             {result} n = x != x ? 0 : x >= {above} ? {greatest} : x < {below} ? {least} : ({result})x;\n    \
+             __asm__(\"\" : \"+r\"(n));\n    return n;\n}}\n"
         )
     });
     if from.is_scalar() {

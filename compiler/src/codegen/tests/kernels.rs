@@ -1,14 +1,16 @@
 //! Typical kernels of schedules.
 
-use super::{check, f32_bytes, f32_values, small_floats};
+use super::{check, check_level, f32_bytes, f32_values, small_floats};
 use crate::codegen::STACK_BYTES;
 use crate::codegen::c::generate;
 use crate::codegen::kernel::Locals;
 use crate::codegen::testing::runnable_levels;
 use crate::ir::{BufferSpec, DType};
+use crate::options::Denormals;
 use crate::target::Target;
 use crate::tir::{
-    BinaryOp, ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt, lower, parse, scalar,
+    BinaryOp, ForKind, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt, UnaryOp, lower, parse,
+    scalar,
 };
 
 #[test]
@@ -309,5 +311,33 @@ fn narrow_loops_are_right_at_every_level() {
     let input = |_: usize, bytes: usize| f32_bytes((0..bytes / 4).map(|i| i as f32 - 7.5));
     for n in [2, 3] {
         check(&parse(text).unwrap(), &[n], &input, 0.0);
+    }
+}
+
+#[test]
+fn zeros_keep_the_sign_that_the_operations_give_them() {
+    let mut func = PrimFuncData::new("signs");
+    let x = func.input("x", DType::F32, BufferSpec::dense(&[4]));
+    let y = func.output("y", DType::F32, BufferSpec::dense(&[3]));
+    let at = |func: &PrimFuncData, index: i64| func.load(x, [PrimExpr::index(index)]);
+    // -(1 · 1 − 1) is −0, and the fraction −0.25 has the integer 0.
+    let product = PrimExpr::mul_add(at(&func, 0), at(&func, 0), at(&func, 1));
+    let whole = at(&func, 2).cast(DType::I32).cast(DType::F32);
+    let values = [
+        PrimExpr::unary(UnaryOp::Neg, product),
+        whole,
+        PrimExpr::unary(UnaryOp::Neg, at(&func, 3)),
+    ];
+    let stores = values.into_iter().enumerate();
+    let stores: Vec<Stmt> = stores
+        .map(|(place, value)| func.store(y, [PrimExpr::index(place as i64)], value))
+        .collect();
+    func.body = Stmt::Seq(stores);
+    let args = [f32_bytes([1.0, -1.0, -0.25, 0.0]), vec![0; 12]];
+    for target in runnable_levels() {
+        let results =
+            check_level(&PrimFunc::new(func.clone()), &[], &args, &target, Denormals::Keep);
+        let bits: Vec<u32> = f32_values(&results[1]).into_iter().map(f32::to_bits).collect();
+        assert_eq!(bits, [1 << 31, 0, 1 << 31], "{:?}", target.cpu);
     }
 }

@@ -49,7 +49,11 @@ impl Program {
                 let key = digest(|hasher| (&value.spec, value.dtype).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
-                    self.kernels.push(Kernel { versions: vec![func; levels], macs: 0 })
+                    self.kernels.push(Kernel {
+                        versions: vec![func; levels],
+                        macs: 0,
+                        loops: vec![],
+                    })
                 });
                 self.steps.push(Step { kernel, args: vec![output] });
             }

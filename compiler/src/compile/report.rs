@@ -1,0 +1,165 @@
+//! What became of each kernel: which rule made its loops, what it moves and computes, and how many
+//! cycles that takes at least.
+
+use std::fmt;
+
+use crate::executor::{Kernel, KernelId, Loops, Program};
+use crate::strategy::Machine;
+use crate::target::Target;
+use crate::tir::ParamKind;
+
+/// The kernels of a program in the order of their first calls. Prints as a table with a line for each
+/// kernel, and lines for the loops it consists of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelReport {
+    /// The kernels.
+    pub rows: Vec<KernelRow>,
+}
+
+/// A kernel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelRow {
+    /// Which one.
+    pub kernel: KernelId,
+    /// Its name.
+    pub name: String,
+    /// Calls in one run of the model.
+    pub calls: usize,
+    /// Shapes of what is read, and of what is written, in the order of the parameters.
+    pub shapes: [Vec<Vec<i64>>; 2],
+    /// Multiply-accumulate operations of one call.
+    pub macs: u64,
+    /// Bytes of the tensors that one call reads, and of those that it writes.
+    pub bytes: [u64; 2],
+    /// Fewest cycles of a call on the widest CPU level: as many as its multiply-accumulates take in `float32`, or as
+    /// it takes to move the bytes from and to the second cache level.
+    pub least_cycles: u64,
+    /// How its loops were made.
+    pub loops: Vec<Loops>,
+}
+
+impl KernelReport {
+    /// The kernels of a program whose widest CPU level is `target`.
+    pub fn of(program: &Program, target: &Target) -> KernelReport {
+        let machine = Machine::of(target);
+        let mut rows: Vec<KernelRow> = Vec::with_capacity(program.kernels.len());
+        for step in &program.steps {
+            match rows.iter_mut().find(|row| row.kernel == step.kernel) {
+                Some(row) => row.calls += 1,
+                None => {
+                    rows.push(KernelRow::of(step.kernel, &program.kernels[step.kernel], machine));
+                }
+            }
+        }
+        KernelReport { rows }
+    }
+
+    /// Loops that are slower than those of a rule would be, and why, by the kernel's name.
+    pub fn missed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.rows.iter().flat_map(|row| {
+            let missed = row.loops.iter().filter_map(|loops| loops.missed.as_deref());
+            missed.map(|why| (row.name.as_str(), why))
+        })
+    }
+}
+
+impl KernelRow {
+    fn of(id: KernelId, kernel: &Kernel, machine: Machine) -> KernelRow {
+        let func = kernel.signature();
+        let (mut shapes, mut bytes) = ([Vec::new(), Vec::new()], [0u64; 2]);
+        for param in &func.params {
+            let buffer = &func.buffers[param.buffer];
+            let side = usize::from(param.kind == ParamKind::Output);
+            shapes[side].push(buffer.spec.shape().to_vec());
+            let elements = buffer.spec.physical_len().unwrap_or(0);
+            let size = u64::try_from(elements).ok().and_then(|n| buffer.dtype.bytes_for(n));
+            bytes[side] += size.unwrap_or(0);
+        }
+        KernelRow {
+            kernel: id,
+            name: func.name.to_string(),
+            calls: 1,
+            shapes,
+            macs: kernel.macs,
+            bytes,
+            least_cycles: machine.least_cycles(kernel.macs, bytes[0] + bytes[1]),
+            loops: kernel.loops.clone(),
+        }
+    }
+
+    /// Cycles of a call by the cost models of the rules, if they have one.
+    pub fn expected_cycles(&self) -> Option<u64> {
+        let known = self.loops.iter().filter_map(|loops| loops.cycles);
+        known.reduce(u64::saturating_add)
+    }
+
+    /// The least number of cycles as a share of those that the cost model expects.
+    pub fn expected_share(&self) -> Option<f64> {
+        let cycles = self.expected_cycles()?.max(1);
+        Some(self.least_cycles as f64 / cycles as f64)
+    }
+}
+
+/// `1x3x224x224, 32x3x3x3 -> 1x32x112x112`.
+struct Shapes<'a>(&'a [Vec<Vec<i64>>; 2]);
+
+impl fmt::Display for Shapes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (side, shapes) in self.0.iter().enumerate() {
+            f.write_str(if side == 0 { "" } else { " -> " })?;
+            for (position, shape) in shapes.iter().enumerate() {
+                f.write_str(if position == 0 { "" } else { ", " })?;
+                let extents: Vec<String> = shape.iter().map(i64::to_string).collect();
+                f.write_str(if shape.is_empty() { "scalar" } else { "" })?;
+                f.write_str(&extents.join("x"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a kernel is, below the line of its figures: shapes, and each of its loops.
+impl fmt::Display for KernelRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "        {}", Shapes(&self.shapes))?;
+        for Loops { op, rule, knobs, cycles: _, missed } in &self.loops {
+            let comma = if knobs.is_empty() { "" } else { ": " };
+            writeln!(f, "        {op}: {rule}{comma}{knobs}")?;
+            if let Some(why) = missed {
+                writeln!(f, "        missed: {op}: {why}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KernelReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6}  kernel",
+            "calls", "MMACs", "KiB read", "KiB write", "kcycles>=", "expected", "share"
+        )?;
+        for row in &self.rows {
+            let expected = row.expected_cycles().map_or("-".to_owned(), thousands);
+            let share = row.expected_share();
+            let share = share.map_or("-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+            writeln!(
+                f,
+                "{:>5} {:>10.3} {:>10.1} {:>10.1} {:>10} {expected:>10} {share:>6}  {}",
+                row.calls,
+                row.macs as f64 / 1e6,
+                row.bytes[0] as f64 / 1024.0,
+                row.bytes[1] as f64 / 1024.0,
+                thousands(row.least_cycles),
+                row.name
+            )?;
+            write!(f, "{row}")?;
+        }
+        Ok(())
+    }
+}
+
+fn thousands(cycles: u64) -> String {
+    format!("{:.1}", cycles as f64 / 1e3)
+}
