@@ -1,6 +1,5 @@
 //! The options of one model, and the way from them to files and directives.
 
-use std::borrow::Cow;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -445,7 +444,7 @@ impl Config {
                     let text = log::failure(&self.model, &options, &report);
                     // The problems are told in any case; that the log failed as well is not one of
                     // the model's.
-                    write_if_changed(&path, &[Cow::Borrowed(text.as_bytes())]).ok()?;
+                    write_if_changed(&path, text.as_bytes()).ok()?;
                     Some(path)
                 });
                 Err(Errors { model: self.model.clone(), report, log, in_build_script })
@@ -483,7 +482,7 @@ impl Config {
 
         let log = folder.join(format!("{}.log", model.name));
         let text = log::success(&self.model, options, &model, &package, &stages);
-        write_if_changed(&log, &[Cow::Borrowed(text.as_bytes())]).map_err(|error| {
+        write_if_changed(&log, text.as_bytes()).map_err(|error| {
             Problem::new(format!("`{}` cannot be written: {error}", log.display()))
         })?;
         let mut code_bytes = 0;

@@ -6,7 +6,6 @@
 //! instructions for sixteen bytes. It is not cryptographic, as the only ones who could make two
 //! models alike are those who may change the model.
 
-use std::borrow::Cow;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -91,7 +90,7 @@ impl LastBuild {
             let _ = fs::remove_file(&self.path);
             return;
         };
-        let _ = write_if_changed(&self.path, &[Cow::Borrowed(record.as_bytes())]);
+        let _ = write_if_changed(&self.path, record.as_bytes());
     }
 
     fn record(&self, artifacts: &Artifacts) -> Option<String> {

@@ -56,7 +56,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         workspace_bytes: 0,
         scratch_offset: 0,
         scratch_stride: 0,
-        weights: Vec::new(),
+        weights: Default::default(),
         constants: Default::default(),
         other_weights: None,
         macs: 0,
@@ -264,7 +264,12 @@ fn two_models_of_one_name_are_refused() {
 /// A model with one constant of 64 bytes.
 fn weighted(options: &CompileOptions) -> CompiledModel {
     let constants = [([7; 32], 0..64)].into();
-    CompiledModel { weights: vec![1; 64], constants, objects: vec![code()], ..model(options) }
+    CompiledModel {
+        weights: vec![1; 64].into(),
+        constants,
+        objects: vec![code()],
+        ..model(options)
+    }
 }
 
 fn code() -> ObjectFile {
@@ -356,7 +361,7 @@ fn external_weights_are_a_file_of_their_own() {
     let out = tempfile::tempdir().unwrap();
     let config = configure("x.onnx").name("far").weights(Weights::External("far.bin".into()));
     let (result, _) = run(&config, &environment(out.path(), &[]), |_, options| {
-        Ok(CompiledModel { weights: vec![1, 2, 3], ..model(options) })
+        Ok(CompiledModel { weights: vec![1, 2, 3].into(), ..model(options) })
     });
     let artifacts = result.unwrap();
     assert_eq!(artifacts.weights, Some(out.path().join("far.bin")));

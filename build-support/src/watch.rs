@@ -1,6 +1,5 @@
 //! Instruments: those that variables ask for, and the files that all of them leave.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,7 +81,7 @@ pub(crate) fn write_outputs(
             times => format!("{model}.{times}.{}", output.suffix),
         };
         let path = folder.join(name);
-        write_if_changed(&path, &[Cow::Borrowed(output.text.as_bytes())]).map_err(|error| {
+        write_if_changed(&path, output.text.as_bytes()).map_err(|error| {
             Problem::new(format!("`{}` cannot be written: {error}", path.display()))
         })?;
     }

@@ -1,9 +1,9 @@
 //! Damaged models: ten thousand seeded mutations of five models are loaded and imported, without a
 //! panic, a hang, or more memory than twice the file and 64 MiB.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod counting;
+
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use niello::ir::{Constant, DType};
@@ -17,43 +17,6 @@ const ALLOWANCE: usize = 64 << 20;
 
 /// Time that an import may take. The models take milliseconds; the margin is for busy machines.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Counts the bytes in use, and their maximum.
-struct Counting;
-
-static CURRENT: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-fn grow(bytes: usize) {
-    let now = CURRENT.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(now, Ordering::Relaxed);
-}
-
-// SAFETY: every call is passed on to the system's allocator; the counters do not touch the memory.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller's promises are those of `System`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        CURRENT.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those of `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // Both blocks exist while the system copies one to the other.
-        grow(size);
-        CURRENT.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those of `System`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// SplitMix64: a seed gives the same mutations on every machine.
 struct Random(u64);
@@ -294,17 +257,15 @@ fn damaged_models_are_refused_within_bounds() {
         for mutation in 0..MUTATIONS {
             let bytes = mutate(model, &places, &mut random);
             let size = bytes.len();
-            PEAK.store(CURRENT.load(Ordering::Relaxed), Ordering::Relaxed);
-            let before = PEAK.load(Ordering::Relaxed);
             let start = Instant::now();
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let import = std::panic::AssertUnwindSafe(|| {
                 onnx::load_bytes(bytes)
                     .and_then(|file| onnx::import(&file.proto, None, &options))
                     .map(drop)
                     .map_err(|report| assert!(!report.is_empty(), "an error says why"))
                     .is_ok()
-            }));
-            let peak = PEAK.load(Ordering::Relaxed).saturating_sub(before);
+            });
+            let (result, peak) = counting::with_peak(|| std::panic::catch_unwind(import));
             let case = format!("mutation {mutation} of {name}");
             match result {
                 Ok(true) => imported += 1,

@@ -37,7 +37,7 @@ pub use cpu::{CpuLevel, cpu_level};
 pub use error::{ShapeError, WeightsError};
 #[cfg(feature = "std")]
 pub use threads::{Active, ThreadPool};
-pub use weights::{Aligned, checksum};
+pub use weights::{Aligned, Checksum, checksum};
 pub use workspace::{Heap, Workspace};
 
 /// Includes the bindings of a model that the build script has compiled.

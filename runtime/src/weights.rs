@@ -24,40 +24,79 @@ pub struct Aligned<T: ?Sized>(pub T);
 /// bijection of its lane, so a single wrong word is always found.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
-    // Odd, with bits all over: the fractional parts of the golden ratio and of the square roots of
-    // 2, 3 and 5.
-    const MULTIPLIERS: [u64; 4] = [
-        0x9e37_79b9_7f4a_7c15,
-        0x6a09_e667_f3bc_c909,
-        0xbb67_ae85_84ca_a73b,
-        0x3c6e_f372_fe94_f82b,
-    ];
+    let mut sum = Checksum::new();
+    sum.update(bytes);
+    sum.finish()
+}
 
-    let mut lanes = MULTIPLIERS;
-    let mut step = |block: &[u8; 32]| {
-        for (index, lane) in lanes.iter_mut().enumerate() {
+/// Odd, with bits all over: the fractional parts of the golden ratio and of the square roots of 2, 3
+/// and 5.
+const MULTIPLIERS: [u64; 4] =
+    [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b];
+
+/// A [`checksum`] of bytes that come in parts.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Checksum {
+    lanes: [u64; 4],
+    /// What came after the last whole block.
+    rest: [u8; 32],
+    len: u64,
+}
+
+impl Checksum {
+    /// Of no bytes so far.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "there is one way to begin")]
+    pub fn new() -> Checksum {
+        Checksum { lanes: MULTIPLIERS, rest: [0; 32], len: 0 }
+    }
+
+    /// Goes on with these bytes.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        let held = (self.len % 32) as usize;
+        self.len += bytes.len() as u64;
+        if held > 0 {
+            let taken = bytes.len().min(32 - held);
+            self.rest[held..held + taken].copy_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if held + taken < 32 {
+                return;
+            }
+            let rest = self.rest;
+            self.step(&rest);
+        }
+        let mut blocks = bytes.chunks_exact(32);
+        for block in &mut blocks {
+            let mut whole = [0; 32];
+            whole.copy_from_slice(block);
+            self.step(&whole);
+        }
+        self.rest[..blocks.remainder().len()].copy_from_slice(blocks.remainder());
+    }
+
+    /// The sum of all bytes.
+    #[must_use]
+    pub fn finish(mut self) -> u64 {
+        let mut last = self.rest;
+        last[(self.len % 32) as usize..].fill(0);
+        self.step(&last);
+        let mut sum = self.len;
+        for (lane, multiplier) in self.lanes.into_iter().zip(MULTIPLIERS) {
+            sum = (sum ^ lane).wrapping_mul(multiplier);
+            sum ^= sum >> 32;
+        }
+        sum
+    }
+
+    fn step(&mut self, block: &[u8; 32]) {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
             let mut word = [0; 8];
             word.copy_from_slice(&block[8 * index..8 * index + 8]);
             let mixed = (*lane ^ u64::from_le_bytes(word)).wrapping_mul(MULTIPLIERS[index]);
             *lane = mixed ^ (mixed >> 29);
         }
-    };
-    let mut blocks = bytes.chunks_exact(32);
-    for block in &mut blocks {
-        let mut whole = [0; 32];
-        whole.copy_from_slice(block);
-        step(&whole);
     }
-    let mut last = [0; 32];
-    last[..blocks.remainder().len()].copy_from_slice(blocks.remainder());
-    step(&last);
-
-    let mut sum = bytes.len() as u64;
-    for (lane, multiplier) in lanes.into_iter().zip(MULTIPLIERS) {
-        sum = (sum ^ lane).wrapping_mul(multiplier);
-        sum ^= sum >> 32;
-    }
-    sum
 }
 
 /// Checks bytes that are to be a model's weights.
@@ -107,6 +146,11 @@ mod tests {
         let bytes: [u8; 70] = core::array::from_fn(|index| (index * 7) as u8);
         assert_eq!(checksum(&[]), 0x26d7_00fc_161a_1252);
         assert_eq!(checksum(&bytes), 0xc2cf_9269_d2a2_d2a9);
+        for size in 1..=bytes.len() {
+            let mut sum = Checksum::new();
+            bytes.chunks(size).for_each(|part| sum.update(part));
+            assert_eq!(sum.finish(), 0xc2cf_9269_d2a2_d2a9, "parts of {size}");
+        }
     }
 
     #[test]

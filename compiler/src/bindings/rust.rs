@@ -34,7 +34,7 @@ pub fn rust(model: &CompiledModel, options: &BindingsOptions) -> Result<String, 
         outputs: Tensor::all(&model.outputs)?,
     };
     let mut text = String::new();
-    writer.constants(&mut text);
+    writer.constants(&mut text)?;
     writer.tensor_modules(&mut text, "inputs", &writer.inputs);
     writer.tensor_modules(&mut text, "outputs", &writer.outputs);
     writer.tensor_structs(&mut text);
@@ -63,7 +63,7 @@ impl Writer<'_> {
         self.options.weights == WeightsPlacement::External
     }
 
-    fn constants(&self, text: &mut String) {
+    fn constants(&self, text: &mut String) -> Result<(), Problem> {
         let model = self.model;
         let version = env!("CARGO_PKG_VERSION");
         put!(
@@ -122,13 +122,18 @@ impl Writer<'_> {
              CPU_LEVELS[__niello::version(CPU_LEVELS)]\n}}\n"
         );
         if self.external() {
+            let checksum = model
+                .weights
+                .checksum()
+                .map_err(|error| Problem::new(format!("the weights cannot be packed: {error}")))?;
             put!(
                 text,
                 "\n/// Checksum of the weights: `niello_runtime::checksum`.\n\
                  {UNUSED}pub const WEIGHTS_CHECKSUM: u64 = 0x{:016x};\n",
-                niello_runtime::checksum(&model.weights)
+                checksum
             );
         }
+        Ok(())
     }
 
     /// A module `inputs` or `outputs`, with one module for each tensor.

@@ -33,7 +33,7 @@ fn digits() -> CompiledModel {
         workspace_bytes: 12_352,
         scratch_offset: 12_288,
         scratch_stride: 64,
-        weights: vec![7; 1_000],
+        weights: vec![7; 1_000].into(),
         constants: Default::default(),
         other_weights: None,
         macs: 1_234_567,
@@ -83,7 +83,7 @@ fn a_model_without_tensors_or_weights_has_bindings_as_well() {
     let mut model = digits();
     model.inputs.clear();
     model.outputs.clear();
-    model.weights.clear();
+    model.weights = Default::default();
     let text = rust(&model, &BindingsOptions::default()).unwrap();
     assert!(text.contains("model.run(&Inputs::default())"), "{text}");
     assert!(!text.contains("static WEIGHTS"), "{text}");

@@ -15,7 +15,7 @@ use crate::codegen::c::LIBM_FUNCTIONS;
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
-use crate::executor::write_shared_library;
+use crate::executor::{Contents, write_shared_library};
 use crate::graph::print_with_sidecar;
 use crate::options::CompileOptions;
 
@@ -169,14 +169,14 @@ fn write(
     let stem = Path::new(&model.name)
         .file_name()
         .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
-    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut files: Vec<(String, Contents<'_>)> = Vec::new();
     match emit {
         Emit::Obj => {
-            files.extend(model.objects.iter().map(|o| (o.name.clone(), o.bytes.clone())));
+            files.extend(model.objects.iter().map(|object| (object.name.clone(), object.into())));
             if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
                 let symbol = format!("{}_weights", model.symbol);
                 let object = weights_object(code, &symbol, &model.weights)?;
-                files.push((object.name, object.bytes));
+                files.push((object.name.into_owned(), object.contents));
             }
         }
         Emit::C => {
@@ -186,13 +186,13 @@ fn write(
                 return Err(Problem::new(message).help("add --backend c").into());
             };
             for source in sources {
-                files.push((format!("{}.c", source.name), source.text.into_bytes()));
+                files.push((format!("{}.c", source.name), source.text.into_bytes().into()));
             }
         }
         Emit::LlvmIr | Emit::Asm => {
             let listing = if emit == Emit::Asm { Listing::Assembly } else { Listing::LlvmIr };
             let texts = compilation.code.listing(listing, options)?;
-            files.extend(texts.into_iter().map(|(name, text)| (name, text.into_bytes())));
+            files.extend(texts.into_iter().map(|(name, text)| (name, text.into_bytes().into())));
         }
         Emit::Graph => {
             let (text, sidecar) = print_with_sidecar(&compilation.module, &Default::default());
@@ -203,9 +203,9 @@ fn write(
                     .write_to(&mut bytes)
                     .map_err(|error| Problem::new(format!("cannot write the sidecar: {error}")))?;
                 let path = sidecar_path(Path::new(&name));
-                files.push((path.to_string_lossy().into_owned(), bytes));
+                files.push((path.to_string_lossy().into_owned(), bytes.into()));
             }
-            files.push((name, text.into_bytes()));
+            files.push((name, text.into_bytes().into()));
         }
         Emit::Tir => {
             let functions = &compilation.functions;
@@ -217,17 +217,17 @@ fn write(
                     format!("{heading}{version}")
                 })
                 .collect();
-            files.push((format!("{stem}.tir"), texts.join("\n").into_bytes()));
+            files.push((format!("{stem}.tir"), texts.join("\n").into_bytes().into()));
         }
         Emit::Header => {
             files.push((
                 format!("{stem}.h"),
-                bindings::header(model, &BindingsOptions::default())?.into_bytes(),
+                bindings::header(model, &BindingsOptions::default())?.into_bytes().into(),
             ));
         }
         Emit::Bindings => {
             let text = bindings::rust(model, &BindingsOptions::default())?;
-            files.push((format!("{stem}.rs"), text.into_bytes()));
+            files.push((format!("{stem}.rs"), text.into_bytes().into()));
         }
         Emit::Shared => {
             let name = match options.target.os.as_str() {
@@ -241,9 +241,9 @@ fn write(
         }
     }
     let mut paths = Vec::new();
-    for (name, bytes) in files {
+    for (name, contents) in files {
         let path = folder.join(name);
-        write_file(&path, &bytes)?;
+        write_file(&path, contents)?;
         paths.push(path);
     }
     Ok(paths)

@@ -107,7 +107,7 @@ impl Interface {
             workspace_bytes: 0,
             scratch_offset: 0,
             scratch_stride: 0,
-            weights: Vec::new(),
+            weights: Default::default(),
             constants: Default::default(),
             other_weights: None,
             macs: 0,

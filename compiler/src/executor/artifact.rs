@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use niello_runtime::CpuLevel;
 
+use super::Weights;
 use crate::executor::aot::{StoredConstants, UsedWeights};
 use crate::ir::DType;
 
@@ -59,7 +60,7 @@ pub struct CompiledModel {
     /// Bytes of one worker in the shared scratch area, a multiple of 64; 0 if there is none.
     pub scratch_stride: u64,
     /// The constants as the kernels read them, to be placed at an address aligned to 64.
-    pub weights: Vec<u8>,
+    pub weights: Weights,
     /// Where each constant is in the weights, for models that share them.
     pub constants: StoredConstants,
     /// The weights of another model that the code reads as well.

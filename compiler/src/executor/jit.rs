@@ -44,10 +44,13 @@ impl JitModel {
         let size = |bytes: u64| {
             usize::try_from(bytes).map_err(|_| failed("the workspace is too large".to_owned()))
         };
+        let mut weights = AlignedBytes::zeroed(model.weights.len());
+        let written = model.weights.write_to(&mut &mut *weights);
+        written.map_err(|error| failed(format!("its weights cannot be packed: {error}")))?;
         let runs = |level: &CpuLevel| *level <= niello_runtime::cpu_level();
         Ok(JitModel {
             run,
-            weights: AlignedBytes::from(&*model.weights),
+            weights,
             workspace: AlignedBytes::zeroed(size(model.workspace_bytes)?),
             scratch_offset: size(model.scratch_offset)?,
             scratch_stride: size(model.scratch_stride)?,

@@ -3,6 +3,7 @@
 pub(crate) mod aligned;
 pub mod aot;
 mod artifact;
+mod contents;
 pub(crate) mod dynamic;
 mod interp;
 #[cfg(feature = "llvm")]
@@ -15,7 +16,9 @@ mod shared;
 pub(crate) mod testing;
 mod verify;
 
+pub use aot::Weights;
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
+pub use contents::Contents;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{CompiledModel, ObjectFile};
+use super::{CompiledModel, Contents};
 use crate::bindings::{self, BindingsOptions, WeightsPlacement};
 use crate::codegen::c::LIBM_FUNCTIONS;
-use crate::codegen::object::{Archive, ArchiveKind, check_undefined, weights_object};
+use crate::codegen::object::{ArchiveKind, Member, archive, check_undefined, weights_object};
 use crate::diagnostics::{Problem, Report};
 
 /// How a model's files are written.
@@ -89,22 +89,20 @@ pub fn write_package(
         let allowed = options.allowed_symbols.iter().map(String::as_str).chain(other);
         let allowed: Vec<_> = allowed.collect();
         check_undefined(&model.objects, &allowed)?;
-        let mut archive = |stem: &str, objects: &[ObjectFile]| -> Result<(), Report> {
+        let mut write = |stem: &str, objects: Vec<Member<'_>>| -> Result<(), Report> {
             let path = folder.join(archive_name(options.archive_kind, stem));
-            let archive = Archive::new(options.archive_kind, objects)?;
-            write_if_changed(&path, archive.pieces())
-                .map_err(|error| cannot_write(&path, &error))?;
+            let contents = archive(options.archive_kind, objects)?;
+            write_if_changed(&path, contents).map_err(|error| cannot_write(&path, &error))?;
             written.archives.push(path);
             Ok(())
         };
-        archive(&model.symbol, &model.objects)?;
+        write(&model.symbol, model.objects.iter().map(Member::of).collect::<Result<_, _>>()?)?;
         if !external && !model.weights.is_empty() {
-            check_embedded(&model.name, model.weights.len() as u64)?;
             let code = model.objects.first().ok_or_else(|| {
                 Problem::new(format!("the model `{}` has weights but no code", model.name))
             })?;
             let symbol = format!("{}_weights", model.symbol);
-            archive(&symbol, &[weights_object(code, &symbol, &model.weights)?])?;
+            write(&symbol, vec![weights_object(code, &symbol, &model.weights)?])?;
         }
     }
     if external {
@@ -114,33 +112,16 @@ pub fn write_package(
         };
         let path = folder.join(name);
         if !stub {
-            write_if_changed(&path, &[Cow::Borrowed(model.weights.as_slice())])
-                .map_err(|error| cannot_write(&path, &error))?;
+            write_if_changed(&path, &model.weights).map_err(|error| cannot_write(&path, &error))?;
         }
         written.weights = Some(path);
     }
     // The bindings go last: whoever sees them finds what they link.
     let text = bindings::rust(model, &options.bindings)?;
-    write_if_changed(&written.bindings, &[Cow::Borrowed(text.as_bytes())])
+    write_if_changed(&written.bindings, text.as_bytes())
         .map_err(|error| cannot_write(&written.bindings, &error))?;
     remove_stale_files(folder, model, &written);
     Ok(written)
-}
-
-/// Most bytes of weights in a binary: code reaches 2 GiB from where it is, and the program's own is
-/// in between.
-const MAX_EMBEDDED_BYTES: u64 = 3 << 29;
-
-/// Checks that so many bytes of weights can be part of a binary.
-fn check_embedded(model: &str, bytes: u64) -> Result<(), Problem> {
-    if bytes <= MAX_EMBEDDED_BYTES {
-        return Ok(());
-    }
-    Err(Problem::new(format!(
-        "the model `{model}` has {bytes} bytes of weights, and at most {MAX_EMBEDDED_BYTES} can be part \
-         of a program"
-    ))
-    .help("put them into a file of their own: `.weights(Weights::External(file))`"))
 }
 
 /// File name of the archive that `-l<stem>` finds.
@@ -170,7 +151,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> Problem {
 /// How the names of files end that are being written; the number of the process is before it.
 const TEMPORARY: &str = ".tmp";
 
-/// Writes `pieces`, in order, to `path` unless they are already there; says whether it wrote.
+/// Writes `contents` to `path` unless they are already there; says whether it wrote.
 ///
 /// Builds go by times of change, so an equal file must stay untouched. A new one appears whole
 /// under its name or not at all.
@@ -178,8 +159,9 @@ const TEMPORARY: &str = ".tmp";
 /// # Errors
 ///
 /// Those of the file system.
-pub fn write_if_changed(path: &Path, pieces: &[Cow<'_, [u8]>]) -> io::Result<bool> {
-    if has_contents(path, pieces).unwrap_or(false) {
+pub fn write_if_changed<'a>(path: &Path, contents: impl Into<Contents<'a>>) -> io::Result<bool> {
+    let contents: Contents<'_> = contents.into();
+    if contents.are_those_of(path).unwrap_or(false) {
         return Ok(false);
     }
     let name = path.file_name().unwrap_or(OsStr::new("file"));
@@ -190,34 +172,11 @@ pub fn write_if_changed(path: &Path, pieces: &[Cow<'_, [u8]>]) -> io::Result<boo
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let write = || {
-        let mut file = fs::File::create(&temporary)?;
-        pieces.iter().try_for_each(|piece| file.write_all(piece))?;
-        drop(file);
-        fs::rename(&temporary, path)
-    };
-    write().inspect_err(|_| {
+    let written = contents.write_file(&temporary).and_then(|()| fs::rename(&temporary, path));
+    written.inspect_err(|_| {
         // The error is reported; a file that is left over as well would only confuse.
         let _ = fs::remove_file(&temporary);
     })?;
-    Ok(true)
-}
-
-/// Whether the file at `path` holds exactly `pieces`.
-fn has_contents(path: &Path, pieces: &[Cow<'_, [u8]>]) -> io::Result<bool> {
-    let mut file = fs::File::open(path)?;
-    let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-    if file.metadata()?.len() != length {
-        return Ok(false);
-    }
-    let mut buffer = vec![0; 1 << 16];
-    for chunk in pieces.iter().flat_map(|piece| piece.chunks(1 << 16)) {
-        let found = &mut buffer[..chunk.len()];
-        file.read_exact(found)?;
-        if found != chunk {
-            return Ok(false);
-        }
-    }
     Ok(true)
 }
 
@@ -272,6 +231,7 @@ fn is_gone(process: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::executor::ObjectFile;
     use crate::executor::TensorInfo;
     use crate::ir::DType;
 
@@ -295,7 +255,7 @@ mod tests {
             workspace_bytes: 64,
             scratch_offset: 64,
             scratch_stride: 0,
-            weights: vec![1, 2, 3],
+            weights: vec![1, 2, 3].into(),
             constants: Default::default(),
             other_weights: None,
             macs: 1,
@@ -386,8 +346,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("new/file");
         let write = |pieces: &[&[u8]]| {
-            let pieces: Vec<_> = pieces.iter().map(|piece| Cow::Borrowed(*piece)).collect();
-            write_if_changed(&path, &pieces).unwrap()
+            let mut contents = Contents::default();
+            pieces.iter().for_each(|piece| contents.push(*piece));
+            write_if_changed(&path, contents).unwrap()
         };
         let large = vec![7; (1 << 16) + 5];
         assert!(write(&[b"ab", &large]));
@@ -408,12 +369,5 @@ mod tests {
             let report = write_package(&model, folder.path(), &options).unwrap_err();
             assert!(report.to_string().contains(".name("), "{report}");
         }
-    }
-
-    #[test]
-    fn weights_that_no_program_can_hold_are_refused() {
-        assert_eq!(check_embedded("m", MAX_EMBEDDED_BYTES), Ok(()));
-        let message = check_embedded("m", MAX_EMBEDDED_BYTES + 1).unwrap_err().to_string();
-        assert!(message.contains("1610612737 bytes") && message.contains("External"), "{message}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::CompiledModel;
+use super::{CompiledModel, Contents};
 use crate::codegen::c::{self, SourceFile, declarations, level_function};
 use crate::codegen::object::weights_object;
 use crate::diagnostics::{Problem, Report};
@@ -35,13 +35,14 @@ pub fn write_shared_library(
     let name = format!("{}_shared", model.symbol);
     let file = SourceFile { name, text: c_text(model), level: 0 };
     let failed = |error: c::CompileError| Problem::new(error.to_string());
-    let mut objects =
-        c::compile_c(&[file], std::slice::from_ref(target), 1, None).map_err(failed)?;
+    let entry = c::compile_c(&[file], std::slice::from_ref(target), 1, None).map_err(failed)?;
+    let mut objects: Vec<Contents<'_>> = entry.iter().map(Contents::from).collect();
     if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
-        objects.push(weights_object(code, &format!("{}_weights", model.symbol), &model.weights)?);
+        let symbol = format!("{}_weights", model.symbol);
+        objects.push(weights_object(code, &symbol, &model.weights)?.contents);
     }
-    objects.extend(model.objects.iter().cloned());
-    c::link_shared(&objects, target, path).map_err(failed)?;
+    objects.extend(model.objects.iter().map(Contents::from));
+    c::link_shared(objects, target, path).map_err(failed)?;
     Ok(())
 }
 

@@ -1,9 +1,13 @@
 //! Physical layout of tensors in memory: blocking, permutation, halo, padding lanes, strides, views.
 
+mod copy;
+
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::str::FromStr;
 
+use self::copy::CopyPlan;
 use crate::ir::DType;
 
 /// Alignment in bytes of the first element of a buffer that is not a view.
@@ -311,14 +315,51 @@ impl BufferSpec {
         let (dense_bytes, packed_bytes) = self.byte_sizes(dtype)?;
         self.check_size("the dense tensor", dense.len(), dense_bytes, dtype)?;
         let mut packed = vec![0; packed_bytes];
-        let plan = CopyPlan::new(self);
-        match dtype.bytes() {
-            Some(1) => plan.pack::<1>(dense, &mut packed),
-            Some(2) => plan.pack::<2>(dense, &mut packed),
-            Some(4) => plan.pack::<4>(dense, &mut packed),
-            _ => plan.pack::<8>(dense, &mut packed),
-        }
+        CopyPlan::new(self).pack(dense, &mut packed, dtype, 0);
         Ok(packed)
+    }
+
+    /// As [`pack`](Self::pack), in parts of at most `most` bytes, each handed over before the next
+    /// is made. Layouts with strides of their own are one part.
+    ///
+    /// # Errors
+    ///
+    /// Those of `sink`; an error of the layout is [`io::ErrorKind::InvalidInput`].
+    pub fn pack_in_parts(
+        &self,
+        dense: &[u8],
+        dtype: DType,
+        most: usize,
+        mut sink: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        let (dense_bytes, packed_bytes) = self.byte_sizes(dtype).map_err(invalid)?;
+        self.check_size("the dense tensor", dense.len(), dense_bytes, dtype).map_err(invalid)?;
+        let width = dtype.bytes().unwrap_or(1);
+        let most = match &self.strides {
+            Some(_) => packed_bytes,
+            None => (most / width).max(1) * width,
+        };
+        let plan = CopyPlan::new(self);
+        let mut part = vec![0; most.min(packed_bytes)];
+        let mut start = 0;
+        while start < packed_bytes {
+            part.truncate(packed_bytes - start);
+            part.fill(0);
+            plan.pack(dense, &mut part, dtype, start / width);
+            sink(&part)?;
+            start += part.len();
+        }
+        Ok(())
+    }
+
+    /// Bytes of the tensor in this layout.
+    ///
+    /// # Errors
+    ///
+    /// The layout is malformed, or too large, or elements of the type share bytes.
+    pub fn packed_bytes(&self, dtype: DType) -> Result<usize, BufferSpecError> {
+        self.byte_sizes(dtype).map(|(_, packed)| packed)
     }
 
     /// The inverse of [`pack`](Self::pack): the logical elements, dense and row-major.
@@ -326,13 +367,7 @@ impl BufferSpec {
         let (dense_bytes, packed_bytes) = self.byte_sizes(dtype)?;
         self.check_size("the packed tensor", packed.len(), packed_bytes, dtype)?;
         let mut dense = vec![0; dense_bytes];
-        let plan = CopyPlan::new(self);
-        match dtype.bytes() {
-            Some(1) => plan.unpack::<1>(packed, &mut dense),
-            Some(2) => plan.unpack::<2>(packed, &mut dense),
-            Some(4) => plan.unpack::<4>(packed, &mut dense),
-            _ => plan.unpack::<8>(packed, &mut dense),
-        }
+        CopyPlan::new(self).unpack(packed, &mut dense, dtype);
         Ok(dense)
     }
 
@@ -391,157 +426,6 @@ impl BufferSpec {
             .collect();
         strides.reverse();
         strides
-    }
-}
-
-/// The loops that copy between a dense tensor and its packed form.
-struct CopyPlan {
-    loops: Vec<CopyLoop>,
-    /// Logical extents and halo before them.
-    axes: Vec<(i64, i64)>,
-    /// Element strides of the dense tensor.
-    dense_strides: Vec<i64>,
-    offset: i64,
-    is_empty: bool,
-}
-
-struct CopyLoop {
-    axis: usize,
-    step: i64,
-    extent: i64,
-    stride: i64,
-    /// Whether the index along the axis is complete after this loop.
-    completes: bool,
-}
-
-/// A run of elements: where it starts on both sides, its strides and length.
-struct Run {
-    dense: usize,
-    packed: usize,
-    dense_stride: usize,
-    packed_stride: usize,
-    len: usize,
-}
-
-impl CopyPlan {
-    /// The spec must have passed [`BufferSpec::physical_len`].
-    fn new(spec: &BufferSpec) -> Self {
-        let mut dense_strides = vec![1i64; spec.shape.len()];
-        for axis in (1..spec.shape.len()).rev() {
-            dense_strides[axis - 1] = dense_strides[axis].saturating_mul(spec.shape[axis]);
-        }
-        let strides = spec.strides();
-        let loops = spec.dims.iter().zip(spec.physical_shape()).zip(strides);
-        CopyPlan {
-            loops: loops
-                .map(|((dim, extent), stride)| CopyLoop {
-                    axis: dim.axis,
-                    step: dim.step,
-                    extent,
-                    stride,
-                    completes: dim.step == 1,
-                })
-                .collect(),
-            axes: spec.shape.iter().zip(&spec.halo).map(|(&e, halo)| (e, halo.before)).collect(),
-            dense_strides,
-            offset: spec.offset,
-            is_empty: spec.shape.contains(&0),
-        }
-    }
-
-    fn pack<const N: usize>(&self, dense: &[u8], packed: &mut [u8]) {
-        let (dense, packed) = (dense.as_chunks::<N>().0, packed.as_chunks_mut::<N>().0);
-        self.for_each_run(&mut |run| {
-            if run.dense_stride == 1 && run.packed_stride == 1 {
-                packed[run.packed..run.packed + run.len]
-                    .copy_from_slice(&dense[run.dense..run.dense + run.len]);
-                return;
-            }
-            let (mut from, mut to, mut left) = (run.dense, run.packed, run.len);
-            while left > 0 {
-                packed[to] = dense[from];
-                from += run.dense_stride;
-                to += run.packed_stride;
-                left -= 1;
-            }
-        });
-    }
-
-    fn unpack<const N: usize>(&self, packed: &[u8], dense: &mut [u8]) {
-        let (dense, packed) = (dense.as_chunks_mut::<N>().0, packed.as_chunks::<N>().0);
-        self.for_each_run(&mut |run| {
-            if run.dense_stride == 1 && run.packed_stride == 1 {
-                dense[run.dense..run.dense + run.len]
-                    .copy_from_slice(&packed[run.packed..run.packed + run.len]);
-                return;
-            }
-            let (mut from, mut to, mut left) = (run.packed, run.dense, run.len);
-            while left > 0 {
-                dense[to] = packed[from];
-                from += run.packed_stride;
-                to += run.dense_stride;
-                left -= 1;
-            }
-        });
-    }
-
-    fn for_each_run(&self, copy: &mut dyn FnMut(Run)) {
-        if self.is_empty {
-            return;
-        }
-        // Indices counted from the start of each halo.
-        let mut index = vec![0i64; self.axes.len()];
-        self.descend(0, self.offset, &mut index, copy);
-    }
-
-    /// One level for each physical dimension, so the depth is the rank of the layout.
-    fn descend(&self, depth: usize, packed: i64, index: &mut [i64], copy: &mut dyn FnMut(Run)) {
-        let Some(this) = self.loops.get(depth) else {
-            // A scalar.
-            copy(Run {
-                dense: 0,
-                packed: packed as usize,
-                dense_stride: 1,
-                packed_stride: 1,
-                len: 1,
-            });
-            return;
-        };
-        let (extent, before) = self.axes[this.axis];
-        let base = index[this.axis];
-        if depth + 1 == self.loops.len() {
-            // The innermost step is 1: the valid indices are one range.
-            let first = (before - base).max(0);
-            let end = (before + extent - base).min(this.extent);
-            if first >= end {
-                return;
-            }
-            index[this.axis] = base + first;
-            let dense: i64 = (0..index.len())
-                .map(|axis| (index[axis] - self.axes[axis].1) * self.dense_strides[axis])
-                .sum();
-            index[this.axis] = base;
-            copy(Run {
-                dense: dense as usize,
-                packed: (packed + first * this.stride) as usize,
-                dense_stride: self.dense_strides[this.axis] as usize,
-                packed_stride: this.stride as usize,
-                len: (end - first) as usize,
-            });
-            return;
-        }
-        for k in 0..this.extent {
-            let at = base + k * this.step;
-            if at >= before + extent {
-                break;
-            }
-            if this.completes && at < before {
-                continue;
-            }
-            index[this.axis] = at;
-            self.descend(depth + 1, packed + k * this.stride, index, copy);
-        }
-        index[this.axis] = base;
     }
 }
 

@@ -124,6 +124,15 @@ impl<'a> EvalCx<'a> {
         self.results(iter::once(elements))
     }
 
+    /// The only result, from elements of an argument of its type, at these offsets.
+    pub(super) fn picked(
+        &self,
+        from: &Tensor,
+        offsets: impl Iterator<Item = usize>,
+    ) -> Result<Vec<Tensor>, EvalError> {
+        Ok(vec![from.pick(self.shape(), offsets)?])
+    }
+
     /// The results, from their elements.
     pub(super) fn results(
         &self,
@@ -249,14 +258,6 @@ impl Iterator for Offsets<'_> {
 }
 
 impl ExactSizeIterator for Offsets<'_> {}
-
-/// The elements at these offsets.
-pub(super) fn pick(elements: &Elements, offsets: impl Iterator<Item = usize>) -> Elements {
-    match elements {
-        Elements::Float(values) => Elements::Float(offsets.map(|at| values[at]).collect()),
-        Elements::Int(values) => Elements::Int(offsets.map(|at| values[at]).collect()),
-    }
-}
 
 /// A shape seen from one axis: the number of positions before it, along it and after it.
 #[derive(Clone, Copy, Debug)]

@@ -80,10 +80,18 @@ fn promote(rewriter: &mut Rewriter, old: ExprId) -> Result<ExprId> {
     Ok(builder.call(Op::new(&CAST), &[value], attrs)?)
 }
 
-/// The constant as `float32`; `None` if it is opaque.
+/// The constant as `float32`; `None` if it is opaque, or of no float of 16 bits.
 fn promote_constant(constant: &Constant) -> Option<Constant> {
-    let values = constant.to_f64_vec()?;
-    let bytes: Vec<u8> = values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+    let widen: fn([u8; 2]) -> f32 = match constant.ty().dtype {
+        DType::F16 => |bytes| half::f16::from_le_bytes(bytes).to_f32(),
+        DType::BF16 => |bytes| half::bf16::from_le_bytes(bytes).to_f32(),
+        _ => return None,
+    };
+    let narrow = constant.to_bytes()?;
+    let mut bytes = Vec::with_capacity(narrow.len() * 2);
+    for &element in narrow.as_chunks::<2>().0 {
+        bytes.extend_from_slice(&widen(element).to_le_bytes());
+    }
     let ty = TensorType::new(constant.ty().shape.clone(), DType::F32);
     Constant::new(ty, SharedBytes::new(bytes)).ok()
 }

@@ -24,7 +24,7 @@ fn main() {
                 ("x:0", DType::U8, &[2]),
             ],
             metadata: &[("producer", "by \"hand\"\n\u{202e}")],
-            weights: Vec::new(),
+            weights: Default::default(),
             workspace_bytes: 1_234_560,
             body: "
                 const float *twelve = inputs[0]; const int64_t *x = inputs[1];

@@ -129,7 +129,7 @@ pub(super) fn write(path: &Path, tensors: &[(&str, &Constant)]) -> Result<(), Pr
             Err(format!("the file holds one tensor, but there are {}", tensors.len()))
         }
     };
-    write_file(path, &bytes.map_err(problem)?)
+    write_file(path, bytes.map_err(problem)?)
 }
 
 /// A reader of a file and the number of bytes it has.

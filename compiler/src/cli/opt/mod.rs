@@ -187,7 +187,7 @@ fn write_module(module: &IRModule, print: &PrintOptions, path: &Path) -> Result<
         sidecar
             .write_to(&mut bytes)
             .map_err(|error| Problem::new(format!("cannot write the sidecar: {error}")))?;
-        write_file(&compile::sidecar_path(path), &bytes)?;
+        write_file(&compile::sidecar_path(path), bytes)?;
     }
     Ok(write_file(path, text.as_bytes())?)
 }

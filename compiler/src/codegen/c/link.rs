@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::folder::TempFolder;
 use super::toolchain::{CompileError, Compiler};
-use crate::executor::ObjectFile;
+use crate::executor::Contents;
 use crate::target::Target;
 
 /// Links `objects` into the shared library `output`, which is replaced if it exists.
@@ -13,8 +13,8 @@ use crate::target::Target;
 /// # Errors
 ///
 /// There is no compiler, it fails, or a file cannot be written.
-pub fn link_shared(
-    objects: &[ObjectFile],
+pub fn link_shared<'a>(
+    objects: impl IntoIterator<Item = impl Into<Contents<'a>>>,
     target: &Target,
     output: &Path,
 ) -> Result<(), CompileError> {
@@ -23,10 +23,12 @@ pub fn link_shared(
     let mut command = compiler.command();
     command.args(["-shared", "-o", "library"]).current_dir(folder.path()).stdin(Stdio::null());
     // Members of the same name would overwrite each other; the linker does not care for names.
-    for (number, object) in objects.iter().enumerate() {
+    for (number, object) in objects.into_iter().enumerate() {
         let name = format!("{number}.o");
         let path = folder.path().join(&name);
-        std::fs::write(&path, &object.bytes)
+        let object: Contents<'_> = object.into();
+        object
+            .write_file(&path)
             .map_err(|error| CompileError::Io(format!("cannot write {}", path.display()), error))?;
         command.arg(name);
     }

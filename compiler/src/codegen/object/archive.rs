@@ -1,13 +1,12 @@
 //! Static archives, byte for byte the same wherever and whenever they are written.
 
 use std::borrow::Cow;
-use std::io;
 
 use object::{Object, ObjectSymbol};
 
 use super::parse;
 use crate::diagnostics::Problem;
-use crate::executor::ObjectFile;
+use crate::executor::{Contents, ObjectFile};
 
 /// The first bytes of every archive.
 const MAGIC: &[u8] = b"!<arch>\n";
@@ -39,21 +38,47 @@ impl ArchiveKind {
     }
 }
 
-/// An archive as pieces in order, so that large members are not copied.
+/// An object as the member of an archive.
 #[derive(Clone, Debug)]
-pub struct Archive<'a> {
-    pieces: Vec<Cow<'a, [u8]>>,
+pub struct Member<'a> {
+    /// The name of the file.
+    pub name: Cow<'a, str>,
+    /// The global symbols that the object defines.
+    pub symbols: Vec<Vec<u8>>,
+    /// The contents of the file.
+    pub contents: Contents<'a>,
+}
+
+impl<'a> Member<'a> {
+    /// An object that is there as a whole.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be read.
+    pub fn of(object: &'a ObjectFile) -> Result<Self, Problem> {
+        let mut symbols = Vec::new();
+        for symbol in parse(object)?.symbols() {
+            if symbol.is_global()
+                && !symbol.is_undefined()
+                && let Ok(name) = symbol.name_bytes()
+                && !name.is_empty()
+            {
+                symbols.push(name.to_vec());
+            }
+        }
+        Ok(Member { name: object.name.as_str().into(), symbols, contents: object.into() })
+    }
 }
 
 /// A member before its place is known.
-struct Member<'a> {
+struct Placed<'a> {
     header_name: String,
     /// Written between header and contents, and counted as contents: Apple's place for names.
     name_in_contents: Vec<u8>,
-    contents: Cow<'a, [u8]>,
+    contents: Contents<'a>,
 }
 
-impl Member<'_> {
+impl Placed<'_> {
     fn contents_bytes(&self) -> usize {
         self.name_in_contents.len() + self.contents.len()
     }
@@ -64,103 +89,71 @@ impl Member<'_> {
     }
 }
 
-impl<'a> Archive<'a> {
-    /// Puts objects into an archive, with an index of the global symbols they define.
-    ///
-    /// Times, owners and paths are left out, so equal members make equal archives.
-    ///
-    /// # Errors
-    ///
-    /// An object cannot be read, or has a name that is empty or a path, or the archive would be
-    /// larger than the 4 GiB or, for Microsoft, have more than the 65,535 members that its index
-    /// can address.
-    pub fn new(kind: ArchiveKind, objects: &'a [ObjectFile]) -> Result<Self, Problem> {
-        if kind == ArchiveKind::Coff && objects.len() > usize::from(u16::MAX) {
-            let count = objects.len();
-            return Err(Problem::new(format!("{count} objects are too many for one archive")));
-        }
-        let mut index = Vec::new();
-        for (member, object) in objects.iter().enumerate() {
-            if object.name.is_empty() || object.name.contains(['/', '\n', '\0']) {
-                return Err(Problem::new(format!(
-                    "`{}` cannot be the name of an archive member",
-                    object.name.escape_debug()
-                )));
-            }
-            for symbol in parse(object)?.symbols() {
-                if symbol.is_global()
-                    && !symbol.is_undefined()
-                    && let Ok(name) = symbol.name_bytes()
-                    && !name.is_empty()
-                {
-                    index.push((name.to_vec(), member));
-                }
-            }
-        }
-        let members = match kind {
-            ArchiveKind::Darwin => darwin_members(objects, &index),
-            ArchiveKind::Gnu | ArchiveKind::Coff => gnu_members(kind, objects, &index),
-        };
-        // The indices hold offsets of members that stand behind them, and their own size does not
-        // depend on the values: first with zeros, then with the offsets.
-        let mut offsets = Vec::with_capacity(members.len());
-        let mut end = MAGIC.len();
-        for member in &members {
-            offsets.push(end as u64);
-            end += member.bytes();
-        }
-        if u32::try_from(end).is_err() {
+/// Puts objects into an archive, with an index of the global symbols they define.
+///
+/// Times, owners and paths are left out, so equal members make equal archives.
+///
+/// # Errors
+///
+/// An object has a name that is empty or a path, or the archive would be larger than the 4 GiB or,
+/// for Microsoft, have more than the 65,535 members that its index can address.
+pub fn archive<'a>(kind: ArchiveKind, objects: Vec<Member<'a>>) -> Result<Contents<'a>, Problem> {
+    let count = objects.len();
+    if kind == ArchiveKind::Coff && count > usize::from(u16::MAX) {
+        return Err(Problem::new(format!("{count} objects are too many for one archive")));
+    }
+    let mut index = Vec::new();
+    for (member, object) in objects.iter().enumerate() {
+        if object.name.is_empty() || object.name.contains(['/', '\n', '\0']) {
             return Err(Problem::new(format!(
-                "an archive of {end} bytes is too large for its index"
+                "`{}` cannot be the name of an archive member",
+                object.name.escape_debug()
             )));
         }
-        let offsets = &offsets[members.len() - objects.len()..];
-        let place = |member: usize| offsets[member] as u32;
+        index.extend(object.symbols.iter().map(|name| (name.clone(), member)));
+    }
+    let members = match kind {
+        ArchiveKind::Darwin => darwin_members(objects, &index),
+        ArchiveKind::Gnu | ArchiveKind::Coff => gnu_members(kind, objects, &index),
+    };
+    // The indices hold offsets of members that stand behind them, and their own size does not
+    // depend on the values: first with zeros, then with the offsets.
+    let mut offsets = Vec::with_capacity(members.len());
+    let mut end = MAGIC.len();
+    for member in &members {
+        offsets.push(end as u64);
+        end += member.bytes();
+    }
+    if u32::try_from(end).is_err() {
+        return Err(Problem::new(format!("an archive of {end} bytes is too large for its index")));
+    }
+    let offsets = &offsets[members.len() - count..];
+    let place = |member: usize| offsets[member] as u32;
 
-        let mut pieces: Vec<Cow<'a, [u8]>> = vec![Cow::Borrowed(MAGIC)];
-        for (position, mut member) in members.into_iter().enumerate() {
-            match (kind, position) {
-                (ArchiveKind::Darwin, 0) => {
-                    member.contents = darwin_index(&index, place).into();
-                }
-                (ArchiveKind::Gnu | ArchiveKind::Coff, 0) => {
-                    member.contents = gnu_index(&index, place).into();
-                }
-                (ArchiveKind::Coff, 1) => {
-                    member.contents = coff_index(&index, objects.len(), place).into();
-                }
-                _ => {}
+    let mut contents = Contents::from(MAGIC);
+    for (position, mut member) in members.into_iter().enumerate() {
+        match (kind, position) {
+            (ArchiveKind::Darwin, 0) => {
+                member.contents = darwin_index(&index, place).into();
             }
-            let padding = member.bytes() - HEADER_BYTES - member.contents_bytes();
-            let mut header = header(&member.header_name, member.contents_bytes()).into_bytes();
-            header.append(&mut member.name_in_contents);
-            pieces.push(header.into());
-            pieces.push(member.contents);
-            if padding > 0 {
-                pieces.push(Cow::Borrowed(b"\n"));
+            (ArchiveKind::Gnu | ArchiveKind::Coff, 0) => {
+                member.contents = gnu_index(&index, place).into();
             }
+            (ArchiveKind::Coff, 1) => {
+                member.contents = coff_index(&index, count, place).into();
+            }
+            _ => {}
         }
-        Ok(Archive { pieces })
+        let padding = member.bytes() - HEADER_BYTES - member.contents_bytes();
+        let mut header = header(&member.header_name, member.contents_bytes()).into_bytes();
+        header.append(&mut member.name_in_contents);
+        contents.push(header);
+        contents.append(member.contents);
+        if padding > 0 {
+            contents.push(b"\n".as_slice());
+        }
     }
-
-    /// The pieces of the file, in order.
-    pub fn pieces(&self) -> &[Cow<'a, [u8]>] {
-        &self.pieces
-    }
-
-    /// Writes the file.
-    ///
-    /// # Errors
-    ///
-    /// Those of `writer`.
-    pub fn write_to(&self, writer: &mut impl io::Write) -> io::Result<()> {
-        self.pieces.iter().try_for_each(|piece| writer.write_all(piece))
-    }
-
-    /// The file as one piece.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.pieces.concat()
-    }
+    Ok(contents)
 }
 
 /// A member's header: name, date, owner, group, mode, size. The name takes 16 bytes, however many
@@ -173,10 +166,10 @@ fn header(name: &str, size: usize) -> String {
 /// Index, table of long names, then the objects; indices still without offsets.
 fn gnu_members<'a>(
     kind: ArchiveKind,
-    objects: &'a [ObjectFile],
+    objects: Vec<Member<'a>>,
     index: &[(Vec<u8>, usize)],
-) -> Vec<Member<'a>> {
-    let special = |name: &str, contents: Vec<u8>| Member {
+) -> Vec<Placed<'a>> {
+    let special = |name: &str, contents: Vec<u8>| Placed {
         header_name: name.to_owned(),
         name_in_contents: Vec::new(),
         contents: contents.into(),
@@ -198,11 +191,7 @@ fn gnu_members<'a>(
             long_names += end_of_name;
             format!("/{offset}")
         };
-        named.push(Member {
-            header_name,
-            name_in_contents: Vec::new(),
-            contents: object.bytes.as_slice().into(),
-        });
+        named.push(Placed { header_name, name_in_contents: Vec::new(), contents: object.contents });
     }
     if !long_names.is_empty() {
         members.push(special("//", long_names.into_bytes()));
@@ -245,26 +234,21 @@ fn coff_index(index: &[(Vec<u8>, usize)], members: usize, place: impl Fn(usize) 
 }
 
 /// Index, then the objects, each padded so that the next one is aligned to 8.
-fn darwin_members<'a>(objects: &'a [ObjectFile], index: &[(Vec<u8>, usize)]) -> Vec<Member<'a>> {
+fn darwin_members<'a>(objects: Vec<Member<'a>>, index: &[(Vec<u8>, usize)]) -> Vec<Placed<'a>> {
     let mut offset = MAGIC.len();
-    let mut member = |name: &str, contents: Cow<'a, [u8]>, fill: u8| {
+    let mut member = |name: &str, mut contents: Contents<'a>, fill: u8| {
         let mut name = name.as_bytes().to_vec();
         let start = (offset + HEADER_BYTES + name.len()).next_multiple_of(8);
         name.resize(start - offset - HEADER_BYTES, 0);
-        let mut contents = contents;
-        if !contents.len().is_multiple_of(8) {
-            let padded = contents.len().next_multiple_of(8);
-            contents.to_mut().resize(padded, fill);
-        }
+        let padding = contents.len().next_multiple_of(8) - contents.len();
+        contents.push(vec![fill; padding]);
         let member =
-            Member { header_name: format!("#1/{}", name.len()), name_in_contents: name, contents };
+            Placed { header_name: format!("#1/{}", name.len()), name_in_contents: name, contents };
         offset += member.bytes();
         member
     };
     let mut members = vec![member("__.SYMDEF", darwin_index(index, |_| 0).into(), 0)];
-    for object in objects {
-        members.push(member(&object.name, object.bytes.as_slice().into(), b'\n'));
-    }
+    members.extend(objects.into_iter().map(|object| member(&object.name, object.contents, b'\n')));
     members
 }
 
@@ -301,6 +285,14 @@ mod tests {
         ]
     }
 
+    fn archived(kind: ArchiveKind, objects: &[ObjectFile]) -> Result<Vec<u8>, Problem> {
+        let members = objects.iter().map(Member::of).collect::<Result<_, _>>()?;
+        let contents = archive(kind, members)?;
+        let bytes = contents.to_bytes().unwrap();
+        assert_eq!(bytes.len(), contents.len());
+        Ok(bytes)
+    }
+
     #[test]
     fn members_and_index_read_back() {
         for (kind, format, prefix) in [
@@ -309,7 +301,7 @@ mod tests {
             (ArchiveKind::Coff, BinaryFormat::Coff, ""),
         ] {
             let objects = objects(format);
-            let bytes = Archive::new(kind, &objects).unwrap().to_bytes();
+            let bytes = archived(kind, &objects).unwrap();
             let archive = ArchiveFile::parse(bytes.as_slice()).unwrap();
             let members: Vec<_> = archive.members().map(Result::unwrap).collect();
             assert_eq!(members.len(), 3, "{kind:?}");
@@ -347,7 +339,7 @@ mod tests {
     #[test]
     fn darwin_members_are_aligned() {
         let objects = objects(BinaryFormat::MachO);
-        let bytes = Archive::new(ArchiveKind::Darwin, &objects).unwrap().to_bytes();
+        let bytes = archived(ArchiveKind::Darwin, &objects).unwrap();
         for member in ArchiveFile::parse(bytes.as_slice()).unwrap().members() {
             assert_eq!(member.unwrap().file_range().0 % 8, 0);
         }
@@ -359,8 +351,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("libx.a");
         let objects = objects(BinaryFormat::Elf);
-        let archive = Archive::new(ArchiveKind::Gnu, &objects).unwrap();
-        archive.write_to(&mut std::fs::File::create(&path).unwrap()).unwrap();
+        std::fs::write(&path, archived(ArchiveKind::Gnu, &objects).unwrap()).unwrap();
         let run = |tool: &str, options: &[&str]| {
             let output = std::process::Command::new(tool).args(options).arg(&path).output();
             output.ok().map(|output| {
@@ -383,7 +374,7 @@ mod tests {
             let mut object = object(BinaryFormat::Elf, "x.o", &["f"], &[]);
             object.name = name.to_owned();
             let objects = [object];
-            assert!(Archive::new(ArchiveKind::Gnu, &objects).is_err(), "{name:?}");
+            assert!(archived(ArchiveKind::Gnu, &objects).is_err(), "{name:?}");
         }
         assert_eq!(ArchiveKind::for_triple("aarch64-apple-darwin"), ArchiveKind::Darwin);
         assert_eq!(ArchiveKind::for_triple("x86_64-pc-windows-msvc"), ArchiveKind::Coff);

@@ -5,7 +5,7 @@ mod archive;
 mod inspect;
 mod weights;
 
-pub use archive::{Archive, ArchiveKind};
+pub use archive::{ArchiveKind, Member, archive};
 pub use inspect::{MEMORY_FUNCTIONS, check_undefined, text_bytes};
 pub use weights::{MAX_EMBEDDED_WEIGHTS, WEIGHTS_ALIGNMENT, weights_object};
 

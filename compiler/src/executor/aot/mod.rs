@@ -15,7 +15,7 @@ pub use code::{CacheUse, Code, Generator, Listing};
 pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
 pub use kernels::{KernelFunction, KernelFunctions};
 pub use sharing::{SharedWeights, StoredConstants, UsedWeights};
-pub use weights::PackedWeights;
+pub use weights::{PackedWeights, Weights};
 
 use cranelift_entity::SecondaryMap;
 

@@ -10,7 +10,7 @@ use crate::codegen::object::{check_undefined, weights_object};
 use crate::executor::dynamic::DynamicLibrary;
 use crate::executor::testing::ProgramBuilder;
 use crate::executor::{
-    CompiledModel, LoadedModel, Step, TensorInfo, ValueId, write_shared_library,
+    CompiledModel, LoadedModel, ObjectFile, Step, TensorInfo, ValueId, write_shared_library,
 };
 use crate::ir::{BufferSpec, Constant, DType, TensorType};
 use crate::memory::{self, Storage};
@@ -162,7 +162,8 @@ fn constants_of_another_model_are_read_where_they_are() {
 
         let code = &second.objects[0];
         let weights = weights_object(code, "first_weights", &first.weights).unwrap();
-        second.objects.push(weights);
+        let bytes = weights.contents.to_bytes().unwrap();
+        second.objects.push(ObjectFile { name: weights.name.into_owned(), bytes });
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.so");
         write_shared_library(&second, &Target::host(), &path).unwrap();

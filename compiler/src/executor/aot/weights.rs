@@ -1,22 +1,145 @@
 //! The constants of a program in the layouts its kernels read, as one block of bytes.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::ops::Range;
 
 use cranelift_entity::SecondaryMap;
 
 use super::{Pointer, SharedWeights, StoredConstants, UsedWeights, sharing};
-
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, ValueId, ValueKind};
-use crate::ir::{BUFFER_ALIGNMENT, Digest};
+use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, Constant, DType, Digest, SharedBytes, TensorType};
 use crate::memory::{MemoryPlan, Place, Storage};
 
-/// Packed constants.
+/// Most bytes of a constant that are packed before they are written.
+const PART_BYTES: usize = 1 << 20;
+
+/// A model's weights: constants, each in the layout in which kernels read it and from an offset that
+/// is a multiple of 64.
+///
+/// They are packed while they are written, a part at a time: weights are the bulk of a model, and
+/// memory never has to hold them in two layouts.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Weights {
+    constants: Vec<Packed>,
+    len: usize,
+}
+
+/// A constant of [`Weights`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Packed {
+    constant: Constant,
+    dtype: DType,
+    spec: BufferSpec,
+    /// Bytes that it takes, without the padding behind it.
+    len: usize,
+}
+
+impl Weights {
+    /// Number of bytes, a multiple of 64 if a program's constants were packed.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Writes all bytes, in order.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`; and if there is no memory to write out a constant that has one number in every
+    /// place.
+    pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        let mut left = self.len;
+        for Packed { constant, dtype, spec, len } in &self.constants {
+            let dense = constant.to_bytes().ok_or(io::ErrorKind::OutOfMemory)?;
+            match spec.is_dense() {
+                true => out.write_all(&dense)?,
+                false => {
+                    spec.pack_in_parts(&dense, *dtype, PART_BYTES, |part| out.write_all(part))?
+                }
+            }
+            left -= len;
+            let padding = (len.next_multiple_of(BUFFER_ALIGNMENT) - len).min(left);
+            out.write_all(&[0; BUFFER_ALIGNMENT][..padding])?;
+            left -= padding;
+        }
+        Ok(())
+    }
+
+    /// What [`niello_runtime::checksum`] is of the bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_to`](Self::write_to).
+    pub fn checksum(&self) -> io::Result<u64> {
+        let mut sum = Summed(niello_runtime::Checksum::new());
+        self.write_to(&mut sum)?;
+        Ok(sum.0.finish())
+    }
+
+    /// Adds a constant at the end and returns its place, or why its elements cannot be written.
+    fn push(
+        &mut self,
+        constant: &Constant,
+        dtype: DType,
+        spec: &BufferSpec,
+    ) -> Result<Range<u64>, String> {
+        if constant.is_opaque() {
+            return Err("its elements are not known, only their digest".to_owned());
+        }
+        let too_large = || "it is too large".to_owned();
+        let len = match spec.is_dense() {
+            true => usize::try_from(constant.byte_len()).map_err(|_| too_large())?,
+            false => spec.packed_bytes(dtype).map_err(|error| error.to_string())?,
+        };
+        let offset = self.len;
+        let end = len.checked_next_multiple_of(BUFFER_ALIGNMENT);
+        self.len = end.and_then(|len| offset.checked_add(len)).ok_or_else(too_large)?;
+        let (constant, spec) = (constant.clone(), spec.clone());
+        self.constants.push(Packed { constant, dtype, spec, len });
+        Ok(offset as u64..(offset + len) as u64)
+    }
+}
+
+impl From<Vec<u8>> for Weights {
+    /// Bytes as they are.
+    fn from(bytes: Vec<u8>) -> Self {
+        let (len, dtype) = (bytes.len(), DType::U8);
+        let dims = [i64::try_from(len).expect("no vector is larger")];
+        let constant =
+            Constant::new(TensorType::from_consts(&dims, dtype), SharedBytes::new(bytes));
+        let constant = constant.expect("the type is that of the bytes");
+        Weights {
+            constants: vec![Packed { constant, dtype, spec: BufferSpec::dense(&dims), len }],
+            len,
+        }
+    }
+}
+
+/// Adds up what is written to it.
+struct Summed(niello_runtime::Checksum);
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The weights of a program, and where its values are in them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PackedWeights {
-    /// All of them; to be placed at an address aligned to 64, and a multiple of that in size.
-    pub bytes: Vec<u8>,
+    /// The constants' bytes, to be placed at an address aligned to 64.
+    pub bytes: Weights,
     /// Where each used constant is: in them, or in those of another model.
     pub places: SecondaryMap<ValueId, Option<Pointer>>,
     /// What is where in them.
@@ -26,7 +149,7 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// Packs the constants that steps or output copies use, in the order of their first use. Equal
+    /// Lays out the constants that steps or output copies use, in the order of their first use. Equal
     /// elements in equal layouts are stored once, and not at all if `other` has them.
     ///
     /// # Errors
@@ -60,28 +183,15 @@ impl PackedWeights {
                 weights.places[id] = Some(Pointer::Weights(place.start));
                 continue;
             }
-            let Some(dense) = constant.to_bytes() else {
-                report.push(Problem::new(format!(
-                    "the elements of the constant `{}` are not known, only their digest",
-                    value.name
-                )));
-                continue;
-            };
-            let offset = weights.bytes.len() as u64;
-            if value.spec.is_dense() {
-                weights.bytes.extend_from_slice(&dense);
-            } else {
-                match value.spec.pack(&dense, value.dtype) {
-                    Ok(packed) => weights.bytes.extend_from_slice(&packed),
-                    Err(error) => {
-                        report.push(Problem::new(format!("constant `{}`: {error}", value.name)));
-                    }
+            match weights.bytes.push(constant, value.dtype, &value.spec) {
+                Ok(place) => {
+                    weights.places[id] = Some(Pointer::Weights(place.start));
+                    weights.constants.insert(key, place);
+                }
+                Err(error) => {
+                    report.push(Problem::new(format!("constant `{}`: {error}", value.name)));
                 }
             }
-            weights.constants.insert(key, offset..weights.bytes.len() as u64);
-            let aligned = weights.bytes.len().next_multiple_of(BUFFER_ALIGNMENT);
-            weights.bytes.resize(aligned, 0);
-            weights.places[id] = Some(Pointer::Weights(offset));
         }
         weights.other = other.filter(|_| !found.is_empty()).map(|other| UsedWeights {
             symbol: other.symbol.clone(),
@@ -98,7 +208,6 @@ mod tests {
     use crate::executor::testing::ProgramBuilder;
     use std::sync::Arc;
 
-    use crate::ir::{BufferSpec, Constant, DType, TensorType};
     use crate::memory::plan;
 
     #[test]
@@ -131,8 +240,11 @@ mod tests {
         };
         let own = |offset| Some(Pointer::Weights(offset));
         assert_eq!(places(&weights), [None, own(0), own(64), own(0), own(128)]);
-        let floats: Vec<f32> = weights
-            .bytes
+        let mut bytes = Vec::new();
+        weights.bytes.write_to(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), weights.bytes.len());
+        assert_eq!(weights.bytes.checksum().unwrap(), niello_runtime::checksum(&bytes));
+        let floats: Vec<f32> = bytes
             .chunks_exact(4)
             .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
             .collect();
@@ -149,7 +261,9 @@ mod tests {
         let fewer = PackedWeights::pack(&b.program, &storage, &plan, Some(&other)).unwrap();
         let there = |offset| Some(Pointer::Shared(offset));
         assert_eq!(places(&fewer), [None, own(0), there(64), own(0), there(128)]);
-        assert_eq!(fewer.bytes, weights.bytes[..64]);
+        let mut own_bytes = Vec::new();
+        fewer.bytes.write_to(&mut own_bytes).unwrap();
+        assert_eq!(own_bytes, bytes[..64]);
         let used = fewer.other.unwrap();
         assert_eq!((used.symbol.as_str(), used.bytes, used.used_bytes), ("other_weights", 320, 48));
         let none = SharedWeights { constants: Arc::default(), ..other };

@@ -1,6 +1,7 @@
 //! Tensors of the reference interpreter.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use crate::ir::{
     Constant, ConstantError, DType, SharedBytes, TensorType, pack_elements, small_float,
@@ -17,11 +18,23 @@ pub enum Elements {
 }
 
 /// A dense row-major tensor.
-#[derive(Clone, PartialEq, Debug)]
+///
+/// A constant's bytes stay as they are until somebody computes with its elements: what only moves
+/// weights to other places never has them widened.
+#[derive(Clone, Debug)]
 pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
-    elements: Elements,
+    /// Bytes of so many elements, each of whole bytes, if the tensor was made of such.
+    bytes: Option<SharedBytes>,
+    /// There from the start if there are no bytes.
+    elements: OnceLock<Elements>,
+}
+
+impl PartialEq for Tensor {
+    fn eq(&self, other: &Tensor) -> bool {
+        self.ty() == other.ty() && self.elements() == other.elements()
+    }
 }
 
 /// The error of a tensor that could not be made.
@@ -87,6 +100,73 @@ fn codes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Vec<u8>, TensorE
             found: bytes.len().saturating_mul(8 / dtype.bits().max(1) as usize),
         }),
     }
+}
+
+/// Checks that a tensor of that shape has so many elements.
+fn check_length(shape: &[usize], found: usize) -> Result<(), TensorError> {
+    let expected = shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
+    let expected = if shape.contains(&0) { Some(0) } else { expected };
+    match expected == Some(found) {
+        true => Ok(()),
+        false => Err(TensorError::WrongLength { shape: shape.to_vec(), found }),
+    }
+}
+
+/// The elements at these offsets, each of `N` bytes.
+fn pick_bytes<const N: usize>(bytes: &[u8], offsets: impl Iterator<Item = usize>) -> Vec<u8> {
+    let elements = bytes.as_chunks::<N>().0;
+    let mut picked = Vec::with_capacity(offsets.size_hint().0 * N);
+    offsets.for_each(|at| picked.extend_from_slice(&elements[at]));
+    picked
+}
+
+/// The elements that dense row-major little-endian bytes stand for.
+fn decode(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Elements, TensorError> {
+    macro_rules! read {
+        ($t:ty, $variant:ident, $wide:ty) => {
+            Elements::$variant(
+                bytes
+                    .chunks_exact(size_of::<$t>())
+                    .map(|c| {
+                        let c = c.try_into().expect("chunks are of the element's size");
+                        <$wide>::from(<$t>::from_le_bytes(c))
+                    })
+                    .collect(),
+            )
+        };
+    }
+    Ok(match dtype {
+        DType::Bool => Elements::Int(bytes.iter().map(|&b| i128::from(b != 0)).collect()),
+        DType::I8 => read!(i8, Int, i128),
+        DType::I16 => read!(i16, Int, i128),
+        DType::I32 => read!(i32, Int, i128),
+        DType::I64 => read!(i64, Int, i128),
+        DType::U8 => read!(u8, Int, i128),
+        DType::U16 => read!(u16, Int, i128),
+        DType::U32 => read!(u32, Int, i128),
+        DType::U64 => read!(u64, Int, i128),
+        DType::F16 => read!(half::f16, Float, f64),
+        DType::BF16 => read!(half::bf16, Float, f64),
+        DType::F32 => read!(f32, Float, f64),
+        DType::F64 => read!(f64, Float, f64),
+        DType::I4 | DType::U4 | DType::I2 | DType::U2 => Elements::Int(
+            codes(dtype, shape, bytes)?
+                .into_iter()
+                .map(|code| wrap_int(code.into(), dtype))
+                .collect(),
+        ),
+        DType::F8E4M3FN
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0
+        | DType::F4E2M1 => Elements::Float(
+            codes(dtype, shape, bytes)?
+                .into_iter()
+                .map(|code| small_float::float_value(code.into(), dtype).unwrap_or(f64::NAN))
+                .collect(),
+        ),
+    })
 }
 
 impl Tensor {
@@ -169,12 +249,15 @@ impl Tensor {
             Elements::Float(values) => values.len(),
             Elements::Int(values) => values.len(),
         };
-        let expected = shape.iter().try_fold(1usize, |product, &d| product.checked_mul(d));
-        let expected = if shape.contains(&0) { Some(0) } else { expected };
-        if expected != Some(found) {
-            return Err(TensorError::WrongLength { shape: shape.to_vec(), found });
-        }
-        Ok(Tensor { dtype, shape: shape.to_vec(), elements })
+        check_length(shape, found)?;
+        Ok(Tensor { dtype, shape: shape.to_vec(), bytes: None, elements: elements.into() })
+    }
+
+    /// A tensor from the bytes of its elements, each of which takes whole bytes.
+    fn of_bytes(dtype: DType, shape: &[usize], bytes: SharedBytes) -> Result<Tensor, TensorError> {
+        check_length(shape, bytes.len() / dtype.bytes().unwrap_or(1))?;
+        let (shape, elements) = (shape.to_vec(), OnceLock::new());
+        Ok(Tensor { dtype, shape, bytes: Some(bytes), elements })
     }
 
     /// The tensor of a constant.
@@ -190,7 +273,11 @@ impl Tensor {
             .as_consts()
             .and_then(|dims| dims.into_iter().map(|d| usize::try_from(d).ok()).collect())
             .ok_or_else(|| TensorError::Opaque(ty.clone()))?;
-        Tensor::from_bytes(ty.dtype, &shape, &bytes)
+        // Other bytes than 0 and 1 become 1 in booleans.
+        match ty.dtype.bytes().filter(|_| ty.dtype != DType::Bool) {
+            Some(_) => Tensor::of_bytes(ty.dtype, &shape, bytes),
+            None => Tensor::from_bytes(ty.dtype, &shape, &bytes),
+        }
     }
 
     /// A tensor from dense row-major little-endian bytes; elements narrower than a byte share bytes.
@@ -199,62 +286,20 @@ impl Tensor {
     ///
     /// If the number of bytes does not match the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Result<Tensor, TensorError> {
-        macro_rules! read {
-            ($t:ty, $variant:ident, $wide:ty) => {
-                Elements::$variant(
-                    bytes
-                        .chunks_exact(size_of::<$t>())
-                        .map(|c| {
-                            let c = c.try_into().expect("chunks are of the element's size");
-                            <$wide>::from(<$t>::from_le_bytes(c))
-                        })
-                        .collect(),
-                )
-            };
-        }
-        let elements = match dtype {
-            DType::Bool => Elements::Int(bytes.iter().map(|&b| i128::from(b != 0)).collect()),
-            DType::I8 => read!(i8, Int, i128),
-            DType::I16 => read!(i16, Int, i128),
-            DType::I32 => read!(i32, Int, i128),
-            DType::I64 => read!(i64, Int, i128),
-            DType::U8 => read!(u8, Int, i128),
-            DType::U16 => read!(u16, Int, i128),
-            DType::U32 => read!(u32, Int, i128),
-            DType::U64 => read!(u64, Int, i128),
-            DType::F16 => read!(half::f16, Float, f64),
-            DType::BF16 => read!(half::bf16, Float, f64),
-            DType::F32 => read!(f32, Float, f64),
-            DType::F64 => read!(f64, Float, f64),
-            DType::I4 | DType::U4 | DType::I2 | DType::U2 => Elements::Int(
-                codes(dtype, shape, bytes)?
-                    .into_iter()
-                    .map(|code| wrap_int(code.into(), dtype))
-                    .collect(),
-            ),
-            DType::F8E4M3FN
-            | DType::F8E4M3FNUZ
-            | DType::F8E5M2
-            | DType::F8E5M2FNUZ
-            | DType::F8E8M0
-            | DType::F4E2M1 => Elements::Float(
-                codes(dtype, shape, bytes)?
-                    .into_iter()
-                    .map(|code| small_float::float_value(code.into(), dtype).unwrap_or(f64::NAN))
-                    .collect(),
-            ),
-        };
-        Tensor::checked(dtype, shape, elements)
+        Tensor::checked(dtype, shape, decode(dtype, shape, bytes)?)
     }
 
     /// Dense row-major little-endian bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
+        if let Some(bytes) = &self.bytes {
+            return bytes.to_vec();
+        }
         macro_rules! write {
             ($values:expr, $t:ty) => {
                 $values.iter().flat_map(|&v| (v as $t).to_le_bytes()).collect()
             };
         }
-        match &self.elements {
+        match self.elements() {
             Elements::Float(values) => match self.dtype {
                 DType::F16 => {
                     values.iter().flat_map(|&v| half::f16::from_f64(v).to_le_bytes()).collect()
@@ -289,7 +334,8 @@ impl Tensor {
     ///
     /// If an extent is beyond `i64`.
     pub fn to_constant(&self) -> Result<Constant, ConstantError> {
-        Constant::new(self.ty(), SharedBytes::new(self.to_bytes()))
+        let bytes = self.bytes.clone();
+        Constant::new(self.ty(), bytes.unwrap_or_else(|| SharedBytes::new(self.to_bytes())))
     }
 
     /// The data type.
@@ -310,9 +356,12 @@ impl Tensor {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        match &self.elements {
-            Elements::Float(values) => values.len(),
-            Elements::Int(values) => values.len(),
+        match (&self.bytes, self.dtype.bytes()) {
+            (Some(bytes), Some(width)) => bytes.len() / width,
+            _ => match self.elements() {
+                Elements::Float(values) => values.len(),
+                Elements::Int(values) => values.len(),
+            },
         }
     }
 
@@ -323,24 +372,58 @@ impl Tensor {
 
     /// The elements.
     pub fn elements(&self) -> &Elements {
-        &self.elements
+        self.elements.get_or_init(|| {
+            let decoded = self.bytes.as_ref().map(|bytes| decode(self.dtype, &self.shape, bytes));
+            // The number of bytes was checked, and no others are refused.
+            decoded.and_then(Result::ok).unwrap_or_else(|| Elements::Float(Vec::new()))
+        })
+    }
+
+    /// A tensor of that shape and this one's type, of the elements at these offsets.
+    ///
+    /// # Errors
+    ///
+    /// If the offsets are not as many as the extents say.
+    ///
+    /// # Panics
+    ///
+    /// If there is no element at an offset.
+    pub(crate) fn pick(
+        &self,
+        shape: &[usize],
+        offsets: impl Iterator<Item = usize>,
+    ) -> Result<Tensor, TensorError> {
+        let Some((bytes, width)) = self.bytes.as_ref().zip(self.dtype.bytes()) else {
+            let elements = match self.elements() {
+                Elements::Float(values) => Elements::Float(offsets.map(|at| values[at]).collect()),
+                Elements::Int(values) => Elements::Int(offsets.map(|at| values[at]).collect()),
+            };
+            return Tensor::checked(self.dtype, shape, elements);
+        };
+        let picked = match width {
+            1 => pick_bytes::<1>(bytes, offsets),
+            2 => pick_bytes::<2>(bytes, offsets),
+            4 => pick_bytes::<4>(bytes, offsets),
+            _ => pick_bytes::<8>(bytes, offsets),
+        };
+        Tensor::of_bytes(self.dtype, shape, SharedBytes::new(picked))
     }
 
     /// The elements as floats, if the data type is one.
     pub fn floats(&self) -> Option<&[f64]> {
-        if let Elements::Float(values) = &self.elements { Some(values) } else { None }
+        if let Elements::Float(values) = self.elements() { Some(values) } else { None }
     }
 
     /// The elements as integers, if the data type is an integer or boolean.
     pub fn ints(&self) -> Option<&[i128]> {
-        if let Elements::Int(values) = &self.elements { Some(values) } else { None }
+        if let Elements::Int(values) = self.elements() { Some(values) } else { None }
     }
 
     /// A tensor of the same type with `float` or `int` applied to each element, then rounded or
     /// wrapped.
     #[must_use]
     pub fn map(&self, float: impl Fn(f64) -> f64, int: impl Fn(i128) -> i128) -> Tensor {
-        let elements = match &self.elements {
+        let elements = match self.elements() {
             Elements::Float(values) => {
                 Elements::Float(values.iter().map(|&v| round_float(float(v), self.dtype)).collect())
             }
@@ -348,7 +431,8 @@ impl Tensor {
                 Elements::Int(values.iter().map(|&v| wrap_int(int(v), self.dtype)).collect())
             }
         };
-        Tensor { dtype: self.dtype, shape: self.shape.clone(), elements }
+        let (shape, elements) = (self.shape.clone(), elements.into());
+        Tensor { dtype: self.dtype, shape, bytes: None, elements }
     }
 
     /// The same elements under another shape.
@@ -357,7 +441,8 @@ impl Tensor {
     ///
     /// If the shape has another number of elements.
     pub fn reshape(self, shape: &[usize]) -> Result<Tensor, TensorError> {
-        Tensor::checked(self.dtype, shape, self.elements)
+        check_length(shape, self.len())?;
+        Ok(Tensor { shape: shape.to_vec(), ..self })
     }
 }
 
@@ -383,6 +468,20 @@ mod tests {
             let t = Tensor::from_elements(dtype, &[5], elements).unwrap();
             assert_eq!(Tensor::from_bytes(dtype, &[5], &t.to_bytes()).unwrap(), t);
             assert_eq!(Tensor::from_constant(&t.to_constant().unwrap()).unwrap(), t);
+        }
+    }
+
+    #[test]
+    fn elements_are_picked_as_bytes_or_as_numbers_alike() {
+        for dtype in DType::all() {
+            let t = Tensor::from_elements(dtype, &[5], Elements::Int(vec![0, 1, 1, 0, 1])).unwrap();
+            let of_bytes = Tensor::from_constant(&t.to_constant().unwrap()).unwrap();
+            let picked = |t: &Tensor| t.pick(&[2, 2], [4, 3, 1, 1].into_iter()).unwrap();
+            assert_eq!(picked(&of_bytes), picked(&t), "{dtype}");
+            assert_eq!(picked(&of_bytes).to_bytes(), picked(&t).to_bytes(), "{dtype}");
+            assert!(t.pick(&[3], [0].into_iter()).is_err());
+            assert_eq!(of_bytes.len(), 5);
+            assert_eq!(of_bytes.reshape(&[5, 1]).unwrap(), t.reshape(&[5, 1]).unwrap());
         }
     }
 

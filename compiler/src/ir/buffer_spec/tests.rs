@@ -149,6 +149,21 @@ proptest! {
     }
 
     #[test]
+    fn parts_make_what_packing_at_once_makes(spec in specs(), most in 1usize..40) {
+        let count = u16::try_from(spec.num_elements().unwrap()).unwrap();
+        let dense: Vec<u8> = (1..=count).flat_map(u16::to_ne_bytes).collect();
+        let mut parts = Vec::new();
+        spec.pack_in_parts(&dense, DType::U16, most, |part| {
+            assert!(part.len() <= most.max(2) || spec.strides.is_some(), "{} of {most}", part.len());
+            parts.extend_from_slice(part);
+            Ok(())
+        })
+        .unwrap();
+        prop_assert_eq!(parts.len(), spec.packed_bytes(DType::U16).unwrap());
+        prop_assert_eq!(parts, spec.pack(&dense, DType::U16).unwrap());
+    }
+
+    #[test]
     fn text_form_parses_back(spec in specs()) {
         prop_assert_eq!(spec.to_string().parse::<BufferSpec>().unwrap(), spec);
     }

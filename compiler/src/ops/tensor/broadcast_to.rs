@@ -6,7 +6,7 @@ use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Shape, Type};
-use crate::ops::eval::{EvalCx, broadcast_strides, offsets, pick};
+use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
@@ -48,7 +48,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let x = cx.arg(0)?;
     let strides = broadcast_strides(x.shape(), cx.shape());
-    cx.result(pick(x.elements(), offsets(cx.shape(), &strides, 0)))
+    cx.picked(x, offsets(cx.shape(), &strides, 0))
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

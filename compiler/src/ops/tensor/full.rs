@@ -6,7 +6,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{EvalCx, pick};
+use crate::ops::eval::EvalCx;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 
 /// Attributes of `full`.
@@ -45,7 +45,7 @@ fn shape_value(cx: &InferCx<'_>) -> Option<Vec<Dim>> {
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
-    cx.result(pick(cx.arg(0)?.elements(), std::iter::repeat_n(0, cx.len())))
+    cx.picked(cx.arg(0)?, std::iter::repeat_n(0, cx.len()))
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

@@ -10,7 +10,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, Dim, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets, pick};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::tir::PrimExpr;
@@ -139,7 +139,7 @@ fn eval_gather(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     for (place, &index) in offsets(cx.shape(), &beside, 0).zip(cx.ints(1)?) {
         places.push(place + position(index, x.shape()[axis])? * strides[axis] as usize);
     }
-    cx.result(pick(x.elements(), places.into_iter()))
+    cx.picked(x, places.into_iter())
 }
 
 /// Number of indices in each tuple, after checking that there are as many axes to index.
@@ -188,7 +188,7 @@ fn eval_gather_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let strides = dense_strides(x.shape());
     let slice = num_elements(&x.shape()[batch + length..]);
     if cx.len() == 0 {
-        return cx.result(pick(x.elements(), std::iter::empty()));
+        return cx.picked(x, std::iter::empty());
     }
     let tuples = num_elements(&indices.shape()[..indices.shape().len() - 1]);
     let batches = num_elements(&x.shape()[..batch]);
@@ -201,7 +201,7 @@ fn eval_gather_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         }
         starts.push(start);
     }
-    cx.result(pick(x.elements(), starts.into_iter().flat_map(|start| start..start + slice)))
+    cx.picked(x, starts.into_iter().flat_map(|start| start..start + slice))
 }
 
 fn compute_gather(cx: &mut Compute<'_>) -> Stages {

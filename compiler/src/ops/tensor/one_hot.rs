@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, Dim, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{EvalCx, num_elements, pick};
+use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::tir::PrimExpr;
@@ -83,7 +83,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         }
         _ => Elements::Int([cx.ints(2)?, cx.ints(1)?].concat()),
     };
-    cx.result(pick(&pair, marks))
+    cx.picked(&Tensor::from_elements(cx.arg(2)?.dtype(), &[2], pair)?, marks)
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

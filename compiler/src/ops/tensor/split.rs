@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 
 /// Attributes of `split`.
@@ -55,16 +55,14 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let axis = axis_of(x, attrs.axis)?;
     let strides = dense_strides(x.shape());
     let mut start = 0;
-    let pieces: Vec<_> = cx
-        .shapes()
+    cx.shapes()
         .map(|shape| {
-            let piece = pick(x.elements(), offsets(shape, &strides, start));
+            let piece = x.pick(shape, offsets(shape, &strides, start))?;
             // Of a tensor without elements any product of extents may leave the range.
             start = shape[axis].wrapping_mul(strides[axis] as usize).wrapping_add(start);
-            piece
+            Ok(piece)
         })
-        .collect();
-    cx.results(pieces)
+        .collect()
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

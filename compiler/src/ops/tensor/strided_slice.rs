@@ -8,7 +8,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, ComputeError, Stages};
-use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 use crate::tir::PrimExpr;
 
@@ -170,7 +170,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         }
         strides[axis] = strides[axis].wrapping_mul(range.stride as isize);
     }
-    cx.result(pick(x.elements(), offsets(cx.shape(), &strides, start)))
+    cx.picked(x, offsets(cx.shape(), &strides, start))
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

@@ -9,7 +9,7 @@ use crate::graph::interp::Tensor;
 use crate::ir::DType;
 use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern, values};
 use crate::tir::PrimExpr;
@@ -112,7 +112,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
             start..start + split.inner
         })
     });
-    cx.result(pick(x.elements(), places))
+    cx.picked(x, places)
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

@@ -8,7 +8,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{AxisSplit, EvalCx, axis_of, pick};
+use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::at_least;
 use crate::ops::{EvalError, InferCx, OpDef};
 use crate::tir::{BinaryOp, PrimExpr};
@@ -81,7 +81,8 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
             positions[to] = position as i128;
         }
     }
-    cx.results([pick(x.elements(), places.into_iter()), Elements::Int(positions)])
+    let values = x.pick(cx.shape(), places.into_iter())?;
+    Ok(vec![values, Tensor::from_ints(DType::I64, cx.shape(), positions)?])
 }
 
 /// How many elements are better than each one; then, for each rank, the element that has it.

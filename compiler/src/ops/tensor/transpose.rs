@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::Tensor;
 use crate::ir::Type;
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets, pick};
+use crate::ops::eval::{EvalCx, axis_of, dense_strides, offsets};
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
 use crate::tir::PrimExpr;
 
@@ -51,7 +51,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         .iter()
         .map(|&axis| Ok(dense[axis_of(x, axis)?]))
         .collect::<Result<_, EvalError>>()?;
-    cx.result(pick(x.elements(), offsets(cx.shape(), &strides, 0)))
+    cx.picked(x, offsets(cx.shape(), &strides, 0))
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

@@ -96,7 +96,7 @@ pub fn compile(
         workspace_bytes: model.workspace_bytes,
         scratch_offset: model.workspace_bytes,
         scratch_stride: 0,
-        weights: if options.stub { Vec::new() } else { model.weights },
+        weights: if options.stub { Vec::new() } else { model.weights }.into(),
         constants: Default::default(),
         other_weights: None,
         macs: 1234,
