@@ -50,6 +50,9 @@ pub(crate) fn success(
         line!(text, "file       {}", file.display());
     }
     line!(text, "\n{stages}");
+    if !model.kernels.rows.is_empty() {
+        line!(text, "{}", model.kernels);
+    }
     text
 }
 

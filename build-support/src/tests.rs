@@ -60,6 +60,8 @@ fn model(options: &CompileOptions) -> CompiledModel {
         constants: Default::default(),
         other_weights: None,
         macs: 0,
+        kernels: Default::default(),
+        calls: 0,
         levels: options.targets().iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),

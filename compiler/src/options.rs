@@ -215,6 +215,8 @@ pub struct CompileOptions {
     /// Whether to leave out the objects, and with them the work of the code generator: the result
     /// has everything else.
     pub without_objects: bool,
+    /// Whether each call of a kernel gets a function of its own beside the model's: for profiles.
+    pub single_calls: bool,
 }
 
 impl CompileOptions {
@@ -244,6 +246,7 @@ impl CompileOptions {
             isolate: false,
             stub: false,
             without_objects: false,
+            single_calls: false,
         }
     }
 

@@ -37,6 +37,8 @@ fn digits() -> CompiledModel {
         constants: Default::default(),
         other_weights: None,
         macs: 1_234_567,
+        kernels: Default::default(),
+        calls: 0,
         digest: [0x5a; 32],
         metadata: vec![("producer_name".to_owned(), "pytorch \"2\"".to_owned())],
         external_data: Vec::new(),

@@ -119,7 +119,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         out.line(&path.display().to_string());
     }
     if args.report {
-        out.text(&compilation.kernel_report(&options).to_string());
+        out.text(&compilation.model.kernels.to_string());
     }
     summary(args, &compilation, out)
 }

@@ -21,8 +21,8 @@ pub(super) fn symbol(
     cx: &PassContext,
 ) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
-    // jobs nor folder or process shows in the objects, nor does their absence. The context has the
-    // options of passes.
+    // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside them.
+    // The context has the options of passes.
     let CompileOptions {
         name: _,
         package,
@@ -47,6 +47,7 @@ pub(super) fn symbol(
         weights_of,
         stub,
         without_objects: _,
+        single_calls: _,
     } = options;
     let mut hasher = Blake3::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());

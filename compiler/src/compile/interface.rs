@@ -111,11 +111,13 @@ impl Interface {
             constants: Default::default(),
             other_weights: None,
             macs: 0,
+            kernels: Default::default(),
             levels: options.targets().iter().map(Target::cpu_level).collect(),
             digest: self.digest,
             metadata: self.metadata,
             external_data: self.external_data,
             objects: Vec::new(),
+            calls: 0,
         }
     }
 

@@ -4,7 +4,6 @@ mod identity;
 mod interface;
 mod model;
 mod passes;
-mod report;
 mod stages;
 
 use std::path::Path;
@@ -15,14 +14,13 @@ pub(crate) use model::read_text;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
-pub use report::{KernelReport, KernelRow};
 pub use stages::{Stage, Stages};
 
 use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
-use crate::executor::{CompiledModel, Program};
+use crate::executor::{CompiledModel, KernelReport, Program};
 use crate::ir::{IRModule, Span};
 use crate::memory;
 use crate::options::CompileOptions;
@@ -50,12 +48,6 @@ pub struct Compilation {
 }
 
 impl Compilation {
-    /// What became of each kernel, on the widest CPU level of the options that the model was compiled with.
-    pub fn kernel_report(&self, options: &CompileOptions) -> KernelReport {
-        let levels = options.targets();
-        KernelReport::of(&self.program, levels.last().unwrap_or(&options.target))
-    }
-
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
         let Compilation { model, program, functions, cache, peak_live_bytes, stages, .. } = self;
@@ -114,12 +106,17 @@ pub fn compile(
         PackedWeights::pack(&program, &storage, &plan, options.weights_of.as_ref())
     })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
-    let code = Code::new(options.backend, &program, &functions, entry);
+    let calls = if options.single_calls { entry.single_calls() } else { Vec::new() };
+    let count = calls.len();
+    let entries = std::iter::once(entry).chain(calls).collect();
+    let code = Code::new(options.backend, &program, &functions, entries);
     let (objects, cache) = match options.without_objects {
         true => Default::default(),
         false => stages.run("compile code", || code.compile(options, levels)).map_err(located)?,
     };
     let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
+    let widest = strategy::Machine::of(levels.last().unwrap_or(&options.target));
+    let kernels = KernelReport::of(&program, |macs, bytes| widest.least_cycles(macs, bytes));
     let model = CompiledModel {
         symbol,
         workspace_bytes: plan.arena_bytes,
@@ -127,7 +124,9 @@ pub fn compile(
         constants: weights.constants,
         other_weights: weights.other,
         macs,
+        kernels,
         objects,
+        calls: count,
         ..interface.model(options)
     };
     let peak_live_bytes = plan.peak_live_bytes;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use niello_runtime::CpuLevel;
 
-use super::Weights;
+use super::{KernelReport, Weights};
 use crate::executor::aot::{StoredConstants, UsedWeights};
 use crate::ir::DType;
 
@@ -67,6 +67,8 @@ pub struct CompiledModel {
     pub other_weights: Option<UsedWeights>,
     /// Multiply-accumulate operations of one inference.
     pub macs: u64,
+    /// What became of each kernel; empty if niello did not make the code.
+    pub kernels: KernelReport,
     /// The CPU levels that there is code for, narrowest first: never empty. The first is what every
     /// machine has that the model was compiled for.
     pub levels: Vec<CpuLevel>,
@@ -79,4 +81,7 @@ pub struct CompiledModel {
     pub external_data: Vec<PathBuf>,
     /// The code: kernels and the function that calls them in order.
     pub objects: Vec<ObjectFile>,
+    /// How many functions `<symbol>_call_<n>_run` the code has beside `<symbol>_run`. Each makes one of the calls:
+    /// all of them in order do what that function does. None unless a profile was asked for.
+    pub calls: usize,
 }

@@ -8,6 +8,7 @@ use niello_runtime::abi::Context;
 
 use super::CompiledModel;
 use super::aligned::AlignedBytes;
+use super::aot::call_symbol;
 use crate::codegen::llvm::Jit;
 use crate::diagnostics::Problem;
 
@@ -21,6 +22,8 @@ type Run = unsafe extern "C" fn(
 #[derive(Debug)]
 pub(super) struct JitModel {
     run: Run,
+    /// Functions that make one call each.
+    calls: Vec<Run>,
     weights: AlignedBytes,
     workspace: AlignedBytes,
     scratch_offset: usize,
@@ -38,9 +41,14 @@ impl JitModel {
     pub(super) fn new(model: &CompiledModel) -> Result<JitModel, Problem> {
         let failed = |what: String| Problem::new(format!("cannot link the model: {what}"));
         let code = Jit::link(&model.objects).map_err(failed)?;
-        let address = code.address(&format!("{}_run", model.symbol)).map_err(failed)?;
-        // SAFETY: every compiled model defines the function with this signature.
-        let run = unsafe { std::mem::transmute::<*const c_void, Run>(address) };
+        let function = |symbol: &str| {
+            let address = code.address(&format!("{symbol}_run")).map_err(failed)?;
+            // SAFETY: compiled models define such functions with this signature.
+            Ok(unsafe { std::mem::transmute::<*const c_void, Run>(address) })
+        };
+        let run = function(&model.symbol)?;
+        let calls = (0..model.calls).map(|number| function(&call_symbol(&model.symbol, number)));
+        let calls = calls.collect::<Result<_, Problem>>()?;
         let size = |bytes: u64| {
             usize::try_from(bytes).map_err(|_| failed("the workspace is too large".to_owned()))
         };
@@ -50,6 +58,7 @@ impl JitModel {
         let runs = |level: &CpuLevel| *level <= niello_runtime::cpu_level();
         Ok(JitModel {
             run,
+            calls,
             weights,
             workspace: AlignedBytes::zeroed(size(model.workspace_bytes)?),
             scratch_offset: size(model.scratch_offset)?,
@@ -66,12 +75,22 @@ impl JitModel {
         self.best.min(most)
     }
 
-    /// Runs the model once, without a pool.
+    /// Runs the model once, without a pool; or one of the calls it consists of.
     ///
     /// # Safety
     ///
     /// The pointers are the model's inputs and outputs, and no other call runs meanwhile.
-    pub(super) unsafe fn call(&self, inputs: *const *const c_void, outputs: *const *mut c_void) {
+    ///
+    /// # Panics
+    ///
+    /// If the model has no such call.
+    pub(super) unsafe fn call(
+        &self,
+        only: Option<usize>,
+        inputs: *const *const c_void,
+        outputs: *const *mut c_void,
+    ) {
+        let run = only.map_or(self.run, |number| self.calls[number]);
         let workspace = self.workspace.as_mut_ptr();
         let context = Context {
             weights: self.weights.as_mut_ptr(),
@@ -85,6 +104,6 @@ impl JitModel {
             level: self.best.min(self.limit),
         };
         // SAFETY: weights and workspace are the model's; the caller answers for the rest.
-        unsafe { (self.run)(&raw const context, inputs, outputs) };
+        unsafe { run(&raw const context, inputs, outputs) };
     }
 }

@@ -4,11 +4,18 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use super::dynamic::{DynamicLibrary, symbol_of_process};
+use super::shared::SHARED_CALL;
 use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
 
 type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
+
+type SingleCall = unsafe extern "C" fn(
+    number: u32,
+    inputs: *const *const c_void,
+    outputs: *const *mut c_void,
+) -> i32;
 
 type Limit = unsafe extern "C" fn(most: u32) -> u32;
 
@@ -18,12 +25,14 @@ pub struct LoadedModel {
     code: Code,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
+    /// Calls that can be made one by one.
+    calls: usize,
 }
 
 #[derive(Debug)]
 enum Code {
     /// The functions of a shared library, and what holds them.
-    Library { entry: Entry, limit: Limit, _library: DynamicLibrary },
+    Library { entry: Entry, call: Option<SingleCall>, limit: Limit, _library: DynamicLibrary },
     /// Objects linked in memory.
     #[cfg(feature = "llvm")]
     Jit(super::jit::JitModel),
@@ -67,7 +76,13 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        let code = Code::Library { entry, limit, _library: library };
+        let mut call = None;
+        if model.calls > 0 {
+            let symbol = library.symbol(SHARED_CALL).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            call = Some(unsafe { std::mem::transmute::<*mut c_void, SingleCall>(symbol) });
+        }
+        let code = Code::Library { entry, call, limit, _library: library };
         Ok(LoadedModel::new(code, model))
     }
 
@@ -87,7 +102,7 @@ impl LoadedModel {
         let best = niello_runtime::cpu_level();
         let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
         let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
-        let mut loaded = LoadedModel { code, inputs, outputs };
+        let mut loaded = LoadedModel { code, inputs, outputs, calls: model.calls };
         loaded.limit_level(most);
         loaded
     }
@@ -178,6 +193,25 @@ impl LoadedCall<'_> {
     ///
     /// The model says that it failed.
     pub fn run(&mut self) -> Result<(), Problem> {
+        self.run_part(None)
+    }
+
+    /// Makes one of the calls of kernels that the model consists of. All of them in order are a run.
+    ///
+    /// # Errors
+    ///
+    /// The model was compiled without functions for single calls, or has no such call.
+    pub fn run_call(&mut self, number: usize) -> Result<(), Problem> {
+        if number >= self.model.calls {
+            return Err(Problem::new(format!(
+                "call {number} of {} that can be made alone",
+                self.model.calls
+            )));
+        }
+        self.run_part(Some(number))
+    }
+
+    fn run_part(&mut self, only: Option<usize>) -> Result<(), Problem> {
         let inputs: Vec<*const c_void> =
             self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
         let outputs: Vec<*mut c_void> =
@@ -185,11 +219,18 @@ impl LoadedCall<'_> {
         let status = match &self.model.code {
             // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for,
             // in its order and aligned to their elements, and nothing else uses them meanwhile.
-            Code::Library { entry, .. } => unsafe { entry(inputs.as_ptr(), outputs.as_ptr()) },
+            Code::Library { entry, call, .. } => unsafe {
+                match (only, call) {
+                    (Some(number), Some(call)) => {
+                        call(number as u32, inputs.as_ptr(), outputs.as_ptr())
+                    }
+                    _ => entry(inputs.as_ptr(), outputs.as_ptr()),
+                }
+            },
             #[cfg(feature = "llvm")]
             Code::Jit(model) => {
                 // SAFETY: as above.
-                unsafe { model.call(inputs.as_ptr(), outputs.as_ptr()) };
+                unsafe { model.call(only, inputs.as_ptr(), outputs.as_ptr()) };
                 0
             }
         };

@@ -11,6 +11,7 @@ mod jit;
 mod library;
 mod package;
 mod program;
+mod report;
 mod shared;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,4 +24,5 @@ pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
 pub use program::{Kernel, KernelId, Loops, Program, Step, Value, ValueId, ValueKind};
+pub use report::{KernelReport, KernelRow};
 pub use shared::{SHARED_ENTRY, SHARED_LIMIT, write_shared_library};

@@ -259,6 +259,8 @@ mod tests {
             constants: Default::default(),
             other_weights: None,
             macs: 1,
+            kernels: Default::default(),
+            calls: 0,
             levels: vec![niello_runtime::CpuLevel::Baseline],
             digest: [0; 32],
             metadata: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::aot::call_symbol;
 use super::{CompiledModel, Contents};
 use crate::codegen::c::{self, SourceFile, declarations, level_function};
 use crate::codegen::object::weights_object;
@@ -13,6 +14,9 @@ pub const SHARED_ENTRY: &str = "niello_run";
 
 /// The function of a shared library that sets the widest CPU level to use.
 pub const SHARED_LIMIT: &str = "niello_limit_level";
+
+/// The function of a shared library that makes one of the model's calls, if the model has functions for these.
+pub(super) const SHARED_CALL: &str = "niello_call";
 
 /// Writes `model`, which must have been compiled for `target`, as the shared library `path`.
 ///
@@ -52,10 +56,31 @@ fn c_text(model: &CompiledModel) -> String {
         true => (String::new(), "workspace".to_owned()),
         false => (format!("extern const u8 {symbol}_weights[];\n"), format!("{symbol}_weights")),
     };
+    let functions = std::iter::once(symbol.clone())
+        .chain((0..model.calls).map(|number| call_symbol(symbol, number)))
+        .map(|function| format!("{function}_run"));
+    let names = functions.clone().skip(1).collect::<Vec<_>>().join(", ");
+    let functions: String = functions
+        .map(|function| {
+            format!("void {function}(const struct niello_context *, const void *const *, void *const *);\n")
+        })
+        .collect();
+    let single_calls = match model.calls {
+        0 => String::new(),
+        _ => format!(
+            "
+int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outputs) {{
+    static void (*const calls[])(const struct niello_context *, const void *const *, void *const *) = {{{names}}};
+    const struct niello_context ctx = context();
+    calls[number](&ctx, inputs, outputs);
+    return 0;
+}}
+"
+        ),
+    };
     let text = format!(
         "#pragma GCC visibility push(hidden)
-{declaration}void {symbol}_run(const struct niello_context *, const void *const *, void *const *);
-#pragma GCC visibility pop
+{declaration}{functions}#pragma GCC visibility pop
 
 {level}
 static unsigned limit = ~0u;
@@ -64,6 +89,7 @@ static u8 workspace[{bytes}] __attribute__((aligned(64)));
 #pragma GCC visibility push(default)
 int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs);
 unsigned {SHARED_LIMIT}(unsigned most);
+int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outputs);
 #pragma GCC visibility pop
 
 static unsigned level(void) {{
@@ -76,15 +102,20 @@ unsigned {SHARED_LIMIT}(unsigned most) {{
     return level();
 }}
 
-int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs) {{
+static struct niello_context context(void) {{
     /* Without a pool, kernels run serially. */
     const struct niello_context ctx = {{
         {weights}, workspace, workspace + {scratch_offset}, {scratch_stride}, 0, 0, 1, level()
     }};
+    return ctx;
+}}
+
+int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs) {{
+    const struct niello_context ctx = context();
     {symbol}_run(&ctx, inputs, outputs);
     return 0;
 }}
-",
+{single_calls}",
         level = level_function("best_level", &model.levels),
         bytes = model.workspace_bytes.max(1),
     );

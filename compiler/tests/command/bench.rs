@@ -4,6 +4,7 @@ use std::fs;
 
 use niello::ir::{Constant, DType};
 use niello::onnx::ModelBuilder;
+use niello::options::Backend;
 use serde_json::Value;
 
 use super::{case, doubled, fails, niello, path, scores, stderr, stdout, succeeds, write};
@@ -29,6 +30,22 @@ fn a_header_and_a_row_are_printed_and_the_test_data_checked() {
     let number = |column: usize| cells[column].parse::<f64>().unwrap();
     assert!(number(2) > 0.0 && number(7) > 0.0, "{text}");
     assert!(number(4) > 0.0 && number(3) >= number(4), "the median is no less than the least");
+}
+
+#[test]
+fn a_profile_has_the_time_and_the_rule_of_each_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let args = ["bench", path(&model), "--dim", "batch=4", "--seconds", "0.01", "--profile"];
+    for backend in Backend::ALL {
+        let text = succeeds(&[&args[..], &["--backend", &backend.to_string()]].concat());
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert!(lines[0].ends_with("kernel"), "{text}");
+        assert!(lines.iter().any(|line| line.contains(": matrix product: panels of")), "{text}");
+        let all = lines.last().unwrap().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(all[1..], ["100.0%", "all", "calls"], "{text}");
+        assert!(all[0].parse::<f64>().unwrap() > 0.0, "{text}");
+    }
 }
 
 #[test]

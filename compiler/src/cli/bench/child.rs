@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::check;
 use super::measure::measure;
+use super::profile::profile;
 use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
@@ -21,6 +22,8 @@ pub(in crate::cli) struct Args {
     backend: Engine,
     #[arg(long)]
     seconds: f64,
+    #[arg(long)]
+    profile: bool,
     #[command(flatten)]
     code: CodeArgs,
     model: PathBuf,
@@ -30,15 +33,16 @@ pub(in crate::cli) struct Args {
 pub(in crate::cli) fn run(args: &Args) -> Result<(), Failure> {
     isolated::end_with_parent();
     let outcome = match row(args) {
-        Ok(row) => Outcome::Measured(row),
+        Ok((row, profile)) => Outcome::Measured(row, profile),
         Err(Failure::Report(report)) => Outcome::Failed(report.lines()),
         Err(Failure::Told) => Outcome::Failed(Vec::new()),
     };
     write_json(Path::new("-"), &outcome)
 }
 
-fn row(args: &Args) -> Result<Row, Failure> {
-    let options = args.code.options()?;
+fn row(args: &Args) -> Result<(Row, Option<String>), Failure> {
+    let mut options = args.code.options()?;
+    options.single_calls = args.profile;
     let model = Model::read(&args.model)?;
     let data = check::data(&args.model, &model, &options)?;
     let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
@@ -48,12 +52,16 @@ fn row(args: &Args) -> Result<Row, Failure> {
     };
     let mut call = loaded.call(&runner.passed(data.inputs()))?;
     let times = measure(Duration::from_secs_f64(args.seconds), || call.run())?;
+    let profile = match args.profile {
+        true => Some(profile(&mut call, compilation, args.seconds)?.to_string()),
+        false => None,
+    };
     let mut code_bytes = 0;
     for object in &compilation.model.objects {
         code_bytes += text_bytes(object).map_err(Report::from)?;
     }
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    Ok(Row {
+    let row = Row {
         model: title(&args.model, &model),
         threads: u64::from(args.code.threads),
         compile_ms: compilation.stages.total().as_secs_f64() * 1e3,
@@ -63,5 +71,6 @@ fn row(args: &Args) -> Result<Row, Failure> {
         weight_bytes: compilation.model.weights.len() as u64,
         code_bytes,
         checked,
-    })
+    };
+    Ok((row, profile))
 }

@@ -6,14 +6,14 @@ use crate::diagnostics::Problem;
 
 /// Part of the time in which runs are not counted: caches and branch predictors learn, and the
 /// processor reaches its frequency.
-const WARM_UP: f64 = 0.1;
+pub(super) const WARM_UP: f64 = 0.1;
 
 /// Fewest runs that are counted, however long one takes.
-const MIN_RUNS: usize = 5;
+pub(super) const MIN_RUNS: usize = 5;
 
 /// Most runs that are counted. A run of a microsecond reaches it after seconds, and the median of
 /// that many does not move any more.
-const MAX_RUNS: usize = 2_000_000;
+pub(super) const MAX_RUNS: usize = 2_000_000;
 
 /// Times of many runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Times {
 
 impl Times {
     /// The times of at least one run.
-    fn of(mut times: Vec<Duration>) -> Times {
+    pub(super) fn of(mut times: Vec<Duration>) -> Times {
         times.sort_unstable();
         let middle = times.len() / 2;
         let median = match times.len() % 2 {

@@ -3,6 +3,7 @@
 mod check;
 mod child;
 mod measure;
+mod profile;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ pub(super) struct Args {
     /// How long to measure, in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     seconds: f64,
+    /// Time each call of a kernel by itself too, and print what became of the kernels beside it
+    #[arg(long)]
+    profile: bool,
     /// Seconds after which compiling, checking and measuring together have failed
     #[arg(long, value_name = "S", default_value_t = 900)]
     timeout: u64,
@@ -123,7 +127,8 @@ impl Row {
 /// What a child prints: the row, or every problem.
 #[derive(Serialize, Deserialize)]
 enum Outcome {
-    Measured(Row),
+    /// The row, and the profile as text if one was asked for.
+    Measured(Row, Option<String>),
     Failed(Vec<String>),
 }
 
@@ -146,9 +151,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Problem::new(format!("the process that measures cannot be run: {error}"))
     })?;
     progress.finish();
-    let row = row_of(end)?;
+    let (row, profile) = row_of(end)?;
     out.line(&COLUMNS.join("\t"));
     out.line(&row.cells().join("\t"));
+    if let Some(profile) = profile {
+        out.text(&profile);
+    }
     match &args.json {
         Some(path) => write_json(path, &row),
         None => Ok(()),
@@ -159,13 +167,14 @@ fn child_args(args: &Args) -> Vec<OsString> {
     let mut all: Vec<OsString> = vec![CHILD.into()];
     all.push(format!("--backend={}", args.backend.name()).into());
     all.push(format!("--seconds={}", args.seconds).into());
+    all.extend(args.profile.then(|| "--profile".into()));
     all.extend(args.code.to_args());
     all.push("--".into());
     all.push(args.model.clone().into_os_string());
     all
 }
 
-fn row_of(end: End) -> Result<Row, Failure> {
+fn row_of(end: End) -> Result<(Row, Option<String>), Failure> {
     let crashed = |what: String, errors: &str| {
         if !errors.is_empty() {
             Output::error(errors);
@@ -182,12 +191,12 @@ fn row_of(end: End) -> Result<Row, Failure> {
             Err(crashed(format!("the model's process was killed by signal {number}"), &errors))
         }
         End::Exited { status, output, errors } => match serde_json::from_str(output.trim()) {
-            Ok(Outcome::Measured(row)) if status.success() => Ok(row),
+            Ok(Outcome::Measured(row, profile)) if status.success() => Ok((row, profile)),
             Ok(Outcome::Failed(problems)) => {
                 problems.iter().for_each(|problem| Output::error(&format!("error: {problem}")));
                 Err(Failure::Told)
             }
-            Ok(Outcome::Measured(_)) | Err(_) => {
+            Ok(Outcome::Measured(..)) | Err(_) => {
                 Err(crashed(format!("the model's process left no result: {status}"), &errors))
             }
         },

@@ -65,7 +65,7 @@ struct Unit {
 pub struct Code {
     backend: Backend,
     kernels: Vec<Unit>,
-    entry: Option<Entry>,
+    entries: Vec<Entry>,
 }
 
 /// How many functions were in the kernel cache, and how many were compiled.
@@ -78,23 +78,23 @@ pub struct CacheUse {
 }
 
 impl Code {
-    /// The functions of a lowered program, and the one that calls them.
+    /// The functions of a lowered program, and those that call them.
     pub fn new(
         backend: Backend,
         program: &Program,
         functions: &KernelFunctions,
-        entry: Entry,
+        entries: Vec<Entry>,
     ) -> Code {
         let kernels = functions.versions(program).map(|(function, version)| Unit {
             func: version.clone(),
             symbol: function.symbol.clone(),
             level: function.level,
         });
-        Code { backend, kernels: kernels.collect(), entry: Some(entry) }
+        Code { backend, kernels: kernels.collect(), entries }
     }
 
-    /// The C files, each of which can be compiled by itself: one for each function, and that of the
-    /// entry. None if the code is not C.
+    /// The C files, each of which can be compiled by itself: one for each function, and one for
+    /// each entry. None if the code is not C.
     ///
     /// # Errors
     ///
@@ -109,13 +109,13 @@ impl Code {
             return Ok(None);
         }
         let mut files = c_files(&self.kernels.iter().collect::<Vec<_>>(), levels, jobs)?;
-        files.extend(self.entry.as_ref().map(entry_file));
+        files.extend(self.entries.iter().map(entry_file));
         Ok(Some(files))
     }
 
     /// Compiles everything for the options' targets, with as many threads or processes as they
     /// allow, but for the functions that are in the kernel cache. Objects come in the order of the
-    /// functions; the entry's is the last.
+    /// functions; those of the entries are the last.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Code {
         Ok((objects.into_iter().flatten().chain(compiled).collect(), used))
     }
 
-    /// Compiles some functions and the entry.
+    /// Compiles some functions and the entries.
     fn compile_units(
         &self,
         units: &[&Unit],
@@ -159,7 +159,7 @@ impl Code {
         match self.backend {
             Backend::C => {
                 let mut files = c_files(units, levels, options.jobs)?;
-                files.extend(self.entry.as_ref().map(entry_file));
+                files.extend(self.entries.iter().map(entry_file));
                 c::compile_c(&files, levels, options.jobs, options.code_folder.as_deref())
                     .map_err(|error| Problem::new(error.to_string()).into())
             }
@@ -177,7 +177,7 @@ impl Code {
         }
     }
 
-    /// The modules of some functions and the entry.
+    /// The modules of some functions and the entries.
     #[cfg(feature = "llvm")]
     fn llvm_sources(&self, units: &[&Unit]) -> Vec<llvm::Source> {
         let of_unit = |unit: &&Unit| llvm::Source {
@@ -194,7 +194,7 @@ impl Code {
             entry: Some(entry.clone()),
             level: 0,
         };
-        units.iter().map(of_unit).chain(self.entry.iter().map(of_entry)).collect()
+        units.iter().map(of_unit).chain(self.entries.iter().map(of_entry)).collect()
     }
 }
 

@@ -102,6 +102,11 @@ impl fmt::Display for Pointer {
     }
 }
 
+/// Prefix of the symbol of the function that makes one call of a model.
+pub(crate) fn call_symbol(model: &str, number: usize) -> String {
+    format!("{model}_call_{number}")
+}
+
 impl Entry {
     /// The calls of a program whose memory is planned.
     pub fn new(
@@ -154,6 +159,23 @@ impl Entry {
                 .values()
                 .any(|kernel| kernel.signature().flushes_denormals()),
         }
+    }
+
+    /// An entry for each call, and a last one for the copies if there are any: made in order, they do what this one
+    /// does. The symbol of each is `<symbol>_call_<n>`.
+    pub fn single_calls(&self) -> Vec<Entry> {
+        let only = |calls: &[Call], copies: &[Copy]| Entry {
+            calls: calls.to_vec(),
+            copies: copies.to_vec(),
+            ..self.clone()
+        };
+        let calls = self.calls.iter().map(|call| only(std::slice::from_ref(call), &[]));
+        let copies = (!self.copies.is_empty()).then(|| only(&[], &self.copies));
+        let mut entries: Vec<Entry> = calls.chain(copies).collect();
+        for (number, entry) in entries.iter_mut().enumerate() {
+            entry.symbol = call_symbol(&self.symbol, number);
+        }
+        entries
     }
 
     /// The file that defines `<symbol>_run` in C.

@@ -12,6 +12,7 @@ pub use cache::{
     CACHE_DIR_VARIABLE, CACHE_SIZE_VARIABLE, CacheContents, DEFAULT_CACHE_BYTES, KernelCache,
 };
 pub use code::{CacheUse, Code, Generator, Listing};
+pub(crate) use entry::call_symbol;
 pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
 pub use kernels::{KernelFunction, KernelFunctions};
 pub use sharing::{SharedWeights, StoredConstants, UsedWeights};

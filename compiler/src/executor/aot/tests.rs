@@ -44,7 +44,10 @@ fn compile_for(
     let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan, other).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
-    let code = Code::new(backend, &program, &functions, entry);
+    let single_calls = entry.single_calls();
+    let calls = single_calls.len();
+    let entries = std::iter::once(entry).chain(single_calls).collect();
+    let code = Code::new(backend, &program, &functions, entries);
     let (objects, _) = code.compile(&options, levels).unwrap();
     let allowed = other.map(|other| other.symbol.as_str());
     check_undefined(&objects, allowed.as_slice()).unwrap();
@@ -72,6 +75,8 @@ fn compile_for(
         constants: weights.constants,
         other_weights: weights.other,
         macs: 0,
+        kernels: Default::default(),
+        calls,
         levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),
@@ -80,8 +85,8 @@ fn compile_for(
     }
 }
 
-/// Compiles by every backend and runs twice: the first run must not affect the second, and all
-/// backends must agree.
+/// Compiles by every backend and runs twice, then call by call: the first run must not affect the others, and all
+/// must agree.
 fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
     let mut results: Vec<Vec<Constant>> = Vec::new();
     for &backend in Backend::ALL {
@@ -99,6 +104,10 @@ fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
             for _ in 0..2 {
                 results.push(loaded.run(inputs).unwrap());
             }
+            let mut call = loaded.call(inputs).unwrap();
+            (0..model.calls).for_each(|number| call.run_call(number).unwrap());
+            assert!(call.run_call(model.calls).is_err(), "there is no such call");
+            results.push(call.outputs().unwrap());
         }
     }
     assert!(results.iter().all(|result| *result == results[0]));
@@ -367,8 +376,10 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     assert_eq!(plan.arena_bytes, 128);
     let weights = PackedWeights::pack(&program, &storage, &plan, None).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);
-    let files =
-        Code::new(Backend::C, &program, &functions, entry).c_files(&levels, 1).unwrap().unwrap();
+    let files = Code::new(Backend::C, &program, &functions, vec![entry])
+        .c_files(&levels, 1)
+        .unwrap()
+        .unwrap();
     assert_eq!(files.len(), 2);
     let text = &files.last().unwrap().text;
     let call = format!("{}(ctx, ", functions.functions[0].symbol);

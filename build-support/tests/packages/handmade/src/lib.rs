@@ -100,6 +100,8 @@ pub fn compile(
         constants: Default::default(),
         other_weights: None,
         macs: 1234,
+        kernels: Default::default(),
+        calls: 0,
         levels: vec![options.target.cpu_level()],
         digest,
         metadata: model.metadata.iter().map(own).collect(),

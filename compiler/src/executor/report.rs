@@ -3,21 +3,19 @@
 
 use std::fmt;
 
-use crate::executor::{KernelId, Loops, Program, Step};
-use crate::strategy::Machine;
-use crate::target::Target;
+use super::{KernelId, Loops, Program, Step};
 use crate::tir::ParamKind;
 
 /// The kernels of a program in the order of their first calls. Prints as a table with a line for each
 /// kernel, and lines for the loops it consists of.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelReport {
     /// The kernels.
     pub rows: Vec<KernelRow>,
 }
 
 /// A kernel.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KernelRow {
     /// Which one.
     pub kernel: KernelId,
@@ -39,15 +37,15 @@ pub struct KernelRow {
 }
 
 impl KernelReport {
-    /// The kernels of a program whose widest CPU level is `target`.
-    pub fn of(program: &Program, target: &Target) -> KernelReport {
-        let machine = Machine::of(target);
+    /// The kernels of a program. `least_cycles` says how many cycles so many multiply-accumulates and bytes take
+    /// at least.
+    pub fn of(program: &Program, least_cycles: impl Fn(u64, u64) -> u64) -> KernelReport {
         let mut rows: Vec<KernelRow> = Vec::with_capacity(program.kernels.len());
         for step in &program.steps {
             match rows.iter_mut().find(|row| row.kernel == step.kernel) {
                 Some(row) => row.calls += 1,
                 None => {
-                    rows.push(KernelRow::of(program, step, machine));
+                    rows.push(KernelRow::of(program, step, &least_cycles));
                 }
             }
         }
@@ -64,7 +62,7 @@ impl KernelReport {
 }
 
 impl KernelRow {
-    fn of(program: &Program, first: &Step, machine: Machine) -> KernelRow {
+    fn of(program: &Program, first: &Step, least_cycles: &impl Fn(u64, u64) -> u64) -> KernelRow {
         let kernel = &program.kernels[first.kernel];
         let func = kernel.signature();
         let (mut shapes, mut bytes) = ([Vec::new(), Vec::new()], [0u64; 2]);
@@ -81,7 +79,7 @@ impl KernelRow {
             shapes,
             macs: kernel.macs,
             bytes,
-            least_cycles: machine.least_cycles(kernel.macs, bytes[0] + bytes[1]),
+            least_cycles: least_cycles(kernel.macs, bytes[0] + bytes[1]),
             loops: kernel.loops.clone(),
         }
     }
