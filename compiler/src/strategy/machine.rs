@@ -84,7 +84,7 @@ pub(crate) const FEW_ROWS: i64 = 6;
 
 /// Most rows of a register tile. More rows than this hide no latency that is left, and each is
 /// another displacement of the loads.
-const MAX_TILE_ROWS: i64 = 14;
+pub(crate) const MAX_TILE_ROWS: i64 = 14;
 
 /// `total` as runs of equal sizes of at most `most`: (number of runs, size), larger ones first.
 ///

@@ -3,6 +3,7 @@
 use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
+use super::machine::MAX_TILE_ROWS;
 use super::nest::block;
 use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work};
@@ -10,13 +11,16 @@ use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
-/// A product `[batch.., m, k] x [k, n]`.
+/// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each of the others can be
+/// that of the rows: weights are read once for each place of the rest.
 struct MatMul {
     root: StageId,
     inner: StageId,
     lhs: BufferId,
     rhs: BufferId,
+    /// Extents of the axes beside rows and columns, and which axis the rows are.
     batch: Vec<i64>,
+    row_axis: usize,
     m: i64,
     n: i64,
     k: i64,
@@ -31,6 +35,14 @@ struct Place<'a> {
     row: &'a PrimExpr,
     column: &'a Column,
     number: &'a PrimExpr,
+}
+
+/// The axis of a left operand, whose extents but the last are given, along which register tiles have their rows: the last
+/// one, as its rows follow one another in memory, unless it is shorter than a tile and another one is longer.
+fn row_axis(extents: &[i64]) -> usize {
+    let last = extents.len() - 1;
+    let longest = (0..=last).max_by_key(|&axis| extents[axis]).unwrap_or(last);
+    if extents[last] >= MAX_TILE_ROWS || extents[longest] == extents[last] { last } else { longest }
 }
 
 impl Emitter {
@@ -70,13 +82,16 @@ impl Emitter {
         if !spec.is_dense() || !plain || l.contains(&0) || r.contains(&0) {
             return refused("of other layouts than rows of elements");
         }
+        let mut batch = o[..o.len() - 1].to_vec();
+        let row_axis = row_axis(&batch);
         let product = MatMul {
             root,
             inner,
             lhs: lhs_buffer,
             rhs: rhs_buffer,
-            batch: o[..o.len() - 2].to_vec(),
-            m: l[l.len() - 2],
+            m: batch.remove(row_axis),
+            batch,
+            row_axis,
             n: if transpose_b { r[0] } else { r[1] },
             k: l[l.len() - 1],
             transpose_b,
@@ -202,11 +217,14 @@ impl Emitter {
             let at = if p.transpose_b { [n, k.clone()] } else { [k.clone(), n] };
             emitter.func.load(p.rhs, at)
         };
-        let value = |emitter: &Emitter, _: &PrimExpr, i: &PrimExpr, _: PrimExpr| {
+        let index = |i: &PrimExpr, last: PrimExpr| {
             let mut at = batch.to_vec();
-            at.push(row.clone() + i.clone());
-            at.push(k.clone());
-            emitter.func.load(p.lhs, at)
+            at.insert(p.row_axis, row.clone() + i.clone());
+            at.push(last);
+            at
+        };
+        let value = |emitter: &Emitter, _: &PrimExpr, i: &PrimExpr, _: PrimExpr| {
+            emitter.func.load(p.lhs, index(i, k.clone()))
         };
         let at = |n: &PrimExpr, k: PrimExpr| {
             if p.transpose_b { vec![n.clone(), k] } else { vec![k, n.clone()] }
@@ -221,13 +239,23 @@ impl Emitter {
         let mut stmts = fetch.step(self, columns, step);
         stmts.push(tile.multiply_add(self, &weights, &value));
         let sum = around(k_var, p.k, Stmt::seq(stmts));
-        let index = |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| {
-            let mut at = batch.to_vec();
-            at.push(row.clone() + i.clone());
-            at.push(column.clone() + offset);
-            at
-        };
+        let index =
+            |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| index(i, column.clone() + offset);
         let store = tile.store(self, p.root, p.inner, &index);
         tile.wrap(Stmt::seq([clear, sum, store]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_along_the_last_axis_unless_it_is_short_and_another_one_is_longer() {
+        assert_eq!(row_axis(&[128]), 0);
+        assert_eq!(row_axis(&[64, 1]), 0);
+        assert_eq!(row_axis(&[2, 40, 3]), 1);
+        assert_eq!(row_axis(&[4, 4]), 1);
+        assert_eq!(row_axis(&[100, 14]), 1);
     }
 }

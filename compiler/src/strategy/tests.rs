@@ -512,6 +512,9 @@ fn batched_products_and_products_of_inputs() {
         check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
     };
     matmul(&[2, 9, 20], &[20, 36], &[2, 9, 36], true, false);
+    // Rows along another axis than the last but one.
+    matmul(&[33, 1, 20], &[20, 36], &[33, 1, 36], true, false);
+    matmul(&[2, 17, 3, 20], &[36, 20], &[2, 17, 3, 36], true, true);
     matmul(&[2, 3, 5, 8], &[2, 3, 8, 21], &[2, 3, 5, 21], false, false);
     matmul(&[4, 6, 8], &[4, 7, 8], &[4, 6, 7], false, true);
 }

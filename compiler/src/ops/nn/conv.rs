@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::window::{Window, layout};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, Dim, Shape, TensorType, Type};
-use crate::ops::compute::{Compute, Stages};
+use crate::ir::{Attrs, DType, Dim, Shape, TensorType, Type};
+use crate::ops::compute::{Compute, Stages, within};
 use crate::ops::eval::{EvalCx, floats, ints, num_elements};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
-use crate::te::{Anchor, StageId};
+use crate::te::{Anchor, ComputeDag, StageId};
 use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.conv1d`, `nn.conv2d` and `nn.conv3d`.
@@ -236,9 +236,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let groups = attrs.groups;
     let (data, weight) = (cx.arg(0)?, cx.arg(1)?);
     let (shape, dtype) = cx.result();
-    let (input, over) = (cx.dag.shape(data).to_vec(), cx.dag.shape(weight)[1..].to_vec());
-    let window = attrs.window(&over[1..])?;
-    let is_padded = attrs.padding.iter().any(|&padding| padding != 0);
+    let over = cx.dag.shape(weight)[1..].to_vec();
+    let mut window = attrs.window(&over[1..])?;
+    // Images of `float32` have their zeros in the layout.
+    let has_rule = dtype == DType::F32 && window.axes.len() == 2;
+    let (data, is_padded) = match attrs.padding.iter().any(|&padding| padding != 0) {
+        true if !has_rule => (with_border(cx.dag, data, &mut window), false),
+        is_padded => (data, is_padded),
+    };
+    let input = cx.dag.shape(data).to_vec();
     let group_out = (shape[1] / groups).max(1);
     let op = cx.op.name;
     let conv = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
@@ -264,6 +270,30 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             .set_anchor(conv, Anchor::Conv2d { data, weight, strides, padding, dilation, groups });
     }
     add_bias(cx, conv)
+}
+
+/// A stored copy of an image with its padding, which a window then no longer has: no tap is tested for it.
+fn with_border(dag: &mut ComputeDag, data: StageId, window: &mut Window) -> StageId {
+    let (input, dtype) = (dag.shape(data).to_vec(), dag.dtype(data));
+    let mut shape = input.clone();
+    for (extent, axis) in shape[2..].iter_mut().zip(&window.axes) {
+        *extent += axis.before + axis.after;
+    }
+    let padded = dag.compute("pad", &shape, dtype, |dag, index| {
+        let mut inside = PrimExpr::bool(true);
+        let mut at = index[..2].to_vec();
+        for ((axis, i), &extent) in window.axes.iter().zip(&index[2..]).zip(&input[2..]) {
+            let place = i.clone() - axis.before;
+            inside = inside.and(within(&place, 0, extent));
+            at.push(place);
+        }
+        PrimExpr::select(inside, dag.at(data, &at), PrimExpr::zero(dtype))
+    });
+    dag.set_stored(padded);
+    for axis in &mut window.axes {
+        (axis.before, axis.after) = (0, 0);
+    }
+    padded
 }
 
 /// What a convolution computes, and the bias, if there is one.
