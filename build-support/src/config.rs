@@ -228,20 +228,20 @@ impl Config {
         self
     }
 
-    /// The CPU to compile for, such as `x86-64-v3` or `native`; the program runs on no lesser one, and
-    /// has one version of the model's code.
+    /// The CPU to compile for, such as `x86-64-v3` or `native`; the program runs on no lesser one,
+    /// and has one version of the model's code.
     ///
-    /// Unless given, there is code for what Cargo's target has (the baseline, or what `RUSTFLAGS` add
-    /// to it) and for each wider CPU level, of which the program chooses at run time; `portable` asks
-    /// for the same by name.
+    /// Unless given, there is code for what Cargo's target has (the baseline, or what `RUSTFLAGS`
+    /// add to it) and for each wider CPU level, of which the program chooses at run time;
+    /// `portable` asks for the same by name.
     pub fn target_cpu(mut self, cpu: impl Into<String>) -> Self {
         self.target_cpu = Some(cpu.into());
         self
     }
 
     /// The CPU levels, beside what Cargo's target or [`target_cpu`](Self::target_cpu) has, that get
-    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given. With `baseline` alone there is one
-    /// version, which makes builds faster and binaries smaller.
+    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given. With `baseline` alone there is
+    /// one version, which makes builds faster and binaries smaller.
     pub fn cpu_levels(mut self, levels: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cpu_levels = Some(levels.into_iter().map(Into::into).collect());
         self
@@ -259,9 +259,10 @@ impl Config {
         self
     }
 
-    /// Uses the weights of the model `name`, which this build script has compiled before: constants that
-    /// are equal there, in the layout in which kernels read them, are not stored again. A program that
-    /// includes this model links the other's weights, whether it includes the other or not.
+    /// Uses the weights of the model `name`, which this build script has compiled before: constants
+    /// that are equal there, in the layout in which kernels read them, are not stored again. A
+    /// program that includes this model links the other's weights, whether it includes the other or
+    /// not.
     ///
     /// For models that are parts or variants of one:
     ///

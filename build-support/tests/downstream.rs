@@ -182,8 +182,8 @@ fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     cargo_command(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
-/// Makes the tests that build the package `real` take turns: they look at what a build has left, and
-/// another build removes it.
+/// Makes the tests that build the package `real` take turns: they look at what a build has left,
+/// and another build removes it.
 fn turn_with_real() -> MutexGuard<'static, ()> {
     static REAL: Mutex<()> = Mutex::new(());
     REAL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -412,8 +412,8 @@ int main(void) {
     }
 }
 
-/// Names and sizes of the archives of weights in the build folders that begin with `package`, with the
-/// times when they were written.
+/// Names and sizes of the archives of weights in the build folders that begin with `package`, with
+/// the times when they were written.
 fn weight_archives(package: &str) -> Vec<(String, u64, std::time::SystemTime)> {
     let mut archives = Vec::new();
     for entry in fs::read_dir(workspace().join("target/debug/build")).unwrap().flatten() {
@@ -571,8 +571,8 @@ fn arguments_of_the_c_compiler_are_kept_and_so_is_a_file_that_it_fails_on() {
     assert_eq!(left(), None);
 }
 
-/// Under a jobserver whose tokens others hold, a build script compiles one file at a time; with one of
-/// its tokens, two.
+/// Under a jobserver whose tokens others hold, a build script compiles one file at a time; with one
+/// of its tokens, two.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_build_script_compiles_with_the_tokens_of_the_jobserver() {

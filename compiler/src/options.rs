@@ -18,7 +18,8 @@ pub const DEFAULT_OPT_LEVEL: u8 = 3;
 /// Highest optimisation level there is.
 pub const MAX_OPT_LEVEL: u8 = 4;
 
-/// In the place of a CPU's name: code for every CPU level, of which the program chooses at run time.
+/// In the place of a CPU's name: code for every CPU level, of which the program chooses at run
+/// time.
 pub const PORTABLE: &str = "portable";
 
 /// The value of an environment variable that is a number of bytes, or of KiB, MiB or GiB with the
@@ -117,8 +118,8 @@ impl FromStr for Backend {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Denormals {
-    /// They count as zeros. A run sets the processor's mode and restores it; on targets without such
-    /// a mode, as WebAssembly and RISC-V, they are kept.
+    /// They count as zeros. A run sets the processor's mode and restores it; on targets without
+    /// such a mode, as WebAssembly and RISC-V, they are kept.
     #[default]
     Flush,
     /// They are computed with as IEEE 754 has it.
@@ -200,12 +201,13 @@ pub struct CompileOptions {
     /// Threads that the compilation itself may use.
     pub jobs: usize,
     /// The folder in which C files stand while they are compiled, and stay if the compiler fails on
-    /// them; what was in it before is removed. `None` is a new one in the system's temporary folder.
+    /// them; what was in it before is removed. `None` is a new one in the system's temporary
+    /// folder.
     pub code_folder: Option<PathBuf>,
     /// Where compiled functions are looked for, and kept.
     pub kernel_cache: Option<KernelCache>,
-    /// Another model of the program, compiled before, whose weights the code reads where they are equal to
-    /// its own.
+    /// Another model of the program, compiled before, whose weights the code reads where they are
+    /// equal to its own.
     pub weights_of: Option<SharedWeights>,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
@@ -251,8 +253,8 @@ impl CompileOptions {
     }
 
     /// Compiles for a CPU by its name, and for no other level: see [`Target::with_cpu`].
-    /// [`PORTABLE`] stands for the target as it is and for every wider level, the name of the narrowest
-    /// level for the target as it is alone.
+    /// [`PORTABLE`] stands for the target as it is and for every wider level, the name of the
+    /// narrowest level for the target as it is alone.
     ///
     /// # Errors
     ///

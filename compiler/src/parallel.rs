@@ -1,8 +1,8 @@
 //! Work on a list by several threads, no more of them than the jobserver of Cargo or make allows.
 //!
-//! A process that runs under a jobserver has one token from the start, with which the calling thread
-//! works at once. Each further thread takes a token before it begins, and gives it back when nothing
-//! is left to do; while none is free, the calling thread goes on alone.
+//! A process that runs under a jobserver has one token from the start, with which the calling
+//! thread works at once. Each further thread takes a token before it begins, and gives it back when
+//! nothing is left to do; while none is free, the calling thread goes on alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,13 @@ use std::thread;
 
 use jobserver::{Acquired, Client, HelperThread};
 
-/// The jobserver that started this process, as `CARGO_MAKEFLAGS` or `MAKEFLAGS` name it. One that cannot be
-/// used counts for none.
+/// The jobserver that started this process, as `CARGO_MAKEFLAGS` or `MAKEFLAGS` name it. One that
+/// cannot be used counts for none.
 pub(crate) fn jobserver() -> Option<&'static Client> {
     static SERVER: OnceLock<Option<Client>> = OnceLock::new();
     let find = || {
-        // SAFETY: the descriptors are those that the environment names, and are checked to be pipes.
+        // SAFETY: the descriptors are those that the environment names, and are checked to be
+        // pipes.
         let client = unsafe { Client::from_env_ext(true) }.client.ok()?;
         // Where no thread can wait for tokens, none would ever come.
         client.clone().into_helper_thread(|_| {}).ok()?;
@@ -62,8 +63,8 @@ pub(crate) fn map_under<T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Calls `work` on this thread and on up to `jobs - 1` others at the same time. The others may begin
-/// late or never: `work` of this thread returns when nothing is left to do.
+/// Calls `work` on this thread and on up to `jobs - 1` others at the same time. The others may
+/// begin late or never: `work` of this thread returns when nothing is left to do.
 pub(crate) fn together(jobs: usize, work: impl Fn() + Sync) {
     together_under(jobserver(), jobs, work);
 }

@@ -25,10 +25,10 @@ pub struct Memory {
 ///
 /// # Safety
 ///
-/// The machine has that level. `entry`, `weights`, `memory` and the size of `workspace` belong to one model; `weights` and
-/// `workspace` are aligned to 64. `inputs` and `outputs` have a pointer for each of its tensors, in
-/// its order, aligned to the element and valid for the tensor's bytes for reading or writing; no
-/// two outputs overlap, and no output overlaps an input.
+/// The machine has that level. `entry`, `weights`, `memory` and the size of `workspace` belong to
+/// one model; `weights` and `workspace` are aligned to 64. `inputs` and `outputs` have a pointer
+/// for each of its tensors, in its order, aligned to the element and valid for the tensor's bytes
+/// for reading or writing; no two outputs overlap, and no output overlaps an input.
 pub unsafe fn invoke(
     entry: Entry,
     level: usize,

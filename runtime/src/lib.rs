@@ -15,8 +15,8 @@
 //! A model may have code for several [CPU levels](CpuLevel); [`cpu_level`] tells which one runs.
 //!
 //! Features: `alloc` gives `Model::new()`, which keeps the workspace on the heap; `std`, on by
-//! default, implies it, reads `NIELLO_CPU_LEVEL` and has a [`ThreadPool`]. Without both, a model runs in a [`Workspace`]
-//! of the caller's: `Model::with_workspace`.
+//! default, implies it, reads `NIELLO_CPU_LEVEL` and has a [`ThreadPool`]. Without both, a model
+//! runs in a [`Workspace`] of the caller's: `Model::with_workspace`.
 #![no_std]
 
 #[cfg(feature = "alloc")]

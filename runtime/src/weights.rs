@@ -29,8 +29,8 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     sum.finish()
 }
 
-/// Odd, with bits all over: the fractional parts of the golden ratio and of the square roots of 2, 3
-/// and 5.
+/// Odd, with bits all over: the fractional parts of the golden ratio and of the square roots of 2,
+/// 3 and 5.
 const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909, 0xbb67_ae85_84ca_a73b, 0x3c6e_f372_fe94_f82b];
 

@@ -218,9 +218,9 @@ pub(crate) fn runnable_levels() -> Vec<Target> {
     runnable
 }
 
-/// Compares what two runs left in a function's parameters, bit for bit. Runs that flush denormal numbers may each
-/// store such a number or the zero of its sign that it stands for: `a < b ? a : b` is an instruction that flushes, or a
-/// comparison and a move, as the compiler likes.
+/// Compares what two runs left in a function's parameters, bit for bit. Runs that flush denormal
+/// numbers may each store such a number or the zero of its sign that it stands for: `a < b ? a : b`
+/// is an instruction that flushes, or a comparison and a move, as the compiler likes.
 pub(crate) fn compare(
     func: &PrimFunc,
     denormals: Denormals,

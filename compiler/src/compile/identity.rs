@@ -11,8 +11,8 @@ use crate::tir::ADD_LOWER_PASS;
 /// `niello_<package>_<version>_<model>_<hash>`.
 ///
 /// The hash covers model, program, options, target and niello's own version: whatever can make two
-/// objects differ makes their symbols differ. `scheduled` is the digest of the program before it was
-/// lowered, from which the lowered one follows but for the passes that the context adds.
+/// objects differ makes their symbols differ. `scheduled` is the digest of the program before it
+/// was lowered, from which the lowered one follows but for the passes that the context adds.
 pub(super) fn symbol(
     interface: &Interface,
     scheduled: &Digest,
@@ -21,8 +21,8 @@ pub(super) fn symbol(
     cx: &PassContext,
 ) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
-    // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside them.
-    // The context has the options of passes.
+    // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside
+    // them. The context has the options of passes.
     let CompileOptions {
         name: _,
         package,

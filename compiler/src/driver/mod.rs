@@ -1,7 +1,7 @@
 //! Building loop functions: from tir to functions that can be called, or to text and objects.
 //!
-//! [`build`] is TVM's `tvm.build(func, target)`. What is built does not depend on models: a function
-//! can come from tensor expressions and a schedule, or from text.
+//! [`build`] is TVM's `tvm.build(func, target)`. What is built does not depend on models: a
+//! function can come from tensor expressions and a schedule, or from text.
 //!
 //! ```
 //! use niello::driver::NdArray;
@@ -97,8 +97,8 @@ impl IntoFunctions for IRModule {
 
 /// Lowers functions for a target and compiles them.
 ///
-/// The code accesses nothing outside of its buffers: where that cannot be proved of a function, as of
-/// indices that are read from memory, it checks indices when it runs, and traps at the first one
+/// The code accesses nothing outside of its buffers: where that cannot be proved of a function, as
+/// of indices that are read from memory, it checks indices when it runs, and traps at the first one
 /// outside.
 ///
 /// The target's kind `c` needs a C compiler, `llvm` a build of niello with the feature `llvm`. With

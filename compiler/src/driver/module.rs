@@ -82,7 +82,8 @@ impl Module {
 
     /// The functions as text. The same functions and the same target give the same text.
     ///
-    /// Of C, LLVM IR and assembly, only what [`Function`] calls in place of the functions is left out.
+    /// Of C, LLVM IR and assembly, only what [`Function`] calls in place of the functions is left
+    /// out.
     ///
     /// # Errors
     ///

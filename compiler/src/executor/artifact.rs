@@ -76,12 +76,13 @@ pub struct CompiledModel {
     pub digest: [u8; 32],
     /// Name and value of the model's own metadata (producer, domain, description …), in order.
     pub metadata: Vec<(String, String)>,
-    /// Files beside the model that hold some of its constants. Whoever keeps the result must make it
-    /// anew when one of them changes.
+    /// Files beside the model that hold some of its constants. Whoever keeps the result must make
+    /// it anew when one of them changes.
     pub external_data: Vec<PathBuf>,
     /// The code: kernels and the function that calls them in order.
     pub objects: Vec<ObjectFile>,
-    /// How many functions `<symbol>_call_<n>_run` the code has beside `<symbol>_run`. Each makes one of the calls:
-    /// all of them in order do what that function does. None unless a profile was asked for.
+    /// How many functions `<symbol>_call_<n>_run` the code has beside `<symbol>_run`. Each makes
+    /// one of the calls: all of them in order do what that function does. None unless a profile was
+    /// asked for.
     pub calls: usize,
 }

@@ -107,8 +107,8 @@ impl LoadedModel {
         loaded
     }
 
-    /// Lets the model use no wider CPU level than the one of that place among its levels. Returns the
-    /// place of the level that runs from now on: a narrower one if the machine lacks that.
+    /// Lets the model use no wider CPU level than the one of that place among its levels. Returns
+    /// the place of the level that runs from now on: a narrower one if the machine lacks that.
     pub fn limit_level(&mut self, most: usize) -> usize {
         match &mut self.code {
             Code::Library { limit, .. } => {
@@ -196,7 +196,8 @@ impl LoadedCall<'_> {
         self.run_part(None)
     }
 
-    /// Makes one of the calls of kernels that the model consists of. All of them in order are a run.
+    /// Makes one of the calls of kernels that the model consists of. All of them in order are a
+    /// run.
     ///
     /// # Errors
     ///
@@ -276,8 +277,8 @@ fn tensor_type(info: &TensorInfo) -> TensorType {
     TensorType::from_consts(&dims, info.dtype)
 }
 
-/// Memory between guards. Where the address sanitizer is in the process, it reports each access to a
-/// guard by code that it checks, one that reads as well.
+/// Memory between guards. Where the address sanitizer is in the process, it reports each access to
+/// a guard by code that it checks, one that reads as well.
 #[derive(Debug)]
 struct Buffer {
     memory: Vec<u8>,
@@ -290,7 +291,8 @@ impl Buffer {
         let poison = poison();
         let shift = match placement {
             Placement::Aligned => 0,
-            // The sanitizer knows of the first bytes of a word only whether the last ones are guarded.
+            // The sanitizer knows of the first bytes of a word only whether the last ones are
+            // guarded.
             Placement::Shifted if poison.is_some() => SHADOWED_BYTES,
             Placement::Shifted => info.dtype.bytes().unwrap_or(1),
         };
@@ -300,8 +302,8 @@ impl Buffer {
         if let Some(poison) = poison {
             let (before, rest) = buffer.memory.split_at(start);
             for guard in [before, &rest[len..]] {
-                // SAFETY: the memory is the buffer's own, and this program, which the sanitizer does
-                // not check, may still read it. Memory that is freed is no longer marked so.
+                // SAFETY: the memory is the buffer's own, and this program, which the sanitizer
+                // does not check, may still read it. Memory that is freed is no longer marked so.
                 unsafe { poison(guard.as_ptr().cast(), guard.len()) };
             }
         }

@@ -222,8 +222,8 @@ fn being_written(name: &str) -> Option<(&str, u32)> {
     Some((name, process.parse().ok()?))
 }
 
-/// Whether a process has ended, as far as can be told: where the system does not list processes, all
-/// others count as gone, since Cargo lets one build at a time write to a folder.
+/// Whether a process has ended, as far as can be told: where the system does not list processes,
+/// all others count as gone, since Cargo lets one build at a time write to a folder.
 fn is_gone(process: u32) -> bool {
     process != std::process::id() && !Path::new("/proc").join(process.to_string()).exists()
 }

@@ -83,7 +83,8 @@ pub struct Kernel {
     pub loops: Vec<Loops>,
 }
 
-/// How the loops of a tensor were made that a kernel stores, for reports: those of the widest CPU level.
+/// How the loops of a tensor were made that a kernel stores, for reports: those of the widest CPU
+/// level.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loops {
     /// The operator that computes the tensor.

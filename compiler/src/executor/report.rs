@@ -6,8 +6,8 @@ use std::fmt;
 use super::{KernelId, Loops, Program, Step};
 use crate::tir::ParamKind;
 
-/// The kernels of a program in the order of their first calls. Prints as a table with a line for each
-/// kernel, and lines for the loops it consists of.
+/// The kernels of a program in the order of their first calls. Prints as a table with a line for
+/// each kernel, and lines for the loops it consists of.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KernelReport {
     /// The kernels.
@@ -29,16 +29,16 @@ pub struct KernelRow {
     pub macs: u64,
     /// Bytes of the tensors that one call reads, and of those that it writes.
     pub bytes: [u64; 2],
-    /// Fewest cycles of a call on the widest CPU level: as many as its multiply-accumulates take in `float32`, or as
-    /// it takes to move the bytes from and to the second cache level.
+    /// Fewest cycles of a call on the widest CPU level: as many as its multiply-accumulates take in
+    /// `float32`, or as it takes to move the bytes from and to the second cache level.
     pub least_cycles: u64,
     /// How its loops were made.
     pub loops: Vec<Loops>,
 }
 
 impl KernelReport {
-    /// The kernels of a program. `least_cycles` says how many cycles so many multiply-accumulates and bytes take
-    /// at least.
+    /// The kernels of a program. `least_cycles` says how many cycles so many multiply-accumulates
+    /// and bytes take at least.
     pub fn of(program: &Program, least_cycles: impl Fn(u64, u64) -> u64) -> KernelReport {
         let mut rows: Vec<KernelRow> = Vec::with_capacity(program.kernels.len());
         for step in &program.steps {

@@ -15,7 +15,8 @@ pub const SHARED_ENTRY: &str = "niello_run";
 /// The function of a shared library that sets the widest CPU level to use.
 pub const SHARED_LIMIT: &str = "niello_limit_level";
 
-/// The function of a shared library that makes one of the model's calls, if the model has functions for these.
+/// The function of a shared library that makes one of the model's calls, if the model has functions
+/// for these.
 pub(super) const SHARED_CALL: &str = "niello_call";
 
 /// Writes `model`, which must have been compiled for `target`, as the shared library `path`.
@@ -25,8 +26,8 @@ pub(super) const SHARED_CALL: &str = "niello_call";
 /// workspace are in the library, so that one call runs at a time.
 ///
 /// The widest of the model's CPU levels that the machine can run is chosen at the first call.
-/// `unsigned niello_limit_level(unsigned most)` asks for one whose place among the model's levels is
-/// at most `most`, and returns the place of the one that is used.
+/// `unsigned niello_limit_level(unsigned most)` asks for one whose place among the model's levels
+/// is at most `most`, and returns the place of the one that is used.
 ///
 /// # Errors
 ///

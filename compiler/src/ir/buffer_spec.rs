@@ -1,4 +1,5 @@
-//! Physical layout of tensors in memory: blocking, permutation, halo, padding lanes, strides, views.
+//! Physical layout of tensors in memory: blocking, permutation, halo, padding lanes, strides,
+//! views.
 
 mod copy;
 

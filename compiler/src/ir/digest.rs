@@ -28,7 +28,8 @@ const CHUNK_END: u32 = 2;
 const PARENT: u32 = 4;
 const ROOT: u32 = 8;
 
-/// The first 32 bits of the fractional parts of the square roots of the first primes, as in SHA-256.
+/// The first 32 bits of the fractional parts of the square roots of the first primes, as in
+/// SHA-256.
 const IV: Words = [
     0x6a09_e667,
     0xbb67_ae85,
@@ -53,8 +54,8 @@ pub fn digest(bytes: &[u8]) -> Digest {
 /// Computes the digest of bytes that come piece by piece.
 #[derive(Clone, Debug)]
 pub struct Blake3 {
-    /// The chunk that is being filled. A full one stays until more follows, as only then it is known
-    /// not to be the root.
+    /// The chunk that is being filled. A full one stays until more follows, as only then it is
+    /// known not to be the root.
     chunk: Vec<u8>,
     /// Number of chunks before it.
     chunks: u64,
@@ -186,8 +187,9 @@ macro_rules! mix {
     };
 }
 
-/// The value of a block after `value`. The state is sixteen variables, not an array, and the order of
-/// the message's words in each round is written out, for the sake of builds without optimisation.
+/// The value of a block after `value`. The state is sixteen variables, not an array, and the order
+/// of the message's words in each round is written out, for the sake of builds without
+/// optimisation.
 #[rustfmt::skip]
 fn compress(value: &Words, block: &[u32; 16], number: u64, len: u32, flags: u32) -> Words {
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *value;

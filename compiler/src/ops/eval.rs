@@ -202,8 +202,8 @@ pub(super) fn dense_strides(shape: &[usize]) -> Vec<isize> {
     strides
 }
 
-/// The strides by which a dense tensor of `shape` is read when it is broadcast to `to`, which has at
-/// least as many dimensions.
+/// The strides by which a dense tensor of `shape` is read when it is broadcast to `to`, which has
+/// at least as many dimensions.
 pub(super) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<isize> {
     let mut strides = vec![0; to.len().saturating_sub(shape.len())];
     let dense = dense_strides(shape);

@@ -8,8 +8,8 @@ use crate::ops::{EvalError, Op, OpPattern};
 
 /// Most elements that a call which goes element by element computes at a time.
 ///
-/// Numbers take 8 or 16 bytes while they are computed with, and weights as a whole would take that many
-/// times what they take in the model.
+/// Numbers take 8 or 16 bytes while they are computed with, and weights as a whole would take that
+/// many times what they take in the model.
 const ROW_ELEMENTS: u64 = 1 << 18;
 
 /// Computes calls of operators whose arguments are constants.
@@ -59,9 +59,9 @@ fn at_once(op: Op, attrs: &Attrs, args: &[Option<Constant>]) -> Result<Vec<Const
     results.iter().map(|tensor| tensor.to_constant().map_err(|error| failed(&error))).collect()
 }
 
-/// The result of a call that goes element by element, computed some rows of the first axis at a time.
-/// `None` if it is no such call or has at most `most` elements, and if it cannot be computed so: then it
-/// is computed at once, and that tells what is wrong.
+/// The result of a call that goes element by element, computed some rows of the first axis at a
+/// time. `None` if it is no such call or has at most `most` elements, and if it cannot be computed
+/// so: then it is computed at once, and that tells what is wrong.
 fn in_rows(op: Op, attrs: &Attrs, args: &[Option<Constant>], most: u64) -> Option<Constant> {
     if !matches!(op.pattern, OpPattern::ElemWise | OpPattern::Broadcast) {
         return None;

@@ -36,8 +36,8 @@ impl Machine {
         Machine { vector_bits: asked.map_or(widest, |bits| bits.min(widest)), ..machine }
     }
 
-    /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the second cache level:
-    /// what a roofline model allows.
+    /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the
+    /// second cache level: what a roofline model allows.
     pub(crate) fn least_cycles(self, macs: u64, bytes: u64) -> u64 {
         let each = PER_CYCLE * self.lanes(DType::F32);
         macs.div_ceil(each.unsigned_abs()).max((bytes as f64 / MIDDLE_RATE) as u64)

@@ -11,8 +11,8 @@ use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
-/// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each of the others can be
-/// that of the rows: weights are read once for each place of the rest.
+/// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each
+/// of the others can be that of the rows: weights are read once for each place of the rest.
 struct MatMul {
     root: StageId,
     inner: StageId,
@@ -37,8 +37,9 @@ struct Place<'a> {
     number: &'a PrimExpr,
 }
 
-/// The axis of a left operand, whose extents but the last are given, along which register tiles have their rows: the last
-/// one, as its rows follow one another in memory, unless it is shorter than a tile and another one is longer.
+/// The axis of a left operand, whose extents but the last are given, along which register tiles
+/// have their rows: the last one, as its rows follow one another in memory, unless it is shorter
+/// than a tile and another one is longer.
 fn row_axis(extents: &[i64]) -> usize {
     let last = extents.len() - 1;
     let longest = (0..=last).max_by_key(|&axis| extents[axis]).unwrap_or(last);

@@ -307,8 +307,8 @@ impl Emitter {
     }
 }
 
-/// Adds to each loop over lanes that reads a row of a buffer a request for the same place of a later
-/// row.
+/// Adds to each loop over lanes that reads a row of a buffer a request for the same place of a
+/// later row.
 fn prefetching(stmt: Stmt, wanted: BufferId, axes: usize, row: &PrimExpr, ahead: i64) -> Stmt {
     stmt.rewrite(&mut |stmt| match stmt {
         Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {

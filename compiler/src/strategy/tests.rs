@@ -78,8 +78,9 @@ struct Case {
     results: Vec<BufferSpec>,
 }
 
-/// Compiles the function for every CPU level of this machine, all together and one of them by itself,
-/// and compares with the reference. Inputs and results that have no layout of their own are dense.
+/// Compiles the function for every CPU level of this machine, all together and one of them by
+/// itself, and compares with the reference. Inputs and results that have no layout of their own are
+/// dense.
 fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
     let tensors: Vec<Tensor> = function
         .params()

@@ -2,10 +2,10 @@
 //! for before it is read.
 //!
 //! A tile reads rows of the left operand (pixels of an image, rows of a matrix) and a panel of
-//! packed weights. Its shape and order are those of least cost: the cycles of its multiply-adds, and
-//! a share of the cycles it takes to move what it reads between the levels of the cache. The figures
-//! are those of experiments on a server of 2023 (Emerald Rapids) with kernels written by hand; what
-//! counts is their ratio, which changes little from machine to machine.
+//! packed weights. Its shape and order are those of least cost: the cycles of its multiply-adds,
+//! and a share of the cycles it takes to move what it reads between the levels of the cache. The
+//! figures are those of experiments on a server of 2023 (Emerald Rapids) with kernels written by
+//! hand; what counts is their ratio, which changes little from machine to machine.
 
 use std::fmt;
 
@@ -97,8 +97,8 @@ impl Window {
 pub(super) enum Order {
     /// Tiles of rows, each of which goes over all panels.
     Rows,
-    /// Panels of weights, each of which goes over all tiles of a block of rows; and as many of those
-    /// around them.
+    /// Panels of weights, each of which goes over all tiles of a block of rows; and as many of
+    /// those around them.
     Panels { blocks: i64 },
 }
 

@@ -41,8 +41,8 @@ impl Conv {
     }
 }
 
-/// The kernel of a dag that is one such convolution with constant weights and what is done to each of
-/// its elements; `None` for others, and for extents that the schedule does not take.
+/// The kernel of a dag that is one such convolution with constant weights and what is done to each
+/// of its elements; `None` for others, and for extents that the schedule does not take.
 pub(super) fn kernel(
     dag: &ComputeDag,
     params: &[KernelParam],

@@ -127,7 +127,8 @@ impl Generator<'_> {
             5 if ty.dtype == DType::I32 || ty.dtype == DType::F32 => {
                 let from = if ty.dtype == DType::I32 { DType::F32 } else { DType::I32 };
                 let value = self.expr(func, ty.with_dtype(from), below);
-                // The bits of what is no number, and of what may count as zero, are nobody's promise.
+                // The bits of what is no number, and of what may count as zero, are nobody's
+                // promise.
                 let value = match from {
                     DType::F32 => {
                         let constant = |value| PrimExpr::float(value, from).broadcast_to(ty.lanes);

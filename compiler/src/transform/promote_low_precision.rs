@@ -19,8 +19,8 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// Such operators are then between casts, which are fused into their neighbours, and get the
 /// schedules of `float32`.
 ///
-/// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants are
-/// converted here, and take twice the room.
+/// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants
+/// are converted here, and take twice the room.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn promote_low_precision(
     function: Function,

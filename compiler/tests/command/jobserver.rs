@@ -1,4 +1,5 @@
-//! Compilations under a jobserver: a script in place of the C compiler counts how many run at a time.
+//! Compilations under a jobserver: a script in place of the C compiler counts how many run at a
+//! time.
 
 use std::fs;
 use std::num::NonZero;

@@ -16,8 +16,8 @@ pub(super) struct Profile<'a> {
     copies: Duration,
 }
 
-/// Runs a model call by call for about `seconds`. The time of a call is the median over all runs; it includes what
-/// reading the clock takes, some dozens of nanoseconds.
+/// Runs a model call by call for about `seconds`. The time of a call is the median over all runs;
+/// it includes what reading the clock takes, some dozens of nanoseconds.
 ///
 /// # Errors
 ///

@@ -84,8 +84,8 @@ impl Value {
 }
 
 impl Emitter<'_> {
-    /// Writes an expression. Each kind has a function of its own, split where it recurs, so that the
-    /// frames of the recursion stay small in unoptimised builds.
+    /// Writes an expression. Each kind has a function of its own, split where it recurs, so that
+    /// the frames of the recursion stay small in unoptimised builds.
     pub(super) fn expr(&mut self, expr: &PrimExpr) -> Result<Value> {
         match expr {
             PrimExpr::Int { value, dtype } => self.int(*value, *dtype),

@@ -151,8 +151,9 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
     })
 }
 
-/// The negative of floats. gcc takes `-fma(a, b, c)` for `fma(-a, b, -c)`, which has another zero where the sum
-/// cancels out, unless the operation is one of bits, or of vectors that are added by their own builtin.
+/// The negative of floats. gcc takes `-fma(a, b, c)` for `fma(-a, b, -c)`, which has another zero
+/// where the sum cancels out, unless the operation is one of bits, or of vectors that are added by
+/// their own builtin.
 pub(super) fn neg(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Option<String> {
     if x86_vector(ty, target).is_some() {
         return None;
@@ -239,8 +240,8 @@ pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -
     })
 }
 
-/// The conversion of all lanes at once, through `int`. Out of its range the conversion of vectors is
-/// not defined, so what is beyond is taken out before.
+/// The conversion of all lanes at once, through `int`. Out of its range the conversion of vectors
+/// is not defined, so what is beyond is taken out before.
 fn vector_float_to_int(preamble: &mut Preamble, name: &str, from: PrimType, to: DType) -> String {
     let wide = from.with_dtype(DType::I32);
     let [source, int, result] = [from, wide, from.with_dtype(to)].map(|ty| preamble.type_name(ty));
@@ -358,7 +359,8 @@ pub(super) fn vector_round(
     ty: PrimType,
     target: &Target,
 ) -> String {
-    // The word, clang's name for lanes, gcc's for scalars, the immediate of the rounding instructions.
+    // The word, clang's name for lanes, gcc's for scalars, the immediate of the rounding
+    // instructions.
     let (elementwise, scalar, mode) = match intrinsic {
         Intrinsic::Sqrt => ("sqrt", "sqrt", 0),
         Intrinsic::Floor => ("floor", "floor", 9),

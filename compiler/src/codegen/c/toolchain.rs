@@ -103,7 +103,8 @@ const FLAGS: &[&str] = &[
     "-fno-tree-vectorize",
 ];
 
-/// Compiles files with up to `jobs` processes at a time, as many as the jobserver allows; objects come back in the files' order.
+/// Compiles files with up to `jobs` processes at a time, as many as the jobserver allows; objects
+/// come back in the files' order.
 ///
 /// The compiler is the one that Cargo's build scripts use for the target (`CC_<target>`, `CC`, or
 /// the system's); flags in `CFLAGS` are left aside, as they could change results. Objects depend
@@ -111,8 +112,8 @@ const FLAGS: &[&str] = &[
 ///
 /// `targets` differ in their features alone; each file is compiled for the one at its level.
 ///
-/// The files stand in `folder`, or in one of the system's temporary folder. It is deleted at the end
-/// unless the compiler failed; what an earlier process left in `folder` is removed.
+/// The files stand in `folder`, or in one of the system's temporary folder. It is deleted at the
+/// end unless the compiler failed; what an earlier process left in `folder` is removed.
 pub fn compile_c(
     files: &[SourceFile],
     targets: &[Target],
@@ -142,8 +143,8 @@ pub fn compile_c(
     })
 }
 
-/// What decides the code that the C compiler for a target makes of a text: its version, its arguments,
-/// and the flags that niello gives it for every level.
+/// What decides the code that the C compiler for a target makes of a text: its version, its
+/// arguments, and the flags that niello gives it for every level.
 ///
 /// # Errors
 ///
@@ -177,7 +178,8 @@ fn named_by(target: &Target, is_set: impl Fn(&str) -> bool) -> Option<String> {
     compiler_variables(target).into_iter().find(|name| is_set(name))
 }
 
-/// The environment variables that can name the C compiler for a target, the strongest first, as the crate `cc` has it.
+/// The environment variables that can name the C compiler for a target, the strongest first, as the
+/// crate `cc` has it.
 pub fn compiler_variables(target: &Target) -> [String; 4] {
     let triple = &target.triple;
     let role = if host_triple(target) == *triple { "HOST_CC" } else { "TARGET_CC" };
@@ -206,8 +208,8 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler for a target, as the crate `cc` finds it, checked to run. What it answers is asked
-    /// once by a process for the same target and environment.
+    /// The compiler for a target, as the crate `cc` finds it, checked to run. What it answers is
+    /// asked once by a process for the same target and environment.
     pub(super) fn find(target: &Target) -> Result<Self, CompileError> {
         static FOUND: Mutex<BTreeMap<Vec<Option<OsString>>, Compiler>> =
             Mutex::new(BTreeMap::new());

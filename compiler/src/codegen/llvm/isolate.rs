@@ -1,14 +1,15 @@
 //! Compilation in a child process.
 //!
-//! When LLVM meets something it cannot handle, it ends the process it runs in: by `exit`, `abort` or
-//! a signal. In a build script that would look as if the script itself had failed, so there LLVM
+//! When LLVM meets something it cannot handle, it ends the process it runs in: by `exit`, `abort`
+//! or a signal. In a build script that would look as if the script itself had failed, so there LLVM
 //! runs in a child, and its end becomes an error that says which kernels it was about.
 //!
 //! The child is a `fork` of this process, as a build script cannot be started a second time to do
-//! something else. A fork has one thread; what other threads had locked stays locked in it for ever.
-//! So the parent forks before it starts any thread itself, and while none is in LLVM, and the child uses
-//! nothing of the parent's but memory that was finished before: the C library takes care of its
-//! own locks, the standard library's `stdout` is left alone. The child starts threads of its own.
+//! something else. A fork has one thread; what other threads had locked stays locked in it for
+//! ever. So the parent forks before it starts any thread itself, and while none is in LLVM, and the
+//! child uses nothing of the parent's but memory that was finished before: the C library takes care
+//! of its own locks, the standard library's `stdout` is left alone. The child starts threads of its
+//! own.
 
 use std::ffi::c_int;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};

@@ -1,8 +1,8 @@
 //! The LLVM code generator: loop functions as LLVM IR, compiled in this process.
 //!
 //! A kernel has the signature that the [C backend](super::c) gives it. Operations are the loop IR's
-//! own: its vectors are LLVM vectors, `MulAdd` is `llvm.fma`, and no operation has a fast-math flag.
-//! So both backends give the same results, bit for bit, on one CPU level.
+//! own: its vectors are LLVM vectors, `MulAdd` is `llvm.fma`, and no operation has a fast-math
+//! flag. So both backends give the same results, bit for bit, on one CPU level.
 //!
 //! Every group of kernels is a module of its own in a context of its own, so that objects depend
 //! neither on the number of threads nor on what else is compiled.

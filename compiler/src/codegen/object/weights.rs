@@ -33,8 +33,8 @@ fn check_embedded(bytes: usize) -> Result<(), Problem> {
     .help("keep them in a file of their own: `.weights(Weights::External(file))`"))
 }
 
-/// The object with `weights` as read-only data under the symbol `symbol`, which is not visible outside
-/// the binary that it is linked into.
+/// The object with `weights` as read-only data under the symbol `symbol`, which is not visible
+/// outside the binary that it is linked into.
 ///
 /// Format, architecture and flags are those of `code`, an object of the same model: a linker
 /// refuses objects whose flags (such as the float ABI) differ.

@@ -224,7 +224,8 @@ fn double_precision_uses_the_library() {
     }
 }
 
-/// The greater of `|x|` and zero, or NaN: what LLVM 19 takes for `x` where it may look behind `|x|`.
+/// The greater of `|x|` and zero, or NaN: what LLVM 19 takes for `x` where it may look behind
+/// `|x|`.
 #[test]
 fn magnitudes_of_negative_numbers_are_greater_than_zero() {
     let inputs = [-2.0, -0.0, 0.0, 3.0, f32::NAN, f32::NEG_INFINITY, -1e-30, 1.0];

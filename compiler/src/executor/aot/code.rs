@@ -15,8 +15,9 @@ use crate::parallel;
 use crate::target::Target;
 use crate::tir::PrimFunc;
 
-/// Raised with each change of what a code generator makes of a lowered function, of the parameters of
-/// kernels or of the context that they are handed: compiled functions are kept from build to build.
+/// Raised with each change of what a code generator makes of a lowered function, of the parameters
+/// of kernels or of the context that they are handed: compiled functions are kept from build to
+/// build.
 const REVISION: u32 = 2;
 
 /// What turns lowered functions into code.

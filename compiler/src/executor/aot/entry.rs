@@ -19,12 +19,13 @@ const PARAMETERS: [&str; 3] =
 
 /// What `<symbol>_run(ctx, inputs, outputs)` does, whatever code generator writes it.
 ///
-/// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order with the functions of
-/// that level, a level beyond the last being the last, and then the [`copies`](Self::copies). The
-/// processor's mode for denormal numbers is set around that, and restored. Each
-/// call is handed a copy of the context, in which `scratch` and `scratch_stride` are what the call
-/// says, and after it its arguments. A context of more workers than [`workers`](Self::workers) has no
-/// `parallel_for` in the copy: their scratch memory would be beyond the workspace.
+/// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order with the
+/// functions of that level, a level beyond the last being the last, and then the
+/// [`copies`](Self::copies). The processor's mode for denormal numbers is set around that, and
+/// restored. Each call is handed a copy of the context, in which `scratch` and `scratch_stride` are
+/// what the call says, and after it its arguments. A context of more workers than
+/// [`workers`](Self::workers) has no `parallel_for` in the copy: their scratch memory would be
+/// beyond the workspace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Prefix of the model's symbols.
@@ -161,8 +162,8 @@ impl Entry {
         }
     }
 
-    /// An entry for each call, and a last one for the copies if there are any: made in order, they do what this one
-    /// does. The symbol of each is `<symbol>_call_<n>`.
+    /// An entry for each call, and a last one for the copies if there are any: made in order, they
+    /// do what this one does. The symbol of each is `<symbol>_call_<n>`.
     pub fn single_calls(&self) -> Vec<Entry> {
         let only = |calls: &[Call], copies: &[Copy]| Entry {
             calls: calls.to_vec(),

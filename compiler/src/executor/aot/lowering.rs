@@ -9,16 +9,16 @@ use crate::target::Target;
 use crate::tir::{ADD_LOWER_PASS, Lowering, PrimFunc, pipeline};
 
 impl Program {
-    /// Lowers every version of every kernel for its level by [`pipeline`], under a context with that
-    /// level as its target.
+    /// Lowers every version of every kernel for its level by [`pipeline`], under a context with
+    /// that level as its target.
     ///
     /// If the context has instruments or verifies, the kernels of a level are one module, so that
     /// instruments see each pass once. Else each kernel is lowered by itself, in place.
     ///
     /// # Errors
     ///
-    /// A pass of the user's own is not known; or one problem for each kernel that cannot be lowered,
-    /// under a context with instruments for the first one.
+    /// A pass of the user's own is not known; or one problem for each kernel that cannot be
+    /// lowered, under a context with instruments for the first one.
     pub fn lower_kernels(&mut self, levels: &[Target], cx: &PassContext) -> Result<(), Report> {
         let contexts = levels.iter().map(|level| cx.for_target(level));
         let contexts: Vec<PassContext> = contexts.collect::<Result<_>>()?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::ir::{BufferSpec, Constant, DType, Digest};
 
-/// Where each constant of a model is among its weights, in bytes, by what decides its bytes: elements,
-/// width of an element, layout.
+/// Where each constant of a model is among its weights, in bytes, by what decides its bytes:
+/// elements, width of an element, layout.
 pub type StoredConstants = BTreeMap<Digest, Range<u64>>;
 
 /// Weights of another model of the program, to which code may refer.

@@ -85,8 +85,8 @@ fn compile_for(
     }
 }
 
-/// Compiles by every backend and runs twice, then call by call: the first run must not affect the others, and all
-/// must agree.
+/// Compiles by every backend and runs twice, then call by call: the first run must not affect the
+/// others, and all must agree.
 fn run(program: Program, inputs: &[Constant]) -> Vec<Vec<f32>> {
     let mut results: Vec<Vec<Constant>> = Vec::new();
     for &backend in Backend::ALL {
@@ -139,7 +139,8 @@ fn steps_run_in_order_on_inputs_constants_and_the_arena() {
     assert_eq!(outputs, [expected]);
 }
 
-/// A constant that another model has is read from that one's weights, which are linked beside the code.
+/// A constant that another model has is read from that one's weights, which are linked beside the
+/// code.
 #[test]
 fn constants_of_another_model_are_read_where_they_are() {
     let program = |own: f32| {

@@ -15,8 +15,8 @@ use crate::memory::{MemoryPlan, Place, Storage};
 /// Most bytes of a constant that are packed before they are written.
 const PART_BYTES: usize = 1 << 20;
 
-/// A model's weights: constants, each in the layout in which kernels read it and from an offset that
-/// is a multiple of 64.
+/// A model's weights: constants, each in the layout in which kernels read it and from an offset
+/// that is a multiple of 64.
 ///
 /// They are packed while they are written, a part at a time: weights are the bulk of a model, and
 /// memory never has to hold them in two layouts.
@@ -51,8 +51,8 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// Those of `out`; and if there is no memory to write out a constant that has one number in every
-    /// place.
+    /// Those of `out`; and if there is no memory to write out a constant that has one number in
+    /// every place.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let mut left = self.len;
         for Packed { constant, dtype, spec, len } in &self.constants {
@@ -149,8 +149,8 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// Lays out the constants that steps or output copies use, in the order of their first use. Equal
-    /// elements in equal layouts are stored once, and not at all if `other` has them.
+    /// Lays out the constants that steps or output copies use, in the order of their first use.
+    /// Equal elements in equal layouts are stored once, and not at all if `other` has them.
     ///
     /// # Errors
     ///

@@ -280,7 +280,8 @@ impl Tensor {
         }
     }
 
-    /// A tensor from dense row-major little-endian bytes; elements narrower than a byte share bytes.
+    /// A tensor from dense row-major little-endian bytes; elements narrower than a byte share
+    /// bytes.
     ///
     /// # Errors
     ///

@@ -76,8 +76,9 @@ impl CopyPlan {
         }
     }
 
-    /// Copies what lies in the window of the packed tensor that `packed` is, from element `start` on.
-    /// Only layouts without strides of their own can be copied in windows that are not the whole.
+    /// Copies what lies in the window of the packed tensor that `packed` is, from element `start`
+    /// on. Only layouts without strides of their own can be copied in windows that are not the
+    /// whole.
     pub(super) fn pack(&self, dense: &[u8], packed: &mut [u8], dtype: DType, start: usize) {
         match dtype.bytes() {
             Some(1) => self.pack_elements::<1>(dense, packed, start),

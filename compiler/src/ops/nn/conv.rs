@@ -23,8 +23,8 @@ use crate::tir::{BinaryOp, PrimExpr};
 pub struct ConvAttrs {
     /// Distance between windows along each spatial axis.
     pub strides: Vec<i64>,
-    /// Zeros around the argument: before each spatial axis, then after each. Along two axes top, left,
-    /// bottom, right.
+    /// Zeros around the argument: before each spatial axis, then after each. Along two axes top,
+    /// left, bottom, right.
     pub padding: Vec<i64>,
     /// Distance between taps along each spatial axis.
     pub dilation: Vec<i64>,
@@ -66,8 +66,8 @@ impl ConvAttrs {
 const INPUTS: &[Input] =
     &[Input::required("x"), Input::required("weight"), Input::optional("bias")];
 
-/// The convolution of `RANK` spatial axes: of `(N, C, spatial…)` with `(O, C / groups, taps…)` and an
-/// optional bias `(O)`.
+/// The convolution of `RANK` spatial axes: of `(N, C, spatial…)` with `(O, C / groups, taps…)` and
+/// an optional bias `(O)`.
 const fn define<const RANK: usize>(name: &'static str, summary: &'static str) -> OpDef {
     OpDef::new(name, summary, INPUTS, infer::<RANK>, eval, compute)
         .attributes::<ConvAttrs>()
@@ -272,7 +272,8 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     add_bias(cx, conv)
 }
 
-/// A stored copy of an image with its padding, which a window then no longer has: no tap is tested for it.
+/// A stored copy of an image with its padding, which a window then no longer has: no tap is tested
+/// for it.
 fn with_border(dag: &mut ComputeDag, data: StageId, window: &mut Window) -> StageId {
     let (input, dtype) = (dag.shape(data).to_vec(), dag.dtype(data));
     let mut shape = input.clone();

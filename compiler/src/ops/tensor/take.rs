@@ -18,8 +18,8 @@ use crate::tir::PrimExpr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TakeMode {
-    /// A negative index counts from the end, as in ONNX. One outside of `-extent..extent` is a fault
-    /// of the model: evaluation fails, and compiled code may read any element.
+    /// A negative index counts from the end, as in ONNX. One outside of `-extent..extent` is a
+    /// fault of the model: evaluation fails, and compiled code may read any element.
     Fast,
     /// The nearest index that is within the axis.
     Clip,
