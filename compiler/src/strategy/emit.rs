@@ -245,6 +245,7 @@ impl Emitter {
 
     fn emit_root(&mut self, root: &Root, single: bool) -> Stmt {
         let inner = root.fused.unwrap_or(root.stage);
+        let mut missed = Vec::new();
         let (rule, stmt) = match self.dag.stages[inner].kind.clone() {
             StageKind::Placeholder => return Stmt::nop(),
             StageKind::Compute(_) => ("elementwise", self.emit_compute(root.stage, single)),
@@ -263,19 +264,18 @@ impl Emitter {
                 let anchor = self.dag.stages[inner].anchor.clone();
                 match self.emit_anchor(root.stage, inner, &anchor) {
                     Ok(Some(stmt)) => return stmt,
-                    Ok(None) => ("reduction", self.emit_reduce(root.stage, inner)),
-                    Err(why) => {
-                        let stmt = self.emit_reduce(root.stage, inner);
-                        self.note(inner, "reduction", String::new(), None, Some(why));
-                        return stmt;
-                    }
+                    Ok(None) => {}
+                    Err(why) => missed.push(why),
                 }
+                ("reduction", self.emit_reduce(root.stage, inner))
             }
         };
         // A short loop is no slower for want of vectors.
         let elements = self.dag.shape(inner).iter().product::<i64>();
-        let is_scalar = elements >= FEWEST_FOR_VECTORS && !is_vectorized(&stmt);
-        let missed = is_scalar.then(|| "one element at a time, not in vectors".to_owned());
+        if elements >= FEWEST_FOR_VECTORS && !is_vectorized(&stmt) {
+            missed.push("one element at a time, not in vectors".to_owned());
+        }
+        let missed = (!missed.is_empty()).then(|| missed.join("; "));
         self.note(inner, rule, String::new(), None, missed);
         stmt
     }
@@ -294,7 +294,8 @@ impl Emitter {
         match anchor {
             Anchor::None => Ok(None),
             Anchor::Winograd { .. } => {
-                Err("Winograd's convolution, whose schedule takes constant weights and whole blocks of channels".to_owned())
+                let takes = "constant weights and whole blocks of channels";
+                Err(format!("Winograd's convolution, whose schedule takes {takes}"))
             }
             Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor).map(Some),
             Anchor::MatMul { lhs, rhs, transpose_b } => {
