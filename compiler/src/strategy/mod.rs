@@ -7,6 +7,7 @@
 mod conv2d;
 mod emit;
 mod fetch;
+mod flat;
 mod inline;
 mod machine;
 mod matmul;

@@ -30,7 +30,9 @@ pub(super) fn profile<'a>(
     let mut times: Vec<Vec<Duration>> = vec![Vec::new(); compilation.model.calls];
     let (begun, length) = (Instant::now(), Duration::from_secs_f64(seconds));
     let mut counted = 0;
-    while counted < MIN_RUNS || (begun.elapsed() < length && counted < MAX_RUNS / times.len()) {
+    while counted < MIN_RUNS
+        || (begun.elapsed() < length && counted < MAX_RUNS / times.len().max(1))
+    {
         let is_warm = begun.elapsed() >= length.mul_f64(WARM_UP);
         for (number, times) in times.iter_mut().enumerate() {
             let start = Instant::now();
