@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use niello::pass::{Pass, PassContext, Registry};
+use niello::pass::{Counterpart, Pass, PassContext, Registry, UPSTREAM};
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::workspace;
 
 /// Files of the folder of graph passes that have no pass: the list, the folder itself, shared code,
 /// tests.
-const NO_PASSES: [&str; 4] = ["channels", "mod", "pipeline", "tests"];
+const NO_PASSES: [&str; 7] = ["calls", "channels", "combine", "layers", "mod", "pipeline", "tests"];
 
 /// Names of the files and folders in a folder, without `.rs`.
 fn stems(folder: &str) -> BTreeSet<String> {
@@ -76,6 +76,48 @@ fn the_registry_is_consistent_and_every_pass_says_what_it_does() {
         assert!(info.summary().ends_with('.'), "{}: {}", entry.name(), info.summary());
     }
 }
+
+/// `docs/tvm-passes.md`; `BLESS=1` writes it.
+#[test]
+fn the_list_of_passes_of_tvm_is_that_of_the_compiler() {
+    let registry = Registry::global();
+    let mut text = TVM_PASSES.to_owned();
+    for loops in [false, true] {
+        let heading = if loops { "Passes of loop functions" } else { "Passes of the graph" };
+        text.push_str(&format!("\n## {heading}\n\n| pass of TVM | here |\n|---|---|\n"));
+        for &(name, counterpart) in UPSTREAM {
+            if name.starts_with("tir.") != loops {
+                continue;
+            }
+            let summary =
+                |name: &str| registry.get(name).map(|pass| pass.info().summary().to_owned());
+            let here = match (summary(name), counterpart) {
+                (Ok(summary), Counterpart::As(other)) => format!("`{other}`: {summary}"),
+                (Ok(summary), _) => format!("yes: {summary}"),
+                (Err(_), Counterpart::Not(reason)) => format!("no: {reason}."),
+                (Err(error), _) => panic!("{name}: {error}"),
+            };
+            text.push_str(&format!("| `{name}` | {here} |\n"));
+        }
+    }
+    let path = workspace().join("docs/tvm-passes.md");
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &text).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "docs/tvm-passes.md is not current; `BLESS=1` writes it:\n{text}");
+}
+
+/// The beginning of that document.
+const TVM_PASSES: &str = "\
+# The passes of TVM
+
+Every pass of TVM by its name, and what it is here: a pass of the same name, a pass of another name,
+which TVM's name finds as well, or none, with the reason. `niello passes` lists the passes that are
+here, of which some are in no list of TVM's; looking up a name of this list that is not here tells the
+reason. The list is `UPSTREAM` in `compiler/src/pass/upstream.rs`; this page is written from it, by
+`BLESS=1 cargo test -p niello-tests --test passes`.
+";
 
 #[test]
 fn the_pipeline_has_no_pass_that_is_not_registered() {

@@ -7,6 +7,18 @@ use crate::graph::{ExprId, Function};
 use crate::pass::{Analyses, Analysis};
 
 /// For each expression, whether the result, the bindings or the parameters need it.
+///
+/// ```
+/// use niello::analysis::Liveness;
+/// use niello::entity::SecondaryMap;
+/// use niello::graph::{ExprId, Function};
+/// use niello::pass::PassContext;
+///
+/// fn dead(function: &Function, cx: &PassContext) -> usize {
+///     let live: &SecondaryMap<ExprId, bool> = &cx.analysis::<Liveness>(function);
+///     function.ids().filter(|&id| !live[id]).count()
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Liveness;
 

@@ -3,13 +3,15 @@
 
 mod call_graph;
 mod function;
+mod placement;
 mod property;
 mod purity;
 mod types;
 
 pub use call_graph::{CallGraph, Callees, Calls};
 pub use function::{Liveness, Scopes, UseCounts, Uses};
+pub(crate) use placement::Placement;
 pub(crate) use property::kernel_scopes;
-pub use property::{Anf, Flattened, Fused, Typed, types_hold};
+pub use property::{Anf, BasicBlockNormalForm, Flattened, Fused, Typed, types_hold};
 pub use purity::{Pure, effects};
 pub use types::{Reference, References, Types, declared};

@@ -87,19 +87,70 @@ impl IrProperty for Anf {
     });
 }
 
+/// The values that scopes of live expressions bind.
+pub(crate) fn bound_values(
+    function: &Function,
+    live: &SecondaryMap<ExprId, bool>,
+) -> SecondaryMap<ExprId, bool> {
+    let mut bound = SecondaryMap::with_capacity(function.len());
+    for scope in live_scopes(function, live) {
+        for binding in &function.scope(scope).bindings {
+            bound[binding.value] = true;
+        }
+    }
+    bound
+}
+
+/// The body, and the scopes of live expressions.
+fn live_scopes<'a>(
+    function: &'a Function,
+    live: &'a SecondaryMap<ExprId, bool>,
+) -> impl Iterator<Item = ScopeId> + 'a {
+    let inner =
+        function.iter().filter(|(id, _)| live[*id]).flat_map(|(_, data)| data.expr.scopes());
+    std::iter::once(function.body()).chain(inner)
+}
+
 fn is_bound(function: &Function) -> bool {
     let kernels = kernel_scopes(function);
     let live = function.live();
-    let mut bound: SecondaryMap<ExprId, bool> = SecondaryMap::with_capacity(function.len());
-    for (_, scope) in function.scopes() {
-        bound[scope.result] = true;
-        for binding in &scope.bindings {
-            bound[binding.value] = true;
-        }
+    let mut bound = bound_values(function, &live);
+    for scope in live_scopes(function, &live) {
+        bound[function.scope(scope).result] = true;
     }
     function
         .iter()
         .all(|(id, data)| bound[id] || !live[id] || kernels[data.scope] || is_trivial(&data.expr))
+}
+
+/// Basic blocks: what is not trivial and is used in a scope within its own is bound. Expressions in
+/// kernels are exempt.
+#[derive(Clone, Copy, Debug)]
+pub struct BasicBlockNormalForm;
+
+impl IrProperty for BasicBlockNormalForm {
+    const NAME: &'static str = "BasicBlockNF";
+    const HOLDS: Option<fn(&IRModule) -> bool> = Some(|module| {
+        module.functions().all(|(_, function)| {
+            function.attrs().flag("Primitive")
+                || !is_optimizable(function.attrs())
+                || is_bound_across_scopes(function)
+        })
+    });
+}
+
+fn is_bound_across_scopes(function: &Function) -> bool {
+    let kernels = kernel_scopes(function);
+    let live = function.live();
+    let bound = bound_values(function, &live);
+    let fits = |id: ExprId, user: ScopeId| {
+        let data = function.data_of(id);
+        data.scope == user || bound[id] || kernels[data.scope] || is_trivial(&data.expr)
+    };
+    function.iter().filter(|(id, _)| live[*id]).all(|(_, data)| {
+        data.expr.operands().all(|operand| fits(operand, data.scope))
+            && data.expr.scopes().all(|scope| fits(function.scope(scope).result, scope))
+    })
 }
 
 /// Every buffer of every loop function has one dense axis.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cranelift_entity::SecondaryMap;
 
-use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
+use crate::graph::{Callee, Closure, Expr, ExprId, Function, ScopeId};
 use crate::ir::{Definition, GlobalVar, IRModule};
 use crate::pass::{Analyses, Analysis};
 
@@ -51,10 +51,43 @@ fn pure_functions(module: &IRModule) -> BTreeMap<GlobalVar, bool> {
 
 /// For each expression of a function, whether its evaluation has an effect; `pure` says which
 /// called functions have none.
+///
+/// That a loop or a recursion may not end is no effect. A closure that calls itself has the effects
+/// of its other calls.
 pub fn effects(
     function: &Function,
     pure: &BTreeMap<GlobalVar, bool>,
 ) -> SecondaryMap<ExprId, bool> {
+    // The names by which closures call themselves, and whether they have an effect otherwise.
+    let mut itself: BTreeMap<ExprId, bool> = BTreeMap::new();
+    let mut recursive: Vec<(ExprId, ScopeId)> = Vec::new();
+    for (_, data) in function.iter() {
+        if let Expr::Func(Closure { scope, recursive: Some(name), attrs: _ }) = &data.expr {
+            itself.insert(*name, false);
+            recursive.push((*name, *scope));
+        }
+    }
+    loop {
+        let (effects, in_scope) = effects_if(function, pure, &itself);
+        let found: Vec<ExprId> = recursive
+            .iter()
+            .filter(|(name, scope)| in_scope[*scope] && !itself[name])
+            .map(|(name, _)| *name)
+            .collect();
+        if found.is_empty() {
+            return effects;
+        }
+        itself.extend(found.into_iter().map(|name| (name, true)));
+    }
+}
+
+/// As [`effects`], if closures that call themselves have the effects that `itself` says; with it,
+/// for each scope, whether something in it has an effect.
+fn effects_if(
+    function: &Function,
+    pure: &BTreeMap<GlobalVar, bool>,
+    itself: &BTreeMap<ExprId, bool>,
+) -> (SecondaryMap<ExprId, bool>, SecondaryMap<ScopeId, bool>) {
     let mut effects: SecondaryMap<ExprId, bool> = SecondaryMap::with_capacity(function.len());
     // Everything in a scope comes before the expression that the scope belongs to.
     let mut in_scope: SecondaryMap<ScopeId, bool> = SecondaryMap::new();
@@ -72,8 +105,8 @@ pub fn effects(
                 Callee::Expr(callee) => match function.expr(*callee) {
                     Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
                     Expr::Func(closure) => in_scope[closure.scope],
-                    Expr::Var(_)
-                    | Expr::Constant(_)
+                    Expr::Var(_) => itself.get(callee).copied().unwrap_or(true),
+                    Expr::Constant(_)
                     | Expr::Tuple(_)
                     | Expr::TupleGet { .. }
                     | Expr::Call(_)
@@ -86,5 +119,5 @@ pub fn effects(
         effects[id] = effect;
         in_scope[data.scope] |= effect;
     }
-    effects
+    (effects, in_scope)
 }

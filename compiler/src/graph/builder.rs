@@ -93,6 +93,21 @@ impl FunctionBuilder {
         self.span = span;
     }
 
+    /// Pushes expressions of a span to a scope, and comes back to the current one.
+    pub(super) fn within<R>(
+        &mut self,
+        scope: ScopeId,
+        span: Span,
+        push: impl FnOnce(&mut FunctionBuilder) -> R,
+    ) -> R {
+        self.stack.push(scope);
+        let around = std::mem::replace(&mut self.span, span);
+        let pushed = push(self);
+        self.span = around;
+        self.stack.pop();
+        pushed
+    }
+
     /// The scope that expressions are pushed to.
     pub fn current_scope(&self) -> ScopeId {
         *self.stack.last().expect("the body stays open until the function is finished")

@@ -10,8 +10,10 @@ mod function;
 pub mod interp;
 mod parse;
 mod print;
+mod rearrange;
 mod rewriter;
 mod sidecar;
+mod splice;
 mod structural;
 mod typing;
 mod verify;
@@ -28,8 +30,10 @@ pub use print::{
     INLINE_ELEMENTS, PrintOptions, excerpt, print_constant, print_function, print_module,
     print_with_sidecar,
 };
+pub(crate) use rearrange::rearranged;
 pub use rewriter::{IdMap, Rewriter, compact};
 pub use sidecar::{Sidecar, SidecarError};
+pub(crate) use splice::{Splice, regions};
 pub use structural::{Mismatch, module_hash, modules_equal, structural_equal, structural_hash};
 pub(crate) use typing::MAX_SHAPE_VALUE;
 pub use typing::TypeError;

@@ -1,5 +1,6 @@
 //! Rewriting: one forward sweep from an old function to a new one.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use cranelift_entity::packed_option::PackedOption;
@@ -29,6 +30,8 @@ pub struct Rewriter {
     unbound: SecondaryMap<ExprId, bool>,
     /// Where the expressions of a dissolved scope go.
     dissolved: SecondaryMap<ScopeId, PackedOption<ScopeId>>,
+    /// Bindings that come into a scope, each before those of the expression or of later ones.
+    inserted: BTreeMap<ScopeId, Vec<(ExprId, Vec<Binding>)>>,
     changed: bool,
 }
 
@@ -44,6 +47,7 @@ impl Rewriter {
             current: None,
             unbound: SecondaryMap::new(),
             dissolved: SecondaryMap::new(),
+            inserted: BTreeMap::new(),
             changed: false,
         }
     }
@@ -173,15 +177,42 @@ impl Rewriter {
         self.changed = true;
     }
 
-    /// Puts what a branch computes into the scope around it; its bindings go. To be called before
-    /// the sweep comes to the first expression of the branch, whose owner must be replaced.
+    /// Puts what a branch computes into the scope around it; its bindings go, unless they are
+    /// [inserted](Self::insert_bindings) where the branch was. To be called before the sweep comes
+    /// to the first expression of the branch, whose owner must be replaced.
     pub fn dissolve(&mut self, branch: ScopeId) {
-        let old = self.old.scope(branch);
-        self.dissolved[branch] = old.parent.into();
-        for binding in &old.bindings {
-            self.unbound[binding.value] = true;
-        }
+        self.dissolved[branch] = self.old.scope(branch).parent.into();
         self.changed = true;
+    }
+
+    /// Adds bindings of new expressions to the current expression's scope, before its own binding
+    /// and those of later expressions.
+    pub fn insert_bindings(&mut self, bindings: Vec<Binding>) {
+        let Some(last) = self.next.checked_sub(1) else { return };
+        if !bindings.is_empty() {
+            let before = ExprId::from_u32(last);
+            let scope = self.old.data_of(before).scope;
+            self.inserted.entry(scope).or_default().push((before, bindings));
+            self.changed = true;
+        }
+    }
+
+    /// The bindings of a scope of the old function whose values `keep` chooses, with those that were
+    /// inserted there; for a scope that was [dissolved](Self::dissolve), once the sweep is past it.
+    pub fn bindings_of(&mut self, scope: ScopeId, keep: impl Fn(ExprId) -> bool) -> Vec<Binding> {
+        let old = self.old.clone();
+        let mut inserted = self.inserted.remove(&scope).unwrap_or_default().into_iter().peekable();
+        let mut bindings = Vec::new();
+        for Binding { name, value } in &old.scope(scope).bindings {
+            while let Some((_, list)) = inserted.next_if(|(before, _)| before <= value) {
+                bindings.extend(list);
+            }
+            if keep(*value) {
+                bindings.push(Binding { name: name.clone(), value: self.mapped(*value) });
+            }
+        }
+        bindings.extend(inserted.flat_map(|(_, list)| list));
+        bindings
     }
 
     /// The scope that the expressions of a scope of the old function go to.
@@ -247,19 +278,21 @@ impl Rewriter {
     fn map_scope(&mut self, scope: ScopeId) {
         let old = self.old.clone();
         let old = old.scope(scope);
+        // Of a dissolved scope nothing is left: whoever replaces its owner asks for its bindings.
+        let bindings = match self.dissolved[scope].is_some() {
+            true => Vec::new(),
+            false => {
+                let unbound = std::mem::take(&mut self.unbound);
+                let bindings = self.bindings_of(scope, |value| !unbound[value]);
+                self.unbound = unbound;
+                bindings
+            }
+        };
         let new = Scope {
             kind: old.kind,
             parent: old.parent.map(|parent| self.outermost(parent)),
             params: old.params.iter().map(|&param| self.mapped(param)).collect(),
-            bindings: old
-                .bindings
-                .iter()
-                .filter(|binding| !self.unbound[binding.value])
-                .map(|Binding { name, value }| Binding {
-                    name: name.clone(),
-                    value: self.mapped(*value),
-                })
-                .collect(),
+            bindings,
             result: self.mapped(old.result),
         };
         self.builder.data.scopes[scope] = new;

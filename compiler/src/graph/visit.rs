@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 
-use super::{Expr, ExprId, Function, ScopeId};
+use super::{Call, Callee, Expr, ExprId, Function, ScopeId};
 
 /// The scopes of a function as a tree, with the expressions of each.
 ///
@@ -157,6 +157,27 @@ impl Users {
         let (start, end) = (self.starts[id.index()], self.starts[id.index() + 1]);
         &self.users[start as usize..end as usize]
     }
+}
+
+/// For each expression, whether a live one uses it otherwise than to call it: as an argument, in a
+/// tuple, as the result of a scope.
+pub(crate) fn used_as_values(function: &Function) -> SecondaryMap<ExprId, bool> {
+    let live = function.live();
+    let mut values = SecondaryMap::with_capacity(function.len());
+    values[function.result()] = true;
+    for (_, data) in function.iter().filter(|(id, _)| live[*id]) {
+        let callee = match &data.expr {
+            Expr::Call(Call { callee: Callee::Expr(_), .. }) => 1,
+            _ => 0,
+        };
+        for operand in data.expr.operands().skip(callee) {
+            values[operand] = true;
+        }
+        for scope in data.expr.scopes() {
+            values[function.scope(scope).result] = true;
+        }
+    }
+    values
 }
 
 /// The expressions from outside that each closure captures: those used by live expressions of its

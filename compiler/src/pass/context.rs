@@ -81,6 +81,9 @@ pub struct PassContext {
     overrides: Overrides,
     /// What the running list of passes knows; handed on to the lists within it.
     progress: Option<Progress>,
+    /// The one function that passes of functions work on, within a group that runs function by
+    /// function.
+    only: Option<GlobalVar>,
 }
 
 type Overrides = Option<Arc<IndexMap<&'static str, AnyValue>>>;
@@ -112,6 +115,7 @@ impl PassContext {
             unit: None,
             overrides: None,
             progress: None,
+            only: None,
         }
     }
 
@@ -415,6 +419,7 @@ impl PassContext {
             unit: Some(Arc::new(unit)),
             overrides: self.overrides.clone(),
             progress: self.progress.clone().filter(|_| info.kind() == PassKind::Sequential),
+            only: self.only.clone().filter(|_| info.kind() == PassKind::Function),
         }
     }
 
@@ -439,6 +444,7 @@ impl PassContext {
             unit: Some(Arc::new(unit)),
             overrides: self.overrides.clone(),
             progress: None,
+            only: None,
         }
     }
 
@@ -453,6 +459,7 @@ impl PassContext {
             unit: Some(Arc::new(unit)),
             overrides: self.overrides.clone(),
             progress: None,
+            only: None,
         }
     }
 
@@ -463,6 +470,16 @@ impl PassContext {
 
     pub(super) fn with_progress(&self, progress: Progress) -> PassContext {
         PassContext { progress: Some(progress), ..self.clone() }
+    }
+
+    /// This context, in which passes of functions work on that function alone.
+    pub(super) fn only_for(&self, global: GlobalVar) -> PassContext {
+        PassContext { only: Some(global), ..self.clone() }
+    }
+
+    /// Whether passes of functions work on that function.
+    pub(super) fn is_for(&self, global: &GlobalVar) -> bool {
+        self.only.as_ref().is_none_or(|only| only == global)
     }
 
     /// Whether this context is for one function of a pass of functions.

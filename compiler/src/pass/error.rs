@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::InvalidPassName;
+use super::upstream::{self, Counterpart};
 use crate::diagnostics::{Diagnostic, Level, Problem, ProblemNode, Report, Setting};
 use crate::graph::TypeError;
 use crate::ir::{AttrError, ConstantError, GlobalVar};
@@ -248,6 +249,9 @@ impl fmt::Display for PassErrorKind {
                 }
                 if let Some(suggestion) = suggestion {
                     write!(f, "; did you mean `{suggestion}`?")?;
+                }
+                if let Some((upstream, Counterpart::Not(reason))) = upstream::counterpart(name) {
+                    return write!(f, "; `{upstream}` of TVM is not here: {reason}");
                 }
                 f.write_str(
                     "; a crate of passes must be named once, as in `use my_passes as _;`, to be linked",

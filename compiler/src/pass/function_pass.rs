@@ -57,7 +57,7 @@ pub fn transform_functions(
     let before = module.clone();
     let work: Vec<Work<'_, Function>> = before
         .functions()
-        .filter(|(_, function)| is_optimizable(function.attrs()))
+        .filter(|(global, function)| cx.is_for(global) && is_optimizable(function.attrs()))
         .map(|(global, function)| Work {
             global,
             unit: function,

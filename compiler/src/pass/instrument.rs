@@ -332,8 +332,9 @@ pub(super) fn before_pass(
         if let Err(error) =
             call(instrument, Hook::RunBeforePass, |i| i.run_before_pass(module, info))
         {
-            // The instruments that have heard of the start of the pass hear of its failure.
-            return Err(after_failure(&list[..index], info, error));
+            // The instruments that have heard of the start of the pass hear of its failure, the one
+            // that failed among them: it may have noted the start.
+            return Err(after_failure(&list[..=index], info, error));
         }
     }
     Ok(run)

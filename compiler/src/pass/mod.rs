@@ -26,6 +26,7 @@
 
 mod analysis;
 mod builder;
+mod by_function;
 mod config;
 mod context;
 mod diagnose;
@@ -49,6 +50,7 @@ mod scope;
 mod sequential;
 mod sink;
 mod textual;
+mod upstream;
 mod verify;
 
 pub use analysis::{
@@ -79,6 +81,7 @@ pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::Sequential;
 pub use sink::{Remark, Statistics};
 pub use textual::{PipelineText, options_of, struct_option_of};
+pub use upstream::{Counterpart, UPSTREAM, counterpart};
 
 /// Items that expansions of the macros name; not for other use.
 #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! Names of passes: comparison, checks and suggestions.
 
+use super::upstream::ALIASES;
+
 /// Whether a pass may have that name: a textual pipeline must be able to spell it.
 pub(super) fn is_valid(name: &str) -> bool {
     !name.is_empty()
@@ -7,18 +9,20 @@ pub(super) fn is_valid(name: &str) -> bool {
         && name.contains(char::is_alphabetic)
 }
 
-/// TVM's other names for passes, in canonical form.
-const ALIASES: [(&str, &str); 1] = [("tir.storageflatten", "tir.flattenbuffer")];
-
-/// The form in which names are compared: without case, `-` and `_`, and without the prefixes of
-/// TVM's registry.
+/// The form in which names are compared: without case, `-` and `_`, without the prefixes of TVM's
+/// registry, and the name here for TVM's other names.
 pub(super) fn canonical(name: &str) -> String {
+    let name = plain(name);
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    alias.map_or(name, |(_, name)| (*name).to_owned())
+}
+
+/// A name without case, `-` and `_`, and without the prefixes of TVM's registry.
+pub(super) fn plain(name: &str) -> String {
     let name: String =
         name.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect();
     if let Some(rest) = name.strip_prefix("tir.") {
-        let name = format!("tir.{}", rest.strip_prefix("transform.").unwrap_or(rest));
-        let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-        return alias.map_or(name, |(_, name)| (*name).to_owned());
+        return format!("tir.{}", rest.strip_prefix("transform.").unwrap_or(rest));
     }
     ["relay.transform.", "transform."]
         .iter()

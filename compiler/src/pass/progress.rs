@@ -37,6 +37,33 @@ impl Progress {
         self.lock().properties.clone()
     }
 
+    /// A state of its own that begins as this one is.
+    pub(super) fn fork(&self) -> Progress {
+        let State { holding, properties } = &*self.lock();
+        let state = State { holding: holding.clone(), properties: properties.clone() };
+        Progress(Arc::new(Mutex::new(state)))
+    }
+
+    /// Makes this the state in which only what holds in both states holds.
+    pub(super) fn meet(&self, other: &Progress) {
+        let (holding, properties) = {
+            let other = other.lock();
+            (other.holding.clone(), other.properties.clone())
+        };
+        let mut state = self.lock();
+        state.holding.retain(|name| holding.contains(name));
+        state.properties.keep(&properties);
+    }
+
+    /// Makes this the same state as the other.
+    pub(super) fn become_like(&self, other: &Progress) {
+        let (holding, properties) = {
+            let other = other.lock();
+            (other.holding.clone(), other.properties.clone())
+        };
+        *self.lock() = State { holding, properties };
+    }
+
     /// Records that a pass has run, or that it had nothing to do.
     pub(super) fn ran(&self, info: &PassInfo, changed: bool) {
         let mut state = self.lock();

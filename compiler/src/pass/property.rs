@@ -107,6 +107,10 @@ impl Properties {
         }
     }
 
+    pub(super) fn keep(&mut self, others: &Properties) {
+        self.0.retain(|held| others.contains(held));
+    }
+
     pub(super) fn clear(&mut self, properties: &[Property]) {
         self.0.retain(|held| !properties.iter().any(|property| property.same(held)));
     }

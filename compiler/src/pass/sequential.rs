@@ -24,17 +24,20 @@ pub struct Sequential {
 
 impl Default for Sequential {
     fn default() -> Sequential {
-        Sequential::new([])
+        Sequential::new::<PassRef>([])
     }
 }
 
 impl Sequential {
     /// A list of passes of level 0, named `sequential`.
-    pub fn new(passes: impl IntoIterator<Item = PassRef>) -> Sequential {
+    ///
+    /// Passes of one type are listed as they are; others become [`PassRef`]s, or are added one by
+    /// one by [`then`](Self::then).
+    pub fn new<P: Into<PassRef>>(passes: impl IntoIterator<Item = P>) -> Sequential {
         let info = PassInfo::new(DEFAULT_NAME, 0).expect("the default name is valid");
         Sequential {
             info: info.with_kind(PassKind::Sequential),
-            passes: passes.into_iter().collect(),
+            passes: passes.into_iter().map(Into::into).collect(),
         }
     }
 
@@ -44,15 +47,18 @@ impl Sequential {
     ///
     /// If the name is not valid.
     pub fn named(name: &str, opt_level: u8) -> Result<Sequential, InvalidPassName> {
-        Ok(Sequential::with_info(PassInfo::new(name, opt_level)?, []))
+        Ok(Sequential::with_info::<PassRef>(PassInfo::new(name, opt_level)?, []))
     }
 
     /// A list of passes with that description. Requirements of the list itself count only if it is
     /// part of another list.
-    pub fn with_info(info: PassInfo, passes: impl IntoIterator<Item = PassRef>) -> Sequential {
+    pub fn with_info<P: Into<PassRef>>(
+        info: PassInfo,
+        passes: impl IntoIterator<Item = P>,
+    ) -> Sequential {
         Sequential {
             info: info.with_kind(PassKind::Sequential),
-            passes: passes.into_iter().collect(),
+            passes: passes.into_iter().map(Into::into).collect(),
         }
     }
 
@@ -86,7 +92,7 @@ impl PassBody for Sequential {
         &self.info
     }
 
-    fn transform(&self, mut module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
+    fn transform(&self, module: IRModule, cx: &PassContext, _: RunToken) -> Result<IRModule> {
         // The whole list is planned first, so that an unknown requirement fails before any pass has
         // run.
         let plan = self.plan(cx)?;
@@ -97,33 +103,42 @@ impl PassBody for Sequential {
                 Progress::default()
             }
         };
-        let cx = cx.with_progress(progress.clone());
-        for Step { pass, role, .. } in plan.steps() {
-            let info = pass.info();
-            let asked = match role {
-                Role::Listed => Asked::ByList,
-                Role::Required if progress.holds(info) => continue,
-                Role::Provider(property) if progress.has(property, &module) => continue,
-                Role::Required | Role::Provider(_) => Asked::AsRequirement,
-            };
-            if info.holds(&module) {
-                progress.ran(info, false);
-                continue;
-            }
-            if let Some(unmet) = info.requires().iter().find(|p| !progress.has(p, &module)) {
-                return Err(plan.unmet(unmet, info));
-            }
-            let before = module.clone();
-            let ran = pass.run_asked(module, &cx, asked)?;
-            module = ran.module;
-            if !ran.skipped {
-                progress.ran(info, !module.same(&before));
-            }
-        }
-        Ok(module)
+        run(&plan, module, &cx.with_progress(progress.clone()), &progress)
     }
 
     fn members(&self) -> &[PassRef] {
         &self.passes
     }
+}
+
+/// Runs the steps of a plan, but for requirements whose result holds.
+pub(super) fn run(
+    plan: &Plan,
+    mut module: IRModule,
+    cx: &PassContext,
+    progress: &Progress,
+) -> Result<IRModule> {
+    for Step { pass, role, .. } in plan.steps() {
+        let info = pass.info();
+        let asked = match role {
+            Role::Listed => Asked::ByList,
+            Role::Required if progress.holds(info) => continue,
+            Role::Provider(property) if progress.has(property, &module) => continue,
+            Role::Required | Role::Provider(_) => Asked::AsRequirement,
+        };
+        if info.holds(&module) {
+            progress.ran(info, false);
+            continue;
+        }
+        if let Some(unmet) = info.requires().iter().find(|p| !progress.has(p, &module)) {
+            return Err(plan.unmet(unmet, info));
+        }
+        let before = module.clone();
+        let ran = pass.run_asked(module, cx, asked)?;
+        module = ran.module;
+        if !ran.skipped {
+            progress.ran(info, !module.same(&before));
+        }
+    }
+    Ok(module)
 }

@@ -1,6 +1,7 @@
 //! Tests of the pass infrastructure.
 
 mod analyses;
+mod by_function;
 mod constraints;
 mod contexts;
 mod instruments;

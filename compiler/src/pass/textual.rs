@@ -9,13 +9,16 @@
 //! ```
 //!
 //! Options are separated by blanks; one without a value is `true`. A value is JSON without blanks, or
-//! else a string. A group only states what its passes work on: a function pass may stand in any
-//! group, a module pass not within `function(…)`.
+//! else a string. A group states what its passes work on: a function pass may stand in any group, a
+//! module pass not within `function(…)`. The passes of `function(…)`, and of those next to it, run
+//! function by function: `function(a),function(b,c)` runs `a`, `b` and `c` on the first function and
+//! then on the next one.
 
 use std::fmt;
 
 use indexmap::IndexMap;
 
+use super::by_function::ByFunction;
 use super::config::{AnyValue, ConfigEntry};
 use super::{
     PassBody, PassContext, PassErrorKind, PassInfo, PassKind, PassRef, Registry, Result, RunToken,
@@ -98,15 +101,27 @@ impl PipelineText {
         let mut report = Report::new();
         let mut passes = Vec::new();
         build(&self.0, Anchor::Module, registry, &mut passes, &mut report);
+        let passes = passes.into_iter().map(|listed| match listed {
+            Listed::One(pass) => pass,
+            Listed::ByFunction(passes) => ByFunction::new(passes).into(),
+        });
+        let passes: Vec<PassRef> = passes.collect();
         report.into_result(Sequential::new(passes)).map_err(Into::into)
     }
+}
+
+/// A part of a pipeline.
+enum Listed {
+    One(PassRef),
+    /// The passes of adjacent groups of function passes.
+    ByFunction(Vec<PassRef>),
 }
 
 fn build(
     elements: &[Element],
     anchor: Anchor,
     registry: &Registry,
-    passes: &mut Vec<PassRef>,
+    passes: &mut Vec<Listed>,
     report: &mut Report,
 ) {
     for element in elements {
@@ -132,7 +147,16 @@ fn build(
                             anchor.name()
                         )));
                     }
-                    passes.push(with_options(pass, options, *at, report));
+                    let pass = with_options(pass, options, *at, report);
+                    match passes.last_mut() {
+                        Some(Listed::ByFunction(group)) if anchor == Anchor::Function => {
+                            group.push(pass);
+                        }
+                        _ if anchor == Anchor::Function => {
+                            passes.push(Listed::ByFunction(vec![pass]));
+                        }
+                        _ => passes.push(Listed::One(pass)),
+                    }
                 }
             },
         }
@@ -428,8 +452,13 @@ mod tests {
         };
         let plain = names("FoldConstant,FuseOps,InferType");
         assert_eq!(
-            names("module(function(fold-constant),fuse_ops,relay._transform.InferType)"),
+            names("module(fold-constant,module(fuse_ops),relay._transform.InferType)"),
             plain
+        );
+        // Passes of a group of functions are one list.
+        assert_eq!(
+            names("function(fold-constant),module(function(FoldConstant)),fuse_ops"),
+            ["function", "FuseOps"]
         );
     }
 

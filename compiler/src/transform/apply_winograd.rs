@@ -77,7 +77,7 @@ impl Conv {
         if !op.is(&CONV2D) {
             return Ok(None);
         }
-        let ConvAttrs { strides, padding, dilation, groups } = attrs.parse()?;
+        let ConvAttrs { strides, padding, dilation, groups, .. } = attrs.parse()?;
         let weight =
             args.get(1).copied().flatten().and_then(|arg| function.expr(arg).as_constant());
         let result = function.ty(id).as_tensor();

@@ -1,6 +1,6 @@
 //! Arithmetic on constants that have one element for each channel.
 
-use crate::ir::{Constant, DType, SharedBytes, TensorType};
+use crate::ir::{Constant, DType, Shape, SharedBytes, TensorType};
 
 /// The elements of a floating-point constant that, broadcast against a tensor of `rank` axes,
 /// differs only along `axis`: one for each of `channels`. `None` for other constants.
@@ -74,6 +74,19 @@ pub(super) fn scale_weights(
 
 /// A floating-point vector, each element rounded to `dtype`.
 pub(super) fn vector(elements: &[f64], dtype: DType) -> Option<Constant> {
+    of_elements(&Shape::from_consts(&[i64::try_from(elements.len()).ok()?]), elements, dtype)
+}
+
+/// A floating-point constant of one element for each place along `axis`, which repeats along the
+/// other axes of a tensor of `rank` axes.
+pub(super) fn along(elements: &[f64], axis: usize, rank: usize, dtype: DType) -> Option<Constant> {
+    let mut dims = vec![1; rank.checked_sub(axis)?];
+    *dims.first_mut()? = i64::try_from(elements.len()).ok()?;
+    of_elements(&Shape::from_consts(&dims), elements, dtype)
+}
+
+/// A floating-point constant of that shape, each element rounded to `dtype`.
+pub(super) fn of_elements(shape: &Shape, elements: &[f64], dtype: DType) -> Option<Constant> {
     let mut bytes = Vec::new();
     for &element in elements {
         match dtype {
@@ -84,8 +97,7 @@ pub(super) fn vector(elements: &[f64], dtype: DType) -> Option<Constant> {
             _ => return None,
         }
     }
-    let ty = TensorType::from_consts(&[i64::try_from(elements.len()).ok()?], dtype);
-    Constant::new(ty, SharedBytes::new(bytes)).ok()
+    Constant::new(TensorType::new(shape.clone(), dtype), SharedBytes::new(bytes)).ok()
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Images {
             strides: with_height(1, &line.strides),
             padding: [with_height(0, before), with_height(0, after)].concat(),
             dilation: with_height(1, &line.dilation),
-            groups: line.groups,
+            ..line.clone()
         };
         let mut given = Vec::with_capacity(args.len());
         for (position, arg) in args.iter().enumerate() {

@@ -8,8 +8,14 @@ use indexmap::IndexMap;
 
 use crate::graph::{Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter, ScopeId};
 use crate::ir::IRModule;
-use crate::pass::{PassContext, Result, function_pass};
+use crate::ops::Op;
+use crate::pass::{FunctionPass, PassBody, PassContext, Result, function_pass};
 use crate::transform::InferType;
+
+crate::register_pass_config_option! {
+    /// Operators whose calls neither are replaced nor replace others.
+    pub FSKIP: Vec<String> = "relay.EliminateCommonSubexpr.fskip";
+}
 
 /// Computes equal calls of operators once.
 ///
@@ -24,9 +30,40 @@ pub fn eliminate_common_subexpr(
     if function.attrs().flag("Primitive") {
         return Ok(function);
     }
-    let before = function.len();
-    let function = eliminate_common_subexpr_except(function, |_, _| false)?;
-    cx.count("shared calls", before.saturating_sub(function.len()) as u64);
+    let mut skipped = Vec::new();
+    for name in cx.get(&FSKIP).iter() {
+        let op = Op::get(name).ok_or_else(|| format!("`{name}` is no operator to skip"))?;
+        skipped.push(op);
+    }
+    let is_skipped = |_: &FunctionBuilder, expr: &Expr| {
+        skipped.iter().any(|op| expr.is_call_of(op.definition()))
+    };
+    eliminate(function, cx, is_skipped)
+}
+
+impl EliminateCommonSubexpr {
+    /// The pass, except for expressions that `skip` chooses: they neither are replaced nor replace
+    /// others. `skip` sees the rewritten operands.
+    pub fn except(
+        skip: impl Fn(&FunctionBuilder, &Expr) -> bool + Send + Sync + 'static,
+    ) -> FunctionPass {
+        let info = EliminateCommonSubexpr.info().clone();
+        FunctionPass::new(info, move |function: Function, _: &IRModule, cx: &PassContext| {
+            match function.attrs().flag("Primitive") {
+                true => Ok(function),
+                false => eliminate(function, cx, &skip),
+            }
+        })
+    }
+}
+
+fn eliminate(
+    function: Function,
+    cx: &PassContext,
+    skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
+) -> Result<Function> {
+    let (function, shared) = share(function, skip)?;
+    cx.count("shared calls", shared);
     Ok(function)
 }
 
@@ -38,8 +75,17 @@ pub fn eliminate_common_subexpr(
 /// If the function does not type.
 pub fn eliminate_common_subexpr_except(
     function: Function,
-    mut skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
+    skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
 ) -> Result<Function> {
+    Ok(share(function, skip)?.0)
+}
+
+/// The function, and how many calls others have taken the place of.
+fn share(
+    function: Function,
+    mut skip: impl FnMut(&FunctionBuilder, &Expr) -> bool,
+) -> Result<(Function, u64)> {
+    let mut shared = 0;
     let mut rewriter = Rewriter::new(function);
     // Expressions of the new function by the hash of their contents; expressions whose operands are
     // the same apart from scalars and tuples are compared one by one.
@@ -61,6 +107,7 @@ pub fn eliminate_common_subexpr_except(
         match (kind, same.map(|(_, id)| *id)) {
             (Kind::Shared, Some(same)) => {
                 // The name of the first expression stays.
+                shared += u64::from(matches!(expr, Expr::Call(_)));
                 rewriter.unbind(id);
                 rewriter.replace(same);
             }
@@ -75,7 +122,7 @@ pub fn eliminate_common_subexpr_except(
             }
         }
     }
-    Ok(rewriter.finish()?)
+    Ok((rewriter.finish()?, shared))
 }
 
 /// The treatment of an expression that has occurred before.
@@ -124,10 +171,12 @@ fn encloses(old: &Function, rewriter: &mut Rewriter, new: ExprId, scope: ScopeId
 mod tests {
     use super::*;
     use crate::graph::ScopeKind;
+    use crate::graph::structural_equal;
     use crate::ir::{DType, Type};
     use crate::ops::elementwise::ADD;
     use crate::ops::tensor::ConcatenateAttrs;
-    use crate::transform::tests::support::{Net, after, count};
+    use crate::pass::Pass;
+    use crate::transform::tests::support::{Net, after, after_in, count, verifying};
 
     /// `add(add(relu x, 1), add(relu x, 1))`, with every part twice.
     fn twice(net: &mut Net, x: ExprId) -> ExprId {
@@ -155,8 +204,38 @@ mod tests {
         let x = net.input("x", &[2]);
         let y = twice(&mut net, x);
         let is_add = |_: &FunctionBuilder, expr: &Expr| expr.is_call_of(&ADD);
-        let function = eliminate_common_subexpr_except(net.finish(y), is_add).unwrap();
+        let before = net.finish(y);
+        let function = eliminate_common_subexpr_except(before.clone(), is_add).unwrap();
         assert_eq!((count(&function, "add"), count(&function, "nn.relu")), (3, 1));
+        // The same as a pass that is made in Rust, and by the option.
+        let pass = EliminateCommonSubexpr::except(is_add);
+        assert_eq!(pass.info().name(), "EliminateCommonSubexpr");
+        structural_equal(&after(&pass, before.clone()), &function).unwrap();
+        let with = |skipped: &str| {
+            let builder = verifying().config(&FSKIP, vec![skipped.to_owned()]);
+            builder.build().unwrap()
+        };
+        let optioned = after_in(&EliminateCommonSubexpr, before.clone(), &with("add"));
+        structural_equal(&optioned, &function).unwrap();
+        let error = EliminateCommonSubexpr.run(IRModule::from_function(before), &with("ad"));
+        assert!(error.unwrap_err().to_string().contains("`ad` is no operator to skip"));
+    }
+
+    #[test]
+    fn shared_calls_are_counted_and_nothing_else() {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        // Dead code is dropped with the rewriting, but was not shared.
+        for _ in 0..5 {
+            net.op("exp", &[x]);
+        }
+        let sums = [twice(&mut net, x), twice(&mut net, x)];
+        let y = net.0.tuple(&sums);
+        let cx = verifying().build().unwrap();
+        after_in(&EliminateCommonSubexpr, net.finish(y), &cx);
+        // Of ten calls, three are left.
+        let statistics = cx.statistics();
+        assert_eq!(statistics.values().copied().collect::<Vec<_>>(), [7], "{statistics:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cranelift_entity::SecondaryMap;
 
-use crate::analysis::kernel_scopes;
+use crate::analysis::{effects, kernel_scopes};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, If, Rewriter, ScopeId};
 use crate::ir::{
     Attrs, Constant, ConstantData, DType, Dim, IRModule, SharedBytes, TensorType, Type,
@@ -34,8 +34,8 @@ const MAX_WRITTEN_BYTES: u64 = 1 << 30;
 /// Replaces calls whose arguments are constants by their values.
 ///
 /// So are extents of tensors that are known, and fields of tuples; an `If` whose condition is known
-/// becomes its branch. What has one number in every place keeps being stored as that number. Nothing
-/// within a fused kernel is touched.
+/// becomes its branch, of which bindings of values with an effect stay. What has one number in every
+/// place keeps being stored as that number. Nothing within a fused kernel is touched.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
@@ -43,6 +43,11 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
     }
     let kernels = kernel_scopes(&function);
     let mut choices = Choices::of(&function, &kernels);
+    let effects = match choices.by_condition.is_empty() {
+        true => SecondaryMap::new(),
+        // Any call of a global may have one: what has none is dead code that other passes remove.
+        false => effects(&function, &BTreeMap::new()),
+    };
     let mut rewriter = Rewriter::new(function);
     let bound = bound_constants(rewriter.old());
     for id in bound {
@@ -65,8 +70,13 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
             Expr::Call(call) => fold_call(&mut rewriter, cx, id, call)?,
             Expr::If(_) => {
                 if let Some(&branch) = choices.taken.get(&id) {
-                    let result = rewriter.mapped(old.scope(branch).result);
-                    rewriter.unbind(id);
+                    let kept = rewriter.bindings_of(branch, |value| effects[value]);
+                    rewriter.insert_bindings(kept);
+                    let branch = old.scope(branch);
+                    if !effects[branch.result] {
+                        rewriter.unbind(id);
+                    }
+                    let result = rewriter.mapped(branch.result);
                     rewriter.replace(result);
                 }
             }
@@ -513,7 +523,7 @@ mod tests {
         let bn = net.op_with(
             "nn.batch_norm",
             &[conv, params[0], params[1], params[2], params[3]],
-            &BatchNormAttrs { axis: 1, epsilon: 1e-5 },
+            &BatchNormAttrs::new(1, 1e-5),
         );
         let bn = net.0.tuple_get(bn, 0).unwrap();
         let y = net.op("nn.relu", &[bn]);

@@ -3,9 +3,10 @@
 use indexmap::IndexSet;
 
 use super::{
-    ApplyWinograd, Conv1dToConv2d, DeadCodeElimination, EliminateCommonSubexpr, FoldConstant,
-    FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision,
-    RemoveUnusedFunctions, SimplifyInference,
+    ApplyWinograd, CanonicalizeOps, Conv1dToConv2d, DeadCodeElimination, EliminateCommonSubexpr,
+    FakeQuantizationToInteger, FoldConstant, FoldExplicitPadding, FoldScaleAxis, FuseOps,
+    InferType, OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr,
+    SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -19,9 +20,14 @@ fn passes() -> Vec<PassRef> {
         InferType.into(),
         RemoveUnusedFunctions.into(),
         SimplifyInference.into(),
+        // Before weights that are stored quantised become what they stand for.
+        FakeQuantizationToInteger.into(),
         FoldConstant.into(),
         EliminateCommonSubexpr.into(),
+        SimplifyExpr.into(),
+        FoldExplicitPadding.into(),
         FoldScaleAxis.into(),
+        CanonicalizeOps.into(),
         Conv1dToConv2d.into(),
         // Folds calls that scale folding and the new shapes of weights have left.
         FoldConstant.into(),
@@ -35,10 +41,15 @@ fn passes() -> Vec<PassRef> {
 }
 
 /// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
-/// or another algorithm takes other sums. Without them, what kernels are fused of does not change a
+/// or another algorithm takes other sums, or of integers. Without them, what kernels are fused of does not change a
 /// bit of what floats of 32 and 64 bits become.
-pub fn changing_arithmetic() -> [PassRef; 3] {
-    [SimplifyInference.into(), FoldScaleAxis.into(), ApplyWinograd.into()]
+pub fn changing_arithmetic() -> [PassRef; 4] {
+    [
+        SimplifyInference.into(),
+        FakeQuantizationToInteger.into(),
+        FoldScaleAxis.into(),
+        ApplyWinograd.into(),
+    ]
 }
 
 /// Passes that a caller adds to the pipeline, with their places.
@@ -184,6 +195,6 @@ mod tests {
         };
         assert!(!plan(0).contains("FoldConstant") && plan(0).contains("FuseOps"));
         assert!(plan(2).contains("FoldConstant") && !plan(2).contains("FoldScaleAxis"));
-        assert!(plan(3).contains("FoldScaleAxis (function, level 3), after InferType"));
+        assert!(plan(3).contains("FoldScaleAxis (module, level 3), after InferType"));
     }
 }

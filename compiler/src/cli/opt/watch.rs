@@ -64,6 +64,9 @@ pub(super) struct WatchArgs {
     /// Write the module to numbered files of a folder, after each pass that changed it
     #[arg(long, value_name = "DIR")]
     dump_dir: Option<PathBuf>,
+    /// With `--dump-dir`, a folder for each list of passes within a list
+    #[arg(long, requires = "dump_dir")]
+    dump_tree: bool,
     /// Measure how long each pass takes
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, require_equals = true,
           default_missing_value = "text")]
@@ -151,7 +154,8 @@ impl WatchArgs {
             watch.instruments.push(Arc::new(print));
         }
         if let Some(folder) = &self.dump_dir {
-            let dump = DumpIr::new(folder).only_changed(true).constants(true).refresh();
+            let dump = DumpIr::new(folder).only_changed(true).constants(true);
+            let dump = dump.tree(self.dump_tree).refresh();
             let dump = dump.map_err(|error| Problem::new(format!("--dump-dir: {error}")))?;
             watch.instruments.push(Arc::new(dump));
         }

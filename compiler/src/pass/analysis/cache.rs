@@ -18,6 +18,7 @@ pub(super) struct Key {
 }
 
 /// A cached result, with what decides how long the cache keeps it.
+#[derive(Clone)]
 pub(super) struct Cached {
     /// The unit itself, held so that no other unit gets the address in the key.
     unit: Identity,
@@ -166,7 +167,7 @@ impl AnalysisCache {
         forgotten
     }
 
-    /// Moves the results that a pass preserved from the old functions and module to those that
+    /// Gives the results that a pass preserved for the old functions and module to those that
     /// replaced them, and forgets the other results; with `verify`, recomputes the moved ones and
     /// compares.
     ///
@@ -182,6 +183,9 @@ impl AnalysisCache {
         if results.by_key.is_empty() {
             return update;
         }
+        // What belongs to functions that nobody holds any more.
+        results.by_key.retain(|_, cached| cached.unit.is_alive());
+        results.swept = results.by_key.len();
         let Change { before, after, since } = *change;
         let present: BTreeSet<usize> =
             units_of(after).map(|unit| unit.identity().address()).collect();
@@ -206,7 +210,8 @@ impl AnalysisCache {
                 }
                 continue;
             };
-            let Some(mut cached) = results.by_key.remove(&key) else { continue };
+            // The result stays with the old handle as well, which the caller may still hold.
+            let Some(mut cached) = results.by_key.get(&key).cloned() else { continue };
             let asked: Option<Vec<Key>> =
                 cached.asked.iter().map(|asked| places.get(asked).copied()).collect();
             let claim = claims.entry(key.unit).or_insert_with(|| {

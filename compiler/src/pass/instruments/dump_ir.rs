@@ -18,13 +18,16 @@ const START: &str = "start";
 /// Writes the module to files of a folder: `start.relay` before the first pass, `000_FoldConstant.relay`
 /// and so on after each, `003_FuseOps.failed.relay` as it was before a pass that failed.
 ///
-/// Every pass counts, so that a number stands for the same pass whatever is written.
+/// Every pass counts, so that a number stands for the same pass whatever is written. As a
+/// [tree](DumpIr::tree), what the passes of a list write is in a folder of its own,
+/// `002_FoldScaleAxis/000_BackwardFoldScaleAxis.relay`, and each folder counts from zero.
 #[derive(Debug)]
 pub struct DumpIr {
     folder: PathBuf,
     before: bool,
     only_changed: bool,
     constants: bool,
+    tree: bool,
     started: AtomicBool,
     count: AtomicUsize,
     threads: PerThread<Vec<Open>>,
@@ -33,8 +36,13 @@ pub struct DumpIr {
 /// A pass that is running.
 #[derive(Debug)]
 struct Open {
-    /// `None` for lists of passes, so that the numbers are the order of the passes proper.
-    number: Option<usize>,
+    /// The name of its files without the ending, in the folder; `None` for lists of passes unless
+    /// they have folders, so that the numbers are the order of the passes proper.
+    stem: Option<PathBuf>,
+    /// The number of passes that it has run, if they have a folder.
+    passes: usize,
+    /// Whether it is a list, of which the passes write.
+    is_list: bool,
     module: IRModule,
 }
 
@@ -46,6 +54,7 @@ impl DumpIr {
             before: false,
             only_changed: false,
             constants: false,
+            tree: false,
             started: AtomicBool::new(false),
             count: AtomicUsize::new(0),
             threads: PerThread::default(),
@@ -73,6 +82,14 @@ impl DumpIr {
         self
     }
 
+    /// Writes what the passes of a list do to a folder for the list; that of the outermost list is
+    /// the dump's folder.
+    #[must_use]
+    pub fn tree(mut self, tree: bool) -> DumpIr {
+        self.tree = tree;
+        self
+    }
+
     /// Empties the folder, if it exists.
     ///
     /// # Errors
@@ -84,20 +101,56 @@ impl DumpIr {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(self),
             Err(error) => return Err(error),
         };
-        if let Some(foreign) = entries.iter().find(|entry| !is_dump(&entry.path())) {
-            return Err(io::Error::other(format!(
-                "`{}` was not written by a dump, so the folder is not emptied",
-                foreign.path().display()
-            )));
+        let mut pending: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        while let Some(path) = pending.pop() {
+            if is_folder_of_list(&path) {
+                for entry in fs::read_dir(&path)? {
+                    pending.push(entry?.path());
+                }
+                folders.push(path);
+            } else if is_dump(&path) {
+                files.push(path);
+            } else {
+                return Err(io::Error::other(format!(
+                    "`{}` was not written by a dump, so the folder is not emptied",
+                    path.display()
+                )));
+            }
         }
-        entries.iter().try_for_each(|entry| fs::remove_file(entry.path()))?;
+        files.iter().try_for_each(fs::remove_file)?;
+        // A folder comes before those in it.
+        folders.iter().rev().try_for_each(fs::remove_dir)?;
         Ok(self)
     }
 
-    fn write(&self, stem: &str, module: &IRModule) -> HookResult {
-        let path = self.folder.join(format!("{}.{EXTENSION}", file_name(stem)));
+    /// Notes that a pass begins, and says what its files are called.
+    fn open(&self, module: &IRModule, info: &PassInfo) -> Option<PathBuf> {
+        let is_list = info.kind() == PassKind::Sequential;
+        self.threads.with(|open| {
+            let next = || Some(self.count.fetch_add(1, Ordering::Relaxed));
+            let (folder, number) = match open.last_mut().filter(|_| self.tree) {
+                None if is_list => (PathBuf::new(), None),
+                None => (PathBuf::new(), next()),
+                Some(Open { stem: None, .. }) => (PathBuf::new(), next()),
+                Some(Open { stem: Some(folder), passes, .. }) => {
+                    *passes += 1;
+                    (folder.clone(), Some(*passes - 1))
+                }
+            };
+            let stem = number
+                .map(|number| folder.join(file_name(&format!("{number:03}_{}", info.text()))));
+            open.push(Open { stem: stem.clone(), passes: 0, is_list, module: module.clone() });
+            stem.filter(|_| !is_list)
+        })
+    }
+
+    fn write(&self, stem: &Path, which: &str, module: &IRModule) -> HookResult {
+        let mut path = self.folder.join(stem).into_os_string();
+        path.push(format!("{which}.{EXTENSION}"));
+        let path = PathBuf::from(path);
         let write = || -> io::Result<()> {
-            fs::create_dir_all(&self.folder)?;
+            fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
             if !self.constants {
                 return fs::write(&path, module.to_string());
             }
@@ -118,18 +171,23 @@ fn sidecar_path(text: &Path) -> PathBuf {
     name.into()
 }
 
-/// The name of the file of a pass, without its ending.
-fn stem(number: usize, info: &PassInfo, which: &str) -> String {
-    format!("{number:03}_{}{which}", info.text())
-}
-
 /// Whether a file is named like a dump or the sidecar of one.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
     let name = name.strip_suffix(".sidecar").unwrap_or(name);
     let Some(name) = name.strip_suffix(&format!(".{EXTENSION}")) else { return false };
+    (name == START || is_numbered(name)) && path.is_file()
+}
+
+/// Whether a folder is named like that of a list of passes.
+fn is_folder_of_list(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    is_numbered(name) && path.is_dir() && !path.is_symlink()
+}
+
+fn is_numbered(name: &str) -> bool {
     let digits = name.bytes().take_while(u8::is_ascii_digit).count();
-    (name == START || (digits >= 3 && name[digits..].starts_with('_'))) && path.is_file()
+    digits >= 3 && name[digits..].starts_with('_')
 }
 
 /// A name with all characters replaced that file systems treat specially.
@@ -140,23 +198,20 @@ fn file_name(name: &str) -> String {
 
 impl PassInstrument for DumpIr {
     fn run_before_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
+        // First of all, as a failure of this hook is told to this instrument, too.
+        let stem = self.open(module, info);
         if !self.started.swap(true, Ordering::Relaxed) {
-            self.write(START, module)?;
+            self.write(Path::new(START), "", module)?;
         }
-        let is_list = info.kind() == PassKind::Sequential;
-        let number = (!is_list).then(|| self.count.fetch_add(1, Ordering::Relaxed));
-        if let Some(number) = number
-            && self.before
-            && !self.only_changed
-        {
-            self.write(&stem(number, info, ".before"), module)?;
+        match stem.filter(|_| self.before && !self.only_changed) {
+            Some(stem) => self.write(&stem, ".before", module),
+            None => Ok(()),
         }
-        self.threads.with(|open| open.push(Open { number, module: module.clone() }));
-        Ok(())
     }
 
-    fn run_after_pass(&self, module: &IRModule, info: &PassInfo) -> HookResult {
-        let Some(Open { number: Some(number), module: before }) = self.threads.with(Vec::pop)
+    fn run_after_pass(&self, module: &IRModule, _: &PassInfo) -> HookResult {
+        let Some(Open { stem: Some(stem), module: before, is_list: false, .. }) =
+            self.threads.with(Vec::pop)
         else {
             return Ok(());
         };
@@ -165,16 +220,16 @@ impl PassInstrument for DumpIr {
                 return Ok(());
             }
             if self.before {
-                self.write(&stem(number, info, ".before"), &before)?;
+                self.write(&stem, ".before", &before)?;
             }
         }
-        self.write(&stem(number, info, ""), module)
+        self.write(&stem, "", module)
     }
 
-    fn after_pass_failed(&self, info: &PassInfo, _: &PassError) -> HookResult {
+    fn after_pass_failed(&self, _: &PassInfo, _: &PassError) -> HookResult {
         match self.threads.with(Vec::pop) {
-            Some(Open { number: Some(number), module }) => {
-                self.write(&stem(number, info, ".failed"), &module)
+            Some(Open { stem: Some(stem), module, is_list: false, .. }) => {
+                self.write(&stem, ".failed", &module)
             }
             Some(_) | None => Ok(()),
         }

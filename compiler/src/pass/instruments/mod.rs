@@ -13,7 +13,7 @@
 //! let timing = Arc::new(PassTiming::default());
 //! let cx = PassContext::builder().shared_instrument(timing.clone()).build()?;
 //! let profile = cx.scope(|cx| {
-//!     Sequential::new([]).run(IRModule::new(), cx)?;
+//!     Sequential::default().run(IRModule::new(), cx)?;
 //!     timing.render()
 //! })?;
 //! assert!(profile.starts_with("sequential: "));

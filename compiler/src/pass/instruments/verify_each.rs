@@ -48,11 +48,11 @@ impl VerifyEach {
 
 impl PassInstrument for VerifyEach {
     fn run_before_pass(&self, module: &IRModule, _: &PassInfo) -> HookResult {
-        if self.threads.with(|state| state.depth) == 0 {
-            self.check(module)?;
-        }
-        self.threads.with(|state| state.depth += 1);
-        Ok(())
+        let outermost = self.threads.with(|state| {
+            state.depth += 1;
+            state.depth == 1
+        });
+        if outermost { self.check(module) } else { Ok(()) }
     }
 
     fn run_after_pass(&self, module: &IRModule, _: &PassInfo) -> HookResult {

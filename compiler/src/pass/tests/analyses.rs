@@ -109,6 +109,20 @@ fn preserved_analyses_stay_and_others_are_forgotten() {
 }
 
 #[test]
+fn results_stay_with_a_handle_that_the_caller_still_holds() {
+    let cx = verifying();
+    let before = two();
+    let (a, d) = (cx.analysis::<A>(f(&before)), cx.analysis::<D>(f(&before)));
+    let after = renewing(Preserves::only([A::NAME])).run(before.clone(), &cx).unwrap();
+    assert_eq!((known(&before, &cx).as_str(), known(&after, &cx).as_str()), ("AD", "A"));
+    assert!(Arc::ptr_eq(&cx.cached_analysis::<A>(f(&before)).unwrap(), &a));
+    assert!(Arc::ptr_eq(&cx.cached_analysis::<D>(f(&before)).unwrap(), &d));
+    // The next pass from the old handle finds them, too.
+    let again = renewing(Preserves::only([A::NAME, D::NAME])).run(before, &cx).unwrap();
+    assert_eq!(known(&again, &cx), "AD");
+}
+
+#[test]
 fn a_module_pass_preserves_analyses_of_functions() {
     let cx = verifying();
     let pass = ModulePass::new(
@@ -274,7 +288,7 @@ fn a_function_pass_that_changes_one_function_keeps_analyses_of_the_others() {
 }
 
 #[test]
-fn analyses_of_deleted_functions_are_forgotten() {
+fn what_was_computed_from_analyses_of_deleted_functions_is_forgotten() {
     let cx = verifying();
     let before = two();
     cx.analysis::<Total>(&before);
@@ -286,7 +300,8 @@ fn analyses_of_deleted_functions_are_forgotten() {
         },
     );
     let after = delete.run(before.clone(), &cx).unwrap();
-    assert!(cx.cached_analysis::<A>(f(&before)).is_none());
+    // The caller still has the function.
+    assert!(cx.cached_analysis::<A>(f(&before)).is_some());
     // `Total` was computed from an analysis of `f`.
     assert!(cx.cached_analysis::<Total>(&after).is_none());
     assert_eq!(*cx.analysis::<Total>(&after), 2);

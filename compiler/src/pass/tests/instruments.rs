@@ -7,8 +7,8 @@ use super::support::{Log, Noting, chain, failing, info, module, noting};
 use crate::analysis::CallGraph;
 use crate::ir::IRModule;
 use crate::pass::{
-    AnalysisInfo, AnalysisRef, Hook, HookResult, InstrumentRef, Pass, PassContext, PassErrorKind,
-    PassInfo, PassInstrument, PassRef, PassTiming, Sequential,
+    AnalysisInfo, AnalysisRef, Hook, HookResult, InstrumentRef, Pass, PassContext, PassError,
+    PassErrorKind, PassInfo, PassInstrument, PassRef, PassTiming, Sequential,
 };
 use crate::transform::InferType;
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
@@ -298,6 +298,35 @@ fn a_panicking_hook_is_an_error() {
         error.to_string(),
         "pass P: instrument `Panics` failed in run_before_pass: panicked: oh no"
     );
+}
+
+#[test]
+fn the_instrument_whose_hook_fails_before_a_pass_hears_of_the_failure_like_those_before_it() {
+    struct Counts {
+        log: Log,
+        number: u32,
+        fails: bool,
+    }
+    impl PassInstrument for Counts {
+        fn run_before_pass(&self, _: &IRModule, _: &PassInfo) -> HookResult {
+            self.log.note(format!("B{}", self.number));
+            if self.fails { Err("it fails".into()) } else { Ok(()) }
+        }
+        fn after_pass_failed(&self, _: &PassInfo, _: &PassError) -> HookResult {
+            self.log.note(format!("F{}", self.number));
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let counts = |number, fails| Counts { log: log.clone(), number, fails };
+    let cx = PassContext::builder()
+        .instrument(counts(1, false))
+        .instrument(counts(2, true))
+        .instrument(counts(3, false))
+        .build()
+        .unwrap();
+    run(&cx, &[noting(&log, info("P", 0))]).unwrap_err();
+    assert_eq!(log.take(), "B1 B2 F1 F2");
 }
 
 #[test]

@@ -59,6 +59,13 @@ fn registry() -> Registry {
     ])
 }
 
+#[test]
+fn passes_of_one_type_make_a_list_as_they_are() {
+    let list = Sequential::new([Q, Q]);
+    assert_eq!(list.passes().len(), 2);
+    assert_eq!(Sequential::new(vec![PassRef::new(Q)]).then(R).passes().len(), 2);
+}
+
 fn cx() -> PassContext {
     PassContext::builder().registry(registry()).build().unwrap()
 }
@@ -183,7 +190,7 @@ fn a_nested_list_runs_passes_within_the_level() {
 #[test]
 fn requirements_of_a_list_count_only_if_it_is_nested() {
     let log = Log::default();
-    let list = || Sequential::with_info(info("L", 0).requiring(needs("R")), []);
+    let list = || Sequential::with_info::<PassRef>(info("L", 0).requiring(needs("R")), []);
     list().run(IRModule::new(), &watched(&log)).unwrap();
     assert_eq!(log.take(), "L");
     run([PassRef::new(list())], &watched(&log)).unwrap();

@@ -6,14 +6,23 @@ use super::support::{Net, tensors, verifying};
 use crate::graph::ExprId;
 use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, Dim, IRModule};
+use crate::ops::elementwise::CastAttrs;
 use crate::ops::nn::{
-    BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, MatmulAttrs, MaxPoolAttrs,
+    BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, MatmulAttrs, MaxPoolAttrs, PadAttrs,
+    PadMode,
 };
 use crate::ops::reduce::ReduceAttrs;
-use crate::ops::tensor::{ConcatenateAttrs, ReshapeAttrs, SplitAttrs, TransposeAttrs};
+use crate::ops::tensor::{
+    ConcatenateAttrs, ExpandDimsAttrs, ReshapeAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
+    TransposeAttrs,
+};
 use crate::pass::{Pass, PassRef};
-use crate::transform::FoldScaleAxis;
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
+use crate::transform::{
+    BackwardFoldScaleAxis, CanonicalizeCast, CombineParallelBatchMatmul, CombineParallelConv2d,
+    CombineParallelDense, DivToMul, FoldScaleAxis, ForwardFoldScaleAxis, MIN_BATCH_MATMUL_BRANCHES,
+    MIN_CONV2D_BRANCHES, MIN_DENSE_BRANCHES,
+};
 
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
 const CHANNELS: i64 = 4;
@@ -29,7 +38,7 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (0u8..22, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
+    (0u8..28, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
         .prop_map(|(what, a, b, seed, bind)| Step { what, a, b, seed, bind })
 }
 
@@ -88,7 +97,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             let beta = per_channel(net, &[CHANNELS], -step.seed);
             let mean = per_channel(net, &[CHANNELS], step.seed / 2.0);
             let var = positive(net, step.seed);
-            let attrs = BatchNormAttrs { axis: 1, epsilon: 1e-5 };
+            let attrs = BatchNormAttrs::new(1, 1e-5);
             let bn = net.op_with("nn.batch_norm", &[a, gamma, beta, mean, var], &attrs);
             net.0.tuple_get(bn, 0).unwrap()
         }
@@ -129,7 +138,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             let product = if step.what == 16 {
                 net.op("nn.dense", &[rows, weight])
             } else {
-                let attrs = MatmulAttrs { transpose_a: false, transpose_b: step.bind };
+                let attrs = MatmulAttrs { transpose_b: step.bind, ..MatmulAttrs::default() };
                 net.op_with("nn.matmul", &[rows, weight], &attrs)
             };
             let bias = weights(net, if step.bind { &[1] } else { &[3] }, step.seed);
@@ -138,7 +147,7 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
         }
         18 => {
             let weight = weights(net, &[3, 3], step.seed);
-            let attrs = MatmulAttrs { transpose_a: false, transpose_b: step.bind };
+            let attrs = MatmulAttrs { transpose_b: step.bind, ..MatmulAttrs::default() };
             net.op_with("nn.matmul", &[a, weight], &attrs)
         }
         19 => {
@@ -161,6 +170,74 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             let wide = net.op_with("nn.conv2d", &[wide, weight], &attrs);
             let wide = net.op("tanh", &[wide]);
             net.op_with("nn.conv2d", &[wide, out], &ConvAttrs::of_rank(2))
+        }
+        22 => {
+            // Twice around, and back.
+            let pad_width = vec![[0, 0], [0, 0], [1, 0], [0, 1]];
+            let attrs = PadAttrs { pad_width, mode: PadMode::Constant };
+            let wide = net.op_with("nn.pad", &[a], &attrs);
+            let wide = net.op_with("nn.pad", &[wide], &attrs);
+            let slice = StridedSliceAttrs {
+                begin: vec![1, 1],
+                end: vec![4, 4],
+                strides: vec![1, 1],
+                axes: vec![2, 3],
+            };
+            net.op_with("strided_slice", &[wide], &slice)
+        }
+        23 => {
+            let divisor = positive(net, step.seed);
+            let divisor = reshape(net, divisor, &channel);
+            net.op("divide", &[a, divisor])
+        }
+        24 => {
+            // Branches of one tensor, each with its own bias.
+            let branch = |net: &mut Net, seed: f32| {
+                let weight = weights(net, &[CHANNELS, CHANNELS, 1, 1], seed);
+                let y = net.op_with("nn.conv2d", &[a, weight], &ConvAttrs::of_rank(2));
+                let bias = per_channel(net, &channel, seed);
+                let y = net.op("add", &[y, bias]);
+                if step.bind { net.op("nn.relu", &[y]) } else { net.op("multiply", &[y, b]) }
+            };
+            let (x, y) = (branch(net, step.seed), branch(net, -step.seed));
+            let z = branch(net, step.seed / 2.0);
+            let sum = net.op("add", &[x, y]);
+            net.op("subtract", &[sum, z])
+        }
+        25 => {
+            let wide = net.op_with("cast", &[a], &CastAttrs::to(DType::F64));
+            let back = net.op_with("cast", &[wide], &CastAttrs::to(DType::F32));
+            let (two, zero) = (net.scalar(2.0), net.scalar(0.0));
+            let square = net.op("power", &[back, two]);
+            let square = net.op("add", &[zero, square]);
+            let half = net.scalar(0.5);
+            net.op("power", &[square, half])
+        }
+        26 => {
+            let turned = net.op_with("transpose", &[a], &TransposeAttrs { axes: vec![0, 2, 3, 1] });
+            let wide = net.op_with("expand_dims", &[turned], &ExpandDimsAttrs { axis: vec![0] });
+            let back = net.op_with("squeeze", &[wide], &SqueezeAttrs { axis: vec![1] });
+            net.op_with("transpose", &[back], &TransposeAttrs { axes: vec![0, 3, 1, 2] })
+        }
+        27 => {
+            let factor = per_channel(net, &channel, step.seed.abs() + 0.6);
+            let scaled = net.op("multiply", &[a, factor]);
+            let bounded = net.op("nn.relu", &[scaled]);
+            let bias = per_channel(net, &channel, step.seed);
+            let sum = net.op("add", &[bounded, bias]);
+            let pad_width = vec![[0, 0], [0, 0], [1, 1], [1, 1]];
+            let padded = net.op_with(
+                "nn.pad",
+                &[sum],
+                &PadAttrs {
+                    pad_width,
+                    mode: if step.bind { PadMode::Constant } else { PadMode::Edge },
+                },
+            );
+            let weight = weights(net, &[CHANNELS, CHANNELS, 3, 3], step.seed);
+            let y = net.op_with("nn.conv2d", &[padded, weight], &ConvAttrs::of_rank(2));
+            let y = net.op("nn.relu", &[y]);
+            net.op("multiply", &[factor, y])
         }
         15 => {
             let two = net.scalar(f64::from(step.seed));
@@ -213,8 +290,19 @@ fn assert_close(before: &Value, after: &Value) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The passes of the pipeline, and those that are only for lists of a caller's.
 fn passes() -> Vec<PassRef> {
-    pipeline(&PipelineExtensions::new()).unwrap().passes().to_vec()
+    let mut passes = pipeline(&PipelineExtensions::new()).unwrap().passes().to_vec();
+    passes.extend([
+        CanonicalizeCast.into(),
+        DivToMul.into(),
+        CombineParallelConv2d.into(),
+        CombineParallelDense.into(),
+        CombineParallelBatchMatmul.into(),
+        BackwardFoldScaleAxis.into(),
+        ForwardFoldScaleAxis.into(),
+    ]);
+    passes
 }
 
 /// A layer, what its argument is multiplied with, and what is done to its result.
@@ -320,7 +408,11 @@ fn layer_graph(steps: &LayerSteps) -> IRModule {
             let transpose_b = layer == 5;
             let dims = if transpose_b { [channels, CHANNELS] } else { [CHANNELS, channels] };
             let w = weights(&mut net, &dims, 0.7);
-            net.op_with("nn.matmul", &[x, w], &MatmulAttrs { transpose_a: false, transpose_b })
+            net.op_with(
+                "nn.matmul",
+                &[x, w],
+                &MatmulAttrs { transpose_b, ..MatmulAttrs::default() },
+            )
         }
     };
     for (what, operand) in &steps.after {
@@ -365,7 +457,13 @@ proptest! {
     fn each_pass_keeps_the_value(steps in proptest::collection::vec(step(), 1..14)) {
         let module = graph(&steps);
         let expected = evaluate(&module, "main", &inputs()).unwrap();
-        let cx = verifying().build().unwrap();
+        let cx = verifying()
+            .opt_level(4)
+            .config(&MIN_CONV2D_BRANCHES, 2)
+            .config(&MIN_DENSE_BRANCHES, 2)
+            .config(&MIN_BATCH_MATMUL_BRANCHES, 2)
+            .build()
+            .unwrap();
         for pass in passes() {
             let after = pass.run(module.clone(), &cx).unwrap();
             assert_close(&expected, &evaluate(&after, "main", &inputs()).unwrap())?;

@@ -181,6 +181,33 @@ fn a_dump_numbers_its_files_and_deletes_no_foreign_files() {
 }
 
 #[test]
+fn a_tree_of_dumps_has_a_folder_for_each_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump");
+    let pass = |name: &str| {
+        PassRef::new(ModulePass::new(super::info(name), |module: IRModule, _: &PassContext| module))
+    };
+    let inner = Sequential::named("Inner", 0).unwrap().then(pass("Q")).then(pass("R"));
+    let list = Sequential::new([pass("P"), inner.clone().into(), inner.into(), pass("S")]);
+    let dump = || DumpIr::new(&path).tree(true);
+    run(list, &[Arc::new(dump())]).unwrap();
+    assert_eq!(
+        files(&path),
+        ["000_P.relay", "001_Inner", "002_Inner", "003_S.relay", "start.relay"]
+    );
+    for inner in ["001_Inner", "002_Inner"] {
+        assert_eq!(files(&path.join(inner)), ["000_Q.relay", "001_R.relay"]);
+    }
+    // A foreign file anywhere keeps all files.
+    fs::write(path.join("002_Inner/notes.txt"), "mine").unwrap();
+    assert!(dump().refresh().unwrap_err().to_string().contains("notes.txt"));
+    assert_eq!(files(&path).len(), 5);
+    fs::remove_file(path.join("002_Inner/notes.txt")).unwrap();
+    dump().refresh().unwrap();
+    assert!(files(&path).is_empty());
+}
+
+#[test]
 fn a_dump_of_changed_modules_keeps_the_numbers_of_a_full_dump() {
     let folder = tempfile::tempdir().unwrap();
     let dump = DumpIr::new(folder.path()).only_changed(true).before(true).constants(true);

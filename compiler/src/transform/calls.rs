@@ -1,0 +1,96 @@
+//! Calls of operators, as passes look at them and make them.
+
+use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
+use crate::ir::{Attrs, Constant, ConstantData, DType, TensorType};
+use crate::ops::elementwise::{CAST, CastAttrs};
+use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
+use crate::ops::{Op, OpDef};
+use crate::pass::{PassError, Result};
+
+/// The call that an expression is, if it calls that operator.
+pub(super) fn call_of<'a>(b: &'a FunctionBuilder, id: ExprId, def: &OpDef) -> Option<&'a Call> {
+    b.expr(id).as_call().filter(|call| matches!(call.callee, Callee::Op(op) if op.is(def)))
+}
+
+/// The operator of a call, unless a function is called.
+pub(super) fn op_of(expr: &Expr) -> Option<(Op, &Call)> {
+    match expr {
+        Expr::Call(call @ Call { callee: Callee::Op(op), .. }) => Some((*op, call)),
+        _ => None,
+    }
+}
+
+/// Calls an operator that has no attributes.
+pub(super) fn call(
+    b: &mut FunctionBuilder,
+    def: &'static OpDef,
+    args: &[ExprId],
+) -> Result<ExprId> {
+    Ok(b.call(Op::new(def), args, Attrs::new())?)
+}
+
+/// Calls an operator with attributes.
+pub(super) fn call_with(
+    b: &mut FunctionBuilder,
+    def: &'static OpDef,
+    args: &[ExprId],
+    attrs: &impl serde::Serialize,
+) -> Result<ExprId> {
+    Ok(b.call(Op::new(def), args, Attrs::from_struct(attrs)?)?)
+}
+
+/// The value in another data type; the value itself if it has that one.
+pub(super) fn cast(b: &mut FunctionBuilder, value: ExprId, dtype: DType) -> Result<ExprId> {
+    if tensor(b, value)?.dtype == dtype {
+        return Ok(value);
+    }
+    call_with(b, &CAST, &[value], &CastAttrs::to(dtype))
+}
+
+/// The type of a value that must be a tensor.
+pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
+    let ty = b.ty(value);
+    let tensor = ty.as_tensor().cloned();
+    tensor.ok_or_else(|| PassError::new(format!("a tensor was expected, not {ty}")))
+}
+
+/// The number that all elements of a constant are; `None` if they differ or are not known.
+pub(super) fn uniform(constant: &Constant) -> Option<f64> {
+    let ty = constant.ty();
+    let element = match constant.data() {
+        ConstantData::Splat(element) => element.clone(),
+        ConstantData::Bytes(bytes) => {
+            let mut elements = bytes.chunks_exact(ty.dtype.bytes()?);
+            let first = elements.next()?;
+            // Weights differ within their first elements.
+            elements.all(|element| element == first).then(|| first.to_vec())?
+        }
+        ConstantData::Opaque => return None,
+    };
+    let scalar = Constant::splat(TensorType::scalar(ty.dtype), &element).ok()?;
+    let value = match scalar.to_f64_vec() {
+        Some(floats) => floats.first().copied(),
+        None => scalar.to_i64_vec()?.first().map(|&value| value as f64),
+    };
+    // An integer that a float does not hold is none of those that are asked for.
+    value.filter(|value| ty.dtype.is_float() || value.abs() < 9e15)
+}
+
+/// The number that an expression is in every place, if it is such a constant.
+pub(super) fn uniform_of(b: &FunctionBuilder, id: ExprId) -> Option<f64> {
+    uniform(b.expr(id).as_constant()?)
+}
+
+/// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.
+pub(super) fn along_axis(
+    b: &mut FunctionBuilder,
+    vector: ExprId,
+    axis: usize,
+    rank: usize,
+) -> Result<ExprId> {
+    if axis + 1 == rank {
+        return Ok(vector);
+    }
+    let attrs = ExpandDimsAttrs { axis: (1..(rank - axis) as i64).collect() };
+    call_with(b, &EXPAND_DIMS, &[vector], &attrs)
+}

@@ -1,0 +1,190 @@
+//! Random islands of dequantised numbers before and after the pass.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+
+use super::FakeQuantizationToInteger;
+use crate::graph::interp::{Tensor, Value, evaluate};
+use crate::graph::{ExprId, Function};
+use crate::ir::{Constant, DType, Dim, IRModule, SharedBytes, TensorType, Type};
+use crate::ops::elementwise::ClipAttrs;
+use crate::ops::nn::{AvgPoolAttrs, ConvAttrs, MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode};
+use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs};
+use crate::ops::tensor::{ConcatenateAttrs, ReshapeAttrs, TransposeAttrs};
+use crate::transform::tests::support::{Net, after, count};
+
+/// Extents of the images.
+const IMAGE: [i64; 4] = [1, 4, 5, 5];
+
+/// What is in an island, and its constants.
+#[derive(Clone, Debug)]
+struct Island {
+    steps: Vec<u8>,
+    signed: [bool; 3],
+    zeros: [i64; 3],
+    scale: f32,
+    seed: i64,
+}
+
+fn island() -> impl Strategy<Value = Island> {
+    let steps = proptest::collection::vec(0u8..10, 0..4);
+    let zeros = [0i64..256, 0..256, 0..256];
+    (steps, any::<[bool; 3]>(), zeros, 0.01f32..0.2, 0i64..1000).prop_map(
+        |(steps, signed, zeros, scale, seed)| Island { steps, signed, zeros, scale, seed },
+    )
+}
+
+impl Island {
+    fn dtype(&self, which: usize) -> DType {
+        if self.signed[which] { DType::I8 } else { DType::U8 }
+    }
+
+    /// A zero point within the range of the type.
+    fn zero(&self, net: &mut Net, which: usize) -> ExprId {
+        let value = self.zeros[which] - if self.signed[which] { 128 } else { 0 };
+        net.0.constant(Constant::scalar(value as f64, self.dtype(which)).unwrap())
+    }
+
+    fn dequantized(&self, net: &mut Net, q: ExprId, which: usize, scale: f32) -> ExprId {
+        let zero = self.zero(net, which);
+        let scale = net.scalar(f64::from(scale));
+        let attrs = DequantizeAttrs { axis: 0, block_size: 0, dtype: DType::F32 };
+        net.op_with("qnn.dequantize", &[q, scale, zero], &attrs)
+    }
+
+    /// Weights that are `int8`, with a scale for each output channel.
+    fn weights(&self, net: &mut Net, dims: &[i64], axis: i64) -> ExprId {
+        let count: i64 = dims.iter().product();
+        let bytes = (0..count).map(|i| ((i * 37 + self.seed * 11) % 251) as u8).collect::<Vec<_>>();
+        let ty = TensorType::from_consts(dims, DType::I8);
+        let q = net.0.constant(Constant::new(ty, SharedBytes::new(bytes)).unwrap());
+        let channels = dims[axis as usize];
+        let scales: Vec<f32> = (0..channels).map(|i| 0.002 + i as f32 * 0.001).collect();
+        let scale = net.0.constant(Constant::from_f32(&[channels], &scales).unwrap());
+        let attrs = DequantizeAttrs { axis, block_size: 0, dtype: DType::F32 };
+        net.op_with("qnn.dequantize", &[q, scale], &attrs)
+    }
+
+    /// The function, and how many convolutions and products are in it.
+    fn build(&self) -> (Function, usize) {
+        let mut net = Net::default();
+        let inputs = ["x", "y"].map(|name| {
+            let which = usize::from(name == "y");
+            net.0.param(name, Type::tensor(&IMAGE, self.dtype(which)))
+        });
+        let mut x = self.dequantized(&mut net, inputs[0], 0, self.scale);
+        let mut products = 0;
+        for &step in &self.steps {
+            // Numbers that are sums already stay floats: one product an island.
+            x = match step {
+                0 | 1 if products == 0 => {
+                    products += 1;
+                    let groups = if step == 0 { 1 } else { 4 };
+                    let weight = self.weights(&mut net, &[4, 4 / groups, 3, 3], 0);
+                    let bias = net.tensor(&[4], 0.5);
+                    let attrs = ConvAttrs { padding: vec![1; 4], groups, ..ConvAttrs::of_rank(2) };
+                    net.op_with("nn.conv2d", &[x, weight, bias], &attrs)
+                }
+                2 if products == 0 => {
+                    products += 1;
+                    let weight = self.weights(&mut net, &[5, 5], 1);
+                    let x = net.op_with("nn.matmul", &[x, weight], &MatmulAttrs::default());
+                    let bias = net.tensor(&[5], -1.0);
+                    net.op("add", &[x, bias])
+                }
+                3 => net.op("nn.relu", &[x]),
+                4 => net.op_with("clip", &[x], &ClipAttrs { min: Some(-0.7), max: Some(6.0) }),
+                5 => {
+                    let attrs =
+                        MaxPoolAttrs { padding: vec![1; 4], ..MaxPoolAttrs::of_size(&[3, 3]) };
+                    let attrs = MaxPoolAttrs { strides: vec![1, 1], ..attrs };
+                    net.op_with("nn.max_pool2d", &[x], &attrs)
+                }
+                6 => {
+                    let rows = net.op_with(
+                        "nn.avg_pool2d",
+                        &[x],
+                        &AvgPoolAttrs { strides: vec![1, 1], ..AvgPoolAttrs::of_size(&[2, 2]) },
+                    );
+                    let pad_width = vec![[0, 0], [0, 0], [1, 0], [0, 1]];
+                    net.op_with("nn.pad", &[rows], &PadAttrs { pad_width, mode: PadMode::Constant })
+                }
+                7 => net.op_with("transpose", &[x], &TransposeAttrs { axes: vec![0, 1, 3, 2] }),
+                8 => {
+                    let newshape = [1, 25, 2, 2].map(Dim::from).to_vec();
+                    let moved = net.op_with("reshape", &[x], &ReshapeAttrs { newshape });
+                    let newshape = IMAGE.map(Dim::from).to_vec();
+                    net.op_with("reshape", &[moved], &ReshapeAttrs { newshape })
+                }
+                9 => {
+                    let y = self.dequantized(&mut net, inputs[1], 1, self.scale * 0.7);
+                    let both = net.op_with("concatenate", &[x, y], &ConcatenateAttrs { axis: 2 });
+                    let attrs =
+                        MaxPoolAttrs { strides: vec![2, 1], ..MaxPoolAttrs::of_size(&[2, 1]) };
+                    net.op_with("nn.max_pool2d", &[both], &attrs)
+                }
+                _ => x,
+            };
+        }
+        let (scale, zero) = (net.scalar(f64::from(self.scale) * 1.3), self.zero(&mut net, 2));
+        let attrs = QuantizeAttrs {
+            axis: 0,
+            block_size: 0,
+            dtype: self.dtype(2),
+            precision: None,
+            saturate: true,
+        };
+        let q = net.op_with("qnn.quantize", &[x, scale, zero], &attrs);
+        (net.finish(q), products)
+    }
+
+    fn arguments(&self) -> Vec<Value> {
+        let shape = IMAGE.map(|extent| extent as usize);
+        let image = |which: usize| {
+            let low = if self.signed[which] { 128 } else { 0 };
+            let values = (0..100)
+                .map(|i| (i128::from(i * 73 + self.seed) * (which as i128 + 3)) % 256 - low);
+            Tensor::from_ints(self.dtype(which), &shape, values.collect()).unwrap().into()
+        };
+        vec![image(0), image(1)]
+    }
+}
+
+fn result(function: &Function, args: &[Value]) -> Vec<i128> {
+    let module = IRModule::from_function(function.clone());
+    let value = evaluate(&module, "main", args).unwrap();
+    value.as_tensor().unwrap().ints().unwrap().to_vec()
+}
+
+#[test]
+fn random_islands_differ_by_at_most_one_step_and_hardly_ever() {
+    let (elements, different) = (Cell::new(0usize), Cell::new(0usize));
+    proptest!(ProptestConfig { cases: 400, ..ProptestConfig::default() }, |(island in island())| {
+        let (before, products) = island.build();
+        let integers = after(&FakeQuantizationToInteger, before.clone());
+        let args = island.arguments();
+        let (expected, found) = (result(&before, &args), result(&integers, &args));
+        elements.set(elements.get() + found.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            prop_assert!((found - expected).abs() <= 1, "{found} for {expected}");
+            different.set(different.get() + usize::from(found != expected));
+        }
+        let steps = &island.steps;
+        if products == 1 && matches!(steps.first(), Some(0..=2)) {
+            // No product of floats is left.
+            let floats = integers.iter().filter(|(_, data)| {
+                data.expr.is_call_of(&crate::ops::nn::CONV2D)
+                    || data.expr.is_call_of(&crate::ops::nn::MATMUL)
+            });
+            for (_, data) in floats {
+                prop_assert_eq!(data.ty.as_tensor().unwrap().dtype, DType::I32);
+            }
+        }
+        if steps.iter().all(|&step| matches!(step, 0..=2)) {
+            prop_assert_eq!(count(&integers, "qnn.dequantize"), 0);
+        }
+    });
+    let (elements, different) = (elements.get(), different.get());
+    assert!(different * 100 < elements, "{different} of {elements} elements differ by one step");
+}

@@ -1,0 +1,80 @@
+//! Expressions that simpler ones stand for.
+
+mod arithmetic;
+mod moves;
+#[cfg(test)]
+mod tests;
+
+use super::calls::op_of;
+use crate::analysis::Uses;
+use crate::graph::{Call, ExprId, Function, FunctionBuilder, Rewriter};
+use crate::ir::{Attrs, IRModule, TensorType};
+use crate::ops::Op;
+use crate::pass::{PassContext, Result, function_pass};
+use crate::tir::transform::STRICT_MATH;
+use crate::transform::InferType;
+
+/// Replaces chains of calls that move or convert elements by one, and drops what changes nothing.
+///
+/// Of consecutive transposes, reshapes (`squeeze` and `expand_dims` among them), casts that lose
+/// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
+/// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
+/// nothing and the like are `x`, `power(x, 2)` is `x · x`. Unless `tir.strict_math` is on, `-0 + 0`
+/// may be `-0`, and roots are taken for powers of ½ and -½ of what is not negative.
+#[function_pass(opt_level = 0, required = [InferType])]
+pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let strict = cx.get(&STRICT_MATH);
+    let uses = cx.analysis::<Uses>(&function);
+    let mut rewriter = Rewriter::new(function);
+    while let Some(id) = rewriter.next_call()? {
+        let old = rewriter.old().clone();
+        let Some((op, call)) = op_of(old.expr(id)) else { continue };
+        let Some(ty) = old.ty(id).as_tensor() else { continue };
+        let simpler = match moves::joined_tensors(&old, &uses, id)? {
+            Some(tensors) => {
+                let tensors: Vec<ExprId> =
+                    tensors.into_iter().map(|tensor| rewriter.mapped(tensor)).collect();
+                moves::concatenate(rewriter.builder(), &tensors, &call.attrs)?
+            }
+            None => {
+                let args = rewriter.args(call);
+                let Call { attrs, .. } = call;
+                simpler(rewriter.builder(), &Site { op, args: &args, attrs, ty, strict })?
+            }
+        };
+        let Some(simpler) = simpler else { continue };
+        // Extents with symbols may be equal and not be known to be.
+        if rewriter.builder().ty(simpler) == old.ty(id) {
+            rewriter.replace(simpler);
+            cx.count("simplified", 1);
+        }
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// A call that may have a simpler form, with its arguments in the new function.
+struct Site<'a> {
+    op: Op,
+    args: &'a [Option<ExprId>],
+    attrs: &'a Attrs,
+    /// The type of the result.
+    ty: &'a TensorType,
+    /// Whether results must be the same to the bit.
+    strict: bool,
+}
+
+impl Site<'_> {
+    fn arg(&self, index: usize) -> Option<ExprId> {
+        self.args.get(index).copied().flatten()
+    }
+}
+
+fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option<ExprId>> {
+    match moves::simpler(b, site)? {
+        None => arithmetic::simpler(b, site),
+        found => Ok(found),
+    }
+}

@@ -1,0 +1,225 @@
+//! Tests of the rules that filetests do not show: data types, bits, uses and length.
+
+use crate::graph::{ExprId, ScopeKind};
+use crate::ir::{Constant, DType, Type};
+use crate::ops::elementwise::CastAttrs;
+use crate::ops::nn::{PadAttrs, PadMode};
+use crate::ops::tensor::{ConcatenateAttrs, ExpandDimsAttrs, SqueezeAttrs, TransposeAttrs};
+use crate::pass::PassContext;
+use crate::tir::transform::STRICT_MATH;
+use crate::transform::SimplifyExpr;
+use crate::transform::tests::support::{Net, after, after_in, count, show};
+
+fn casts(dtypes: &[DType]) -> String {
+    let mut net = Net::default();
+    let mut x = net.0.param("x", Type::tensor(&[2], dtypes[0]));
+    for &dtype in &dtypes[1..] {
+        x = net.op_with("cast", &[x], &CastAttrs::to(dtype));
+    }
+    show(&after(&SimplifyExpr, net.finish(x)))
+}
+
+#[test]
+fn casts_that_lose_nothing_in_between_are_dropped() {
+    use DType::*;
+    for dtypes in [
+        [F32, F64, F32].as_slice(),
+        &[I8, I32, F32, I8],
+        &[F16, F32, F16],
+        &[BF16, F32, BF16],
+        &[U8, F16, U8],
+        &[Bool, I8, Bool],
+        &[F32, F32],
+        &[F32, F64, F64, F32],
+    ] {
+        assert_eq!(casts(dtypes), "x", "{dtypes:?}");
+    }
+    for dtypes in [
+        [F16, F32, F64].as_slice(),
+        &[I8, I32, F32],
+        &[F16, F32, I8],
+        &[Bool, I64, F32],
+        &[I16, I64, I8],
+    ] {
+        assert_eq!(casts(dtypes), "cast(x)", "{dtypes:?}");
+    }
+    // Rounding, wrapping and saturating in between count, and floats saturate where integers wrap.
+    for dtypes in [
+        [F32, F16, F32],
+        [I32, I8, I32],
+        [I32, F32, I32],
+        [F32, I32, F32],
+        [I16, F32, I8],
+        [BF16, F16, BF16],
+        [U8, I8, I32],
+        [F32, Bool, F32],
+        [I64, F64, I64],
+    ] {
+        assert_eq!(casts(&dtypes), "cast(cast(x))", "{dtypes:?}");
+    }
+    assert_eq!(casts(&[F8E5M2, F8E5M2]), "cast(x)");
+}
+
+#[test]
+fn zeros_and_powers_follow_strict_arithmetic() {
+    let simplified = |op: &str, value: f64, strict: bool| {
+        let mut net = Net::default();
+        let x = net.input("x", &[2]);
+        let x = net.op("nn.relu", &[x]);
+        let value = net.scalar(value);
+        let y = net.op(op, &[x, value]);
+        let cx = PassContext::builder().config(&STRICT_MATH, strict).build().unwrap();
+        show(&after_in(&SimplifyExpr, net.finish(y), &cx))
+    };
+    let x = "nn.relu(x)";
+    for strict in [false, true] {
+        for (op, value) in
+            [("add", -0.0), ("subtract", 0.0), ("multiply", 1.0), ("divide", 1.0), ("power", 1.0)]
+        {
+            assert_eq!(simplified(op, value, strict), x, "{op} {value}");
+        }
+        assert_eq!(simplified("power", 2.0, strict), format!("multiply({x}, {x})"));
+        assert_eq!(simplified("power", -1.0, strict), format!("reciprocal({x})"));
+        assert_eq!(simplified("power", 3.0, strict), format!("power({x}, 3)"));
+    }
+    assert_eq!(simplified("add", 0.0, false), x);
+    assert_eq!(simplified("add", 0.0, true), format!("add({x}, 0)"));
+    assert_eq!(simplified("subtract", -0.0, true), format!("subtract({x}, -0)"));
+    assert_eq!(simplified("power", 0.5, false), format!("sqrt({x})"));
+    assert_eq!(simplified("power", -0.5, false), format!("rsqrt({x})"));
+    assert_eq!(simplified("power", 0.5, true), format!("power({x}, 0.5)"));
+}
+
+#[test]
+fn roots_are_taken_only_of_what_is_not_negative() {
+    let mut net = Net::default();
+    let x = net.input("x", &[2]);
+    let half = net.scalar(0.5);
+    let y = net.op("power", &[x, half]);
+    let function = net.finish(y);
+    assert!(after(&SimplifyExpr, function.clone()).same(&function));
+}
+
+#[test]
+fn a_neutral_constant_that_repeats_the_other_operand_stays() {
+    let mut net = Net::default();
+    let x = net.input("x", &[1]);
+    let ones = net.0.constant(Constant::from_f32(&[3], &[1.0; 3]).unwrap());
+    let y = net.op("multiply", &[ones, x]);
+    let function = net.finish(y);
+    assert!(after(&SimplifyExpr, function.clone()).same(&function));
+    let mut net = Net::default();
+    let x = net.input("x", &[3]);
+    let one = net.0.constant(Constant::from_f32(&[1], &[1.0]).unwrap());
+    let y = net.op("multiply", &[one, x]);
+    let y = net.op("divide", &[one, y]);
+    assert_eq!(show(&after(&SimplifyExpr, net.finish(y))), "divide(c(1), x)");
+}
+
+#[test]
+fn pads_of_other_elements_or_of_fewer_stay_apart() {
+    let pads = |widths: [i64; 2], fills: [f64; 2], modes: [PadMode; 2]| {
+        let mut net = Net::default();
+        let mut x = net.input("x", &[4]);
+        for ((width, fill), mode) in widths.into_iter().zip(fills).zip(modes) {
+            let attrs = PadAttrs { pad_width: vec![[1, width]], mode };
+            let fill = (mode == PadMode::Constant).then(|| net.scalar(fill));
+            let args: Vec<ExprId> = [Some(x), fill].into_iter().flatten().collect();
+            x = net.op_with("nn.pad", &args, &attrs);
+        }
+        count(&after(&SimplifyExpr, net.finish(x)), "nn.pad")
+    };
+    use PadMode::{Constant, Edge, Reflect};
+    assert_eq!(pads([2, 3], [5.0, 5.0], [Constant; 2]), 1);
+    assert_eq!(pads([2, 3], [0.0, 0.0], [Edge; 2]), 1);
+    assert_eq!(pads([2, 3], [5.0, 6.0], [Constant; 2]), 2);
+    assert_eq!(pads([2, -1], [5.0, 5.0], [Constant; 2]), 2);
+    assert_eq!(pads([-1, 2], [5.0, 5.0], [Constant; 2]), 2);
+    assert_eq!(pads([1, 1], [0.0; 2], [Reflect; 2]), 2);
+    assert_eq!(pads([1, 1], [0.0; 2], [Edge, Constant]), 2);
+}
+
+#[test]
+fn concatenations_in_use_elsewhere_or_along_another_axis_stay() {
+    let joined = |axes: [i64; 2], used: bool| {
+        let mut net = Net::default();
+        let x = net.input("x", &[2, 2]);
+        let inner = net.op_with("concatenate", &[x, x], &ConcatenateAttrs { axis: axes[0] });
+        let other = net.op_with("concatenate", &[x, x], &ConcatenateAttrs { axis: axes[0] });
+        let outer =
+            net.op_with("concatenate", &[inner, other], &ConcatenateAttrs { axis: axes[1] });
+        let result = if used { net.0.tuple(&[outer, inner]) } else { outer };
+        count(&after(&SimplifyExpr, net.finish(result)), "concatenate")
+    };
+    assert_eq!(joined([0, 0], false), 1);
+    assert_eq!(joined([0, -2], false), 1);
+    assert_eq!(joined([0, 1], false), 3);
+    assert_eq!(joined([0, 0], true), 2);
+}
+
+#[test]
+fn chains_through_a_branch_are_followed() {
+    let mut net = Net::default();
+    let (x, cond) = (net.input("x", &[2, 3]), net.0.param("c", Type::tensor(&[], DType::Bool)));
+    let axes = TransposeAttrs { axes: vec![1, 0] };
+    let turned = net.op_with("transpose", &[x], &axes);
+    let branch = |net: &mut Net| {
+        net.0.open_scope(ScopeKind::Branch);
+        let back = net.op_with("transpose", &[turned], &axes);
+        let y = net.op("nn.relu", &[back]);
+        net.0.close_scope(y)
+    };
+    let scopes = (branch(&mut net), branch(&mut net));
+    let y = net.0.if_else(cond, scopes.0, scopes.1).unwrap();
+    let function = after(&SimplifyExpr, net.finish(y));
+    assert_eq!((count(&function, "transpose"), count(&function, "nn.relu")), (0, 2));
+}
+
+/// Chains of as many calls as that, of each kind.
+fn chains(length: usize) -> Vec<(Net, ExprId)> {
+    let chain = |link: fn(&mut Net, ExprId, usize) -> ExprId| {
+        let mut net = Net::default();
+        let mut x = net.input("x", &[2, 3]);
+        for index in 0..length {
+            x = link(&mut net, x, index);
+        }
+        (net, x)
+    };
+    vec![
+        chain(|net, x, _| net.op_with("transpose", &[x], &TransposeAttrs { axes: vec![1, 0] })),
+        chain(|net, x, index| match index % 2 {
+            0 => net.op_with("expand_dims", &[x], &ExpandDimsAttrs { axis: vec![0] }),
+            _ => net.op_with("squeeze", &[x], &SqueezeAttrs { axis: vec![0] }),
+        }),
+        chain(|net, x, index| {
+            let dtype = if index % 2 == 0 { DType::F64 } else { DType::F32 };
+            net.op_with("cast", &[x], &CastAttrs::to(dtype))
+        }),
+        chain(|net, x, _| {
+            let pad_width = vec![[0, 0], [1, 0]];
+            net.op_with("nn.pad", &[x], &PadAttrs { pad_width, mode: PadMode::Constant })
+        }),
+        chain(|net, x, _| {
+            let row = net.tensor(&[1, 3], 0.0);
+            net.op_with("concatenate", &[x, row], &ConcatenateAttrs { axis: 0 })
+        }),
+        chain(|net, x, _| {
+            let one = net.scalar(1.0);
+            net.op("multiply", &[x, one])
+        }),
+    ]
+}
+
+#[test]
+fn chains_of_a_hundred_thousand_calls_become_one_on_a_small_stack() {
+    let run = || {
+        for (net, result) in chains(100_000) {
+            let cx = PassContext::builder().build().unwrap();
+            let function = after_in(&SimplifyExpr, net.finish(result), &cx);
+            let calls = function.iter().filter(|(_, data)| data.expr.as_call().is_some()).count();
+            assert!(calls <= 1, "{calls}");
+            assert!(after_in(&SimplifyExpr, function.clone(), &cx).same(&function));
+        }
+    };
+    std::thread::Builder::new().stack_size(512 << 10).spawn(run).unwrap().join().unwrap();
+}
