@@ -4,9 +4,16 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use niello::compile::{Model, Passes, compile};
+use niello::executor::{LoadedModel, write_shared_library};
 use niello::graph::interp::{Tensor, Value, evaluate};
+use niello::graph::{PrintOptions, print_module};
 use niello::ir::Constant;
 use niello::onnx::{self, ImportOptions, Imported, TestValue};
+use niello::options::{Backend, CompileOptions};
+use niello::pass::{Pass, PassContext};
+use niello::target::Target;
+use niello::transform::FakeQuantizationToInteger;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -170,4 +177,80 @@ fn imported_models_equal_onnx_runtime() {
             }
         }
     }
+}
+
+/// The output of a quantised model by its operators as imported, and by integers: at most one step
+/// of its quantisation apart.
+#[test]
+fn a_quantised_model_in_integers_differs_by_at_most_one_step() {
+    let Some(shared) = shared() else { return };
+    let folder = shared.join("micro-kws-qdq");
+    let module = import_case(&folder).module;
+    let input: Value =
+        Tensor::from_constant(&recorded(&folder, "input", 0)).expect("a known dtype").into();
+    let cx = PassContext::builder().build().expect("a context");
+    let integers = FakeQuantizationToInteger.run(module.clone(), &cx).expect("the pass runs");
+    let text = print_module(&integers, &PrintOptions::default());
+    let products = ["nn.conv2d(", "nn.matmul("];
+    for line in text.lines().filter(|line| products.iter().any(|product| line.contains(product))) {
+        assert!(line.contains("out_dtype=\"int32\""), "{line}");
+    }
+    let outputs = [&module, &integers].map(|module| {
+        let value = evaluate(module, "main", std::slice::from_ref(&input)).expect("a value");
+        value.as_tensor().expect("one output").floats().expect("of floats").to_vec()
+    });
+    // Probabilities are quantised in steps of 1/256.
+    let steps = outputs[0].iter().zip(&outputs[1]).map(|(a, b)| ((a - b) * 256.0).abs().round());
+    let steps: Vec<f64> = steps.collect();
+    assert!(steps.iter().all(|&steps| steps <= 1.0), "{steps:?}");
+}
+
+/// The models among them that are run on several threads: each kind of kernel is in one.
+const THREADED: [&str; 6] = [
+    "cct-2-32",
+    "hyperlpr-mobilenetv2-96",
+    "mnist-8",
+    "portrait-seg",
+    "squeezenet1_1",
+    "ultraface-rfb-320",
+];
+
+#[test]
+fn no_number_of_threads_changes_a_bit_of_a_model() {
+    let Some(shared) = shared() else { return };
+    let mut parallel = 0;
+    for (name, &backend) in THREADED.iter().zip(Backend::ALL.iter().cycle()) {
+        let folder = shared.join(name);
+        let imported = import_case(&folder);
+        let inputs: Vec<Constant> =
+            (0..imported.inputs.len()).map(|index| recorded(&folder, "input", index)).collect();
+        let model = Model::from_module(*name, imported.module);
+        let mut outputs: Vec<Vec<Constant>> = Vec::new();
+        for compiled_for in [1, 7] {
+            let mut options = CompileOptions::new(Target::host());
+            options.set_target_cpu("native").expect("every machine has a CPU");
+            (options.backend, options.threads, options.jobs) = (backend, compiled_for, 2);
+            let passes = Passes::new(&options).expect("no pass is named");
+            let compilation = compile(&model, &options, &passes)
+                .unwrap_or_else(|report| panic!("{name}:\n{report}"));
+            let rows = &compilation.model.kernels.rows;
+            parallel += rows.iter().map(|row| row.parallel.len()).sum::<usize>();
+            let library = tempfile::tempdir().expect("a folder can be made");
+            let path = library.path().join("model.so");
+            write_shared_library(&compilation.model, &options.target, &path)
+                .unwrap_or_else(|report| panic!("{name}:\n{report}"));
+            let mut loaded = LoadedModel::load(&compilation.model, &path).expect("it was written");
+            for threads in [1, 2, 3, 4, 7].into_iter().filter(|&threads| threads <= compiled_for) {
+                loaded.set_threads(threads);
+                outputs.push(loaded.run(&inputs).expect("the inputs are the model's"));
+            }
+        }
+        let bytes = |outputs: &[Constant]| -> Vec<Vec<u8>> {
+            outputs.iter().filter_map(|it| Some(it.to_bytes()?.to_vec())).collect()
+        };
+        for found in &outputs[1..] {
+            assert!(bytes(found) == bytes(&outputs[0]), "{name}: {backend}");
+        }
+    }
+    assert!(parallel >= 40, "{parallel} loops are parallel");
 }

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 from elementwise import partner_shape
-from graph import BOOL, F16, F32, F64, FLOATS, I8, I32, I64, MAX_ELEMENTS, U8
+from graph import BOOL, F16, F32, F64, FLOATS, I8, I32, I64, U8
 
 
 def weights(g, shape, dtype, terms):
@@ -26,9 +26,9 @@ class Window:
 
     def __init__(self, g, spatial, pool=False):
         rank = len(spatial)
-        self.kernel = [g.rng.choice([1, 2, 3, 3, 4, 5]) for _ in range(rank)]
-        self.strides = [g.rng.choice([1, 1, 2, 3, 4]) for _ in range(rank)]
-        self.dilations = [g.rng.choice([1, 1, 1, 2, 3]) for _ in range(rank)]
+        self.kernel = g.alike(g.kernels, rank)
+        self.strides = g.alike(g.strides, rank)
+        self.dilations = g.alike(g.dilations, rank)
         if g.chance(0.3):
             self.kernel, self.strides, self.dilations = [3] * rank, [1] * rank, [1] * rank
         self.ceil = int(pool and g.chance(0.35))
@@ -42,9 +42,9 @@ class Window:
             self.auto = None
         # A window that is padding alone is defined in no way.
         most = [self.kernel[axis] - 1 if pool else self.covered(axis) for axis in range(rank)]
-        symmetric = [g.rng.randint(0, bound) for bound in most]
+        symmetric = [g.padding(bound) for bound in most]
         self.begins = symmetric if g.chance(0.7) else [0] * rank
-        self.ends = symmetric if g.chance(0.5) else [g.rng.randint(0, bound) for bound in most]
+        self.ends = symmetric if g.chance(0.5) else [g.padding(bound) for bound in most]
         if self.auto:
             self.begins = self.ends = [0] * rank
         self.output = [self.extent_of(axis, extent) for axis, extent in enumerate(spatial)]
@@ -79,7 +79,7 @@ def image(g, x):
     """`x` as a tensor with at least one axis behind the channels, made from leaves if it is none."""
     if x is not None and x.rank in (3, 4, 5) and x.size:
         return x
-    return g.input(g.array(g.shape(g.rng.choice([3, 4, 4, 4, 4, 5])), g.float if g.float != F64 else F32))
+    return g.input(g.array(g.shape(g.rng.choice(g.image_ranks)), g.float if g.float != F64 else F32))
 
 
 def groups_of(g, channels):
@@ -87,7 +87,7 @@ def groups_of(g, channels):
     divisors = [d for d in range(1, channels + 1) if channels % d == 0]
     group = g.rng.choice([1, 1, 1, channels, g.rng.choice(divisors)])
     per_group = g.extent(channel=True) if group == 1 else g.rng.choice([1, 1, 2, 3])
-    return group, min(per_group * group, 64) // group * group or group
+    return group, min(per_group * group, g.most_channels) // group * group or group
 
 
 def conv(g, x):
@@ -97,7 +97,7 @@ def conv(g, x):
     channels, window = x.shape[1], Window(g, x.shape[2:])
     group, filters = groups_of(g, channels)
     shape = (x.shape[0], filters, *window.output)
-    if math.prod(shape) > MAX_ELEMENTS or any(extent < 1 for extent in window.output):
+    if math.prod(shape) > g.most_elements or any(extent < 1 for extent in window.output):
         return None
     terms = channels // group * math.prod(window.kernel)
     w = g.leaf(weights(g, (filters, channels // group, *window.kernel), x.dtype, terms))
@@ -111,12 +111,12 @@ def conv_transpose(g, x):
     if x.dtype not in (F32, F16) or x.rank == 5:
         return None
     rank, channels = x.rank - 2, x.shape[1]
-    kernel = [g.rng.choice([1, 2, 3, 4]) for _ in range(rank)]
-    strides = [g.rng.choice([1, 2, 2, 3]) for _ in range(rank)]
-    dilations = [g.rng.choice([1, 1, 1, 2]) for _ in range(rank)]
+    kernel = g.alike(g.transposed_kernels, rank)
+    strides = g.alike(g.transposed_strides, rank)
+    dilations = g.alike(g.transposed_dilations, rank)
     covered = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
-    begins = [g.rng.randint(0, min(2, c - 1)) for c in covered]
-    ends = [g.rng.randint(0, min(2, c - 1)) for c in covered]
+    begins = [min(2, g.padding(c - 1)) for c in covered]
+    ends = [min(2, g.padding(c - 1)) for c in covered]
     extra = [g.rng.randint(0, max(s, d) - 1) if g.chance(0.3) else 0 for s, d in zip(strides, dilations)]
     spatial = [
         s * (extent - 1) + e + c - b - t
@@ -124,7 +124,7 @@ def conv_transpose(g, x):
     ]
     group, filters = groups_of(g, channels)
     shape = (x.shape[0], filters, *spatial)
-    if math.prod(shape) > MAX_ELEMENTS or min(spatial) < 1:
+    if math.prod(shape) > g.most_elements or min(spatial) < 1:
         return None
     terms = channels // group * math.prod(kernel)
     w = g.leaf(weights(g, (channels, filters // group, *kernel), x.dtype, terms))
@@ -187,7 +187,7 @@ def matmul(g, x):
         shape = np.matmul(np.empty(x.shape, np.int8), np.empty(right, np.int8)).shape
     except ValueError:
         return None
-    if math.prod(shape) > MAX_ELEMENTS or math.prod(right) > MAX_ELEMENTS:
+    if math.prod(shape) > g.most_elements or math.prod(right) > g.most_elements:
         return None
     w = g.leaf(weights(g, right, x.dtype, inner) if x.is_float else g.array(right, x.dtype))
     if x.rank == 2 and len(right) == 2 and g.chance(0.15):
@@ -233,7 +233,7 @@ def quantized(g, x):
     group, filters = groups_of(g, x.shape[1]) if conv else (1, g.extent(channel=True))
     wshape = (filters, x.shape[1] // group, *window.kernel) if conv else (x.shape[1], filters)
     shape = (x.shape[0], filters, *window.output) if conv else (x.shape[0], filters)
-    if math.prod(shape) > MAX_ELEMENTS or math.prod(wshape) > MAX_ELEMENTS:
+    if math.prod(shape) > g.most_elements or math.prod(wshape) > g.most_elements:
         return None
     w = g.constant(g.data.integers(*((0, 128) if right == U8 else (-64, 64)), wshape).astype(right))
     zero = g.leaf(np.asarray(g.rng.randint(100, 140) if kind == U8 else g.rng.randint(-5, 5), kind))
@@ -380,7 +380,7 @@ def einsum(g, x):
         ("abc,abc->ab", (a, b, c), (a, b)), ("abc->cab", None, (c, a, b)), ("abc,adc->abd", (a, d, c), (a, b, d)),
         ("abc,b->ac", (b,), (a, c)), ("abc->b", None, (b,)), ("abc,c->acb", (c,), (a, c, b)),
     ])  # fmt: skip
-    if math.prod(shape) > MAX_ELEMENTS or (right and math.prod(right) > MAX_ELEMENTS):
+    if math.prod(shape) > g.most_elements or (right and math.prod(right) > g.most_elements):
         return None
     operands = [x] + ([g.leaf(weights(g, right, x.dtype, b * c))] if right else [])
     high = x.high * (operands[-1].high if right else 1) * math.sqrt(max(b * c, a * c)) * 2

@@ -1,7 +1,7 @@
 """Random nodes that compute element by element, with operands of every shape that broadcasts."""
 
 import numpy as np
-from graph import BOOL, F16, F32, F64, FLOATS, I8, I32, I64, MAX_ELEMENTS, U8, Value, onnx_type
+from graph import BOOL, F16, F32, F64, FLOATS, I8, I32, I64, U8, Value, onnx_type
 
 
 def broadcast(a, b):
@@ -41,11 +41,11 @@ def partner(g, x, kind=None, reuse=0.35):
     """Another operand for an elementwise operator of `x`: a value that is there, or a leaf."""
     if kind is None and g.chance(reuse):
         fits = [v for v in g.values if v.dtype == x.dtype and broadcast(v.shape, x.shape) is not None]
-        fits = [v for v in fits if np.prod(broadcast(v.shape, x.shape)) <= MAX_ELEMENTS]
+        fits = [v for v in fits if np.prod(broadcast(v.shape, x.shape)) <= g.most_elements]
         if fits:
             return g.rng.choice(fits)
     shape = partner_shape(g, x.shape)
-    if np.prod(broadcast(shape, x.shape)) > MAX_ELEMENTS:
+    if np.prod(broadcast(shape, x.shape)) > g.most_elements:
         shape = ()
     return g.leaf(g.array(shape, x.dtype, kind))
 
@@ -150,7 +150,7 @@ def variadic(g, x):
     shape = x.shape
     for operand in operands[1:]:
         shape = broadcast(shape, operand.shape) if shape is not None else None
-    if shape is None or np.prod(shape) > MAX_ELEMENTS:
+    if shape is None or np.prod(shape) > g.most_elements:
         return None
     g.rng.shuffle(operands)
     if x.dtype == F64:
@@ -191,7 +191,7 @@ def where(g, x):
     masks = [v for v in g.values if v.dtype == BOOL and broadcast(v.shape, shape) is not None]
     mask = g.rng.choice(masks) if masks and g.chance(0.7) else g.leaf(g.array(partner_shape(g, shape), BOOL))
     shape = broadcast(mask.shape, shape)
-    if np.prod(shape) > MAX_ELEMENTS:
+    if np.prod(shape) > g.most_elements:
         return None
     a, b = (x, y) if g.chance(0.5) else (y, x)
     return g.node("Where", [mask, a, b], shape, like=x, high=max(x.high, y.high), exact=x.exact and y.exact)
@@ -268,7 +268,8 @@ def cast(g, x):
             return None
         if to == BOOL and not x.exact:
             return None
-        if (to in (F16, I8) and x.high > 100) or (to == U8 and (x.low is None or x.high > 200)):
+        # `high` is an estimate, and what a float beyond the range becomes is not defined.
+        if (to in (F16, I8) and x.high > 50) or (to == U8 and (x.low is None or x.high > 100)):
             return None
         if to not in FLOATS and (x.high > 1e6 or g.wild):
             return None

@@ -13,9 +13,6 @@ I8, U8, I32, I64 = (np.dtype(name) for name in ("int8", "uint8", "int32", "int64
 BOOL = np.dtype("bool")
 FLOATS = (F16, F32, F64)
 
-# Most elements of a value. Faults of shapes show in small tensors, and small kernels compile fast.
-MAX_ELEMENTS = 6000
-
 
 @dataclass(frozen=True)
 class Value:
@@ -54,7 +51,19 @@ def onnx_type(dtype):
 
 
 class Graph:
-    """What an ONNX model is made of, and the source of all decisions about it."""
+    """What an ONNX model is made of, and the source of all decisions about it.
+
+    Sizes are those of faults; `tests/bench/workload.py` has those of networks.
+    """
+
+    # Faults of shapes show in small tensors, and small kernels compile fast.
+    most_elements, most_channels = 6000, 64
+    # Of the windows of convolutions and pools, and of transposed convolutions.
+    kernels, strides, dilations = [1, 2, 3, 3, 4, 5], [1, 1, 2, 3, 4], [1, 1, 1, 2, 3]
+    transposed_kernels, transposed_strides, transposed_dilations = [1, 2, 3, 4], [1, 2, 2, 3], [1, 1, 1, 2]
+    image_ranks = [3, 4, 4, 4, 4, 5]
+    # How many of the leaves are inputs of the model.
+    open_leaves = 0.15
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -79,11 +88,19 @@ class Graph:
             return self.rng.choice([1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17, 19, 24, 31, 32, 33])
         return self.rng.choice([1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 17])
 
+    def alike(self, choices, rank):
+        """A number for each axis of a window."""
+        return [self.rng.choice(choices) for _ in range(rank)]
+
+    def padding(self, most):
+        """Elements before or behind a tensor of which a window covers `most` beside one of its own."""
+        return self.rng.randint(0, most)
+
     def shape(self, rank):
         shape = [self.extent(axis == 1) for axis in range(rank)]
         if rank > 2:
             shape[0] = self.rng.choice([1, 1, 1, 2, 3])
-        while math.prod(shape) > MAX_ELEMENTS:
+        while math.prod(shape) > self.most_elements:
             axis = self.rng.randrange(rank)
             shape[axis] = max(1, shape[axis] // 2)
         return tuple(shape)
@@ -152,7 +169,7 @@ class Graph:
 
     def leaf(self, array):
         """A constant, or now and then an input of the model."""
-        return self.input(array) if self.chance(0.15) else self.constant(array)
+        return self.input(array) if self.chance(self.open_leaves) else self.constant(array)
 
     # Nodes
 

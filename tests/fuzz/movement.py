@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from graph import BOOL, F16, F32, F64, I32, I64, MAX_ELEMENTS
+from graph import BOOL, F16, F32, F64, I32, I64
 
 
 def moved(g, op, inputs, shape, attributes=None):
@@ -44,6 +44,19 @@ def reshape(g, x):
         if given[axis] == x.shape[axis] and g.chance(0.3):
             given[axis] = 0
     return moved(g, "Reshape", [x, g.ints(given)], shape)
+
+
+def channel_shuffle(g, x):
+    """Channels of some groups in turns, as ShuffleNet has them: two shapes and a transpose between them."""
+    groups = [count for count in (2, 3, 4, 8) if x.rank > 2 and x.shape[1] > count and x.shape[1] % count == 0]
+    if not groups:
+        return None
+    group, rest = g.rng.choice(groups), x.shape[2:]
+    apart = (x.shape[0], group, x.shape[1] // group, *rest)
+    turned = moved(g, "Reshape", [x, g.ints(apart)], apart)
+    order = [0, 2, 1, *range(3, x.rank + 1)]
+    turned = moved(g, "Transpose", [turned], [apart[axis] for axis in order], {"perm": order})
+    return moved(g, "Reshape", [turned, g.ints(x.shape)], x.shape)
 
 
 def views(g, x):
@@ -118,7 +131,7 @@ def concat(g, x):
     g.rng.shuffle(parts)
     shape = list(x.shape)
     shape[axis] = sum(part.shape[axis] for part in parts)
-    if math.prod(shape) > MAX_ELEMENTS:
+    if math.prod(shape) > g.most_elements:
         return None
     known = {"high": max(part.high for part in parts), "exact": all(part.exact for part in parts)}
     return g.node("Concat", parts, shape, attributes={"axis": axis - x.rank * g.rng.randint(0, 1)}, **known)
@@ -151,11 +164,11 @@ def gather(g, x):
         shape = g.rng.choice([(), (1,), (3,), (2, 2), (extent,)])
         indices = g.leaf(g.data.integers(-extent, extent, shape).astype(g.rng.choice([I32, I64])))
         result = (*x.shape[:axis], *shape, *x.shape[axis + 1 :])
-        return moved(g, op, [x, indices], result, {"axis": axis}) if math.prod(result) <= MAX_ELEMENTS else None
+        return moved(g, op, [x, indices], result, {"axis": axis}) if math.prod(result) <= g.most_elements else None
     if op == "GatherElements":
         shape = list(x.shape)
         shape[axis] = g.rng.randint(1, 6)
-        if math.prod(shape) > MAX_ELEMENTS:
+        if math.prod(shape) > g.most_elements:
             return None
         indices = g.leaf(g.data.integers(-extent, extent, shape).astype(g.rng.choice([I32, I64])))
         return moved(g, op, [x, indices], shape, {"axis": axis})
@@ -197,7 +210,7 @@ def grow(g, x):
     if op == "Tile":
         repeats = [g.rng.choice([1, 1, 2, 3]) for _ in x.shape]
         shape = [extent * times for extent, times in zip(x.shape, repeats)]
-        if not x.rank or math.prod(shape) > MAX_ELEMENTS:
+        if not x.rank or math.prod(shape) > g.most_elements:
             return None
         return moved(g, op, [x, g.ints(repeats)], shape)
     shape = [g.rng.choice([2, 3, 5]) if extent == 1 else extent for extent in x.shape]
@@ -205,7 +218,7 @@ def grow(g, x):
         shape = [g.rng.choice([1, 2, 3]), *shape]
     given = [1 if extent in x.shape and g.chance(0.2) else extent for extent in shape]
     shape = np.broadcast_shapes(tuple(given), x.shape)
-    if math.prod(shape) > MAX_ELEMENTS or not given:
+    if math.prod(shape) > g.most_elements or not given:
         return None
     return moved(g, op, [x, g.ints(given)], shape)
 
@@ -223,7 +236,7 @@ def pad(g, x):
         begins.append(both[0])
         ends.append(both[1])
         shape.append(extent + sum(both))
-    if math.prod(shape) > MAX_ELEMENTS:
+    if math.prod(shape) > g.most_elements:
         return None
     operands = [x, g.ints(begins + ends)]
     if mode == "constant" and g.chance(0.6):
@@ -254,7 +267,7 @@ def resize(g, x):
     # An infinite element times weights of both signs is no number, or infinite where they are added first.
     mode = g.rng.choice(["nearest", "linear", "linear"] + ([] if g.wild else ["cubic"]))
     shape = [*x.shape[:2], *spatial]
-    if math.prod(shape) > MAX_ELEMENTS:
+    if math.prod(shape) > g.most_elements:
         return None
     attributes = {
         "mode": mode,
@@ -292,7 +305,7 @@ def one_hot(g, x):
     depth = g.rng.choice([1, 3, 5])
     axis = g.rng.randint(0, x.rank)
     shape = [*x.shape[:axis], depth, *x.shape[axis:]]
-    if math.prod(shape) > MAX_ELEMENTS or x.dtype != I64:
+    if math.prod(shape) > g.most_elements or x.dtype != I64:
         return None
     operands = [x, g.constant(np.asarray(depth, np.int64)), g.leaf(np.array([0.5, 2.0], F32))]
     return g.node("OneHot", operands, shape, attributes={"axis": axis}, dtype=F32, high=2.0, exact=True)
@@ -324,5 +337,5 @@ def of_shape(g, x):
 ALL_OPS = [
     (transpose, 3), (reshape, 3), (views, 3), (slice_, 4), (concat, 4), (split, 3), (gather, 3), (scatter, 1.5),
     (grow, 3), (pad, 2.5), (blocks, 1), (resize, 1.5), (triangle, 0.5), (top, 0.7), (one_hot, 0.7), (reverse, 0.5),
-    (of_shape, 0.5),
+    (of_shape, 0.5), (channel_shuffle, 0.7),
 ]  # fmt: skip

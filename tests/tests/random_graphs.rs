@@ -5,9 +5,13 @@ use niello::graph::{
     PrintOptions, module_hash, modules_equal, parse_module, parse_module_with, print_with_sidecar,
     verify_module,
 };
-use niello::ir::IRModule;
-use niello::pass::PassContext;
+use niello::ir::{Definition, GlobalVar, IRModule};
+use niello::pass::{Pass, PassContext, PassRef};
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
+use niello::transform::{
+    DeadCodeElimination, DefuseOps, EtaExpand, FoldConstant, FuseOps, Inline, LambdaLift,
+    ToANormalForm, ToBasicBlockNormalForm, ToGraphNormalForm,
+};
 use niello_tests::random::random_module;
 use niello_tests::values::{close, sample_inputs};
 use proptest::prelude::{
@@ -86,6 +90,61 @@ proptest! {
                 prop_assert!(false, "{}: {}\nbefore:\n{}\nafter:\n{}", name, error, module, after);
             }
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(11),
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(300)
+    })]
+
+    #[test]
+    fn normal_forms_keep_the_results_and_do_nothing_twice(choices in choices()) {
+        let mut module = random_module(&choices, false);
+        let helper = GlobalVar::new("helper");
+        if let Some(function) = module.get(&helper).and_then(Definition::as_graph).cloned() {
+            let attrs = function.attrs().clone().with("Inline", 1);
+            module.insert(helper, Definition::Graph(function.with_attrs(attrs)));
+        }
+        let expected = value(&module);
+        let cx = PassContext::builder()
+            .verify_with(|module| verify_module(module).map_err(Into::into))
+            .build()
+            .unwrap();
+        let forms: [PassRef; 8] = [
+            ToBasicBlockNormalForm.into(),
+            ToANormalForm.into(),
+            ToGraphNormalForm.into(),
+            EtaExpand.into(),
+            Inline.into(),
+            LambdaLift.into(),
+            DeadCodeElimination.into(),
+            FoldConstant.into(),
+        ];
+        let fails = |name: &str, error: &str, after: &IRModule| {
+            TestCaseError::fail(format!("{name}: {error}\nbefore:\n{module}\nafter:\n{after}"))
+        };
+        let mut all = module.clone();
+        for pass in forms {
+            let name = pass.info().name();
+            let run = |module: &IRModule| {
+                pass.run(module.clone(), &cx)
+                    .map_err(|error| fails(name, &error.to_string(), module))
+            };
+            let once = run(&module)?;
+            close(&expected, &value(&once)).map_err(|error| fails(name, &error, &once))?;
+            if name != "FoldConstant" {
+                let twice = run(&once)?;
+                prop_assert!(twice.same(&once), "{} twice:\n{}\n{}", name, once, twice);
+            }
+            all = run(&all)?;
+            close(&expected, &value(&all)).map_err(|error| fails(name, &error, &all))?;
+        }
+        let fused = FuseOps.run(module.clone(), &cx).unwrap();
+        let defused = DefuseOps.run(fused, &cx).unwrap();
+        close(&expected, &value(&defused)).map_err(|error| fails("DefuseOps", &error, &defused))?;
     }
 }
 

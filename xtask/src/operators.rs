@@ -26,6 +26,8 @@ struct Importer {
     opsets: Opsets,
     /// Versions of each operator, ascending.
     operators: BTreeMap<String, Vec<i64>>,
+    /// Operators of other domains.
+    domains: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +91,12 @@ fn document(importer: &Importer, standard: &Standard, passing: &[Passing<'_>]) -
          The data types are those of the operator's first input in the ONNX node tests that pass, backend by backend. \
          Most operators take more types than there are tests for; an operator or type that is not supported is an error \
          when the model is compiled. The versions in which the standard changed an operator are in brackets.\n\n\
+         Random operators, and dropout in training, are functions of the node's seed and of an element's place: a model \
+         computes the same each time, on every backend. A node without a seed takes one from the name of its output. \
+         `NonMaxSuppression`, `NonZero`, `Unique` and the condition of `Compress` must be known while compiling, as the \
+         size of the result depends on them. `RoiAlign` with `sampling_ratio` 0 samples a region that is more than \
+         twice as large as the image as often as one of that size. `Resize` with `antialias` takes elements beyond the border for the border, as \
+         the standard has it; ONNX Runtime leaves them out, as `exclude_outside` does.\n\n\
          | operator | opsets | {} |\n|---|---|{}\n",
         titles.join(" | "),
         "---|".repeat(titles.len())
@@ -117,6 +125,10 @@ fn document(importer: &Importer, standard: &Standard, passing: &[Passing<'_>]) -
         missing.len(),
         missing.join(", ")
     );
+    text += "\nBesides, of other domains, which `cargo xtask conformance` compares with ONNX Runtime where it has them:\n\n";
+    for (domain, names) in &importer.domains {
+        text += &format!("- `{domain}`: {}\n", names.join(", "));
+    }
     Ok(text)
 }
 
@@ -179,7 +191,12 @@ mod tests {
 
     fn importer(operators: serde_json::Value) -> Importer {
         let opsets = json!({"oldest": 7, "newest": 28});
-        serde_json::from_value(json!({"opsets": opsets, "operators": operators})).unwrap()
+        serde_json::from_value(json!({
+            "opsets": opsets,
+            "operators": operators,
+            "domains": {"com.microsoft": ["Gelu", "QGemm"]},
+        }))
+        .unwrap()
     }
 
     fn passing() -> Vec<Passing<'static>> {
@@ -196,9 +213,10 @@ mod tests {
         assert!(text.contains("| Upsample | 7–9 (9) | – | – |\n"), "{text}");
         // The change in opset 25 is not known.
         assert!(text.contains("| Cast | 7–24 (9) | int8 | – |\n"), "{text}");
-        assert!(text.ends_with(
+        assert!(text.contains(
             "these 1 are not supported (with the opset that brought them): Loop (11).\n"
         ));
+        assert!(text.ends_with("\n- `com.microsoft`: Gelu, QGemm\n"), "{text}");
     }
 
     #[test]

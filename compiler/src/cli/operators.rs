@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Failure;
 use super::output::{Output, write_json};
-use crate::onnx::{MAX_OPSET, MIN_OPSET, operator_versions};
+use crate::onnx::{MAX_OPSET, MIN_OPSET, operator_versions, operators_by_domain};
 
 /// List the ONNX operators that can be imported.
 #[derive(clap::Args, Debug)]
@@ -20,9 +20,10 @@ pub(super) struct Args {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let operators: BTreeMap<&str, &[i64]> = operator_versions().collect();
+    let domains: BTreeMap<&str, Vec<&str>> = operators_by_domain().collect();
     if let Some(path) = &args.json {
         let opsets = json!({"oldest": MIN_OPSET, "newest": MAX_OPSET});
-        write_json(path, &json!({"opsets": opsets, "operators": operators}))?;
+        write_json(path, &json!({"opsets": opsets, "operators": operators, "domains": domains}))?;
     }
     let out = Output::beside(args.json.as_deref());
     out.line(&format!("models of opsets {MIN_OPSET} to {MAX_OPSET}; an operator's versions:"));
@@ -30,6 +31,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for (name, versions) in operators {
         let versions: Vec<String> = versions.iter().map(i64::to_string).collect();
         out.line(&format!("{name:width$}  {}", versions.join(" ")));
+    }
+    for (domain, names) in domains {
+        out.line("");
+        out.line(&format!("{domain}: {}", names.join(", ")));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub use import::{
 pub use input_value::InputValue;
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
-pub use ops::{operator_versions, supported_operators};
+pub use ops::{operator_versions, operators_by_domain, supported_operators};
 pub use ports::{dim_names, input_names, non_tensor_inputs, non_tensor_outputs, string_port};
 pub use summary::{DeclaredDim, DeclaredPort, FileSummary, OperatorUse, ParameterCount, summary};
 pub use tensor::{

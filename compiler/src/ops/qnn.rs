@@ -4,8 +4,11 @@
 //! zero point are arguments, as a model may compute them: one for the whole tensor, one for each
 //! index of an axis, or one for each block of neighbours along an axis.
 //!
-//! There are no quantised convolutions and matrix products: `nn.conv2d` and `nn.matmul` of 32-bit
-//! integers, less their zero points, are exact, and `qnn.requantize` brings their sums back.
+//! There are no quantised convolutions and matrix products: `nn.conv2d` and `nn.matmul` of 8-bit
+//! integers have exact sums of 32 bits (attribute `out_dtype`), to which what zero points contribute
+//! is added as a bias, and `qnn.requantize` brings them back.
+
+pub(crate) mod weights;
 
 use serde::{Deserialize, Serialize};
 
@@ -357,6 +360,10 @@ fn expr_to_range(value: PrimExpr, zero: Option<PrimExpr>, dtype: DType, held: DT
         Some(zero) => nearest + zero.cast(wide),
         None => nearest,
     };
+    if dtype == held {
+        // Conversions to integers end at the type's range.
+        return moved.cast(held);
+    }
     let bound = |value: i128| PrimExpr::float(value as f64, wide);
     // The operand is on the right: a NaN passes, and becomes zero.
     bound(high).min(bound(low).max(moved)).cast(held)

@@ -7,20 +7,21 @@ use crate::graph::{FunctionBuilder, TypeError};
 use crate::ir::{Attrs, DType, Dim, TensorType, Type};
 use crate::ops::elementwise::{
     CastAttrs, CeluAttrs, ClipAttrs, EluAttrs, GeluApproximation, GeluAttrs, HardsigmoidAttrs,
-    LeakyReluAttrs, SeluAttrs, ThresholdedReluAttrs,
+    LeakyReluAttrs, ReinterpretAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
 use crate::ops::nn::{
     AvgPoolAttrs, BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs,
-    MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode, SoftmaxAttrs, WinogradConv2dAttrs,
+    MatmulAttrs, MaxPoolAttrs, MaxPoolIndicesAttrs, PadAttrs, PadMode, RoiAlignAttrs, RoiAlignMode,
+    SoftmaxAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
-    FullAttrs, GatherAttrs, GatherNdAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs,
-    Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
-    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs,
-    TransposeAttrs,
+    FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding, GridSampleAttrs,
+    NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs,
+    ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
+    TakeAttrs, TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -67,6 +68,14 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         }
         "expand_dims" => (attrs(ExpandDimsAttrs { axis: vec![0, -1] }), UNARY),
         "full" => (attrs(FullAttrs { shape: dims(&[2, 0, 3]) }), &[Some(&[])]),
+        "image.grid_sample" => {
+            let sample = GridSampleAttrs {
+                method: ResizeMethod::Linear,
+                padding: GridPadding::Zeros,
+                coordinates: GridCoordinates::Pixels,
+            };
+            (attrs(sample), &[Some(&[1, 2, 4, 5]), Some(&[1, 2, 3, 2])])
+        }
         "image.resize2d" => {
             let resize = Resize2dAttrs {
                 size: [Dim::from(8), Dim::from(3)],
@@ -76,6 +85,9 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
                 rounding_method: NearestRounding::Floor,
                 cubic_alpha: -0.75,
                 cubic_exclude: false,
+                antialias: false,
+                roi: None,
+                extrapolation_value: 0.0,
             };
             (attrs(resize), IMAGE)
         }
@@ -91,7 +103,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
         }
         "nn.batch_norm" => (
-            attrs(BatchNormAttrs { axis: 1, epsilon: 1e-5 }),
+            attrs(BatchNormAttrs::new(1, 1e-5)),
             &[Some(&[2, 3, 2]), Some(&[3]), Some(&[3]), Some(&[3]), Some(&[3])],
         ),
         "nn.bias_add" => (attrs(BiasAddAttrs { axis: -2 }), &[Some(&[2, 3, 2]), Some(&[3])]),
@@ -126,7 +138,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.lrn" => (attrs(LrnAttrs { size: 3, alpha: 1e-4, beta: 0.75, bias: 1.0 }), IMAGE),
         "nn.log_softmax" | "nn.softmax" => (attrs(SoftmaxAttrs { axis: -1 }), UNARY),
         "nn.matmul" => {
-            let product = MatmulAttrs { transpose_a: false, transpose_b: true };
+            let product = MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() };
             (attrs(product), &[Some(&[2, 1, 2, 3]), Some(&[5, 4, 3])])
         }
         "nn.max_pool1d" => {
@@ -146,6 +158,17 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.max_pool3d" => {
             let pool = MaxPoolAttrs::of_size(&[1, 2, 2]);
             (attrs(pool), &[Some(&[1, 1, 2, 3, 3])])
+        }
+        "nn.max_pool_indices" => {
+            let pool = MaxPoolIndicesAttrs {
+                pool_size: vec![2, 3],
+                strides: vec![2, 3],
+                padding: vec![1, 0, 0, 1],
+                dilation: vec![2, 1],
+                ceil_mode: true,
+                column_major: true,
+            };
+            (attrs(pool), IMAGE)
         }
         "nn.pad" => {
             let pad = PadAttrs { pad_width: vec![[1, -1], [0, 2]], mode: PadMode::Constant };
@@ -176,6 +199,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             let by_axis = RequantizeAttrs { axis: 0, dtype: DType::U8 };
             (attrs(by_axis), &[Some(&[2, 3]), Some(&[2]), Some(&[])])
         }
+        "reinterpret" => (attrs(ReinterpretAttrs { dtype: DType::I32 }), UNARY),
         "reshape" => (attrs(ReshapeAttrs { newshape: dims(&[3, 1, 2]) }), UNARY),
         "split" => (attrs(SplitAttrs { axis: 1, sections: vec![1, 2] }), UNARY),
         "squeeze" => (attrs(SqueezeAttrs { axis: vec![1] }), &[Some(&[2, 1, 3])]),
@@ -206,6 +230,21 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(take), &[Some(&[2, 3]), Some(&[2, 2])])
         }
         "transpose" => (attrs(TransposeAttrs { axes: vec![1, 0] }), UNARY),
+        "tree_traverse" => {
+            let shapes: Shapes =
+                &[Some(&[2, 3]), Some(&[7]), Some(&[7]), Some(&[7, 2]), Some(&[4])];
+            (attrs(TreeTraverseAttrs { depth: 3 }), shapes)
+        }
+        "vision.roi_align" => {
+            let align = RoiAlignAttrs {
+                pooled_size: [2, 3],
+                spatial_scale: 0.5,
+                sample_ratio: 2,
+                aligned: true,
+                mode: RoiAlignMode::Avg,
+            };
+            (attrs(align), &[Some(&[6, 2, 4, 5]), Some(&[3, 4]), Some(&[3])])
+        }
         "where" => (Attrs::new(), &[Some(&[2, 1]), Some(&[3]), Some(&[])]),
         _ => return None,
     })
@@ -215,7 +254,9 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
 pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
     match (op.name, input) {
         ("take" | "gather" | "gather_nd" | "scatter_elements" | "scatter_nd", 1)
-        | ("one_hot", 0) => DType::I64,
+        | ("one_hot", 0)
+        | ("tree_traverse", 1 | 3 | 4)
+        | ("vision.roi_align", 2) => DType::I64,
         ("where", 0) => DType::Bool,
         ("qnn.requantize", 0) => DType::I32,
         ("qnn.requantize", 2) => DType::U8,

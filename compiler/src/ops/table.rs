@@ -40,6 +40,7 @@ static TABLE: &[&OpDef] = &[
     &tensor::GATHER_ND,
     &ew::GREATER,
     &ew::GREATER_EQUAL,
+    &tensor::GRID_SAMPLE,
     &tensor::RESIZE2D,
     &ew::ISINF,
     &ew::ISNAN,
@@ -86,6 +87,7 @@ static TABLE: &[&OpDef] = &[
     &nn::MAX_POOL1D,
     &nn::MAX_POOL2D,
     &nn::MAX_POOL3D,
+    &nn::MAX_POOL_INDICES,
     &ew::MISH,
     &nn::PAD,
     &ew::PRELU,
@@ -103,6 +105,7 @@ static TABLE: &[&OpDef] = &[
     &qnn::QUANTIZE,
     &qnn::REQUANTIZE,
     &ew::RECIPROCAL,
+    &ew::REINTERPRET,
     &tensor::RESHAPE,
     &ew::RIGHT_SHIFT,
     &ew::ROUND,
@@ -125,6 +128,8 @@ static TABLE: &[&OpDef] = &[
     &ew::TANH,
     &tensor::TOPK,
     &tensor::TRANSPOSE,
+    &tensor::TREE_TRAVERSE,
+    &nn::ROI_ALIGN,
     &ew::WHERE,
 ];
 

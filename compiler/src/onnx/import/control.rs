@@ -12,6 +12,18 @@ use crate::ir::{DType, Dim, Type};
 use crate::onnx::ops::attention;
 use crate::ops::elementwise::{LOGICAL_AND, WHERE};
 
+/// A scan, whatever it goes over.
+struct Scan<'a> {
+    body: Body<'a>,
+    version: i64,
+    /// For each sequence the axis that is scanned, and whether from its end.
+    in_axes: Vec<i64>,
+    in_reverse: Vec<i64>,
+    /// For each output that the steps make together its axis, and whether the last step is first.
+    out_axes: Vec<i64>,
+    out_reverse: Vec<i64>,
+}
+
 impl<'a> GraphImporter<'a, '_, '_> {
     /// `If`-1, -11, -13, -16, -19 and later (more types).
     pub(super) fn import_if(
@@ -132,7 +144,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         Ok(values)
     }
 
-    /// `Scan`-9 (no batch axis), -11 (negative axes), -16, -19 and later (more types).
+    /// `Scan`-8, -9 (no batch axis), -11 (negative axes), -16, -19 and later (more types).
     pub(super) fn import_scan(
         &mut self,
         proto: &'a FlatNode<'_>,
@@ -140,12 +152,16 @@ impl<'a> GraphImporter<'a, '_, '_> {
         attrs: &mut Attributes<'a>,
         inputs: &[Option<ExprId>],
     ) -> Result<Vec<Value>, NodeError> {
-        if version < 9 {
-            return Err(NodeError::new("a Scan with a batch axis, of opset 8, is not supported")
-                .help(super::CONVERT));
+        // In -8, the lengths of the sequences of a batch come first.
+        let batched = version < 9;
+        if batched && inputs.first().is_some_and(Option::is_some) {
+            return Err(NodeError::new(
+                "a Scan of opset 8 over sequences of different lengths is not supported",
+            )
+            .help(super::CONVERT));
         }
+        let inputs = if batched { inputs.get(1..).unwrap_or_default() } else { inputs };
         let graph = attrs.graph("body")?;
-        let body = self.body(graph, proto.opsets);
         let scans = attrs.int("num_scan_inputs")?.and_then(|count| usize::try_from(count).ok());
         let count = scans.and_then(|scans| Some((inputs.len().checked_sub(scans)?, scans)));
         let Some((carried, scans)) = count.filter(|&(_, scans)| scans > 0) else {
@@ -163,16 +179,65 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 inputs.len()
             )));
         }
-        let in_axes = attrs.ints_or("scan_input_axes", scans, 0)?;
-        let in_reverse = attrs.ints_or("scan_input_directions", scans, 0)?;
-        let out_axes = attrs.ints_or("scan_output_axes", outputs, 0)?;
-        let out_reverse = attrs.ints_or("scan_output_directions", outputs, 0)?;
+        let directions = if batched { "directions" } else { "scan_input_directions" };
+        let in_reverse = attrs.ints_or(directions, scans, 0)?;
+        let [mut in_axes, mut out_axes, mut out_reverse] =
+            [vec![0; scans], vec![0; outputs], vec![0; outputs]];
+        if !batched {
+            in_axes = attrs.ints_or("scan_input_axes", scans, 0)?;
+            out_axes = attrs.ints_or("scan_output_axes", outputs, 0)?;
+            out_reverse = attrs.ints_or("scan_output_directions", outputs, 0)?;
+        }
+        let scan = Scan {
+            body: self.body(graph, proto.opsets),
+            version,
+            in_axes,
+            in_reverse,
+            out_axes,
+            out_reverse,
+        };
         let node = self.shared.node(proto, version, inputs.to_vec(), Attributes::none());
         let all = node.all_inputs()?;
         let (states, sequences) = all.split_at(carried);
-        let mut axes = Vec::with_capacity(scans);
+        if !batched {
+            return self.scan(proto, &scan, states, sequences);
+        }
+        let examples = node.known_extent(sequences[0], 0)?;
+        if all.iter().any(|&value| node.known_extent(value, 0) != Ok(examples)) {
+            return Err(NodeError::new("the inputs are not of one batch"));
+        }
+        let mut results: Vec<Vec<ExprId>> = vec![Vec::new(); graph.output.len()];
+        for example in 0..examples {
+            let mut node = self.shared.node(proto, version, Vec::new(), Attributes::none());
+            let of_example: Vec<ExprId> = all
+                .iter()
+                .map(|&value| node.step_of(value, 0, example))
+                .collect::<Result<_, _>>()?;
+            let (states, sequences) = of_example.split_at(carried);
+            let values = self.scan(proto, &scan, states, sequences)?;
+            if values.contains(&Value::Unknown) {
+                return Ok(values);
+            }
+            for (list, value) in results.iter_mut().zip(values) {
+                list.extend(value.known());
+            }
+        }
+        let mut node = self.shared.node(proto, version, Vec::new(), Attributes::none());
+        results.iter().map(|list| Ok(Value::Known(stack(&mut node, list, 0)?))).collect()
+    }
+
+    /// The steps of a scan, and its outputs.
+    fn scan(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        scan: &Scan<'_>,
+        states: &[ExprId],
+        sequences: &[ExprId],
+    ) -> Result<Vec<Value>, NodeError> {
+        let node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
+        let mut axes = Vec::with_capacity(sequences.len());
         let mut steps = None;
-        for (&sequence, &axis) in sequences.iter().zip(&in_axes) {
+        for (&sequence, &axis) in sequences.iter().zip(&scan.in_axes) {
             let axis = node.axis(axis, node.shape(sequence)?.rank())?;
             let length = node.known_extent(sequence, axis)?;
             if *steps.get_or_insert(length) != length {
@@ -182,26 +247,27 @@ impl<'a> GraphImporter<'a, '_, '_> {
         }
         let steps = steps.unwrap_or(0);
         let mut values: Vec<Value> = states.iter().copied().map(Value::Known).collect();
-        let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); outputs];
+        let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); scan.out_axes.len()];
         for step in 0..steps {
-            let mut node = self.shared.node(proto, version, Vec::new(), Attributes::none());
+            let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
             let mut given = values.clone();
             for (index, (&sequence, &axis)) in sequences.iter().zip(&axes).enumerate() {
-                let at = if in_reverse[index] == 1 { steps - 1 - step } else { step };
+                let at = if scan.in_reverse[index] == 1 { steps - 1 - step } else { step };
                 given.push(Value::Known(node.step_of(sequence, axis, at)?));
             }
-            let results = self.step(&body, step, &given)?;
+            let results = self.step(&scan.body, step, &given)?;
             if results.contains(&Value::Unknown) {
-                return Ok(vec![Value::Unknown; graph.output.len()]);
+                return Ok(vec![Value::Unknown; results.len()]);
             }
             let mut results = results.into_iter();
-            values = results.by_ref().take(carried).collect();
+            values = results.by_ref().take(states.len()).collect();
             for (list, value) in scanned.iter_mut().zip(results) {
                 list.extend(value.known());
             }
         }
-        let mut node = self.shared.node(proto, version, Vec::new(), Attributes::none());
-        for ((mut list, axis), reverse) in scanned.into_iter().zip(out_axes).zip(out_reverse) {
+        let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
+        let outputs = scanned.into_iter().zip(&scan.out_axes).zip(&scan.out_reverse);
+        for ((mut list, &axis), &reverse) in outputs {
             if reverse == 1 {
                 list.reverse();
             }

@@ -1,5 +1,6 @@
 //! One graph: inputs, nodes in order, outputs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -28,6 +29,8 @@ pub(super) struct Main {
     pub(super) function: Function,
     pub(super) inputs: Vec<ModelPort>,
     pub(super) outputs: Vec<ModelPort>,
+    /// Outputs whose classes stand for strings, with these, in the order of the outputs.
+    pub(super) labels: Vec<(String, Vec<String>)>,
 }
 
 /// A value of a graph: an expression, or nothing because of a problem that is reported already.
@@ -42,6 +45,8 @@ pub(super) struct Shared<'m> {
     pub(super) builder: FunctionBuilder,
     pub(super) external: &'m mut ExternalData,
     pub(super) known: KnownValues,
+    /// Strings that the classes of a value stand for, by its name.
+    pub(super) labels: BTreeMap<String, Vec<String>>,
     pub(super) functions: &'m Functions<'m>,
     /// Whether the model's opset is too old for a node that was met; told once.
     too_old: bool,
@@ -87,6 +92,7 @@ pub(super) fn import(
         builder: FunctionBuilder::new(),
         external,
         known: KnownValues::default(),
+        labels: BTreeMap::new(),
         functions,
         too_old: false,
         is_fixed: true,
@@ -106,7 +112,9 @@ pub(super) fn import(
         importer.node(&nodes[index]);
     }
     let (result, outputs) = importer.outputs()?;
-    Some(Main { function: shared.builder.finish(result), inputs, outputs })
+    let labels =
+        outputs.iter().filter_map(|output| shared.labels.remove_entry(&output.name)).collect();
+    Some(Main { function: shared.builder.finish(result), inputs, outputs, labels })
 }
 
 impl Body<'_> {
@@ -170,7 +178,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             .map(|(_, input)| input)
             .collect();
         let types = inputs::input_types(&declared, options, self.shared.report);
-        let is_fixed = options.input_values.is_empty() && declared.iter().all(inputs::is_fixed);
+        let is_given = !options.input_values.is_empty() || !options.input_shapes.is_empty();
+        let is_fixed = !is_given && declared.iter().all(inputs::is_fixed);
         self.shared.is_fixed = is_fixed;
         let mut ports = Vec::with_capacity(declared.len());
         for (input, ty) in declared.into_iter().zip(types) {
@@ -313,7 +322,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         let unsupported = || {
             NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
         };
-        let op = ops::find(domain, proto.op_type()).ok_or_else(unsupported)?;
+        let op = ops::find(domain, proto.op_type(), opset).ok_or_else(unsupported)?;
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
@@ -432,10 +441,6 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 self.defined(name);
                 continue;
             }
-            if ports.iter().any(|port| port.name == name) {
-                self.shared.report.push(Problem::new(format!("there are two outputs `{name}`")));
-                continue;
-            }
             let Value::Known(id) = self.value(name) else { continue };
             let Type::Tensor(ty) = self.shared.builder.ty(id).clone() else {
                 self.shared.report.push(Problem::new(format!("output `{name}` is no tensor")));
@@ -446,7 +451,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 continue;
             }
             fields.push(id);
-            ports.push(ModelPort { name: name.to_owned(), ty });
+            ports.push(ModelPort { name: unused(name, self.graph, &ports), ty });
         }
         if fields.len() != self.graph.output.len() {
             return None;
@@ -460,6 +465,18 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             }
         }
     }
+}
+
+/// The name of the next output; one that is listed again, of the same value, gets a number.
+fn unused(name: &str, graph: &GraphProto, ports: &[ModelPort]) -> String {
+    let is_listed = |name: &str| ports.iter().any(|port| port.name == name);
+    if !is_listed(name) {
+        return name.to_owned();
+    }
+    let is_free = |other: &String| {
+        !is_listed(other) && graph.output.iter().all(|output| output.name() != other)
+    };
+    (2..).map(|number| format!("{name}_{number}")).find(is_free).unwrap_or_default()
 }
 
 /// The declared type of an output must not contradict what is computed. Where the caller pinned what
@@ -480,7 +497,8 @@ fn check_output(output: &ValueInfoProto, ty: &TensorType, is_fixed: bool) -> Opt
         }
         Some(DimensionValue::Param(_)) | None => false,
     };
-    let same_rank = dims.len() == ty.shape.rank();
+    // With an input that is declared as a scalar and given a shape, its outputs are none, either.
+    let same_rank = dims.len() == ty.shape.rank() || (!is_fixed && dims.is_empty());
     if same_rank && !(is_fixed && dims.iter().zip(ty.shape.iter()).any(contradicts)) {
         return None;
     }

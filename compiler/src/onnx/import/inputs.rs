@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::ImportOptions;
 use crate::diagnostics::{Problem, Report, Setting};
 use crate::ir::{Dim, Shape, TensorType};
-use crate::onnx::proto::{DimensionValue, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto};
+use crate::onnx::proto::{
+    DimensionValue, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+};
 use crate::onnx::tensor::{MAX_RANK, dtype_from_onnx};
 
 /// One declared extent of an input.
@@ -84,7 +86,9 @@ fn declared<'a>(
     let tensor = tensor_type(input.r#type.as_ref())
         .map_err(|what| Problem::new(format!("input `{name}` {what}")))?;
     let unnamed = |axis: usize| Declared::Unnamed(format!("{name}_{axis}"));
-    let Some(shape) = &tensor.shape else {
+    // Exporters declare scalars and feed vectors, which ONNX Runtime takes; here the caller says so.
+    let is_scalar = |shape: &&TensorShapeProto| shape.dim.is_empty() && pinned.is_some();
+    let Some(shape) = tensor.shape.as_ref().filter(|shape| !is_scalar(shape)) else {
         // Not even the rank is declared, so any shape will do.
         return match pinned {
             Some(pinned) => Ok(((0..pinned.len()).map(unnamed).collect(), tensor)),

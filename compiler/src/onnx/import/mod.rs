@@ -48,6 +48,9 @@ const MAX_UNROLLED_NODES: usize = 1 << 18;
 /// What to do about a model of another version.
 const CONVERT: &str = "convert the model: onnx.version_converter.convert_version(model, 17)";
 
+/// Before the name of an output, the name of the property that has its classes' labels: a JSON list.
+const LABELS: &str = "labels:";
+
 /// Newest version of the file format that is known.
 const MAX_IR_VERSION: i64 = 14;
 
@@ -121,7 +124,7 @@ pub fn import(
     folder: Option<&Path>,
     options: &ImportOptions,
 ) -> Result<Imported, Report> {
-    let info = model_info(model);
+    let mut info = model_info(model);
     let mut report = Report::new();
     report.extend(check_versions(model, &info));
     let Some(graph) = &model.graph else {
@@ -139,6 +142,9 @@ pub fn import(
     let imported = graph::import(graph, opsets, &functions, options, &mut external, &mut report);
     let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
     let Some(main) = imported else { return Err(report) };
+    info.metadata.extend(main.labels.into_iter().map(|(output, labels)| {
+        (format!("{LABELS}{output}"), serde_json::json!(labels).to_string())
+    }));
     report.into_result(Imported {
         module: IRModule::from_function(main.function),
         inputs: main.inputs,

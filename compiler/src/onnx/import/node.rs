@@ -1,6 +1,6 @@
 //! One node while it is imported: its inputs and attributes, and what it is built with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -85,6 +85,7 @@ pub(in crate::onnx) struct Node<'a, 'b> {
     pub(super) builder: &'b mut FunctionBuilder,
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
+    pub(super) labels: &'b mut BTreeMap<String, Vec<String>>,
 }
 
 impl Shared<'_> {
@@ -104,6 +105,7 @@ impl Shared<'_> {
             builder: &mut self.builder,
             external: self.external,
             known: &mut self.known,
+            labels: &mut self.labels,
         }
     }
 }
@@ -117,6 +119,19 @@ impl Node<'_, '_> {
     /// Whether an output is used or could be: it has a name.
     pub(in crate::onnx) fn wants_output(&self, index: usize) -> bool {
         self.proto.output.get(index).is_some_and(|name| !name.is_empty())
+    }
+
+    /// Says what strings the classes of an output stand for.
+    pub(in crate::onnx) fn set_labels(&mut self, output: usize, labels: &[&str]) {
+        if let Some(name) = self.proto.output.get(output) {
+            let labels = labels.iter().map(|&label| label.to_owned()).collect();
+            self.labels.insert(name.clone(), labels);
+        }
+    }
+
+    /// The name of an output; empty if it is not named.
+    pub(in crate::onnx) fn output_name(&self, index: usize) -> &str {
+        self.proto.output.get(index).map_or("", String::as_str)
     }
 
     /// Number of outputs that the node lists.
@@ -137,6 +152,21 @@ impl Node<'_, '_> {
     /// Every input; none may be left out.
     pub(in crate::onnx) fn all_inputs(&self) -> Result<Vec<ExprId>, NodeError> {
         (0..self.inputs.len()).map(|index| self.input(index)).collect()
+    }
+
+    /// What a handler makes of other inputs, at another version of its operator: for operators that
+    /// are made of one that there is.
+    pub(in crate::onnx) fn on_inputs<T>(
+        &mut self,
+        version: i64,
+        inputs: Vec<Option<ExprId>>,
+        handler: impl FnOnce(&mut Self) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let own = (self.version, std::mem::replace(&mut self.inputs, inputs));
+        self.version = version;
+        let result = handler(self);
+        (self.version, self.inputs) = own;
+        result
     }
 
     /// The type of a value, which must be a tensor.
@@ -245,6 +275,12 @@ impl Node<'_, '_> {
             [number] => Ok(Some(*number)),
             numbers => Err(not_one(index, numbers.len())),
         }
+    }
+
+    /// The elements of an input that must be there, and known while compiling.
+    pub(in crate::onnx) fn constant_input(&mut self, index: usize) -> Result<Constant, NodeError> {
+        let value = self.input(index)?;
+        self.known_value(value).ok_or_else(|| self.not_known(index))
     }
 
     fn not_known(&self, index: usize) -> NodeError {

@@ -36,9 +36,8 @@ pub(super) fn definitions<'a>(
 ) -> Definitions<'a> {
     let mut definitions = Definitions::new();
     for (index, tensor) in graph.initializer.iter().enumerate() {
-        if definitions.insert(tensor.name(), Definition::Initializer(index)).is_some() {
-            report.push(Problem::new(format!("there are two initializers `{}`", tensor.name())));
-        }
+        // Of several with one name the last counts, as in ONNX Runtime.
+        definitions.insert(tensor.name(), Definition::Initializer(index));
     }
     for (index, input) in graph.input.iter().enumerate() {
         match definitions.get(input.name()) {

@@ -42,6 +42,9 @@ pub fn static_inputs(model: &ModelProto) -> Vec<&str> {
             && !matches!(node.op_type(), "Shape" | "Size")
         {
             needed.extend(node.input.iter().map(String::as_str));
+            // What a branch or a body computes may come from any value around it.
+            let graphs = node.attribute.iter().flat_map(subgraphs::of_attribute);
+            needed.extend(graphs.flat_map(|graph| &graph.output).map(|output| output.name()));
         }
     }
     let initializers: BTreeSet<&str> =

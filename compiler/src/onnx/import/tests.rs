@@ -93,6 +93,36 @@ fn outputs_may_be_inputs_or_initializers() {
 }
 
 #[test]
+fn names_that_onnx_runtime_takes_twice_are_taken_twice() {
+    let constant = |value| Constant::from_f32(&[], &[value]).unwrap();
+    let mut model = ModelBuilder::new(13)
+        .input::<i64>("x", DType::F32, &[])
+        .initializer("c", &constant(1.0))
+        .initializer("c", &constant(2.0))
+        .node("Add", &["x", "c"], &["y"], &[])
+        .output::<i64>("y", DType::F32, &[])
+        .output::<i64>("y", DType::F32, &[])
+        .output::<i64>("y_2", DType::F32, &[])
+        .build();
+    model.graph.as_mut().unwrap().node[0].output[0] = "y".to_owned();
+    let again = model.graph.as_ref().unwrap().node[0].clone();
+    let copy = crate::onnx::proto::NodeProto { output: vec!["y_2".to_owned()], ..again };
+    model.graph.as_mut().unwrap().node.push(copy);
+    let imported = import_default(&model).unwrap();
+    let names: Vec<&str> = imported.outputs.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["y", "y_3", "y_2"]);
+    assert!(imported.module.to_string().contains("add(%x, const(2, float32))"));
+}
+
+#[test]
+fn a_scalar_can_be_given_a_shape() {
+    let vector = options(&[], &[("x", &[3])]);
+    let imported = import(&relu(&[]), None, &vector).unwrap();
+    assert_eq!(imported.inputs[0].ty.to_string(), "Tensor[(3), float32]");
+    assert_eq!(imported.outputs[0].ty.to_string(), "Tensor[(3), float32]");
+}
+
+#[test]
 fn symbolic_dimensions_stay_symbols_and_are_pinned_by_name() {
     let model = relu(&["batch".into(), 3.into(), ModelDim::Unknown, (-1).into()]);
     let ty = |options: &ImportOptions| {
@@ -202,6 +232,29 @@ fn static_inputs_are_found_through_what_is_computed_from_them() {
         .output("y", DType::F32, &[3, 2])
         .build();
     assert_eq!(static_inputs(&model), ["n"]);
+}
+
+/// A size that a branch computes from the input is known no sooner than the input.
+#[test]
+fn static_inputs_are_found_through_branches() {
+    let branch = |name: &str| {
+        let graph = ModelBuilder::new(13).node("Identity", &["n"], &[name], &[]);
+        graph.output(name, DType::I64, &[1]).build_graph()
+    };
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[6])
+        .input("n", DType::I64, &[1])
+        .input::<i64>("c", DType::Bool, &[])
+        .node(
+            "If",
+            &["c"],
+            &["s"],
+            &[("then_branch", branch("a").into()), ("else_branch", branch("b").into())],
+        )
+        .node("Reshape", &["x", "s"], &["y"], &[])
+        .output("y", DType::F32, &[6])
+        .build();
+    assert_eq!(static_inputs(&model), ["n", "c"]);
 }
 
 #[test]

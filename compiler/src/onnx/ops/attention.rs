@@ -17,21 +17,25 @@ use crate::ops::tensor::{
     EXPAND_DIMS, ExpandDimsAttrs, STRIDED_SLICE, StridedSliceAttrs, TAKE, TakeAttrs, TakeMode,
 };
 
-fn matmul(
+pub(super) fn matmul(
     node: &mut Node<'_, '_>,
     a: ExprId,
     b: ExprId,
     transpose_b: bool,
 ) -> Result<ExprId, NodeError> {
-    node.call_with(&MATMUL, &[a, b], &MatmulAttrs { transpose_a: false, transpose_b })
+    node.call_with(&MATMUL, &[a, b], &MatmulAttrs { transpose_b, ..MatmulAttrs::default() })
 }
 
-fn expand(node: &mut Node<'_, '_>, x: ExprId, axis: &[i64]) -> Result<ExprId, NodeError> {
+pub(super) fn expand(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: &[i64],
+) -> Result<ExprId, NodeError> {
     node.call_with(&EXPAND_DIMS, &[x], &ExpandDimsAttrs { axis: axis.to_vec() })
 }
 
 /// A number of heads that an attribute gives, for a packed input.
-fn heads(node: &mut Node<'_, '_>, name: &str) -> Result<i64, NodeError> {
+pub(super) fn heads(node: &mut Node<'_, '_>, name: &str) -> Result<i64, NodeError> {
     let heads = node.attrs.int(name)?.ok_or_else(|| missing(name))?;
     if heads < 1 {
         return Err(NodeError::new(format!(
@@ -42,7 +46,7 @@ fn heads(node: &mut Node<'_, '_>, name: &str) -> Result<i64, NodeError> {
 }
 
 /// `(batch, length, heads · size)` as `(batch, length, heads, size)`.
-fn unpack(node: &mut Node<'_, '_>, x: ExprId, heads: i64) -> Result<ExprId, NodeError> {
+pub(super) fn unpack(node: &mut Node<'_, '_>, x: ExprId, heads: i64) -> Result<ExprId, NodeError> {
     let width = node.known_extent(x, 2)?;
     if width % heads != 0 {
         return Err(NodeError::new(format!(
@@ -55,7 +59,7 @@ fn unpack(node: &mut Node<'_, '_>, x: ExprId, heads: i64) -> Result<ExprId, Node
 }
 
 /// `(batch, heads, length, size)` as `(batch, length, heads · size)`.
-fn pack(node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
+pub(super) fn pack(node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
     let shape = node.shape(x)?;
     let x = node.transposed(x, &[0, 2, 1, 3])?;
     let width = &shape[1] * &shape[3];
@@ -63,7 +67,11 @@ fn pack(node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
 }
 
 /// Each head `times` over: `(batch, heads, …)` as `(batch, heads · times, …)`.
-fn repeat_heads(node: &mut Node<'_, '_>, x: ExprId, times: i64) -> Result<ExprId, NodeError> {
+pub(super) fn repeat_heads(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    times: i64,
+) -> Result<ExprId, NodeError> {
     if times == 1 {
         return Ok(x);
     }
@@ -353,26 +361,46 @@ pub(super) fn rotary_embedding(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
         }
         node.transposed(x, &[0, 2, 1, 3])?
     };
-    let size = node.known_extent(whole, 3)?;
     let turned = match node.attrs.int("rotary_embedding_dim")?.unwrap_or(0) {
-        0 => size,
+        0 => node.known_extent(whole, 3)?,
         turned => turned,
     };
-    if turned < 2 || turned % 2 != 0 || turned > size {
-        return Err(NodeError::new(format!(
-            "{turned} of {size} elements cannot be turned in pairs"
-        )));
-    }
-    let half = turned / 2;
     let mut table = |index: usize| -> Result<ExprId, NodeError> {
         let mut table = node.input(index)?;
         if let Some(positions) = positions {
             let attrs = TakeAttrs { axis: 0, mode: TakeMode::Fast };
             table = node.call_with(&TAKE, &[table, positions], &attrs)?;
         }
-        expand(node, table, &[2])
+        Ok(table)
     };
-    let (cos, sin) = (table(1)?, table(2)?);
+    let tables = [table(1)?, table(2)?];
+    let result = rotate(node, whole, tables, turned, interleaved)?;
+    let result = if is_packed {
+        let dims = node.shape(x)?.to_vec();
+        node.reshape(result, dims)?
+    } else {
+        node.transposed(result, &[0, 2, 1, 3])?
+    };
+    Ok(vec![result])
+}
+
+/// The first `turned` elements of each head of `(batch, length, heads, size)` turned in pairs by
+/// angles whose cosines and sines are `(batch, length, turned / 2)`.
+pub(super) fn rotate(
+    node: &mut Node<'_, '_>,
+    whole: ExprId,
+    [cos, sin]: [ExprId; 2],
+    turned: i64,
+    interleaved: bool,
+) -> Result<ExprId, NodeError> {
+    let size = node.known_extent(whole, 3)?;
+    if turned < 2 || turned % 2 != 0 || turned > size {
+        return Err(NodeError::new(format!(
+            "{turned} of {size} elements cannot be turned in pairs"
+        )));
+    }
+    let half = turned / 2;
+    let (cos, sin) = (expand(node, cos, &[2])?, expand(node, sin, &[2])?);
     let pairs = node.slice(whole, 3, 0, turned)?;
     let rest = node.slice(whole, 3, turned, size)?;
     let mut every_other = |first: i64| {
@@ -404,13 +432,7 @@ pub(super) fn rotary_embedding(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
     if turned < size {
         result = node.concatenate(&[result, rest], 3)?;
     }
-    let result = if is_packed {
-        let dims = node.shape(x)?.to_vec();
-        node.reshape(result, dims)?
-    } else {
-        node.transposed(result, &[0, 2, 1, 3])?
-    };
-    Ok(vec![result])
+    Ok(result)
 }
 
 /// `LinearAttention`-27, step by step: a state of keys by values that each step adds to.

@@ -1,6 +1,7 @@
 //! Short forms of calls that decompositions are made of.
 
 use crate::graph::ExprId;
+use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Constant, DType, Dim};
 use crate::onnx::import::{Node, NodeError};
 use crate::ops::OpDef;
@@ -190,12 +191,30 @@ impl Node<'_, '_> {
         self.call_with(&FULL, &[scalar], &FullAttrs { shape })
     }
 
+    /// A constant of these numbers, rounded to a type.
+    pub(super) fn numbers(
+        &mut self,
+        dims: &[i64],
+        values: Vec<f64>,
+        dtype: DType,
+    ) -> Result<ExprId, NodeError> {
+        let shape: Vec<usize> = dims.iter().map(|&dim| usize::try_from(dim).unwrap_or(0)).collect();
+        let constant = Tensor::from_elements(dtype, &shape, Elements::Float(values))
+            .map_err(|error| NodeError::new(error.to_string()))?
+            .to_constant();
+        Ok(self.constant(constant.map_err(|error| NodeError::new(error.to_string()))?))
+    }
+
+    /// A constant of 64-bit integers.
+    pub(super) fn integers(&mut self, dims: &[i64], values: &[i64]) -> Result<ExprId, NodeError> {
+        let constant = Constant::from_i64(dims, values);
+        Ok(self.constant(constant.map_err(|error| NodeError::new(error.to_string()))?))
+    }
+
     /// The numbers `0..count` as 64-bit integers.
     pub(super) fn counting(&mut self, count: i64) -> Result<ExprId, NodeError> {
         let numbers: Vec<i64> = (0..count).collect();
-        let constant = Constant::from_i64(&[count], &numbers)
-            .map_err(|error| NodeError::new(error.to_string()))?;
-        Ok(self.constant(constant))
+        self.integers(&[count], &numbers)
     }
 
     /// The extent of an axis, which must be known.

@@ -216,7 +216,7 @@ fn product(
     let b_matrix =
         matrix(&b_shape[..both.len()], size(&b_shape[both.len()..s]), size(&b_shape[s..]));
     let (left, right) = (node.reshape(a.value, a_matrix)?, node.reshape(b.value, b_matrix)?);
-    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    let attrs = MatmulAttrs::default();
     let result = node.call_with(&MATMUL, &[left, right], &attrs)?;
     let outer = node.shape(result)?[..both.len()].to_vec();
     let dims = [&outer[..], &a_shape[both.len()..r], &b_shape[s..]].concat();

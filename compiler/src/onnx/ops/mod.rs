@@ -11,12 +11,20 @@ mod einsum;
 mod elementwise;
 mod indexed;
 mod loss;
+mod microsoft;
+mod ml;
+mod ngrams;
 mod nn;
 mod norm;
 mod quantize;
+mod random;
+mod rearrange;
 mod recurrent;
 mod reduce;
 mod resize;
+mod sampling;
+mod selected;
+mod signal;
 mod tensor;
 mod training;
 mod window;
@@ -63,19 +71,28 @@ impl OpImport {
 
 /// The inputs of an operator that must be known while compiling, by position.
 pub(super) fn known_inputs(name: &str) -> &'static [usize] {
-    find("", name).map_or(&[], |op| op.known)
+    find("", name, i64::MAX).map_or(&[], |op| op.known)
 }
 
-/// The import of the operator of that domain and name.
-pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
+/// The import of the operator of that domain and name. Where ONNX's own domain does not have it at
+/// that version of the operator set, it may be one that ONNX Runtime has there.
+pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpImport> {
     let table = match domain {
         "" => TABLE,
         "ai.onnx.preview" => PREVIEW,
         "ai.onnx.preview.training" => TRAINING,
-        "com.microsoft" => MICROSOFT,
+        "ai.onnx.ml" => ml::TABLE,
+        "com.microsoft" => microsoft::TABLE,
         _ => return None,
     };
-    table.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &table[index])
+    let of = |table: &'static [OpImport]| {
+        table.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &table[index])
+    };
+    let standard = of(table);
+    if domain.is_empty() && standard.is_none_or(|op| op.version(opset).is_none()) {
+        return of(microsoft::IN_ONNX).or(standard);
+    }
+    standard
 }
 
 const fn op(
@@ -115,6 +132,7 @@ static TABLE: &[OpImport] = &[
     op("Acos", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::ACOS)),
     op("Acosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::ACOSH)),
     op("Add", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::ADD)),
+    shaped("AffineGrid", &[20], (2, 2), &[1], sampling::affine_grid),
     op("And", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_AND)),
     op("ArgMax", &[1, 11, 12, 13], (1, 1), |node| reduce::arg(node, &r::ARGMAX)),
     op("ArgMin", &[1, 11, 12, 13], (1, 1), |node| reduce::arg(node, &r::ARGMIN)),
@@ -125,17 +143,22 @@ static TABLE: &[OpImport] = &[
     op("Attention", &[23, 24, 25], (3, 7), attention::attention),
     op("AveragePool", &[1, 7, 10, 11, 19, 22], (1, 1), window::average_pool),
     op("BatchNormalization", &[1, 6, 7, 9, 14, 15], (5, 5), nn::batch_normalization),
+    op("Bernoulli", &[15, 22], (1, 1), random::bernoulli),
+    op("BitCast", &[26], (1, 1), rearrange::bit_cast),
     op("BitShift", &[11, 28], (2, 2), elementwise::bit_shift),
     op("BitwiseAnd", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_AND)),
     op("BitwiseNot", &[18], (1, 1), |node| elementwise::unary(node, &e::BITWISE_NOT)),
     op("BitwiseOr", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_OR)),
     op("BitwiseXor", &[18], (2, 2), |node| elementwise::binary(node, &e::BITWISE_XOR)),
+    shaped("BlackmanWindow", &[17], (1, 1), &[0], signal::blackman_window),
     op("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], (1, 1), elementwise::cast),
     op("CastLike", &[15, 19, 21, 23, 24, 25], (2, 2), elementwise::cast_like),
     op("CausalConvWithState", &[27], (2, 4), attention::causal_conv_with_state),
     op("Ceil", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::CEIL)),
     op("Celu", &[12, 28], (1, 1), elementwise::celu),
+    shaped("CenterCropPad", &[18], (2, 2), &[1], rearrange::center_crop_pad),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
+    shaped("Col2Im", &[18], (3, 3), &[1, 2], rearrange::col2im),
     shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
@@ -147,8 +170,11 @@ static TABLE: &[OpImport] = &[
     op("Cosh", &[9, 22], (1, 1), |node| elementwise::unary(node, &e::COSH)),
     shaped("CumProd", &[26], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMPROD)),
     shaped("CumSum", &[11, 14], (2, 2), &[1], |node| indexed::cumulative(node, &t::CUMSUM)),
+    shaped("DFT", &[17, 20], (1, 3), &[1, 2], signal::dft),
+    op("DeformConv", &[19, 22], (3, 5), sampling::deform_conv),
     op("DepthToSpace", &[1, 11, 13, 28], (1, 1), tensor::depth_to_space),
     op("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::dequantize_linear),
+    op("Det", &[11, 22], (1, 1), rearrange::det),
     op("Div", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::DIVIDE)),
     shaped("Dropout", &[1, 6, 7, 10, 12, 13, 22], (1, 3), &[1, 2], nn::dropout),
     op("DynamicQuantizeLinear", &[11], (1, 1), quantize::dynamic_quantize_linear),
@@ -172,7 +198,10 @@ static TABLE: &[OpImport] = &[
     op("GlobalMaxPool", &[1, 22], (1, 1), window::global_max_pool),
     op("Greater", &[1, 7, 9, 13], (2, 2), |node| elementwise::binary(node, &e::GREATER)),
     op("GreaterOrEqual", &[12, 16], (2, 2), |node| elementwise::binary(node, &e::GREATER_EQUAL)),
+    op("GridSample", &[16, 20, 22], (2, 2), sampling::grid_sample),
     op("GroupNormalization", &[18, 21], (3, 3), nn::group_normalization),
+    shaped("HammingWindow", &[17], (1, 1), &[0], signal::hamming_window),
+    shaped("HannWindow", &[17], (1, 1), &[0], signal::hann_window),
     op("HardSigmoid", &[1, 6, 22], (1, 1), elementwise::hard_sigmoid),
     op("HardSwish", &[14, 22], (1, 1), |node| elementwise::unary(node, &e::HARDSWISH)),
     op("Hardmax", &[1, 11, 13], (1, 1), indexed::hardmax),
@@ -197,14 +226,19 @@ static TABLE: &[OpImport] = &[
     op("MatMulInteger", &[10], (2, 4), quantize::matmul_integer),
     op("Max", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MAXIMUM)),
     op("MaxPool", &[1, 8, 10, 11, 12, 22], (1, 1), window::max_pool),
+    shaped("MaxUnpool", &[9, 11, 22], (2, 3), &[2], rearrange::max_unpool),
     op("Mean", &[1, 6, 8, 13], (1, usize::MAX), elementwise::mean),
     op("MeanVarianceNormalization", &[9, 13], (1, 1), norm::mean_variance),
+    shaped("MelWeightMatrix", &[17], (5, 5), &[0, 1, 2, 3, 4], signal::mel_weight_matrix),
     op("Min", &[1, 6, 8, 12, 13], (1, usize::MAX), |node| elementwise::variadic(node, &e::MINIMUM)),
     op("Mish", &[18, 22], (1, 1), |node| elementwise::unary(node, &e::MISH)),
     op("Mod", &[10, 13, 28], (2, 2), elementwise::modulo),
     op("Mul", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::MULTIPLY)),
+    op("Multinomial", &[7, 22], (1, 1), random::multinomial),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
     op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
+    shaped("NonMaxSuppression", &[10, 11], (2, 5), &[0, 1, 2, 3, 4], selected::non_max_suppression),
+    shaped("NonZero", &[9, 13], (1, 1), &[0], selected::non_zero),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
@@ -216,6 +250,10 @@ static TABLE: &[OpImport] = &[
     op("QuantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], (2, 3), quantize::quantize_linear),
     op("RMSNormalization", &[23], (2, 2), nn::rms_normalization),
     op("RNN", &[1, 7, 14, 22], (3, 6), recurrent::rnn),
+    op("RandomNormal", &[1, 22], (0, 0), |node| random::random_normal(node, false)),
+    op("RandomNormalLike", &[1, 22], (1, 1), |node| random::random_normal(node, true)),
+    op("RandomUniform", &[1, 22], (0, 0), |node| random::random_uniform(node, false)),
+    op("RandomUniformLike", &[1, 22], (1, 1), |node| random::random_uniform(node, true)),
     shaped("Range", &[11, 27], (3, 3), &[0, 1, 2], tensor::range),
     op("Reciprocal", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::RECIPROCAL)),
     shaped("ReduceL1", &[1, 11, 13, 18], (1, 2), &[1], reduce::l1),
@@ -236,8 +274,10 @@ static TABLE: &[OpImport] = &[
     shaped("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], (2, 2), &[1], tensor::reshape),
     shaped("Resize", &[10, 11, 13, 18, 19], (1, 4), &[1, 2, 3], resize::resize),
     op("ReverseSequence", &[10], (2, 2), indexed::reverse_sequence),
+    op("RoiAlign", &[10, 16, 22], (3, 3), sampling::roi_align),
     op("RotaryEmbedding", &[23], (3, 4), attention::rotary_embedding),
     op("Round", &[11, 22], (1, 1), |node| elementwise::unary(node, &e::ROUND)),
+    shaped("STFT", &[17], (2, 4), &[1, 3], signal::stft),
     control("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], (1, usize::MAX), &[], Handler::Scan),
     op("Scatter", &[9, 11], (3, 3), indexed::scatter_elements),
     op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
@@ -265,11 +305,14 @@ static TABLE: &[OpImport] = &[
     op("Swish", &[24], (1, 1), elementwise::swish),
     op("Tan", &[7, 22], (1, 1), |node| elementwise::unary(node, &e::TAN)),
     op("Tanh", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::TANH)),
+    op("TensorScatter", &[24], (2, 3), rearrange::tensor_scatter),
+    op("TfIdfVectorizer", &[9], (1, 1), ngrams::tf_idf_vectorizer),
     op("ThresholdedRelu", &[10, 22], (1, 1), elementwise::thresholded_relu),
     shaped("Tile", &[1, 6, 13], (2, 2), &[1], tensor::tile),
     shaped("TopK", &[1, 10, 11, 24], (1, 2), &[1], indexed::topk),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
     shaped("Trilu", &[14], (1, 2), &[1], indexed::trilu),
+    shaped("Unique", &[11, 28], (1, 1), &[0], selected::unique),
     shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),
@@ -287,14 +330,6 @@ static TRAINING: &[OpImport] = &[
     op("Momentum", &[1], (2, usize::MAX), training::momentum),
 ];
 
-/// Operators of ONNX Runtime's domain that its quantisation tools write, by name.
-static MICROSOFT: &[OpImport] = &[
-    op("DequantizeLinear", &[1], (2, 3), quantize::microsoft_dequantize_linear),
-    op("QLinearAdd", &[1], (7, 8), |node| quantize::qlinear_binary(node, &e::ADD)),
-    op("QLinearMul", &[1], (7, 8), |node| quantize::qlinear_binary(node, &e::MULTIPLY)),
-    op("QuantizeLinear", &[1], (2, 3), quantize::microsoft_quantize_linear),
-];
-
 /// The names of ONNX's own operators that can be imported, sorted.
 pub fn supported_operators() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|op| op.name)
@@ -304,6 +339,19 @@ pub fn supported_operators() -> impl Iterator<Item = &'static str> {
 /// changed, by name; each version ascending. None is newer than the newest set that is known.
 pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64])> {
     TABLE.iter().map(|op| (op.name, op.since))
+}
+
+/// The names of the operators of other domains that can be imported, sorted, by domain.
+pub fn operators_by_domain() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let names = |table: &'static [OpImport]| table.iter().map(|op| op.name).collect();
+    [
+        ("ai.onnx.ml", ml::TABLE),
+        ("ai.onnx.preview", PREVIEW),
+        ("ai.onnx.preview.training", TRAINING),
+        ("com.microsoft", microsoft::TABLE),
+    ]
+    .into_iter()
+    .map(move |(domain, table)| (domain, names(table)))
 }
 
 /// An input or attribute that must be there and is not.
@@ -335,6 +383,10 @@ fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_places;
+#[cfg(test)]
 mod tests_shapes;
+#[cfg(test)]
+mod tests_signals;
 #[cfg(test)]
 mod tests_values;

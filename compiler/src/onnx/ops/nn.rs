@@ -1,5 +1,6 @@
 //! Matrix products, normalisation, softmax and dropout.
 
+use super::random;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim, TensorType};
 use crate::onnx::import::{Node, NodeError, Outputs};
@@ -12,12 +13,12 @@ use crate::ops::nn::{
 use crate::ops::reduce::{MEAN, ReduceAttrs};
 
 /// What ONNX adds to a variance unless a node says otherwise.
-const EPSILON: f64 = 1e-5f32 as f64;
+pub(super) const EPSILON: f64 = 1e-5f32 as f64;
 
 /// `MatMul`-1, -9 (integers), -13 (more types).
 pub(super) fn matmul(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (a, b) = (node.input(0)?, node.input(1)?);
-    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    let attrs = MatmulAttrs::default();
     Ok(vec![node.call_with(&MATMUL, &[a, b], &attrs)?])
 }
 
@@ -46,7 +47,8 @@ pub(super) fn gemm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let mut product = if trans_b && !trans_a {
         node.call(&DENSE, &[a, b])?
     } else {
-        let attrs = MatmulAttrs { transpose_a: trans_a, transpose_b: trans_b };
+        let attrs =
+            MatmulAttrs { transpose_a: trans_a, transpose_b: trans_b, ..MatmulAttrs::default() };
         node.call_with(&MATMUL, &[a, b], &attrs)?
     };
     product = scale(node, product, alpha)?;
@@ -101,7 +103,7 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     let wide = wide.filter(|_| !one_type).unwrap_or(dtype);
     let inputs: Vec<ExprId> =
         inputs.into_iter().map(|input| node.cast(input, wide)).collect::<Result<_, _>>()?;
-    let tuple = node.call_with(&BATCH_NORM, &inputs, &BatchNormAttrs { axis: 1, epsilon })?;
+    let tuple = node.call_with(&BATCH_NORM, &inputs, &BatchNormAttrs::new(1, epsilon))?;
     let normal = node.field(tuple, 0)?;
     Ok(vec![node.cast(normal, dtype)?])
 }
@@ -111,17 +113,24 @@ pub(super) fn batch_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
 pub(super) fn dropout(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let rate = if node.version >= 12 {
-        // Which elements training drops.
-        node.attrs.int("seed")?;
+        let seed = node.attrs.int("seed")?;
         let training = match node.optional(2) {
             Some(_) => node.ints_input(2)?.is_some_and(|flag| flag != [0]),
             None => false,
         };
         let drops_nothing = node.number_input(1).is_ok_and(|ratio| ratio == Some(0.0));
         if training && !drops_nothing {
-            return Err(NodeError::new("dropout in training mode is not supported").help(
-                "export the model for inference: model.eval(), or torch.onnx.TrainingMode.EVAL",
-            ));
+            let ratio = node.number_input(1)?.unwrap_or(0.5);
+            if !(0.0..1.0).contains(&ratio) {
+                return Err(NodeError::new(format!(
+                    "input `ratio` must be from 0 up to but not 1, but it is {ratio}"
+                )));
+            }
+            let kept = random::kept(node, x, ratio, seed)?;
+            let dtype = node.tensor(x)?.dtype;
+            let scaled = node.with_scalar(&MULTIPLY, x, 1.0 / (1.0 - ratio))?;
+            let zero = node.scalar(0.0, dtype)?;
+            return Ok(vec![node.choose(kept, scaled, zero)?, kept]);
         }
         // Of no effect, so a computed one does not matter.
         node.number_input(1).ok().flatten().unwrap_or(0.5)
@@ -235,7 +244,7 @@ pub(super) fn layer_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
 }
 
 /// The type that statistics are computed in: `stash_type`, 32-bit floats by default.
-fn stash_type(node: &mut Node<'_, '_>) -> Result<DType, NodeError> {
+pub(super) fn stash_type(node: &mut Node<'_, '_>) -> Result<DType, NodeError> {
     match node.attrs.int("stash_type")?.unwrap_or(1) {
         1 => Ok(DType::F32),
         11 => Ok(DType::F64),
@@ -249,6 +258,20 @@ pub(super) fn rms_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let stash_type = stash_type(node)?;
+    let (y, _) = by_root_mean_square(node, x, gamma, axis, epsilon, stash_type)?;
+    Ok(vec![y])
+}
+
+/// The elements by the root of their mean square over all axes from `axis` on, times `gamma`; and
+/// that root.
+pub(super) fn by_root_mean_square(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    gamma: ExprId,
+    axis: i64,
+    epsilon: f64,
+    stash_type: DType,
+) -> Result<(ExprId, ExprId), NodeError> {
     let ty = node.tensor(x)?;
     let first = node.axis(axis, ty.shape.rank())?;
     let wide = node.cast(x, stash_type)?;
@@ -261,7 +284,7 @@ pub(super) fn rms_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     let root = node.call(&SQRT, &[mean])?;
     let normal = node.call(&DIVIDE, &[wide, root])?;
     let normal = node.cast(normal, ty.dtype)?;
-    Ok(vec![node.call(&MULTIPLY, &[normal, gamma])?])
+    Ok((node.call(&MULTIPLY, &[normal, gamma])?, root))
 }
 
 /// `InstanceNormalization`-6, -22 (more types): each channel of each example by its own statistics.

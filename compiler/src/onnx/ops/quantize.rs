@@ -1,16 +1,18 @@
 //! Quantisation, and products of quantised tensors.
 //!
-//! Products are sums of 32-bit integers and so exact: what is quantised is widened and its zero
-//! points are subtracted before an ordinary convolution or matrix product.
+//! Products are sums of 32-bit integers and so exact. Constant weights that fit become `int8` without
+//! a zero point; activations stay as they are, and what their zero point contributes to the sums is
+//! subtracted from these. Of other operands the zero points are subtracted in 32 bits before an
+//! ordinary convolution or matrix product.
 
-use super::window::convolve;
+use super::window::{conv_window, convolve, convolve_by};
 use crate::graph::ExprId;
-use crate::ir::{DType, Dim};
+use crate::ir::{Constant, DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
-use crate::ops::OpDef;
-use crate::ops::elementwise::{CLIP, ClipAttrs, EQUAL, MAXIMUM, MINIMUM, ROUND};
-use crate::ops::nn::{BIAS_ADD, BiasAddAttrs, MATMUL, MatmulAttrs};
+use crate::ops::elementwise::{ADD, CLIP, ClipAttrs, EQUAL, MAXIMUM, MINIMUM, ROUND};
+use crate::ops::nn::{BIAS_ADD, BiasAddAttrs, MATMUL, MatmulAttrs, PAD, PadAttrs, PadMode};
+use crate::ops::qnn::weights::{SignedWeights, int32s};
 use crate::ops::qnn::{
     DEQUANTIZE, DequantizeAttrs, QUANTIZE, QuantizeAttrs, REQUANTIZE, RequantizeAttrs,
 };
@@ -28,11 +30,6 @@ fn dtype_attribute(node: &mut Node<'_, '_>, name: &str) -> Result<Option<DType>,
 /// `output_dtype`), -23 (`precision`), -24, -25 and -28 (more types).
 pub(super) fn quantize_linear(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     quantize_at(node, node.version)
-}
-
-/// `QuantizeLinear` of the domain com.microsoft, which had the attributes before ONNX.
-pub(super) fn microsoft_quantize_linear(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    quantize_at(node, 21)
 }
 
 fn quantize_at(node: &mut Node<'_, '_>, version: i64) -> Result<Outputs, NodeError> {
@@ -61,11 +58,6 @@ fn quantize_at(node: &mut Node<'_, '_>, version: i64) -> Result<Outputs, NodeErr
 /// (`output_dtype`), -24, -25 and -28 (more types).
 pub(super) fn dequantize_linear(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     dequantize_at(node, node.version)
-}
-
-/// `DequantizeLinear` of the domain com.microsoft, which had the attributes before ONNX.
-pub(super) fn microsoft_dequantize_linear(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    dequantize_at(node, 21)
 }
 
 fn dequantize_at(node: &mut Node<'_, '_>, version: i64) -> Result<Outputs, NodeError> {
@@ -109,7 +101,7 @@ pub(super) fn dynamic_quantize_linear(node: &mut Node<'_, '_>) -> Result<Outputs
 }
 
 /// Elements quantised with one scale.
-fn quantize(
+pub(super) fn quantize(
     node: &mut Node<'_, '_>,
     x: ExprId,
     scale: ExprId,
@@ -122,26 +114,18 @@ fn quantize(
 
 /// `ConvInteger`-10.
 pub(super) fn conv_integer(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = widened(node, 0, 2, Side::Single)?;
-    let weight = widened(node, 1, 3, Side::First)?;
-    Ok(vec![convolve(node, x, weight, None)?])
+    Ok(vec![conv_sums(node, [0, 2], [1, 3], None)?])
 }
 
 /// `MatMulInteger`-10.
 pub(super) fn matmul_integer(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let a = widened(node, 0, 2, Side::Rows)?;
-    let b = widened(node, 1, 3, Side::Single)?;
-    Ok(vec![matmul(node, a, b)?])
+    Ok(vec![matmul_sums(node, [0, 2], [1, 3])?])
 }
 
 /// `QLinearConv`-10: the weights may have a scale for each output channel.
 pub(super) fn qlinear_conv(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = widened(node, 0, 2, Side::Single)?;
-    let weight = widened(node, 3, 5, Side::First)?;
-    let mut sums = convolve(node, x, weight, None)?;
-    if let Some(bias) = node.optional(8) {
-        sums = node.call_with(&BIAS_ADD, &[sums, bias], &BiasAddAttrs { axis: 1 })?;
-    }
+    let bias = node.optional(8);
+    let sums = conv_sums(node, [0, 2], [3, 5], bias)?;
     let scale = product_scale(node, [1, 4, 6])?;
     Ok(vec![requantize(node, sums, scale, 7, 1)?])
 }
@@ -149,9 +133,7 @@ pub(super) fn qlinear_conv(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError
 /// `QLinearMatMul`-10, -21 (more types): `a` may have a scale for each row, or `b` one for each
 /// column.
 pub(super) fn qlinear_matmul(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let a = widened(node, 0, 2, Side::Rows)?;
-    let b = widened(node, 3, 5, Side::Single)?;
-    let sums = matmul(node, a, b)?;
+    let sums = matmul_sums(node, [0, 2], [3, 5])?;
     let (by_row, by_column) = (!is_single(node, 1)?, !is_single(node, 4)?);
     if by_row && by_column {
         return Err(NodeError::new(
@@ -162,30 +144,155 @@ pub(super) fn qlinear_matmul(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErr
     Ok(vec![requantize(node, sums, scale, 7, if by_row { -2 } else { -1 })?])
 }
 
-/// `QLinearAdd` and `QLinearMul` of the domain com.microsoft: on the numbers that the elements stand
-/// for.
-pub(super) fn qlinear_binary(
+/// Operands of a product of bytes.
+struct Bytes {
+    x: ExprId,
+    /// The one zero point of `x`, and its value if that is known.
+    zero: Option<ExprId>,
+    known_zero: Option<i64>,
+    weights: SignedWeights,
+}
+
+/// The operands at two pairs of inputs, each with its zero point, if they are bytes with one zero
+/// point and constant weights that are `int8` without theirs. Output channels run along `axis`.
+fn bytes(
     node: &mut Node<'_, '_>,
-    op: &'static OpDef,
-) -> Result<Outputs, NodeError> {
-    let mut operands = Vec::new();
-    for first in [0, 3] {
-        let (x, scale) = (node.input(first)?, node.input(first + 1)?);
-        let dtype = node.tensor(scale)?.dtype;
-        let args = vec![Some(x), Some(scale), node.optional(first + 2)];
-        let attrs = DequantizeAttrs { axis: 0, block_size: 0, dtype };
-        operands.push(node.call_optional(&DEQUANTIZE, args, &attrs)?);
+    [x, x_zero]: [usize; 2],
+    [weight, weight_zero]: [usize; 2],
+    axis: usize,
+) -> Result<Option<Bytes>, NodeError> {
+    let (x, weight) = (node.input(x)?, node.input(weight)?);
+    let zero = node.optional(x_zero);
+    if !matches!(node.tensor(x)?.dtype, DType::I8 | DType::U8)
+        || (zero.is_some() && !is_single(node, x_zero)?)
+    {
+        return Ok(None);
     }
-    let result = node.call(op, &operands)?;
-    let scale = node.input(6)?;
-    let zero_point = match node.optional(7) {
-        Some(zero_point) => zero_point,
-        None => {
-            let dtype = node.tensor(node.input(0)?)?.dtype;
-            node.scalar(0.0, dtype)?
-        }
+    let known_zero = match zero {
+        None => Some(0),
+        Some(_) => node.int_input(x_zero).ok().flatten(),
     };
-    Ok(vec![quantize(node, result, scale, zero_point)?])
+    let zeros = match node.optional(weight_zero) {
+        None => Some(vec![0]),
+        Some(_) => node.ints_input(weight_zero).ok().flatten(),
+    };
+    let weights = node
+        .known_value(weight)
+        .zip(zeros)
+        .and_then(|(weight, zeros)| SignedWeights::new(&weight, &zeros, axis));
+    Ok(weights.map(|weights| Bytes { x, zero, known_zero, weights }))
+}
+
+impl Bytes {
+    /// What a known zero point and a bias add to the sums, if both are known.
+    fn bias(&self, bias: Option<&[i64]>) -> Option<Vec<i32>> {
+        self.weights.bias(self.known_zero?, bias)
+    }
+
+    /// What a zero point that is computed takes from the sums, as a vector.
+    fn correction(&self, node: &mut Node<'_, '_>) -> Result<ExprId, NodeError> {
+        let zero = match self.zero {
+            Some(zero) => node.cast(zero, DType::I32)?,
+            None => node.scalar(0.0, DType::I32)?,
+        };
+        let zero = node.reshape(zero, Vec::new())?;
+        let sums = self.weights.bias(-1, None).and_then(|sums| vector(&sums));
+        let sums = sums.ok_or_else(|| NodeError::new("sums of weights are beyond 32 bits"))?;
+        let sums = node.constant(sums);
+        node.multiply(sums, zero)
+    }
+}
+
+fn vector(values: &[i32]) -> Option<Constant> {
+    int32s(&[values.len() as i64], values)
+}
+
+/// The sums of a quantised convolution, and a bias.
+fn conv_sums(
+    node: &mut Node<'_, '_>,
+    x: [usize; 2],
+    weight: [usize; 2],
+    bias: Option<ExprId>,
+) -> Result<ExprId, NodeError> {
+    let Some(bytes) = bytes(node, x, weight, 0)? else {
+        let x = widened(node, x[0], x[1], Side::Single)?;
+        let weight = widened(node, weight[0], weight[1], Side::First)?;
+        let sums = convolve(node, x, weight, None)?;
+        return add_bias(node, sums, bias);
+    };
+    let weight = node.constant(bytes.weights.weight.clone());
+    let mut window = conv_window(node, bytes.x, weight)?;
+    let known = bias.map(|bias| node.known_value(bias).and_then(|bias| bias.to_i64_vec()));
+    let folded = match known {
+        None => bytes.bias(None),
+        Some(Some(known)) if known.len() == bytes.weights.sums.len() => bytes.bias(Some(&known)),
+        Some(_) => None,
+    };
+    if let (Some(zero), Some(vector)) = (bytes.known_zero, folded.and_then(|all| vector(&all))) {
+        let vector = node.constant(vector);
+        let operands = [Some(bytes.x), Some(weight), Some(vector)];
+        return convolve_by(node, &window, operands, zero, Some(DType::I32));
+    }
+    let x = match bytes.zero {
+        Some(zero) if window.axes.iter().any(|axis| axis.before != 0 || axis.after != 0) => {
+            let fill = node.reshape(zero, Vec::new())?;
+            let sides = window.axes.iter().map(|axis| [axis.before, axis.after]);
+            let pad_width = [[0, 0]; 2].into_iter().chain(sides).collect();
+            for axis in &mut window.axes {
+                (axis.before, axis.after) = (0, 0);
+            }
+            let attrs = PadAttrs { pad_width, mode: PadMode::Constant };
+            node.call_with(&PAD, &[bytes.x, fill], &attrs)?
+        }
+        _ => bytes.x,
+    };
+    let operands = [Some(x), Some(weight), None];
+    let sums = convolve_by(node, &window, operands, 0, Some(DType::I32))?;
+    let correction = bytes.correction(node)?;
+    let ones = window.axes.len();
+    let shape = node.shape(correction)?;
+    let dims = shape.iter().cloned().chain(std::iter::repeat_n(Dim::from(1i64), ones)).collect();
+    let correction = node.reshape(correction, dims)?;
+    let sums = node.subtract(sums, correction)?;
+    add_bias(node, sums, bias)
+}
+
+fn add_bias(
+    node: &mut Node<'_, '_>,
+    sums: ExprId,
+    bias: Option<ExprId>,
+) -> Result<ExprId, NodeError> {
+    match bias {
+        Some(bias) => node.call_with(&BIAS_ADD, &[sums, bias], &BiasAddAttrs { axis: 1 }),
+        None => Ok(sums),
+    }
+}
+
+/// The sums of a quantised matrix product.
+pub(super) fn matmul_sums(
+    node: &mut Node<'_, '_>,
+    a: [usize; 2],
+    b: [usize; 2],
+) -> Result<ExprId, NodeError> {
+    let ranks = [node.shape(node.input(a[0])?)?.rank(), node.shape(node.input(b[0])?)?.rank()];
+    let bytes = if ranks[0] >= 2 && ranks[1] == 2 { bytes(node, a, b, 1)? } else { None };
+    let Some(bytes) = bytes else {
+        let a = widened(node, a[0], a[1], Side::Rows)?;
+        let b = widened(node, b[0], b[1], Side::Single)?;
+        return matmul(node, a, b);
+    };
+    let weight = node.constant(bytes.weights.weight.clone());
+    let attrs = MatmulAttrs { out_dtype: Some(DType::I32), ..MatmulAttrs::default() };
+    let sums = node.call_with(&MATMUL, &[bytes.x, weight], &attrs)?;
+    if bytes.known_zero == Some(0) {
+        return Ok(sums);
+    }
+    if let Some(vector) = bytes.bias(None).and_then(|all| vector(&all)) {
+        let vector = node.constant(vector);
+        return node.call(&ADD, &[sums, vector]);
+    }
+    let correction = bytes.correction(node)?;
+    node.subtract(sums, correction)
 }
 
 /// Which axis of an operand its zero points go along if there are several.
@@ -239,7 +346,7 @@ fn is_single(node: &Node<'_, '_>, input: usize) -> Result<bool, NodeError> {
 }
 
 fn matmul(node: &mut Node<'_, '_>, a: ExprId, b: ExprId) -> Result<ExprId, NodeError> {
-    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    let attrs = MatmulAttrs::default();
     node.call_with(&MATMUL, &[a, b], &attrs)
 }
 

@@ -49,7 +49,7 @@ impl Cell {
 
 /// A function that is applied to gates and states.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Activation {
+pub(super) enum Activation {
     Affine { alpha: f64, beta: f64 },
     Elu { alpha: f64 },
     HardSigmoid { alpha: f64, beta: f64 },
@@ -66,7 +66,7 @@ enum Activation {
 impl Activation {
     /// The function of that name. It takes what it needs from the node's lists of numbers, each of
     /// which is for the functions that have one, in their order.
-    fn new(
+    pub(super) fn new(
         name: &str,
         alphas: &mut impl Iterator<Item = f64>,
         betas: &mut impl Iterator<Item = f64>,
@@ -95,7 +95,7 @@ impl Activation {
         })
     }
 
-    fn apply(self, node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
+    pub(super) fn apply(self, node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
         match self {
             Activation::Affine { alpha, beta } => {
                 let scaled = node.with_scalar(&MULTIPLY, x, alpha)?;

@@ -302,9 +302,14 @@ fn resizing_takes_scales_or_sizes() {
     let text = body(sizes, "Resize", &["x", "", "", "s"], &[("mode", "linear".into())]);
     assert!(text.contains("method=\"linear\"") && !text.contains("scale="), "{text}");
     let channels = x(13, &[1, 2, 3, 4]).ints("s", &[1, 4, 6, 8]);
+    // Height and width first, then the channels as rows.
+    let text = body(channels, "Resize", &["x", "", "", "s"], &[]);
+    assert!(text.contains("size=[6, 8]") && text.contains("size=[4, 48]"), "{text}");
+    let unknown = [("keep_aspect_ratio_policy", "not_wider".into())];
+    let model = x(18, &[1, 2, 3, 4]).ints("s", &[1, 2, 6, 8]);
     assert_eq!(
-        body(channels, "Resize", &["x", "", "", "s"], &[]),
-        "only height and width of (N, C, H, W) can change, but (1, 2, 3, 4) would become (1, 4, 6, 8)"
+        body(model, "Resize", &["x", "", "", "s"], &unknown),
+        "attribute `keep_aspect_ratio_policy` `not_wider` is not supported"
     );
     let upsample = x(10, &[1, 2, 3, 4]).initializer("s", &scales);
     assert_eq!(

@@ -1,22 +1,28 @@
 //! Tests of what operators that are decomposed compute. The numbers are ONNX Runtime 1.31.1's, for
 //! inputs that are sine waves.
 
-use crate::graph::interp::{Value, evaluate};
+use crate::graph::interp::{Elements, Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
 use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, import};
 
 /// An input of the node under test.
-enum Input<'a> {
+pub(super) enum Input<'a> {
     /// `sin(0.7 i + phase)` for element `i`, of these extents.
     Wave(&'a [i64], f64),
     /// The same, but the first element is infinite.
     Spike(&'a [i64], f64),
     /// A vector of 32-bit integers.
     Ints(&'a [i32]),
+    /// 64-bit integers of these extents.
+    Longs(&'a [i64], &'a [i64]),
+    /// Floats of these extents.
+    Floats(&'a [i64], &'a [f32]),
+    /// A condition.
+    Truth(bool),
     /// Left out.
     Missing,
 }
-use Input::{Ints, Missing, Spike, Wave};
+use Input::{Floats, Ints, Longs, Missing, Spike, Truth, Wave};
 
 impl Input<'_> {
     fn constant(&self) -> Option<Constant> {
@@ -35,13 +41,16 @@ impl Input<'_> {
                 let ty = TensorType::from_consts(&[values.len() as i64], DType::I32);
                 Some(Constant::new(ty, SharedBytes::new(bytes)).unwrap())
             }
+            Longs(dims, values) => Some(Constant::from_i64(dims, values).unwrap()),
+            Floats(dims, values) => Some(Constant::from_f32(dims, values).unwrap()),
+            Truth(holds) => Constant::scalar(f64::from(u8::from(*holds)), DType::Bool),
             Missing => None,
         }
     }
 }
 
 /// The outputs of one node, one after the other.
-fn run(
+pub(super) fn run(
     opset: i64,
     op: &str,
     inputs: &[Input<'_>],
@@ -72,16 +81,63 @@ fn run(
     let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
     let value = evaluate(&module, "main", &[]).unwrap();
     let fields = value.as_tuple().map_or_else(|| vec![value.clone()], <[Value]>::to_vec);
-    let floats = |field: &Value| field.as_tensor().unwrap().floats().unwrap().to_vec();
-    fields.iter().flat_map(floats).collect()
+    let numbers = |field: &Value| match field.as_tensor().unwrap().elements() {
+        Elements::Float(values) => values.clone(),
+        Elements::Int(values) => values.iter().map(|&value| value as f64).collect(),
+    };
+    fields.iter().flat_map(numbers).collect()
 }
 
 /// Holds results against numbers of seven digits.
 #[track_caller]
-fn assert_close(found: &[f64], expected: &[f64]) {
+pub(super) fn assert_close(found: &[f64], expected: &[f64]) {
     assert_eq!(found.len(), expected.len(), "{found:?}");
     let close = |(a, b): (&f64, &f64)| a == b || (a - b).abs() <= 2e-6 * b.abs().max(1.0);
     assert!(found.iter().zip(expected).all(close), "{found:?} for {expected:?}");
+}
+
+/// A linear classifier of two columns and the classes `no` and `yes`, and a map of its scores.
+fn labelled(encoder: &[(&str, ModelAttr)]) -> ModelBuilder {
+    let names = || ModelAttr::from(vec!["no", "yes"]);
+    let linear = [
+        ("coefficients", vec![1f32, 0.0, 0.0, 1.0].into()),
+        ("intercepts", vec![0f32, 0.0].into()),
+        ("classlabels_strings", names()),
+    ];
+    let maps = [("classlabels_strings", names())];
+    let mut model = ModelBuilder::new(17)
+        .opset("ai.onnx.ml", 3)
+        .input("x", DType::F32, &[3, 2])
+        .node_in("ai.onnx.ml", "LinearClassifier", &["x"], &["label", "scores"], &linear)
+        .node_in("ai.onnx.ml", "ZipMap", &["scores"], &["maps"], &maps)
+        .output("label", DType::I64, &[3])
+        .output("maps", DType::F32, &[3, 2]);
+    if !encoder.is_empty() {
+        model = model.node_in("ai.onnx.ml", "LabelEncoder", &["label"], &["code"], encoder);
+        model = model.output("code", DType::I64, &[3]);
+    }
+    model
+}
+
+#[test]
+fn strings_of_classes_are_positions_and_a_table() {
+    let imported = import(&labelled(&[]).build(), None, &ImportOptions::default()).unwrap();
+    let labels = |output: &str| (format!("labels:{output}"), r#"["no","yes"]"#.to_owned());
+    assert_eq!(imported.info.metadata, [labels("label"), labels("maps")]);
+    let x = Constant::from_f32(&[3, 2], &[1.0, 2.0, 2.0, 1.0, 0.0, 0.5]).unwrap();
+    let x = Tensor::from_constant(&x).unwrap();
+    let value = evaluate(&imported.module, "main", &[x.into()]).unwrap();
+    let found = value.as_tuple().unwrap()[0].as_tensor().unwrap().ints().unwrap().to_vec();
+    assert_eq!(found, [1, 0, 1]);
+}
+
+#[test]
+fn operators_on_strings_say_what_to_do() {
+    let encoder = [("keys_strings", vec!["no"].into()), ("values_int64s", [1i64].into())];
+    let model = labelled(&encoder).build();
+    let error = import(&model, None, &ImportOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("attribute `keys_strings` means strings"), "{error}");
+    assert!(error.contains("encode the strings as numbers before the model"), "{error}");
 }
 
 #[test]

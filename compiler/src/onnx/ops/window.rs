@@ -2,19 +2,19 @@
 
 use super::norm;
 use crate::graph::ExprId;
-use crate::ir::{Dim, Shape};
+use crate::ir::{DType, Dim, Shape};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
 use crate::ops::elementwise::MULTIPLY;
 use crate::ops::nn::{
-    self, AvgPoolAttrs, AxisWindow, ConvAttrs, GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D, MaxPoolAttrs,
-    Window,
+    self, AvgPoolAttrs, AxisWindow, ConvAttrs, GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D,
+    MAX_POOL_INDICES, MaxPoolAttrs, MaxPoolIndicesAttrs, Window,
 };
 use crate::ops::reduce::{MAX, MEAN, ReduceAttrs};
 
 /// Reads `kernel_shape`, `strides`, `dilations` (if the operator has them at its version), `pads` and
 /// `auto_pad`. The kernel's extents are the attribute's, else those given.
-fn read_window(
+pub(super) fn read_window(
     node: &mut Node<'_, '_>,
     x: &Shape,
     kernel: Option<Vec<i64>>,
@@ -121,6 +121,30 @@ pub(super) fn convolve(
     weight: ExprId,
     bias: Option<ExprId>,
 ) -> Result<ExprId, NodeError> {
+    let window = conv_window(node, x, weight)?;
+    convolve_by(node, &window, [Some(x), Some(weight), bias], 0, None)
+}
+
+/// The same by a window that was read, with what padding reads as and the type of the sums.
+pub(super) fn convolve_by(
+    node: &mut Node<'_, '_>,
+    window: &Window,
+    operands: [Option<ExprId>; 3],
+    pad_value: i64,
+    out_dtype: Option<DType>,
+) -> Result<ExprId, NodeError> {
+    let groups = node.attrs.int("group")?.unwrap_or(1);
+    let op = of_rank(nn::conv, window.axes.len())?;
+    let attrs = ConvAttrs { pad_value, out_dtype, ..ConvAttrs::new(window, groups) };
+    node.call_optional(op, operands.to_vec(), &attrs)
+}
+
+/// The window of a convolution.
+pub(super) fn conv_window(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    weight: ExprId,
+) -> Result<Window, NodeError> {
     let (x_shape, w_shape) = (node.shape(x)?, node.shape(weight)?);
     if w_shape.rank() != x_shape.rank() {
         return Err(NodeError::new(format!(
@@ -129,11 +153,8 @@ pub(super) fn convolve(
             x_shape.rank()
         )));
     }
-    let groups = node.attrs.int("group")?.unwrap_or(1);
     let kernel = w_shape.iter().skip(2).map(Dim::as_const).collect();
-    let window = read_window(node, &x_shape, kernel, true)?;
-    let op = of_rank(nn::conv, window.axes.len())?;
-    node.call_optional(op, vec![Some(x), Some(weight), bias], &ConvAttrs::new(&window, groups))
+    read_window(node, &x_shape, kernel, true)
 }
 
 /// `MaxPool`-1, -8 (indices as a second output), -10 (`ceil_mode`, `dilations`), -11, -12 (8-bit
@@ -142,13 +163,15 @@ pub(super) fn max_pool(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let x_shape = node.shape(x)?;
     let ceil_mode = if node.version >= 10 { node.attrs.flag("ceil_mode", false)? } else { false };
-    if node.version >= 8 {
-        // The order of the indices, which are not supported.
-        node.attrs.flag("storage_order", false)?;
-    }
+    let column_major = node.version >= 8 && node.attrs.flag("storage_order", false)?;
     let window = read_window(node, &x_shape, None, node.version >= 10)?;
     let op = of_rank(nn::max_pool, window.axes.len())?;
-    Ok(vec![node.call_with(op, &[x], &MaxPoolAttrs::new(&window, ceil_mode))?])
+    let mut outputs = vec![node.call_with(op, &[x], &MaxPoolAttrs::new(&window, ceil_mode))?];
+    if node.wants_output(1) {
+        let attrs = MaxPoolIndicesAttrs::new(&window, ceil_mode, column_major);
+        outputs.push(node.call_with(&MAX_POOL_INDICES, &[x], &attrs)?);
+    }
+    Ok(outputs)
 }
 
 /// `AveragePool`-7 (`count_include_pad`), -10 (`ceil_mode`), -11, -19 (`dilations`), -22 (more types).

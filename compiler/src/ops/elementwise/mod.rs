@@ -7,6 +7,7 @@ mod clip;
 mod compare;
 mod erf;
 mod expr;
+mod reinterpret;
 mod select;
 mod unary;
 
@@ -24,6 +25,7 @@ pub(super) use cast::cast;
 pub use cast::{CAST, CastAttrs};
 pub use clip::{CLIP, ClipAttrs};
 pub use compare::{EQUAL, GREATER, GREATER_EQUAL, ISINF, ISNAN, LESS, LESS_EQUAL, NOT_EQUAL};
+pub use reinterpret::{REINTERPRET, ReinterpretAttrs};
 pub use select::WHERE;
 pub use unary::{
     ABS, ACOS, ACOSH, ASIN, ASINH, ATAN, ATANH, BITWISE_NOT, CEIL, COS, COSH, ERF, EXP, FLOOR, LOG,

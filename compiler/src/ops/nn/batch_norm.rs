@@ -19,10 +19,32 @@ pub struct BatchNormAttrs {
     pub axis: i64,
     /// Added to the variance.
     pub epsilon: f64,
+    /// Whether `beta` is added.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub center: bool,
+    /// Whether the quotients are multiplied by `gamma`.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub scale: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+impl BatchNormAttrs {
+    /// A normalisation of the channels along an axis, with `gamma` and `beta`.
+    pub fn new(axis: i64, epsilon: f64) -> BatchNormAttrs {
+        BatchNormAttrs { axis, epsilon, center: true, scale: true }
+    }
 }
 
 /// `(gamma · (x - moving_mean) / √(moving_var + epsilon) + beta, moving_mean, moving_var)`, a tuple
-/// as in Relay. All inputs but `x` have one element for each channel.
+/// as in Relay, without `gamma` or `beta` if the attributes say so. All inputs but `x` have one element for each channel.
 pub static BATCH_NORM: OpDef = OpDef::new(
     "nn.batch_norm",
     "normalisation by given statistics",
@@ -59,8 +81,10 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let split = AxisSplit::new(cx.shape(), axis_of(cx.arg(0)?, attrs.axis)?);
     let normalised = cx.floats(0)?.iter().enumerate().map(|(index, &x)| {
         let channel = index / split.inner % split.extent;
-        let scale = gamma[channel] / (var[channel] + attrs.epsilon).sqrt();
-        (x - mean[channel]) * scale + beta[channel]
+        let gamma = if attrs.scale { gamma[channel] } else { 1.0 };
+        let beta = if attrs.center { beta[channel] } else { 0.0 };
+        let scale = gamma / (var[channel] + attrs.epsilon).sqrt();
+        (x - mean[channel]) * scale + beta
     });
     cx.results([
         Elements::Float(normalised.collect()),
@@ -81,9 +105,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let channel = &index[axis..=axis];
         let of_channel = |stage| dag.at(stage, channel).cast(wide);
         let spread = of_channel(variance) + PrimExpr::float(attrs.epsilon, wide);
-        let scale = of_channel(gamma) / PrimExpr::call(Intrinsic::Sqrt, spread);
+        let one = PrimExpr::float(1.0, wide);
+        let gamma = if attrs.scale { of_channel(gamma) } else { one };
+        let scale = gamma / PrimExpr::call(Intrinsic::Sqrt, spread);
         let deviation = dag.at(x, index).cast(wide) - of_channel(mean);
-        multiply_add(deviation, scale, of_channel(beta)).cast(dtype)
+        let normal = match attrs.center {
+            true => multiply_add(deviation, scale, of_channel(beta)),
+            false => deviation * scale,
+        };
+        normal.cast(dtype)
     })?;
     for (stage, (shape, dtype)) in [mean, variance].into_iter().zip(cx.results.iter().skip(1)) {
         stages.push(cx.dag.compute(cx.op.name, shape, *dtype, |dag, index| dag.at(stage, index)));

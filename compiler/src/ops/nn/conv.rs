@@ -23,13 +23,25 @@ use crate::tir::{BinaryOp, PrimExpr};
 pub struct ConvAttrs {
     /// Distance between windows along each spatial axis.
     pub strides: Vec<i64>,
-    /// Zeros around the argument: before each spatial axis, then after each. Along two axes top,
-    /// left, bottom, right.
+    /// Elements of padding around the argument: before each spatial axis, then after each. Along two
+    /// axes top, left, bottom, right.
     pub padding: Vec<i64>,
     /// Distance between taps along each spatial axis.
     pub dilation: Vec<i64>,
     /// Number of groups that channels of the argument and of the result are divided into.
     pub groups: i64,
+    /// What is around the argument: the number that padding reads as. A quantised image has its zero
+    /// point around it; floats have zeros.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pad_value: i64,
+    /// The data type of the sums: `int32` for operands of 8-bit integers, which may differ in sign;
+    /// that of the operands if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_dtype: Option<DType>,
+}
+
+fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 impl ConvAttrs {
@@ -40,6 +52,8 @@ impl ConvAttrs {
             padding: vec![0; 2 * rank],
             dilation: vec![1; rank],
             groups: 1,
+            pad_value: 0,
+            out_dtype: None,
         }
     }
 
@@ -50,6 +64,7 @@ impl ConvAttrs {
             padding: window.padding(),
             dilation: window.dilation(),
             groups,
+            ..ConvAttrs::of_rank(0)
         }
     }
 
@@ -99,7 +114,14 @@ fn infer<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: ConvAttrs = cx.attrs()?;
     let x = cx.tensor_of_rank(0, DTypes::Numeric, RANK + 2, &layout("N, C", RANK))?;
     let weight = cx.tensor_of_rank(1, DTypes::Numeric, RANK + 2, &layout("O, I", RANK))?;
-    cx.same_dtype(0, 1)?;
+    let dtype = sum_dtype(cx, attrs.out_dtype)?;
+    let range = x.dtype.int_range().unwrap_or((0, 0));
+    ensure!(
+        (range.0..=range.1).contains(&attrs.pad_value.into()),
+        "attribute `pad_value` must be an element of input `x`, which is {x}, and 0 for floats, but \
+         it is {}",
+        attrs.pad_value
+    );
     let groups = attrs.groups;
     at_least("groups", groups, 1)?;
     let kernel = weight.shape.as_consts().and_then(|dims| {
@@ -120,10 +142,29 @@ fn infer<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         "the {outputs} output channels of input `weight`, which is {weight}, \
          cannot be divided into {groups} groups"
     );
-    let bias = TensorType::new(Shape::from_consts(&[outputs]), x.dtype);
+    let bias = TensorType::new(Shape::from_consts(&[outputs]), dtype);
     cx.expect_type(2, &bias, "the output channels of input `weight`")?;
     let places = attrs.window(&kernel[2..])?.places(x, false, ["kernel", "weight's extent"])?;
-    cx.result([x.shape[0].clone(), Dim::from(outputs)].into_iter().chain(places), x.dtype)
+    cx.result([x.shape[0].clone(), Dim::from(outputs)].into_iter().chain(places), dtype)
+}
+
+/// The data type of sums of products of the first two inputs: theirs, which is the same, unless the
+/// attribute `out_dtype` says `int32` for integers of 8 bits.
+pub(super) fn sum_dtype(cx: &InferCx<'_>, out_dtype: Option<DType>) -> Result<DType, TypeError> {
+    let Some(dtype) = out_dtype else {
+        cx.same_dtype(0, 1)?;
+        return Ok(cx.tensor(0)?.dtype);
+    };
+    let (x, weight) = (cx.tensor(0)?, cx.tensor(1)?);
+    let bytes = [x, weight].iter().all(|ty| matches!(ty.dtype, DType::I8 | DType::U8));
+    ensure!(
+        dtype == DType::I32 && bytes,
+        "attribute `out_dtype` is {dtype} for inputs `{}`, {x}, and `{}`, {weight}, but there are \
+         sums of int32 of 8-bit integers only",
+        cx.input_name(0),
+        cx.input_name(1)
+    );
+    Ok(dtype)
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
@@ -147,8 +188,20 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let (x, weight) = (cx.ints(0)?, cx.ints(1)?);
     let bias = cx.optional(2).map(ints).transpose()?;
     let tensors = Tensors { x, weight, bias, outputs };
-    let add = |sum: i128, x: i128, weight: i128| sum.wrapping_add(weight.wrapping_mul(x));
-    cx.result(Elements::Int(conv.run(&tensors, cx.len(), 0, add)))
+    // Taps in the padding are left out: they add nothing to the sums of differences from it.
+    let padding = i128::from(attrs.pad_value);
+    let add = |sum: i128, x: i128, weight: i128| sum.wrapping_add(weight.wrapping_mul(x - padding));
+    let mut sums = conv.run(&tensors, cx.len(), 0, add);
+    if padding != 0 {
+        let plane_len = num_elements(conv.output).max(1);
+        let taps = (weight.len() / outputs.max(1)).max(1);
+        let of_padding: Vec<i128> = weight.chunks(taps).map(|taps| taps.iter().sum()).collect();
+        for (index, plane) in sums.chunks_mut(plane_len).enumerate() {
+            let all = padding.wrapping_mul(of_padding[index % outputs]);
+            plane.iter_mut().for_each(|sum| *sum = sum.wrapping_add(all));
+        }
+    }
+    cx.result(Elements::Int(sums))
 }
 
 /// The elements that a convolution goes over.
@@ -238,10 +291,13 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let (shape, dtype) = cx.result();
     let over = cx.dag.shape(weight)[1..].to_vec();
     let mut window = attrs.window(&over[1..])?;
-    // Images of `float32` have their zeros in the layout.
-    let has_rule = dtype == DType::F32 && window.axes.len() == 2;
+    let pad_value = attrs.pad_value;
+    // The rule for two axes has the padding in the layout of the image.
+    let has_rule = dtype == DType::F32 || attrs.out_dtype.is_some();
     let (data, is_padded) = match attrs.padding.iter().any(|&padding| padding != 0) {
-        true if !has_rule => (with_border(cx.dag, data, &mut window), false),
+        true if !has_rule || window.axes.len() != 2 => {
+            (with_border(cx.dag, data, &mut window, pad_value), false)
+        }
         is_padded => (data, is_padded),
     };
     let input = cx.dag.shape(data).to_vec();
@@ -256,25 +312,36 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let (places, inside) = window.read(&index[2..], &by[1..], &input[2..]);
         let element = dag.at(data, &[&[index[0].clone(), channel][..], &places].concat());
         let element = if is_padded {
-            PrimExpr::select(inside, element, PrimExpr::zero(dtype))
+            let padding = padding_of(pad_value, element.dtype());
+            PrimExpr::select(inside, element, padding)
         } else {
             element
         };
-        element * dag.at(weight, &[&index[1..2], by].concat())
+        element.cast(dtype) * dag.at(weight, &[&index[1..2], by].concat()).cast(dtype)
     });
     if let [rows, columns] = window.axes[..] {
         let strides = [rows.stride, columns.stride];
         let padding = [rows.before, columns.before];
         let dilation = [rows.dilation, columns.dilation];
-        cx.dag
-            .set_anchor(conv, Anchor::Conv2d { data, weight, strides, padding, dilation, groups });
+        let anchor = Anchor::Conv2d { data, weight, strides, padding, pad_value, dilation, groups };
+        cx.dag.set_anchor(conv, anchor);
     }
     add_bias(cx, conv)
 }
 
+/// What padding reads as, in the data type of an image.
+fn padding_of(pad_value: i64, dtype: DType) -> PrimExpr {
+    if dtype.is_int() { PrimExpr::int(pad_value, dtype) } else { PrimExpr::zero(dtype) }
+}
+
 /// A stored copy of an image with its padding, which a window then no longer has: no tap is tested
 /// for it.
-fn with_border(dag: &mut ComputeDag, data: StageId, window: &mut Window) -> StageId {
+fn with_border(
+    dag: &mut ComputeDag,
+    data: StageId,
+    window: &mut Window,
+    pad_value: i64,
+) -> StageId {
     let (input, dtype) = (dag.shape(data).to_vec(), dag.dtype(data));
     let mut shape = input.clone();
     for (extent, axis) in shape[2..].iter_mut().zip(&window.axes) {
@@ -288,7 +355,7 @@ fn with_border(dag: &mut ComputeDag, data: StageId, window: &mut Window) -> Stag
             inside = inside.and(within(&place, 0, extent));
             at.push(place);
         }
-        PrimExpr::select(inside, dag.at(data, &at), PrimExpr::zero(dtype))
+        PrimExpr::select(inside, dag.at(data, &at), padding_of(pad_value, dtype))
     });
     dag.set_stored(padded);
     for axis in &mut window.axes {

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::conv::sum_dtype;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, TensorType, Type};
+use crate::ir::{Attrs, DType, TensorType, Type};
 use crate::ops::compute::{Compute, Stages, broadcast};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
@@ -13,13 +14,17 @@ use crate::te::Anchor;
 use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.matmul`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatmulAttrs {
     /// Whether the two innermost axes of `a` are exchanged first.
     pub transpose_a: bool,
     /// Whether the two innermost axes of `b` are exchanged first.
     pub transpose_b: bool,
+    /// The data type of the sums: `int32` for operands of 8-bit integers, which may differ in sign;
+    /// that of the operands if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out_dtype: Option<DType>,
 }
 
 /// `(…, M, K)` times `(…, K, N)`; the outer axes broadcast.
@@ -41,7 +46,7 @@ pub static MATMUL: OpDef = OpDef::new(
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: MatmulAttrs = cx.attrs()?;
     let (a, b) = (cx.tensor_of(0, DTypes::Numeric)?, cx.tensor_of(1, DTypes::Numeric)?);
-    cx.same_dtype(0, 1)?;
+    let dtype = sum_dtype(cx, attrs.out_dtype)?;
     let transposes = [attrs.transpose_a, attrs.transpose_b];
     for (index, (ty, transpose)) in [a, b].into_iter().zip(transposes).enumerate() {
         let name = cx.input_name(index);
@@ -74,7 +79,7 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     );
     let outer = |ty: &TensorType| ty.shape[..ty.shape.rank().saturating_sub(2)].to_vec();
     let batch = cx.broadcast(&outer(a), &outer(b))?;
-    cx.result(batch.into_iter().chain(m).chain(n), a.dtype)
+    cx.result(batch.into_iter().chain(m).chain(n), dtype)
 }
 
 /// Extents of the stacked matrices of an argument, and the strides of the axes in memory.
@@ -222,7 +227,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             (Some(column), true) => at(&right, Some(column), Some(&by[0])),
             (column, _) => at(&right, Some(&by[0]), column),
         };
-        dag.at(a, &left_at) * dag.at(b, &right_at)
+        dag.at(a, &left_at).cast(dtype) * dag.at(b, &right_at).cast(dtype)
     });
     if !attrs.transpose_a && left.len() >= 2 && right.len() == 2 {
         let transpose_b = attrs.transpose_b;

@@ -9,8 +9,10 @@ mod global_pool;
 mod layer_norm;
 mod lrn;
 mod matmul;
+mod max_pool_indices;
 mod pad;
 mod pool;
+mod roi_align;
 mod softmax;
 mod window;
 mod winograd;
@@ -24,11 +26,13 @@ pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
 pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
 pub use lrn::{LRN, LrnAttrs};
 pub use matmul::{MATMUL, MatmulAttrs};
+pub use max_pool_indices::{MAX_POOL_INDICES, MaxPoolIndicesAttrs};
 pub use pad::{PAD, PadAttrs, PadMode};
 pub use pool::{
     AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D,
     MaxPoolAttrs, avg_pool, max_pool,
 };
+pub use roi_align::{ROI_ALIGN, RoiAlignAttrs, RoiAlignMode};
 pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
 pub use window::{AxisWindow, Window};
 pub use winograd::{CONV2D_WINOGRAD, WinogradConv2dAttrs};

@@ -165,7 +165,7 @@ fn infer_avg<const RANK: usize>(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     infer(cx, RANK, DTypes::Float, &attrs.window()?, attrs.ceil_mode)
 }
 
-fn infer(
+pub(super) fn infer(
     cx: &InferCx<'_>,
     rank: usize,
     dtypes: DTypes,
@@ -194,7 +194,7 @@ fn infer(
 
 /// Calls `visit` with each element of each window: the place of the window in the result and the
 /// place of the element in the argument.
-fn each_tap(
+pub(super) fn each_tap(
     window: &Window,
     x_shape: &[usize],
     out_shape: &[usize],
@@ -287,7 +287,7 @@ impl Window {
     }
 
     /// Whether some window reaches beyond the input, as ceil mode or padding make it.
-    fn overhangs(&self, input: &[i64], output: &[i64]) -> bool {
+    pub(super) fn overhangs(&self, input: &[i64], output: &[i64]) -> bool {
         self.axes.iter().zip(input).zip(output).any(|((axis, &extent), &windows)| {
             let start = (windows - 1).saturating_mul(axis.stride) - axis.before;
             axis.before > 0 || start.saturating_add(axis.span() - 1) >= extent
@@ -296,7 +296,7 @@ impl Window {
 
     /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
     /// neutral element.
-    fn reduce(
+    pub(super) fn reduce(
         &self,
         cx: &mut Compute<'_>,
         x: StageId,

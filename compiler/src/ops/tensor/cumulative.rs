@@ -3,14 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::X;
+use super::scatter::{in_loop, loops, nest};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
 use crate::ir::{Attrs, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
-use crate::te::identity;
-use crate::tir::{BinaryOp, PrimExpr};
+use crate::te::{ComputeDag, combined, identity};
+use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt};
 
 /// Attributes of `cumsum` and `cumprod`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -105,18 +106,33 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
     let axis = cx.axis(attrs.axis, shape.len())?;
     let wide = dtype.accumulator();
     let neutral = identity(combiner, wide);
-    let (op, over) = (cx.op.name, [shape[axis]]);
-    let all = cx.dag.reduce(op, &shape, wide, combiner, &over, |dag, index, by| {
-        let mut at = index.to_vec();
-        at[axis] = by[0].clone();
-        let (here, there) = (index[axis].clone(), by[0].clone());
-        let counts = match (attrs.reverse, attrs.exclusive) {
-            (false, false) => there.less_equal(here),
-            (false, true) => there.less(here),
-            (true, false) => there.greater_equal(here),
-            (true, true) => there.greater(here),
+    let (op, extent) = (cx.op.name, shape[axis]);
+    // Along the axis one after the other, each from the one before; the axes inside in vectors.
+    let all = cx.dag.statement(op, &shape, wide, &[x], |dag, result| {
+        let (vars, index) = loops(dag, &shape);
+        let (step, inner) = (vars[axis], vars[axis + 1..].to_vec());
+        let at = |step: PrimExpr| {
+            let place = if attrs.reverse { PrimExpr::index(extent - 1) - step } else { step };
+            let mut at = index.clone();
+            at[axis] = place;
+            at
         };
-        PrimExpr::select(counts, dag.at(x, &at).cast(wide), neutral)
+        let element = |dag: &ComputeDag, step: PrimExpr| dag.at(x, &at(step)).cast(wide);
+        let first = match attrs.exclusive {
+            true => neutral.clone(),
+            false => combined(combiner, neutral.clone(), element(dag, 0.into())),
+        };
+        let first = dag.func.store(result, at(0.into()), first);
+        let first = nest(inner.clone(), &shape[axis + 1..], wide, first);
+        let before = dag.func.load(result, at(dag.func.var_expr(step)));
+        let read = dag.func.var_expr(step) + i64::from(!attrs.exclusive);
+        let next = combined(combiner, before, element(dag, read));
+        let next = dag.func.store(result, at(dag.func.var_expr(step) + 1), next);
+        let next = nest(inner, &shape[axis + 1..], wide, next);
+        let steps = in_loop(step, (extent - 1).max(0), ForKind::Serial, next);
+        let line = if extent == 0 { Stmt::nop() } else { Stmt::seq([first, steps]) };
+        let outer = vars[..axis].iter().zip(&shape).rev();
+        outer.fold(line, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
     });
     if wide == dtype {
         return Ok(vec![all]);

@@ -6,6 +6,7 @@ mod concatenate;
 mod cumulative;
 mod full;
 mod gather;
+mod grid_sample;
 mod one_hot;
 mod reshape;
 mod resize2d;
@@ -16,12 +17,14 @@ mod strided_slice;
 mod take;
 mod topk;
 mod transpose;
+mod tree_traverse;
 
 pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
 pub use concatenate::{CONCATENATE, ConcatenateAttrs};
 pub use cumulative::{CUMPROD, CUMSUM, CumulativeAttrs};
 pub use full::{FULL, FullAttrs};
 pub use gather::{GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs};
+pub use grid_sample::{GRID_SAMPLE, GridCoordinates, GridPadding, GridSampleAttrs};
 pub use one_hot::{ONE_HOT, OneHotAttrs};
 pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, SqueezeAttrs};
 pub use resize2d::{
@@ -36,6 +39,7 @@ pub use strided_slice::{STRIDED_SLICE, StridedSliceAttrs};
 pub use take::{TAKE, TakeAttrs, TakeMode};
 pub use topk::{TOPK, TopkAttrs};
 pub use transpose::{TRANSPOSE, TransposeAttrs};
+pub use tree_traverse::{TREE_TRAVERSE, TreeTraverseAttrs};
 
 use super::Input;
 use crate::ir::DType;

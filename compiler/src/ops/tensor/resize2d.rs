@@ -1,18 +1,20 @@
 //! `image.resize2d`: images of another size (ONNX `Resize` over the two innermost axes).
 
+mod axis;
+
 use serde::{Deserialize, Serialize};
 
+use self::axis::Axis;
 use super::X;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::DType;
 use crate::ir::{Attrs, Dim, Type};
-use crate::ops::compute::{Compute, Stages, multiply_add};
+use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
-use crate::te::{ComputeDag, StageId};
-use crate::tir::{Intrinsic, PrimExpr};
+use crate::tir::PrimExpr;
 
 /// How an element between the places of the argument is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -38,6 +40,11 @@ pub enum CoordinateTransformation {
     AlignCorners,
     /// `i / scale`.
     Asymmetric,
+    /// As `half_pixel`, about the middle of the argument: what a size that was rounded leaves out is
+    /// left out on both sides.
+    HalfPixelSymmetric,
+    /// Between the ends of the region `roi`, which are fractions of the last index.
+    TfCropAndResize,
 }
 
 /// Which of two neighbours is the nearest: ONNX `nearest_mode`.
@@ -72,21 +79,66 @@ pub struct Resize2dAttrs {
     /// The coefficient of cubic convolution, ONNX `cubic_coeff_a`; of `cubic` alone.
     pub cubic_alpha: f64,
     /// Whether neighbours outside of the image have no weight, instead of being its border; of
-    /// `cubic` alone.
+    /// `linear` and `cubic`.
     pub cubic_exclude: bool,
+    /// Whether a filter reaches as far as the image is made smaller, so that every element counts; of
+    /// `linear` and `cubic`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub antialias: bool,
+    /// Top, left, bottom and right of the region that becomes the result, as fractions of the last
+    /// row and column; of `tf_crop_and_resize` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roi: Option<[f64; 4]>,
+    /// What is outside of the image, where the region reaches beyond it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub extrapolation_value: f64,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Most neighbours of a place that a filter against aliasing has along an axis.
+const MAX_TAPS: f64 = 65536.0;
+
+/// Most weights of such a filter along an axis.
+const MAX_TABLE: f64 = 67_108_864.0;
+
+/// A filter against aliasing: the neighbours from `first` on, by the distance from the place below.
+#[derive(Clone, Copy)]
+struct Filter {
+    /// By how much distances shrink: at most 1.
+    scale: f64,
+    first: i64,
+    taps: i64,
 }
 
 impl Resize2dAttrs {
     /// The places along one axis that each place of the result reads, with their weights.
+    /// A place outside of the image, in a region that reaches beyond it, reads none.
     pub(crate) fn taps(&self, axis: usize, extent: usize, size: usize) -> Vec<Vec<(usize, f64)>> {
         let scale = self.scale.map_or(size as f64 / extent as f64, |scale| scale[axis]);
         let last = extent as i64 - 1;
         let clamp = |place: i64| place.clamp(0, last) as usize;
+        let filter = self.filter(scale);
         (0..size)
             .map(|index| {
-                let at = self.coordinate(index as f64, scale, extent as f64, size as f64);
+                let at = self.coordinate(axis, index as f64, scale, extent as f64, size as f64);
+                if self.crops() && !(0.0..=last as f64).contains(&at) {
+                    return Vec::new();
+                }
                 let floor = at.floor();
                 let (low, part) = (floor as i64, at - floor);
+                if let Some(filter) = filter {
+                    let weights = (filter.first..filter.first + filter.taps)
+                        .map(|step| self.filtered((step as f64 - part) * filter.scale));
+                    return self.weighted_taps(
+                        low.saturating_add(filter.first),
+                        weights,
+                        last,
+                        true,
+                    );
+                }
                 match self.method {
                     ResizeMethod::NearestNeighbor => {
                         let nearest = match self.rounding_method {
@@ -98,35 +150,72 @@ impl Resize2dAttrs {
                         vec![(clamp(nearest as i64), 1.0)]
                     }
                     ResizeMethod::Linear => {
-                        vec![(clamp(low), 1.0 - part), (clamp(low.saturating_add(1)), part)]
+                        self.weighted_taps(low, [1.0 - part, part].into_iter(), last, false)
                     }
-                    ResizeMethod::Cubic => self.cubic_taps(low, part, last),
+                    ResizeMethod::Cubic => {
+                        let weights = (-1..3).map(|step| self.filtered(f64::from(step) - part));
+                        self.weighted_taps(low.saturating_sub(1), weights, last, false)
+                    }
                 }
             })
             .collect()
     }
 
-    fn cubic_taps(&self, low: i64, part: f64, last: i64) -> Vec<(usize, f64)> {
+    /// Whether a region becomes the result, which may reach beyond the image.
+    fn crops(&self) -> bool {
+        self.coordinate_transformation_mode == CoordinateTransformation::TfCropAndResize
+    }
+
+    /// The filter against aliasing along an axis, if there is one.
+    fn filter(&self, scale: f64) -> Option<Filter> {
+        let reach = match self.method {
+            ResizeMethod::NearestNeighbor => return None,
+            ResizeMethod::Linear => 1.0,
+            ResizeMethod::Cubic => 2.0,
+        };
+        if !self.antialias || scale >= 1.0 {
+            return None;
+        }
+        let first = (-reach / scale).floor() as i64 + 1;
+        Some(Filter { scale, first, taps: 2 - 2 * first })
+    }
+
+    /// The weight of an element at that distance.
+    fn filtered(&self, distance: f64) -> f64 {
+        let t = distance.abs();
         let a = self.cubic_alpha;
-        let near = |t: f64| ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0;
-        let far = |t: f64| ((a * t - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a;
-        let weights = [far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part)];
-        let mut taps: Vec<(usize, f64)> = (-1..3)
+        match self.method {
+            ResizeMethod::NearestNeighbor | ResizeMethod::Linear => (1.0 - t).max(0.0),
+            ResizeMethod::Cubic if t <= 1.0 => ((a + 2.0) * t - (a + 3.0)) * t * t + 1.0,
+            ResizeMethod::Cubic if t < 2.0 => ((a * t - 5.0 * a) * t + 8.0 * a) * t - 4.0 * a,
+            ResizeMethod::Cubic => 0.0,
+        }
+    }
+
+    /// Neighbours from a place on, with their weights.
+    fn weighted_taps(
+        &self,
+        first: i64,
+        weights: impl Iterator<Item = f64>,
+        last: i64,
+        is_filter: bool,
+    ) -> Vec<(usize, f64)> {
+        let mut taps: Vec<(usize, f64)> = (0..)
             .zip(weights)
             .map(|(step, weight)| {
-                let place = low.saturating_add(step);
+                let place = first.saturating_add(step);
                 let outside = self.cubic_exclude && !(0..=last).contains(&place);
                 (place.clamp(0, last) as usize, if outside { 0.0 } else { weight })
             })
             .collect();
-        if self.cubic_exclude {
+        if self.cubic_exclude || is_filter {
             let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
             taps.iter_mut().for_each(|(_, weight)| *weight /= total);
         }
         taps
     }
 
-    fn coordinate(&self, index: f64, scale: f64, extent: f64, size: f64) -> f64 {
+    fn coordinate(&self, axis: usize, index: f64, scale: f64, extent: f64, size: f64) -> f64 {
         match self.coordinate_transformation_mode {
             CoordinateTransformation::PytorchHalfPixel if size <= 1.0 => 0.0,
             CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
@@ -138,7 +227,24 @@ impl Resize2dAttrs {
                 index * (extent - 1.0) / (extent * scale - 1.0)
             }
             CoordinateTransformation::Asymmetric => index / scale,
+            CoordinateTransformation::HalfPixelSymmetric => {
+                let left_out = extent / 2.0 * (1.0 - size / (scale * extent));
+                left_out + (index + 0.5) / scale - 0.5
+            }
+            CoordinateTransformation::TfCropAndResize => {
+                let [start, end] = self.region(axis);
+                if size > 1.0 {
+                    start * (extent - 1.0) + index * (end - start) * (extent - 1.0) / (size - 1.0)
+                } else {
+                    0.5 * (start + end) * (extent - 1.0)
+                }
+            }
         }
+    }
+
+    /// The ends of the region along an axis.
+    fn region(&self, axis: usize) -> [f64; 2] {
+        self.roi.map_or([0.0, 1.0], |roi| [roi[axis], roi[axis + 2]])
     }
 }
 
@@ -167,6 +273,30 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
         ensure!(
             scale.iter().all(|s| s.is_finite() && *s > 0.0),
             "attribute `scale` {scale:?} must be positive and finite"
+        );
+    }
+    ensure!(
+        attrs.roi.is_none_or(|roi| roi.iter().all(|end| end.is_finite())),
+        "attribute `roi` {:?} must be finite",
+        attrs.roi
+    );
+    ensure!(
+        attrs.crops() == attrs.roi.is_some(),
+        "attribute `roi` is for `tf_crop_and_resize`, and must be given there"
+    );
+    for (axis, size) in attrs.size.iter().enumerate() {
+        let extent = x.shape[axis + 2].as_const();
+        let scale = match (attrs.scale, size.as_const(), extent) {
+            (Some(scale), ..) => scale[axis],
+            (None, Some(size), Some(extent)) if size > 0 => size as f64 / extent as f64,
+            _ => continue,
+        };
+        let taps = size.as_const().unwrap_or(1).max(1) as f64 * 4.0 / scale;
+        ensure!(
+            !attrs.antialias || scale >= 1.0 || (scale * MAX_TAPS >= 4.0 && taps <= MAX_TABLE),
+            "dimension {} of input `x`, which is {x}, shrinks by a factor of {scale} to {size}, for \
+             which no filter against aliasing is supported",
+            axis + 2
         );
     }
     for (axis, size) in [2, 3].into_iter().zip(&attrs.size) {
@@ -198,6 +328,9 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         Elements::Float(values) => Elements::Float(
             places
                 .map(|(plane, row, column)| {
+                    if row.is_empty() || column.is_empty() {
+                        return attrs.extrapolation_value;
+                    }
                     let mut sum = 0.0;
                     for &(y, row_weight) in row {
                         for &(x, weight) in column {
@@ -214,16 +347,16 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         ),
         Elements::Int(values) => Elements::Int(
             places
-                .map(|(plane, row, column)| {
-                    values[(plane * height + row[0].0) * width + column[0].0]
+                .map(|(plane, row, column)| match (row.first(), column.first()) {
+                    (Some(row), Some(column)) => {
+                        values[(plane * height + row.0) * width + column.0]
+                    }
+                    _ => attrs.extrapolation_value as i128,
                 })
                 .collect(),
         ),
     })
 }
-
-/// Longest axis of a result whose places are tried as a quotient of integers.
-const MAX_TRIED_SIZE: i64 = 1 << 16;
 
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: Resize2dAttrs = cx.attrs()?;
@@ -243,240 +376,37 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         size: shape[axis + 2],
     };
     let (rows, columns) = (axis(0), axis(1));
+    let beyond = like_value(attrs.extrapolation_value, dtype);
+    let within_image = |value: PrimExpr, index: &[PrimExpr]| {
+        if !attrs.crops() {
+            return value;
+        }
+        let inside = rows.is_inside(&index[2]).and(columns.is_inside(&index[3]));
+        PrimExpr::select(inside, value, beyond.clone())
+    };
     if attrs.method == ResizeMethod::NearestNeighbor {
         let (row, column) = (rows.nearest(cx.dag), columns.nearest(cx.dag));
         return cx.element(|dag, index| {
             let [n, c, y, x_] = index else { return PrimExpr::zero(dtype) };
             let at = [n.clone(), c.clone(), row.at(dag, y), column.at(dag, x_)];
-            dag.at(x, &at)
+            within_image(dag.at(x, &at), index)
         });
     }
-    let row_taps = rows.taps(cx.dag, dtype);
-    let column_taps = columns.taps(cx.dag, dtype);
     // One row after the other, and each element of the result from several rows.
     let widened = [shape[0], shape[1], input[2], shape[3]];
-    let widened =
-        cx.dag.compute(op, &widened, dtype, |dag, index| weighted(dag, &column_taps, x, index, 3));
-    cx.element(|dag, index| weighted(dag, &row_taps, widened, index, 2))
+    let widened = columns.resized(cx.dag, x, &widened, dtype);
+    let resized = rows.resized(cx.dag, widened, &shape, dtype);
+    if attrs.crops() || resized == x {
+        return cx.element(|dag, index| within_image(dag.at(resized, index), index));
+    }
+    Ok(vec![resized])
 }
 
-/// The sum of an element's neighbours along an axis. One without weight does not count, not even as
-/// a NaN.
-fn weighted(
-    dag: &ComputeDag,
-    taps: &[Tap],
-    from: StageId,
-    index: &[PrimExpr],
-    axis: usize,
-) -> PrimExpr {
-    let zero = PrimExpr::zero(dag.dtype(from));
-    let factors = |tap: &Tap| {
-        let weight = dag.at(tap.weight, &index[axis..=axis]);
-        let mut at = index.to_vec();
-        at[axis] = dag.at(tap.place, &index[axis..=axis]);
-        let counts = weight.clone().not_equal(zero.clone());
-        (weight, PrimExpr::select(counts, dag.at(from, &at), zero.clone()))
-    };
-    let Some((first, rest)) = taps.split_first() else { return zero };
-    let (weight, element) = factors(first);
-    rest.iter()
-        .map(factors)
-        .fold(weight * element, |sum, (weight, element)| multiply_add(weight, element, sum))
-}
-
-/// A neighbour along an axis: tables with an entry for each place of the result.
-struct Tap {
-    /// The place in the argument.
-    place: StageId,
-    weight: StageId,
-}
-
-/// The place of the nearest element along an axis.
-enum Nearest {
-    /// `(factor · i + offset) / divisor`, rounded down and held within the extent.
-    Quotient { factor: i64, offset: i64, divisor: i64, last: i64 },
-    /// An entry of a table.
-    Table(StageId),
-}
-
-impl Nearest {
-    fn at(&self, dag: &ComputeDag, index: &PrimExpr) -> PrimExpr {
-        match *self {
-            Nearest::Quotient { factor, offset, divisor, last } => {
-                (index.clone() * factor + offset).floordiv(divisor).min(last)
-            }
-            Nearest::Table(table) => dag.at(table, std::slice::from_ref(index)),
-        }
+/// A number of a type, whole if the type is of integers.
+fn like_value(value: f64, dtype: DType) -> PrimExpr {
+    if dtype.is_float() {
+        PrimExpr::float(value, dtype)
+    } else {
+        PrimExpr::int(value as i64, dtype)
     }
-}
-
-/// One axis of an image that is resized.
-struct Axis<'a> {
-    attrs: &'a Resize2dAttrs,
-    op: &'static str,
-    /// The factor by which places are computed.
-    scale: f64,
-    /// 0 for rows, 1 for columns.
-    number: usize,
-    /// Elements of the argument.
-    extent: i64,
-    /// Elements of the result.
-    size: i64,
-}
-
-impl Axis<'_> {
-    /// A table with an entry for each place of the result.
-    fn table(
-        &self,
-        dag: &mut ComputeDag,
-        dtype: DType,
-        entry: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> PrimExpr,
-    ) -> StageId {
-        let table = dag.compute(self.op, &[self.size], dtype, entry);
-        dag.set_stored(table);
-        table
-    }
-
-    fn clamp(&self, place: PrimExpr) -> PrimExpr {
-        PrimExpr::index(0).max(place).min(self.extent - 1)
-    }
-
-    /// Where in the argument a place of the result is.
-    fn coordinate(&self, index: &PrimExpr) -> PrimExpr {
-        let index = index.clone().cast(DType::F64);
-        let f64 = |value: f64| PrimExpr::float(value, DType::F64);
-        let (extent, scale) = (self.extent as f64, self.scale);
-        match self.attrs.coordinate_transformation_mode {
-            CoordinateTransformation::PytorchHalfPixel if self.size <= 1 => f64(0.0),
-            CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
-                (index + f64(0.5)) / f64(scale) - f64(0.5)
-            }
-            CoordinateTransformation::AlignCorners if extent * scale <= 1.0 => f64(0.0),
-            CoordinateTransformation::AlignCorners => {
-                index * f64(extent - 1.0) / f64(extent * scale - 1.0)
-            }
-            CoordinateTransformation::Asymmetric => index / f64(scale),
-        }
-    }
-
-    fn nearest(&self, dag: &mut ComputeDag) -> Nearest {
-        if let Some(quotient) = self.quotient() {
-            return quotient;
-        }
-        let table = self.table(dag, DType::I64, |_, index| {
-            let at = self.coordinate(&index[0]);
-            let half = PrimExpr::float(0.5, DType::F64);
-            let nearest = match self.attrs.rounding_method {
-                NearestRounding::RoundPreferFloor => PrimExpr::call(Intrinsic::Ceil, at - half),
-                NearestRounding::RoundPreferCeil => PrimExpr::call(Intrinsic::Floor, at + half),
-                NearestRounding::Floor => PrimExpr::call(Intrinsic::Floor, at),
-                NearestRounding::Ceil => PrimExpr::call(Intrinsic::Ceil, at),
-            };
-            self.clamp(nearest.cast(DType::I64))
-        });
-        Nearest::Table(table)
-    }
-
-    /// The places as a quotient, if one yields just what the reference evaluation does.
-    fn quotient(&self) -> Option<Nearest> {
-        if self.size > MAX_TRIED_SIZE || self.extent <= 0 || self.extent > i64::from(u32::MAX) {
-            return None;
-        }
-        let (extent, size) = (usize::try_from(self.extent).ok()?, usize::try_from(self.size).ok()?);
-        let taps = self.attrs.taps(self.number, extent, size);
-        let places: Vec<i64> =
-            taps.iter().map(|taps| taps.first().map(|tap| tap.0 as i64)).collect::<Option<_>>()?;
-        let last = self.extent - 1;
-        for (numerator, denominator) in [(self.extent, self.size), (last, self.size - 1)] {
-            if denominator < 1 {
-                continue;
-            }
-            // Halves are whole where both sides are doubled.
-            let (factor, divisor) = (2 * numerator, 2 * denominator);
-            let offsets = [0, numerator - 1, numerator, denominator - 1, denominator, divisor - 1];
-            for offset in offsets {
-                let place = |i: i64| (factor * i + offset).div_euclid(divisor).min(last);
-                if (0..).zip(&places).all(|(i, &found)| place(i) == found) {
-                    let common = gcd(factor, divisor);
-                    return Some(Nearest::Quotient {
-                        factor: factor / common,
-                        offset: offset.div_euclid(common),
-                        divisor: divisor / common,
-                        last,
-                    });
-                }
-            }
-        }
-        None
-    }
-
-    /// The neighbours of each place, for interpolation.
-    fn taps(&self, dag: &mut ComputeDag, dtype: DType) -> Vec<Tap> {
-        let f64 = |value: f64| PrimExpr::float(value, DType::F64);
-        let floor = dag.compute(self.op, &[self.size], DType::F64, |_, index| {
-            PrimExpr::call(Intrinsic::Floor, self.coordinate(&index[0]))
-        });
-        let part = dag.compute(self.op, &[self.size], DType::F64, |dag, index| {
-            self.coordinate(&index[0]) - dag.at(floor, index)
-        });
-        let is_cubic = self.attrs.method == ResizeMethod::Cubic;
-        let first = if is_cubic { -1 } else { 0 };
-        let weights: Vec<Weight> = if is_cubic {
-            let a = self.attrs.cubic_alpha;
-            let near = move |t: PrimExpr| {
-                (t.clone() * f64(a + 2.0) - f64(a + 3.0)) * t.clone() * t + f64(1.0)
-            };
-            let far = move |t: PrimExpr| {
-                ((t.clone() * f64(a) - f64(5.0 * a)) * t.clone() + f64(8.0 * a)) * t - f64(4.0 * a)
-            };
-            vec![
-                Box::new(move |t| far(t + f64(1.0))),
-                Box::new(near),
-                Box::new(move |t| near(f64(1.0) - t)),
-                Box::new(move |t| far(f64(2.0) - t)),
-            ]
-        } else {
-            vec![Box::new(move |t| f64(1.0) - t), Box::new(|t| t)]
-        };
-        let excludes = is_cubic && self.attrs.cubic_exclude;
-        let place = |dag: &ComputeDag, index: &[PrimExpr], step: i64| {
-            dag.at(floor, index).cast(DType::I64) + (first + step)
-        };
-        let weights: Vec<StageId> = (0..)
-            .zip(weights)
-            .map(|(step, weight)| {
-                self.table(dag, DType::F64, |dag, index| {
-                    let weight = weight(dag.at(part, index));
-                    if !excludes {
-                        return weight;
-                    }
-                    let place = place(dag, index, step);
-                    let inside = place.clone().greater_equal(0).and(place.less(self.extent));
-                    PrimExpr::select(inside, weight, f64(0.0))
-                })
-            })
-            .collect();
-        (0..)
-            .zip(&weights)
-            .map(|(step, &weight)| Tap {
-                place: self
-                    .table(dag, DType::I64, |dag, index| self.clamp(place(dag, index, step))),
-                weight: self.table(dag, dtype, |dag, index| {
-                    let weight = dag.at(weight, index);
-                    let total = weights.iter().map(|&weight| dag.at(weight, index));
-                    match total.reduce(|total, weight| total + weight) {
-                        Some(total) if excludes => (weight / total).cast(dtype),
-                        _ => weight.cast(dtype),
-                    }
-                }),
-            })
-            .collect()
-    }
-}
-
-/// The weight of a neighbour by the distance from the place below.
-type Weight = Box<dyn Fn(PrimExpr) -> PrimExpr>;
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a.abs().max(1) } else { gcd(b, a % b) }
 }

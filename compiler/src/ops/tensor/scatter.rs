@@ -278,7 +278,7 @@ fn compute_scatter(
 }
 
 /// A loop variable for each extent, and its use.
-fn loops(dag: &mut ComputeDag, extents: &[i64]) -> (Vec<VarId>, Vec<PrimExpr>) {
+pub(super) fn loops(dag: &mut ComputeDag, extents: &[i64]) -> (Vec<VarId>, Vec<PrimExpr>) {
     let vars: Vec<VarId> =
         (0..extents.len()).map(|axis| dag.func.index_var(format!("i{axis}"))).collect();
     let index = vars.iter().map(|&var| dag.func.var_expr(var)).collect();
@@ -287,7 +287,7 @@ fn loops(dag: &mut ComputeDag, extents: &[i64]) -> (Vec<VarId>, Vec<PrimExpr>) {
 
 /// Loops around a body that moves an element, outermost first: elements that are adjacent in a dense
 /// tensor in vectors.
-fn nest(vars: Vec<VarId>, extents: &[i64], dtype: DType, body: Stmt) -> Stmt {
+pub(super) fn nest(vars: Vec<VarId>, extents: &[i64], dtype: DType, body: Stmt) -> Stmt {
     let inner = extents.iter().rposition(|&extent| extent != 1);
     let inner = inner.filter(|_| dtype != DType::Bool);
     let loops = vars.into_iter().zip(extents).enumerate();
@@ -297,7 +297,7 @@ fn nest(vars: Vec<VarId>, extents: &[i64], dtype: DType, body: Stmt) -> Stmt {
     })
 }
 
-fn in_loop(var: VarId, extent: i64, kind: ForKind, body: Stmt) -> Stmt {
+pub(super) fn in_loop(var: VarId, extent: i64, kind: ForKind, body: Stmt) -> Stmt {
     Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
 }
 

@@ -4,14 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::X;
 use super::clamped;
+use super::scatter::{in_loop, loops};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, Dim, Type};
+use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::at_least;
 use crate::ops::{EvalError, InferCx, OpDef};
-use crate::tir::{BinaryOp, PrimExpr};
+use crate::te::{ComputeDag, StageId};
+use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt};
 
 /// Attributes of `topk`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -85,51 +87,210 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     Ok(vec![values, Tensor::from_ints(DType::I64, cx.shape(), positions)?])
 }
 
-/// How many elements are better than each one; then, for each rank, the element that has it.
+/// Most elements that are kept in order while a line is gone through once. Of more, the line is
+/// sorted: what is kept moves for each element that is better than the last of it.
+const MOST_INSERTED: i64 = 128;
+
+/// Where the best elements of each line are; then the elements there.
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: TopkAttrs = cx.attrs()?;
     let x = cx.arg(0)?;
     let (shape, dtype) = (cx.dag.shape(x).to_vec(), cx.dag.dtype(x));
     let axis = cx.axis(attrs.axis, shape.len())?;
     let op = cx.op.name;
-    let along = |index: &[PrimExpr], position: &PrimExpr| {
-        let mut at = index.to_vec();
-        at[axis] = position.clone();
-        at
-    };
-    let over = [shape[axis]];
-    let rank = cx.dag.reduce(op, &shape, DType::I64, BinaryOp::Add, &over, |dag, index, by| {
-        let (own, other) = (dag.at(x, index), dag.at(x, &along(index, &by[0])));
-        let first = by[0].clone().less(index[axis].clone());
-        let (mut better, mut equal) = if attrs.largest {
-            (other.clone().greater(own.clone()), other.clone().equal(own.clone()))
-        } else {
-            (other.clone().less(own.clone()), other.clone().equal(own.clone()))
-        };
-        if dtype.is_float() {
-            // A NaN is greater than every number, and equal to another one.
-            let is_nan = |value: &PrimExpr| value.clone().not_equal(value.clone());
-            let (own_nan, other_nan) = (is_nan(&own), is_nan(&other));
-            let (greater, lesser) =
-                if attrs.largest { (&other_nan, &own_nan) } else { (&own_nan, &other_nan) };
-            better = better.or(greater.clone().and(!lesser.clone()));
-            equal = equal.or(own_nan.and(other_nan));
-        }
-        let before = better.or(equal.and(first));
-        PrimExpr::select(before, PrimExpr::index(1), PrimExpr::index(0))
-    });
-    cx.dag.set_stored(rank);
     let [(kept, _), (_, index_dtype)] = cx.results else {
         return cx.unsupported("with one result");
     };
-    let place = cx.dag.reduce(op, kept, *index_dtype, BinaryOp::Max, &over, |dag, index, by| {
-        let found = dag.at(rank, &along(index, &by[0])).equal(index[axis].clone());
-        PrimExpr::select(found, by[0].clone(), PrimExpr::index(0))
+    let index_dtype = *index_dtype;
+    let place = cx.dag.statement(op, kept, index_dtype, &[x], |dag, result| {
+        let (mut vars, index) = loops(dag, kept);
+        let line = Line { x, axis, index, extent: shape[axis], kept: kept[axis], attrs, dtype };
+        let best = match (line.kept, line.extent) {
+            (0, _) => Stmt::nop(),
+            (kept, extent) if kept <= MOST_INSERTED.min(extent) => line.inserted(dag, result),
+            _ => line.sorted(dag, result),
+        };
+        vars.remove(axis);
+        let extents = kept.iter().enumerate().filter(|(other, _)| *other != axis);
+        let around: Vec<i64> = extents.map(|(_, &extent)| extent).collect();
+        let around = vars.into_iter().zip(around).rev();
+        around.fold(best, |body, (var, extent)| in_loop(var, extent, ForKind::Serial, body))
     });
-    cx.dag.set_stored(place);
     let value = cx.dag.compute(op, kept, dtype, |dag, index| {
-        let which = clamped(dag.at(place, index), shape[axis]);
-        dag.at(x, &along(index, &which))
+        let mut at = index.to_vec();
+        at[axis] = clamped(dag.at(place, index).cast(DType::I64), shape[axis]);
+        dag.at(x, &at)
     });
     Ok(vec![value, place])
+}
+
+/// A line along the axis.
+struct Line {
+    x: StageId,
+    axis: usize,
+    /// The line; what is along the axis does not count.
+    index: Vec<PrimExpr>,
+    extent: i64,
+    kept: i64,
+    attrs: TopkAttrs,
+    dtype: DType,
+}
+
+impl Line {
+    fn at(&self, position: PrimExpr) -> Vec<PrimExpr> {
+        let mut at = self.index.clone();
+        at[self.axis] = position;
+        at
+    }
+
+    /// Whether one element comes before another one that is no later in the line.
+    fn better(&self, one: &PrimExpr, other: &PrimExpr) -> PrimExpr {
+        let (greater, lesser) = if self.attrs.largest { (one, other) } else { (other, one) };
+        let better = greater.clone().greater(lesser.clone());
+        if !self.dtype.is_float() {
+            return better;
+        }
+        // A NaN is greater than every number, and equal to another one.
+        let is_nan = |value: &PrimExpr| value.clone().not_equal(value.clone());
+        better.or(is_nan(greater).and(is_nan(lesser).equal(PrimExpr::bool(false))))
+    }
+
+    /// A buffer of the line's elements, or of positions.
+    fn buffer(&self, dag: &mut ComputeDag, name: &str, dtype: DType, count: i64) -> BufferId {
+        dag.func.buffer(name, dtype, BufferSpec::dense(&[count]), BufferScope::Local)
+    }
+
+    /// What is found, as the result.
+    fn found(&self, dag: &mut ComputeDag, from: BufferId, result: BufferId) -> Stmt {
+        let var = dag.func.index_var("rank");
+        let rank = dag.func.var_expr(var);
+        let place = dag.func.load(from, [rank.clone()]);
+        let place = place.cast(dag.func.buffers[result].dtype);
+        let store = dag.func.store(result, self.at(rank), place);
+        in_loop(var, self.kept, ForKind::Serial, store)
+    }
+
+    /// The best so far in order, into which each element goes that is better than the last of them.
+    fn inserted(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
+        let keys = self.buffer(dag, "keys", self.dtype, self.kept);
+        let places = self.buffer(dag, "places", DType::I64, self.kept);
+        let (none, last) = (PrimExpr::index(-1), PrimExpr::index(self.kept - 1));
+        let load = |dag: &ComputeDag, buffer, at: &PrimExpr| dag.func.load(buffer, [at.clone()]);
+        // Where nothing is yet, every element is better.
+        let precedes = |dag: &ComputeDag, key: &PrimExpr, rank: &PrimExpr| {
+            let empty = load(dag, places, rank).less(0);
+            empty.or(self.better(key, &load(dag, keys, rank)))
+        };
+        let var = dag.func.index_var("rank");
+        let rank = dag.func.var_expr(var);
+        let zero = PrimExpr::zero(dag.func.buffers[keys].dtype);
+        let clear = Stmt::seq([
+            dag.func.store(places, [rank.clone()], none),
+            dag.func.store(keys, [rank], zero),
+        ]);
+        let clear = in_loop(var, self.kept, ForKind::Serial, clear);
+
+        let (element, step) = (dag.func.index_var("i"), dag.func.index_var("step"));
+        let position = dag.func.var_expr(element);
+        let name = dag.func.var("key", dag.at(self.x, &self.at(position.clone())).ty());
+        let key = dag.func.var_expr(name);
+        // From the last to the first: what is worse moves on by one.
+        let rank = last.clone() - dag.func.var_expr(step);
+        let before = (rank.clone() - 1).max(0);
+        let shifts = precedes(dag, &key, &before).and(rank.clone().greater(0));
+        let here = precedes(dag, &key, &rank);
+        let moved = |dag: &mut ComputeDag, buffer, new: PrimExpr| {
+            dag.func.store(buffer, [rank.clone()], new)
+        };
+        let (old_key, old_place) = (load(dag, keys, &before), load(dag, places, &before));
+        let shift = [moved(dag, keys, old_key), moved(dag, places, old_place)];
+        let put = [moved(dag, keys, key.clone()), moved(dag, places, position.clone())];
+        let put = Stmt::if_then(here, Stmt::seq(put));
+        let body = Stmt::if_then_else(shifts, Stmt::seq(shift), put);
+        let insert = in_loop(step, self.kept, ForKind::Serial, body);
+        let insert = Stmt::if_then(precedes(dag, &key, &last), insert);
+        let value = dag.at(self.x, &self.at(position));
+        let all = Stmt::let_(name, value, insert);
+        let all = in_loop(element, self.extent, ForKind::Serial, all);
+        let found = self.found(dag, places, result);
+        let body = Stmt::seq([clear, all, found]);
+        Stmt::allocate(keys, Stmt::allocate(places, body))
+    }
+
+    /// All elements in order, by merging runs of one element, of two and so on.
+    fn sorted(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
+        let count = self.extent;
+        let keys = ["keys", "more_keys"].map(|name| self.buffer(dag, name, self.dtype, count));
+        let places =
+            ["places", "more_places"].map(|name| self.buffer(dag, name, DType::I64, count));
+        let heads = self.buffer(dag, "heads", DType::I64, 2);
+        let var = dag.func.index_var("i");
+        let position = dag.func.var_expr(var);
+        let value = dag.at(self.x, &self.at(position.clone()));
+        let fill = Stmt::seq([
+            dag.func.store(keys[0], [position.clone()], value),
+            dag.func.store(places[0], [position.clone()], position),
+        ]);
+        let mut stmts = vec![in_loop(var, count, ForKind::Serial, fill)];
+        let (mut from, mut width) = (0, 1);
+        while width < count {
+            let to = 1 - from;
+            stmts.push(self.merged(
+                dag,
+                [keys[from], places[from]],
+                [keys[to], places[to]],
+                heads,
+                width,
+            ));
+            (from, width) = (to, 2 * width);
+        }
+        stmts.push(self.found(dag, places[from], result));
+        let buffers = keys.into_iter().chain(places).chain([heads]);
+        buffers.fold(Stmt::seq(stmts), |body, buffer| Stmt::allocate(buffer, body))
+    }
+
+    /// Runs of `width` elements, two at a time, as runs of twice as many.
+    fn merged(
+        &self,
+        dag: &mut ComputeDag,
+        from: [BufferId; 2],
+        to: [BufferId; 2],
+        heads: BufferId,
+        width: i64,
+    ) -> Stmt {
+        let count = self.extent;
+        let (pair, step) = (dag.func.index_var("pair"), dag.func.index_var("step"));
+        let start = dag.func.var_expr(pair) * (2 * width);
+        let middle = (start.clone() + width).min(count);
+        let end = (start.clone() + 2 * width).min(count);
+        let begin = Stmt::seq([
+            dag.func.store(heads, [0], start.clone()),
+            dag.func.store(heads, [1], middle.clone()),
+        ]);
+        let [left, right] = ["left", "right"].map(|name| dag.func.index_var(name));
+        let (one, other) = (dag.func.var_expr(left), dag.func.var_expr(right));
+        let key =
+            |dag: &ComputeDag, at: &PrimExpr| dag.func.load(from[0], [at.clone().min(count - 1)]);
+        let better = self.better(&key(dag, &other), &key(dag, &one));
+        let over = one.clone().greater_equal(middle);
+        let takes = other.clone().less(end.clone()).and(over.or(better));
+        let chosen = dag.func.var("takes_right", takes.ty());
+        let takes_right = dag.func.var_expr(chosen);
+        let taken = PrimExpr::select(takes_right.clone(), other.clone(), one.clone());
+        let by = PrimExpr::select(takes_right, PrimExpr::index(1), PrimExpr::index(0));
+        let place = start.clone() + dag.func.var_expr(step);
+        let mut body = Vec::new();
+        for (from, to) in from.into_iter().zip(to) {
+            let value = dag.func.load(from, [taken.clone()]);
+            body.push(dag.func.store(to, [place.clone()], value));
+        }
+        body.push(dag.func.store(heads, [0], one + 1 - by.clone()));
+        body.push(dag.func.store(heads, [1], other + by));
+        let body = Stmt::let_(chosen, takes, Stmt::seq(body));
+        let body = Stmt::let_(right, dag.func.load(heads, [1]), body);
+        let body = Stmt::let_(left, dag.func.load(heads, [0]), body);
+        let steps = Stmt::for_loop(step, 0.into(), end - start, ForKind::Serial, body);
+        let pairs = (count + 2 * width - 1) / (2 * width);
+        in_loop(pair, pairs, ForKind::Serial, Stmt::seq([begin, steps]))
+    }
 }

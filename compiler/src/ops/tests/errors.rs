@@ -195,7 +195,7 @@ fn layers_say_what_does_not_fit() {
         "input `weight`, which is Tensor[(4, 5), float32], takes vectors of 5, but the innermost \
          extent of input `x`, which is Tensor[(2, 3), float32], is 3",
     );
-    let plain = || MatmulAttrs { transpose_a: false, transpose_b: false };
+    let plain = || MatmulAttrs::default();
     refused(
         &MATMUL,
         plain(),
@@ -217,7 +217,7 @@ fn layers_say_what_does_not_fit() {
     );
     refused(
         &BATCH_NORM,
-        BatchNormAttrs { axis: 1, epsilon: 0.0 },
+        BatchNormAttrs::new(1, 0.0),
         &[f32s(&[2, 3]), f32s(&[3]), f32s(&[2]), f32s(&[3]), f32s(&[3])],
         "input `beta` must be Tensor[(3), float32] because of the channels of input `x`, \
          but it is Tensor[(2), float32]",
@@ -450,7 +450,7 @@ proptest! {
     ) {
         let (one, two) = ([x.clone()], [x.clone(), y.clone()]);
         survive(&ADD, (), &two);
-        survive(&MATMUL, MatmulAttrs { transpose_a: keepdims, transpose_b: false }, &two);
+        survive(&MATMUL, MatmulAttrs { transpose_a: keepdims, ..MatmulAttrs::default() }, &two);
         survive(&DENSE, (), &two);
         survive(&CONCATENATE, ConcatenateAttrs { axis }, &two);
         survive(&SOFTMAX, SoftmaxAttrs { axis }, &one);
@@ -501,6 +501,9 @@ proptest! {
             rounding_method: NearestRounding::RoundPreferFloor,
             cubic_alpha: -0.75,
             cubic_exclude: true,
+            antialias: true,
+            roi: None,
+            extrapolation_value: 0.0,
         };
         survive(&RESIZE2D, resize, &[image.to_vec()]);
     }

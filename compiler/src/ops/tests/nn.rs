@@ -20,6 +20,7 @@ fn convolutions() {
             padding: vec![0, 0, 0, 0],
             dilation: vec![1, 1],
             groups: 1,
+            ..ConvAttrs::of_rank(2)
         },
         &[pattern(&[1, 2, 4, 4], 0), pattern(&[2, 2, 3, 3], 1)],
         &[1, 2, 2, 2],
@@ -32,6 +33,7 @@ fn convolutions() {
             padding: vec![1, 0, 2, 1],
             dilation: vec![1, 1],
             groups: 1,
+            ..ConvAttrs::of_rank(2)
         },
         &[pattern(&[2, 2, 5, 4], 0), pattern(&[2, 2, 3, 2], 1), pattern(&[2], 2)],
         &[2, 2, 3, 4],
@@ -51,6 +53,7 @@ fn convolutions() {
             padding: vec![1, 1, 1, 1],
             dilation: vec![1, 1],
             groups: 4,
+            ..ConvAttrs::of_rank(2)
         },
         &[pattern(&[1, 4, 5, 5], 3), pattern(&[4, 1, 3, 3], 1), pattern(&[4], 2)],
         &[1, 4, 3, 3],
@@ -69,6 +72,7 @@ fn convolutions() {
             padding: vec![0, 1, 1, 0],
             dilation: vec![3, 2],
             groups: 2,
+            ..ConvAttrs::of_rank(2)
         },
         &[pattern(&[1, 4, 6, 6], 3), pattern(&[2, 2, 2, 2], 1)],
         &[1, 2, 2, 2],
@@ -76,7 +80,12 @@ fn convolutions() {
     );
     check(
         &CONV1D,
-        &ConvAttrs { strides: vec![2], padding: vec![2, 1], dilation: vec![2], groups: 1 },
+        &ConvAttrs {
+            strides: vec![2],
+            padding: vec![2, 1],
+            dilation: vec![2],
+            ..ConvAttrs::of_rank(1)
+        },
         &[pattern(&[1, 2, 7], 0), pattern(&[2, 2, 3], 1), pattern(&[2], 5)],
         &[1, 2, 3],
         &[1.0625, 0.90625, -0.46875, -1.96875, -0.28125, 1.0625],
@@ -377,7 +386,7 @@ fn normalisations() {
 fn batch_norm_yields_the_normalised_tensor_and_its_statistics() {
     let (gamma, beta, mean) = (pattern(&[3], 1), pattern(&[3], 2), pattern(&[3], 3));
     let var = floats(&[3], &[1.5, 1.25, 0.875]);
-    let attrs = BatchNormAttrs { axis: 1, epsilon: 1e-5 };
+    let attrs = BatchNormAttrs::new(1, 1e-5);
     let x = pattern(&[2, 3, 2], 0);
     let args = [&x, &gamma, &beta, &mean, &var].map(Clone::clone);
     check(
@@ -402,6 +411,12 @@ fn batch_norm_yields_the_normalised_tensor_and_its_statistics() {
     );
     let results = call(&BATCH_NORM, &attrs, &args).unwrap();
     assert_eq!(results[1..], [mean, var]);
+    // Without them, as with ones for gamma and zeros for beta.
+    let plain = BatchNormAttrs { center: false, scale: false, ..attrs.clone() };
+    let neutral =
+        [&args[0], &floats(&[3], &[1.0; 3]), &floats(&[3], &[0.0; 3]), &args[3], &args[4]];
+    let expected = call(&BATCH_NORM, &attrs, &neutral.map(Clone::clone)).unwrap();
+    assert_eq!(call(&BATCH_NORM, &plain, &args).unwrap(), expected);
 }
 
 #[test]
@@ -416,21 +431,21 @@ fn dropout_keeps_everything() {
 fn matrix_products() {
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: false },
+        &MatmulAttrs::default(),
         &[pattern(&[2, 3], 0), pattern(&[3, 2], 1)],
         &[2, 2],
         &[0.90625, 0.40625, 0.46875, 0.21875],
     );
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: true, transpose_b: true },
+        &MatmulAttrs { transpose_a: true, transpose_b: true, ..MatmulAttrs::default() },
         &[pattern(&[3, 2], 0), pattern(&[4, 3], 1)],
         &[2, 4],
         &[0.21875, 0.40625, 0.234375, 0.421875, 0.46875, 0.90625, -2.25, -1.8125],
     );
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: false },
+        &MatmulAttrs::default(),
         &[pattern(&[2, 1, 2, 3], 0), pattern(&[3, 3, 2], 1)],
         &[2, 3, 2, 2],
         &[
@@ -441,28 +456,22 @@ fn matrix_products() {
     );
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: false },
+        &MatmulAttrs::default(),
         &[pattern(&[3], 0), pattern(&[2, 3, 2], 1)],
         &[2, 2],
         &[0.90625, 0.40625, 0.421875, -1.875],
     );
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: false },
+        &MatmulAttrs::default(),
         &[pattern(&[2, 2, 3], 0), pattern(&[3], 1)],
         &[2, 2],
         &[-1.125, -1.8125, -0.703125, 2.203125],
     );
+    check(&MATMUL, &MatmulAttrs::default(), &[pattern(&[3], 0), pattern(&[3], 1)], &[], &[-1.125]);
     check(
         &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: false },
-        &[pattern(&[3], 0), pattern(&[3], 1)],
-        &[],
-        &[-1.125],
-    );
-    check(
-        &MATMUL,
-        &MatmulAttrs { transpose_a: false, transpose_b: true },
+        &MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
         &[pattern(&[2, 2, 3], 0), pattern(&[1, 2, 3], 1)],
         &[2, 2, 2],
         &[-1.125, -1.1875, -1.8125, -1.125, -0.703125, -0.703125, 2.203125, 1.515625],
@@ -493,7 +502,7 @@ fn integer_products_wrap() {
     };
     let a = ints(&[1, 2], &[1 << 30, 3]);
     let b = ints(&[2, 1], &[4, 5]);
-    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    let attrs = MatmulAttrs::default();
     assert_eq!(call(&MATMUL, &attrs, &[a.clone(), b]).unwrap(), [ints(&[1, 1], &[15])]);
     assert_eq!(call(&DENSE, &(), &[a, ints(&[1, 2], &[4, 5])]).unwrap(), [ints(&[1, 1], &[15])]);
 }
@@ -556,7 +565,7 @@ fn extents_of_zero_do_no_harm() {
     let empty = |shape: &[usize]| floats(shape, &[]);
     check(&SOFTMAX, &SoftmaxAttrs { axis: 1 }, &[empty(&[1 << 40, 0])], &[1 << 40, 0], &[]);
     check(&DENSE, &(), &[empty(&[2, 0]), empty(&[1, 0])], &[2, 1], &[0.0, 0.0]);
-    let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+    let attrs = MatmulAttrs::default();
     check(&MATMUL, &attrs, &[empty(&[2, 0]), empty(&[0, 1])], &[2, 1], &[0.0, 0.0]);
     check(&MATMUL, &attrs, &[empty(&[0, 3]), pattern(&[3, 2], 0)], &[0, 2], &[]);
     check(

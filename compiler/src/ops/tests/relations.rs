@@ -49,7 +49,7 @@ fn symbols_go_through_layers() {
     let pool = MaxPoolAttrs { strides: vec![2, 2], ..MaxPoolAttrs::of_size(&[2, 2]) };
     typed(&MAX_POOL2D, pool, &[&["n", "3", "2*h", "8"]], &["n", "3", "h", "4"]);
     typed(&DENSE, (), &[&["n", "s", "k"], &["10", "k"]], &["n", "s", "10"]);
-    let plain = MatmulAttrs { transpose_a: false, transpose_b: true };
+    let plain = MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() };
     typed(&MATMUL, plain, &[&["b", "1", "s", "d"], &["h", "t", "d"]], &["b", "h", "s", "t"]);
     typed(&ADD, (), &[&["n", "1", "c"], &["m", "c"]], &["n", "m", "c"]);
     let pad = PadAttrs { pad_width: vec![[1, 2], [-1, 0]], mode: PadMode::Edge };

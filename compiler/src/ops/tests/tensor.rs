@@ -36,6 +36,9 @@ fn resize(
         rounding_method,
         cubic_alpha: -0.75,
         cubic_exclude,
+        antialias: false,
+        roi: None,
+        extrapolation_value: 0.0,
     }
 }
 

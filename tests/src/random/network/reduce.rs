@@ -178,7 +178,7 @@ impl Generator<'_> {
         let [gamma, beta, mean] =
             [(); 3].map(|()| self.constant(x.dtype, &channels, Known::exact(-1.0, 1.0, -3)));
         let var = self.constant(x.dtype, &channels, Known::exact(0.5, 2.0, -3));
-        let attrs = BatchNormAttrs { axis: axis as i64, epsilon: 1e-5 };
+        let attrs = BatchNormAttrs::new(axis as i64, 1e-5);
         let args = [&x, &gamma, &beta, &mean, &var].map(Some);
         let id = self.call("nn.batch_norm", &args, attrs);
         let field = self.builder.tuple_get(id, 0).expect("it has three results");

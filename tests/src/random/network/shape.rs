@@ -225,6 +225,7 @@ impl Generator<'_> {
             CoordinateTransformation::Asymmetric,
             CoordinateTransformation::AlignCorners,
             CoordinateTransformation::PytorchHalfPixel,
+            CoordinateTransformation::HalfPixelSymmetric,
         ]);
         let attrs = Resize2dAttrs {
             size: [Dim::from(size(x.shape[2])), Dim::from(size(x.shape[3]))],
@@ -239,6 +240,9 @@ impl Generator<'_> {
             ]),
             cubic_alpha: -0.75,
             cubic_exclude: self.choices.below(2) == 1,
+            antialias: self.choices.below(3) == 1,
+            roi: None,
+            extrapolation_value: 0.0,
         };
         if size(x.shape[2]) * size(x.shape[3]) * x.shape[0] * x.shape[1] > MAX_ELEMENTS {
             return None;

@@ -199,7 +199,7 @@ impl Generator<'_> {
                 shape.extend(matrix);
                 let weight = self.weight(&x, &shape, inner);
                 let known = x.known.sum_of_products(weight.known, inner as f64);
-                let attrs = MatmulAttrs { transpose_a, transpose_b };
+                let attrs = MatmulAttrs { transpose_a, transpose_b, ..MatmulAttrs::default() };
                 self.emit("nn.matmul", &[&x, &weight], attrs, known)
             }
             _ => {
@@ -207,7 +207,7 @@ impl Generator<'_> {
                     if self.choices.below(3) == 2 { vec![inner] } else { vec![inner, columns] };
                 let weight = self.weight(&x, &shape, inner);
                 let known = x.known.sum_of_products(weight.known, inner as f64);
-                let attrs = MatmulAttrs { transpose_a: false, transpose_b: false };
+                let attrs = MatmulAttrs::default();
                 self.emit("nn.matmul", &[&x, &weight], attrs, known)
             }
         }
