@@ -11,9 +11,10 @@ pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
 
 /// Order of the bytes of a number in memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Endian {
     /// Lowest byte first.
+    #[default]
     Little,
     /// Highest byte first.
     Big,
@@ -162,6 +163,7 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("x86_64", "x86-64-v2", &[X86_64_V1, X86_64_V2]),
     ("x86_64", "x86-64-v3", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "x86-64-v4", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
+    ("x86_64", "x86-64-v4-vnni", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4, AVX512_VNNI]),
     ("x86_64", "haswell", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "skylake", &[X86_64_V1, X86_64_V2, X86_64_V3]),
     ("x86_64", "skylake-avx512", &[X86_64_V1, X86_64_V2, X86_64_V3, X86_64_V4]),
@@ -296,8 +298,10 @@ impl Target {
     /// The widest CPU level all of which code for this target may use.
     pub fn cpu_level(&self) -> CpuLevel {
         let has_all = |features: &[&str]| features.iter().all(|feature| self.has_feature(feature));
+        let has_v4 = has_all(X86_64_V3) && has_all(X86_64_V4);
         match self.arch.as_str() {
-            "x86_64" if has_all(X86_64_V3) && has_all(X86_64_V4) => CpuLevel::X86_64V4,
+            "x86_64" if has_v4 && has_all(AVX512_VNNI) => CpuLevel::X86_64V4Vnni,
+            "x86_64" if has_v4 => CpuLevel::X86_64V4,
             "x86_64" if has_all(X86_64_V3) => CpuLevel::X86_64V3,
             _ => CpuLevel::Baseline,
         }
@@ -322,9 +326,12 @@ impl Target {
         if self.os == "none" || (self.arch == "x86_64" && !self.has_feature("sse2")) {
             return Vec::new();
         }
+        let adds = |target: Target| {
+            let has_dot_add = |target: &Target| [4, 8, 16].map(|lanes| target.has_dot_add(lanes));
+            target.vector_bits() > self.vector_bits() || has_dot_add(&target) != has_dot_add(self)
+        };
         let wider = |level: &CpuLevel| {
-            *level > self.cpu_level()
-                && self.with_level(*level).is_some_and(|t| t.vector_bits() > self.vector_bits())
+            *level > self.cpu_level() && self.with_level(*level).is_some_and(adds)
         };
         CpuLevel::ALL.into_iter().filter(wider).collect()
     }
@@ -388,6 +395,18 @@ impl Target {
             ("x86" | "x86_64", 4 | 8) => has("avxvnni") || (has("avx512vnni") && has("avx512vl")),
             _ => false,
         }
+    }
+
+    /// Whether products of `int16`, two of which are added to each of so many `int32`, are an
+    /// instruction: two of them make a dot product of bytes.
+    pub fn has_pair_add(&self, lanes: u32) -> bool {
+        let feature = match (self.arch.as_str(), lanes) {
+            ("x86" | "x86_64", 4) => "sse2",
+            ("x86" | "x86_64", 8) => "avx2",
+            ("x86" | "x86_64", 16) if self.vector_bits() >= 512 => "avx512bw",
+            _ => return false,
+        };
+        self.has_feature(feature)
     }
 
     /// Whether rounding a float to an integer, in any direction, is an instruction.
@@ -501,15 +520,15 @@ mod tests {
             ..Target::host()
         };
         assert_eq!(linux.cpu_level(), CpuLevel::Baseline);
-        assert_eq!(linux.wider_levels(), [CpuLevel::X86_64V3, CpuLevel::X86_64V4]);
+        assert_eq!(linux.wider_levels(), CpuLevel::ALL[1..]);
         let mut custom = linux.clone();
         custom.features.extend(["avx", "avx2", "fma", "sha"].map(str::to_owned));
         // It lacks BMI, so it is no x86-64-v3, but AVX2 is what a version of its own would be for.
-        assert_eq!(custom.wider_levels(), [CpuLevel::X86_64V4]);
+        assert_eq!(custom.wider_levels(), [CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni]);
         let wide = custom.with_level(CpuLevel::X86_64V4).unwrap();
         assert_eq!((wide.cpu_level(), wide.vector_bits()), (CpuLevel::X86_64V4, 512));
         assert!(wide.has_feature("sha"), "what every machine has stays");
-        assert_eq!(wide.wider_levels(), []);
+        assert_eq!(wide.wider_levels(), [CpuLevel::X86_64V4Vnni]);
 
         let bare = Target { os: "none".to_owned(), ..linux.clone() };
         assert_eq!(bare.wider_levels(), []);

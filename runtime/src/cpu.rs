@@ -22,11 +22,14 @@ pub enum CpuLevel {
     X86_64V3,
     /// The above, and AVX-512 with its extensions F, BW, CD, DQ and VL.
     X86_64V4,
+    /// The above, and dot products of bytes (AVX512-VNNI).
+    X86_64V4Vnni,
 }
 
 impl CpuLevel {
     /// Every level, narrowest first.
-    pub const ALL: [CpuLevel; 3] = [CpuLevel::Baseline, CpuLevel::X86_64V3, CpuLevel::X86_64V4];
+    pub const ALL: [CpuLevel; 4] =
+        [CpuLevel::Baseline, CpuLevel::X86_64V3, CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni];
 
     /// The name, as in `NIELLO_CPU_LEVEL`: that of compilers, if they have one.
     #[must_use]
@@ -35,15 +38,17 @@ impl CpuLevel {
             CpuLevel::Baseline => "baseline",
             CpuLevel::X86_64V3 => "x86-64-v3",
             CpuLevel::X86_64V4 => "x86-64-v4",
+            CpuLevel::X86_64V4Vnni => "x86-64-v4-vnni",
         }
     }
 
-    /// The level of a name; `avx2` and `avx512` are understood as well.
+    /// The level of a name; `avx2`, `avx512` and `avx512vnni` are understood as well.
     #[must_use]
     pub fn from_name(name: &str) -> Option<CpuLevel> {
         match name {
             "avx2" => Some(CpuLevel::X86_64V3),
             "avx512" => Some(CpuLevel::X86_64V4),
+            "avx512vnni" => Some(CpuLevel::X86_64V4Vnni),
             _ => CpuLevel::ALL.into_iter().find(|level| level.name() == name),
         }
     }
@@ -58,8 +63,8 @@ impl fmt::Display for CpuLevel {
 /// The widest level that models use on this machine.
 ///
 /// The CPU and the system are asked once in a process. With the feature `std`, the environment
-/// variable `NIELLO_CPU_LEVEL` can name a narrower level (`baseline`, `x86-64-v3`, `x86-64-v4`) to
-/// measure or to reproduce results. A name that is not known, or a level that the machine does not
+/// variable `NIELLO_CPU_LEVEL` can name a narrower level (`baseline`, `x86-64-v3`, `x86-64-v4`,
+/// `x86-64-v4-vnni`) to measure or to reproduce results. A name that is not known, or a level that the machine does not
 /// have, is told once on the standard error, and has no other effect: a program never runs
 /// instructions that its machine lacks.
 #[must_use]
@@ -72,8 +77,15 @@ pub fn cpu_level() -> CpuLevel {
         return *level;
     }
     let (level, refused) = choose();
-    let first =
-        CHOSEN.compare_exchange(0, level as u8 + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    let known = level as u8 + 1;
+    #[cfg(target_has_atomic = "8")]
+    let first = CHOSEN.compare_exchange(0, known, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    // Whoever comes second there finds the same.
+    #[cfg(not(target_has_atomic = "8"))]
+    let first = {
+        CHOSEN.store(known, Ordering::Relaxed);
+        true
+    };
     if first && let Some(refused) = refused {
         tell(&refused);
     }
@@ -181,7 +193,7 @@ mod tests {
     fn a_name_can_ask_for_less_but_not_for_more() {
         for level in CpuLevel::ALL {
             assert_eq!(CpuLevel::from_name(level.name()), Some(level));
-            assert_eq!(asked_for(level.name(), CpuLevel::X86_64V4), Ok(level));
+            assert_eq!(asked_for(level.name(), CpuLevel::X86_64V4Vnni), Ok(level));
         }
         assert_eq!(asked_for("avx2", CpuLevel::X86_64V3), Ok(CpuLevel::X86_64V3));
         let missing = asked_for("avx512", CpuLevel::X86_64V3).unwrap_err().to_string();
@@ -193,7 +205,7 @@ mod tests {
         assert_eq!(
             unknown,
             "NIELLO_CPU_LEVEL is `sse9`, which is no CPU level; they are baseline, x86-64-v3, \
-             x86-64-v4"
+             x86-64-v4, x86-64-v4-vnni"
         );
     }
 
@@ -206,7 +218,7 @@ mod tests {
         assert_eq!(CpuLevel::ALL[place], best);
         assert_eq!(version(&[CpuLevel::X86_64V4]), 0, "a single version is all there is");
         let narrow = [CpuLevel::X86_64V3, CpuLevel::X86_64V4];
-        let expected = usize::from(best == CpuLevel::X86_64V4);
+        let expected = usize::from(best >= CpuLevel::X86_64V4);
         assert_eq!(version(&narrow), expected);
     }
 }

@@ -8,7 +8,7 @@ use crate::ir::DType;
 use crate::target::Target;
 use crate::tir::transform::NOALIAS_ATTR;
 use crate::tir::{
-    Buffer, BufferId, BufferScope, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
+    Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt, VarId,
 };
 
 /// Largest local buffer, in bytes, that is put on the stack; larger ones are in the scratch area.
@@ -30,8 +30,11 @@ pub(super) enum Place {
 pub(super) struct Locals {
     scratch_top: u64,
     stack_top: u64,
-    /// Bytes of scratch memory that a worker needs.
+    /// Bytes of scratch memory that a single worker needs.
     pub(super) scratch_bytes: u64,
+    /// Bytes of those that each further worker needs of its own: for buffers that live in parallel
+    /// loops.
+    pub(super) worker_bytes: u64,
     /// Bytes of local buffers on the stack.
     pub(super) stack_bytes: u64,
 }
@@ -58,15 +61,25 @@ pub(super) fn has_weak_functions(target: &Target) -> bool {
     target.os != "windows"
 }
 
-/// Bytes of scratch memory that each worker of a lowered function needs.
+/// The scratch memory that a lowered function needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScratchBytes {
+    /// Bytes if one worker runs the function.
+    pub serial: u64,
+    /// Bytes that each further worker needs, a multiple of 64: the least distance between the areas
+    /// of two workers.
+    pub worker: u64,
+}
+
+/// The scratch memory of a lowered function.
 ///
 /// # Errors
 ///
 /// A local buffer has no size that can be computed.
-pub fn scratch_bytes(func: &PrimFunc) -> Result<u64, CodegenError> {
+pub fn scratch_bytes(func: &PrimFunc) -> Result<ScratchBytes, CodegenError> {
     let locals = Locals::of(func);
     let locals = locals.map_err(|message| CodegenError { kernel: func.name.clone(), message })?;
-    Ok(locals.scratch_bytes)
+    Ok(ScratchBytes { serial: locals.scratch_bytes, worker: locals.worker_bytes })
 }
 
 impl Locals {
@@ -80,6 +93,14 @@ impl Locals {
     fn visit(&mut self, func: &PrimFuncData, stmt: &Stmt) -> Result<(), String> {
         match stmt {
             Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.visit(func, stmt)),
+            Stmt::For { kind: ForKind::Parallel, body, .. } => {
+                // The buffers around the loop are shared; those of a worker begin after them.
+                let outside = std::mem::replace(&mut self.scratch_bytes, self.scratch_top);
+                self.visit(func, body)?;
+                self.worker_bytes = self.worker_bytes.max(self.scratch_bytes - self.scratch_top);
+                self.scratch_bytes = self.scratch_bytes.max(outside);
+                Ok(())
+            }
             Stmt::For { body, .. } | Stmt::Block { body, .. } | Stmt::Let { body, .. } => {
                 self.visit(func, body)
             }

@@ -11,7 +11,7 @@ mod size;
 mod wrapper;
 
 pub use error::CodegenError;
-pub use kernel::{STACK_BUFFER_BYTES, STACK_BYTES, scratch_bytes};
+pub use kernel::{STACK_BUFFER_BYTES, STACK_BYTES, ScratchBytes, scratch_bytes};
 pub use size::{Size, SizeOp};
 pub use wrapper::{ArrayWrapper, PackedDim, PackedExtent, PackedTensor, PackedWrapper, Wrapper};
 

@@ -98,7 +98,7 @@ fn c_objects(
     let mut sources = Vec::new();
     for (number, kernel) in kernels.iter().enumerate() {
         let source = generate(kernel, &format!("kernel{number}"), target)?;
-        memory.push(scratch_bytes(kernel)?);
+        memory.push(scratch_bytes(kernel)?.serial);
         sources.push(source);
     }
     Ok(c_object("kernels", translation_unit(&sources, &[]), target))
@@ -133,7 +133,7 @@ fn llvm_objects(
         level: 0,
     };
     for kernel in kernels {
-        memory.push(scratch_bytes(kernel)?);
+        memory.push(scratch_bytes(kernel)?.serial);
     }
     let compiled =
         compile(&[source], from_ref(target), 1, false).map_err(|mut errors| errors.remove(0))?;

@@ -9,8 +9,9 @@ use super::CpuLevel;
 struct Registers {
     /// ECX of CPUID leaf 1.
     leaf_1_ecx: u32,
-    /// EBX of CPUID leaf 7.
+    /// EBX and ECX of CPUID leaf 7.
     leaf_7_ebx: u32,
+    leaf_7_ecx: u32,
     /// ECX of CPUID leaf 8000_0001.
     extended_ecx: u32,
     /// XCR0: the registers that the system saves; 0 if it does not use XSAVE.
@@ -39,6 +40,8 @@ const V3_EXTENDED_ECX: u32 = 1 << 5;
 const V3_XCR0: u64 = 1 << 1 | 1 << 2;
 /// AVX-512 F, DQ, CD, BW, VL.
 const V4_LEAF_7_EBX: u32 = 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31;
+/// AVX512-VNNI.
+const VNNI_LEAF_7_ECX: u32 = 1 << 11;
 /// Mask registers, upper halves of ZMM0 to ZMM15, ZMM16 to ZMM31.
 const V4_XCR0: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 
@@ -50,10 +53,12 @@ impl Registers {
             && self.extended_ecx & V3_EXTENDED_ECX == V3_EXTENDED_ECX
             && self.xcr0 & V3_XCR0 == V3_XCR0;
         let v4 = self.leaf_7_ebx & V4_LEAF_7_EBX == V4_LEAF_7_EBX && self.xcr0 & V4_XCR0 == V4_XCR0;
-        match (v3, v4) {
-            (false, _) => CpuLevel::Baseline,
-            (true, false) => CpuLevel::X86_64V3,
-            (true, true) => CpuLevel::X86_64V4,
+        let vnni = self.leaf_7_ecx & VNNI_LEAF_7_ECX == VNNI_LEAF_7_ECX;
+        match (v3, v4, vnni) {
+            (false, _, _) => CpuLevel::Baseline,
+            (true, false, _) => CpuLevel::X86_64V3,
+            (true, true, false) => CpuLevel::X86_64V4,
+            (true, true, true) => CpuLevel::X86_64V4Vnni,
         }
     }
 }
@@ -80,7 +85,8 @@ pub(super) fn detect() -> CpuLevel {
             registers.leaf_1_ecx = __cpuid(1).ecx;
         }
         if most >= 7 {
-            registers.leaf_7_ebx = __cpuid_count(7, 0).ebx;
+            let leaf = __cpuid_count(7, 0);
+            (registers.leaf_7_ebx, registers.leaf_7_ecx) = (leaf.ebx, leaf.ecx);
         }
         if __cpuid(0x8000_0000).eax > 0x8000_0000 {
             registers.extended_ecx = __cpuid(0x8000_0001).ecx;
@@ -98,11 +104,13 @@ mod tests {
     use super::*;
 
     const EVERYTHING: Registers =
-        Registers { leaf_1_ecx: !0, leaf_7_ebx: !0, extended_ecx: !0, xcr0: !0 };
+        Registers { leaf_1_ecx: !0, leaf_7_ebx: !0, leaf_7_ecx: !0, extended_ecx: !0, xcr0: !0 };
 
     #[test]
     fn a_level_needs_the_cpu_and_the_system() {
-        assert_eq!(EVERYTHING.level(), CpuLevel::X86_64V4);
+        assert_eq!(EVERYTHING.level(), CpuLevel::X86_64V4Vnni);
+        let without_vnni = Registers { leaf_7_ecx: !(1 << 11), ..EVERYTHING };
+        assert_eq!(without_vnni.level(), CpuLevel::X86_64V4);
         assert_eq!(Registers::default().level(), CpuLevel::Baseline);
         // The system saves YMM, but not ZMM.
         assert_eq!(Registers { xcr0: 0b111, ..EVERYTHING }.level(), CpuLevel::X86_64V3);
@@ -127,5 +135,7 @@ mod tests {
             && std::is_x86_feature_detected!("avx512vl");
         assert_eq!(detected >= CpuLevel::X86_64V3, v3);
         assert_eq!(detected >= CpuLevel::X86_64V4, v4);
+        let vnni = v4 && std::is_x86_feature_detected!("avx512vnni");
+        assert_eq!(detected >= CpuLevel::X86_64V4Vnni, vnni);
     }
 }

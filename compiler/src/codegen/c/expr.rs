@@ -226,7 +226,7 @@ impl Emitter<'_> {
     fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
         let (a, b) = self.pair(a, b)?;
         let c = self.expr(c)?;
-        if !self.target.has_dot_add(c.ty.lanes) {
+        if !self.target.has_dot_add(c.ty.lanes) && !self.target.has_pair_add(c.ty.lanes) {
             return Err("the target has no dot product of bytes: lower it first".to_owned());
         }
         let helper = bytes::dot_add(&mut self.preamble, c.ty, self.target);

@@ -138,15 +138,26 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
             }
             Some(256) => format!("    return __builtin_ia32_vfmadd{ps}256(a, b, c);\n"),
             Some(_) => format!("    return __builtin_ia32_vfmadd{ps}(a, b, c);\n"),
+            // gcc makes a loop over lanes one through memory.
+            None if target.arch == "aarch64" && matches!(ty.bits(), 64 | 128) => {
+                let arrangement =
+                    format!("{}{}", ty.lanes, if ty.dtype == DType::F64 { 'd' } else { 's' });
+                format!(
+                    "    __asm__(\"fmla %0.{arrangement}, %1.{arrangement}, %2.{arrangement}\" \
+                     : \"+w\"(c) : \"w\"(a), \"w\"(b));\n    return c;\n"
+                )
+            }
             None => format!(
                 "    {c} r;\n    for (int i = 0; i < {}; i++)\n        \
                  r[i] = {builtin}(a[i], b[i], c[i]);\n    return r;\n",
                 ty.lanes
             ),
         };
+        // clang has had it since version 16, and gives up those of gcc one by one.
         format!(
-            "{head}#ifdef __clang__\n    return __builtin_elementwise_fma(a, b, c);\n#else\n{gcc}\
-             #endif\n}}\n"
+            "{head}#ifdef __has_builtin\n#if __has_builtin(__builtin_elementwise_fma)\n\
+             #define NIELLO_ELEMENTWISE_FMA\n#endif\n#endif\n#ifdef NIELLO_ELEMENTWISE_FMA\n    \
+             return __builtin_elementwise_fma(a, b, c);\n#else\n{gcc}#endif\n}}\n"
         )
     })
 }

@@ -19,6 +19,11 @@ fn condition(level: CpuLevel) -> &'static str {
         level_ok = level_ok && (leaf_7 & 0xd0030000) == 0xd0030000 && (xcr0 & 0xe0) == 0xe0;
 "
         }
+        CpuLevel::X86_64V4Vnni => {
+            "        /* AVX512-VNNI. */
+        level_ok = level_ok && (leaf_7_ecx & 0x800);
+"
+        }
         // Nothing more than the program itself needs.
         _ => "",
     }
@@ -43,9 +48,10 @@ pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
         return level - 1;
     __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(c), \"=d\"(d) : \"a\"(0), \"c\"(0));
     if (a >= 7) {
-        unsigned leaf_1, leaf_7, extended, xcr0 = 0, level_ok = 1;
+        unsigned leaf_1, leaf_7, leaf_7_ecx, extended, xcr0 = 0, level_ok = 1;
         __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(leaf_1), \"=d\"(d) : \"a\"(1), \"c\"(0));
-        __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(leaf_7), \"=c\"(c), \"=d\"(d) : \"a\"(7), \"c\"(0));
+        __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(leaf_7), \"=c\"(leaf_7_ecx), \"=d\"(d)
+                         : \"a\"(7), \"c\"(0));
         __asm__ volatile(\"cpuid\" : \"=a\"(a), \"=b\"(b), \"=c\"(extended), \"=d\"(d)
                          : \"a\"(0x80000001), \"c\"(0));
         if (leaf_1 >> 27 & 1)
@@ -61,7 +67,8 @@ pub fn level_function(name: &str, levels: &[CpuLevel]) -> String {
             }
         }
         text.push_str(
-            "    }
+            "        (void)leaf_7_ecx;
+    }
     __atomic_store_n(&known, level + 1, __ATOMIC_RELAXED);
     return level;
 #endif
@@ -85,6 +92,7 @@ mod tests {
             &CpuLevel::ALL[..],
             &[CpuLevel::X86_64V3, CpuLevel::X86_64V4],
             &[CpuLevel::Baseline, CpuLevel::X86_64V4],
+            &[CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni],
             &[CpuLevel::X86_64V4],
         ] {
             let text = level_function("level", levels);

@@ -33,7 +33,7 @@ pub fn link_shared<'a>(
         command.arg(name);
     }
     if target.os != "windows" {
-        command.arg("-lm");
+        command.args(["-lm", "-pthread"]);
     }
     let name = output.file_name().map(|name| name.to_string_lossy().into_owned());
     compiler.finish(command, &name.unwrap_or_default(), &folder.path().join("library"))?;

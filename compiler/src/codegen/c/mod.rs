@@ -21,6 +21,7 @@ mod helpers;
 mod kernel;
 mod level;
 mod link;
+mod machine;
 mod memory;
 mod names;
 mod preamble;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use super::folder::TempFolder;
+use super::machine;
 use crate::codegen::features::x86_feature;
 use crate::executor::ObjectFile;
 use crate::parallel;
@@ -227,11 +228,18 @@ impl Compiler {
     }
 
     fn look_for(target: &Target) -> Result<Self, CompileError> {
+        if target.arch.starts_with("wasm") {
+            return Err(CompileError::NoCompiler(
+                "niello cannot make objects for WebAssembly yet: weights and entry points have no \
+                 form in its object format"
+                    .to_owned(),
+            ));
+        }
         let mut tried = Vec::new();
-        match Self::from_cc(target) {
+        match Self::from_cc(target, None) {
             Ok(compiler) => {
                 let name = compiler.name();
-                match compiler.checked() {
+                match compiler.checked_for(target) {
                     Ok(compiler) => return Ok(compiler),
                     Err(why) => tried.push(format!("{name} ({why})")),
                 }
@@ -255,47 +263,38 @@ impl Compiler {
             if !is_clang && !is_own_format {
                 continue;
             }
-            let mut flags = common_flags(target, is_clang);
-            if is_clang {
-                flags.push(format!("--target={}", target.triple));
-            }
-            let compiler = Compiler {
-                program: program.into(),
-                leading: vec![],
-                env: vec![],
-                flags,
-                feature_flags: feature_flags(target),
-                version: String::new(),
-            };
-            match compiler.checked() {
+            let compiler = Self::from_cc(target, Some(program));
+            match compiler.and_then(|compiler| compiler.checked_for(target)) {
                 Ok(compiler) => return Ok(compiler),
                 Err(why) => tried.push(format!("{program} ({why})")),
             }
         }
         Err(CompileError::NoCompiler(format!(
             "no C compiler for {} was found; tried: {}. Install gcc or clang (Debian and Ubuntu: \
-             `apt install gcc`; macOS: `xcode-select --install`; Windows: LLVM, for clang-cl), or \
+             `apt install {}`; macOS: `xcode-select --install`; Windows: LLVM, for clang-cl), or \
              name one in the environment variable CC_{}",
             target.triple,
             tried.join(", "),
+            machine::package(target),
             target.triple.replace('-', "_")
         )))
     }
 
-    fn from_cc(target: &Target) -> Result<Self, String> {
+    /// The compiler that the crate `cc` finds, or that program, with its options for the target.
+    fn from_cc(target: &Target, program: Option<&str>) -> Result<Self, String> {
         let host = host_triple(target);
-        let tool = cc::Build::new()
-            .target(&target.triple)
-            .host(&host)
-            .opt_level(2)
-            .no_default_flags(true)
-            .inherit_rustflags(false)
-            .cargo_metadata(false)
-            .cargo_warnings(false)
-            .cargo_debug(false)
-            .emit_rerun_if_env_changed(false)
-            .try_get_compiler()
-            .map_err(|error| error.to_string())?;
+        let find = |default_flags: bool| {
+            let mut build = cc::Build::new();
+            build.target(&target.triple).host(&host).opt_level(2);
+            build.no_default_flags(!default_flags).inherit_rustflags(false);
+            build.cargo_metadata(false).cargo_warnings(false).cargo_debug(false);
+            build.emit_rerun_if_env_changed(false);
+            if let Some(program) = program {
+                build.compiler(program);
+            }
+            build.try_get_compiler().map_err(|error| error.to_string())
+        };
+        let tool = find(false)?;
         let (program, leading) = words(&tool);
         if tool.is_like_msvc() && !tool.is_like_clang_cl() {
             let name = tool.path().display();
@@ -313,8 +312,11 @@ impl Compiler {
         if tool.is_like_clang_cl() {
             flags.insert(0, "--driver-mode=gcc".to_owned());
         }
-        if is_clang && target.triple != host {
-            flags.push(format!("--target={}", target.triple));
+        if target.triple != host {
+            let strings = |tool: &cc::Tool| -> Vec<String> {
+                tool.args().iter().map(|flag| flag.to_string_lossy().into_owned()).collect()
+            };
+            flags.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
         }
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let feature_flags = feature_flags(target);
@@ -350,6 +352,33 @@ impl Compiler {
                 Err("not installed".to_owned())
             }
             Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The same if what it makes is for the target, which `CC` may not be.
+    fn checked_for(self, target: &Target) -> Result<Self, String> {
+        let compiler = self.checked()?;
+        if target.triple == host_triple(target) {
+            return Ok(compiler);
+        }
+        let text = "int niello_probe;\n".to_owned();
+        let file = SourceFile { name: "probe".to_owned(), text, level: 0 };
+        let object = TempFolder::new().and_then(|folder| compiler.compile(&file, folder.path()));
+        let object = match object {
+            Ok(object) => object,
+            Err(CompileError::Failed { stderr, .. }) => {
+                let first = stderr.lines().next().unwrap_or_default();
+                return Err(format!("it cannot compile for {}: {first}", target.triple));
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        match machine::other_machine(&object.bytes, target) {
+            None => Ok(compiler),
+            Some(found) => Err(format!(
+                "it makes objects for {found}, not for {}; Debian and Ubuntu have `apt install {}`",
+                target.triple,
+                machine::package(target)
+            )),
         }
     }
 
@@ -472,6 +501,10 @@ fn feature_flags(target: &Target) -> Vec<String> {
             let mut flags: Vec<_> = names.map(|name| format!("-m{name}")).collect();
             if target.vector_bits() == 512 {
                 flags.push("-mprefer-vector-width=512".to_owned());
+            }
+            // The older registers would round results of 32 and 64 bits twice.
+            if target.arch == "x86" && target.has_feature("sse2") {
+                flags.push("-mfpmath=sse".to_owned());
             }
             flags
         }

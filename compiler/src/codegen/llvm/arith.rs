@@ -6,7 +6,7 @@ use inkwell::values::{BasicValueEnum, InstructionOpcode};
 use super::expr::{width, zero};
 use super::kernel::{Emitter, Result, Value, with_lanes};
 use crate::ir::DType;
-use crate::tir::{BinaryOp, CompareOp, PrimExpr};
+use crate::tir::{BinaryOp, CompareOp, PrimExpr, PrimType};
 
 impl<'ctx> Emitter<'_, 'ctx> {
     /// A conversion of value.
@@ -28,6 +28,12 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let opcode = match (from.is_float(), to.is_float()) {
             (true, true) if to.bits() > from.bits() => Op::FPExt,
             (true, true) => Op::FPTrunc,
+            (true, false) if from == DType::F32 && to.bits() <= 32 && to != DType::U32 => {
+                return match value {
+                    BasicValueEnum::VectorValue(_) => self.saturate_lanes(value, result, to),
+                    _ => self.saturate(value, result, to.is_signed_int()),
+                };
+            }
             (true, false) => return self.saturate(value, result, to.is_signed_int()),
             (false, true) if from.is_signed_int() => Op::SIToFP,
             (false, true) => Op::UIToFP,
@@ -53,13 +59,52 @@ impl<'ctx> Emitter<'_, 'ctx> {
         call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
     }
 
+    /// The same of all lanes of a vector of `float32` at once, by way of `int32`: for other integers
+    /// LLVM 19 converts lane by lane. Out of range, the conversion is poison, so what is beyond is
+    /// taken out before.
+    fn saturate_lanes(
+        &mut self,
+        value: Value<'ctx>,
+        result: BasicTypeEnum<'ctx>,
+        to: DType,
+    ) -> Result<Value<'ctx>> {
+        let from = DType::F32;
+        let lanes = width(value);
+        let (low, high) = to.int_range().unwrap_or((0, 1));
+        let constant = |emitter: &mut Self, bound: f64| {
+            let bound = emitter.float(bound, from)?;
+            emitter.splat(bound, lanes)
+        };
+        let low = constant(self, low as f64)?;
+        let below = self.compare_of(CompareOp::Lt, from, value, low)?;
+        let mut x = self.choose(below, low, value)?;
+        let wide = self.unit.value_type(PrimType::vector(DType::I32, lanes))?;
+        // NaN is not equal to itself, and becomes 0.
+        let is_nan = self.compare_of(CompareOp::Ne, from, x, x)?;
+        x = self.choose(is_nan, zero(x), x)?;
+        if to == DType::I32 {
+            // The greatest integer is no float: it takes the place of what is converted from 0.
+            let above = constant(self, high as f64 + 1.0)?;
+            let is_above = self.compare_of(CompareOp::Ge, from, x, above)?;
+            x = self.choose(is_above, zero(x), x)?;
+            let inside = self.cast(InstructionOpcode::FPToSI, x, wide)?;
+            let greatest = self.constant(i64::from(i32::MAX), inside)?;
+            return self.choose(is_above, greatest, inside);
+        }
+        let high = constant(self, high as f64)?;
+        let above = self.compare_of(CompareOp::Gt, from, x, high)?;
+        x = self.choose(above, high, x)?;
+        let inside = self.cast(InstructionOpcode::FPToSI, x, wide)?;
+        self.cast(InstructionOpcode::Trunc, inside, result)
+    }
+
     /// `value != 0`, lane by lane.
     pub(super) fn is_not_zero(&self, value: Value<'ctx>) -> Result<Value<'ctx>> {
         self.compare_of(CompareOp::Ne, DType::U8, value, zero(value))
     }
 
     /// An integer constant of a value's type.
-    fn constant(&self, value: i64, like: Value<'ctx>) -> Result<Value<'ctx>> {
+    pub(super) fn constant(&self, value: i64, like: Value<'ctx>) -> Result<Value<'ctx>> {
         let scalar = match like {
             BasicValueEnum::VectorValue(vector) => vector.get_type().get_element_type(),
             like => like.get_type(),

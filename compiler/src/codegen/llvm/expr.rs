@@ -51,7 +51,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(ty.const_int(value as u64, true).into())
     }
 
-    fn float(&mut self, value: f64, dtype: DType) -> Result<Value<'ctx>> {
+    pub(super) fn float(&mut self, value: f64, dtype: DType) -> Result<Value<'ctx>> {
         let ty = self.unit.scalar(dtype)?.into_float_type();
         Ok(ty.const_float(value).into())
     }
@@ -358,13 +358,48 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let c = self.expr(c)?;
         let lanes = width(c);
         if !self.unit.target.has_dot_add(lanes) {
-            return Err("the target has no dot product of bytes: lower it first".into());
+            return self.pair_add(a, b, c);
         }
         let [a, b] = [a, b].map(|bytes| self.builder.build_bit_cast(bytes, c.get_type(), ""));
         let name = format!("llvm.x86.avx512.vpdpbusd.{}", lanes * 32);
         let function = self.unit.intrinsic(&name, &[])?;
         let call = self.builder.build_call(function, &[c.into(), a?.into(), b?.into()], "")?;
         call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
+    }
+
+    /// A dot product of bytes by products of words: of even bytes and of odd ones.
+    fn pair_add(&mut self, a: Value<'ctx>, b: Value<'ctx>, c: Value<'ctx>) -> Result<Value<'ctx>> {
+        let lanes = width(c);
+        if !self.unit.target.has_pair_add(lanes) {
+            return Err("the target has no dot product of bytes: lower it first".into());
+        }
+        let words = self.unit.value_type(PrimType::vector(DType::I16, lanes * 2))?;
+        let builder = &self.builder;
+        let a = builder.build_bit_cast(a, words, "")?.into_vector_value();
+        let b = builder.build_bit_cast(b, words, "")?.into_vector_value();
+        let constant = |value| self.constant(value, a.into()).map(Value::into_vector_value);
+        let (eight, mask) = (constant(8)?, constant(255)?);
+        let shifted = builder.build_left_shift(b, eight, "")?;
+        let even =
+            [builder.build_and(a, mask, "")?, builder.build_right_shift(shifted, eight, true, "")?];
+        let odd = [
+            builder.build_right_shift(a, eight, false, "")?,
+            builder.build_right_shift(b, eight, true, "")?,
+        ];
+        let name = match lanes {
+            4 => "llvm.x86.sse2.pmadd.wd",
+            8 => "llvm.x86.avx2.pmadd.wd",
+            _ => "llvm.x86.avx512.pmaddw.d.512",
+        };
+        let function = self.unit.intrinsic(name, &[])?;
+        let mut sum = c.into_vector_value();
+        for [x, y] in [even, odd] {
+            let call = builder.build_call(function, &[x.into(), y.into()], "")?;
+            let pairs = call.try_as_basic_value().basic();
+            let pairs = pairs.ok_or_else(|| format!("{name} returns nothing"))?;
+            sum = builder.build_int_add(sum, pairs.into_vector_value(), "")?;
+        }
+        Ok(sum.into())
     }
 
     fn call(&mut self, intrinsic: Intrinsic, args: &[PrimExpr]) -> Result<Value<'ctx>> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
+use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind};
 
 use super::{parse, source_name};
 use crate::diagnostics::{Problem, Report};
@@ -43,6 +43,7 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
     let mut report = Report::new();
     for (name, object) in undefined {
         let known = defined.contains(&name)
+            || is_runtime_function(parse(object)?.architecture(), &name)
             || [&MEMORY_FUNCTIONS[..], &LINKER_DEFINED, allowed].concat().contains(&name.as_str());
         if !known {
             report.push(
@@ -55,6 +56,24 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
         }
     }
     report.into_result(())
+}
+
+/// Whether a name is that of a function which a compiler calls for arithmetic that a processor has
+/// no instructions for, by the rules of libgcc and of Arm's run-time ABI. rustc's
+/// `compiler_builtins` has them in every program.
+fn is_runtime_function(architecture: Architecture, name: &str) -> bool {
+    // Operation, operands of 16 to 64 bits, their number; or the two types of a conversion.
+    const ENDINGS: [&str; 19] = [
+        "hf2", "sf2", "sf3", "df2", "df3", "si2", "si3", "si4", "di2", "di3", "di4", "sfsi",
+        "sfdi", "dfsi", "dfdi", "sisf", "sidf", "disf", "didf",
+    ];
+    let ends = |rest: &str| ENDINGS.iter().any(|end| rest.ends_with(end));
+    match architecture {
+        // These have instructions for all of it.
+        Architecture::X86_64 | Architecture::Aarch64 => false,
+        Architecture::Arm if name.starts_with("__aeabi_") => true,
+        _ => name.strip_prefix("__").is_some_and(ends),
+    }
 }
 
 /// Bytes of machine code in an object.
@@ -77,6 +96,9 @@ mod tests {
 
     #[test]
     fn only_memory_functions_siblings_and_listed_symbols_may_be_missing() {
+        let has = is_runtime_function;
+        assert!(has(Architecture::Arm, "__aeabi_fmul") && has(Architecture::I386, "__divdi3"));
+        assert!(!has(Architecture::X86_64, "__divdi3") && !has(Architecture::Riscv32, "sqrtf"));
         for format in [Elf, MachO, Coff] {
             let main =
                 object(format, "main.o", &["run"], &["kernel", "memcpy", "_GLOBAL_OFFSET_TABLE_"]);

@@ -127,6 +127,57 @@ fn powers_of_two_are_rounded_once_where_there_is_an_instruction() {
 }
 
 #[test]
+fn floats_become_narrow_integers_by_saturating_in_vectors_of_every_width() {
+    let values = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.5,
+        1.9,
+        -1.9,
+        127.5,
+        -128.9,
+        128.0,
+        255.4,
+        256.0,
+        -1e9,
+        4e9,
+        32767.5,
+        -32768.5,
+        65535.5,
+        1e30,
+    ];
+    let len = 16 + 8 + 4 + 2 + 1;
+    let values: Vec<f32> = values.into_iter().cycle().take(len).collect();
+    type Convert = fn(f32) -> i64;
+    let convert: [(DType, Convert); 4] = [
+        (DType::U8, |x| i64::from(x as u8)),
+        (DType::I8, |x| i64::from(x as i8)),
+        (DType::U16, |x| i64::from(x as u16)),
+        (DType::I16, |x| i64::from(x as i16)),
+    ];
+    for (dtype, as_dtype) in convert {
+        let mut func = PrimFuncData::new("convert");
+        let extent = len as i64;
+        let x = func.input("x", DType::F32, BufferSpec::dense(&[extent]));
+        let y = func.output("y", DType::I32, BufferSpec::dense(&[extent]));
+        func.body = func.for_("i", extent, ForKind::Vectorized, |f, i| {
+            let value = f.load(x, [i.clone()]).cast(dtype).cast(DType::I32);
+            f.store(y, [i], value)
+        });
+        let func = PrimFunc::new(func);
+        for target in runnable_levels() {
+            let buffers = run(&func, &[f32_bytes(values.clone()), vec![0; 4 * len]], &target);
+            let (found, _) = buffers[1].as_chunks::<4>();
+            for (x, found) in values.iter().zip(found) {
+                let found = i64::from(i32::from_le_bytes(*found));
+                assert_eq!(found, as_dtype(*x), "{x} as {dtype} on {:?}", target.cpu);
+            }
+        }
+    }
+}
+
+#[test]
 fn special_arguments_give_the_results_of_c() {
     let inputs = [
         f32::NAN,

@@ -24,7 +24,12 @@ typedef float f32x8_u __attribute__((vector_size(32), aligned(4), may_alias));
 #define NIELLO_INLINE static inline __attribute__((always_inline))
 
 NIELLO_INLINE f32x8 fma_f32x8(f32x8 a, f32x8 b, f32x8 c) {
-#ifdef __clang__
+#ifdef __has_builtin
+#if __has_builtin(__builtin_elementwise_fma)
+#define NIELLO_ELEMENTWISE_FMA
+#endif
+#endif
+#ifdef NIELLO_ELEMENTWISE_FMA
     return __builtin_elementwise_fma(a, b, c);
 #else
     return __builtin_ia32_vfmaddps256(a, b, c);

@@ -1,0 +1,116 @@
+//! Which machine a C compiler makes code for: the options that name it, and whether the compiler
+//! obeys them.
+
+use object::{Architecture, Endianness, Object};
+
+use crate::target::{Endian, Target};
+
+/// What `object` calls an architecture of `cfg(target_arch)`, and the package of Debian and Ubuntu
+/// with a cross compiler for Linux on it, if there is one.
+const ARCHITECTURES: &[(&str, Architecture, Option<&str>)] = &[
+    ("aarch64", Architecture::Aarch64, Some("gcc-aarch64-linux-gnu")),
+    ("arm", Architecture::Arm, Some("gcc-arm-linux-gnueabihf")),
+    ("powerpc64", Architecture::PowerPc64, Some("gcc-powerpc64le-linux-gnu")),
+    ("riscv32", Architecture::Riscv32, None),
+    ("riscv64", Architecture::Riscv64, Some("gcc-riscv64-linux-gnu")),
+    ("s390x", Architecture::S390x, Some("gcc-s390x-linux-gnu")),
+    ("wasm32", Architecture::Wasm32, None),
+    ("x86", Architecture::I386, Some("gcc-i686-linux-gnu")),
+    ("x86_64", Architecture::X86_64, Some("gcc")),
+];
+
+/// The options by which the crate `cc` names a machine that is not the host: word size,
+/// instructions, floating-point unit, calling convention. `default` are its own arguments with the
+/// environment's at their end, which are left aside.
+pub(super) fn machine_flags(default: &[String], environment: &[String]) -> Vec<String> {
+    let own = &default[..default.len().saturating_sub(environment.len())];
+    let is_machine = |flag: &&String| flag.starts_with("-m") || flag.starts_with("--target=");
+    own.iter().filter(is_machine).cloned().collect()
+}
+
+/// The package of Debian and Ubuntu that has a compiler for a target: what an error advises.
+pub(super) fn package(target: &Target) -> &'static str {
+    match (target.os.as_str(), target.arch.as_str()) {
+        ("linux", arch) => {
+            let row = ARCHITECTURES.iter().find(|row| row.0 == arch);
+            row.and_then(|row| row.2).unwrap_or("clang")
+        }
+        ("none", "arm") => "gcc-arm-none-eabi",
+        ("none", "riscv32" | "riscv64") => "gcc-riscv64-unknown-elf",
+        (_, "wasm32" | "wasm64") => "clang lld",
+        _ => "clang",
+    }
+}
+
+/// What kind of machine an object is for, if it is not the target's; `None` if it is, or if the
+/// target's is not known here.
+pub(super) fn other_machine(object: &[u8], target: &Target) -> Option<String> {
+    let Ok(file) = object::File::parse(object) else {
+        return Some("a machine whose objects are not known".to_owned());
+    };
+    let row = ARCHITECTURES.iter().find(|row| row.0 == target.arch)?;
+    let endian = match file.endianness() {
+        Endianness::Little => Endian::Little,
+        Endianness::Big => Endian::Big,
+    };
+    let found = match file.architecture() {
+        // The 32-bit convention of 64-bit processors has pointers of 32 bits.
+        Architecture::X86_64_X32 => Architecture::X86_64,
+        found => found,
+    };
+    let bits = if file.is_64() { 64 } else { 32 };
+    if (found, bits, endian) == (row.1, target.pointer_width, target.endian) {
+        return None;
+    }
+    let name = ARCHITECTURES.iter().find(|row| row.1 == found).map(|row| row.0);
+    let order = if endian == Endian::Little { "little-endian" } else { "big-endian" };
+    let name = name.map_or_else(|| format!("{found:?}"), str::to_owned);
+    Some(format!("{name} ({bits} bits, {order})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(architecture: Architecture, endian: Endianness) -> Vec<u8> {
+        let format = object::BinaryFormat::Elf;
+        object::write::Object::new(format, architecture, endian).write().unwrap()
+    }
+
+    #[test]
+    fn objects_of_another_architecture_width_or_byte_order_are_told_apart() {
+        let aarch64 = Target::from_triple("aarch64-unknown-linux-gnu").unwrap();
+        let own = object(Architecture::Aarch64, Endianness::Little);
+        assert_eq!(other_machine(&own, &aarch64), None);
+        for (architecture, endian, name) in [
+            (Architecture::X86_64, Endianness::Little, "x86_64 (64 bits, little-endian)"),
+            (Architecture::I386, Endianness::Little, "x86 (32 bits, little-endian)"),
+            (Architecture::Aarch64, Endianness::Big, "aarch64 (64 bits, big-endian)"),
+        ] {
+            let found = other_machine(&object(architecture, endian), &aarch64);
+            assert_eq!(found.as_deref(), Some(name));
+        }
+        assert!(other_machine(b"no object", &aarch64).is_some());
+    }
+
+    #[test]
+    fn options_that_name_the_machine_are_kept_without_those_of_the_environment() {
+        let strings =
+            |flags: &[&str]| flags.iter().map(|&flag| flag.to_owned()).collect::<Vec<_>>();
+        let default = strings(&["-O0", "-march=armv7e-m", "-mthumb", "-fPIC", "-mcpu=mine", "-g"]);
+        let flags = machine_flags(&default, &strings(&["-mcpu=mine", "-g"]));
+        assert_eq!(flags, ["-march=armv7e-m", "-mthumb"]);
+    }
+
+    #[test]
+    fn the_package_is_that_of_the_target() {
+        for (triple, name) in [
+            ("aarch64-unknown-linux-gnu", "gcc-aarch64-linux-gnu"),
+            ("thumbv7em-none-eabihf", "gcc-arm-none-eabi"),
+            ("wasm32-wasip1", "clang lld"),
+            ("i686-unknown-linux-gnu", "gcc-i686-linux-gnu"),
+        ] {
+            assert_eq!(package(&Target::from_triple(triple).unwrap()), name, "{triple}");
+        }
+    }
+}

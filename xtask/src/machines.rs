@@ -1,0 +1,240 @@
+//! `cargo xtask machines`: the digits example on machines of other kinds, by an emulator.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::{Result, process, test, workspace};
+
+#[derive(clap::Args)]
+#[group(id = "machines")]
+pub(crate) struct Options {
+    /// Targets to run [default: all]
+    #[arg(value_name = "TRIPLE")]
+    triples: Vec<String>,
+    /// Installs what is missing: packages of Debian and Ubuntu, and Rust's libraries for the target
+    #[arg(long)]
+    install: bool,
+}
+
+/// A kind of machine, and what runs its programs here.
+struct Machine {
+    triple: &'static str,
+    /// What Debian and Ubuntu call what is needed beside Rust.
+    packages: &'static [&'static str],
+    /// Programs that have to be there: the C compiler first, which links as well unless the example
+    /// says otherwise.
+    programs: [&'static str; 2],
+    /// What the emulator is given: where the system's libraries are. Without it there is no system.
+    prefix: Option<&'static str>,
+}
+
+const MACHINES: &[Machine] = &[
+    Machine {
+        triple: "aarch64-unknown-linux-gnu",
+        packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"],
+        programs: ["aarch64-linux-gnu-gcc", "qemu-aarch64"],
+        prefix: Some("/usr/aarch64-linux-gnu"),
+    },
+    Machine {
+        triple: "armv7-unknown-linux-gnueabihf",
+        packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
+        programs: ["arm-linux-gnueabihf-gcc", "qemu-arm"],
+        prefix: Some("/usr/arm-linux-gnueabihf"),
+    },
+    Machine {
+        triple: "i686-unknown-linux-gnu",
+        packages: &["gcc-i686-linux-gnu", "libc6-dev-i386-cross", "qemu-user"],
+        programs: ["i686-linux-gnu-gcc", "qemu-i386"],
+        prefix: Some("/usr/i686-linux-gnu"),
+    },
+    Machine {
+        triple: "riscv64gc-unknown-linux-gnu",
+        packages: &["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
+        programs: ["riscv64-linux-gnu-gcc", "qemu-riscv64"],
+        prefix: Some("/usr/riscv64-linux-gnu"),
+    },
+    Machine {
+        triple: "s390x-unknown-linux-gnu",
+        packages: &["gcc-s390x-linux-gnu", "libc6-dev-s390x-cross", "qemu-user"],
+        programs: ["s390x-linux-gnu-gcc", "qemu-s390x"],
+        prefix: Some("/usr/s390x-linux-gnu"),
+    },
+    Machine {
+        triple: "thumbv7em-none-eabihf",
+        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
+        programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
+        prefix: None,
+    },
+    Machine {
+        triple: "thumbv7m-none-eabi",
+        packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
+        programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
+        prefix: None,
+    },
+];
+
+/// Runs the example on each machine that is asked for, and prints a table.
+///
+/// # Errors
+///
+/// A target is not in the table; the example does not build, run or tell digits apart on one. A
+/// machine whose compiler or emulator is not installed is skipped, which is said.
+pub(crate) fn run(options: &Options) -> Result {
+    let mut wanted = Vec::new();
+    for triple in &options.triples {
+        let Some(machine) = MACHINES.iter().find(|machine| machine.triple == triple) else {
+            let known: Vec<&str> = MACHINES.iter().map(|machine| machine.triple).collect();
+            return Err(format!("no machine `{triple}`; known are {}", known.join(", ")).into());
+        };
+        wanted.push(machine);
+    }
+    if wanted.is_empty() {
+        wanted.extend(MACHINES);
+    }
+    if options.install {
+        install(&wanted);
+    }
+    let outcomes: Vec<(&str, Outcome)> =
+        wanted.iter().map(|machine| (machine.triple, outcome(machine))).collect();
+    println!("\n{:<30} digits", "target");
+    let mut failed = 0;
+    for (triple, outcome) in &outcomes {
+        let text = match outcome {
+            Outcome::Ran(lines) => lines.join(", "),
+            Outcome::Skipped(why) => format!("SKIPPED: {why}"),
+            Outcome::Failed(why) => {
+                failed += 1;
+                format!("FAILED: {why}")
+            }
+        };
+        println!("{triple:<30} {text}");
+    }
+    match failed {
+        0 => Ok(()),
+        _ => Err(format!("the example fails on {failed} of {} machines", outcomes.len()).into()),
+    }
+}
+
+enum Outcome {
+    /// What the program has printed.
+    Ran(Vec<String>),
+    Skipped(String),
+    Failed(String),
+}
+
+fn outcome(machine: &Machine) -> Outcome {
+    let missing: Vec<&str> =
+        machine.programs.into_iter().filter(|program| !is_program(program)).collect();
+    if !missing.is_empty() {
+        let packages = machine.packages.join(" ");
+        return Outcome::Skipped(format!("no {}: apt install {packages}", missing.join(", ")));
+    }
+    if !has_library(machine.triple) {
+        return Outcome::Skipped(format!("rustup target add {}", machine.triple));
+    }
+    println!("machines: {}", machine.triple);
+    match test::digits(&mut command(machine)) {
+        Ok(lines) => Outcome::Ran(lines),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Builds and runs the example, for a machine without an operating system the one that is firmware.
+fn command(machine: &Machine) -> Command {
+    let mut command = process::cargo();
+    command.args(["run", "--quiet", "--release", "--target", machine.triple]);
+    // What is set for this machine holds for no other one.
+    for name in ["CC", "CFLAGS", "TARGET_CC", "NIELLO_TARGET_CPU"] {
+        command.env_remove(name);
+    }
+    let Some(prefix) = machine.prefix else {
+        // How it is linked and run stands in its own configuration; its build script needs what that
+        // of the other example needs.
+        command.current_dir(workspace::root().join("examples/firmware"));
+        command.env("CARGO_TARGET_DIR", workspace::target());
+        return command;
+    };
+    let name = machine.triple.to_uppercase().replace('-', "_");
+    let [compiler, emulator] = machine.programs;
+    command.env(format!("CARGO_TARGET_{name}_LINKER"), compiler);
+    command.env(format!("CARGO_TARGET_{name}_RUNNER"), format!("{emulator} -L {prefix}"));
+    command.args(["--package", "digits"]);
+    command
+}
+
+fn is_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Whether Rust's own libraries for a target are installed.
+fn has_library(triple: &str) -> bool {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc.args(["--print", "target-libdir", "--target", triple]).current_dir(workspace::root());
+    process::output(&mut rustc).is_some_and(|folder| Path::new(folder.trim()).is_dir())
+}
+
+/// Installs what is missing as far as this system lets it; what is not there afterwards is skipped.
+fn install(machines: &[&Machine]) {
+    let mut packages: Vec<&str> = Vec::new();
+    let mut triples = Vec::new();
+    for machine in machines {
+        if machine.programs.iter().any(|program| !is_program(program)) {
+            packages.extend(machine.packages);
+        }
+        if !has_library(machine.triple) {
+            triples.push(machine.triple);
+        }
+    }
+    packages.sort_unstable();
+    packages.dedup();
+    let mut commands = Vec::new();
+    if !packages.is_empty() {
+        let as_root = if is_program("sudo") { &["sudo"][..] } else { &["env"] };
+        for words in [&["update"][..], &["install", "--yes", "--no-install-recommends"]] {
+            let mut command = Command::new(as_root[0]);
+            command.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(words);
+            commands.push(command);
+        }
+        if let Some(command) = commands.last_mut() {
+            command.args(&packages);
+        }
+    }
+    if !triples.is_empty() {
+        let mut command = Command::new("rustup");
+        command.args(["target", "add"]).args(&triples).current_dir(workspace::root());
+        commands.push(command);
+    }
+    for mut command in commands {
+        println!("machines: {}", process::shown(&command));
+        if let Err(error) = process::run(&mut command) {
+            println!("machines: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn firmware_is_built_where_its_configuration_is() {
+        for machine in MACHINES {
+            let command = command(machine);
+            let folder = command.get_current_dir().unwrap();
+            let is_bare = machine.triple.contains("-none-");
+            assert_eq!(folder.ends_with("examples/firmware"), is_bare, "{}", machine.triple);
+            assert_eq!(machine.prefix.is_none(), is_bare, "{}", machine.triple);
+        }
+    }
+
+    #[test]
+    fn a_target_that_is_not_in_the_table_is_named() {
+        let options = Options { triples: vec!["vax-dec-vms".to_owned()], install: false };
+        let error = run(&options).unwrap_err().to_string();
+        assert!(
+            error.contains("`vax-dec-vms`") && error.contains("thumbv7em-none-eabihf"),
+            "{error}"
+        );
+    }
+}
