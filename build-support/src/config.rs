@@ -12,7 +12,9 @@ use niello::diagnostics::{Problem, Report};
 use niello::executor::aot::{KernelCache, SharedWeights};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::onnx::InputValue;
-use niello::options::{Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE};
+use niello::options::{
+    Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE, Threads,
+};
 use niello::pass::{
     ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
 };
@@ -191,6 +193,17 @@ impl Config {
         self
     }
 
+    /// How many threads may share a run: 1 unless given. The workspace has memory for so many; when
+    /// the program runs, it uses no more than it may use processors. Results are the same, bit for
+    /// bit, for any number.
+    ///
+    /// `Model::run` then shares the pool of the process (`niello_runtime::ThreadPool::global`) with
+    /// all other models; `Model::run_with` takes threads of the program's own.
+    pub fn threads(mut self, threads: impl Into<Threads>) -> Self {
+        self.options.threads = threads.into().most();
+        self
+    }
+
     /// Leaves a pass out, by its name.
     pub fn disable_pass(mut self, pass: impl Into<String>) -> Self {
         self.options.disabled_passes.push(pass.into());
@@ -240,8 +253,9 @@ impl Config {
     }
 
     /// The CPU levels, beside what Cargo's target or [`target_cpu`](Self::target_cpu) has, that get
-    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given. With `baseline` alone there is
-    /// one version, which makes builds faster and binaries smaller.
+    /// code of their own: `x86-64-v3` and `x86-64-v4` unless given, and `x86-64-v4-vnni` for models
+    /// with tensors of 8-bit integers. With `baseline` alone there is one version, which makes
+    /// builds faster and binaries smaller.
     pub fn cpu_levels(mut self, levels: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.cpu_levels = Some(levels.into_iter().map(Into::into).collect());
         self
@@ -563,7 +577,7 @@ impl Config {
                     Some(level) => options.levels.push(level),
                     None => report.push(
                         Problem::new(format!("`{name}` is not a CPU level"))
-                            .help("the levels are baseline, x86-64-v3, x86-64-v4"),
+                            .help("the levels are baseline, x86-64-v3, x86-64-v4, x86-64-v4-vnni"),
                     ),
                 }
             }

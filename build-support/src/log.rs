@@ -93,6 +93,9 @@ fn head(path: &Path, options: &CompileOptions) -> String {
     let note = if keeps { " is asked for, but the target keeps them" } else { "" };
     line!(text, "denormals  {}{note}", options.denormals.name());
     line!(text, "numerics   {}", options.numerics.name());
+    if options.threads > 1 {
+        line!(text, "threads    up to {}", options.threads);
+    }
     if options.stub {
         line!(text, "stub       no code was generated");
     }

@@ -31,4 +31,6 @@ pub mod te;
 pub mod tir;
 pub mod transform;
 
+/// Maps by the ids of expressions, scopes and the like, which public signatures name.
+pub use cranelift_entity as entity;
 pub use driver::build;

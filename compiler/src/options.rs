@@ -136,6 +136,39 @@ impl Denormals {
     }
 }
 
+/// Most threads that can share an inference of a model.
+///
+/// How many do is found out when the program runs: no more than it may use processors, as its
+/// affinity and the limits of its control group say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Threads {
+    /// As many; none counts as one.
+    Most(usize),
+    /// As many as there are processors, up to [`Threads::AUTO`].
+    #[default]
+    Auto,
+}
+
+impl Threads {
+    /// What memory is planned for by [`Threads::Auto`]: beyond, few models gain, and each worker
+    /// takes scratch memory.
+    pub const AUTO: usize = 16;
+
+    /// What memory is planned for.
+    pub fn most(self) -> usize {
+        match self {
+            Threads::Most(threads) => threads.max(1),
+            Threads::Auto => Threads::AUTO,
+        }
+    }
+}
+
+impl From<usize> for Threads {
+    fn from(threads: usize) -> Threads {
+        Threads::Most(threads)
+    }
+}
+
 /// How far results may be from those of the model's operators one by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
@@ -196,7 +229,7 @@ pub struct CompileOptions {
     /// CPU levels that get code of their own, beside that for [`target`](Self::target); which one
     /// runs is chosen at run time. In any order; those that add nothing to the target are left out.
     pub levels: Vec<CpuLevel>,
-    /// Worker threads of one inference; 1 is serial.
+    /// Most threads that share an inference, for which memory is planned; 1 is serial.
     pub threads: usize,
     /// Threads that the compilation itself may use.
     pub jobs: usize,
@@ -304,7 +337,7 @@ mod tests {
         options.set_target_cpu("haswell").unwrap();
         assert_eq!(levels(&options), [CpuLevel::X86_64V3]);
         options.set_target_cpu(PORTABLE).unwrap();
-        assert_eq!(levels(&options), [CpuLevel::X86_64V3, CpuLevel::X86_64V4]);
+        assert_eq!(levels(&options), CpuLevel::ALL[1..]);
         let error = options.set_target_cpu("cray").unwrap_err().to_string();
         assert!(error.contains("`cray`") && error.contains("portable"), "{error}");
     }

@@ -16,7 +16,8 @@
 //!
 //! Features: `alloc` gives `Model::new()`, which keeps the workspace on the heap; `std`, on by
 //! default, implies it, reads `NIELLO_CPU_LEVEL` and has a [`ThreadPool`]. Without both, a model
-//! runs in a [`Workspace`] of the caller's: `Model::with_workspace`.
+//! runs in a [`Workspace`] of the caller's: `Model::with_workspace`; one that was compiled for
+//! several threads takes them as [`Parallel`].
 #![no_std]
 
 #[cfg(feature = "alloc")]
@@ -28,6 +29,7 @@ pub mod abi;
 mod bindings;
 mod cpu;
 mod error;
+mod parallel;
 #[cfg(feature = "std")]
 mod threads;
 mod weights;
@@ -35,6 +37,7 @@ mod workspace;
 
 pub use cpu::{CpuLevel, cpu_level};
 pub use error::{ShapeError, WeightsError};
+pub use parallel::{Parallel, Serial};
 #[cfg(feature = "std")]
 pub use threads::{Active, ThreadPool};
 pub use weights::{Aligned, Checksum, checksum};
@@ -78,10 +81,10 @@ pub mod __private {
         pub use crate::__when_alloc as when_alloc;
         pub use crate::__zeroable as zeroable;
         pub use crate::abi::Context;
-        pub use crate::bindings::{Entry, Memory, stub};
+        pub use crate::bindings::{Entry, Memory, Share, executor, stub};
         pub use crate::cpu::{CpuLevel, version};
         pub use crate::weights::verify;
-        pub use crate::{Heap, ShapeError, WeightsError, Workspace};
+        pub use crate::{Heap, Parallel, ShapeError, WeightsError, Workspace};
     }
 }
 

@@ -27,6 +27,7 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use crate::abi::{Body, ParallelFor};
+use crate::parallel::{Parallel, chunk_of, chunks};
 use sync::{
     AtomicBool, AtomicU32, AtomicUsize, Builder, Cell, JoinHandle, park, spin_loop, yield_now,
 };
@@ -34,10 +35,6 @@ use sync::{
 /// How long threads spin when nobody uses the pool any more: about what a wake costs, so that this
 /// at most doubles the price of a pause, and inferences that follow one another find them awake.
 const LINGER: Duration = Duration::from_micros(if cfg!(all(loom, test)) { 0 } else { 500 });
-
-/// Chunks for each worker: a worker that comes late or is slow leaves its share to the others. More
-/// of them would cost loops of a few microseconds too much, as each is claimed from shared memory.
-const CHUNKS_PER_WORKER: usize = 4;
 
 /// Most workers of a pool, so that a loop's [`State`] fits 32 bits.
 const MAX_WORKERS: usize = 1023;
@@ -88,11 +85,7 @@ impl Loop {
     ///
     /// The body may be called with the argument, by this worker.
     unsafe fn run(&self, chunk: usize, worker: usize) {
-        // The first chunks are longer by one if the division has a rest; no product overflows.
-        let (chunks, chunk) = (self.chunks.max(1) as i64, chunk as i64);
-        let (size, longer) = (self.count / chunks, self.count % chunks);
-        let begin = chunk * size + chunk.min(longer);
-        let end = begin + size + i64::from(chunk < longer);
+        let (begin, end) = chunk_of(self.count, self.chunks, chunk);
         // SAFETY: the caller's promise.
         unsafe { (self.body)(self.argument, begin, end, worker) }
     }
@@ -182,8 +175,7 @@ impl Shared {
         if count <= 0 {
             return;
         }
-        let most = usize::try_from(count).unwrap_or(usize::MAX);
-        let chunks = (workers * CHUNKS_PER_WORKER).min(most);
+        let chunks = chunks(count, workers);
         // Acquire, and release at the end: what one caller does here is over when the next begins.
         let is_busy = || {
             self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
@@ -337,6 +329,37 @@ impl ThreadPool {
     /// The threads of the first `workers` workers.
     fn others(&self, workers: usize) -> impl Iterator<Item = (&Slot, &JoinHandle<()>)> {
         self.shared.slots.iter().zip(&self.threads).take(workers - 1)
+    }
+}
+
+/// The pool shares the loops of a model's run, during which its threads are awake.
+///
+/// A pool that is running another loop leaves a loop to its caller, so several threads can run
+/// models on one pool. In the child of a fork, pools have no threads any more, and callers run all
+/// loops by themselves.
+impl Parallel for ThreadPool {
+    fn workers(&self) -> usize {
+        ThreadPool::workers(self)
+    }
+
+    fn run(&self, times: usize, task: &(dyn Fn() + Sync)) {
+        unsafe extern "C" fn call(task: *mut c_void, begin: i64, end: i64, _worker: usize) {
+            // SAFETY: `run` below hands over a pointer to such a reference, and stays until the loop
+            // is done. What is called is `Sync`.
+            let task = unsafe { *task.cast::<&(dyn Fn() + Sync)>() };
+            (begin..end).for_each(|_| task());
+        }
+
+        let workers = times.clamp(1, ThreadPool::workers(self));
+        let argument = (&raw const task).cast_mut().cast();
+        // SAFETY: `call` takes what `argument` points at, on any thread and for any range. A task
+        // that panics ends the program.
+        unsafe { self.shared.run(workers, call, argument, times as i64) };
+    }
+
+    fn during(&self, workers: usize, inference: &mut dyn FnMut()) {
+        let _active = self.activate(workers);
+        inference();
     }
 }
 

@@ -69,11 +69,11 @@ def openvino_call(model, inputs, threads):
     return outputs, lambda: request.infer(share_inputs=True, share_outputs=True)
 
 
-def niello_call(niello, backend, model, inputs, like, folder):
+def niello_call(niello, backend, model, inputs, like, folder, threads):
     """The outputs of a model that the command compiled, a call, and what the command said about it."""
     summary = folder / "summary.json"
     command = [niello, "compile", str(model), "-o", str(folder), "--emit", "shared"]
-    command += ["--backend", backend, "--json", str(summary)]
+    command += ["--backend", backend, "--json", str(summary), "--threads", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Failed(reason(done.stderr.removeprefix("error: ")))

@@ -6,7 +6,7 @@ A MODEL is a file, or a folder with `model.onnx` and perhaps recorded inputs (`t
 dimensions (`dims.json`) and, in the folder around it, tolerances (`index.json`). `--models` adds the folders in DIR and
 the `light_*` networks of the package `onnx`, whose constant weights are replaced by random ones.
 
-All engines run the same file with the same inputs on bound memory, in one process for each model, in turns of short
+All engines run the same file with the same inputs on bound memory, on as many threads as `--threads` says, in one process for each model, in turns of short
 rounds, so that they see the same machine; medians are compared. Before that, their outputs must agree. Prints Markdown.
 """
 
@@ -46,6 +46,11 @@ def arguments():
     options = parser.parse_args()
     options.backend = options.backend or ["c"]
     return options
+
+
+def on_one(backend):
+    """The name of a backend's code that runs on one thread beside that on several."""
+    return f"{backend}-serial"
 
 
 def name_of(path):
@@ -181,12 +186,16 @@ def measure(options, path):
 
         attempt("openvino", lambda: engines.openvino_call(file, inputs, options.threads))
         for backend in options.backend:
-            folder = scratch / backend
-            folder.mkdir()
-            attempt(
-                backend,
-                lambda: engines.niello_call(options.niello, backend, file, inputs, reference, folder),
-            )
+            for threads in sorted({options.threads, 1}, reverse=True):
+                name = backend if threads == options.threads else on_one(backend)
+                folder = scratch / name
+                folder.mkdir()
+                attempt(
+                    name,
+                    lambda: engines.niello_call(
+                        options.niello, backend, file, inputs, reference, folder, threads
+                    ),
+                )
         result["us"] = time_in_turns(calls, options.rounds, options.seconds)
     return result
 
@@ -221,12 +230,14 @@ def printed_latency(options, rows):
         ratios.append(("c", "llvm"))
     titles = [f"{backend}, µs" for backend in backends] + [f"{PEERS[peer]}, µs" for peer in PEERS]
     titles += [f"{above} / {'best peer' if below == 'peer' else below}" for above, below in ratios]
+    speed_ups = [(on_one(backend), backend) for backend in backends if options.threads > 1]
+    titles += [f"{backend}, speed-up" for _, backend in speed_ups]
     print(f"| model | {' | '.join(titles)} |")
     print(f"|---|{'--:|' * len(titles)}")
     for row in rows:
         cells = [row["us"].get(name) for name in [*backends, *PEERS]]
         cells = ["–" if cell is None else f"{cell:.1f}" for cell in cells]
-        found = [ratio(row, *pair) for pair in ratios]
+        found = [ratio(row, *pair) for pair in ratios + speed_ups]
         cells += ["–" if value is None else f"{value:.2f}" for value in found]
         print(f"| {row['name']} | {' | '.join(cells)} |")
     print()
@@ -240,6 +251,11 @@ def printed_latency(options, rows):
                 f"Geometric mean of {above} / {other} over the {len(values)} convolution networks: "
                 f"{mean:.2f}, the greatest {max(values):.2f}.  "
             )
+    for one, backend in speed_ups:
+        values = [value for value in (ratio(row, one, backend) for row in rows) if value is not None]
+        if values:
+            mean = statistics.geometric_mean(values)
+            print(f"Speed-up of {backend} over its code for one thread: {mean:.2f} in the geometric mean.  ")
 
 
 def printed_compilation(options, rows):
@@ -290,7 +306,8 @@ def main():
         for name, who, why in failures:
             print(f"- {name}, {'every engine' if who == 'all' else PEERS.get(who, who)}: {why}")
     threads = f"{options.threads} thread{'s' if options.threads > 1 else ''}"
-    print(f"\nThe peers used {threads}, niello one.")
+    print(f"\nAll engines used {threads}.")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-//! Project automation: `cargo xtask setup | test | conformance | fuzz | sanitize | bench | ratchet | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | fuzz | sanitize | machines | bench | ratchet | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
@@ -8,6 +8,7 @@ mod bench;
 mod command;
 mod conformance;
 mod fuzz;
+mod machines;
 mod operators;
 mod process;
 mod ratchet;
@@ -44,6 +45,8 @@ enum Task {
     Fuzz(fuzz::Kind),
     /// Runs the node tests and models under sanitizers, and with checks of every index
     Sanitize(sanitize::Options),
+    /// Runs the digits example on machines of other kinds, by emulators
+    Machines(machines::Options),
     /// Measures compiled models beside ONNX Runtime and OpenVINO
     Bench(bench::Options),
     /// Runs everything that must not get worse, and compares with the committed figures
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Task::Conformance(options) => conformance::run(&options),
         Task::Fuzz(kind) => fuzz::run(&kind),
         Task::Sanitize(options) => sanitize::run(&options),
+        Task::Machines(options) => machines::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Ratchet(options) => ratchet::run(&options),
         Task::Tidy => tidy::run(),

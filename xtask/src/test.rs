@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::IsTerminal;
 use std::ops::AddAssign;
+use std::process::Command;
 
 use crate::process::Source;
 use crate::{Result, process, setup, workspace};
@@ -46,10 +47,12 @@ pub(crate) fn run(options: &setup::Options) -> Result {
         }
     }
 
-    let digits = digits();
+    let mut command = process::cargo();
+    command.args(["run", "--quiet", "--release", "--package", "digits"]);
+    let digits = digits(&mut command);
     match &digits {
-        Ok(line) => {
-            println!("digits: {line}");
+        Ok(printed) => {
+            println!("digits: {}", printed.join(", "));
             total.passed += 1;
         }
         Err(error) => {
@@ -70,7 +73,7 @@ pub(crate) fn run(options: &setup::Options) -> Result {
 }
 
 /// The models of the thread pool under loom, which are built with a flag and so by themselves.
-fn loom() -> std::process::Command {
+fn loom() -> Command {
     let mut command = process::cargo();
     command.args(["test", "--package", "niello-runtime", "--lib", "--release"]);
     command.env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_ENCODED_RUSTFLAGS");
@@ -78,24 +81,26 @@ fn loom() -> std::process::Command {
     command
 }
 
-/// Runs the digits example and returns its line on accuracy.
-fn digits() -> Result<String> {
-    let mut command = process::cargo();
-    command.args(["run", "--quiet", "--release", "--package", "digits"]);
-    let mut accuracies = Vec::new();
-    let status = process::stream(&mut command, |source, line| match source {
-        Source::Stdout if line.starts_with("accuracy: ") => accuracies.push(line.to_owned()),
-        Source::Stdout => println!("{line}"),
+/// Runs the digits example by a command and returns what it prints, of which the first line is the
+/// one on accuracy.
+///
+/// # Errors
+///
+/// The command fails, or the example tells fewer digits apart than it should.
+pub(crate) fn digits(command: &mut Command) -> Result<Vec<String>> {
+    let mut printed = Vec::new();
+    let status = process::stream(command, |source, line| match source {
+        Source::Stdout => printed.push(line.to_owned()),
         Source::Stderr => eprintln!("{line}"),
     })?;
     if !status.success() {
-        return Err(format!("{}: {status}", process::shown(&command)).into());
+        return Err(format!("{}: {status}", process::shown(command)).into());
     }
-    let [line] = accuracies.as_slice() else {
-        return Err(format!("expected one line `accuracy: …`, found {}", accuracies.len()).into());
+    let Some(line) = printed.first().filter(|line| line.starts_with("accuracy: ")) else {
+        return Err(format!("expected a line `accuracy: …`, found {printed:?}").into());
     };
     match percent(line) {
-        Some(value) if value >= LEAST_ACCURACY => Ok(line.clone()),
+        Some(value) if value >= LEAST_ACCURACY => Ok(printed),
         Some(_) => Err(format!("{line}, expected at least {LEAST_ACCURACY}%").into()),
         None => Err(format!("`{line}` is not of the form `accuracy: 12.34%`").into()),
     }

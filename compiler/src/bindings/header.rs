@@ -48,6 +48,9 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
     };
     define("WORKSPACE_BYTES", model.workspace_bytes);
     define("WEIGHT_BYTES", model.weights.len() as u64);
+    if model.threads > 1 {
+        define("THREADS", model.workers as u64);
+    }
     define("INPUTS", model.inputs.len() as u64);
     define("OUTPUTS", model.outputs.len() as u64);
     for (kind, infos) in [("input", &model.inputs), ("output", &model.outputs)] {
@@ -81,7 +84,7 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
 void {symbol}_run(const struct niello_context *context,
                   const void *const *inputs, void *const *outputs);
 
-/* Runs the model on the calling thread. workspace: NIELLO_{upper}_WORKSPACE_BYTES bytes aligned
+/* Runs the model on the calling thread{threads}. workspace: NIELLO_{upper}_WORKSPACE_BYTES bytes aligned
    to 64, zeros before the first run{note}. Tensors are dense and row-major. */
 static inline void niello_{short}_run({weights_parameter}void *workspace,
                                       const void *const *inputs, void *const *outputs) {{
@@ -102,7 +105,15 @@ static inline void niello_{short}_run({weights_parameter}void *workspace,
 #endif
 #endif
 ",
-        model.scratch_offset, model.scratch_stride,
+        model.scratch_offset,
+        model.scratch_stride,
+        threads = match model.threads {
+            0 | 1 => String::new(),
+            _ => format!(
+                " alone: a context with parallel_for and up to\n   NIELLO_{upper}_THREADS workers \
+                 has several threads share {symbol}_run"
+            ),
+        },
     );
     Ok(text)
 }

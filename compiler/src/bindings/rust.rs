@@ -21,6 +21,32 @@ const NAMED_BY_MODEL: &str = "#[allow(dead_code, unreachable_pub, clippy::struct
                               reason = \"the model names the fields, and a program uses what it \
                               needs\")]\n";
 
+/// The rest of `Model::run` and the head of `Model::run_with`.
+const RUN_WITH: &str = "        self.run_with(__niello::executor(THREADS), inputs)
+    }
+
+    /// As [`run`](Self::run), on threads of the caller's.
+    pub fn run_with(
+        &mut self,
+        executor: &dyn __niello::Parallel,
+        inputs: &Inputs<'_>,
+    ) -> Outputs<'_> {
+";
+
+/// The rest of `Model::run_into` and the head of `Model::run_into_with`.
+const RUN_INTO_WITH: &str =
+    "        self.run_into_with(__niello::executor(THREADS), inputs, outputs);
+    }
+
+    /// As [`run_into`](Self::run_into), on threads of the caller's.
+    pub fn run_into_with(
+        &mut self,
+        executor: &dyn __niello::Parallel,
+        inputs: &Inputs<'_>,
+        outputs: &mut OutputsMut<'_>,
+    ) {
+";
+
 /// Writes the Rust bindings of `model`.
 ///
 /// # Errors
@@ -61,6 +87,11 @@ macro_rules! put {
 impl Writer<'_> {
     fn external(&self) -> bool {
         self.options.weights == WeightsPlacement::External
+    }
+
+    /// Whether several threads may share a run.
+    fn is_parallel(&self) -> bool {
+        self.model.threads > 1
     }
 
     fn constants(&self, text: &mut String) -> Result<(), Problem> {
@@ -112,6 +143,12 @@ impl Writer<'_> {
                 format!("&[{}]", levels.join(", ")),
             ),
         ];
+        let threads = (
+            "Most threads that share a run: [`WORKSPACE_BYTES`] has memory for so many.",
+            "THREADS: usize",
+            grouped(model.workers as u64),
+        );
+        let constants = constants.into_iter().chain(self.is_parallel().then_some(threads));
         for (doc, declaration, value) in constants {
             put!(text, "\n/// {doc}\n{UNUSED}pub const {declaration} = {value};\n");
         }
@@ -360,24 +397,28 @@ __niello::when_alloc! {{
     reason = \"every model is called in the same way, however few its tensors are\"
 )]
 impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
-    /// Runs the model; the outputs stay in the model until the next run.
+    /// Runs the model{pool}; the outputs stay in the model until the next run.
     pub fn run(&mut self, inputs: &Inputs<'_>) -> Outputs<'_> {{
-        let (memory, outputs) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
+{run_with}        let (memory, outputs) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
         let mut buffers = OutputsMut {{
 {buffers}{none}        }};
-        call_model({weights}memory, inputs, &mut buffers);
+        call_model({weights}memory, inputs, &mut buffers{executor});
         Outputs {{
 {results}{none}        }}
     }}
 
-    /// Runs the model; the outputs are written where the caller wants them, so that one of them can
+    /// Runs the model{pool}; the outputs are written where the caller wants them, so that one of them can
     /// be an input of the next run.
     pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>) {{
-        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
-        call_model({weights}memory, inputs, outputs);
+{run_into_with}        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
+        call_model({weights}memory, inputs, outputs{executor});
     }}
 }}
 ",
+            pool = if self.is_parallel() { " on the pool of the process" } else { "" },
+            executor = if self.is_parallel() { ", executor" } else { "" },
+            run_with = if self.is_parallel() { RUN_WITH } else { "" },
+            run_into_with = if self.is_parallel() { RUN_INTO_WITH } else { "" },
             buffers = pick("outputs.", "&mut "),
             results = pick("outputs.", "&"),
         );
@@ -431,11 +472,15 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
     {weights_parameter}_memory: &mut [u8; WORKSPACE_BYTES],
     _inputs: &Inputs<'_>,
     _outputs: &mut OutputsMut<'_>,
-) {{
+{executor}) {{
     {}__niello::stub(NAME)
 }}
 ",
-                if self.external() { "let _ = weights;\n    " } else { "" }
+                if self.external() { "let _ = weights;\n    " } else { "" },
+                executor = match self.is_parallel() {
+                    true => "    _executor: &dyn __niello::Parallel,\n",
+                    false => "",
+                },
             );
             return;
         }
@@ -466,7 +511,7 @@ fn call_model(
     {weights_parameter}memory: &mut [u8; WORKSPACE_BYTES],
     inputs: &Inputs<'_>,
     outputs: &mut OutputsMut<'_>,
-) {{
+{executor}) {{
     let inputs: [*const ::core::ffi::c_void; {input_count}] = [
 {input_pointers}    ];
     let outputs: [*mut ::core::ffi::c_void; {output_count}] = [
@@ -477,11 +522,23 @@ fn call_model(
     }};
     let level = __niello::version(CPU_LEVELS);
     let weights = {weights_pointer};
-    __niello::call_model! {{
-        \"{symbol}\", \"{symbol}_run\", level, weights, division, memory, &inputs, &outputs
+{share}    __niello::call_model! {{
+        \"{symbol}\", \"{symbol}_run\", level, weights, division, memory, &inputs, &outputs{shared}
     }}
 }}
 ",
+            executor = match self.is_parallel() {
+                true => "    executor: &dyn __niello::Parallel,\n",
+                false => "",
+            },
+            share = match self.is_parallel() {
+                true => "    let share = __niello::Share { executor, most: THREADS };\n",
+                false => "",
+            },
+            shared = match self.is_parallel() {
+                true => ",\n        ::core::option::Option::Some(share)",
+                false => "",
+            },
             input_count = self.inputs.len(),
             input_pointers = pointers(&self.inputs, "inputs", "as_ptr"),
             output_count = self.outputs.len(),

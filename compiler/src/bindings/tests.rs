@@ -33,6 +33,8 @@ fn digits() -> CompiledModel {
         workspace_bytes: 12_352,
         scratch_offset: 12_288,
         scratch_stride: 64,
+        threads: 1,
+        workers: 1,
         weights: vec![7; 1_000].into(),
         constants: Default::default(),
         other_weights: None,
@@ -69,6 +71,23 @@ fn rust_bindings_equal_the_committed_files() {
     let text = rust(&digits(), &external).unwrap();
     assert!(text.contains("use ::app::inference::__private::niello_build_"), "{text}");
     assert!(!text.contains("_weights\""), "external weights are not linked: {text}");
+}
+
+#[test]
+fn models_for_several_threads_take_those_of_the_caller() {
+    let model = CompiledModel { threads: 4, workers: 4, ..digits() };
+    for weights in [WeightsPlacement::Embedded, WeightsPlacement::External] {
+        let options = BindingsOptions { weights, ..BindingsOptions::default() };
+        let text = rust(&model, &options).unwrap();
+        if weights == WeightsPlacement::Embedded {
+            expect("threads.rs.txt", &text);
+        }
+        assert!(text.contains("pub const THREADS: usize = 4;"), "{text}");
+    }
+    let stub = BindingsOptions { stub: true, ..BindingsOptions::default() };
+    assert!(rust(&model, &stub).unwrap().contains("pub fn run_into_with("));
+    let text = header(&model, &BindingsOptions::default()).unwrap();
+    assert!(text.contains("#define NIELLO_DIGITS_THREADS 4\n"), "{text}");
 }
 
 /// The identifier is missing in a runtime of another version.

@@ -62,7 +62,7 @@ pub(super) struct CodeArgs {
     #[arg(short = 'O', value_name = "N", default_value_t = DEFAULT_OPT_LEVEL,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_OPT_LEVEL)))]
     pub(super) opt_level: u8,
-    /// Worker threads of one inference
+    /// Most threads that share an inference
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: u16,

@@ -140,6 +140,18 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
         .iter()
         .map(|stage| (stage.name.to_owned(), json!(stage.duration.as_secs_f64() * 1e3)))
         .collect();
+    let loops: Vec<serde_json::Value> = (model.kernels.rows.iter())
+        .flat_map(|row| row.loops.iter().map(move |loops| (row, loops)))
+        .map(|(row, loops)| {
+            json!({
+                "kernel": row.name,
+                "op": loops.op,
+                "rule": loops.rule,
+                "knobs": loops.knobs,
+                "missed": loops.missed,
+            })
+        })
+        .collect();
     write_json(
         path,
         &json!({
@@ -154,6 +166,7 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "peak_live_bytes": peak_live_bytes,
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
+            "loops": loops,
         }),
     )
 }

@@ -22,7 +22,7 @@ enum Ready {
     /// The module after graph passes, and the interpreter.
     Interp(IRModule),
     /// A shared library in this process, and what it was made of.
-    Native { model: LoadedModel, compilation: Box<Compilation> },
+    Native { model: Box<LoadedModel>, compilation: Box<Compilation> },
 }
 
 impl Runner {
@@ -51,7 +51,7 @@ impl Runner {
                 let (model, compilation) = native(backend, model, options)?;
                 let infos = &compilation.model.outputs;
                 let outputs = infos.iter().map(|info| info.name.clone()).collect();
-                let compilation = Box::new(compilation);
+                let (model, compilation) = (Box::new(model), Box::new(compilation));
                 Ok(Runner { engine: Ready::Native { model, compilation }, passed, outputs })
             }
         }

@@ -79,6 +79,10 @@ fn tensor(
     Some(TensorInfo { name: port.name.clone(), dtype: port.ty.dtype, shape, dim_names })
 }
 
+/// Most bytes, and entries, of a model's own metadata that go into a program.
+const MAX_METADATA: usize = 1 << 20;
+const MAX_PROPERTIES: usize = 1 << 10;
+
 fn metadata(info: &ModelInfo) -> Vec<(String, String)> {
     let mut metadata: Vec<(String, String)> = Vec::new();
     let mut add = |name: &str, value: String| {
@@ -93,6 +97,20 @@ fn metadata(info: &ModelInfo) -> Vec<(String, String)> {
         add("version", info.model_version.to_string());
     }
     metadata.extend(info.metadata.iter().cloned());
+    bounded(metadata)
+}
+
+/// The properties, in their order, without those that would be too much for a program: a file may
+/// carry whole documents.
+fn bounded(mut metadata: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut left = MAX_METADATA;
+    metadata.retain(|(name, value)| {
+        let bytes = name.len() + value.len();
+        let fits = bytes <= left;
+        left -= if fits { bytes } else { 0 };
+        fits
+    });
+    metadata.truncate(MAX_PROPERTIES);
     metadata
 }
 
@@ -107,6 +125,8 @@ impl Interface {
             workspace_bytes: 0,
             scratch_offset: 0,
             scratch_stride: 0,
+            threads: options.threads.max(1),
+            workers: 1,
             weights: Default::default(),
             constants: Default::default(),
             other_weights: None,
@@ -146,5 +166,20 @@ impl Interface {
             peak_live_bytes: 0,
             stages,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_of_hostile_size_are_left_out() {
+        let property = |name: &str, bytes: usize| (name.to_owned(), "x".repeat(bytes));
+        let kept =
+            bounded(vec![property("a", 3), property("b", 2 * MAX_METADATA), property("c", 5)]);
+        assert_eq!(kept, [property("a", 3), property("c", 5)]);
+        let many = bounded((0..3 * MAX_PROPERTIES).map(|_| property("", 1)).collect());
+        assert_eq!(many.len(), MAX_PROPERTIES);
     }
 }

@@ -21,10 +21,11 @@ use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
 use crate::executor::{CompiledModel, KernelReport, Program};
-use crate::ir::{IRModule, Span};
+use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory;
 use crate::options::CompileOptions;
 use crate::strategy;
+use crate::target::CpuLevel;
 
 /// A compiled model, and what led to it.
 #[derive(Clone, Debug)]
@@ -78,9 +79,10 @@ pub fn compile(
     options: &CompileOptions,
     passes: &Passes,
 ) -> Result<Compilation, Report> {
-    let levels = &options.targets()[..];
     let mut stages = Stages::default();
     let imported = stages.run("import", || model.import(options))?;
+    let options = &for_module(options, &imported.module);
+    let levels = &options.targets()[..];
     let interface = stages.run("interface", || interface::of(model, &imported))?;
     if options.stub {
         return Ok(interface.stub(options, imported.module, stages));
@@ -99,9 +101,9 @@ pub fn compile(
     let symbol = identity::symbol(&interface, &digest, &program, options, &passes.context);
     let generator = Generator::of(options)?.digest();
     let functions = stages.run("share code", || KernelFunctions::of(&program, &generator, levels));
-    let scratch = Scratch::of(&program, &functions, options.threads).map_err(located)?;
-    let bytes = scratch.bytes();
-    let plan = stages.run("place memory", || memory::plan(&program, &storage, &bytes))?;
+    let workers = if program.shares_loops() { options.threads.max(1) } else { 1 };
+    let scratch = Scratch::of(&program, &functions, workers).map_err(located)?;
+    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch.bytes))?;
     let weights = stages.run("pack weights", || {
         PackedWeights::pack(&program, &storage, &plan, options.weights_of.as_ref())
     })?;
@@ -120,17 +122,32 @@ pub fn compile(
     let model = CompiledModel {
         symbol,
         workspace_bytes: plan.arena_bytes,
-        weights: weights.bytes,
+        weights: weights.bytes.in_order(options.target.endian),
         constants: weights.constants,
         other_weights: weights.other,
         macs,
         kernels,
         objects,
         calls: count,
+        workers,
         ..interface.model(options)
     };
     let peak_live_bytes = plan.peak_live_bytes;
     Ok(Compilation { model, module, program, functions, code, cache, peak_live_bytes, stages })
+}
+
+/// The options without the CPU levels that differ in instructions for bytes alone, unless the module
+/// has tensors of bytes.
+fn for_module(options: &CompileOptions, module: &IRModule) -> CompileOptions {
+    let mut options = options.clone();
+    let is_byte = |ty: &TensorType| matches!(ty.dtype, DType::I8 | DType::U8);
+    let has_bytes = module.functions().any(|(_, function)| {
+        function.ids().any(|id| function.ty(id).as_tensor().is_some_and(is_byte))
+    });
+    if !has_bytes {
+        options.levels.retain(|&level| level != CpuLevel::X86_64V4Vnni);
+    }
+    options
 }
 
 /// Names the node of the model that each problem of a kernel is about: that of the last expression

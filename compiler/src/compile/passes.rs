@@ -4,7 +4,7 @@ use crate::diagnostics::Report;
 use crate::ir::IRModule;
 use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
-use crate::tir::transform::{FLUSH_DENORMALS, STRICT_MATH};
+use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 
 /// The passes of a compilation: the pipeline of the graph, what a caller adds to it, and the context,
@@ -38,6 +38,10 @@ impl Passes {
         let builder = builder
             .config(&FLUSH_DENORMALS, options.denormals == Denormals::Flush)
             .config(&STRICT_MATH, strict);
+        let builder = match options.threads {
+            0 | 1 => builder,
+            threads => builder.config(&PARALLEL_THREADS, threads as u64),
+        };
         let changing = changing_arithmetic();
         let left_out = changing.iter().filter(|_| strict).map(|pass| pass.info().name());
         let left_out = left_out.chain(options.disabled_passes.iter().map(String::as_str));

@@ -13,7 +13,7 @@ use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::options::Backend;
 use crate::pass::PassContext;
-use crate::target::Target;
+use crate::target::{CpuLevel, Target};
 
 fn options() -> CompileOptions {
     let mut options = CompileOptions::new(Target::host());
@@ -270,7 +270,7 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
     };
     for (opt_level, cpu) in [(0, None), (3, None), (3, Some("native"))] {
         let mut options = CompileOptions { opt_level, ..options() };
-        options.levels = options.target.wider_levels();
+        options.levels = levels_of_floats(&options);
         if let Some(cpu) = cpu {
             options.target = options.target.with_cpu(cpu).unwrap();
         }
@@ -310,6 +310,12 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
     }
 }
 
+/// Every level that a model without tensors of bytes has code for.
+fn levels_of_floats(options: &CompileOptions) -> Vec<CpuLevel> {
+    let levels = options.target.wider_levels().into_iter();
+    levels.filter(|&level| level != CpuLevel::X86_64V4Vnni).collect()
+}
+
 /// The committed model, with every level in one binary and loaded in every possible way.
 #[test]
 fn digits_is_the_same_bit_for_bit_by_every_backend() {
@@ -318,7 +324,7 @@ fn digits_is_the_same_bit_for_bit_by_every_backend() {
     let pixels: Vec<f32> = (0..64).map(|i| ((i * 37) % 17) as f32 / 16.0).collect();
     let image = Constant::from_f32(&[1, 1, 8, 8], &pixels).unwrap();
     let mut options = options();
-    options.levels = options.target.wider_levels();
+    options.levels = levels_of_floats(&options);
     let mut first: Vec<Option<Vec<Constant>>> = vec![None; options.targets().len()];
     for &backend in Backend::ALL {
         let options = CompileOptions { backend, ..options.clone() };
@@ -354,4 +360,80 @@ fn a_defect_names_the_node_that_the_kernel_was_made_of() {
         assert!(text.contains(": a defect of niello, not of the model: kernel `"), "{text}");
         assert!(text.contains(".opt_level(0)"), "{text}");
     }
+}
+
+/// Only models of bytes have code for dot products of bytes, and all levels read the same weights.
+#[test]
+fn models_of_bytes_have_a_level_of_their_own() {
+    let of = |dtype: &str| {
+        let text = format!(
+            "def @main(%x: Tensor[(2, 8), {dtype}]) -> Tensor[(2, 8), {dtype}] {{ maximum(%x, %x) }}"
+        );
+        let mut options = options();
+        options.target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        options.set_target_cpu(crate::options::PORTABLE).unwrap();
+        options.without_objects = true;
+        let model = Model::from_module("bytes", crate::graph::parse_module(&text).unwrap());
+        run(&model, &options).unwrap().model.levels
+    };
+    assert_eq!(of("uint8"), CpuLevel::ALL);
+    assert_eq!(of("float32"), CpuLevel::ALL[..3]);
+}
+
+#[test]
+fn no_thread_waits_for_a_model_without_loops_to_share() {
+    let serial = run(&dense(), &pinned(2)).unwrap().model;
+    let asked = run(&dense(), &CompileOptions { threads: 4, ..pinned(2) }).unwrap().model;
+    assert_eq!((asked.threads, asked.workers), (4, 1));
+    assert_eq!(asked.workspace_bytes, serial.workspace_bytes);
+    let mut options = CompileOptions { threads: 4, ..pinned(64) };
+    options.config.insert("tir.parallel_min_share".to_owned(), 1.into());
+    assert_eq!(run(&dense(), &options).unwrap().model.workers, 4);
+}
+
+/// Without a caller's threads, a library starts its own, and stops them when it is closed.
+#[cfg(unix)]
+#[test]
+fn a_shared_library_has_threads_of_its_own() {
+    use std::ffi::c_void;
+
+    use crate::executor::SHARED_ENTRY;
+    use crate::executor::dynamic::DynamicLibrary;
+
+    type Entry = unsafe extern "C" fn(*const *const c_void, *const *mut c_void) -> i32;
+
+    let weight: Vec<f32> = (0..64 * 48).map(|i| (i % 17) as f32 - 8.0).collect();
+    let weight = Constant::from_f32(&[64, 48], &weight).unwrap();
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F32, &[ModelDim::from(56), ModelDim::from(64)])
+        .initializer("w", &weight)
+        .node("MatMul", &["x", "w"], &["xw"], &[])
+        .node("Softmax", &["xw"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::from(56), ModelDim::from(48)])
+        .build();
+    let model = Model::from_onnx("product", ModelFile { proto, folder: None, store: None });
+    let x: Vec<f32> = (0..56 * 64).map(|i| (i % 23) as f32 / 23.0).collect();
+    let run_all = |threads: usize, runs: usize| {
+        let mut options = CompileOptions { threads, ..options() };
+        options.config.insert("tir.parallel_min_share".to_owned(), 1.into());
+        let compiled = run(&model, &options).unwrap().model;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.so");
+        write_shared_library(&compiled, &options.target, &path).unwrap();
+        let library = DynamicLibrary::open(&path).unwrap();
+        // SAFETY: the library's text defines the function with this signature.
+        let entry: Entry = unsafe { std::mem::transmute(library.symbol(SHARED_ENTRY).unwrap()) };
+        let mut outputs = Vec::new();
+        for _ in 0..runs {
+            let mut y = vec![0f32; 56 * 48];
+            let (inputs, taken) = ([x.as_ptr().cast()], [y.as_mut_ptr().cast()]);
+            // SAFETY: the arrays are as large as the model's tensors.
+            assert_eq!(unsafe { entry(inputs.as_ptr(), taken.as_ptr()) }, 0);
+            outputs.push(y.iter().map(|y| y.to_bits()).collect::<Vec<u32>>());
+        }
+        outputs
+    };
+    let serial = run_all(1, 1);
+    let shared = run_all(4, 300);
+    assert!(shared.iter().all(|bits| *bits == serial[0]));
 }

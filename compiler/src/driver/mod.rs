@@ -138,6 +138,7 @@ pub fn build(functions: impl IntoFunctions, target: &BuildTarget) -> Result<Modu
     }
     // What a worker of each function needs.
     let scratch = all(kernels.iter().map(|kernel| scratch_bytes(&kernel.lowered)))?;
+    let scratch: Vec<u64> = scratch.into_iter().map(|bytes| bytes.serial).collect();
     let (code, objects) = match target.kind {
         Backend::C => build_c(&kernels, &scratch, target)?,
         #[cfg(feature = "llvm")]

@@ -59,6 +59,11 @@ pub struct CompiledModel {
     pub scratch_offset: u64,
     /// Bytes of one worker in the shared scratch area, a multiple of 64; 0 if there is none.
     pub scratch_stride: u64,
+    /// How many threads the model was compiled for; at least 1.
+    pub threads: usize,
+    /// Most threads that share a run, and that the workspace has memory for: 1 if there is no loop
+    /// whose work is worth sharing.
+    pub workers: usize,
     /// The constants as the kernels read them, to be placed at an address aligned to 64.
     pub weights: Weights,
     /// Where each constant is in the weights, for models that share them.

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use niello_runtime::CpuLevel;
 use niello_runtime::abi::Context;
+use niello_runtime::{Active, CpuLevel};
 
 use super::CompiledModel;
 use super::aligned::AlignedBytes;
@@ -75,7 +75,8 @@ impl JitModel {
         self.best.min(most)
     }
 
-    /// Runs the model once, without a pool; or one of the calls it consists of.
+    /// Runs the model once, or one of the calls it consists of; workers share its loops if there are
+    /// some.
     ///
     /// # Safety
     ///
@@ -87,20 +88,22 @@ impl JitModel {
     pub(super) unsafe fn call(
         &self,
         only: Option<usize>,
+        workers: Option<&Active<'_>>,
         inputs: *const *const c_void,
         outputs: *const *mut c_void,
     ) {
         let run = only.map_or(self.run, |number| self.calls[number]);
         let workspace = self.workspace.as_mut_ptr();
+        let pool = workers.map(Active::as_abi);
         let context = Context {
             weights: self.weights.as_mut_ptr(),
             workspace,
             // Inside the workspace, or at its end if there is no scratch memory.
             scratch: workspace.wrapping_add(self.scratch_offset),
             scratch_stride: self.scratch_stride,
-            parallel_for: None,
-            pool: ptr::null_mut(),
-            workers: 1,
+            parallel_for: pool.map(|(run, _)| run),
+            pool: pool.map_or(ptr::null_mut(), |(_, pool)| pool),
+            workers: workers.map_or(1, Active::workers),
             level: self.best.min(self.limit),
         };
         // SAFETY: weights and workspace are the model's; the caller answers for the rest.

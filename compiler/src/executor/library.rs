@@ -2,9 +2,13 @@
 
 use std::ffi::c_void;
 use std::path::Path;
+use std::ptr::null_mut;
+
+use niello_runtime::abi::{Body, ParallelFor};
+use niello_runtime::{Active, ThreadPool};
 
 use super::dynamic::{DynamicLibrary, symbol_of_process};
-use super::shared::SHARED_CALL;
+use super::shared::{SHARED_CALL, SHARED_PARALLEL};
 use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
@@ -17,6 +21,9 @@ type SingleCall = unsafe extern "C" fn(
     outputs: *const *mut c_void,
 ) -> i32;
 
+type SetParallel =
+    unsafe extern "C" fn(parallel_for: ParallelFor, pool: *mut c_void, workers: usize);
+
 type Limit = unsafe extern "C" fn(most: u32) -> u32;
 
 /// A model in memory, ready to be called.
@@ -27,12 +34,23 @@ pub struct LoadedModel {
     outputs: Vec<TensorInfo>,
     /// Calls that can be made one by one.
     calls: usize,
+    /// Most threads that can share a run.
+    threads: usize,
+    /// Those that do; none if it runs on the calling thread alone.
+    pool: Option<ThreadPool>,
 }
 
 #[derive(Debug)]
 enum Code {
     /// The functions of a shared library, and what holds them.
-    Library { entry: Entry, call: Option<SingleCall>, limit: Limit, _library: DynamicLibrary },
+    Library {
+        entry: Entry,
+        call: Option<SingleCall>,
+        limit: Limit,
+        /// In libraries of models that were compiled for several threads.
+        set_parallel: Option<SetParallel>,
+        _library: DynamicLibrary,
+    },
     /// Objects linked in memory.
     #[cfg(feature = "llvm")]
     Jit(super::jit::JitModel),
@@ -82,7 +100,13 @@ impl LoadedModel {
             // SAFETY: the library's text defines the function with this signature.
             call = Some(unsafe { std::mem::transmute::<*mut c_void, SingleCall>(symbol) });
         }
-        let code = Code::Library { entry, call, limit, _library: library };
+        let mut set_parallel = None;
+        if model.workers > 1 {
+            let symbol = library.symbol(SHARED_PARALLEL).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            set_parallel = Some(unsafe { std::mem::transmute::<*mut c_void, SetParallel>(symbol) });
+        }
+        let code = Code::Library { entry, call, limit, set_parallel, _library: library };
         Ok(LoadedModel::new(code, model))
     }
 
@@ -97,13 +121,16 @@ impl LoadedModel {
         Ok(LoadedModel::new(Code::Jit(super::jit::JitModel::new(model)?), model))
     }
 
-    /// Code that uses the widest CPU level that the model has and this machine can run.
+    /// Code that uses the widest CPU level that the model has and this machine can run, and as many
+    /// threads as the model was compiled for.
     fn new(code: Code, model: &CompiledModel) -> LoadedModel {
         let best = niello_runtime::cpu_level();
         let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
         let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
-        let mut loaded = LoadedModel { code, inputs, outputs, calls: model.calls };
+        let (calls, threads) = (model.calls, model.workers);
+        let mut loaded = LoadedModel { code, inputs, outputs, calls, threads, pool: None };
         loaded.limit_level(most);
+        loaded.set_threads(threads);
         loaded
     }
 
@@ -120,6 +147,13 @@ impl LoadedModel {
             #[cfg(feature = "llvm")]
             Code::Jit(model) => model.limit_level(most),
         }
+    }
+
+    /// Has runs shared by so many threads, the calling one among them, and no more than the model was
+    /// compiled for.
+    pub fn set_threads(&mut self, threads: usize) {
+        let threads = threads.min(self.threads);
+        self.pool = (threads > 1).then(|| ThreadPool::new(threads));
     }
 
     /// Runs the model once. Buffers are aligned to their elements and no more, as callers' are.
@@ -217,10 +251,16 @@ impl LoadedCall<'_> {
             self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
         let outputs: Vec<*mut c_void> =
             self.outputs.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
+        let active = self.model.pool.as_ref().map(|pool| pool.activate(pool.workers()));
         let status = match &self.model.code {
-            // SAFETY: the pointers stand at buffers of the sizes that the model was compiled for,
+            // SAFETY: the pool's function and the workers stay until the call is over. The pointers stand at buffers of the sizes that the model was compiled for,
             // in its order and aligned to their elements, and nothing else uses them meanwhile.
-            Code::Library { entry, call, .. } => unsafe {
+            Code::Library { entry, call, set_parallel, .. } => unsafe {
+                if let Some(set_parallel) = set_parallel {
+                    let (run, pool) =
+                        active.as_ref().map_or((alone as _, null_mut()), Active::as_abi);
+                    set_parallel(run, pool, active.as_ref().map_or(1, Active::workers));
+                }
                 match (only, call) {
                     (Some(number), Some(call)) => {
                         call(number as u32, inputs.as_ptr(), outputs.as_ptr())
@@ -231,7 +271,7 @@ impl LoadedCall<'_> {
             #[cfg(feature = "llvm")]
             Code::Jit(model) => {
                 // SAFETY: as above.
-                unsafe { model.call(only, inputs.as_ptr(), outputs.as_ptr()) };
+                unsafe { model.call(only, active.as_ref(), inputs.as_ptr(), outputs.as_ptr()) };
                 0
             }
         };
@@ -259,6 +299,12 @@ impl LoadedCall<'_> {
         };
         model.outputs.iter().zip(outputs).map(constant).collect()
     }
+}
+
+/// Runs a loop on the calling thread: a library would start threads of its own.
+unsafe extern "C" fn alone(_pool: *mut c_void, body: Body, argument: *mut c_void, count: i64) {
+    // SAFETY: kernels may call the bodies of their loops like this.
+    unsafe { body(argument, 0, count, 0) }
 }
 
 /// Where a buffer begins.

@@ -255,6 +255,8 @@ mod tests {
             workspace_bytes: 64,
             scratch_offset: 64,
             scratch_stride: 0,
+            threads: 1,
+            workers: 1,
             weights: vec![1, 2, 3].into(),
             constants: Default::default(),
             other_weights: None,

@@ -4,7 +4,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 
 use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
-use crate::tir::PrimFunc;
+use crate::tir::{ForKind, PrimFunc, Stmt};
 
 /// A value of a program; prints as `value3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,4 +126,17 @@ pub struct Program {
     pub inputs: Vec<ValueId>,
     /// The model's outputs, in its order: dense values of any kind; one value may occur twice.
     pub outputs: Vec<ValueId>,
+}
+
+impl Program {
+    /// Whether threads share a loop of some kernel.
+    pub fn shares_loops(&self) -> bool {
+        let mut found = false;
+        for version in self.kernels.values().flat_map(|kernel| &kernel.versions) {
+            version.body.walk(&mut |stmt| {
+                found |= matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. });
+            });
+        }
+        found
+    }
 }

@@ -4,7 +4,8 @@
 use std::fmt;
 
 use super::{KernelId, Loops, Program, Step};
-use crate::tir::ParamKind;
+use crate::tir::transform::PARALLEL_MISSED_ATTR;
+use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
 
 /// The kernels of a program in the order of their first calls. Prints as a table with a line for
 /// each kernel, and lines for the loops it consists of.
@@ -34,6 +35,11 @@ pub struct KernelRow {
     pub least_cycles: u64,
     /// How its loops were made.
     pub loops: Vec<Loops>,
+    /// The loops that threads share on the widest CPU level: variables, and how many iterations.
+    /// None if one thread is what the model was compiled for.
+    pub parallel: Vec<(String, i64)>,
+    /// Why there are none, if the work of some loop would be worth it.
+    pub serial: Option<String>,
 }
 
 impl KernelReport {
@@ -81,6 +87,11 @@ impl KernelRow {
             bytes,
             least_cycles: least_cycles(kernel.macs, bytes[0] + bytes[1]),
             loops: kernel.loops.clone(),
+            parallel: kernel.versions.last().map(parallel_loops).unwrap_or_default(),
+            serial: kernel
+                .versions
+                .last()
+                .and_then(|widest| widest.attrs.get(PARALLEL_MISSED_ATTR).cloned()),
         }
     }
 
@@ -95,6 +106,17 @@ impl KernelRow {
         let cycles = self.expected_cycles()?.max(1);
         Some(self.least_cycles as f64 / cycles as f64)
     }
+}
+
+/// The loops of a lowered function that threads share.
+fn parallel_loops(func: &PrimFunc) -> Vec<(String, i64)> {
+    let mut loops = Vec::new();
+    func.body.walk(&mut |stmt| {
+        if let Stmt::For { var, extent, kind: ForKind::Parallel, .. } = stmt {
+            loops.push((func.vars[*var].name.clone(), extent.as_int().unwrap_or(0)));
+        }
+    });
+    loops
 }
 
 /// `1x3x224x224, 32x3x3x3 -> 1x32x112x112`.
@@ -125,6 +147,13 @@ impl fmt::Display for KernelRow {
             if let Some(why) = missed {
                 writeln!(f, "        missed: {op}: {why}")?;
             }
+        }
+        if !self.parallel.is_empty() {
+            let loops = self.parallel.iter().map(|(var, count)| format!("{var} ({count})"));
+            writeln!(f, "        shared by threads: {}", loops.collect::<Vec<_>>().join(", "))?;
+        }
+        if let Some(why) = &self.serial {
+            writeln!(f, "        on one thread: {why}")?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@
 
 use super::emit::{Emitter, adjacent};
 use super::fetch::{Fetch, Step};
-use super::nest::{block, contiguous, zero_halo};
-use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
+use super::nest::{block, contiguous, fill_halo};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
@@ -48,34 +48,58 @@ struct Conv {
     output: [i64; 2],
     strides: [i64; 2],
     padding: [i64; 2],
+    /// What padding reads as.
+    pad_value: i64,
     dilation: [i64; 2],
+    ty: TileType,
 }
 
 impl Conv {
-    /// The sums of one group for one image, whose channels are in blocks or planes.
-    fn work(&self, blocked: bool) -> Work {
+    fn is_depthwise(&self) -> bool {
+        self.groups > 1 && self.in_channels == 1 && self.out_channels == 1
+    }
+
+    /// The channels of a block of the image; none of a plane.
+    fn block(&self) -> Option<i64> {
+        match reads_blocks(self.in_channels, self.groups) {
+            true => Some(CHANNEL_BLOCK),
+            false => (self.ty.fours && !self.takes_taps()).then_some(FOUR),
+        }
+    }
+
+    /// Whether an instruction that multiplies four neighbours can take taps along a row of a plane,
+    /// not channels of a pixel.
+    fn takes_taps(&self) -> bool {
+        self.kernel[1] > 1 && self.dilation[1] == 1
+    }
+
+    /// The sums of one group for one image, whose channels are in such blocks or in planes.
+    fn work(&self, block: Option<i64>) -> Work {
         let extent = |axis: usize| (self.kernel[axis] - 1) * self.dilation[axis] + 1;
         // A pixel of a plane brings its neighbours with it.
-        let least = if blocked { CHANNEL_BLOCK } else { 1 };
+        let channels = self.in_channels.max(block.unwrap_or(1));
         Work {
             rows: self.output,
             columns: self.out_channels,
-            depth: self.in_channels * self.kernel[0] * self.kernel[1],
+            depth: match block {
+                Some(_) => self.ty.steps(self.in_channels) * self.kernel[0] * self.kernel[1],
+                None => self.in_channels * self.kernel[0] * self.ty.steps(self.kernel[1]),
+            },
             window: Window {
                 strides: self.strides,
                 extents: [extent(0), extent(1)],
-                pixel: self.in_channels.max(least) * 4,
+                pixel: channels * self.ty.bytes(),
             },
             scattered: false,
         }
     }
 }
 
-/// A direct convolution, and whether its image is in blocks of channels.
+/// A direct convolution, and the channels of a block of its image; none of planes.
 #[derive(Clone, Copy)]
 struct Direct<'a> {
     conv: &'a Conv,
-    blocked: bool,
+    block: Option<i64>,
 }
 
 /// Where a tile is: batch, group, columns in the group, first pixel, and its number among those of
@@ -112,7 +136,7 @@ pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
 }
 
 impl Emitter {
-    /// The loops of a convolution of floats with constant weights.
+    /// The loops of a convolution of floats, or of bytes, with constant weights.
     ///
     /// # Errors
     ///
@@ -124,13 +148,15 @@ impl Emitter {
         anchor: &Anchor,
     ) -> Result<Stmt, String> {
         let refused = |why: &str| Err(format!("convolution {why}"));
-        let Anchor::Conv2d { data, weight, strides, padding, dilation, groups } = anchor else {
+        let Anchor::Conv2d { data, weight, strides, padding, pad_value, dilation, groups } = anchor
+        else {
             return refused("of an unknown kind");
         };
         let (data, weight) = (*data, *weight);
-        if self.dag.dtype(inner) != DType::F32 || self.dag.dtype(data) != DType::F32 {
-            return refused("of other types than float32");
-        }
+        let [from, by, sum] = [data, weight, inner].map(|stage| self.dag.dtype(stage));
+        let Some(ty) = TileType::of(from, by, sum, self.packing) else {
+            return refused("of other types than float32 and integers of 8 bits");
+        };
         let stored = [data, weight].map(|stage| self.materialised.get(&stage).copied());
         let [Some(data_buffer), Some(weight_buffer)] = stored else {
             return refused("of an operand that is computed in the same kernel");
@@ -157,7 +183,9 @@ impl Emitter {
             output: [o[2], o[3]],
             strides: *strides,
             padding: *padding,
+            pad_value: *pad_value,
             dilation: *dilation,
+            ty,
         };
         if o.contains(&0) || d.contains(&0) || w.contains(&0) {
             return refused("without any element");
@@ -168,7 +196,7 @@ impl Emitter {
         }
         // The sums go to blocks first: then both they and what is made of them are vectors.
         let spec = BufferSpec::nchwc(self.dag.shape(inner), CHANNEL_BLOCK, &[]);
-        let sums = self.func.local("sums", DType::F32, spec);
+        let sums = self.func.local("sums", sum, spec);
         self.scratch.push(sums);
         self.materialised.insert(inner, sums);
         let conv = self.convolution(Conv { root: inner, ..conv });
@@ -183,8 +211,7 @@ impl Emitter {
     }
 
     fn convolution(&mut self, conv: Conv) -> Stmt {
-        let depthwise = conv.groups > 1 && conv.in_channels == 1 && conv.out_channels == 1;
-        if depthwise { self.depthwise(conv) } else { self.direct(conv) }
+        if conv.is_depthwise() { self.depthwise(conv) } else { self.direct(conv) }
     }
 
     /// Whether an image lies in planes that have room for vectors, one for each of many channels.
@@ -198,10 +225,10 @@ impl Emitter {
     }
 
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
-    fn image(&mut self, conv: &mut Conv, blocked: bool) -> Stmt {
+    fn image(&mut self, conv: &mut Conv, wanted: Option<i64>) -> Stmt {
         let spec = &self.func.buffers[conv.data].spec;
         let shape = spec.shape().to_vec();
-        let needed: Vec<(i64, i64)> = (0..2)
+        let mut needed: Vec<(i64, i64)> = (0..2)
             .map(|axis| {
                 halo_needed(
                     shape[axis + 2],
@@ -214,43 +241,59 @@ impl Emitter {
             })
             .collect();
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
+        let serves_planes = is_blocked && conv.groups == 1;
+        if conv.ty.fours && wanted.is_none() && !serves_planes {
+            // What a row's last four taps read beyond the kernel, whose weights are zeros there.
+            needed[1].1 += conv.ty.steps(conv.kernel[1]) * FOUR - conv.kernel[1];
+        }
         let planar = spec.blocking().is_empty();
-        let fits = if planar { !blocked } else { is_blocked && (blocked || conv.groups == 1) };
-        if halo_fits(spec, &needed) && fits {
+        let fits = match wanted {
+            None => planar || serves_planes,
+            Some(CHANNEL_BLOCK) => is_blocked,
+            Some(_) => serves_planes,
+        };
+        let padded = needed.iter().any(|&(before, after)| before > 0 || after > 0);
+        if halo_fits(spec, &needed) && fits && (!padded || conv.pad_value == 0) {
             return Stmt::nop();
         }
-        let spec = if blocked {
-            BufferSpec::nchwc(&shape, CHANNEL_BLOCK, &needed)
-        } else {
-            BufferSpec::dense(&shape).with_halo(2, needed[0].0, needed[0].1).with_halo(
+        let spec = match wanted {
+            Some(block) => BufferSpec::nchwc(&shape, block, &needed),
+            None => BufferSpec::dense(&shape).with_halo(2, needed[0].0, needed[0].1).with_halo(
                 3,
                 needed[1].0,
                 needed[1].1,
-            )
+            ),
         };
         self.note(conv.inner, "copy of the image with its border", String::new(), None, None);
         let from = conv.data;
-        let copy = self.func.local("image", DType::F32, spec.clone());
+        let copy = self.func.local("image", conv.ty.lhs, spec.clone());
         self.scratch.push(copy);
         conv.data = copy;
-        let border = zero_halo(&mut self.func, copy);
+        let border = fill_halo(&mut self.func, copy, conv.pad_value);
         let fill = self.copy(from, copy);
         Stmt::seq([border, Stmt::block("image", fill)])
     }
 
     fn direct(&mut self, mut conv: Conv) -> Stmt {
-        let blocked = reads_blocks(conv.in_channels, conv.groups);
-        let image = self.image(&mut conv, blocked);
-        let blocked = block(&self.func.buffers[conv.data].spec, 1).is_some();
+        // Groups begin within a block.
+        conv.ty.fours &= conv.groups == 1 || conv.block() != Some(FOUR);
+        let wanted = conv.block();
+        let image = self.image(&mut conv, wanted);
+        let channels = block(&self.func.buffers[conv.data].spec, 1);
 
         // Groups are an axis of their own, so that each begins with a panel.
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
-        let work = conv.work(blocked);
+        let work = conv.work(channels);
         let tiling = Tiling::choose(self.packing, &work);
         let images = (conv.batch * conv.groups).unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(images);
-        let rule = if blocked { "direct convolution" } else { "direct convolution of planes" };
+        let rule = match (channels, conv.ty.fours) {
+            (None, false) => "direct convolution of planes",
+            (None, true) => "direct convolution of planes by dot products",
+            (Some(_), false) => "direct convolution",
+            (Some(_), true) => "direct convolution by dot products",
+        };
         self.note(conv.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
@@ -261,19 +304,22 @@ impl Emitter {
             0 => steps(&[panel, CHANNEL_BLOCK, width]),
             _ => steps(&[panel, width]),
         };
-        let dims: &[(usize, i64)] = if blocked {
-            &[(0, 1), (1, panel), (2, CHANNEL_BLOCK), (3, 1), (4, 1), (2, 1), (1, 1)]
-        } else {
-            &[(0, 1), (1, panel), (2, 1), (3, 1), (4, 1), (1, 1)]
+        let dims: &[(usize, i64)] = match (conv.ty.fours, channels) {
+            (false, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, 1), (1, 1)],
+            (false, None) => &[(2, 1), (3, 1), (4, 1), (1, 1)],
+            (true, Some(FOUR)) => &[(2, FOUR), (3, 1), (4, 1), (1, 1), (2, 1)],
+            (true, Some(block)) => &[(2, block), (3, 1), (4, 1), (2, FOUR), (1, 1), (2, 1)],
+            (true, None) => &[(2, 1), (3, 1), (4, FOUR), (1, 1), (4, 1)],
         };
-        self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, dims);
+        let dims = [&[(0, 1), (1, panel)], dims].concat();
+        self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, &dims);
 
         let runs = ColumnRun::cover(conv.out_channels, &widths, lanes);
         let tiles = self.tiles(&conv, width / lanes);
         let count: i64 = tiles.iter().map(|tile| tile.y.1 * tile.x.1).sum();
-        let direct = Direct { conv: &conv, blocked };
-        let fetch =
-            |run: &ColumnRun| Fetch::new(&tiling, conv.weight, [work.depth, panel], run, count);
+        let direct = Direct { conv: &conv, block: channels };
+        let panel = [work.depth, panel];
+        let fetch = |run: &ColumnRun| Fetch::new(&tiling, conv.weight, conv.ty, panel, run, count);
         let mut stmts = vec![image];
         match tiling.order {
             Order::Rows => {
@@ -314,7 +360,7 @@ impl Emitter {
 
     /// Tiles that cover the output: rows and columns are each split evenly.
     fn tiles(&self, conv: &Conv, vectors: i64) -> Vec<TileRun> {
-        let most = self.machine.tile_rows(vectors);
+        let most = conv.ty.rows(self.machine, vectors);
         let of = |run: Run| (run.first, run.count, run.size);
         let runs = tile_runs(conv.output, most).into_iter();
         runs.map(|[y, x]| TileRun { y: of(y), x: of(x) }).collect()
@@ -356,11 +402,11 @@ impl Emitter {
         fetch: &Fetch,
         place: &Place<'_>,
     ) -> Stmt {
-        let Direct { conv, blocked } = *direct;
+        let Direct { conv, block } = *direct;
         let Place { n, g, column, y, x, number: tile_number } = *place;
         let o = &column.first;
         let rows = Rows { outer: run.y.2, inner: run.x.2 };
-        let tile = Tile::new(self, rows, columns, DType::F32);
+        let tile = Tile::new(self, rows, columns, conv.ty);
         let first = g.clone() * conv.out_channels + o.clone();
         let clear = tile.clear(self);
         let [sy, sx] = conv.strides;
@@ -369,14 +415,17 @@ impl Emitter {
         let (data, weight) = (conv.data, conv.weight);
         let step = |emitter: &mut Emitter, [c, ky, kx]: [PrimExpr; 3], number: &PrimExpr| {
             let channel = g.clone() * conv.in_channels + c.clone();
-            let weights = |emitter: &Emitter, column: PrimExpr| {
-                let o = o.clone() + column;
-                emitter.func.load(weight, [g.clone(), o, c.clone(), ky.clone(), kx.clone()])
+            // Terms of a step are channels, or taps of a row.
+            let (channels, taps) = if block.is_some() { (1, 0) } else { (0, 1) };
+            let weights = |column: PrimExpr, term: PrimExpr| {
+                let (o, c) = (o.clone() + column, c.clone() + term.clone() * channels);
+                (weight, vec![g.clone(), o, c, ky.clone(), kx.clone() + term * taps])
             };
-            let pixel = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, _: PrimExpr| {
+            let pixel = |[dy_, dx_]: [&PrimExpr; 2], _: PrimExpr, term: PrimExpr| {
                 let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
                 let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
-                emitter.func.load(data, [n.clone(), channel.clone(), y, x])
+                let channel = channel.clone() + term.clone() * channels;
+                (data, vec![n.clone(), channel, y, x + term * taps])
             };
             let zero = PrimExpr::index(0);
             let step = Step {
@@ -391,18 +440,17 @@ impl Emitter {
             Stmt::seq(stmts)
         };
         let mut sums = Vec::new();
-        if blocked {
-            let (blocks, rest) =
-                (conv.in_channels / CHANNEL_BLOCK, conv.in_channels % CHANNEL_BLOCK);
+        if let Some(size) = block {
+            let (blocks, rest) = (conv.in_channels / size, conv.in_channels % size);
             for (first, blocks, size) in
-                [(0, blocks, CHANNEL_BLOCK), (blocks * CHANNEL_BLOCK, i64::from(rest > 0), rest)]
+                [(0, blocks, size), (blocks * size, i64::from(rest > 0), rest)]
             {
                 if blocks > 0 {
-                    sums.push(self.taps(conv, first, blocks, size, &step));
+                    sums.push(self.taps(conv, first, blocks, size, 1, &step));
                 }
             }
         } else {
-            sums.push(self.taps(conv, 0, conv.in_channels, 1, &step));
+            sums.push(self.taps(conv, 0, conv.in_channels, 1, conv.ty.depth(), &step));
         }
         let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
             vec![
@@ -416,30 +464,38 @@ impl Emitter {
         tile.wrap(Stmt::seq([clear, Stmt::seq(sums), store]))
     }
 
-    /// Loops over blocks of input channels, taps, and the channels of a block.
+    /// Loops over blocks of input channels, taps, some of a row at once, and the channels of a block.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "three extents and two steps of one nest of loops"
+    )]
     fn taps(
         &mut self,
         conv: &Conv,
         first: i64,
         blocks: i64,
         size: i64,
+        row: i64,
         step: &dyn Fn(&mut Emitter, [PrimExpr; 3], &PrimExpr) -> Stmt,
     ) -> Stmt {
+        let [kh, kw] = [conv.kernel[0], (conv.kernel[1] + row - 1) / row];
         let (b, b_var) = self.counter("cb", blocks);
-        let (ky, ky_var) = self.counter("ky", conv.kernel[0]);
-        let (kx, kx_var) = self.counter("kx", conv.kernel[1]);
-        let (c, c_var) = self.counter("c", size);
-        let [kh, kw] = conv.kernel;
+        let (ky, ky_var) = self.counter("ky", kh);
+        let (kx, kx_var) = self.counter("kx", kw);
+        let steps = conv.ty.steps(size);
+        let (c, c_var) = self.counter("c", steps);
         let taps = (b.clone() * kh + ky.clone()) * kw + kx.clone();
-        let number = taps * size + c.clone() + first * kh * kw;
-        let stmt = step(self, [b * size + first + c, ky, kx], &number);
-        let stmt = around(kx_var, conv.kernel[1], around(c_var, size, stmt));
-        around(b_var, blocks, around(ky_var, conv.kernel[0], stmt))
+        let number = taps * steps + c.clone() + conv.ty.steps(first) * kh * kw;
+        let channel = b * size + first + c * conv.ty.depth();
+        let stmt = step(self, [channel, ky, kx * row], &number);
+        let stmt = around(kx_var, kw, around(c_var, steps, stmt));
+        around(b_var, blocks, around(ky_var, kh, stmt))
     }
 
     fn depthwise(&mut self, mut conv: Conv) -> Stmt {
         let lanes = self.machine.lanes(DType::F32);
-        let image = self.image(&mut conv, true);
+        conv.ty.fours = false;
+        let image = self.image(&mut conv, Some(CHANNEL_BLOCK));
         let shape = self.func.buffers[conv.weight].shape().to_vec();
         self.func.buffers[conv.weight].spec =
             BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
@@ -472,21 +528,21 @@ impl Emitter {
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let rows = Rows { outer: run.y.2, inner: run.x.2 };
-        let tile = Tile::new(self, rows, columns, DType::F32);
+        let tile = Tile::new(self, rows, columns, conv.ty);
         let clear = tile.clear(self);
         let [sy, sx] = conv.strides;
         let [dy, dx] = conv.dilation;
         let [py, px] = conv.padding;
         let (ky_var, kx_var) = (self.func.index_var("ky"), self.func.index_var("kx"));
         let (ky, kx) = (self.func.var_expr(ky_var), self.func.var_expr(kx_var));
-        let weights = |emitter: &Emitter, column: PrimExpr| {
+        let weights = |column: PrimExpr, _: PrimExpr| {
             let c = channel.clone() + column;
-            emitter.func.load(conv.weight, [c, PrimExpr::index(0), ky.clone(), kx.clone()])
+            (conv.weight, vec![c, PrimExpr::index(0), ky.clone(), kx.clone()])
         };
-        let pixels = |emitter: &Emitter, dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
+        let pixels = |[dy_, dx_]: [&PrimExpr; 2], column: PrimExpr, _: PrimExpr| {
             let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
             let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
-            emitter.func.load(conv.data, [n.clone(), channel.clone() + column, y, x])
+            (conv.data, vec![n.clone(), channel.clone() + column, y, x])
         };
         let step = tile.multiply_add(self, &weights, &pixels);
         let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, Padding, can_vectorize, can_vectorize_values, innermost};
+use super::nest::{Nest, Padding, Run, can_vectorize, can_vectorize_values, innermost};
 use super::rows::row_of;
 use crate::executor::Loops;
 use crate::ir::{BufferSpec, DType};
-use crate::te::{Anchor, ComputeDag, ReduceAxis, StageId, StageKind, stage_nest};
+use crate::te::{Anchor, ComputeDag, ConcatPart, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
@@ -29,6 +29,8 @@ pub(super) struct Emitter {
     pub(super) uses: BTreeMap<StageId, usize>,
     /// The first axes of the index, inside the loops over rows.
     pub(super) rows: Vec<PrimExpr>,
+    /// Extents of loop variables, which begin at zero.
+    pub(super) extents: BTreeMap<VarId, i64>,
     /// Scratch buffers that live as long as the kernel runs.
     pub(super) scratch: Vec<BufferId>,
     pub(super) macs: u64,
@@ -90,6 +92,7 @@ impl Emitter {
             materialised,
             uses,
             rows: Vec::new(),
+            extents: BTreeMap::new(),
             scratch: Vec::new(),
             macs: 0,
             loops: Vec::new(),
@@ -100,10 +103,12 @@ impl Emitter {
     /// The kernel's body.
     pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
         let roots = self.plan(outputs);
-        let single = roots.len() == 1;
         let stmts = match self.row_axes(&roots) {
             Some(axes) => vec![self.emit_rows(&roots, axes)],
-            None => roots.iter().map(|root| self.emit_block(root, single)).collect(),
+            None => {
+                let flat = self.flatten(&roots);
+                roots.iter().map(|root| self.emit_block(root, flat)).collect()
+            }
         };
         self.func.inplace = self.inplace_pairs(&roots);
         let mut body = Stmt::seq(stmts);
@@ -231,26 +236,29 @@ impl Emitter {
 
     /// The loops of one root, with its name.
     #[inline(never)]
-    pub(super) fn emit_block(&mut self, root: &Root, single: bool) -> Stmt {
-        let body = self.emit_root(root, single);
+    pub(super) fn emit_block(&mut self, root: &Root, flat: bool) -> Stmt {
+        let body = self.emit_root(root, flat);
         Stmt::block(self.dag.stages[root.stage].op.clone(), body)
     }
 
-    fn emit_root(&mut self, root: &Root, single: bool) -> Stmt {
+    fn emit_root(&mut self, root: &Root, flat: bool) -> Stmt {
         let inner = root.fused.unwrap_or(root.stage);
         let mut missed = Vec::new();
         let (rule, stmt) = match self.dag.stages[inner].kind.clone() {
             StageKind::Placeholder => return Stmt::nop(),
-            StageKind::Compute(_) => ("elementwise", self.emit_compute(root.stage, single)),
+            StageKind::Compute(_) => ("elementwise", self.emit_compute(root.stage, flat)),
             StageKind::Joint { .. } | StageKind::Extern { .. } => {
                 ("own loops", stage_nest(&self.dag, &mut self.func, inner))
             }
             StageKind::Concat { axis, parts } => {
-                let parts: Vec<Stmt> = parts
+                let side_by_side: Vec<Stmt> = parts
                     .iter()
-                    .map(|part| self.emit_part(root.stage, inner, axis, part.stage, part.offset))
+                    .map(|part| self.emit_part(root.stage, inner, axis, part, flat))
                     .collect();
-                ("concatenation", Stmt::seq(parts))
+                let picked = (!flat && !side_by_side.iter().all(is_vectorized))
+                    .then(|| self.emit_picked(root.stage, inner, axis, &parts))
+                    .flatten();
+                ("concatenation", picked.unwrap_or_else(|| Stmt::seq(side_by_side)))
             }
             StageKind::Reduce { combiner, init: _, axes, value } => {
                 self.count_macs(inner, combiner, &axes, &value);
@@ -408,7 +416,17 @@ impl Emitter {
             if let Some(stmt) = vectors {
                 return stmt;
             }
+            let probe = self.element_of(spec, element);
+            let in_pieces = self.cover_pieces(spec, &widths, &probe, &mut |emitter, nest| {
+                emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index))
+            });
+            if let Some(stmt) = in_pieces {
+                return stmt;
+            }
             if let Some(stmt) = self.cover_turned(spec, dtype, overrun, element) {
+                return stmt;
+            }
+            if overrun && let Some(stmt) = self.cover_gathered(spec, dtype, element) {
                 return stmt;
             }
         }
@@ -427,9 +445,21 @@ impl Emitter {
         build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
     ) -> Option<Stmt> {
         let spec = self.extent_of(spec);
-        let nests = Nest::cover(&mut self.func, &spec, widths, &self.rows);
+        let runs = Nest::runs(&[(0, Nest::inner(&spec))], widths);
+        self.cover_runs(&spec, &runs, build)
+    }
+
+    /// Nests for these runs of the innermost dimension.
+    pub(super) fn cover_runs(
+        &mut self,
+        spec: &BufferSpec,
+        runs: &[Run],
+        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
+    ) -> Option<Stmt> {
+        let nests = Nest::cover(&mut self.func, spec, runs, &self.rows);
         let mut bodies = Vec::with_capacity(nests.len());
         for nest in nests {
+            self.extents.extend(nest.loops());
             let body = build(self, &nest)?;
             bodies.push((nest, body));
         }
@@ -444,11 +474,12 @@ impl Emitter {
     ) -> Option<Stmt> {
         let Some((_, lanes)) = nest.lane else {
             let index = nest.index_at(&PrimExpr::index(0));
-            return Some(build(self, &index, PrimExpr::index(0)));
+            let body = build(self, &index, PrimExpr::index(0));
+            return Some(self.decided(body));
         };
-        let var = self.func.index_var("l");
-        let lane = self.func.var_expr(var);
+        let (lane, var) = self.counter("l", lanes);
         let body = build(self, &nest.index_at(&lane), lane);
+        let body = self.decided(body);
         self.can_vectorize(&body, var, lanes, nest.overruns).then(|| {
             let (min, extent) = (PrimExpr::index(0), PrimExpr::index(lanes));
             Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
@@ -472,13 +503,16 @@ impl Emitter {
         can_vectorize_values(&self.func, body, lane, lanes)
     }
 
-    pub(super) fn emit_compute(&mut self, root: StageId, single: bool) -> Stmt {
+    pub(super) fn emit_compute(&mut self, root: StageId, flat: bool) -> Stmt {
         let buffer = self.materialised[&root];
+        if flat {
+            let vars = self.dag.stages[root].axes.iter().copied();
+            let axes: Vec<(VarId, i64)> = vars.zip(self.dag.shape(root).iter().copied()).collect();
+            let stmt = self.store_element(root, None, &self.index_of(root));
+            return self.cover_flat(&axes, stmt, buffer);
+        }
         let (spec, dtype) =
             (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
-        if single && let Some(flat) = self.emit_flat(root) {
-            return flat;
-        }
         self.cover(&spec, dtype, true, &mut |emitter, index| {
             emitter.store_element(root, None, index)
         })
@@ -489,21 +523,57 @@ impl Emitter {
         root: StageId,
         concat: StageId,
         axis: usize,
-        part: StageId,
-        offset: i64,
+        &ConcatPart { stage: part, offset }: &ConcatPart,
+        flat: bool,
     ) -> Stmt {
         let buffer = self.materialised[&root];
-        let mut shape = self.dag.shape(root).to_vec();
-        shape[axis] = self.dag.shape(part)[axis];
-        let spec = &self.func.buffers[buffer].spec;
-        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
-        let (spec, dtype) = (BufferSpec::packed(&shape, &dims), self.func.buffers[buffer].dtype);
-        // Lanes beyond this part are elements of the next one.
-        self.cover(&spec, dtype, false, &mut |emitter, index| {
+        let mut element = |emitter: &mut Emitter, index: &[PrimExpr]| {
             let mut at = index.to_vec();
             at[axis] = at[axis].clone() + offset;
             emitter.store_with(root, &at, |func, inliner| {
                 Some((concat, inliner.element(func, part, index)))
+            })
+        };
+        let mut shape = self.dag.shape(root).to_vec();
+        shape[axis] = self.dag.shape(part)[axis];
+        if flat {
+            let axes: Vec<(VarId, i64)> =
+                shape.iter().map(|&extent| (self.func.index_var("i"), extent)).collect();
+            let index: Vec<PrimExpr> = axes.iter().map(|axis| self.func.var_expr(axis.0)).collect();
+            let stmt = element(self, &index);
+            return self.cover_flat(&axes, stmt, buffer);
+        }
+        let spec = &self.func.buffers[buffer].spec;
+        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
+        let (spec, dtype) = (BufferSpec::packed(&shape, &dims), self.func.buffers[buffer].dtype);
+        // Lanes beyond this part are elements of the next one.
+        self.cover(&spec, dtype, false, &mut element)
+    }
+
+    /// Parts side by side that do not begin with a block, where the element of each lane is known.
+    fn emit_picked(
+        &mut self,
+        root: StageId,
+        concat: StageId,
+        axis: usize,
+        parts: &[ConcatPart],
+    ) -> Option<Stmt> {
+        let buffer = self.materialised[&root];
+        let (spec, dtype) =
+            (self.func.buffers[buffer].spec.clone(), self.func.buffers[buffer].dtype);
+        // Along another axis, which part an element is of is not known.
+        if spec.dims().get(innermost(&spec)?)?.axis != axis {
+            return None;
+        }
+        self.cover_gathered(&spec, dtype, &mut |emitter, index| {
+            let place = index[axis].as_int().unwrap_or(0);
+            let Some(part) = parts.iter().rfind(|part| part.offset <= place) else {
+                return Stmt::nop();
+            };
+            let mut from = index.to_vec();
+            from[axis] = (place - part.offset).into();
+            emitter.store_with(root, index, |func, inliner| {
+                Some((concat, inliner.element(func, part.stage, &from)))
             })
         })
     }
@@ -511,6 +581,7 @@ impl Emitter {
     /// A loop variable from 0, and its use; 0 itself if there is one iteration.
     pub(super) fn counter(&mut self, name: &str, extent: i64) -> (PrimExpr, VarId) {
         let var = self.func.index_var(name);
+        self.extents.insert(var, extent);
         let index = if extent == 1 { PrimExpr::index(0) } else { self.func.var_expr(var) };
         (index, var)
     }

@@ -1,19 +1,22 @@
 //! Requests for weights before they are read.
 
 use super::emit::Emitter;
-use super::tile::{Column, ColumnRun, Columns};
+use super::tile::{Column, ColumnRun, Columns, TileType};
 use super::tiling::{Order, Tiling};
 use crate::tir::{BufferId, PrimExpr, Stmt};
 
-/// Elements of a line of the cache.
-const LINE: i64 = 16;
+/// Bytes of a line of the cache.
+const LINE: i64 = 64;
 
 /// What the steps of a tile's sum ask for, besides what they read. What lies behind the weights may
 /// be asked for, too: it is those of the next kernel, or nothing comes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fetch {
     weights: BufferId,
-    /// Columns of a panel.
+    /// Elements of a column in a step, and of a line of the cache.
+    group: i64,
+    line: i64,
+    /// Elements of a panel in a step.
     panel: i64,
     /// Steps of the sum: rows of a panel.
     depth: i64,
@@ -39,10 +42,12 @@ pub(super) struct Step<'a> {
 }
 
 impl Fetch {
-    /// What tiles of a run of columns ask for, if `tiles` tiles of rows go over a panel of weights.
+    /// What tiles of a run of columns ask for, if `tiles` tiles of rows go over a panel of so many
+    /// steps and columns.
     pub(super) fn new(
         tiling: &Tiling,
         weights: BufferId,
+        ty: TileType,
         [depth, panel]: [i64; 2],
         run: &ColumnRun,
         tiles: i64,
@@ -53,7 +58,8 @@ impl Fetch {
         let sharers = next.then_some([tiles, inside]);
         // A single vector of columns takes a load for each multiply-add: there is no time for more.
         let ahead = if run.columns.vectors > 1 { tiling.ahead } else { 0 };
-        Fetch { weights, panel, depth, ahead, sharers }
+        let (group, line) = (ty.depth(), LINE / ty.bytes());
+        Fetch { weights, group, line, panel: panel * group, depth, ahead, sharers }
     }
 
     /// The requests of one step.
@@ -64,20 +70,21 @@ impl Fetch {
             stmts.push(emitter.func.prefetch_behind(self.weights, indices, offset, locality));
         };
         if self.ahead > 0 {
-            for column in (0..columns.vectors * columns.lanes).step_by(LINE as usize) {
-                ask(&step.index, PrimExpr::index(self.ahead * self.panel + column), 3);
+            let width = columns.vectors * columns.lanes * self.group;
+            for element in (0..width).step_by(self.line as usize) {
+                ask(&step.index, PrimExpr::index(self.ahead * self.panel + element), 3);
             }
         }
         if let Some([tiles, inside]) = self.sharers {
             // A power of two or whole lines, so that no line is asked for twice but in a row.
             let share = (self.panel - 1) / (tiles * inside) + 1;
             let share = match share {
-                ..LINE => share.unsigned_abs().next_power_of_two() as i64,
-                _ => (share + LINE - 1) / LINE * LINE,
+                _ if share < self.line => share.unsigned_abs().next_power_of_two() as i64,
+                _ => (share + self.line - 1) / self.line * self.line,
             };
             let tile = step.column.number.clone() * tiles + step.tile.clone();
             let place = (tile * self.depth + step.number.clone()) * share;
-            for part in (0..share).step_by(LINE as usize) {
+            for part in (0..share).step_by(self.line as usize) {
                 ask(&step.panel, place.clone() + (self.panel * self.depth + part), 2);
             }
         }

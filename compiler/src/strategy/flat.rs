@@ -1,9 +1,20 @@
-//! Kernels of one element-wise computation, whose loop goes over memory as it lies.
+//! Kernels of computations without sums over dense tensors, whose loops go over memory as it lies.
+//!
+//! Each tensor is read and written at the position of its element, as an expression of the loops'
+//! variables. A loop is cut in two where a position divides by a part of its extent, as behind a
+//! change of shape, so that positions become linear; two loops are one where every position takes
+//! them for one. What is left is as few and as long loops as can be: a channel shuffle copies whole
+//! planes, and an element-wise kernel is one loop.
 
-use super::emit::Emitter;
+use std::collections::BTreeMap;
+
+use super::emit::{Emitter, Root};
+use super::nest::coefficient;
 use crate::ir::BufferSpec;
-use crate::te::StageId;
-use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
+use crate::te::StageKind;
+use crate::tir::{
+    Affine, Analyzer, BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId,
+};
 
 /// Smallest tensor, in bytes, of which a loop over all elements asks for some ahead: a smaller one
 /// is in the first cache, or nearly.
@@ -12,52 +23,97 @@ const MIN_PREFETCHED_BYTES: i64 = 128 << 10;
 /// How far ahead, in bytes.
 const PREFETCHED_AHEAD: i64 = 2 << 10;
 
+/// Most loops that are cut in two for one tensor: the shapes of networks ask for two or three.
+const MOST_CUTS: usize = 8;
+
 impl Emitter {
-    /// A kernel whose tensors are all read and written at one index, in one layout: the loop goes
-    /// over memory as it lies.
-    pub(super) fn emit_flat(&mut self, root: StageId) -> Option<Stmt> {
-        let buffer = self.materialised[&root];
-        let spec = self.func.buffers[buffer].spec.clone();
-        let elements = spec.num_elements()?;
-        if !spec.is_dense() || spec.shape().len() == 1 {
-            return None;
-        }
-        let index = self.index_of(root);
-        let stmt = self.store_element(root, None, &index);
-        let (mut flat, mut fixed) = (vec![buffer], Vec::new());
-        let mut same = true;
-        stmt.walk_exprs(&mut |expr| match expr {
-            PrimExpr::Load { buffer, indices, .. } if *indices == index => {
-                same &= self.func.buffers[*buffer].spec == spec;
-                flat.push(*buffer);
-            }
-            PrimExpr::Load { buffer, indices, .. } => {
-                same &= indices.iter().all(|i| i.as_int().is_some());
-                fixed.push(*buffer);
-            }
-            _ => {}
+    /// Gives all tensors of a kernel one axis if it has no sums and they are dense; returns whether
+    /// it does.
+    pub(super) fn flatten(&mut self, roots: &[Root]) -> bool {
+        let computes = roots.iter().all(|root| {
+            matches!(
+                self.dag.stages[root.fused.unwrap_or(root.stage)].kind,
+                StageKind::Compute(_) | StageKind::Concat { .. }
+            )
         });
-        // One element of a tensor that is also read whole: the tensor keeps its axes.
-        same &= !fixed.iter().any(|buffer| flat.contains(buffer));
-        // Besides the loads' indices, no axis may be used.
-        let mut axis_uses = 0;
-        stmt.walk_exprs(&mut |expr| {
-            if let PrimExpr::Var { var, .. } = expr {
-                axis_uses += usize::from(self.dag.stages[root].axes.contains(var));
+        let dense = self.materialised.values().all(|&buffer| {
+            let data = &self.func.buffers[buffer];
+            data.spec.is_dense() && data.scope != BufferScope::Register
+        });
+        if !computes || !dense {
+            return false;
+        }
+        for (stage, &buffer) in &self.materialised {
+            let elements = self.dag.shape(*stage).iter().product();
+            self.func.buffers[buffer].spec = BufferSpec::dense(&[elements]);
+        }
+        true
+    }
+
+    /// Loops over tensors of one axis: `stmt` stores the element of an index whose variables and
+    /// extents are `axes`.
+    pub(super) fn cover_flat(&mut self, axes: &[(VarId, i64)], stmt: Stmt, root: BufferId) -> Stmt {
+        if axes.iter().any(|axis| axis.1 == 0) {
+            return Stmt::nop();
+        }
+        let (mut loops, stmt) = self.cut(axes.to_vec(), self.by_position(stmt));
+        let stmt = join(&mut loops, stmt);
+        let dtype = self.func.buffers[root].dtype;
+        let extents: Vec<i64> = loops.iter().map(|axis| axis.1).collect();
+        let covered =
+            self.cover(&BufferSpec::dense(&extents), dtype, true, &mut |emitter, index| {
+                let values = loops.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
+                emitter.func.copy_of(&stmt, &values)
+            });
+        if extents.len() == 1 { self.prefetch_flat(covered) } else { covered }
+    }
+
+    /// A statement whose tensors are accessed by position.
+    fn by_position(&self, stmt: Stmt) -> Stmt {
+        let position = |buffer: BufferId, indices: Vec<PrimExpr>| {
+            let Some(stage) = self.dag.stage_of(buffer) else { return indices };
+            let extents = self.dag.shape(stage);
+            let axes = indices.into_iter().zip(extents);
+            vec![axes.fold(PrimExpr::index(0), |at, (index, &extent)| at * extent + index)]
+        };
+        let stmt = stmt.map_exprs(&mut |expr| {
+            expr.rewrite(&mut |expr| match expr {
+                PrimExpr::Load { buffer, dtype, indices } => {
+                    PrimExpr::Load { buffer, dtype, indices: position(buffer, indices) }
+                }
+                other => other,
+            })
+        });
+        stmt.rewrite(&mut |stmt| match stmt {
+            Stmt::Store { buffer, indices, value } => {
+                Stmt::Store { buffer, indices: position(buffer, indices), value }
             }
-        });
-        if !same || axis_uses != flat.len() * index.len() {
-            return None;
+            other => other,
+        })
+    }
+
+    /// Cuts loops until positions have no division by a part of an extent, as far as they divide.
+    fn cut(&mut self, axes: Vec<(VarId, i64)>, stmt: Stmt) -> (Vec<(VarId, i64)>, Stmt) {
+        let single: BTreeMap<VarId, PrimExpr> = (axes.iter().filter(|axis| axis.1 == 1))
+            .map(|axis| (axis.0, PrimExpr::index(0)))
+            .collect();
+        let mut loops: Vec<(VarId, i64)> = axes.into_iter().filter(|axis| axis.1 != 1).collect();
+        let mut stmt = positions(stmt, &mut |at| simplified(at.substitute(&single), &loops));
+        stmt = stmt.map_exprs(&mut |expr| expr.substitute(&single));
+        for _ in 0..MOST_CUTS {
+            let Some((at, inner)) = cut_point(&stmt, &loops) else { break };
+            let (var, extent) = loops[at];
+            let [high, low] = ["o", "i"].map(|name| self.func.index_var(name));
+            loops.splice(at..=at, [(high, extent / inner), (low, inner)]);
+            let value = self.func.var_expr(high) * inner + self.func.var_expr(low);
+            let values = BTreeMap::from([(var, value)]);
+            stmt = stmt.map_exprs(&mut |expr| expr.substitute(&values));
+            stmt = positions(stmt, &mut |at| simplified(at, &loops));
         }
-        let one_dimensional = BufferSpec::dense(&[elements]);
-        let dtype = self.func.buffers[buffer].dtype;
-        for buffer in flat {
-            self.func.buffers[buffer].spec = one_dimensional.clone();
+        if loops.is_empty() {
+            loops.push((self.func.index_var("i"), 1));
         }
-        let loops = self.cover(&one_dimensional, dtype, true, &mut |_, flat| {
-            reindex(stmt.clone(), &index, flat)
-        });
-        Some(self.prefetch_flat(loops))
+        (loops, stmt)
     }
 
     /// Asks for what is read of large tensors ahead of time, as long as loops go over memory as it
@@ -73,6 +129,7 @@ impl Emitter {
                     let size = spec.num_elements().unwrap_or(0).saturating_mul(bytes);
                     let known = asked.iter().any(|(asked, _)| asked == buffer);
                     if let [index] = indices.as_slice()
+                        && coefficient(index, var) == Some(1)
                         && size >= MIN_PREFETCHED_BYTES
                         && !known
                     {
@@ -91,20 +148,110 @@ impl Emitter {
     }
 }
 
-/// Replaces one index by another in loads and stores.
-fn reindex(stmt: Stmt, from: &[PrimExpr], to: &[PrimExpr]) -> Stmt {
+/// Replaces the positions of loads and stores.
+fn positions(stmt: Stmt, map: &mut dyn FnMut(PrimExpr) -> PrimExpr) -> Stmt {
     let stmt = stmt.map_exprs(&mut |expr| {
-        expr.rewrite(&mut |e| match e {
-            PrimExpr::Load { buffer, dtype, indices } if indices == from => {
-                PrimExpr::Load { buffer, dtype, indices: to.to_vec() }
+        expr.rewrite(&mut |expr| match expr {
+            PrimExpr::Load { buffer, dtype, indices } => {
+                let indices = indices.into_iter().map(&mut *map).collect();
+                PrimExpr::Load { buffer, dtype, indices }
             }
             other => other,
         })
     });
-    stmt.rewrite(&mut |s| match s {
-        Stmt::Store { buffer, indices, value } if indices == from => {
-            Stmt::Store { buffer, indices: to.to_vec(), value }
+    stmt.rewrite(&mut |stmt| match stmt {
+        Stmt::Store { buffer, indices, value } => {
+            let indices = indices.into_iter().map(&mut *map).collect();
+            Stmt::Store { buffer, indices, value }
         }
         other => other,
     })
+}
+
+fn simplified(expr: PrimExpr, loops: &[(VarId, i64)]) -> PrimExpr {
+    let mut analyzer = Analyzer::new();
+    for &(var, extent) in loops {
+        analyzer.bind(var, 0, extent);
+    }
+    analyzer.simplify(&expr)
+}
+
+/// A loop, and the iterations of the inner one that is cut from it so that a division goes.
+fn cut_point(stmt: &Stmt, loops: &[(VarId, i64)]) -> Option<(usize, i64)> {
+    let mut found = None;
+    stmt.walk_exprs(&mut |expr| {
+        let PrimExpr::Binary { op: BinaryOp::FloorDiv | BinaryOp::FloorMod, lhs, rhs } = expr
+        else {
+            return;
+        };
+        let Some(divisor) = rhs.as_int().filter(|divisor| *divisor > 1) else { return };
+        if found.is_some() {
+            return;
+        }
+        let form = Affine::of(lhs);
+        found = form.terms.iter().find_map(|(atom, factor)| {
+            let PrimExpr::Var { var, .. } = atom else { return None };
+            let at = loops.iter().position(|axis| axis.0 == *var)?;
+            let inner = divisor / factor;
+            let fits = *factor > 0 && divisor % factor == 0 && loops[at].1 % inner == 0;
+            (fits && inner > 1 && inner < loops[at].1).then_some((at, inner))
+        });
+    });
+    found
+}
+
+/// Makes one loop of two wherever every position counts them as one.
+fn join(loops: &mut Vec<(VarId, i64)>, mut stmt: Stmt) -> Stmt {
+    let mut at = loops.len();
+    while at > 1 {
+        at -= 1;
+        let (outer, (inner, extent)) = (loops[at - 1], loops[at]);
+        let mut linear = [0usize; 2];
+        let mut fits = true;
+        let mut position = |index: &PrimExpr| {
+            let steps = [outer.0, inner].map(|var| coefficient(index, var));
+            match steps {
+                [Some(far), Some(near)] => {
+                    fits &= near.checked_mul(extent) == Some(far);
+                    linear[0] += uses(index, outer.0);
+                    linear[1] += uses(index, inner);
+                }
+                _ => fits = false,
+            }
+        };
+        stmt.walk(&mut |stmt| {
+            if let Stmt::Store { indices, .. } = stmt {
+                indices.iter().for_each(&mut position);
+            }
+        });
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Load { indices, .. } = expr {
+                indices.iter().for_each(&mut position);
+            }
+        });
+        // Besides positions, nothing may depend on the loops.
+        let mut all = [0usize; 2];
+        stmt.walk_exprs(&mut |expr| {
+            if let PrimExpr::Var { var, .. } = expr {
+                all[0] += usize::from(*var == outer.0);
+                all[1] += usize::from(*var == inner);
+            }
+        });
+        if !fits || all != linear {
+            continue;
+        }
+        let values = BTreeMap::from([(outer.0, PrimExpr::index(0))]);
+        stmt = stmt.map_exprs(&mut |expr| expr.substitute(&values));
+        loops[at].1 = outer.1 * extent;
+        loops.remove(at - 1);
+    }
+    stmt
+}
+
+fn uses(expr: &PrimExpr, wanted: VarId) -> usize {
+    let mut count = 0;
+    expr.walk(&mut |expr| {
+        count += usize::from(matches!(expr, PrimExpr::Var { var, .. } if *var == wanted))
+    });
+    count
 }

@@ -3,10 +3,10 @@
 use crate::ir::DType;
 use crate::target::Target;
 
-/// Vector registers of a target.
+/// Vector registers of a target, or those of scalars if it has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Machine {
-    /// Width of a vector register in bits.
+    /// Width of a vector register in bits; 0 without vectors.
     pub(crate) vector_bits: u32,
     /// Number of vector registers.
     pub(crate) registers: u32,
@@ -21,19 +21,13 @@ pub(crate) const MIDDLE_RATE: f64 = 48.0;
 impl Machine {
     pub(crate) fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
-        let machine = match target.arch.as_str() {
-            "x86_64" | "x86" if has("avx512f") && has("avx512vl") => {
-                Machine { vector_bits: 512, registers: 32 }
-            }
-            "x86_64" | "x86" if has("avx2") => Machine { vector_bits: 256, registers: 16 },
-            "aarch64" => Machine { vector_bits: 128, registers: 32 },
-            // Every other target gets the width of SSE2, Wasm SIMD and AltiVec; a compiler for a
-            // machine without vectors splits them.
-            _ => Machine { vector_bits: 128, registers: 16 },
+        let registers = match target.arch.as_str() {
+            "x86_64" if has("avx512f") && has("avx512vl") => 32,
+            "x86" => 8,
+            "aarch64" | "riscv32" | "riscv64" => 32,
+            _ => 16,
         };
-        let asked = target.vector_width.and_then(|bits| u32::try_from(bits).ok());
-        let widest = machine.vector_bits;
-        Machine { vector_bits: asked.map_or(widest, |bits| bits.min(widest)), ..machine }
+        Machine { vector_bits: u32::try_from(target.vector_bits()).unwrap_or(0), registers }
     }
 
     /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the
@@ -43,7 +37,7 @@ impl Machine {
         macs.div_ceil(each.unsigned_abs()).max((bytes as f64 / MIDDLE_RATE) as u64)
     }
 
-    /// Elements of one register.
+    /// Elements of one register; 1 without vectors.
     pub(crate) fn lanes(self, dtype: DType) -> i64 {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }

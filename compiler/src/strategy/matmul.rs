@@ -4,8 +4,8 @@ use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::MAX_TILE_ROWS;
-use super::nest::block;
-use super::tile::{Column, ColumnRun, Columns, Rows, Tile, steps};
+use super::nest::{block, fill_halo};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
@@ -25,6 +25,7 @@ struct MatMul {
     n: i64,
     k: i64,
     transpose_b: bool,
+    ty: TileType,
 }
 
 /// Where a tile is: the index of its batch, first row, columns, and its number among those that go
@@ -47,7 +48,7 @@ fn row_axis(extents: &[i64]) -> usize {
 }
 
 impl Emitter {
-    /// The loops of a product of floats with a constant matrix.
+    /// The loops of a product of floats, or of bytes, with a constant matrix.
     ///
     /// # Errors
     ///
@@ -69,14 +70,14 @@ impl Emitter {
             self.func.param_of(rhs_buffer).is_some_and(|p| p.kind == ParamKind::Constant);
         let spec = &self.func.buffers[rhs_buffer].spec;
         let plain = block(&self.func.buffers[lhs_buffer].spec, 1).is_none();
-        let floats = [lhs, rhs, inner].iter().all(|&stage| self.dag.dtype(stage) == DType::F32);
+        let [from, by, sum] = [lhs, rhs, inner].map(|stage| self.dag.dtype(stage));
         let (l, r, o) = (self.dag.shape(lhs), self.dag.shape(rhs), self.dag.shape(inner));
         if !constant {
             return refused("whose right operand is no constant");
         }
-        if !floats {
-            return refused("of other types than float32");
-        }
+        let Some(ty) = TileType::of(from, by, sum, self.packing) else {
+            return refused("of other types than float32 and integers of 8 bits");
+        };
         if r.len() != 2 || l.len() < 2 {
             return refused("whose right operand has batch axes");
         }
@@ -96,30 +97,50 @@ impl Emitter {
             n: if transpose_b { r[0] } else { r[1] },
             k: l[l.len() - 1],
             transpose_b,
+            ty,
         };
-        Ok(self.product(&product))
+        let (rows, product) = self.whole_fours(product);
+        Ok(Stmt::seq([rows, self.product(&product)]))
+    }
+
+    /// A product whose rows end with whole groups of four terms, if an instruction takes as many: of
+    /// a copy with zeros behind each row where they do not.
+    fn whole_fours(&mut self, p: MatMul) -> (Stmt, MatMul) {
+        let missing = p.ty.steps(p.k) * p.ty.depth() - p.k;
+        if missing == 0 {
+            return (Stmt::nop(), p);
+        }
+        let shape = self.func.buffers[p.lhs].shape().to_vec();
+        let spec = BufferSpec::dense(&shape).with_halo(shape.len() - 1, 0, missing);
+        self.note(p.inner, "copy of rows with zeros behind", String::new(), None, None);
+        let copy = self.func.local("rows", p.ty.lhs, spec);
+        self.scratch.push(copy);
+        let behind = fill_halo(&mut self.func, copy, 0);
+        let fill = Stmt::block("rows", self.copy(p.lhs, copy));
+        (Stmt::seq([behind, fill]), MatMul { lhs: copy, ..p })
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
         let work = Work {
             rows: [1, p.m],
             columns: p.n,
-            depth: p.k,
-            window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * 4 },
+            depth: p.ty.steps(p.k),
+            window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * p.ty.bytes() },
             scattered: true,
         };
         let tiling = Tiling::choose(self.packing, &work);
         let products = p.batch.iter().product::<i64>().unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(products);
-        self.note(p.inner, "matrix product", tiling.to_string(), Some(cycles), None);
+        let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
+        self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
         let width = self.machine.tile_columns(panel, p.m, DType::F32);
         let shape = self.func.buffers[p.rhs].shape().to_vec();
-        let dims: &[(usize, i64)] = if p.transpose_b {
-            &[(0, panel), (1, 1), (0, 1)]
-        } else {
-            &[(1, panel), (0, 1), (1, 1)]
+        let (columns, depth) = if p.transpose_b { (0, 1) } else { (1, 0) };
+        let dims: &[(usize, i64)] = match p.ty.fours {
+            false => &[(columns, panel), (depth, 1), (columns, 1)],
+            true => &[(columns, panel), (depth, FOUR), (columns, 1), (depth, 1)],
         };
         self.func.buffers[p.rhs].spec = BufferSpec::packed(&shape, dims);
 
@@ -134,7 +155,7 @@ impl Emitter {
             })
             .collect();
         let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
-        let most = self.machine.tile_rows(width / lanes);
+        let most = p.ty.rows(self.machine, width / lanes);
         let mut stmts = Vec::new();
         match tiling.order {
             Order::Panels { blocks } => {
@@ -152,7 +173,7 @@ impl Emitter {
                     let row = &(i * tiles.size + tiles.first);
                     let number = &PrimExpr::index(0);
                     let panels = panels.iter().map(|run| {
-                        let fetch = Fetch::new(&tiling, p.rhs, [p.k, panel], run, 1);
+                        let fetch = Fetch::new(&tiling, p.rhs, p.ty, [work.depth, panel], run, 1);
                         self.over_columns(run, &mut |emitter, column| {
                             let place = Place { batch: &index, row, column, number };
                             emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
@@ -182,7 +203,7 @@ impl Emitter {
     ) -> Stmt {
         let count = tiles.iter().map(|run| run.count).sum();
         let panels = panels.iter().map(|run| {
-            let fetch = Fetch::new(tiling, p.rhs, [p.k, panel], run, count);
+            let fetch = Fetch::new(tiling, p.rhs, p.ty, [p.ty.steps(p.k), panel], run, count);
             self.over_columns(run, &mut |emitter, column| {
                 let mut before = 0;
                 let tiles = tiles.iter().map(|tiles| {
@@ -208,15 +229,16 @@ impl Emitter {
         fetch: &Fetch,
         place: &Place<'_>,
     ) -> Stmt {
-        let Place { batch, row, column: tile_column, number } = *place;
+        let Place { batch, row, column: tile_column, number: tile_number } = *place;
         let column = &tile_column.first;
-        let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, DType::F32);
+        let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
         let clear = tile.clear(self);
-        let (k, k_var) = self.counter("k", p.k);
-        let weights = |emitter: &Emitter, offset: PrimExpr| {
-            let n = column.clone() + offset;
-            let at = if p.transpose_b { [n, k.clone()] } else { [k.clone(), n] };
-            emitter.func.load(p.rhs, at)
+        let steps = p.ty.steps(p.k);
+        let (number, k_var) = self.counter("k", steps);
+        let k = number.clone() * p.ty.depth();
+        let at = |n: PrimExpr, k: PrimExpr| if p.transpose_b { vec![n, k] } else { vec![k, n] };
+        let weights = |offset: PrimExpr, depth: PrimExpr| {
+            (p.rhs, at(column.clone() + offset, k.clone() + depth))
         };
         let index = |i: &PrimExpr, last: PrimExpr| {
             let mut at = batch.to_vec();
@@ -224,22 +246,19 @@ impl Emitter {
             at.push(last);
             at
         };
-        let value = |emitter: &Emitter, _: &PrimExpr, i: &PrimExpr, _: PrimExpr| {
-            emitter.func.load(p.lhs, index(i, k.clone()))
-        };
-        let at = |n: &PrimExpr, k: PrimExpr| {
-            if p.transpose_b { vec![n.clone(), k] } else { vec![k, n.clone()] }
+        let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
+            (p.lhs, index(i, k.clone() + depth))
         };
         let step = Step {
-            index: at(column, k.clone()),
-            panel: at(&tile_column.panel, PrimExpr::index(0)),
-            number: &k,
-            tile: number,
+            index: at(column.clone(), k.clone()),
+            panel: at(tile_column.panel.clone(), PrimExpr::index(0)),
+            number: &number,
+            tile: tile_number,
             column: tile_column,
         };
         let mut stmts = fetch.step(self, columns, step);
         stmts.push(tile.multiply_add(self, &weights, &value));
-        let sum = around(k_var, p.k, Stmt::seq(stmts));
+        let sum = around(k_var, steps, Stmt::seq(stmts));
         let index =
             |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| index(i, column.clone() + offset);
         let store = tile.store(self, p.root, p.inner, &index);

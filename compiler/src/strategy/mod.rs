@@ -8,10 +8,12 @@ mod conv2d;
 mod emit;
 mod fetch;
 mod flat;
+mod gather;
 mod inline;
 mod machine;
 mod matmul;
 mod nest;
+mod pieces;
 mod primitive;
 mod program;
 mod reduce;
@@ -29,7 +31,7 @@ use conv2d::halo_fits;
 pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
 
-pub(crate) use machine::Machine;
+pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;
 
 use crate::executor::Kernel;

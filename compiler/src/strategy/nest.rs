@@ -25,20 +25,56 @@ pub(super) struct Nest {
     pub(super) overruns: bool,
 }
 
+/// A part of the innermost dimension of a layout: `count` times as many elements as a vector has
+/// lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) start: i64,
+    pub(super) count: i64,
+    pub(super) lanes: i64,
+}
+
 impl Nest {
-    /// Nests that cover a layout. The innermost physical dimension is taken in vectors of the first
-    /// of `widths` elements, what is left in vectors of the next and so on; without widths, element
-    /// by element. The last width must be 1, or divide what the others leave.
+    /// Elements of the innermost physical dimension, without a border.
+    pub(super) fn inner(spec: &BufferSpec) -> i64 {
+        let extents = Self::extents(spec).1;
+        innermost(spec).map_or(1, |position| extents[position])
+    }
+
+    fn extents(spec: &BufferSpec) -> (Vec<(usize, i64)>, Vec<i64>) {
+        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
+        let extents = BufferSpec::packed(spec.shape(), &dims).physical_shape();
+        (dims, extents)
+    }
+
+    /// How pieces of the innermost dimension, each a start and a length, are covered: in vectors of
+    /// the first of `widths` elements, what is left in vectors of the next and so on; without
+    /// widths, element by element. The last width must be 1, or divide what the others leave.
+    pub(super) fn runs(pieces: &[(i64, i64)], widths: &[i64]) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for &(mut start, len) in pieces {
+            let end = start + len;
+            for &lanes in if widths.is_empty() { &[1] } else { widths } {
+                let count = (end - start) / lanes;
+                if count > 0 {
+                    runs.push(Run { start, count, lanes });
+                    start += count * lanes;
+                }
+            }
+        }
+        runs
+    }
+
+    /// Nests that cover these runs of the innermost physical dimension of a layout.
     ///
     /// The first axes of the index are `rows`: the layout has one element along each of them.
     pub(super) fn cover(
         func: &mut PrimFuncData,
         spec: &BufferSpec,
-        widths: &[i64],
+        runs: &[Run],
         rows: &[PrimExpr],
     ) -> Vec<Nest> {
-        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
-        let extents = BufferSpec::packed(spec.shape(), &dims).physical_shape();
+        let (dims, extents) = Self::extents(spec);
         if extents.contains(&0) {
             return Vec::new();
         }
@@ -54,17 +90,7 @@ impl Nest {
                 func.var_expr(var)
             });
         }
-        let inner = innermost.map_or(1, |position| extents[position]);
-        let mut runs = Vec::new();
-        let mut start = 0;
-        for &width in if widths.is_empty() { &[1] } else { widths } {
-            let count = (inner - start) / width;
-            if count > 0 {
-                runs.push((start, count, width));
-                start += count * width;
-            }
-        }
-        let nests = runs.into_iter().map(|run| {
+        let nests = runs.iter().map(|&run| {
             let mut nest = Nest::build(func, spec, &dims, &digits, innermost, run);
             nest.outer.clone_from(&outer);
             for (index, row) in nest.index.iter_mut().zip(rows) {
@@ -75,15 +101,15 @@ impl Nest {
         nests.collect()
     }
 
-    /// `run` says how the innermost dimension is covered: start, iterations, lanes of each;
-    /// `digits` are the places in the other dimensions, and 0 there.
+    /// `run` says how the innermost dimension is covered; `digits` are the places in the other
+    /// dimensions, and 0 there.
     fn build(
         func: &mut PrimFuncData,
         spec: &BufferSpec,
         dims: &[(usize, i64)],
         digits: &[PrimExpr],
         innermost: Option<usize>,
-        run: (i64, i64, i64),
+        run: Run,
     ) -> Nest {
         let shape = spec.shape();
         let mut nest = Nest {
@@ -96,7 +122,7 @@ impl Nest {
         };
         for (position, (&(axis, step), digit)) in dims.iter().zip(digits).enumerate() {
             let value = if Some(position) == innermost {
-                let (start, count, lanes) = run;
+                let Run { start, count, lanes } = run;
                 nest.lane = (lanes > 1).then_some((axis, lanes));
                 let digit = if count == 1 {
                     PrimExpr::index(0)
@@ -123,6 +149,11 @@ impl Nest {
             }
         }
         nest
+    }
+
+    /// Its loops.
+    pub(super) fn loops(&self) -> impl Iterator<Item = (VarId, i64)> {
+        self.outer.iter().chain(&self.inner).copied()
     }
 
     /// The index, along the lane axis that of `lane`.
@@ -234,6 +265,10 @@ fn padded(shape: &[i64], axis: usize, lanes: i64) -> BufferSpec {
     BufferSpec::packed(shape, &dims)
 }
 
+/// Elements from one lane of a load to the next: more apart, vectors would be mostly of what is not
+/// read.
+const MOST_APART: i64 = 2;
+
 struct LaneCheck<'a> {
     func: &'a PrimFuncData,
     lane: VarId,
@@ -254,8 +289,7 @@ impl LaneCheck<'_> {
             Stmt::Block { name: _, body } => self.stmt(body),
             Stmt::Let { var, value, body } => self.binding(*var, value) && self.stmt(body),
             Stmt::Store { buffer, indices, value } => {
-                let dtype = self.func.buffers[*buffer].dtype;
-                dtype != DType::Bool && self.access(*buffer, indices) && self.expr(value)
+                self.access(*buffer, indices, 1) && self.expr(value)
             }
             Stmt::For { var: _, min, extent, kind: ForKind::Unrolled, annotations: _, body } => {
                 !self.varies(min) && !self.varies(extent) && self.stmt(body)
@@ -289,8 +323,8 @@ impl LaneCheck<'_> {
             return true;
         }
         match expr {
-            PrimExpr::Load { buffer, dtype, indices } => {
-                *dtype != DType::Bool && self.access(*buffer, indices)
+            PrimExpr::Load { buffer, dtype: _, indices } => {
+                self.access(*buffer, indices, MOST_APART)
             }
             // The lane itself as a value: indices that are data.
             PrimExpr::Var { var, .. } => {
@@ -329,17 +363,28 @@ impl LaneCheck<'_> {
         }
     }
 
-    /// Whether lanes read or write the same element, or adjacent ones that do not cross a block.
-    fn access(&mut self, buffer: BufferId, indices: &[PrimExpr]) -> bool {
+    /// Whether lanes read or write the same element, or adjacent ones that do not cross a block, or
+    /// every so many, up to `apart`.
+    fn access(&mut self, buffer: BufferId, indices: &[PrimExpr], apart: i64) -> bool {
         let mut lane_axis = None;
+        let mut step = 1;
         for (axis, index) in indices.iter().enumerate() {
             match coefficient(index, self.lane) {
                 Some(0) if !self.varies(index) => {}
-                Some(1) if lane_axis.is_none() => lane_axis = Some(axis),
+                Some(by) if lane_axis.is_none() && (1..=apart).contains(&by) => {
+                    lane_axis = Some(axis);
+                    step = by;
+                }
                 _ => return false,
             }
         }
         let Some(axis) = lane_axis else { return true };
+        if step > 1 {
+            let data = &self.func.buffers[buffer];
+            let plain = data.scope != BufferScope::Register && data.dtype != DType::Bool;
+            let whole = block(&data.spec, axis).is_none();
+            return plain && whole && !self.overrun && contiguous(&data.spec, axis, &0.into(), 1);
+        }
         let first = indices[axis].clone().substitute(&[(self.lane, PrimExpr::index(0))].into());
         if self.overrun && !self.pad(buffer, axis) {
             return false;
@@ -436,9 +481,10 @@ pub(super) fn multiple_of(expr: &PrimExpr, divisor: i64) -> bool {
     factor(expr) % divisor.max(1) == 0
 }
 
-/// Stores zero to the halo of a buffer.
-pub(super) fn zero_halo(func: &mut PrimFuncData, buffer: BufferId) -> Stmt {
+/// Stores a number to the halo of a buffer; zero, if its elements are floats.
+pub(super) fn fill_halo(func: &mut PrimFuncData, buffer: BufferId, value: i64) -> Stmt {
     let (spec, dtype) = (func.buffers[buffer].spec.clone(), func.buffers[buffer].dtype);
+    let value = if dtype.is_int() { PrimExpr::int(value, dtype) } else { PrimExpr::zero(dtype) };
     let mut stmts = Vec::new();
     // One slab for each side of each axis; later axes leave out what earlier ones covered.
     let mut ranges: Vec<(i64, i64)> = spec
@@ -455,19 +501,19 @@ pub(super) fn zero_halo(func: &mut PrimFuncData, buffer: BufferId) -> Stmt {
             }
             let mut slab = ranges.clone();
             slab[axis] = (start, count);
-            stmts.push(zero_box(func, buffer, &spec, dtype, &slab));
+            stmts.push(fill_box(func, buffer, &spec, &value, &slab));
         }
         ranges[axis] = (0, extent);
     }
     Stmt::seq(stmts)
 }
 
-/// Stores zero to a box of logical indices: start and extent for each axis.
-fn zero_box(
+/// Stores a value to a box of logical indices: start and extent for each axis.
+fn fill_box(
     func: &mut PrimFuncData,
     buffer: BufferId,
     spec: &BufferSpec,
-    dtype: DType,
+    value: &PrimExpr,
     ranges: &[(i64, i64)],
 ) -> Stmt {
     let mut loops = Vec::new();
@@ -488,7 +534,7 @@ fn zero_box(
         index[dim.axis] = so_far + digit;
         loops.push((var, count, if vector { ForKind::Vectorized } else { ForKind::Serial }));
     }
-    let mut body = func.store(buffer, index, PrimExpr::zero(dtype));
+    let mut body = func.store(buffer, index, value.clone());
     for (var, count, kind) in loops.into_iter().rev() {
         body = Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(count), kind, body);
     }

@@ -130,12 +130,19 @@ fn merge(demands: &mut [Demand], field: usize, other: Demand) {
 fn demand_of(primitive: &Primitive, param: usize) -> Demand {
     let input = primitive.dag.shape(primitive.params[param]);
     match primitive.conv_of(param) {
-        Some((Anchor::Conv2d { weight, strides, padding, dilation, groups, .. }, output)) => {
+        Some((
+            Anchor::Conv2d { weight, strides, padding, pad_value, dilation, groups, .. },
+            output,
+        )) => {
             let kernel = primitive.dag.shape(*weight);
             if *groups > 1 && !reads_blocks(kernel[1], *groups) {
                 return Demand { conv: None, dense: true };
             }
             let halo = |axis: usize| {
+                if *pad_value != 0 {
+                    // A halo reads as zero: the kernel makes a copy with the border it needs.
+                    return (0, 0);
+                }
                 halo_needed(
                     input[axis + 2],
                     output[axis + 2],
@@ -470,8 +477,8 @@ impl Lowering<'_> {
 /// Blocked where a convolution reads it, or where it comes from blocked tensors and nothing takes
 /// it dense; dense otherwise.
 fn layout(shape: &[i64], dtype: DType, demand: Demand, from_blocked: bool) -> BufferSpec {
-    let is_float = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
-    let blockable = is_float && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
+    let is_tiled = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8);
+    let blockable = is_tiled && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
     if !blockable {
         return BufferSpec::dense(shape);
     }

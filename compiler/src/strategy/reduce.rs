@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use super::emit::{Emitter, adjacent};
 use super::nest::{Nest, in_loop};
-use crate::ir::DType;
+use crate::ir::{BufferSpec, DType};
 use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
-use crate::tir::{BinaryOp, BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
+use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Bits of the widest vector of any target: partial sums come in groups of as many.
 const GROUP_BITS: u32 = 512;
@@ -141,10 +141,37 @@ impl Emitter {
         if let Some(stmt) = self.reduce_along(root, &reduction, None) {
             return stmt;
         }
+        if let Some(stmt) = self.reduce_in_blocks(root, &reduction) {
+            return stmt;
+        }
         let build = &mut |emitter: &mut Emitter, nest: &Nest| {
             emitter.reduce_lanes(nest, root, &reduction, 1)
         };
         self.cover_in_scalars(root, build)
+    }
+
+    /// The lanes are elements of the result in the blocks of a tensor that is read, from where they
+    /// are brought into the layout of the result.
+    fn reduce_in_blocks(&mut self, root: StageId, reduction: &Reduction) -> Option<Stmt> {
+        let to = self.materialised[&root];
+        let shape = self.dag.shape(root).to_vec();
+        if !self.rows.is_empty() || !self.func.buffers[to].spec.is_dense() {
+            return None;
+        }
+        let dims = self.func.params.iter().find_map(|param| {
+            let spec = &self.func.buffers[param.buffer].spec;
+            let blocked = spec.shape().len() == shape.len() && !spec.blocking().is_empty();
+            blocked.then(|| spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect::<Vec<_>>())
+        })?;
+        let spec = BufferSpec::packed(&shape, &dims);
+        let dtype = self.func.buffers[to].dtype;
+        let blocks = self.func.buffer("blocks", dtype, spec, BufferScope::Local);
+        self.materialised.insert(root, blocks);
+        let computed = self.reduce_across(root, reduction);
+        self.materialised.insert(root, to);
+        let computed = computed?;
+        self.scratch.push(blocks);
+        Some(Stmt::seq([computed, self.copy(blocks, to)]))
     }
 
     fn cover_in_scalars(
@@ -180,9 +207,21 @@ impl Emitter {
             }
         }
         let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };
-        self.cover_in(&spec, &widths, &mut |emitter, nest| {
+        let build = &mut |emitter: &mut Emitter, nest: &Nest| {
             emitter.reduce_lanes(nest, root, reduction, split)
-        })
+        };
+        if let Some(stmt) = self.cover_in(&spec, &widths, build) {
+            return Some(stmt);
+        }
+        let probe = self.element_of(&extent, &mut |emitter, index| {
+            let vars = emitter.fresh(&reduction.axes);
+            let by: Vec<PrimExpr> =
+                vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
+            let acc = emitter.func.register("acc", reduction.dtype, &[1]);
+            let step = Step { into: acc, at: 0, combine: false };
+            emitter.reduction_step(reduction, index, &by, &0.into(), step, None)
+        });
+        self.cover_pieces(&spec, &widths, &probe, build)
     }
 
     /// All lanes of a nest, each with `split` partial sums along the last reduced axis.
@@ -218,8 +257,8 @@ impl Emitter {
         let loops = match vars.last() {
             Some(last) if split > 1 => {
                 let (full, rest) = (last.extent / split, last.extent % split);
-                let chunk = self.func.index_var("r");
-                let base = self.func.var_expr(chunk) * split;
+                let (chunk_index, chunk) = self.counter("r", full);
+                let base = chunk_index * split;
                 let mut parts = Vec::new();
                 for part in 0..split {
                     parts.push(step(self, Some(base.clone() + part), part)?);
@@ -261,7 +300,10 @@ impl Emitter {
 
     fn fresh(&mut self, axes: &[ReduceAxis]) -> Vec<ReduceAxis> {
         axes.iter()
-            .map(|axis| ReduceAxis { var: self.func.index_var("r"), extent: axis.extent })
+            .map(|axis| {
+                let (_, var) = self.counter("r", axis.extent);
+                ReduceAxis { var, extent: axis.extent }
+            })
             .collect()
     }
 

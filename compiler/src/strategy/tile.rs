@@ -2,9 +2,70 @@
 
 use super::conv2d::around;
 use super::emit::Emitter;
+use super::machine::Machine;
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
+
+/// Bytes that are multiplied with as many others and added to one sum by an instruction.
+pub(super) const FOUR: i64 = 4;
+
+/// The data types of a tile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct TileType {
+    /// Of what is broadcast: pixels, rows of a matrix.
+    pub(super) lhs: DType,
+    /// Of the sums.
+    pub(super) sum: DType,
+    /// Whether four steps of a sum are one instruction: [`PrimExpr::DotAdd`].
+    pub(super) fours: bool,
+}
+
+impl TileType {
+    /// The types of sums of products of `lhs` and `rhs`; `None` if there are no tiles of them. Bytes
+    /// are taken by fours where a vector holds some.
+    pub(super) fn of(lhs: DType, rhs: DType, sum: DType, packing: Machine) -> Option<TileType> {
+        let is_byte = |dtype| matches!(dtype, DType::I8 | DType::U8);
+        match sum {
+            DType::F32 if lhs == sum && rhs == sum => Some(TileType { lhs, sum, fours: false }),
+            DType::I32 if is_byte(lhs) && is_byte(rhs) => {
+                let fours = (lhs, rhs) == (DType::U8, DType::I8) && packing.vector_bits > 0;
+                Some(TileType { lhs, sum, fours })
+            }
+            _ => None,
+        }
+    }
+
+    /// Elements of the operands along a sum that one step takes.
+    pub(super) fn depth(self) -> i64 {
+        if self.fours { FOUR } else { 1 }
+    }
+
+    /// Steps of a sum of so many terms.
+    pub(super) fn steps(self, terms: i64) -> i64 {
+        (terms + self.depth() - 1) / self.depth()
+    }
+
+    /// Bytes of an element of an operand.
+    pub(super) fn bytes(self) -> i64 {
+        i64::from(self.lhs.bits() / 8)
+    }
+
+    /// Rows of a tile whose rows take `vectors` registers each.
+    pub(super) fn rows(self, machine: Machine, vectors: i64) -> i64 {
+        let rows = machine.tile_rows(vectors);
+        if !self.fours {
+            return rows;
+        }
+        // An instruction broadcasts its second operand alone, which the weights are: the row's four
+        // bytes take a register, beside one for each vector of weights.
+        let free = (i64::from(machine.registers) - vectors - 1) / vectors.max(1);
+        rows.min(free.max(1))
+    }
+}
+
+/// The place of an operand of a tile's product, by the column in the tile and the term in a step.
+pub(super) type Place = (BufferId, Vec<PrimExpr>);
 
 /// Rows of a tile: up to two unrolled dimensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +161,7 @@ pub(super) fn steps(sizes: &[i64]) -> Vec<i64> {
 pub(super) struct Tile {
     pub(super) rows: Rows,
     pub(super) columns: Columns,
+    ty: TileType,
     acc: BufferId,
 }
 
@@ -133,10 +195,10 @@ impl Emitter {
 }
 
 impl Tile {
-    pub(super) fn new(emitter: &mut Emitter, rows: Rows, columns: Columns, dtype: DType) -> Tile {
+    pub(super) fn new(emitter: &mut Emitter, rows: Rows, columns: Columns, ty: TileType) -> Tile {
         let elements = rows.outer * rows.inner * columns.vectors * columns.lanes;
-        let acc = emitter.func.register("acc", dtype, &[elements]);
-        Tile { rows, columns, acc }
+        let acc = emitter.func.register("acc", ty.sum, &[elements]);
+        Tile { rows, columns, ty, acc }
     }
 
     fn at(&self, outer: &PrimExpr, inner: &PrimExpr, vector: i64, lane: &PrimExpr) -> PrimExpr {
@@ -197,31 +259,64 @@ impl Tile {
         Stmt::seq(stmts)
     }
 
-    /// Adds `column(row) * weights(columns)` to each accumulator; `weight` is handed the column,
-    /// `scalar` the row's indices.
+    /// Adds a step's products to each accumulator: `weight` is where that of a column and a term of
+    /// the step is, `value` where that of a row, a column and a term is.
     pub(super) fn multiply_add(
         &self,
         emitter: &mut Emitter,
-        weight: &dyn Fn(&Emitter, PrimExpr) -> PrimExpr,
-        value: &dyn Fn(&Emitter, &PrimExpr, &PrimExpr, PrimExpr) -> PrimExpr,
+        weight: &dyn Fn(PrimExpr, PrimExpr) -> Place,
+        value: &dyn Fn([&PrimExpr; 2], PrimExpr, PrimExpr) -> Place,
     ) -> Stmt {
         // Row by row: a broadcast then lives for one row only. Vector by vector, compilers would
         // keep the broadcasts of all rows and move accumulators to memory.
         self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
             let stmts: Vec<Stmt> = (0..self.columns.vectors)
                 .map(|vector| {
+                    if self.ty.fours {
+                        return self.dot_add(emitter, weight, value, [outer, inner], vector);
+                    }
                     self.each_lane(emitter, |emitter, lane| {
                         let column = lane.clone() + vector * self.columns.lanes;
-                        let w = weight(emitter, column.clone());
                         let at = self.at(outer, inner, vector, lane);
                         let sum = emitter.func.load(self.acc, [at.clone()]);
-                        let a = value(emitter, outer, inner, column);
-                        emitter.func.store(self.acc, [at], PrimExpr::mul_add(a, w, sum))
+                        let load =
+                            |(buffer, at): Place| emitter.func.load(buffer, at).cast(self.ty.sum);
+                        let w = load(weight(column.clone(), PrimExpr::index(0)));
+                        let a = load(value([outer, inner], column, PrimExpr::index(0)));
+                        let sum = match self.ty.sum.is_float() {
+                            true => PrimExpr::mul_add(a, w, sum),
+                            false => sum + a * w,
+                        };
+                        emitter.func.store(self.acc, [at], sum)
                     })
                 })
                 .collect();
             Stmt::seq(stmts)
         })
+    }
+
+    /// One instruction for all columns of a vector, four terms of each.
+    fn dot_add(
+        &self,
+        emitter: &Emitter,
+        weight: &dyn Fn(PrimExpr, PrimExpr) -> Place,
+        value: &dyn Fn([&PrimExpr; 2], PrimExpr, PrimExpr) -> Place,
+        [outer, inner]: [&PrimExpr; 2],
+        vector: i64,
+    ) -> Stmt {
+        let func = &emitter.func;
+        let (lanes, first) = (self.columns.lanes as u32, vector * self.columns.lanes);
+        let four = FOUR as u32;
+        let ramp = |first: PrimExpr, lanes: u32| PrimExpr::ramp(first, 1, lanes);
+        let bytes = || ramp(PrimExpr::index(0), lanes * four);
+        let (rhs, at) = weight(bytes().floordiv(FOUR) + first, bytes().floormod(FOUR));
+        let w = func.load(rhs, at);
+        let (lhs, at) =
+            value([outer, inner], PrimExpr::index(first), ramp(PrimExpr::index(0), four));
+        let a = func.load(lhs, at).shuffle((0..lanes * four).map(|lane| lane % four).collect());
+        let at = ramp(self.at(outer, inner, vector, &PrimExpr::index(0)), lanes);
+        let sum = func.load(self.acc, [at.clone()]);
+        func.store(self.acc, [at], PrimExpr::dot_add(a, w, sum))
     }
 
     /// Stores what the root makes of each accumulator. `index` is handed the row's indices and the

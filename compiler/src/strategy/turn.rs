@@ -104,7 +104,12 @@ impl Emitter {
         let lane = vars[written]?;
         let mut loads: Vec<PrimExpr> = Vec::new();
         let mut guarded = false;
-        stmt.walk(&mut |stmt| guarded |= matches!(stmt, Stmt::If { .. }));
+        let mut stored = None;
+        stmt.walk(&mut |stmt| match stmt {
+            Stmt::If { .. } => guarded = true,
+            Stmt::Store { buffer, indices, .. } => stored = Some((*buffer, indices.clone())),
+            _ => {}
+        });
         stmt.walk_exprs(&mut |expr| match expr {
             PrimExpr::Load { .. } if !loads.contains(expr) => loads.push(expr.clone()),
             // What is guarded must not be read ahead.
@@ -126,7 +131,9 @@ impl Emitter {
             match along(data, indices, lane)? {
                 Along::Same | Along::Adjacent => {
                     // It could be what the result takes the place of.
-                    repeats &= data != spec;
+                    repeats &= stored.as_ref().is_some_and(|(to, at)| {
+                        *at != *indices || self.func.buffers[*to].spec != *data
+                    });
                     continue;
                 }
                 Along::Apart => {}
@@ -360,7 +367,8 @@ fn runs(extent: i64, block: Option<i64>, element: &Element) -> Option<Vec<Run>> 
     Some(runs)
 }
 
-fn lanes_of(lane: VarId, count: i64, body: Stmt) -> Stmt {
+/// A loop over lanes.
+pub(super) fn lanes_of(lane: VarId, count: i64, body: Stmt) -> Stmt {
     let (min, extent) = (PrimExpr::index(0), PrimExpr::index(count));
     Stmt::for_loop(lane, min, extent, ForKind::Vectorized, body)
 }

@@ -125,8 +125,10 @@ pub enum Anchor {
         weight: StageId,
         /// Steps along height and width.
         strides: [i64; 2],
-        /// Zeros before height and width.
+        /// Padding before height and width.
         padding: [i64; 2],
+        /// What padding reads as.
+        pad_value: i64,
         /// Distances of taps along height and width.
         dilation: [i64; 2],
         /// Number of groups of channels.

@@ -103,6 +103,15 @@ impl Deref for PrimFunc {
 }
 
 impl PrimFuncData {
+    /// Whether threads can share some loop.
+    pub fn has_parallel_loops(&self) -> bool {
+        let mut any = false;
+        self.body.walk(&mut |stmt| {
+            any |= matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. });
+        });
+        any
+    }
+
     /// Whether denormal numbers count as zeros while the function runs: what calls it has to set the
     /// processor's mode.
     pub fn flushes_denormals(&self) -> bool {

@@ -49,6 +49,21 @@ fn a_profile_has_the_time_and_the_rule_of_each_kernel() {
 }
 
 #[test]
+fn the_profile_of_a_model_without_calls_is_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[0i64])
+        .node("Identity", &["x"], &["y"], &[])
+        .output("y", DType::F32, &[0i64])
+        .to_bytes();
+    let file = folder.path().join("empty.onnx");
+    write(&file, &model);
+    let text = succeeds(&["bench", path(&file), "--seconds", "0.01", "--profile"]);
+    assert!(text.ends_with("100.0%  all calls\n"), "{text}");
+    assert_eq!(text.lines().count(), 4, "{text}");
+}
+
+#[test]
 fn json_has_the_columns_as_keys() {
     let folder = tempfile::tempdir().unwrap();
     let model = scores(folder.path());

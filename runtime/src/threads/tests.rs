@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::{thread, vec};
 
 use super::*;
+use crate::parallel::Team;
 
 /// How often each of `count` indices was run.
 fn tally(active: &Active<'_>, count: usize) -> Vec<u8> {
@@ -108,6 +109,57 @@ fn callers_on_several_threads_share_one_pool() {
         }
     });
     assert!(pool.shared.slots.iter().all(|slot| slot.wanted.load(Ordering::SeqCst) == 0));
+}
+
+/// Runs of models on one pool: each loop is done once, be the pool busy or not, and by none of more
+/// workers than there is memory for.
+#[test]
+fn runs_on_several_threads_share_one_pool() {
+    struct Counts {
+        cells: Vec<AtomicUsize>,
+        most: usize,
+    }
+
+    unsafe extern "C" fn body(counts: *mut c_void, begin: i64, end: i64, worker: usize) {
+        // SAFETY: the loops below hand over this type, and stay until they are done.
+        let counts = unsafe { &*counts.cast::<Counts>() };
+        assert!(worker < counts.most);
+        for cell in &counts.cells[begin as usize..end as usize] {
+            cell.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    let pool = ThreadPool::new(3);
+    thread::scope(|scope| {
+        for caller in 0..4 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let (most, count) = (1 + (caller + round) % 3, 17 * caller + round);
+                    let cells = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                    let counts = Counts { cells, most };
+                    let team = Team { executor: pool, workers: most };
+                    let (run, of) = team.as_abi();
+                    let argument = (&raw const counts).cast_mut().cast();
+                    pool.during(most, &mut || {
+                        // SAFETY: `body` takes the argument on any thread.
+                        unsafe { run(of, body, argument, count as i64) };
+                    });
+                    assert!(counts.cells.iter().all(|cell| cell.load(Ordering::Relaxed) == 1));
+                }
+            });
+        }
+    });
+    assert!(pool.shared.slots.iter().all(|slot| slot.wanted.load(Ordering::SeqCst) == 0));
+}
+
+#[test]
+fn a_panic_during_a_run_lets_the_pool_sleep() {
+    let pool = ThreadPool::new(2);
+    let run = || pool.during(2, &mut || panic!("a caller fails"));
+    assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+    assert!(pool.shared.slots.iter().all(|slot| slot.wanted.load(Ordering::SeqCst) == 0));
+    assert_eq!(tally(&pool.activate(2), 100), vec![1; 100]);
 }
 
 #[test]

@@ -262,7 +262,12 @@ mod tests {
 
     #[test]
     fn kernels_that_cannot_be_measured_are_reported_and_keep_their_line() {
-        let (rows, failures) = measure(&plan(), &tiny(), 2, None).unwrap();
+        let make = |setup| {
+            let func = tir::parse("no function").map_err(said)?;
+            native::of_function(func, setup, Vec::new(), Expected::all([1.0]))
+        };
+        let kernel = Kernel { build: Build::Function(Box::new(make)), ..tiny() };
+        let (rows, failures) = measure(&plan(), &kernel, 2, None).unwrap();
         assert_eq!(failures.len(), Backend::ALL.len(), "{failures:?}");
         let line = rows[0].line(&rows);
         assert_eq!(line.split(' ').count(), COLUMNS.len());

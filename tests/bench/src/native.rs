@@ -33,9 +33,6 @@ pub(crate) fn build(kernel: &Kernel, case: &Case, setup: Setup) -> Result<Built>
 }
 
 fn of_model(case: &Case, setup: Setup) -> Result<Built> {
-    if setup.threads > 1 {
-        return Err("compiled models run on one thread yet".to_owned());
-    }
     let mut options = CompileOptions::new(Target::host());
     options.set_target_cpu("native").map_err(said)?;
     options.backend = setup.backend;

@@ -70,6 +70,27 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
     Ok(())
 }
 
+/// Compares the C that a machine without vectors gets with the interpretation: this machine runs it
+/// as well.
+///
+/// # Errors
+///
+/// The first difference.
+pub(crate) fn check_without_vectors(network: &Network) -> Result<(), String> {
+    let expected = interpretation(&network.module, &network.inputs)?;
+    let mut target = Target::host();
+    target.features.clear();
+    if target.vector_bits() != 0 {
+        return Err(format!("{} has vectors without a feature", target.triple));
+    }
+    let options = CompileOptions { backend: Backend::C, ..CompileOptions::new(target) };
+    let (_, found) = native(&network.module, &options, &constants(&network.inputs))?;
+    found.iter().try_for_each(|found| {
+        let difference = differing(found, &expected, &network.tolerances);
+        difference.map_or(Ok(()), Err)
+    })
+}
+
 /// The CPU that is compiled for at an optimisation level: at the default one all that a build script
 /// makes code for, at the others one that this machine has, so that each is compiled for by itself.
 fn cpu(level: u8) -> &'static str {

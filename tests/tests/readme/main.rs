@@ -158,7 +158,7 @@ fn refinements_work_outside_the_workspace() {
     let first_step = "assert_eq!(outputs.next, &[1.0, 0.0, 2.0, 0.0]);";
     let packages: [(&str, &[&str]); 2] = [
         // (1, 0, 2, 0), then (½, 2, 1, -1) with the last one clipped, then this.
-        ("refined", &["assert_eq!(state, [0.75, 2.0, 1.5, 0.0]);", first_step]),
+        ("refined", &["assert_eq!(state, [0.75, 2.0, 1.5, 0.0]);", first_step, first_step]),
         ("external", &[first_step]),
     ];
     for (package, checks) in packages {

@@ -1,8 +1,10 @@
 //! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime and OpenVINO, in one run.
 //! `cargo xtask bench kernels`: single kernels beside the processor's peak and the same engines.
+//! `cargo xtask bench sweep`: random small models beside these engines.
 //! `cargo xtask bench passes`: what the pass infrastructure costs.
 
 mod kernels;
+mod sweep;
 
 use std::fs;
 use std::io::Write;
@@ -24,6 +26,8 @@ enum What {
     Models(Models),
     /// Speed of single kernels beside the processor's peak
     Kernels(kernels::Kernels),
+    /// Speed of random models of one to three operators, the slowest first
+    Sweep(sweep::Sweep),
     /// What a pass costs beside its own work, and what function passes gain from two threads
     Passes,
 }
@@ -63,6 +67,7 @@ pub(crate) fn run(options: &Options) -> Result {
     let options = match &options.what {
         What::Models(models) => models,
         What::Kernels(options) => return kernels::run(options),
+        What::Sweep(options) => return sweep::run(options),
         What::Passes => {
             let mut bench = process::cargo();
             return process::run(bench.args(["bench", "--package", "niello", "--bench", "passes"]));

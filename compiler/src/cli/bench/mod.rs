@@ -142,9 +142,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // What is wrong with the options is told without a child.
     args.code.options()?;
     let out = Output::beside(args.json.as_deref());
-    if args.code.threads > 1 {
-        Output::error("note: kernels run on one thread yet; --threads changes nothing");
-    }
     let progress = Progress::spinner(args.json.as_deref(), "compiling, checking, measuring");
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
     let end = isolated.run(&child_args(args)).map_err(|error| {

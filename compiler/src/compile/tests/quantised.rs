@@ -2,9 +2,10 @@
 //! 1.31.1 and the interpreter.
 
 use super::{options, run};
-use crate::compile::{CompileOptions, Model};
+use crate::compile::{CompileOptions, Model, Passes};
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::graph::interp::{Elements, Tensor, Value, evaluate};
+use crate::graph::{PrintOptions, print_function};
 use crate::ir::{Constant, DType};
 use crate::onnx::{ImportOptions, ModelAttr, ModelBuilder, ModelFile, import};
 
@@ -233,4 +234,126 @@ fn half_precision_sums_are_rounded_once() {
     let inputs = [halves(&[1, 4096], &ones), halves(&[4096, 1], &ones)];
     let found = outputs(("", "MatMul"), &inputs, &[], &[(DType::F16, &[1, 1])]);
     assert_eq!(found[0].to_f64_vec().unwrap(), [4096.0]);
+}
+
+/// The tensors of a value.
+fn fields(value: &Value) -> Vec<Constant> {
+    let fields = value.as_tuple().map_or_else(|| vec![value.clone()], <[Value]>::to_vec);
+    fields.iter().map(|field| field.as_tensor().unwrap().to_constant().unwrap()).collect()
+}
+
+/// A network of quantised islands as exporters write them: convolutions with a scale for each
+/// channel, the second one depthwise, a residual sum, pools, a shuffle of channels and a dense layer.
+fn islands(dtype: DType) -> ModelBuilder {
+    let zero =
+        |value: i128| ints(dtype, &[], [if dtype == DType::I8 { value - 128 } else { value }]);
+    let per_channel =
+        |n: usize| floats(&[n], &(0..n).map(|i| 0.002 + i as f64 * 1e-4).collect::<Vec<_>>());
+    let bias = |n: usize| ints(DType::I32, &[n], (0..n as i128).map(|i| i * 91 - 300));
+    let mut builder = ModelBuilder::new(17).input("x", DType::F32, &[1, 3, 9, 8]);
+    for (name, constant) in [
+        ("s", scale(0.02)),
+        ("s2", scale(0.035)),
+        ("z", zero(120)),
+        ("z0", zero(0)),
+        ("w1", i8s(&[20, 3, 3, 3], 3)),
+        ("w1s", per_channel(20)),
+        ("w1z", ints(DType::I8, &[20], [0; 20])),
+        ("w2", i8s(&[20, 1, 3, 3], 5)),
+        ("w2s", per_channel(20)),
+        ("w3", i8s(&[20, 20, 1, 1], 7)),
+        ("w3s", scale(0.003)),
+        ("w4", i8s(&[7, 20], 9)),
+        ("w4s", scale(0.01)),
+        ("b", bias(20)),
+        ("bs", scale(6e-5)),
+        ("b4", floats(&[7], &[0.5; 7])),
+    ] {
+        builder = builder.initializer(name, &constant);
+    }
+    builder = builder.ints("groups", &[1, 2, 10, 9, 8]).ints("image", &[1, 20, 9, 8]);
+    let axis0 = [("axis", 0.into())];
+    let pads = [("pads", vec![1i64; 4].into())];
+    let depthwise = [("pads", vec![1i64; 4].into()), ("group", 20.into())];
+    let transposed = [("perm", vec![0i64, 2, 1, 3, 4].into())];
+    let flat = [("axis", 1.into())];
+    let right = [("transB", 1.into())];
+    builder
+        .node("QuantizeLinear", &["x", "s", "z"], &["q0"], &[])
+        .node("DequantizeLinear", &["q0", "s", "z"], &["d0"], &[])
+        .node("DequantizeLinear", &["w1", "w1s", "w1z"], &["dw1"], &axis0)
+        .node("DequantizeLinear", &["b", "bs"], &["db"], &[])
+        .node("Conv", &["d0", "dw1", "db"], &["c1"], &pads)
+        .node("Relu", &["c1"], &["r1"], &[])
+        .node("QuantizeLinear", &["r1", "s", "z0"], &["q1"], &[])
+        .node("DequantizeLinear", &["q1", "s", "z0"], &["d1"], &[])
+        .node("DequantizeLinear", &["w2", "w2s"], &["dw2"], &axis0)
+        .node("Conv", &["d1", "dw2"], &["c2"], &depthwise)
+        .node("QuantizeLinear", &["c2", "s2", "z"], &["q2"], &[])
+        .node("DequantizeLinear", &["q2", "s2", "z"], &["d2"], &[])
+        .node("DequantizeLinear", &["w3", "w3s"], &["dw3"], &[])
+        .node("Conv", &["d2", "dw3"], &["c3"], &[])
+        .node("QuantizeLinear", &["c3", "s2", "z"], &["q3"], &[])
+        .node("DequantizeLinear", &["q3", "s2", "z"], &["d3"], &[])
+        .node("Add", &["d3", "d2"], &["a3"], &[])
+        .node("QuantizeLinear", &["a3", "s2", "z"], &["q4"], &[])
+        .node("DequantizeLinear", &["q4", "s2", "z"], &["d4"], &[])
+        .node("Reshape", &["d4", "groups"], &["g"], &[])
+        .node("Transpose", &["g"], &["t"], &transposed)
+        .node("Reshape", &["t", "image"], &["i"], &[])
+        .node("QuantizeLinear", &["i", "s2", "z"], &["q5"], &[])
+        .node("DequantizeLinear", &["q5", "s2", "z"], &["d5"], &[])
+        .node("GlobalAveragePool", &["d5"], &["m"], &[])
+        .node("Flatten", &["m"], &["f"], &flat)
+        .node("QuantizeLinear", &["f", "s", "z"], &["q6"], &[])
+        .node("DequantizeLinear", &["q6", "s", "z"], &["d6"], &[])
+        .node("DequantizeLinear", &["w4", "w4s"], &["dw4"], &[])
+        .node("Gemm", &["d6", "dw4", "b4"], &["p"], &right)
+        .node("QuantizeLinear", &["p", "s", "z"], &["y"], &[])
+        .output("y", dtype, &[1, 7])
+        .output("q4", dtype, &[1, 20, 9, 8])
+}
+
+#[test]
+fn islands_are_computed_alike_by_the_interpreter_and_by_native_code() {
+    for dtype in [DType::U8, DType::I8] {
+        let proto = islands(dtype).build();
+        let imported = import(&proto, None, &ImportOptions::default());
+        let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
+        let values: Vec<f64> = (0..216).map(|i| f64::from(i * 37 % 101) / 20.0 - 2.5).collect();
+        let input = floats(&[1, 3, 9, 8], &values);
+        let args: Vec<Value> = vec![Tensor::from_constant(&input).unwrap().into()];
+        let before = fields(&evaluate(&module, "main", &args).unwrap());
+
+        let options = CompileOptions { opt_level: 3, ..options() };
+        let passes = Passes::new(&options).unwrap();
+        let kernels = passes.run(module).unwrap_or_else(|report| panic!("{report}"));
+        let integers = fields(&evaluate(&kernels, "main", &args).unwrap());
+        // A convolution and what follows it are one kernel, and none is of floats.
+        let convolutions: Vec<String> = (kernels.functions())
+            .map(|(_, function)| print_function(function, None, &PrintOptions::default()))
+            .filter(|text| text.contains("nn.conv2d"))
+            .collect();
+        assert_eq!(convolutions.len(), 3, "{dtype}");
+        for text in convolutions {
+            assert!(
+                text.contains("out_dtype=\"int32\"") && text.contains("qnn.requantize"),
+                "{text}"
+            );
+        }
+        for (integer, float) in integers.iter().zip(&before) {
+            let pairs = integer.to_i64_vec().unwrap().into_iter().zip(float.to_i64_vec().unwrap());
+            // A step of one island may be one of the next one, too.
+            let apart: Vec<i64> = pairs.map(|(integer, float)| (integer - float).abs()).collect();
+            let different = apart.iter().filter(|&&steps| steps > 0).count();
+            assert!(apart.iter().all(|&steps| steps <= 3), "{dtype}: {apart:?}");
+            assert!(different * 50 <= apart.len().max(50), "{dtype}: {different} differ");
+        }
+
+        let model = Model::from_onnx("islands", ModelFile { proto, folder: None, store: None });
+        let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}")).model;
+        for loaded in super::load(&compiled, &options) {
+            assert_eq!(loaded.run(std::slice::from_ref(&input)).unwrap(), integers, "{dtype}");
+        }
+    }
 }

@@ -20,7 +20,7 @@ pub use weights::{PackedWeights, Weights};
 
 use cranelift_entity::SecondaryMap;
 
-use crate::codegen;
+use crate::codegen::{self, ScratchBytes};
 use crate::diagnostics::Report;
 use crate::executor::{KernelId, Program};
 
@@ -29,12 +29,15 @@ use crate::executor::{KernelId, Program};
 pub struct Scratch {
     /// Bytes from one worker's memory to the next one's, for each kernel.
     pub strides: SecondaryMap<KernelId, u64>,
+    /// Bytes that a call of each kernel needs, for all workers.
+    pub bytes: SecondaryMap<KernelId, u64>,
     /// How many workers there is memory for.
     pub workers: usize,
 }
 
 impl Scratch {
-    /// What the greediest function of each kernel needs.
+    /// What the greediest function of each kernel needs. Workers share what lives around a parallel
+    /// loop.
     ///
     /// # Errors
     ///
@@ -45,30 +48,26 @@ impl Scratch {
         workers: usize,
     ) -> Result<Scratch, Report> {
         let mut report = Report::new();
-        let bytes: Vec<u64> = (functions.versions(program))
+        let needs: Vec<ScratchBytes> = (functions.versions(program))
             .map(|(_, version)| match codegen::scratch_bytes(version) {
-                Ok(bytes) => bytes.next_multiple_of(64),
+                Ok(need) => need,
                 Err(error) => {
                     report.push(error.into());
-                    0
+                    ScratchBytes::default()
                 }
             })
             .collect();
         let mut strides: SecondaryMap<KernelId, u64> = SecondaryMap::new();
+        let mut bytes: SecondaryMap<KernelId, u64> = SecondaryMap::new();
         for kernel in program.kernels.keys() {
-            let own = functions.by_level[kernel].iter().filter_map(|&at| bytes.get(at));
-            strides[kernel] = own.copied().max().unwrap_or(0);
+            let own = || functions.by_level[kernel].iter().filter_map(|&at| needs.get(at));
+            let serial = own().map(|need| need.serial).max().unwrap_or(0).next_multiple_of(64);
+            let worker = own().map(|need| need.worker).max().unwrap_or(0);
+            strides[kernel] = if worker == 0 { serial } else { worker };
+            bytes[kernel] =
+                worker.saturating_mul((workers as u64).saturating_sub(1)).saturating_add(serial);
         }
-        report.into_result(Scratch { strides, workers })
-    }
-
-    /// Bytes that a call of each kernel needs, for all workers.
-    pub fn bytes(&self) -> SecondaryMap<KernelId, u64> {
-        let mut bytes = SecondaryMap::new();
-        for (id, &stride) in self.strides.iter() {
-            bytes[id] = stride.saturating_mul(self.workers as u64);
-        }
-        bytes
+        report.into_result(Scratch { strides, bytes, workers })
     }
 }
 

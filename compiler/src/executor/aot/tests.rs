@@ -41,7 +41,7 @@ fn compile_for(
     let generator = Generator::of(&options).unwrap().digest();
     let functions = KernelFunctions::of(&program, &generator, levels);
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
-    let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
+    let plan = memory::plan(&program, &storage, &scratch.bytes).unwrap();
     let weights = PackedWeights::pack(&program, &storage, &plan, other).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, symbol, &functions, &scratch);
     let single_calls = entry.single_calls();
@@ -71,6 +71,8 @@ fn compile_for(
         workspace_bytes: plan.arena_bytes,
         scratch_offset: plan.arena_bytes,
         scratch_stride: 0,
+        threads: 1,
+        workers: 1,
         weights: weights.bytes,
         constants: weights.constants,
         other_weights: weights.other,
@@ -373,7 +375,7 @@ fn a_hundred_thousand_steps_take_linear_time_and_two_places() {
     program.lower_kernels(&levels, &PassContext::default()).unwrap();
     let functions = KernelFunctions::of(&program, &[0; 32], &levels);
     let scratch = Scratch::of(&program, &functions, 1).unwrap();
-    let plan = memory::plan(&program, &storage, &scratch.bytes()).unwrap();
+    let plan = memory::plan(&program, &storage, &scratch.bytes).unwrap();
     assert_eq!(plan.arena_bytes, 128);
     let weights = PackedWeights::pack(&program, &storage, &plan, None).unwrap();
     let entry = Entry::new(&program, &storage, &plan, &weights, "long", &functions, &scratch);

@@ -11,6 +11,7 @@ use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, ValueId, ValueKind};
 use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, Constant, DType, Digest, SharedBytes, TensorType};
 use crate::memory::{MemoryPlan, Place, Storage};
+use crate::target::Endian;
 
 /// Most bytes of a constant that are packed before they are written.
 const PART_BYTES: usize = 1 << 20;
@@ -24,6 +25,7 @@ const PART_BYTES: usize = 1 << 20;
 pub struct Weights {
     constants: Vec<Packed>,
     len: usize,
+    endian: Endian,
 }
 
 /// A constant of [`Weights`].
@@ -55,13 +57,21 @@ impl Weights {
     /// every place.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let mut left = self.len;
+        let mut swapped = Vec::new();
         for Packed { constant, dtype, spec, len } in &self.constants {
             let dense = constant.to_bytes().ok_or(io::ErrorKind::OutOfMemory)?;
-            match spec.is_dense() {
-                true => out.write_all(&dense)?,
-                false => {
-                    spec.pack_in_parts(&dense, *dtype, PART_BYTES, |part| out.write_all(part))?
+            let size = (dtype.bits() / 8).max(1) as usize;
+            let write = |part: &[u8]| {
+                if self.endian == Endian::Little || size == 1 {
+                    return out.write_all(part);
                 }
+                swapped.clear();
+                part.chunks(size).for_each(|element| swapped.extend(element.iter().rev()));
+                out.write_all(&swapped)
+            };
+            match spec.is_dense() {
+                true => dense.chunks(PART_BYTES).try_for_each(write)?,
+                false => spec.pack_in_parts(&dense, *dtype, PART_BYTES, write)?,
             }
             left -= len;
             let padding = (len.next_multiple_of(BUFFER_ALIGNMENT) - len).min(left);
@@ -69,6 +79,13 @@ impl Weights {
             left -= padding;
         }
         Ok(())
+    }
+
+    /// The same constants in the order of bytes of a machine: unless told, that of a little-endian
+    /// one.
+    #[must_use]
+    pub fn in_order(self, endian: Endian) -> Weights {
+        Weights { endian, ..self }
     }
 
     /// What [`niello_runtime::checksum`] is of the bytes.
@@ -117,6 +134,7 @@ impl From<Vec<u8>> for Weights {
         Weights {
             constants: vec![Packed { constant, dtype, spec: BufferSpec::dense(&dims), len }],
             len,
+            endian: Endian::Little,
         }
     }
 }
@@ -243,6 +261,10 @@ mod tests {
         let mut bytes = Vec::new();
         weights.bytes.write_to(&mut bytes).unwrap();
         assert_eq!(bytes.len(), weights.bytes.len());
+        let mut other_order = Vec::new();
+        weights.bytes.clone().in_order(Endian::Big).write_to(&mut other_order).unwrap();
+        let swapped: Vec<u8> = bytes.chunks(4).flat_map(|e| e.iter().rev().copied()).collect();
+        assert_eq!(other_order, swapped);
         assert_eq!(weights.bytes.checksum().unwrap(), niello_runtime::checksum(&bytes));
         let floats: Vec<f32> = bytes
             .chunks_exact(4)

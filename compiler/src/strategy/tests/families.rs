@@ -10,7 +10,8 @@ use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};
 use crate::ops::Op;
 use crate::ops::elementwise::ClipAttrs;
 use crate::ops::nn::{
-    AvgPoolAttrs, ConvAttrs, LayerNormAttrs, LrnAttrs, MaxPoolAttrs, PadAttrs, PadMode,
+    AvgPoolAttrs, BatchNormAttrs, ConvAttrs, LayerNormAttrs, LrnAttrs, MaxPoolAttrs, PadAttrs,
+    PadMode,
 };
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
@@ -241,7 +242,13 @@ fn reductions_of_booleans_of_narrow_integers_and_of_nothing() {
 fn convolutions_along_one_and_three_axes() {
     let mut cases = Vec::new();
     for (groups, bias) in [(1, None), (2, Some(sample(&[6], 5)))] {
-        let conv = ConvAttrs { strides: vec![2], padding: vec![2, 1], dilation: vec![2], groups };
+        let conv = ConvAttrs {
+            strides: vec![2],
+            padding: vec![2, 1],
+            dilation: vec![2],
+            groups,
+            ..ConvAttrs::of_rank(1)
+        };
         let channels = 4 / groups as usize;
         let args = [Some(sample(&[2, 4, 19], 1)), Some(sample(&[6, channels, 3], 2)), bias.clone()];
         cases.push(call("nn.conv1d", conv, &args));
@@ -250,6 +257,7 @@ fn convolutions_along_one_and_three_axes() {
             padding: vec![1, 0, 1, 0, 1, 1],
             dilation: vec![1, 1, 2],
             groups,
+            ..ConvAttrs::of_rank(3)
         };
         let args =
             [Some(sample(&[1, 4, 3, 5, 8], 1)), Some(sample(&[6, channels, 2, 2, 3], 2)), bias];
@@ -320,6 +328,13 @@ fn normalisation_over_axes_and_channels() {
     let far: Vec<f64> = (0..20).map(|i| 1000.0 + f64::from(i % 4) / 4.0).collect();
     let norm = LayerNormAttrs { axis: -1, epsilon: 1e-5 };
     cases.push(call("nn.layer_norm", norm, &[Some(floats(DType::F32, &[2, 10], &far))]));
+    for (center, scale) in [(true, true), (true, false), (false, true), (false, false)] {
+        let norm = BatchNormAttrs { center, scale, ..BatchNormAttrs::new(1, 1e-5) };
+        let variance = floats(DType::F32, &[5], &[0.5, 1.0, 2.0, 0.25, 3.0]);
+        let [gamma, beta, mean] = [1, 2, 3].map(|seed| Some(sample(&[5], seed)));
+        let args = [Some(sample(&[3, 5, 17], 1)), gamma, beta, mean, Some(variance)];
+        cases.push(call("nn.batch_norm", norm, &args));
+    }
     for size in [1, 2, 5, 100] {
         let lrn = LrnAttrs { size, alpha: 0.5, beta: 0.75, bias: 1.5 };
         cases.push(call("nn.lrn", lrn, &[Some(sample(&[2, 7, 3, 5], 1))]));
@@ -400,7 +415,7 @@ fn tensors_that_tell_of_others() {
 }
 
 /// Attributes of a resize to a size.
-fn resize(size: [i64; 2], method: ResizeMethod) -> Resize2dAttrs {
+pub(super) fn resize(size: [i64; 2], method: ResizeMethod) -> Resize2dAttrs {
     Resize2dAttrs {
         size: size.map(Dim::from),
         scale: None,
@@ -409,6 +424,9 @@ fn resize(size: [i64; 2], method: ResizeMethod) -> Resize2dAttrs {
         rounding_method: NearestRounding::RoundPreferFloor,
         cubic_alpha: -0.75,
         cubic_exclude: false,
+        antialias: false,
+        roi: None,
+        extrapolation_value: 0.0,
     }
 }
 

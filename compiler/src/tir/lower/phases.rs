@@ -18,8 +18,8 @@ use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
     InstrumentBoundCheckers, LegalizeRegisterAccess, LoopPartition, LowerBlocks, LowerIntrin,
-    LowerMulAdd, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop, UnsupportedDtypeLegalize,
-    VectorizeLoop,
+    LowerMulAdd, ParallelizeLoops, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop,
+    UnsupportedDtypeLegalize, VectorizeLoop,
 };
 
 crate::register_pass_config_option! {
@@ -55,6 +55,7 @@ fn phase_2() -> Vec<PassRef> {
     vec![
         LoopPartition.into(),
         Simplify.into(),
+        ParallelizeLoops.into(),
         VectorizeLoop.into(),
         InjectDoubleBuffer.into(),
         UnrollLoop.into(),

@@ -59,12 +59,11 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
     data.body = body.map_exprs(&mut |expr| {
         expr.rewrite(&mut |expr| match expr {
             PrimExpr::Call { intrinsic, args } if strict && is_approximate(intrinsic, &args) => {
-                let wide = args.into_iter().map(|arg| arg.cast(DType::F64)).collect();
-                call(data, cx.target(), flush, intrinsic, wide).cast(DType::F32)
+                strict_call(data, cx.target(), flush, intrinsic, args)
             }
             PrimExpr::Call { intrinsic, args } => call(data, cx.target(), flush, intrinsic, args),
             PrimExpr::VectorReduce { op, value } => reduce(data, op, *value),
-            PrimExpr::DotAdd { a, b, c } if !cx.target().has_dot_add(c.ty().lanes) => {
+            PrimExpr::DotAdd { a, b, c } if !has_dot_add(cx.target(), c.ty().lanes) => {
                 dot_add(data, *a, *b, *c)
             }
             other => other,
@@ -81,6 +80,37 @@ fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
             intrinsic,
             Intrinsic::Exp | Intrinsic::Tanh | Intrinsic::Erf | Intrinsic::Sigmoid
         )
+}
+
+/// A function of `float32` computed in `float64`, in parts for which the target has vectors.
+fn strict_call(
+    data: &mut PrimFuncData,
+    target: &Target,
+    flush: bool,
+    intrinsic: Intrinsic,
+    args: Vec<PrimExpr>,
+) -> PrimExpr {
+    let wide = |args: &[PrimExpr]| args.iter().map(|arg| arg.clone().cast(DType::F64)).collect();
+    let lanes = args.first().map_or(1, |x| x.ty().lanes);
+    let part = u32::try_from(target.vector_bits()).map_or(0, |bits| bits / DType::F64.bits());
+    if part == 0 || lanes <= part || !lanes.is_multiple_of(part) {
+        return call(data, target, flush, intrinsic, wide(&args)).cast(DType::F32);
+    }
+    // The arguments are computed once.
+    let names: Vec<_> = args.into_iter().map(|x| (data.var("x", x.ty()), x)).collect();
+    let whole: Vec<PrimExpr> = names.iter().map(|(name, _)| data.var_expr(*name)).collect();
+    let parts = (0..lanes).step_by(part as usize).map(|first| {
+        let picked = |x: &PrimExpr| x.clone().shuffle((first..first + part).collect());
+        let args: Vec<PrimExpr> = whole.iter().map(picked).collect();
+        call(data, target, flush, intrinsic, wide(&args)).cast(DType::F32)
+    });
+    let vectors = parts.collect();
+    let joined = PrimExpr::Shuffle { vectors, lanes: (0..lanes).collect() };
+    names.into_iter().rev().fold(joined, |body, (var, value)| PrimExpr::Let {
+        var,
+        value: Box::new(value),
+        body: Box::new(body),
+    })
 }
 
 fn call(
@@ -152,6 +182,11 @@ fn call(
         | Intrinsic::Acosh
         | Intrinsic::Atanh => math.library_call(intrinsic, args, flush),
     }
+}
+
+/// Whether code generators have instructions for dot products of bytes.
+fn has_dot_add(target: &Target, lanes: u32) -> bool {
+    target.has_dot_add(lanes) || target.has_pair_add(lanes)
 }
 
 /// Products of every fourth lane, added one after the other.

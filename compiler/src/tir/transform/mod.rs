@@ -19,6 +19,7 @@ mod lower_blocks;
 mod lower_intrin;
 mod lower_mul_add;
 mod narrow_data_type;
+mod parallelize_loops;
 mod plan_buffer_allocation;
 #[cfg(test)]
 mod random_tests;
@@ -61,6 +62,9 @@ pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};
 pub use lower_mul_add::{LowerMulAdd, lower_mul_add};
 pub use narrow_data_type::{
     NARROW_DATA_TYPE, NarrowDataType, NarrowDataTypeConfig, narrow_data_type,
+};
+pub use parallelize_loops::{
+    PARALLEL_MIN_SHARE, PARALLEL_MISSED_ATTR, PARALLEL_THREADS, ParallelizeLoops, parallelize_loops,
 };
 pub use plan_buffer_allocation::{PlanBufferAllocation, plan_buffer_allocation};
 pub use remove_no_op::{RemoveNoOp, remove_no_op};

@@ -8,8 +8,8 @@ use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::print::expr_text;
 use crate::tir::{
-    Annotations, Buffer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, PrimType, Stmt,
-    VarDecl, VarId,
+    Annotations, Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData,
+    PrimType, Stmt, VarDecl, VarId,
 };
 
 crate::register_pass_config_option! {
@@ -84,8 +84,8 @@ impl Vectorizer<'_> {
         let lanes = i64::try_from(self.vector_bits / u64::from(bits)).unwrap_or(1).max(1);
         // One trial shows whether vectors are possible at all.
         if lanes == 1 || extent == 1 || self.vectors(var, &min, 2, body).is_none() {
-            let (extent, kind) = (PrimExpr::int(extent, min.dtype()), ForKind::Serial);
-            let body = Box::new(body.clone());
+            let kind = kind_of(body, &self.func.buffers);
+            let (extent, body) = (PrimExpr::int(extent, min.dtype()), Box::new(body.clone()));
             return Stmt::For { var, min, extent, kind, annotations, body };
         }
         let mut parts = Vec::new();
@@ -96,12 +96,7 @@ impl Vectorizer<'_> {
             let base = self.func.var_expr(chunk) * lanes + min.clone();
             if let Some(body) = self.vectors(var, &base, lanes, body) {
                 let first = PrimExpr::zero(min.ty());
-                // Register tiles and short rows are written out; longer ones are loops.
-                let kind = if uses_registers(&body, &self.func.buffers) {
-                    ForKind::Unrolled
-                } else {
-                    ForKind::Serial
-                };
+                let kind = kind_of(&body, &self.func.buffers);
                 parts.push(Stmt::For {
                     var: chunk,
                     min: first,
@@ -133,7 +128,7 @@ impl Vectorizer<'_> {
     }
 
     /// Bits of the widest element that becomes a vector: of everything in the loop that is not an
-    /// index. A name of 64 bits is one unless it is stored, or a part of what is.
+    /// index. A name of 64 bits is one unless it is loaded or stored, or a part of what is stored.
     fn widest_element(&self, var: VarId, body: &Stmt) -> u32 {
         let mut stmts = Vec::new();
         body.walk(&mut |stmt| stmts.push(stmt));
@@ -146,8 +141,10 @@ impl Vectorizer<'_> {
                     bits = bits.max(self.func.buffers[*buffer].dtype.bits());
                     value
                 }
-                Stmt::Let { var, value, .. }
-                    if value.dtype() != DType::I64 || stored.contains(var) =>
+                Stmt::Let { var: name, value, .. }
+                    if value.dtype() != DType::I64
+                        || stored.contains(name)
+                        || loads_lanes(value, var) =>
                 {
                     value
                 }
@@ -176,6 +173,11 @@ impl Vectorizer<'_> {
     }
 }
 
+/// The kind of a loop over vectors or elements: register tiles are written out.
+fn kind_of(body: &Stmt, buffers: &PrimaryMap<BufferId, Buffer>) -> ForKind {
+    if uses_registers(body, buffers) { ForKind::Unrolled } else { ForKind::Serial }
+}
+
 fn uses_registers(body: &Stmt, buffers: &PrimaryMap<BufferId, Buffer>) -> bool {
     let is_register = |id: BufferId| buffers[id].scope == crate::tir::BufferScope::Register;
     let mut found = false;
@@ -192,10 +194,37 @@ fn uses_registers(body: &Stmt, buffers: &PrimaryMap<BufferId, Buffer>) -> bool {
     found
 }
 
+/// A load of every second element, by position, as two of adjacent ones. The second ends with the
+/// last element that is wanted: what is behind it may not be there.
+fn every_second(buffer: BufferId, dtype: DType, indices: &[PrimExpr]) -> Option<PrimExpr> {
+    let [PrimExpr::Ramp { base, stride, lanes }] = indices else { return None };
+    // A vector of truth values is a mask, of which lanes are not taken.
+    if !stride.is_const(2) || dtype == DType::Bool {
+        return None;
+    }
+    let load = |first: PrimExpr| {
+        let indices = vec![PrimExpr::ramp(first, 1, *lanes)];
+        PrimExpr::Load { buffer, dtype, indices }
+    };
+    let count = i64::from(*lanes);
+    let vectors = vec![load((**base).clone()), load((**base).clone() + (count - 1))];
+    let picks = (0..*lanes).map(|lane| match 2 * lane {
+        near if near < *lanes => near,
+        far => far + 1,
+    });
+    Some(PrimExpr::Shuffle { vectors, lanes: picks.collect() })
+}
+
 /// Widest data type in an expression, indices of loads aside.
 fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
     match expr {
-        PrimExpr::Load { dtype, .. } => *bits = (*bits).max(dtype.bits()),
+        PrimExpr::Load { dtype, indices, .. } => {
+            *bits = (*bits).max(dtype.bits());
+            // Positions that were loaded are a vector of their own.
+            for index in indices.iter().filter(|index| loads_lanes(index, var)) {
+                widest_value(index, var, bits);
+            }
+        }
         PrimExpr::Var { var: used, ty } if *used != var && !ty.is_scalar() => {
             *bits = (*bits).max(ty.dtype.bits());
         }
@@ -219,6 +248,11 @@ fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
             other.for_each_child(&mut |child| widest_value(child, var, bits));
         }
     }
+}
+
+/// Whether an expression loads from another place in each iteration.
+fn loads_lanes(expr: &PrimExpr, var: VarId) -> bool {
+    expr.any(&mut |expr| matches!(expr, PrimExpr::Load { .. }) && expr.uses(var))
 }
 
 /// The variables in an expression, indices of loads aside.
@@ -383,11 +417,13 @@ impl Widen<'_> {
             }
             PrimExpr::Cast { value, dtype } => self.expr(value)?.cast(*dtype),
             PrimExpr::Reinterpret { value, dtype } => self.expr(value)?.reinterpret(*dtype),
-            PrimExpr::Load { buffer, dtype, indices } => PrimExpr::Load {
-                buffer: *buffer,
-                dtype: *dtype,
-                indices: indices.iter().map(|index| self.expr(index)).collect::<Option<_>>()?,
-            },
+            PrimExpr::Load { buffer, dtype, indices } => {
+                let indices: Vec<_> =
+                    indices.iter().map(|index| self.expr(index)).collect::<Option<_>>()?;
+                let in_memory = self.func.buffers[*buffer].scope != BufferScope::Register;
+                let pair = in_memory.then(|| every_second(*buffer, *dtype, &indices)).flatten();
+                pair.unwrap_or(PrimExpr::Load { buffer: *buffer, dtype: *dtype, indices })
+            }
             PrimExpr::MulAdd { a, b, c } => {
                 PrimExpr::mul_add(self.expr(a)?, self.expr(b)?, self.expr(c)?)
             }

@@ -96,6 +96,8 @@ pub fn compile(
         workspace_bytes: model.workspace_bytes,
         scratch_offset: model.workspace_bytes,
         scratch_stride: 0,
+        threads: 1,
+        workers: 1,
         weights: if options.stub { Vec::new() } else { model.weights }.into(),
         constants: Default::default(),
         other_weights: None,

@@ -185,6 +185,21 @@ fn a_name_of_64_bits_makes_vectors_narrower_unless_it_is_an_index() {
 }
 
 #[test]
+fn positions_that_are_loaded_make_vectors_narrower() {
+    let one = "let v = p[j] & 7 a[j] = x[v]";
+    for statements in [one, "a[j] = x[p[j] & 7]", "let v = p[j] & 7 let w = v + 1 a[j] = x[w]"] {
+        let func = format!(
+            "prim_func @f(p: input int64[8], x: input float32[16], a: output float32[8]) {{
+              for j in vectorized(8) {{ {statements} }}
+            }}"
+        );
+        let after = text(&func, &[], false);
+        assert!(!after.contains("ramp(0, 1, 8)"), "{after}");
+        assert!(after.contains("ramp(j * 4, 1, 4)"), "{after}");
+    }
+}
+
+#[test]
 fn each_part_declares_its_own_names() {
     let func = "prim_func @f(x: input float32[20], a: output float32[20]) {
       for j in vectorized(20) {

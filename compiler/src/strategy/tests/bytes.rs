@@ -1,0 +1,173 @@
+//! Sums of products of bytes: convolutions and matrix products of 8-bit integers.
+
+use super::families::ints;
+use super::{Arg, Case, Net, blocked, check_all, dense, without_vectors};
+use crate::codegen::testing::runnable_levels;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, BufferSpec, DType};
+use crate::ops::nn::{ConvAttrs, MatmulAttrs};
+
+/// Numbers from all over the range of a type, its ends among them.
+fn bytes(dtype: DType, shape: &[i64], seed: usize) -> Tensor {
+    let shape: Vec<usize> = shape.iter().map(|&extent| extent as usize).collect();
+    let (low, high) = dtype.int_range().unwrap();
+    let len: usize = shape.iter().product();
+    let number = |i: usize| {
+        let mixed = (i.wrapping_mul(2654435761).wrapping_add(seed * 40503)) >> 9;
+        match mixed % 19 {
+            0 => low,
+            1 => high,
+            _ => low + (mixed % (high - low + 1) as usize) as i128,
+        }
+    };
+    ints(dtype, &shape, &(0..len).map(number).collect::<Vec<_>>())
+}
+
+/// A convolution whose sums are shifted, requantised and so brought back to bytes.
+struct Conv {
+    x: (DType, Vec<i64>),
+    weight: (DType, Vec<i64>),
+    attrs: ConvAttrs,
+    spec: BufferSpec,
+    /// Whether the result is in blocks of channels.
+    blocks: bool,
+}
+
+impl Conv {
+    fn case(&self) -> Case {
+        let x = bytes(self.x.0, &self.x.1, 1);
+        let weight = bytes(self.weight.0, &self.weight.1, 2);
+        let outputs = self.weight.1[0] as usize;
+        let bias: Vec<i128> = (0..outputs as i128).map(|channel| channel * 321 - 2000).collect();
+        let bias = ints(DType::I32, &[outputs], &bias);
+        let scale: Vec<f64> = (0..outputs).map(|i| 0.001 + i as f64 / 65536.0).collect();
+        let scale = Tensor::from_floats(DType::F32, &[outputs], scale).unwrap();
+        let zero = ints(DType::U8, &[], &[7]);
+        let tensors = vec![x, weight, bias, scale, zero];
+        let mut net = Net::new();
+        let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
+        let attrs = Attrs::from_struct(&self.attrs).unwrap();
+        let sums = net.call("nn.conv2d", &params[..2], attrs);
+        let sums = net.call("nn.bias_add", &[sums, params[2]], Attrs::new().with("axis", 1));
+        let attrs = Attrs::new().with("axis", 1).with("dtype", "uint8");
+        let result = net.call("qnn.requantize", &[sums, params[3], params[4]], attrs);
+        let shape = net.b.ty(result).as_tensor().unwrap().shape.as_consts().unwrap();
+        let shape: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+        let spec = if self.blocks { blocked(&shape, &[]) } else { dense(&shape) };
+        Case {
+            name: format!("{:?} by {:?}, {:?}", self.x, self.weight, self.attrs),
+            function: net.finish(result),
+            tensors,
+            args: [Arg::Input(self.spec.clone())]
+                .into_iter()
+                .chain(vec![Arg::Constant; 4])
+                .collect(),
+            results: vec![spec],
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_bytes() {
+    let mut cases = Vec::new();
+    let plain = || ConvAttrs { out_dtype: Some(DType::I32), ..ConvAttrs::of_rank(2) };
+    // Channels: whole blocks, part of one, whole fours or not, few; those of the result, too.
+    for (inputs, outputs) in [(32, 32), (16, 58), (58, 16), (37, 20), (20, 70), (3, 24), (5, 17)] {
+        for (kernel, padding, stride) in [(1, 0, 1), (3, 1, 1), (3, 1, 2)] {
+            // Signs and layouts in turn.
+            let in_blocks = cases.len() % 2 == 0;
+            let (lhs, pad_value) =
+                if cases.len() % 3 == 2 { (DType::I8, -3) } else { (DType::U8, 131) };
+            let shape = [1, inputs, 9, 11];
+            cases.push(Conv {
+                x: (lhs, shape.to_vec()),
+                weight: (DType::I8, vec![outputs, inputs, kernel, kernel]),
+                attrs: ConvAttrs {
+                    padding: vec![padding; 4],
+                    strides: vec![stride; 2],
+                    pad_value: if padding == 1 { pad_value } else { 0 },
+                    ..plain()
+                },
+                spec: if in_blocks { blocked(&shape, &[]) } else { dense(&shape) },
+                blocks: in_blocks,
+            });
+        }
+    }
+    // Groups of whole blocks, of parts of one, and of one channel each.
+    for (inputs, outputs, groups) in [(64, 32, 2), (24, 48, 2), (20, 20, 20), (48, 48, 48)] {
+        for weight in [DType::I8, DType::U8] {
+            let shape = [2, inputs, 8, 7];
+            cases.push(Conv {
+                x: (DType::U8, shape.to_vec()),
+                weight: (weight, vec![outputs, inputs / groups, 3, 3]),
+                attrs: ConvAttrs {
+                    padding: vec![1, 2, 0, 1],
+                    dilation: vec![1, 2],
+                    groups,
+                    pad_value: 9,
+                    ..plain()
+                },
+                spec: blocked(&shape, &[]),
+                blocks: true,
+            });
+        }
+    }
+    // Few channels: four taps of a row at once, rows of any length.
+    for (kernel, dilation) in [(2, 1), (4, 1), (5, 1), (7, 1), (3, 2)] {
+        cases.push(Conv {
+            x: (DType::U8, vec![1, 3, 19, 23]),
+            weight: (DType::I8, vec![24, 3, 3, kernel]),
+            attrs: ConvAttrs {
+                padding: vec![1, 2, 1, 1],
+                strides: vec![2, 1],
+                dilation: vec![1, dilation],
+                pad_value: 77,
+                ..plain()
+            },
+            spec: dense(&[1, 3, 19, 23]),
+            blocks: true,
+        });
+    }
+    // The border is in the layout.
+    let shape = [1, 32, 14, 14];
+    cases.push(Conv {
+        x: (DType::U8, shape.to_vec()),
+        weight: (DType::I8, vec![64, 32, 3, 3]),
+        attrs: ConvAttrs { padding: vec![1; 4], ..plain() },
+        spec: blocked(&shape, &[(1, 1), (1, 1)]),
+        blocks: true,
+    });
+    let cases: Vec<Case> = cases.iter().map(Conv::case).collect();
+    check_all(&cases, &runnable_levels());
+    check_all(&cases, &[without_vectors()]);
+}
+
+#[test]
+fn matrix_products_of_bytes() {
+    let mut cases = Vec::new();
+    for (m, k, n) in [(1, 64, 48), (7, 33, 16), (50, 128, 100), (3, 5, 9), (20, 4, 33)] {
+        for (lhs, rhs) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
+            for transpose_b in [false, true] {
+                let matrix = if transpose_b { [n, k] } else { [k, n] };
+                let tensors = vec![bytes(lhs, &[2, m, k], 3), bytes(rhs, &matrix, 4)];
+                let mut net = Net::new();
+                let params: Vec<_> = tensors.iter().map(|t| net.b.param("x", t.ty())).collect();
+                let attrs = MatmulAttrs {
+                    transpose_b,
+                    out_dtype: Some(DType::I32),
+                    ..MatmulAttrs::default()
+                };
+                let result = net.call("nn.matmul", &params, Attrs::from_struct(&attrs).unwrap());
+                cases.push(Case {
+                    name: format!("{m} x {k} x {n} of {lhs} and {rhs}"),
+                    function: net.finish(result),
+                    tensors,
+                    args: vec![Arg::Input(dense(&[2, m, k])), Arg::Constant],
+                    results: vec![dense(&[2, m, n])],
+                });
+            }
+        }
+    }
+    check_all(&cases, &runnable_levels());
+    check_all(&cases, &[without_vectors()]);
+}

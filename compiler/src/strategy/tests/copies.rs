@@ -1,0 +1,252 @@
+//! Copies, windows and masks in vectors, and lines that are sorted and added up.
+
+use super::families::{call, floats, ints};
+use super::{Arg, Case, Net, blocked, check, check_all, dense, sample};
+use crate::codegen::testing::runnable_levels;
+use crate::graph::Function;
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, BufferSpec, DType};
+use crate::ops::nn::{PadAttrs, PadMode};
+use crate::ops::tensor::{CumulativeAttrs, TopkAttrs, TreeTraverseAttrs};
+use crate::strategy::{KernelParam, schedule};
+use crate::tir::ParamKind;
+
+/// What the rules of a kernel missed on the widest level.
+fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
+    let primitive = crate::strategy::primitive::primitive("kernel", function).unwrap();
+    let params: Vec<KernelParam> = (primitive.params.iter().zip(args))
+        .map(|(&param, spec)| (param, ParamKind::Input, spec.clone()))
+        .collect();
+    let outputs: Vec<_> =
+        primitive.results.iter().zip(results).map(|(&stage, spec)| (stage, spec.clone())).collect();
+    let target = runnable_levels().pop().unwrap();
+    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target]);
+    kernel.loops.into_iter().filter_map(|loops| loops.missed).collect()
+}
+
+/// Checks the results of a function, and that all its loops are of vectors.
+fn check_vectors(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) {
+    let none: [String; 0] = [];
+    assert_eq!(missed(function, args, results), none, "{args:?} to {results:?}");
+    let args: Vec<Arg> = args.iter().cloned().map(Arg::Input).collect();
+    check(function, &args, results);
+}
+
+/// A call of one operator, whose loops are all of vectors.
+fn vectors(case: Case) -> Case {
+    let args: Vec<BufferSpec> = case
+        .args
+        .iter()
+        .filter_map(|arg| match arg {
+            Arg::Input(spec) => Some(spec.clone()),
+            _ => None,
+        })
+        .collect();
+    let none: [String; 0] = [];
+    assert_eq!(missed(&case.function, &args, &case.results), none, "{}", case.name);
+    case
+}
+
+fn reshape(net: &mut Net, x: crate::graph::ExprId, shape: &[i64]) -> crate::graph::ExprId {
+    net.call("reshape", &[x], Attrs::new().with("newshape", shape.to_vec()))
+}
+
+/// The channels of some groups in turns.
+fn shuffle(shape: [i64; 4], groups: i64) -> Function {
+    let [n, c, h, w] = shape;
+    let mut net = Net::new();
+    let x = net.param(&shape);
+    let y = reshape(&mut net, x, &[n, groups, c / groups, h, w]);
+    let y = net.call("transpose", &[y], Attrs::new().with("axes", vec![0i64, 2, 1, 3, 4]));
+    let y = reshape(&mut net, y, &shape);
+    net.finish(y)
+}
+
+#[test]
+fn channels_are_shuffled_in_vectors_in_every_layout() {
+    for (shape, groups) in [([1, 58, 3, 7], 2), ([2, 34, 2, 3], 2), ([1, 60, 3, 3], 4)] {
+        let function = shuffle(shape, groups);
+        check_vectors(&function, &[dense(&shape)], &[dense(&shape)]);
+        let border = [(1, 1), (1, 2)];
+        check_vectors(&function, &[blocked(&shape, &[])], &[blocked(&shape, &border)]);
+        check_vectors(&function, &[blocked(&shape, &border)], &[blocked(&shape, &[])]);
+    }
+}
+
+#[test]
+fn shapes_change_behind_transposes_and_elements_in_vectors() {
+    // Heads of attention side by side.
+    let mut net = Net::new();
+    let x = net.param(&[1, 4, 9, 32]);
+    let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0i64, 2, 1, 3]));
+    let y = reshape(&mut net, y, &[1, 9, 128]);
+    let bias = net.param(&[128]);
+    let y = net.plain("add", &[y, bias]);
+    let function = net.finish(y);
+    let args = [dense(&[1, 4, 9, 32]), dense(&[128])];
+    check_vectors(&function, &args, &[dense(&[1, 9, 128])]);
+    // Rows of another length, longer and shorter ones.
+    for (from, to) in [([12, 64], [6, 128]), ([6, 128], [12, 64]), ([10, 48], [15, 32])] {
+        let mut net = Net::new();
+        let (x, bias) = (net.param(&from), net.param(&from[1..]));
+        let y = net.plain("add", &[x, bias]);
+        let y = reshape(&mut net, y, &to);
+        let function = net.finish(y);
+        check(&function, &[dense(&from), dense(&from[1..])].map(Arg::Input), &[dense(&to)]);
+    }
+}
+
+#[test]
+fn parts_that_do_not_begin_with_a_block_are_picked_from_vectors() {
+    for (a, b) in [(20, 12), (58, 58), (5, 43)] {
+        let (left, right, all) = ([1, a, 3, 4], [1, b, 3, 4], [1, a + b, 3, 4]);
+        let mut net = Net::new();
+        let (x, y) = (net.param(&left), net.param(&right));
+        let z = net.call("concatenate", &[x, y], Attrs::new().with("axis", 1i64));
+        let function = net.finish(z);
+        let border = [(1, 1), (1, 1)];
+        let args = [blocked(&left, &[]), blocked(&right, &border)];
+        check_vectors(&function, &args, &[blocked(&all, &border)]);
+        check_vectors(&function, &[dense(&left), dense(&right)], &[dense(&all)]);
+
+        let mut net = Net::new();
+        let x = net.param(&all);
+        let attrs = Attrs::new().with("axis", 1i64).with("sections", vec![a, b]);
+        let parts = net.call("split", &[x], attrs);
+        let function = net.finish(parts);
+        let results = [blocked(&left, &[]), blocked(&right, &border)];
+        check_vectors(&function, &[blocked(&all, &[])], &results);
+    }
+}
+
+#[test]
+fn windows_that_reach_into_padding_are_vectors_but_for_the_border() {
+    for (shape, stride) in [([1, 3, 9, 40], 1), ([1, 5, 20, 41], 2), ([2, 18, 12, 20], 2)] {
+        let pool = |include: Option<bool>| {
+            let attrs = Attrs::new()
+                .with("pool_size", vec![3i64, 3])
+                .with("strides", vec![stride, stride])
+                .with("padding", vec![1i64, 1, 1, 1])
+                .with("dilation", vec![1i64, 1])
+                .with("ceil_mode", false);
+            include.map_or(attrs.clone(), |include| attrs.with("count_include_pad", include))
+        };
+        let out = |extent: i64| (extent - 1) / stride + 1;
+        let result = [shape[0], shape[1], out(shape[2]), out(shape[3])];
+        for (op, include) in
+            [("nn.max_pool2d", None), ("nn.avg_pool2d", Some(false)), ("nn.avg_pool2d", Some(true))]
+        {
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let y = net.call(op, &[x], pool(include));
+            let function = net.finish(y);
+            check_vectors(&function, &[dense(&shape)], &[dense(&result)]);
+            // Of blocks of channels, planes are made afterwards.
+            check_vectors(&function, &[blocked(&shape, &[])], &[dense(&result)]);
+        }
+    }
+}
+
+#[test]
+fn what_is_put_around_a_tensor_leaves_its_inside_to_vectors() {
+    let attrs = PadAttrs { pad_width: vec![[0, 1], [2, 0], [3, 1]], mode: PadMode::Constant };
+    let x = sample(&[2, 3, 37], 1);
+    let edge = PadAttrs { mode: PadMode::Edge, ..attrs.clone() };
+    let cases = [
+        vectors(call("nn.pad", attrs, &[Some(x.clone()), None])),
+        vectors(call("nn.pad", edge, &[Some(x)])),
+    ];
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn masks_are_read_and_written_in_vectors() {
+    let [a, b] = [1, 2].map(|seed| sample(&[3, 70], seed));
+    let bits = (0..210).map(|i| i128::from(i % 3 == 0)).collect();
+    let mask = Tensor::from_ints(DType::Bool, &[3, 70], bits).unwrap();
+    let cases = [
+        vectors(call("greater", (), &[Some(a.clone()), Some(b.clone())])),
+        vectors(call("where", (), &[Some(mask.clone()), Some(a), Some(b)])),
+        vectors(call("logical_not", (), &[Some(mask)])),
+    ];
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn the_best_of_a_line_come_in_order_however_many() {
+    // Every number four times, and numbers that are none: of equals, the first comes first.
+    let mut values: Vec<f64> = (0..600).map(|i| f64::from(i * 7919 % 150)).collect();
+    values[17] = f64::NAN;
+    values[450] = f64::NAN;
+    values[3] = f64::NEG_INFINITY;
+    let line = floats(DType::F32, &[600], &values);
+    let lines = floats(DType::F32, &[300, 2], &values);
+    let whole: Vec<i128> = values.iter().map(|value| *value as i128).collect();
+    let ints = Tensor::from_ints(DType::I32, &[2, 300], whole).unwrap();
+    let mut cases = Vec::new();
+    for largest in [true, false] {
+        for (x, axis, counts) in [
+            (&line, 0, vec![0, 1, 5, 128, 129, 600]),
+            (&lines, 0, vec![3, 299, 300]),
+            (&lines, 1, vec![1, 2]),
+            (&ints, 1, vec![7, 200]),
+        ] {
+            let with = |k| call("topk", TopkAttrs { k, axis, largest }, &[Some(x.clone())]);
+            cases.extend(counts.into_iter().map(with));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn sums_up_to_each_element_are_made_of_the_one_before() {
+    let mut cases = Vec::new();
+    for (axis, exclusive, reverse) in
+        [(0, false, false), (1, true, false), (1, false, true), (2, true, true), (2, false, false)]
+    {
+        let attrs = CumulativeAttrs { axis, exclusive, reverse };
+        for shape in [[3, 5, 40], [1, 1, 1], [2, 0, 3]] {
+            for op in ["cumsum", "cumprod"] {
+                let x = sample(&shape, 1);
+                cases.push(call(op, attrs.clone(), &[Some(x)]));
+            }
+        }
+    }
+    let halves: Vec<f64> = (0..60).map(|i| f64::from(i % 7) / 8.0).collect();
+    let attrs = CumulativeAttrs { axis: 1, exclusive: false, reverse: false };
+    cases.push(call("cumsum", attrs.clone(), &[Some(floats(DType::F16, &[3, 20], &halves))]));
+    let ints = (0..60).map(|i| i128::from(i) << 25).collect();
+    let ints = Tensor::from_ints(DType::I32, &[3, 20], ints).unwrap();
+    cases.push(call("cumsum", attrs, &[Some(ints)]));
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn trees_lead_rows_in_blocks_and_one_by_one() {
+    // Trees of any numbers: what lies outside counts as the nearest.
+    let some = |count: usize, step: usize, range: usize| -> Vec<f64> {
+        (0..count).map(|i| ((i * step) % range) as f64 - 3.0).collect()
+    };
+    let whole = |count, step, range| -> Vec<i128> {
+        some(count, step, range).into_iter().map(|value| value as i128).collect()
+    };
+    let mut cases = Vec::new();
+    for (trees, dtype) in [(1, DType::F32), (16, DType::F64), (37, DType::F32)] {
+        let mut x = some(15, 7, 11);
+        x[4] = f64::NAN;
+        let mut threshold = some(20, 3, 7);
+        threshold[9] = f64::NAN;
+        let args = [
+            floats(dtype, &[5, 3], &x),
+            ints(DType::I32, &[20], &whole(20, 5, 9)),
+            floats(dtype, &[20], &threshold),
+            ints(DType::I32, &[20, 2], &whole(40, 11, 29)),
+            ints(DType::I32, &[trees], &whole(trees, 13, 24)),
+        ];
+        for depth in [0, 1, 6] {
+            let args: Vec<_> = args.iter().cloned().map(Some).collect();
+            cases.push(call("tree_traverse", TreeTraverseAttrs { depth }, &args));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
