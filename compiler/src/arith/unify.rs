@@ -141,16 +141,19 @@ impl Facts {
             while self.zeros.len() > MAX_KEPT {
                 self.zeros.pop_last();
             }
-            let unchanged = self.bounds == before.bounds
-                && self.congruences == before.congruences
-                && self.zeros == before.zeros
-                && self.non_negative == before.non_negative;
-            if unchanged {
+            if *self == before {
                 break;
             }
             before = self.clone();
-            for definition in self.definitions.values_mut() {
-                *definition = before.simplify(definition);
+            for (symbol, value) in std::mem::take(&mut self.definitions) {
+                let value = before.simplify(&value);
+                // What became simpler may be an equation that defines a later symbol.
+                let zero = &IntExpr::symbol(&symbol) - &value;
+                if solve(&zero).is_none_or(|(defined, _)| defined == symbol) {
+                    self.definitions.insert(symbol, value);
+                } else {
+                    self.zeros.insert(zero);
+                }
             }
             for expr in std::mem::take(&mut self.non_negative) {
                 self.bound(&expr, Range { lower: Some(0), upper: None })?;
@@ -193,11 +196,10 @@ impl Facts {
         if simplified.is_poison() {
             return Ok(None);
         }
-        if others.prove_eq(&simplified, &IntExpr::ZERO) == Some(false) {
-            return Err(Mismatch::Different { left: simplified, right: IntExpr::ZERO });
-        }
-        if simplified.is(0) {
-            return Ok(Some(Step::Drop));
+        match others.prove_eq(&simplified, &IntExpr::ZERO) {
+            Some(false) => return Err(Mismatch::Different { left: simplified, right: IntExpr::ZERO }),
+            Some(true) => return Ok(Some(Step::Drop)),
+            None => {}
         }
         let reduced = others.without_factors(&simplified);
         if reduced != *zero {
