@@ -6,6 +6,7 @@
 mod diagnostic;
 mod excerpt;
 mod json;
+mod origin;
 mod render;
 mod setting;
 mod snippet;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub use diagnostic::{Diagnostic, Level};
 pub use excerpt::{Excerpt, Source};
 pub use json::JsonRenderer;
+pub use origin::Origin;
 pub use render::{Renderer, override_renderer, renderer};
 #[cfg(feature = "cli")]
 pub(crate) use setting::spell_options_as_arguments;

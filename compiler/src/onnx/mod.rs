@@ -16,12 +16,15 @@ pub use external::ExternalData;
 #[cfg(feature = "cli")]
 pub(crate) use external::LFS_POINTER;
 pub use import::{
-    ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, import, static_inputs,
+    Attributes, ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, Node,
+    NodeError, Outputs, import, static_inputs,
 };
 pub use input_value::InputValue;
 pub use load::{ModelFile, load, load_bytes};
 pub use model_builder::{ModelAttr, ModelBuilder, ModelDim};
-pub use ops::{operator_versions, operators_by_domain, supported_operators};
+pub use ops::{
+    ImportFn, OnnxOp, OnnxOpEntry, operator_versions, operators_by_domain, supported_operators,
+};
 pub use ports::{dim_names, input_names, non_tensor_inputs, non_tensor_outputs, string_port};
 pub use summary::{DeclaredDim, DeclaredPort, FileSummary, OperatorUse, ParameterCount, summary};
 pub use tensor::{

@@ -46,35 +46,60 @@ pub struct Compute<'a> {
 pub type Stages = Result<Vec<StageId>, ComputeError>;
 
 impl Compute<'_> {
-    pub(super) fn attrs<T: DeserializeOwned>(&self) -> Result<T, ComputeError> {
+    /// The attributes as the operator's struct.
+    ///
+    /// # Errors
+    ///
+    /// If they do not fit.
+    pub fn attrs<T: DeserializeOwned>(&self) -> Result<T, ComputeError> {
         self.attrs.parse().map_err(|error| ComputeError(format!("`{}`: {error}", self.op)))
     }
 
-    pub(super) fn arg(&self, index: usize) -> Result<StageId, ComputeError> {
+    /// An argument that the type relation requires.
+    ///
+    /// # Errors
+    ///
+    /// If it is absent.
+    pub fn arg(&self, index: usize) -> Result<StageId, ComputeError> {
         self.optional(index)
             .ok_or_else(|| ComputeError(format!("input {index} of `{}` is missing", self.op)))
     }
 
-    pub(super) fn optional(&self, index: usize) -> Option<StageId> {
+    /// An argument that may be absent.
+    pub fn optional(&self, index: usize) -> Option<StageId> {
         self.args.get(index).copied().flatten()
     }
 
-    pub(super) fn result(&self) -> (Vec<i64>, DType) {
+    /// Extents and data type of the first result.
+    pub fn result(&self) -> (Vec<i64>, DType) {
         self.results[0].clone()
     }
 
-    pub(super) fn unsupported<T>(&self, what: impl fmt::Display) -> Result<T, ComputeError> {
+    /// The error of a call for which there is no tensor expression yet.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn unsupported<T>(&self, what: impl fmt::Display) -> Result<T, ComputeError> {
         Err(ComputeError(format!("no code can be generated for `{}` {what} yet", self.op)))
     }
 
     /// An index into one of `rank` dimensions, counted from either end.
-    pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, ComputeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is out of range.
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, ComputeError> {
         crate::ir::normalize_axis(axis, rank)
             .ok_or_else(|| ComputeError(format!("axis {axis} of `{}` is out of range", self.op)))
     }
 
-    /// A result computed element by element.
-    pub(super) fn element(
+    /// A result computed element by element: `body` is given the element's index.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn element(
         &mut self,
         body: impl FnOnce(&mut ComputeDag, &[PrimExpr]) -> PrimExpr,
     ) -> Stages {

@@ -73,39 +73,55 @@ impl<'a> EvalCx<'a> {
     }
 
     /// The attributes as the operator's struct.
-    pub(super) fn attrs<T: DeserializeOwned>(&self) -> Result<T, EvalError> {
+    ///
+    /// # Errors
+    ///
+    /// If they do not fit.
+    pub fn attrs<T: DeserializeOwned>(&self) -> Result<T, EvalError> {
         self.attrs.parse().map_err(|error| EvalError::new(format!("attributes: {error}")))
     }
 
     /// An argument that the type relation requires.
-    pub(super) fn arg(&self, index: usize) -> Result<&'a Tensor, EvalError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is absent.
+    pub fn arg(&self, index: usize) -> Result<&'a Tensor, EvalError> {
         self.optional(index).ok_or_else(|| {
             EvalError::new(format!("input {index} of `{}` is missing", self.def.name))
         })
     }
 
     /// An argument that may be absent.
-    pub(super) fn optional(&self, index: usize) -> Option<&'a Tensor> {
+    pub fn optional(&self, index: usize) -> Option<&'a Tensor> {
         self.args.get(index).copied().flatten()
     }
 
     /// All arguments that are there.
-    pub(super) fn args(&self) -> impl Iterator<Item = &'a Tensor> {
+    pub fn args(&self) -> impl Iterator<Item = &'a Tensor> {
         self.args.iter().copied().flatten()
     }
 
     /// The elements of a floating-point argument.
-    pub(super) fn floats(&self, index: usize) -> Result<&'a [f64], EvalError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is absent or of another type.
+    pub fn floats(&self, index: usize) -> Result<&'a [f64], EvalError> {
         floats(self.arg(index)?)
     }
 
     /// The elements of an integer or boolean argument.
-    pub(super) fn ints(&self, index: usize) -> Result<&'a [i128], EvalError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is absent or of another type.
+    pub fn ints(&self, index: usize) -> Result<&'a [i128], EvalError> {
         ints(self.arg(index)?)
     }
 
     /// The extents of the first result.
-    pub(super) fn shape(&self) -> &[usize] {
+    pub fn shape(&self) -> &[usize] {
         self.results.first().map_or(&[], |(_, shape)| shape)
     }
 
@@ -120,7 +136,11 @@ impl<'a> EvalCx<'a> {
     }
 
     /// The only result, from its elements, which are rounded to its data type.
-    pub(super) fn result(&self, elements: Elements) -> Result<Vec<Tensor>, EvalError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are not as many as the result has, or of another kind.
+    pub fn result(&self, elements: Elements) -> Result<Vec<Tensor>, EvalError> {
         self.results(iter::once(elements))
     }
 

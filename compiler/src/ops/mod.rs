@@ -14,6 +14,7 @@ mod eval;
 pub mod nn;
 pub mod qnn;
 pub mod reduce;
+mod registered;
 mod relation;
 mod table;
 pub mod tensor;
@@ -33,6 +34,9 @@ pub use attributes::Attribute;
 pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
 pub use eval::EvalCx;
+pub(crate) use registered::ambiguous;
+pub use registered::{OpEntry, assert_name_is_free, registered};
+pub use relation::DTypes;
 pub use table::all;
 
 use crate::graph::TypeError;
@@ -134,8 +138,8 @@ pub struct OpDef {
 }
 
 impl OpDef {
-    /// An opaque operator, to be refined by the methods below.
-    const fn new(
+    /// An opaque operator without attributes, to be refined by the methods below.
+    pub const fn new(
         name: &'static str,
         summary: &'static str,
         inputs: &'static [Input],
@@ -186,23 +190,25 @@ impl OpDef {
     }
 
     /// With the attributes that a struct has.
-    const fn attributes<A: DeserializeOwned>(mut self) -> OpDef {
+    pub const fn attributes<A: DeserializeOwned>(mut self) -> OpDef {
         self.attributes = attributes::of::<A>;
         self
     }
 
     /// With values for attributes that the text format may leave out. Calls in the IR have them all.
-    const fn defaults(mut self, defaults: fn() -> Attrs) -> OpDef {
+    pub const fn defaults(mut self, defaults: fn() -> Attrs) -> OpDef {
         self.defaults = defaults;
         self
     }
 
-    const fn pattern(mut self, pattern: OpPattern) -> OpDef {
+    /// With a pattern for fusion.
+    pub const fn pattern(mut self, pattern: OpPattern) -> OpDef {
         self.pattern = pattern;
         self
     }
 
-    const fn shape_value(mut self, f: ShapeValueFn) -> OpDef {
+    /// With the elements of a small integer result as dimensions.
+    pub const fn shape_value(mut self, f: ShapeValueFn) -> OpDef {
         self.shape_value = Some(f);
         self
     }
@@ -219,10 +225,12 @@ impl fmt::Debug for OpDef {
 pub struct Op(&'static OpDef);
 
 impl Op {
-    /// The operator of that name.
+    /// The operator of that name, one of another crate included.
     pub fn get(name: &str) -> Option<Op> {
-        let index = all().binary_search_by(|def| def.name.cmp(name)).ok()?;
-        Some(Op(all()[index]))
+        match all().binary_search_by(|def| def.name.cmp(name)) {
+            Ok(index) => Some(Op(all()[index])),
+            Err(_) => registered::find(name),
+        }
     }
 
     /// The definition.

@@ -7,7 +7,7 @@ use crate::ir::{DType, Dim, Shape, TensorType, Type, normalize_axis};
 
 /// The data types that an input may have. None of them contains types that are only stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DTypes {
+pub enum DTypes {
     /// Integers and floats.
     Numeric,
     /// Integers, floats and booleans.
@@ -47,11 +47,11 @@ impl DTypes {
 
 impl<'a> InferCx<'a> {
     /// The tensor type of an argument, whose elements must be of one of these types.
-    pub(super) fn tensor_of(
-        &self,
-        index: usize,
-        dtypes: DTypes,
-    ) -> Result<&'a TensorType, TypeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is absent, no tensor, or of another data type.
+    pub fn tensor_of(&self, index: usize, dtypes: DTypes) -> Result<&'a TensorType, TypeError> {
         let tensor = self.tensor(index)?;
         ensure!(
             dtypes.contains(tensor.dtype),
@@ -80,7 +80,11 @@ impl<'a> InferCx<'a> {
     }
 
     /// Checks that two arguments have one data type.
-    pub(super) fn same_dtype(&self, first: usize, second: usize) -> Result<(), TypeError> {
+    ///
+    /// # Errors
+    ///
+    /// If they have not.
+    pub fn same_dtype(&self, first: usize, second: usize) -> Result<(), TypeError> {
         let (a, b) = (self.tensor(first)?, self.tensor(second)?);
         ensure!(
             a.dtype == b.dtype,
@@ -111,7 +115,11 @@ impl<'a> InferCx<'a> {
     }
 
     /// An axis of an argument, counted from either end, as an index.
-    pub(super) fn axis(&self, index: usize, axis: i64) -> Result<usize, TypeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is out of range.
+    pub fn axis(&self, index: usize, axis: i64) -> Result<usize, TypeError> {
         let tensor = self.tensor(index)?;
         normalize_axis(axis, tensor.shape.rank()).ok_or_else(|| {
             TypeError::new(format!(
@@ -133,7 +141,7 @@ impl<'a> InferCx<'a> {
     }
 
     /// Whether two dimensions are known to be equal.
-    pub(super) fn same(&self, a: &Dim, b: &Dim) -> bool {
+    pub fn same(&self, a: &Dim, b: &Dim) -> bool {
         self.facts.prove_eq(a, b) == Some(true)
     }
 
@@ -151,7 +159,11 @@ impl<'a> InferCx<'a> {
 
     /// A tensor type as a result, if it can be one: every extent has a value, none is negative, and
     /// the number of elements fits `i64`.
-    pub(super) fn result(
+    ///
+    /// # Errors
+    ///
+    /// If it cannot.
+    pub fn result(
         &self,
         shape: impl IntoIterator<Item = Dim>,
         dtype: DType,
@@ -184,7 +196,11 @@ impl<'a> InferCx<'a> {
 
     /// The shape that two broadcast to as in numpy: aligned at the innermost dimension, with
     /// extents of one repeated.
-    pub(super) fn broadcast(&self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, TypeError> {
+    ///
+    /// # Errors
+    ///
+    /// If they do not.
+    pub fn broadcast(&self, a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, TypeError> {
         let rank = a.len().max(b.len());
         let one = Dim::from(1i64);
         let dim = |shape: &[Dim], axis: usize| {

@@ -133,8 +133,8 @@ static TABLE: &[&OpDef] = &[
     &ew::WHERE,
 ];
 
-/// Every operator, in the order of their names.
-pub fn all() -> &'static [&'static OpDef] {
+/// Every operator of niello's own, in the order of their names.
+pub const fn all() -> &'static [&'static OpDef] {
     TABLE
 }
 

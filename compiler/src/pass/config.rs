@@ -8,8 +8,7 @@ use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::registry::Origin;
-use crate::diagnostics::{Problem, Report, suggest};
+use crate::diagnostics::{Origin, Problem, Report, suggest};
 
 /// A value of any type, as contexts hold it.
 pub(super) type AnyValue = Arc<dyn Any + Send + Sync>;

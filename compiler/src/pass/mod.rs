@@ -53,6 +53,7 @@ mod textual;
 mod upstream;
 mod verify;
 
+pub use crate::diagnostics::Origin;
 pub use analysis::{
     Analyses, Analysis, AnalysisInfo, AnalysisRef, AnalysisSet, AnalysisUnit, InvalidateAnalysis,
     PreservedAnalyses, RequireAnalysis,
@@ -75,7 +76,7 @@ pub use plan::Plan;
 pub use prim_func_pass::{IntoPrimFunc, PrimFuncPass, transform_prim_funcs};
 pub use print_ir::print_ir;
 pub use property::{IrProperty, Property};
-pub use registry::{Origin, PassEntry, Registry};
+pub use registry::{PassEntry, Registry};
 pub use run::{Pass, PassBody, PassRef, RunToken};
 pub use scope::{AttachGuard, ScopeGuard, take_deferred_errors};
 pub use sequential::Sequential;

@@ -555,8 +555,11 @@ impl<'a> Body<'_, 'a> {
             return Err(self.parser.unexpected("`(` after the name of an operator"));
         }
         let Some(op) = Op::get(name) else {
-            let help = did_you_mean(name, ops::all().iter().map(|def| def.name));
-            let message = format!("there is no operator `{name}`");
+            let names = ops::all().iter().map(|def| def.name).chain(ops::registered());
+            let (message, help) = match ops::ambiguous(name) {
+                Some(places) => (format!("the operator `{name}` is defined at {places}"), None),
+                None => (format!("there is no operator `{name}`"), did_you_mean(name, names)),
+            };
             return Err(self.parser.error_with_help(pos, message, help));
         };
         self.parser.next();

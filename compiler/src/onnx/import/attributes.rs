@@ -3,8 +3,8 @@
 use super::NodeError;
 use crate::onnx::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
 
-/// A node's attributes.
-pub(in crate::onnx) struct Attributes<'a> {
+/// A node's attributes. A getter returns `None` where the node does not have the attribute.
+pub struct Attributes<'a> {
     list: &'a [AttributeProto],
     read: Vec<bool>,
 }
@@ -37,7 +37,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether the attribute is there. Does not count as reading it.
-    pub(in crate::onnx) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.list.iter().any(|attr| attr.name() == name)
     }
 
@@ -73,12 +73,20 @@ impl<'a> Attributes<'a> {
     }
 
     /// An integer.
-    pub(in crate::onnx) fn int(&mut self, name: &str) -> Result<Option<i64>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn int(&mut self, name: &str) -> Result<Option<i64>, NodeError> {
         Ok(self.get(name, AttributeType::Int)?.map(AttributeProto::i))
     }
 
     /// An integer that stands for a truth value, with a default.
-    pub(in crate::onnx) fn flag(&mut self, name: &str, default: bool) -> Result<bool, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type, or neither 0 nor 1.
+    pub fn flag(&mut self, name: &str, default: bool) -> Result<bool, NodeError> {
         match self.int(name)? {
             None => Ok(default),
             Some(0) => Ok(false),
@@ -90,12 +98,20 @@ impl<'a> Attributes<'a> {
     }
 
     /// A float.
-    pub(in crate::onnx) fn float(&mut self, name: &str) -> Result<Option<f64>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn float(&mut self, name: &str) -> Result<Option<f64>, NodeError> {
         Ok(self.get(name, AttributeType::Float)?.map(|attr| f64::from(attr.f())))
     }
 
     /// A string.
-    pub(in crate::onnx) fn string(&mut self, name: &str) -> Result<Option<&'a str>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type, or no UTF-8 text.
+    pub fn string(&mut self, name: &str) -> Result<Option<&'a str>, NodeError> {
         let Some(attr) = self.get(name, AttributeType::String)? else { return Ok(None) };
         match std::str::from_utf8(attr.s()) {
             Ok(text) => Ok(Some(text)),
@@ -104,10 +120,11 @@ impl<'a> Attributes<'a> {
     }
 
     /// A list of strings.
-    pub(in crate::onnx) fn strings(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<Vec<&'a str>>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type, or has what is no UTF-8 text.
+    pub fn strings(&mut self, name: &str) -> Result<Option<Vec<&'a str>>, NodeError> {
         let Some(attr) = self.get(name, AttributeType::Strings)? else { return Ok(None) };
         let texts: Result<_, _> =
             attr.strings.iter().map(|text| std::str::from_utf8(text)).collect();
@@ -117,12 +134,20 @@ impl<'a> Attributes<'a> {
     }
 
     /// A list of integers.
-    pub(in crate::onnx) fn ints(&mut self, name: &str) -> Result<Option<&'a [i64]>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn ints(&mut self, name: &str) -> Result<Option<&'a [i64]>, NodeError> {
         Ok(self.get(name, AttributeType::Ints)?.map(|attr| attr.ints.as_slice()))
     }
 
     /// A list of integers of a given length, with a default for each.
-    pub(in crate::onnx) fn ints_or(
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type or length.
+    pub fn ints_or(
         &mut self,
         name: &str,
         length: usize,
@@ -138,15 +163,20 @@ impl<'a> Attributes<'a> {
     }
 
     /// A list of floats.
-    pub(in crate::onnx) fn floats(&mut self, name: &str) -> Result<Option<&'a [f32]>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn floats(&mut self, name: &str) -> Result<Option<&'a [f32]>, NodeError> {
         Ok(self.get(name, AttributeType::Floats)?.map(|attr| attr.floats.as_slice()))
     }
 
     /// A tensor.
-    pub(in crate::onnx) fn tensor(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<&'a TensorProto>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is of another type.
+    pub fn tensor(&mut self, name: &str) -> Result<Option<&'a TensorProto>, NodeError> {
         Ok(self.get(name, AttributeType::Tensor)?.and_then(|attr| attr.t.as_deref()))
     }
 }

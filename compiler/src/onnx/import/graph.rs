@@ -317,10 +317,16 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 domain => format!("the model does not import the domain `{domain}`"),
             }));
         };
-        const CUT: &str = "export the model without it, or cut the graph before it with \
-                           onnx.utils.extract_model";
-        let unsupported = || {
-            NodeError::new(format!("the operator {} is not supported", op_name(proto))).help(CUT)
+        const WITHOUT: &str = "export the model without it, cut the graph before it with \
+                               onnx.utils.extract_model, or import it with \
+                               niello::register_onnx_op!";
+        let unsupported = || match ops::ambiguous(domain, proto.op_type()) {
+            Some(places) => NodeError::new(format!(
+                "imports of the operator {} are registered at {places}",
+                op_name(proto)
+            )),
+            None => NodeError::new(format!("the operator {} is not supported", op_name(proto)))
+                .help(WITHOUT),
         };
         let op = ops::find(domain, proto.op_type(), opset).ok_or_else(unsupported)?;
         let version = op.version(opset).ok_or_else(|| {

@@ -17,8 +17,8 @@ mod subgraphs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub(super) use attributes::Attributes;
-pub(super) use node::{Node, NodeError, Outputs};
+pub use attributes::Attributes;
+pub use node::{Node, NodeError, Outputs};
 pub use static_inputs::static_inputs;
 
 use super::external::ExternalData;

@@ -18,11 +18,12 @@ use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::ops::{Op, OpDef};
 
 /// The values that a node defines, in order. An output that is not computed is left out at the end.
-pub(in crate::onnx) type Outputs = Vec<ExprId>;
+pub type Outputs = Vec<ExprId>;
 
-/// Why a node cannot be imported; becomes a [`Problem`] that names the node and its inputs.
+/// Why a node cannot be imported; becomes a problem that names the node, its operator, the operator
+/// set and the inputs with their types.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::onnx) struct NodeError {
+pub struct NodeError {
     message: String,
     help: Option<String>,
     /// Whether types do not fit, for which extents that are not known may be the cause.
@@ -30,13 +31,14 @@ pub(in crate::onnx) struct NodeError {
 }
 
 impl NodeError {
-    pub(in crate::onnx) fn new(message: impl Into<String>) -> NodeError {
+    /// An error of that message: one line, without a full stop.
+    pub fn new(message: impl Into<String>) -> NodeError {
         NodeError { message: message.into(), help: None, is_of_types: false }
     }
 
     /// Says what would fix it.
     #[must_use]
-    pub(in crate::onnx) fn help(mut self, help: impl Into<String>) -> NodeError {
+    pub fn help(mut self, help: impl Into<String>) -> NodeError {
         self.help = Some(help.into());
         self
     }
@@ -73,9 +75,10 @@ impl From<TensorError> for NodeError {
     }
 }
 
-/// A node while it is imported.
-pub(in crate::onnx) struct Node<'a, 'b> {
-    /// Its attributes.
+/// A node while it is imported: its attributes and inputs, and the calls of graph operators that its
+/// outputs are built of.
+pub struct Node<'a, 'b> {
+    /// Its attributes. Those that are not read are an error of the node.
     pub attrs: Attributes<'a>,
     /// The version of the operator that is in effect: the newest that is not newer than the model's
     /// operator set.
@@ -112,12 +115,12 @@ impl Shared<'_> {
 
 impl Node<'_, '_> {
     /// Number of inputs that are named, those that are left out in between included.
-    pub(in crate::onnx) fn input_count(&self) -> usize {
+    pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
     /// Whether an output is used or could be: it has a name.
-    pub(in crate::onnx) fn wants_output(&self, index: usize) -> bool {
+    pub fn wants_output(&self, index: usize) -> bool {
         self.proto.output.get(index).is_some_and(|name| !name.is_empty())
     }
 
@@ -135,22 +138,30 @@ impl Node<'_, '_> {
     }
 
     /// Number of outputs that the node lists.
-    pub(in crate::onnx) fn output_count(&self) -> usize {
+    pub fn output_count(&self) -> usize {
         self.proto.output.len()
     }
 
     /// An input that may be left out.
-    pub(in crate::onnx) fn optional(&self, index: usize) -> Option<ExprId> {
+    pub fn optional(&self, index: usize) -> Option<ExprId> {
         self.inputs.get(index).copied().flatten()
     }
 
     /// An input that must be there.
-    pub(in crate::onnx) fn input(&self, index: usize) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is left out.
+    pub fn input(&self, index: usize) -> Result<ExprId, NodeError> {
         self.optional(index).ok_or_else(|| NodeError::new(format!("input {index} is missing")))
     }
 
     /// Every input; none may be left out.
-    pub(in crate::onnx) fn all_inputs(&self) -> Result<Vec<ExprId>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If one is left out.
+    pub fn all_inputs(&self) -> Result<Vec<ExprId>, NodeError> {
         (0..self.inputs.len()).map(|index| self.input(index)).collect()
     }
 
@@ -170,7 +181,11 @@ impl Node<'_, '_> {
     }
 
     /// The type of a value, which must be a tensor.
-    pub(in crate::onnx) fn tensor(&self, value: ExprId) -> Result<TensorType, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is a tuple, a sequence or the like.
+    pub fn tensor(&self, value: ExprId) -> Result<TensorType, NodeError> {
         match self.builder.ty(value) {
             Type::Tensor(tensor) => Ok(tensor.clone()),
             ty @ (Type::Tuple(_) | Type::Func(_) | Type::Sequence(_) | Type::Optional(_)) => {
@@ -180,19 +195,31 @@ impl Node<'_, '_> {
     }
 
     /// The shape of a value, which must be a tensor.
-    pub(in crate::onnx) fn shape(&self, value: ExprId) -> Result<Shape, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is no tensor.
+    pub fn shape(&self, value: ExprId) -> Result<Shape, NodeError> {
         Ok(self.tensor(value)?.shape)
     }
 
     /// An axis of a value counted from either end, as an index.
-    pub(in crate::onnx) fn axis(&self, axis: i64, rank: usize) -> Result<usize, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is out of range.
+    pub fn axis(&self, axis: i64, rank: usize) -> Result<usize, NodeError> {
         crate::ir::normalize_axis(axis, rank).ok_or_else(|| {
             NodeError::new(format!("axis {axis} is out of range for {rank} dimensions"))
         })
     }
 
     /// Axes counted from either end, as indices in the order given; none twice.
-    pub(in crate::onnx) fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If one is out of range, or listed twice.
+    pub fn axes(&self, axes: &[i64], rank: usize) -> Result<Vec<usize>, NodeError> {
         let mut seen = vec![false; rank];
         let mut indices = Vec::with_capacity(axes.len());
         for &axis in axes {
@@ -207,10 +234,11 @@ impl Node<'_, '_> {
 
     /// The elements of an integer input as dimensions, if it is there: they must be known while
     /// compiling, but may be symbolic.
-    pub(in crate::onnx) fn dims_input(
-        &mut self,
-        index: usize,
-    ) -> Result<Option<Vec<Dim>>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are not known.
+    pub fn dims_input(&mut self, index: usize) -> Result<Option<Vec<Dim>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
         if let Some(dims) = &self.builder.data_of(value).shape_value {
             return Ok(Some(dims.to_vec()));
@@ -230,10 +258,11 @@ impl Node<'_, '_> {
     }
 
     /// The elements of an integer input as numbers, if it is there.
-    pub(in crate::onnx) fn ints_input(
-        &mut self,
-        index: usize,
-    ) -> Result<Option<Vec<i64>>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are not known, or depend on the size of an input.
+    pub fn ints_input(&mut self, index: usize) -> Result<Option<Vec<i64>>, NodeError> {
         let Some(dims) = self.dims_input(index)? else { return Ok(None) };
         let ints: Option<Vec<i64>> = dims.iter().map(Dim::as_const).collect();
         match ints {
@@ -247,7 +276,11 @@ impl Node<'_, '_> {
     }
 
     /// The one element of an integer input as a number, if the input is there.
-    pub(in crate::onnx) fn int_input(&mut self, index: usize) -> Result<Option<i64>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is not known, or has not one element.
+    pub fn int_input(&mut self, index: usize) -> Result<Option<i64>, NodeError> {
         let Some(ints) = self.ints_input(index)? else { return Ok(None) };
         match ints.as_slice() {
             [int] => Ok(Some(*int)),
@@ -256,17 +289,22 @@ impl Node<'_, '_> {
     }
 
     /// The elements of a floating-point input, if it is there; they must be constant.
-    pub(in crate::onnx) fn floats_input(
-        &mut self,
-        index: usize,
-    ) -> Result<Option<Vec<f64>>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If they are not known.
+    pub fn floats_input(&mut self, index: usize) -> Result<Option<Vec<f64>>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
         let floats = self.known_value(value).and_then(|constant| constant.to_f64_vec());
         floats.map(Some).ok_or_else(|| self.not_known(index))
     }
 
     /// The one element of a numeric input, if it is there; it must be constant.
-    pub(in crate::onnx) fn number_input(&mut self, index: usize) -> Result<Option<f64>, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is not known, or has not one element.
+    pub fn number_input(&mut self, index: usize) -> Result<Option<f64>, NodeError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
         if !self.tensor(value)?.dtype.is_float() {
             return Ok(self.int_input(index)?.map(|int| int as f64));
@@ -278,7 +316,11 @@ impl Node<'_, '_> {
     }
 
     /// The elements of an input that must be there, and known while compiling.
-    pub(in crate::onnx) fn constant_input(&mut self, index: usize) -> Result<Constant, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is left out, or not known.
+    pub fn constant_input(&mut self, index: usize) -> Result<Constant, NodeError> {
         let value = self.input(index)?;
         self.known_value(value).ok_or_else(|| self.not_known(index))
     }
@@ -315,7 +357,11 @@ impl Node<'_, '_> {
     }
 
     /// The constant that an initializer or attribute tensor holds.
-    pub(in crate::onnx) fn read_constant(
+    ///
+    /// # Errors
+    ///
+    /// If the tensor is damaged, or of a type that is not supported.
+    pub fn read_constant(
         &mut self,
         tensor: &crate::onnx::proto::TensorProto,
     ) -> Result<Constant, NodeError> {
@@ -323,32 +369,36 @@ impl Node<'_, '_> {
     }
 
     /// Pushes a constant.
-    pub(in crate::onnx) fn constant(&mut self, constant: Constant) -> ExprId {
+    pub fn constant(&mut self, constant: Constant) -> ExprId {
         self.builder.constant(constant)
     }
 
     /// Pushes a scalar constant.
-    pub(in crate::onnx) fn scalar(
-        &mut self,
-        value: f64,
-        dtype: DType,
-    ) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If there is no arithmetic on that type.
+    pub fn scalar(&mut self, value: f64, dtype: DType) -> Result<ExprId, NodeError> {
         let constant = Constant::scalar(value, dtype)
             .ok_or_else(|| NodeError::new(format!("arithmetic on {dtype} is not supported")))?;
         Ok(self.builder.constant(constant))
     }
 
     /// Calls an operator without attributes.
-    pub(in crate::onnx) fn call(
-        &mut self,
-        op: &'static OpDef,
-        args: &[ExprId],
-    ) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If the type relation of the operator does not hold.
+    pub fn call(&mut self, op: &'static OpDef, args: &[ExprId]) -> Result<ExprId, NodeError> {
         Ok(self.builder.call(Op::new(op), args, Attrs::new())?)
     }
 
     /// Calls an operator with attributes.
-    pub(in crate::onnx) fn call_with(
+    ///
+    /// # Errors
+    ///
+    /// If the type relation of the operator does not hold.
+    pub fn call_with(
         &mut self,
         op: &'static OpDef,
         args: &[ExprId],
@@ -359,7 +409,11 @@ impl Node<'_, '_> {
     }
 
     /// Calls an operator, some of whose arguments may be absent.
-    pub(in crate::onnx) fn call_optional(
+    ///
+    /// # Errors
+    ///
+    /// If the type relation of the operator does not hold.
+    pub fn call_optional(
         &mut self,
         op: &'static OpDef,
         args: Vec<Option<ExprId>>,
@@ -370,20 +424,20 @@ impl Node<'_, '_> {
     }
 
     /// A field of a tuple.
-    pub(in crate::onnx) fn field(
-        &mut self,
-        tuple: ExprId,
-        index: u32,
-    ) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If it is no tuple, or too short.
+    pub fn field(&mut self, tuple: ExprId, index: u32) -> Result<ExprId, NodeError> {
         Ok(self.builder.tuple_get(tuple, index)?)
     }
 
     /// Converts a value, unless it is of that type already.
-    pub(in crate::onnx) fn cast(
-        &mut self,
-        value: ExprId,
-        dtype: DType,
-    ) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If the value is no tensor.
+    pub fn cast(&mut self, value: ExprId, dtype: DType) -> Result<ExprId, NodeError> {
         if self.tensor(value)?.dtype == dtype {
             return Ok(value);
         }
@@ -391,11 +445,11 @@ impl Node<'_, '_> {
     }
 
     /// Reshapes a value, unless it has that shape already.
-    pub(in crate::onnx) fn reshape(
-        &mut self,
-        value: ExprId,
-        dims: Vec<Dim>,
-    ) -> Result<ExprId, NodeError> {
+    ///
+    /// # Errors
+    ///
+    /// If the number of elements is another one.
+    pub fn reshape(&mut self, value: ExprId, dims: Vec<Dim>) -> Result<ExprId, NodeError> {
         if self.shape(value)?[..] == dims[..] {
             return Ok(value);
         }

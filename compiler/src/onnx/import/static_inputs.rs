@@ -25,12 +25,8 @@ pub fn static_inputs(model: &ModelProto) -> Vec<&str> {
             node.attribute.iter().flat_map(subgraphs::of_attribute).flat_map(|graph| &graph.node),
         );
         producers.extend(node.output.iter().map(|output| (output.as_str(), node)));
-        if normal_domain(node.domain()).is_empty() {
-            let known = ops::known_inputs(node.op_type());
-            needed.extend(
-                known.iter().filter_map(|&index| node.input.get(index)).map(String::as_str),
-            );
-        }
+        let known = ops::known_inputs(normal_domain(node.domain()), node.op_type());
+        needed.extend(known.iter().filter_map(|&index| node.input.get(index)).map(String::as_str));
     }
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     while let Some(name) = needed.pop() {

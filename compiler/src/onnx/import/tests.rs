@@ -318,7 +318,8 @@ fn every_problem_of_a_model_is_in_one_report() {
         [
             "node `a` (com.microsoft.FusedGelu, opset 1): the operator com.microsoft.FusedGelu is not \
              supported (input `x`: Tensor[(1, 3, 8, 8), float32]); help: export the model without it, \
-             or cut the graph before it with onnx.utils.extract_model",
+             cut the graph before it with onnx.utils.extract_model, or import it with \
+             niello::register_onnx_op!",
             "node `b` (Conv, opset 13): input `weight`, which is Tensor[(4, 2, 3, 3), float32], takes 2 \
              channels in each of 1 groups, but input `x`, which is Tensor[(1, 3, 8, 8), float32], has 3 \
              channels (inputs `x`: Tensor[(1, 3, 8, 8), float32], `w`: Tensor[(4, 2, 3, 3), float32])",
@@ -327,8 +328,8 @@ fn every_problem_of_a_model_is_in_one_report() {
             "node `d` (Transpose, opset 13): attribute `perm` must be of type ints, but it is of type \
              float (input `x`: Tensor[(1, 3, 8, 8), float32])",
             "node `e` (ImageDecoder, opset 13): the operator ImageDecoder is not supported (input `a2` of unknown type); \
-             help: export the model without it, or cut the graph before it with \
-             onnx.utils.extract_model",
+             help: export the model without it, cut the graph before it with \
+             onnx.utils.extract_model, or import it with niello::register_onnx_op!",
         ]
     );
 }

@@ -21,6 +21,7 @@ mod random;
 mod rearrange;
 mod recurrent;
 mod reduce;
+mod registered;
 mod resize;
 mod sampling;
 mod selected;
@@ -28,6 +29,9 @@ mod signal;
 mod tensor;
 mod training;
 mod window;
+
+pub(super) use registered::ambiguous;
+pub use registered::{ImportFn, OnnxOp, OnnxOpEntry};
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
@@ -51,7 +55,7 @@ pub(super) struct OpImport {
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     /// A function of the node alone.
-    Calls(fn(&mut Node<'_, '_>) -> Result<Outputs, NodeError>),
+    Calls(ImportFn),
     /// `If`, whose branches are graphs.
     If,
     /// `Loop`, whose body is a graph.
@@ -70,13 +74,17 @@ impl OpImport {
 }
 
 /// The inputs of an operator that must be known while compiling, by position.
-pub(super) fn known_inputs(name: &str) -> &'static [usize] {
-    find("", name, i64::MAX).map_or(&[], |op| op.known)
+pub(super) fn known_inputs(domain: &str, name: &str) -> &'static [usize] {
+    find(domain, name, i64::MAX).map_or(&[], |op| op.known)
 }
 
-/// The import of the operator of that domain and name. Where ONNX's own domain does not have it at
+/// The import of the operator of that domain and name; that of another crate comes first. Where
+/// ONNX's own domain does not have it at
 /// that version of the operator set, it may be one that ONNX Runtime has there.
 pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpImport> {
+    if let Some(op) = registered::find(domain, name) {
+        return Some(op);
+    }
     let table = match domain {
         "" => TABLE,
         "ai.onnx.preview" => PREVIEW,
