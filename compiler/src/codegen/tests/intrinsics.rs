@@ -246,6 +246,39 @@ fn special_arguments_give_the_results_of_c() {
 }
 
 #[test]
+fn powers_without_a_library_function_are_right_to_two_units_in_the_last_place() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0];
+    let others = (0..200).map(|i| f32::from_bits(0x3000_0001 + i * 0x0018_0b0d));
+    let values: Vec<f32> = others.flat_map(|x| [x, -x]).chain(special).collect();
+    let extent = values.len() as i64;
+    let args = [f32_bytes(values.iter().copied()), vec![0; 4 * values.len()]];
+    for exponent in [1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 0.75] {
+        let mut func = PrimFuncData::new("power");
+        let x = func.input("x", DType::F32, BufferSpec::dense(&[extent]));
+        let y = func.output("y", DType::F32, BufferSpec::dense(&[extent]));
+        func.body = func.for_("i", extent, ForKind::Vectorized, |f, i| {
+            let power = f.load(x, [i.clone()]).pow(PrimExpr::f32(exponent as f32));
+            f.store(y, [i], power)
+        });
+        let func = PrimFunc::new(func);
+        for target in runnable_levels() {
+            let results = check_level(&func, &[], &args, &target, Denormals::Keep);
+            for (x, y) in values.iter().zip(f32_values(&results[1])) {
+                let right = f64::from(*x).powf(exponent.into());
+                let what = format!("{x:e}^{exponent} = {y:e}, not {right:e}, on {:?}", target.cpu);
+                assert_eq!(y.is_nan(), right.is_nan(), "{what}");
+                if right.is_nan() {
+                    continue;
+                }
+                assert_eq!(y.is_sign_negative(), right.is_sign_negative(), "{what}");
+                let close = (f64::from(y) - right).abs() <= 2.0 * ulp(right);
+                assert!(f64::from(y) == right || close || right.abs() > f32::MAX.into(), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_interpreter_and_the_compiler_agree_on_polynomials() {
     let inputs: Vec<f32> = (0..400).map(|i| f32::from_bits(i * 10_737_419)).collect();
     for intrinsic in [Intrinsic::Exp, Intrinsic::Log, Intrinsic::Tanh, Intrinsic::Sigmoid] {

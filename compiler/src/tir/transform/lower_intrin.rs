@@ -10,6 +10,7 @@
 //! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
 //! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
+//! | `pow`, exponent 3, −0.5 or 0.75 | 2 | products, square roots |
 //!
 //! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
 //! and so off by half a unit or hardly more.
@@ -72,14 +73,16 @@ pub fn lower_intrin(mut func: PrimFunc, _module: &IRModule, cx: &PassContext) ->
     func
 }
 
-/// Whether the polynomial of a function is off by more than one unit in the last place.
+/// Whether what takes the place of a function is off by more than one unit in the last place.
 fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
     let is_f32 = args.first().is_some_and(|x| x.dtype() == DType::F32);
+    let exponent = || args.get(1).and_then(PrimExpr::as_float);
     is_f32
-        && matches!(
-            intrinsic,
-            Intrinsic::Exp | Intrinsic::Tanh | Intrinsic::Erf | Intrinsic::Sigmoid
-        )
+        && match intrinsic {
+            Intrinsic::Exp | Intrinsic::Tanh | Intrinsic::Erf | Intrinsic::Sigmoid => true,
+            Intrinsic::Pow => matches!(exponent(), Some(3.0 | -0.5 | 0.75)),
+            _ => false,
+        }
 }
 
 /// A function of `float32` computed in `float64`, in parts for which the target has vectors.
@@ -146,14 +149,10 @@ fn call(
                 math.ldexp(x, n, &floor)
             })
         }
-        Intrinsic::Pow => match args[1].as_float() {
-            Some(1.0) => x,
-            Some(2.0) => math.finish(|math| {
-                let x = math.bind("x", x);
-                x.clone() * x
-            }),
-            _ => math.library_call(intrinsic, args, flush),
-        },
+        Intrinsic::Pow => {
+            let power = args[1].as_float().and_then(|exponent| power(&mut math, &x, exponent));
+            power.unwrap_or_else(|| math.library_call(intrinsic, args, flush))
+        }
         Intrinsic::Floor | Intrinsic::Ceil | Intrinsic::Trunc | Intrinsic::Round
             if !target.has_rounding() && matches!(dtype, DType::F32 | DType::F64) =>
         {
@@ -182,6 +181,35 @@ fn call(
         | Intrinsic::Acosh
         | Intrinsic::Atanh => math.library_call(intrinsic, args, flush),
     }
+}
+
+/// `x` to a power that takes no library function: those that models have, 0.75 in `nn.lrn`.
+fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
+    let constant = |value: f64| PrimExpr::float(value, x.dtype()).broadcast_to(x.ty().lanes);
+    // The square root of C has other values at -0 and at -infinity.
+    let root = |x: PrimExpr| {
+        let is_lowest = x.clone().equal(constant(f64::NEG_INFINITY));
+        let x = PrimExpr::select(is_lowest, constant(f64::INFINITY), x);
+        PrimExpr::call(Intrinsic::Sqrt, x) + constant(0.0)
+    };
+    if ![1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 0.75].contains(&exponent) {
+        return None;
+    }
+    Some(math.finish(|math| {
+        let x = math.bind("x", x.clone());
+        match exponent {
+            1.0 => x,
+            2.0 => x.clone() * x,
+            3.0 => x.clone() * x.clone() * x,
+            0.5 => root(x),
+            -0.5 => constant(1.0) / root(x),
+            0.75 => {
+                let root = math.bind("root", root(x));
+                root.clone() * PrimExpr::call(Intrinsic::Sqrt, root)
+            }
+            _ => constant(1.0) / x,
+        }
+    }))
 }
 
 /// Whether code generators have instructions for dot products of bytes.
