@@ -56,6 +56,9 @@ fn the_errors_of_the_polynomials_are_as_documented() {
         (Intrinsic::Tanh, 5.0),
         (Intrinsic::Erf, 6.0),
         (Intrinsic::Sigmoid, 3.0),
+        (Intrinsic::Atan, 3.0),
+        (Intrinsic::Asin, 3.0),
+        (Intrinsic::Acos, 3.0),
     ] {
         let expected: Vec<f64> = inputs
             .iter()
@@ -211,6 +214,9 @@ fn special_arguments_give_the_results_of_c() {
         Intrinsic::Sigmoid,
         Intrinsic::Abs,
         Intrinsic::Sin,
+        Intrinsic::Atan,
+        Intrinsic::Asin,
+        Intrinsic::Acos,
         Intrinsic::Atanh,
     ];
     for intrinsic in exact.into_iter().chain(close) {
@@ -281,7 +287,16 @@ fn powers_without_a_library_function_are_right_to_two_units_in_the_last_place() 
 #[test]
 fn the_interpreter_and_the_compiler_agree_on_polynomials() {
     let inputs: Vec<f32> = (0..400).map(|i| f32::from_bits(i * 10_737_419)).collect();
-    for intrinsic in [Intrinsic::Exp, Intrinsic::Log, Intrinsic::Tanh, Intrinsic::Sigmoid] {
+    let polynomials = [
+        Intrinsic::Exp,
+        Intrinsic::Log,
+        Intrinsic::Tanh,
+        Intrinsic::Sigmoid,
+        Intrinsic::Atan,
+        Intrinsic::Asin,
+        Intrinsic::Acos,
+    ];
+    for intrinsic in polynomials {
         let func = elementwise(intrinsic, DType::F32, inputs.len());
         let args = [f32_bytes(inputs.iter().copied()), vec![0; inputs.len() * 4]];
         for target in runnable_levels() {

@@ -10,6 +10,7 @@
 //! | `tanh` | 5 | x·P₅(x²)/Q₄(x²) up to 9.02 |
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
 //! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
+//! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
 //! | `pow`, exponent 3, −0.5 or 0.75 | 2 | products, square roots |
 //!
 //! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
@@ -79,7 +80,13 @@ fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
     let exponent = || args.get(1).and_then(PrimExpr::as_float);
     is_f32
         && match intrinsic {
-            Intrinsic::Exp | Intrinsic::Tanh | Intrinsic::Erf | Intrinsic::Sigmoid => true,
+            Intrinsic::Exp
+            | Intrinsic::Tanh
+            | Intrinsic::Erf
+            | Intrinsic::Sigmoid
+            | Intrinsic::Atan
+            | Intrinsic::Asin
+            | Intrinsic::Acos => true,
             Intrinsic::Pow => matches!(exponent(), Some(3.0 | -0.5 | 0.75)),
             _ => false,
         }
@@ -132,6 +139,9 @@ fn call(
         Intrinsic::Log if is_f32 => math.finish(|math| math.log(x)),
         Intrinsic::Tanh if is_f32 => math.finish(|math| math.tanh(x)),
         Intrinsic::Erf if is_f32 => math.finish(|math| math.erf(x)),
+        Intrinsic::Atan if is_f32 => math.finish(|math| math.atan(x)),
+        Intrinsic::Asin if is_f32 => math.finish(|math| math.asin(x)),
+        Intrinsic::Acos if is_f32 => math.finish(|math| math.acos(x)),
         Intrinsic::Sigmoid if is_f32 => math.finish(|math| math.sigmoid(x)),
         Intrinsic::Sigmoid => {
             let one = || PrimExpr::float(1.0, dtype);

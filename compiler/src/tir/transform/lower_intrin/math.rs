@@ -1,5 +1,7 @@
 //! Polynomial and rational approximations in `float32`.
 
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};
+
 use crate::ir::DType;
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFuncData, VarId};
 
@@ -52,6 +54,17 @@ const ERF_P: [f32; 6] = [
 ];
 const ERF_Q: [f32; 6] =
     [1.0, 0.502_409_64, 0.114_257_134, 0.014_997_357, 0.001_165_202_8, 3.800_410_6e-5];
+
+/// atan(t) = t + t³ · P(t²) for |t| ≤ tan(π/8): minimax of the relative error by Lawson's algorithm.
+const ATAN: [f32; 5] =
+    [-0.333_333_16, 0.199_984_71, -0.142_435_33, 0.105_938_14, -0.060_782_216];
+
+/// asin(t) = t + t³ · P(t²) for |t| ≤ ½, likewise.
+const ASIN: [f32; 5] =
+    [0.166_667_52, 0.074_952_975, 0.045_470_376, 0.024_179_514, 0.042_166_308];
+
+/// π/2 − [`FRAC_PI_2`].
+const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
 
 /// Builds an expression with names for repeated parts.
 pub(super) struct Math<'a> {
@@ -244,5 +257,78 @@ impl<'a> Math<'a> {
         let exp = self.exp(-x);
         let lanes = exp.ty().lanes;
         PrimExpr::f32(1.0).broadcast_to(lanes) / (exp + PrimExpr::f32(1.0))
+    }
+
+    /// Arguments beyond tan(3π/8) are reduced by atan(t) = π/2 − atan(1/t), those beyond tan(π/8) by
+    /// atan(t) = π/4 + atan((t − 1) / (t + 1)).
+    pub(super) fn atan(&mut self, x: PrimExpr) -> PrimExpr {
+        let one = || PrimExpr::f32(1.0);
+        let x = self.bind("x", x);
+        let magnitude = self.bind("magnitude", PrimExpr::call(Intrinsic::Abs, x.clone()));
+        let is_large = self.bind("is_large", magnitude.clone().greater(PrimExpr::f32(2.414_213_6)));
+        let is_middle =
+            self.bind("is_middle", magnitude.clone().greater(PrimExpr::f32(0.414_213_57)));
+        let choose = |large: PrimExpr, middle: PrimExpr, small: PrimExpr| {
+            let rest = PrimExpr::select(is_middle.clone(), middle, small);
+            PrimExpr::select(is_large.clone(), large, rest)
+        };
+        let numerator = choose(-one(), magnitude.clone() - one(), magnitude.clone());
+        let denominator = choose(magnitude.clone(), magnitude + one(), one());
+        let t = self.bind("t", numerator / denominator);
+        let base = choose(PrimExpr::f32(FRAC_PI_2), PrimExpr::f32(FRAC_PI_4), PrimExpr::f32(0.0));
+        let low = choose(
+            PrimExpr::f32(FRAC_PI_2_LOW),
+            PrimExpr::f32(FRAC_PI_2_LOW / 2.0),
+            PrimExpr::f32(0.0),
+        );
+        let angle = self.odd(&t, &ATAN);
+        self.with_sign_of(base + (angle + low), &x)
+    }
+
+    pub(super) fn asin(&mut self, x: PrimExpr) -> PrimExpr {
+        let x = self.bind("x", x);
+        let (is_large, angle) = self.asin_in_parts(&x);
+        let doubled = PrimExpr::f32(2.0) * angle.clone() - PrimExpr::f32(FRAC_PI_2_LOW);
+        let magnitude = PrimExpr::select(is_large, PrimExpr::f32(FRAC_PI_2) - doubled, angle);
+        self.with_sign_of(magnitude, &x)
+    }
+
+    pub(super) fn acos(&mut self, x: PrimExpr) -> PrimExpr {
+        let x = self.bind("x", x);
+        let (is_large, angle) = self.asin_in_parts(&x);
+        let signed = self.with_sign_of(angle.clone(), &x);
+        let small = PrimExpr::f32(FRAC_PI_2) - (signed - PrimExpr::f32(FRAC_PI_2_LOW));
+        let doubled = self.bind("doubled", PrimExpr::f32(2.0) * angle);
+        let beyond = doubled.clone() - PrimExpr::f32(2.0 * FRAC_PI_2_LOW);
+        let is_negative = x.less(PrimExpr::f32(0.0));
+        let large = PrimExpr::select(is_negative, PrimExpr::f32(PI) - beyond, doubled);
+        PrimExpr::select(is_large, large, small)
+    }
+
+    /// asin(|x|) up to ½, and asin(√((1 − |x|) / 2)) beyond, which is told by the first of the two:
+    /// asin(|x|) is π/2 less twice that.
+    fn asin_in_parts(&mut self, x: &PrimExpr) -> (PrimExpr, PrimExpr) {
+        let magnitude = self.bind("magnitude", PrimExpr::call(Intrinsic::Abs, x.clone()));
+        let is_large = self.bind("is_large", magnitude.clone().greater(PrimExpr::f32(0.5)));
+        let half = (PrimExpr::f32(1.0) - magnitude.clone()) * PrimExpr::f32(0.5);
+        let root = PrimExpr::call(Intrinsic::Sqrt, half);
+        let t = self.bind("t", PrimExpr::select(is_large.clone(), root, magnitude));
+        let angle = self.odd(&t, &ASIN);
+        (is_large, self.bind("angle", angle))
+    }
+
+    /// `t + t³ · P(t²)`.
+    fn odd(&mut self, t: &PrimExpr, p: &[f32]) -> PrimExpr {
+        let square = self.bind("square", t.clone() * t.clone());
+        let p = self.polynomial(&square, p);
+        self.fma(square * t.clone(), p, t.clone())
+    }
+
+    /// A number that is not negative, with the sign of `x`.
+    fn with_sign_of(&self, magnitude: PrimExpr, x: &PrimExpr) -> PrimExpr {
+        let sign = PrimExpr::int(i32::MIN.into(), DType::I32);
+        let sign = PrimExpr::binary(BinaryOp::And, x.clone().reinterpret(DType::I32), sign);
+        let bits = magnitude.reinterpret(DType::I32);
+        PrimExpr::binary(BinaryOp::Or, bits, sign).reinterpret(DType::F32)
     }
 }
