@@ -3,7 +3,7 @@
 
 use super::X;
 use crate::graph::TypeError;
-use crate::graph::interp::{Elements, Tensor};
+use crate::graph::interp::Elements;
 use crate::ir::{Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
@@ -16,8 +16,11 @@ pub static GLOBAL_AVG_POOL2D: OpDef = OpDef::new(
     "nn.global_avg_pool2d",
     "the mean of each channel",
     X,
-    infer,
-    |cx| eval(cx, |plane| plane.iter().sum::<f64>() / plane.len() as f64),
+    |cx| infer(cx, DTypes::Float),
+    |cx| {
+        let mean = |plane: &[f64]| plane.iter().sum::<f64>() / plane.len() as f64;
+        cx.result(Elements::Float(of_planes(cx, cx.floats(0)?, mean)?))
+    },
     |cx| compute(cx, BinaryOp::Add),
 )
 .pattern(OpPattern::OutElemWiseFusable);
@@ -27,20 +30,23 @@ pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
     "nn.global_max_pool2d",
     "the greatest element of each channel",
     X,
-    infer,
+    |cx| infer(cx, DTypes::Numeric),
     |cx| {
-        eval(cx, |plane| {
-            let step = |a: f64, &b: &f64| if a.is_nan() || a > b { a } else { b };
-            plane.iter().fold(f64::NEG_INFINITY, step)
-        })
+        if !cx.arg(0)?.dtype().is_float() {
+            let greatest = |plane: &[i128]| plane.iter().copied().fold(i128::MIN, i128::max);
+            return cx.result(Elements::Int(of_planes(cx, cx.ints(0)?, greatest)?));
+        }
+        let greater = |a: f64, &b: &f64| if a.is_nan() || a > b { a } else { b };
+        let greatest = |plane: &[f64]| plane.iter().fold(f64::NEG_INFINITY, greater);
+        cx.result(Elements::Float(of_planes(cx, cx.floats(0)?, greatest)?))
     },
     |cx| compute(cx, BinaryOp::Max),
 )
 .pattern(OpPattern::OutElemWiseFusable);
 
-fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {
     cx.attrs::<()>()?;
-    let x = cx.tensor_of_rank(0, DTypes::Float, 4, "(N, C, H, W)")?;
+    let x = cx.tensor_of_rank(0, dtypes, 4, "(N, C, H, W)")?;
     ensure!(
         x.shape[2..].iter().all(|dim| dim.as_const() != Some(0)),
         "input `x`, which is {x}, has no elements to pool"
@@ -49,9 +55,14 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     cx.result([x.shape[0].clone(), x.shape[1].clone(), one.clone(), one], x.dtype)
 }
 
-fn eval(cx: &EvalCx<'_>, pool: fn(&[f64]) -> f64) -> Result<Vec<Tensor>, EvalError> {
+/// One element of each channel.
+fn of_planes<T>(
+    cx: &EvalCx<'_>,
+    elements: &[T],
+    pool: impl Fn(&[T]) -> T,
+) -> Result<Vec<T>, EvalError> {
     let plane = num_elements(&cx.arg(0)?.shape()[2..]);
-    cx.result(Elements::Float(cx.floats(0)?.chunks_exact(plane).map(pool).collect()))
+    Ok(elements.chunks_exact(plane).map(pool).collect())
 }
 
 fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {

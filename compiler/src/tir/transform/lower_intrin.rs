@@ -193,7 +193,8 @@ fn call(
     }
 }
 
-/// `x` to a power that takes no library function: those that models have, 0.75 in `nn.lrn`.
+/// `x` to a power that takes no library function: those that models have; 0.75 is that of
+/// normalisations over neighbouring channels.
 fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
     let constant = |value: f64| PrimExpr::float(value, x.dtype()).broadcast_to(x.ty().lanes);
     // The square root of C has other values at -0 and at -infinity.
