@@ -11,6 +11,7 @@ mod combine_parallel_batch_matmul;
 mod combine_parallel_conv2d;
 mod combine_parallel_dense;
 mod conv1d_to_conv2d;
+mod conv3d_to_conv2d;
 mod dead_code_elimination;
 mod defuse_ops;
 mod div_to_mul;
@@ -51,6 +52,7 @@ pub use combine_parallel_dense::{
     CombineParallelDense, MIN_DENSE_BRANCHES, combine_parallel_dense,
 };
 pub use conv1d_to_conv2d::{Conv1dToConv2d, conv1d_to_conv2d};
+pub use conv3d_to_conv2d::{Conv3dToConv2d, conv3d_to_conv2d};
 pub use dead_code_elimination::{DeadCodeElimination, INLINE_ONCE, dead_code_elimination};
 pub use defuse_ops::{DefuseOps, defuse_ops};
 pub use div_to_mul::{DivToMul, div_to_mul};

@@ -3,10 +3,10 @@
 use indexmap::IndexSet;
 
 use super::{
-    ApplyWinograd, CanonicalizeOps, Conv1dToConv2d, DeadCodeElimination, EliminateCommonSubexpr,
-    FakeQuantizationToInteger, FoldConstant, FoldExplicitPadding, FoldScaleAxis, FuseOps,
-    InferType, OutlinePrimitives, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr,
-    SimplifyInference,
+    ApplyWinograd, CanonicalizeOps, Conv1dToConv2d, Conv3dToConv2d, DeadCodeElimination,
+    EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant, FoldExplicitPadding,
+    FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision,
+    RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -29,6 +29,7 @@ fn passes() -> Vec<PassRef> {
         FoldScaleAxis.into(),
         CanonicalizeOps.into(),
         Conv1dToConv2d.into(),
+        Conv3dToConv2d.into(),
         // Folds calls that scale folding and the new shapes of weights have left.
         FoldConstant.into(),
         // After the passes that fold into convolutions, because this one puts casts around them.

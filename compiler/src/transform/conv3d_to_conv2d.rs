@@ -1,0 +1,169 @@
+//! Convolutions along three axes, along two.
+
+use super::calls::{call_with, tensor};
+use crate::graph::{Call, Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter};
+use crate::ir::{Attrs, Constant, Dim, IRModule};
+use crate::ops::Op;
+use crate::ops::nn::{CONV2D, CONV3D, ConvAttrs, PAD, PadAttrs, PadMode};
+use crate::ops::tensor::{
+    CONCATENATE, ConcatenateAttrs, RESHAPE, ReshapeAttrs, STRIDED_SLICE, StridedSliceAttrs,
+    TRANSPOSE, TransposeAttrs,
+};
+use crate::pass::{PassContext, Result, function_pass};
+use crate::transform::InferType;
+
+/// Most taps along the depth: the images hold the volume as many times.
+const MOST_TAPS: i64 = 16;
+
+/// The order of axes in which depth and channels have changed places.
+const DEPTH_BEFORE_CHANNELS: [i64; 5] = [0, 2, 1, 3, 4];
+
+/// Makes `nn.conv3d` an `nn.conv2d`, which strategies know a schedule for.
+///
+/// Each place along the depth of the result becomes an image of its own, whose channels are those of
+/// all taps along the depth, one tap after the other.
+#[function_pass(opt_level = 1, required = [InferType])]
+pub fn conv3d_to_conv2d(
+    function: Function,
+    _module: &IRModule,
+    cx: &PassContext,
+) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let mut rewriter = Rewriter::new(function);
+    while let Some(id) = rewriter.next_expr()? {
+        let old = rewriter.old().clone();
+        let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = old.expr(id) else {
+            continue;
+        };
+        let [Some(x), Some(weight), rest @ ..] = args.as_slice() else { continue };
+        if !op.is(&CONV3D) {
+            continue;
+        }
+        let attrs: ConvAttrs = attrs.parse()?;
+        let (x, weight) = (rewriter.mapped(*x), rewriter.mapped(*weight));
+        let bias = rest.first().copied().flatten().map(|bias| rewriter.mapped(bias));
+        let Some(volume) = Volume::of(rewriter.builder(), x, weight, attrs)? else { continue };
+        cx.count("convolutions", 1);
+        let result = volume.convolution(rewriter.builder(), x, weight, bias)?;
+        rewriter.replace(result);
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// A convolution of volumes.
+struct Volume {
+    /// Extents of the volumes: (N, C, D, H, W).
+    extents: [i64; 5],
+    /// Extents of the weights: (O, C, D, H, W).
+    kernel: [i64; 5],
+    /// Extent of the result along the depth.
+    depth: i64,
+    attrs: ConvAttrs,
+}
+
+impl Volume {
+    /// `None` for groups of channels, for extents that are not known, and for more taps than
+    /// [`MOST_TAPS`].
+    fn of(
+        b: &FunctionBuilder,
+        x: ExprId,
+        weight: ExprId,
+        attrs: ConvAttrs,
+    ) -> Result<Option<Volume>> {
+        let extents = |value| -> Result<Option<[i64; 5]>> {
+            let dims: Option<Vec<i64>> =
+                tensor(b, value)?.shape.iter().map(Dim::as_const).collect();
+            Ok(dims.and_then(|dims| dims.try_into().ok()))
+        };
+        let (Some(extents), Some(kernel)) = (extents(x)?, extents(weight)?) else {
+            return Ok(None);
+        };
+        let padded = extents[2] + attrs.padding[0] + attrs.padding[3];
+        let covered = attrs.dilation[0] * (kernel[2] - 1) + 1;
+        let depth = (padded - covered) / attrs.strides[0] + 1;
+        let volume = Volume { extents, kernel, depth, attrs };
+        Ok((volume.attrs.groups == 1 && kernel[2] <= MOST_TAPS && padded >= covered)
+            .then_some(volume))
+    }
+
+    fn convolution(
+        &self,
+        b: &mut FunctionBuilder,
+        x: ExprId,
+        weight: ExprId,
+        bias: Option<ExprId>,
+    ) -> Result<ExprId> {
+        let [batch, channels, _, height, width] = self.extents;
+        let [outputs, _, taps, kernel_height, kernel_width] = self.kernel;
+        let windows = self.windows(b, x)?;
+        let images = depth_and_channels(b, windows)?;
+        let images = reshape(b, images, &[batch * self.depth, taps * channels, height, width])?;
+        let weight = depth_and_channels(b, weight)?;
+        let weight = reshape(b, weight, &[outputs, taps * channels, kernel_height, kernel_width])?;
+        let attrs = Attrs::from_struct(&ConvAttrs {
+            strides: self.attrs.strides[1..].to_vec(),
+            padding: [&self.attrs.padding[1..3], &self.attrs.padding[4..]].concat(),
+            dilation: self.attrs.dilation[1..].to_vec(),
+            ..self.attrs.clone()
+        })?;
+        let args = vec![Some(images), Some(weight), bias];
+        let images = b.call_optional(Op::new(&CONV2D), args, attrs)?;
+        let shape = tensor(b, images)?.shape;
+        let [height, width] = [2, 3].map(|axis: usize| shape[axis].as_const().unwrap_or(0));
+        let volumes = reshape(b, images, &[batch, self.depth, outputs, height, width])?;
+        depth_and_channels(b, volumes)
+    }
+
+    /// What the taps along the depth read for each place of the result: (N, taps · C, depth, H, W).
+    fn windows(&self, b: &mut FunctionBuilder, x: ExprId) -> Result<ExprId> {
+        let (before, after) = (self.attrs.padding[0], self.attrs.padding[3]);
+        let x = if (before, after) == (0, 0) { x } else { self.padded(b, x, before, after)? };
+        let stride = self.attrs.strides[0];
+        let mut windows = Vec::new();
+        for tap in 0..self.kernel[2] {
+            let begin = tap * self.attrs.dilation[0];
+            let slice = StridedSliceAttrs {
+                begin: vec![begin],
+                end: vec![begin + (self.depth - 1) * stride + 1],
+                strides: vec![stride],
+                axes: vec![2],
+            };
+            windows.push(call_with(b, &STRIDED_SLICE, &[x], &slice)?);
+        }
+        match windows[..] {
+            [window] => Ok(window),
+            _ => call_with(b, &CONCATENATE, &windows, &ConcatenateAttrs { axis: 1 }),
+        }
+    }
+
+    fn padded(
+        &self,
+        b: &mut FunctionBuilder,
+        x: ExprId,
+        before: i64,
+        after: i64,
+    ) -> Result<ExprId> {
+        let mut pad_width = vec![[0, 0]; 5];
+        pad_width[2] = [before, after];
+        let attrs = Attrs::from_struct(&PadAttrs { pad_width, mode: PadMode::Constant })?;
+        let fill = match self.attrs.pad_value {
+            0 => None,
+            value => Constant::scalar(value as f64, tensor(b, x)?.dtype),
+        };
+        let fill = fill.map(|fill| b.constant(fill));
+        Ok(b.call_optional(Op::new(&PAD), vec![Some(x), fill], attrs)?)
+    }
+}
+
+/// A tensor of five axes with the second and the third in each other's place.
+fn depth_and_channels(b: &mut FunctionBuilder, value: ExprId) -> Result<ExprId> {
+    let attrs = TransposeAttrs { axes: DEPTH_BEFORE_CHANNELS.to_vec() };
+    call_with(b, &TRANSPOSE, &[value], &attrs)
+}
+
+fn reshape(b: &mut FunctionBuilder, value: ExprId, extents: &[i64]) -> Result<ExprId> {
+    let newshape = extents.iter().map(|&extent| Dim::from(extent)).collect();
+    call_with(b, &RESHAPE, &[value], &ReshapeAttrs { newshape })
+}
