@@ -162,7 +162,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
                 }
                 PadMode::Edge => place.max(0).min(extent - 1),
                 PadMode::Wrap => place.floormod(extent.max(1)),
-                PadMode::Reflect => reflected(place, extent),
+                PadMode::Reflect => reflected(place, before.max(after), extent),
             });
         }
         let value = dag.at(x, &at);
@@ -177,12 +177,18 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     })
 }
 
-/// A place mirrored at the first and the last element until it is within the axis.
-fn reflected(place: PrimExpr, extent: i64) -> PrimExpr {
+/// A place at most `beyond` elements outside of the axis, mirrored at the first and the last element
+/// until it is within.
+fn reflected(place: PrimExpr, beyond: i64, extent: i64) -> PrimExpr {
     if extent <= 1 {
         return PrimExpr::index(0);
     }
     let turn = (extent - 1).saturating_mul(2);
-    let place = place.floormod(turn);
+    let place = if beyond < extent {
+        // Once is enough, and comparisons are where loops can be cut.
+        place.clone().max(PrimExpr::index(0) - place)
+    } else {
+        place.floormod(turn)
+    };
     place.clone().min(PrimExpr::index(turn) - place)
 }
