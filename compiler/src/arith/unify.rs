@@ -197,7 +197,9 @@ impl Facts {
             return Ok(None);
         }
         match others.prove_eq(&simplified, &IntExpr::ZERO) {
-            Some(false) => return Err(Mismatch::Different { left: simplified, right: IntExpr::ZERO }),
+            Some(false) => {
+                return Err(Mismatch::Different { left: simplified, right: IntExpr::ZERO });
+            }
             Some(true) => return Ok(Some(Step::Drop)),
             None => {}
         }
