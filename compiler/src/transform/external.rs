@@ -196,3 +196,71 @@ pub(super) fn enclose(
     let closure = b.closure(scope, None, attrs)?;
     Ok(b.call_function(closure, &args)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::graph::interp::evaluate;
+    use crate::ir::IRModule;
+    use crate::pass::Pass;
+    use crate::strategy;
+    use crate::target::Target;
+    use crate::transform::tests::support::{Net, verifying};
+    use crate::transform::{
+        AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_TARGETS, MergeCompilerRegions, MergeComposite,
+        PartitionGraph,
+    };
+
+    fn partitioned(module: IRModule) -> IRModule {
+        let patterns = [("dsp.sum_exp", "exp(add(*, *))"), ("dsp.scale", "multiply(*, const)")];
+        let own = |text: &str| text.to_owned();
+        let patterns = patterns.map(|(name, pattern)| (own(name), own(pattern))).to_vec();
+        let targets = vec![(own("dsp"), vec![own("tanh")])];
+        let cx = verifying().config(&COMPOSITE_PATTERNS, patterns);
+        let cx = cx.config(&EXTERNAL_TARGETS, targets).build().unwrap();
+        let module = MergeComposite.run(module, &cx).unwrap();
+        let module = AnnotateTarget.run(module, &cx).unwrap();
+        let module = MergeCompilerRegions.run(module, &cx).unwrap();
+        PartitionGraph.run(module, &cx).unwrap()
+    }
+
+    /// A chain of the operators, all of them or those that others take.
+    fn chain(length: usize, with_others: bool) -> IRModule {
+        let mut net = Net::default();
+        let mut x = net.tensor(&[3], 0.5);
+        for index in 0..length {
+            let half = net.scalar(0.5);
+            let sum = net.op("add", &[x, half]);
+            x = net.op("exp", &[sum]);
+            x = net.op("multiply", &[half, x]);
+            x = net.op("tanh", &[x]);
+            if with_others && index % 2 == 0 {
+                x = net.op("sigmoid", &[x]);
+            }
+        }
+        IRModule::from_function(net.finish(x))
+    }
+
+    #[test]
+    fn partitioned_modules_compute_the_same() {
+        let module = chain(6, true);
+        let after = partitioned(module.clone());
+        // Three sigmoids cut the chain after the first, third and fifth link.
+        assert_eq!(after.len(), 1 + 4);
+        let value = |module: &IRModule| format!("{:?}", evaluate(module, "main", &[]).unwrap());
+        assert_eq!(value(&after), value(&module));
+        assert_eq!(partitioned(after.clone()).len(), after.len());
+    }
+
+    #[test]
+    fn a_long_chain_is_one_function() {
+        assert_eq!(partitioned(chain(10_000, false)).len(), 2);
+    }
+
+    #[test]
+    fn what_is_for_unknown_code_generators_is_not_compiled() {
+        let report = strategy::program(&partitioned(chain(1, false)), &[Target::host()]);
+        let error = report.unwrap_err().to_string();
+        let expected = "`@dsp_main_0` is for the code generator `dsp`, which is not known";
+        assert!(error.contains(expected), "{error}");
+    }
+}
