@@ -9,7 +9,8 @@ use niello_tests::workspace;
 
 /// Files of the folder of graph passes that have no pass: the list, the folder itself, shared code,
 /// tests.
-const NO_PASSES: [&str; 7] = ["calls", "channels", "combine", "layers", "mod", "pipeline", "tests"];
+const NO_PASSES: [&str; 8] =
+    ["calls", "channels", "combine", "external", "layers", "mod", "pipeline", "tests"];
 
 /// Names of the files and folders in a folder, without `.rs`.
 fn stems(folder: &str) -> BTreeSet<String> {

@@ -11,7 +11,7 @@ mod types;
 pub use call_graph::{CallGraph, Callees, Calls};
 pub use function::{Liveness, Scopes, UseCounts, Uses};
 pub(crate) use placement::Placement;
-pub(crate) use property::kernel_scopes;
 pub use property::{Anf, BasicBlockNormalForm, Flattened, Fused, Typed, types_hold};
+pub(crate) use property::{bound_values, kernel_scopes};
 pub use purity::{Pure, effects};
 pub use types::{Reference, References, Types, declared};

@@ -27,12 +27,26 @@ pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> 
     };
     let mut problems = Vec::new();
     let mut primitives: IndexMap<GlobalVar, Primitive> = IndexMap::new();
-    for (global, function) in module.functions().filter(|(_, f)| f.attrs().flag("Primitive")) {
+    for (global, function) in module.functions() {
+        if let Some(compiler) = function.attrs().str("Compiler") {
+            problems.push(not_ours(&format!("`{global}`"), compiler));
+        }
+        if !function.attrs().flag("Primitive") {
+            continue;
+        }
         match primitive(global.name(), function) {
             Ok(primitive) => {
                 primitives.insert(global.clone(), primitive);
             }
             Err(found) => problems.extend(found),
+        }
+    }
+    let live = main.live();
+    for (_, data) in main.iter().filter(|(id, _)| live[*id]) {
+        if let Expr::Func(closure) = &data.expr
+            && let Some(compiler) = closure.attrs.str("Compiler")
+        {
+            problems.push(not_ours("a closure in `@main`", compiler));
         }
     }
     if !problems.is_empty() {
@@ -53,6 +67,12 @@ pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> 
         Ok(()) => Ok(lowering.program),
         Err(problem) => Err(Report { problems: vec![problem] }),
     }
+}
+
+/// The problem of what another code generator would have to compile.
+fn not_ours(what: &str, compiler: &str) -> Problem {
+    Problem::new(format!("{what} is for the code generator `{compiler}`, which is not known"))
+        .help("without the attribute `Compiler`, it is compiled as the rest is")
 }
 
 /// What the users of a value read it as.

@@ -1,5 +1,6 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
+mod annotate_target;
 mod apply_winograd;
 mod backward_fold_scale_axis;
 mod calls;
@@ -17,6 +18,7 @@ mod defuse_ops;
 mod div_to_mul;
 mod eliminate_common_subexpr;
 mod eta_expand;
+mod external;
 mod fake_quantization_to_integer;
 mod fold_constant;
 mod fold_explicit_padding;
@@ -27,7 +29,10 @@ mod infer_type;
 mod inline;
 mod lambda_lift;
 mod layers;
+mod merge_compiler_regions;
+mod merge_composite;
 mod outline_primitives;
+mod partition_graph;
 pub mod pipeline;
 mod promote_low_precision;
 mod remove_unused_functions;
@@ -38,6 +43,7 @@ mod to_basic_block_normal_form;
 mod to_graph_normal_form;
 mod to_mixed_precision;
 
+pub use annotate_target::{AnnotateTarget, EXTERNAL_TARGETS, annotate_target};
 pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
 pub use backward_fold_scale_axis::{BackwardFoldScaleAxis, backward_fold_scale_axis};
 pub use canonicalize_cast::{CanonicalizeCast, canonicalize_cast};
@@ -69,7 +75,10 @@ pub use fuse_ops::{FuseOps, LINK_PARAMS, MAX_DEPTH, fuse_ops};
 pub use infer_type::{InferType, infer_type};
 pub use inline::{Inline, inline};
 pub use lambda_lift::{LambdaLift, lambda_lift};
+pub use merge_compiler_regions::{MergeCompilerRegions, merge_compiler_regions};
+pub use merge_composite::{COMPOSITE_PATTERNS, MergeComposite, merge_composite};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
+pub use partition_graph::{PartitionGraph, partition_graph};
 pub use promote_low_precision::{PromoteLowPrecision, promote_low_precision};
 pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,

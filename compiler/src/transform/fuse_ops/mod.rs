@@ -63,7 +63,7 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
 /// Whether a constant goes into the kernels that use it.
 ///
 /// Code generators print such scalars as literals.
-fn is_simple(constant: &Constant) -> bool {
+pub(super) fn is_simple(constant: &Constant) -> bool {
     constant.ty().shape.rank() == 0
         && matches!(
             constant.ty().dtype,
