@@ -296,6 +296,31 @@ impl Config {
         self
     }
 
+    /// The most bytes that the workspace may take. A model that takes more is an error, which names
+    /// the greatest tensors; so it is for each of the limits below.
+    pub fn max_workspace_bytes(mut self, bytes: u64) -> Self {
+        self.options.budget.workspace_bytes = Some(bytes);
+        self
+    }
+
+    /// The most bytes that the model's own weights may take.
+    pub fn max_weight_bytes(mut self, bytes: u64) -> Self {
+        self.options.budget.weight_bytes = Some(bytes);
+        self
+    }
+
+    /// The most bytes that the machine code may take, all CPU levels together.
+    pub fn max_code_bytes(mut self, bytes: u64) -> Self {
+        self.options.budget.code_bytes = Some(bytes);
+        self
+    }
+
+    /// The most multiply-accumulate operations that one inference may take.
+    pub fn max_macs(mut self, macs: u64) -> Self {
+        self.options.budget.macs = Some(macs);
+        self
+    }
+
     /// The folder to write to; `OUT_DIR` unless given.
     pub fn out_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(folder.into());

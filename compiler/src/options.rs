@@ -193,6 +193,20 @@ impl Numerics {
     }
 }
 
+/// The most that a compiled model may take; what has no limit is `None`. A stub is not checked, and
+/// code only where it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Budget {
+    /// Bytes of the workspace.
+    pub workspace_bytes: Option<u64>,
+    /// Bytes of the weights as kernels read them, without those of another model.
+    pub weight_bytes: Option<u64>,
+    /// Bytes of machine code, all CPU levels together.
+    pub code_bytes: Option<u64>,
+    /// Multiply-accumulate operations of one inference.
+    pub macs: Option<u64>,
+}
+
 /// Everything that decides, beside the model itself, what a compilation leaves behind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompileOptions {
@@ -242,6 +256,8 @@ pub struct CompileOptions {
     /// Another model of the program, compiled before, whose weights the code reads where they are
     /// equal to its own.
     pub weights_of: Option<SharedWeights>,
+    /// The most that the model may take.
+    pub budget: Budget,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
     pub isolate: bool,
     /// Whether to stop before code is generated: the result has the model's interface, no weights
@@ -278,6 +294,7 @@ impl CompileOptions {
             code_folder: None,
             kernel_cache: None,
             weights_of: None,
+            budget: Budget::default(),
             isolate: false,
             stub: false,
             without_objects: false,

@@ -17,7 +17,7 @@ use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
 use crate::executor::{Contents, write_shared_library};
 use crate::graph::print_with_sidecar;
-use crate::options::CompileOptions;
+use crate::options::{Budget, CompileOptions};
 
 /// Compile a model to objects, sources, bindings or a shared library.
 #[derive(clap::Args, Debug)]
@@ -39,6 +39,18 @@ pub(super) struct Args {
     /// Name of the model [default: the file's]
     #[arg(long)]
     name: Option<String>,
+    /// Most bytes of the workspace: a model that takes more is an error
+    #[arg(long, value_name = "N")]
+    max_workspace_bytes: Option<u64>,
+    /// Most bytes of the weights
+    #[arg(long, value_name = "N")]
+    max_weight_bytes: Option<u64>,
+    /// Most bytes of machine code, all CPU levels together
+    #[arg(long, value_name = "N")]
+    max_code_bytes: Option<u64>,
+    /// Most multiply-accumulate operations of one inference
+    #[arg(long, value_name = "N")]
+    max_macs: Option<u64>,
     /// Print what became of each kernel: the rule that made its loops, what it computes and moves
     #[arg(long)]
     report: bool,
@@ -96,7 +108,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut options = args.code.options()?;
     options.backend = backend;
     options.name = args.name.clone();
-    options.without_objects = args.json.is_none() && !args.emit.iter().any(|e| e.needs_objects());
+    options.budget = Budget {
+        workspace_bytes: args.max_workspace_bytes,
+        weight_bytes: args.max_weight_bytes,
+        code_bytes: args.max_code_bytes,
+        macs: args.max_macs,
+    };
+    let objects = args.json.is_some() || args.max_code_bytes.is_some();
+    options.without_objects = !objects && !args.emit.iter().any(|e| e.needs_objects());
     let model = Model::read(&args.model)?;
     // Before the work, so that a folder that cannot be written is told at once.
     fs::create_dir_all(&args.output).map_err(|error| {

@@ -48,6 +48,7 @@ pub(super) fn symbol(
         stub,
         without_objects: _,
         single_calls: _,
+        budget: _,
     } = options;
     let mut hasher = Blake3::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());

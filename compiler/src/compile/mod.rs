@@ -1,5 +1,6 @@
 //! From a model to native code: every stage, in order.
 
+mod budget;
 mod identity;
 mod interface;
 mod model;
@@ -73,7 +74,7 @@ impl Compilation {
 ///
 /// # Errors
 ///
-/// Every problem of the first stage that has any.
+/// Every problem of the first stage that has any; what exceeds [`CompileOptions::budget`].
 pub fn compile(
     model: &Model,
     options: &CompileOptions,
@@ -132,6 +133,7 @@ pub fn compile(
         workers,
         ..interface.model(options)
     };
+    budget::check(&options.budget, &model, &program)?;
     let peak_live_bytes = plan.peak_live_bytes;
     Ok(Compilation { model, module, program, functions, code, cache, peak_live_bytes, stages })
 }

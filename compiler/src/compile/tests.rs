@@ -11,7 +11,7 @@ use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
 use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
-use crate::options::Backend;
+use crate::options::{Backend, Budget};
 use crate::pass::PassContext;
 use crate::target::{CpuLevel, Target};
 
@@ -436,4 +436,34 @@ fn a_shared_library_has_threads_of_its_own() {
     let serial = run_all(1, 1);
     let shared = run_all(4, 300);
     assert!(shared.iter().all(|bits| *bits == serial[0]));
+}
+
+#[test]
+fn each_limit_that_a_model_exceeds_is_told_with_what_takes_most_of_it() {
+    let model = dense();
+    let all = |n| Budget {
+        workspace_bytes: Some(n),
+        weight_bytes: Some(n),
+        code_bytes: Some(n),
+        macs: Some(n),
+    };
+    let enough = CompileOptions { budget: all(1 << 20), ..pinned(4) };
+    let compiled = run(&model, &enough).unwrap().model;
+    assert_eq!(compiled.macs, 24);
+    let weights = compiled.weights.len();
+    let exact = Budget { macs: Some(24), weight_bytes: Some(weights as u64), ..all(1 << 20) };
+    assert!(run(&model, &CompileOptions { budget: exact, ..pinned(4) }).is_ok());
+
+    let report = run(&model, &CompileOptions { budget: all(8), ..pinned(4) }).unwrap_err();
+    let problems: Vec<String> = report.problems.iter().map(Problem::to_string).collect();
+    let [weight_bytes, code_bytes, macs] = problems.as_slice() else { panic!("{problems:?}") };
+    let expected = format!("the weights take {weights} bytes, but `.max_weight_bytes(8)` allows");
+    assert!(weight_bytes.starts_with(&expected), "{weight_bytes}");
+    assert!(code_bytes.contains("`.max_code_bytes(8)`"), "{code_bytes}");
+    assert!(code_bytes.contains("the greatest parts are `niello_kernel_"), "{code_bytes}");
+    assert_eq!(
+        macs,
+        "an inference takes 24 multiply-accumulates, but `.max_macs(8)` allows no more; help: the \
+         greatest parts are `fused_nn_matmul_add_nn_relu` (24)"
+    );
 }

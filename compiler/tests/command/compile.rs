@@ -213,3 +213,14 @@ fn kernels_are_compiled_once() {
     let error = stderr(&mistaken.output().unwrap());
     assert!(error.contains("NIELLO_CACHE_SIZE is `lots`"), "{error}");
 }
+
+#[test]
+fn a_model_beyond_its_limits_is_an_error_and_no_file_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, out) = (scores(folder.path()), folder.path().join("out"));
+    let args = ["compile", path(&model), "-o", path(&out), "--dim", "batch=2", "--emit", "c"];
+    let error = fails(&[&args[..], &["--max-weight-bytes", "1", "--max-macs=1"]].concat());
+    assert!(error.contains("`--max-weight-bytes 1` allows no more"), "{error}");
+    assert!(error.contains("`--max-macs 1` allows no more"), "{error}");
+    assert!(names(&out).is_empty());
+}
