@@ -43,7 +43,7 @@ struct Models {
     /// Backend to measure; may be given more than once [default: all]
     #[arg(long, value_enum)]
     backend: Vec<Backend>,
-    /// Threads of the peers; niello runs on one
+    /// Threads of all engines; above one, niello is measured on one as well, for its speed-up
     #[arg(long, default_value_t = 1)]
     threads: u16,
     /// Rounds in which the engines take turns
