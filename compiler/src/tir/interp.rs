@@ -134,7 +134,7 @@ impl Interp<'_> {
             }
             Stmt::Store { buffer, indices, value } => {
                 let value = self.expr(value)?;
-                self.access(*buffer, indices, Some(value)).map(|_| ())
+                self.access(*buffer, indices, Some(value), |_| true).map(|_| ())
             }
             Stmt::Let { var, value, body } => {
                 let value = self.expr(value)?;
@@ -240,7 +240,8 @@ impl Interp<'_> {
                 self.expr(value).and_then(|value| reinterpret(&value, *dtype))
             }
             PrimExpr::Load { buffer, dtype, indices } => {
-                self.access(*buffer, indices, None).map(|lanes| Value::from_lanes(*dtype, lanes))
+                let lanes = self.access(*buffer, indices, None, |_| true);
+                lanes.map(|lanes| Value::from_lanes(*dtype, lanes))
             }
             PrimExpr::Ramp { base, stride, lanes } => {
                 self.pair(base, stride).and_then(|(base, stride)| ramp(&base, &stride, *lanes))
@@ -248,9 +249,7 @@ impl Interp<'_> {
             PrimExpr::Broadcast { value, lanes } => {
                 self.expr(value).and_then(|value| broadcast(&value, *lanes))
             }
-            PrimExpr::Shuffle { vectors, lanes } => {
-                self.all(vectors).and_then(|vectors| shuffle(&vectors, lanes))
-            }
+            PrimExpr::Shuffle { vectors, lanes } => self.shuffled(vectors, lanes),
             PrimExpr::VectorReduce { op, value } => {
                 self.expr(value).and_then(|value| reduce(self.arithmetic, *op, &value))
             }
@@ -273,6 +272,26 @@ impl Interp<'_> {
         let a = self.expr(a)?;
         let b = self.expr(b)?;
         Ok((a, b))
+    }
+
+    /// Lanes of vectors. Loads with a stride are loads of what lies between as well, of which no
+    /// lane is picked, and which need not be written yet.
+    fn shuffled(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value> {
+        let mut first = 0;
+        let mut values = Vec::with_capacity(vectors.len());
+        for vector in vectors {
+            values.push(match vector {
+                PrimExpr::Load { buffer, dtype, indices } => {
+                    let is_used =
+                        |lane| lanes.iter().any(|&picked| picked as usize == first + lane);
+                    let loaded = self.access(*buffer, indices, None, is_used)?;
+                    Value::from_lanes(*dtype, loaded)
+                }
+                other => self.expr(other)?,
+            });
+            first += vector.ty().lanes as usize;
+        }
+        shuffle(&values, lanes)
     }
 
     fn all(&mut self, exprs: &[PrimExpr]) -> Result<Vec<Value>> {

@@ -31,12 +31,14 @@ impl Memory {
 }
 
 impl Interp<'_> {
-    /// Loads the lanes of an access, or stores them and returns nothing.
+    /// Loads the lanes of an access, or stores them and returns nothing. Lanes for which `is_used`
+    /// is false may be loaded before they are written.
     pub(super) fn access(
         &mut self,
         id: BufferId,
         indices: &[PrimExpr],
         stored: Option<Value>,
+        is_used: impl Fn(usize) -> bool,
     ) -> Result<Vec<u64>> {
         let values = indices.iter().map(|index| self.expr(index)).collect::<Result<Vec<_>>>()?;
         let lanes = values.iter().map(Value::lanes).max().unwrap_or(1);
@@ -83,7 +85,7 @@ impl Interp<'_> {
                 }
             } else {
                 let defined = memory.written.as_ref().is_none_or(|written| written[position]);
-                if !defined && !is_padding(decl, &index) {
+                if !defined && is_used(lane) && !is_padding(decl, &index) {
                     return Err(format!("`{}`{index:?} is read before it is written", decl.name));
                 }
                 let mut whole = [0; 8];

@@ -102,6 +102,11 @@ fn invalid_accesses_of_generated_code_are_reported() {
     let early = store(at(0, 0), f.load(scratch, [1]));
     check(early.clone(), Some("does not exist"));
     check(Stmt::allocate(scratch, early), Some("before it is written"));
+    let pair = f.load(scratch, [PrimExpr::ramp(PrimExpr::index(0), 1, 2)]);
+    let picked = |lane| store(at(0, 0), pair.clone().shuffle(vec![lane]));
+    let half = |lane| Stmt::seq([f.store(scratch, [0], PrimExpr::f32(0.0)), picked(lane)]);
+    check(Stmt::allocate(scratch, half(0)), None);
+    check(Stmt::allocate(scratch, half(1)), Some("before it is written"));
     let lane = |c: i64| f.load(blocked, [0, c, 0, 0].map(PrimExpr::index));
     check(Stmt::allocate(blocked, store(at(0, 0), lane(2))), Some("before it is written"));
     check(Stmt::allocate(blocked, store(at(0, 0), lane(3))), None);
