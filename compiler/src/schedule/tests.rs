@@ -153,3 +153,36 @@ fn loops_of_narrowed_variables_are_refused() {
     let error = refusal(schedule.split(loops[0], [None, Some(4)]));
     assert!(error.contains("the loop `i` is int32, not int64"), "{error}");
 }
+
+/// An init outside of loops that compute elements again would leave each of them added up twice.
+#[test]
+fn inits_stay_inside_of_loops_that_compute_elements_again() {
+    let func = |extent: i64, value: &str| {
+        let text = format!(
+            "prim_func @f(x: input float32[8, 3], y: output float32[8, 2]) {{
+               allocate t: local float32[{extent}]
+               for i in serial(4) {{
+                 for j in serial(2) {{
+                   for k in serial(3) {{
+                     block \"T\"(v: spatial({extent}) = {value}, r: reduce(3) = k) {{
+                       init {{ t[v] = 0.0 }}
+                       t[v] = t[v] + x[v, r] }} }}
+                   block \"Y\"(v: spatial(4) = i, w: spatial(2) = j) {{ y[v, w] = t[v] }} }} }} }}"
+        );
+        parse(&text).unwrap()
+    };
+    let decomposed = |value: &str, extent: i64, at: usize| {
+        let mut schedule = Schedule::new(func(extent, value));
+        let block = schedule.get_block("T").unwrap();
+        let loops = schedule.get_loops(block).unwrap();
+        schedule.decompose_reduction(block, loops[at])
+    };
+    let error = refusal(decomposed("i", 4, 0));
+    assert!(error.contains("loop `j` is inside of loop `i` and computes elements"), "{error}");
+    assert!(decomposed("i", 4, 2).is_ok());
+    let error = refusal(decomposed("i + j", 5, 0));
+    assert!(error.contains("computes elements of `T` again"), "{error}");
+    assert!(decomposed("i + j", 5, 1).is_ok());
+    assert!(decomposed("i * 2 + j", 8, 0).is_ok());
+    assert!(decomposed("j * 4 + i", 8, 0).is_ok());
+}
