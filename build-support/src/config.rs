@@ -136,9 +136,19 @@ impl Config {
         self
     }
 
-    /// Pins the symbolic dimension that the model calls `name`.
-    pub fn dim(mut self, name: impl Into<String>, size: u64) -> Self {
-        self.options.dims.insert(name.into(), size);
+    /// Gives the symbolic dimension that the model calls `name` its size, or bounds within which each
+    /// run has a size of its own.
+    ///
+    /// ```
+    /// niello_build::configure("models/speech.onnx").dim("batch", 1..=32).dim("channels", 2);
+    /// ```
+    ///
+    /// Of bounds, memory is planned for the greatest size. The bindings take slices then, whose
+    /// lengths say the size of a run, and `run` fails if they do not agree. Such a dimension has to
+    /// be the outermost of each tensor that is computed, but for those of one element: what mixes
+    /// its elements, as a sum over the batch, is an error that names the node.
+    pub fn dim(mut self, name: impl Into<String>, size: impl Into<DimSize>) -> Self {
+        self.options.dims.insert(name.into(), size.into());
         self
     }
 

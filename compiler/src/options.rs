@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -169,6 +170,87 @@ impl From<usize> for Threads {
     }
 }
 
+/// What is decided of a symbolic dimension before the model is compiled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DimSize {
+    /// Its size.
+    Fixed(u64),
+    /// That each run has a size of its own, within bounds. Memory is planned for the greatest.
+    RunTime {
+        /// The least size, at least 1.
+        min: u64,
+        /// The greatest size, at least the least one.
+        max: u64,
+    },
+}
+
+impl DimSize {
+    /// Whether it can be this size.
+    pub fn allows(self, size: u64) -> bool {
+        match self {
+            DimSize::Fixed(fixed) => fixed == size,
+            DimSize::RunTime { min, max } => (min..=max).contains(&size),
+        }
+    }
+
+    /// The bounds, if each run has a size of its own.
+    pub fn bounds(self) -> Option<RangeInclusive<u64>> {
+        match self {
+            DimSize::Fixed(_) => None,
+            DimSize::RunTime { min, max } => Some(min..=max),
+        }
+    }
+}
+
+impl From<u64> for DimSize {
+    fn from(size: u64) -> DimSize {
+        DimSize::Fixed(size)
+    }
+}
+
+impl From<RangeInclusive<u64>> for DimSize {
+    fn from(sizes: RangeInclusive<u64>) -> DimSize {
+        DimSize::RunTime { min: *sizes.start(), max: *sizes.end() }
+    }
+}
+
+/// `8` or `1..=32`.
+impl fmt::Display for DimSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DimSize::Fixed(size) => write!(f, "{size}"),
+            DimSize::RunTime { min, max } => write!(f, "{min}..={max}"),
+        }
+    }
+}
+
+/// The text that was meant to be a size or a range of sizes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotADimSize(pub String);
+
+impl fmt::Display for NotADimSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is neither a size, as 8, nor a range of sizes, as 1..=32", self.0)
+    }
+}
+
+impl std::error::Error for NotADimSize {}
+
+impl FromStr for DimSize {
+    type Err = NotADimSize;
+
+    fn from_str(text: &str) -> Result<Self, NotADimSize> {
+        let number = |text: &str| text.trim().parse().map_err(|_| NotADimSize(text.to_owned()));
+        match text.split_once("..=") {
+            None => number(text).map(DimSize::Fixed),
+            Some((min, max)) => {
+                let sizes = number(min).and_then(|min| Ok(DimSize::from(min..=number(max)?)));
+                sizes.map_err(|_: NotADimSize| NotADimSize(text.to_owned()))
+            }
+        }
+    }
+}
+
 /// How far results may be from those of the model's operators one by one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
@@ -216,8 +298,8 @@ pub struct CompileOptions {
     pub package: String,
     /// That package's version: part of every symbol.
     pub version: String,
-    /// Sizes of symbolic dimensions, by their name in the model.
-    pub dims: BTreeMap<String, u64>,
+    /// Sizes of symbolic dimensions, or their bounds, by their name in the model.
+    pub dims: BTreeMap<String, DimSize>,
     /// Whole shapes of inputs, by the input's name in the model.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::options::DimSize;
 use crate::diagnostics::Problem;
 use crate::files;
 use crate::graph::interp::Tolerance;
@@ -123,8 +124,15 @@ pub(super) fn tolerance(case: &Path) -> Result<CaseTolerance, String> {
 /// # Errors
 ///
 /// The file is there and malformed.
-pub(super) fn dims(case: &Path) -> Result<BTreeMap<String, u64>, String> {
-    Ok(read_json(&case.join("dims.json"))?.unwrap_or_default())
+pub(super) fn dims(case: &Path) -> Result<BTreeMap<String, DimSize>, String> {
+    let file = case.join("dims.json");
+    let dims: BTreeMap<String, serde_json::Value> = read_json(&file)?.unwrap_or_default();
+    let size = |(name, value): (String, serde_json::Value)| {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let size = text.parse().map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok((name, size))
+    };
+    dims.into_iter().map(size).collect()
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, String> {

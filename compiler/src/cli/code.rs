@@ -13,7 +13,7 @@ use crate::diagnostics::Problem;
 use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
-    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, MAX_OPT_LEVEL, Numerics, UnknownBackend,
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics, UnknownBackend,
 };
 use crate::target::Target;
 
@@ -66,9 +66,10 @@ pub(super) struct CodeArgs {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: u16,
-    /// Size of a symbolic dimension; may be given more than once
+    /// Size of a symbolic dimension, or its bounds, as batch=1..=32, where each run has a size of its
+    /// own; may be given more than once
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
-    dims: Vec<Named<u64>>,
+    dims: Vec<Named<DimSize>>,
     /// Whole shape of an input, where its dimensions have no names; may be given more than once
     #[arg(long = "input-shape", value_name = "NAME=N,N..", value_parser = parse_shape,
           action = ArgAction::Append)]
@@ -133,8 +134,16 @@ fn parse_size(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a size"))
 }
 
-fn parse_dim(text: &str) -> Result<Named<u64>, String> {
-    parse_named(text, "name=size", parse_size)
+fn parse_dim(text: &str) -> Result<Named<DimSize>, String> {
+    // The equals sign of a range belongs to the value.
+    match text.rsplit_once("..=").and_then(|(before, max)| Some((before.rsplit_once('=')?, max))) {
+        Some(((name, min), max)) => {
+            let value = format!("{min}..={max}").parse::<DimSize>();
+            let value = value.map_err(|error| error.to_string())?;
+            Ok(Named { text: text.to_owned(), name: name.to_owned(), value })
+        }
+        None => parse_named(text, "name=size", DimSize::from_str),
+    }
 }
 
 fn parse_shape(text: &str) -> Result<Named<Vec<u64>>, String> {
@@ -242,6 +251,7 @@ mod tests {
             "--dim",
             "a=b=3",
             "--dim=batch=1",
+            "--dim=n=m=1..=32",
             "--disable-pass",
             "FuseOps",
             "--config",
@@ -256,7 +266,8 @@ mod tests {
         ];
         let code = Command::try_parse_from(given).unwrap().code;
         let options = code.options().unwrap();
-        assert_eq!(options.dims, [("a=b".to_owned(), 3), ("batch".to_owned(), 1)].into());
+        let dims = [("a=b", DimSize::from(3)), ("batch", DimSize::from(1)), ("n=m", (1..=32).into())];
+        assert_eq!(options.dims, dims.map(|(name, size)| (name.to_owned(), size)).into());
         let shapes = [("x".to_owned(), vec![1, 3, 224, 224]), ("scalar".to_owned(), vec![])];
         assert_eq!(options.input_shapes, shapes.into());
         let values = [
@@ -279,7 +290,7 @@ mod tests {
             let args = [&["niello"], &args[..]].concat();
             Command::try_parse_from(args).unwrap().code.options()
         };
-        assert_eq!(options(["--dim=n=1"; 2]).unwrap().dims, [("n".to_owned(), 1)].into());
+        assert_eq!(options(["--dim=n=1"; 2]).unwrap().dims, [("n".to_owned(), 1.into())].into());
         for (args, what) in [
             (["--dim=n=1", "--dim=n=2"], "dimension `n` is given twice: n=1 and n=2"),
             (["--input-shape=x=1", "--input-shape=x=1,1"], "the shape of input `x` is given twice"),
@@ -296,6 +307,8 @@ mod tests {
             "-O5",
             "--dim=batch",
             "--dim=batch=x",
+            "--dim=batch=1..=",
+            "--dim=1..=2",
             "--input-shape=x=1,",
             "--input-shape=x=-1",
             "--input-value=x=",

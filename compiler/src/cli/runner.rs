@@ -165,13 +165,17 @@ fn fit(
     // The types of a text are in it.
     let Some(file) = model.as_onnx() else { return Ok((0..names.len()).collect()) };
     let fixed = onnx::static_inputs(&file.proto);
+    let open = options.dims.values().any(|size| size.bounds().is_some());
     let mut passed = Vec::new();
     for (position, (name, input)) in names.into_iter().zip(inputs).enumerate() {
         if fixed.contains(&name.as_str()) {
             options.input_values.insert(name, input.clone().into());
         } else {
-            let shape = input.ty().shape.as_consts().unwrap_or_default();
-            options.input_shapes.entry(name).or_insert(shape);
+            // Shapes that runs have of their own are checked with each.
+            if !open {
+                let shape = input.ty().shape.as_consts().unwrap_or_default();
+                options.input_shapes.entry(name).or_insert(shape);
+            }
             passed.push(position);
         }
     }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
+use crate::arith::Symbol;
 use crate::diagnostics::{Problem, Report, Setting};
 use crate::executor::aot::{CacheUse, Code, KernelFunctions};
-use crate::executor::{CompiledModel, Program, TensorInfo};
+use crate::executor::{CompiledModel, Program, RunTimeSizes, TensorInfo};
 use crate::graph::module_hash;
 use crate::ir::{Digest, Dim, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
@@ -20,6 +21,7 @@ pub(super) struct Interface {
     name: String,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
+    sizes: RunTimeSizes,
     pub(super) digest: Digest,
     metadata: Vec<(String, String)>,
     external_data: Vec<PathBuf>,
@@ -29,20 +31,32 @@ pub(super) struct Interface {
 ///
 /// # Errors
 ///
-/// One problem for each dimension of an input or output whose size is not known.
-pub(super) fn of(model: &Model, imported: &Imported) -> Result<Interface, Report> {
+/// One problem for each dimension of an input or output whose size is neither known nor one of
+/// `sizes`; a size that no input has.
+pub(super) fn of(
+    model: &Model,
+    imported: &Imported,
+    sizes: RunTimeSizes,
+) -> Result<Interface, Report> {
     let mut report = Report::new();
     let mut unknown = BTreeSet::new();
     let mut tensors = |kind: &str, ports: &[ModelPort]| -> Vec<TensorInfo> {
-        let info = |port: &ModelPort| tensor(model, kind, port, &mut unknown, &mut report);
+        let info = |port: &ModelPort| tensor(model, kind, port, &sizes, &mut unknown, &mut report);
         ports.iter().filter_map(info).collect()
     };
     let inputs = tensors("input", &imported.inputs);
     let outputs = tensors("output", &imported.outputs);
+    for (number, size) in sizes.iter().enumerate() {
+        let has_it = |info: &TensorInfo| info.run_time.is_some_and(|axis| axis.size == number);
+        if report.is_empty() && !inputs.iter().any(has_it) {
+            report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
+        }
+    }
     report.into_result(Interface {
         name: model.stem.clone(),
         inputs,
         outputs,
+        sizes,
         digest: module_hash(&imported.module),
         metadata: metadata(&imported.info),
         external_data: imported.external_files.clone(),
@@ -54,29 +68,42 @@ fn tensor(
     model: &Model,
     kind: &str,
     port: &ModelPort,
+    sizes: &RunTimeSizes,
     unknown: &mut BTreeSet<String>,
     report: &mut Report,
 ) -> Option<TensorInfo> {
-    let Some(shape) = port.ty.shape.as_consts() else {
+    let greatest = |dim: &Dim| u64::try_from(sizes.greatest(dim)?).ok();
+    let Some(shape) = port.ty.shape.iter().map(greatest).collect::<Option<Vec<u64>>>() else {
         let symbols = port.ty.shape.iter().flat_map(Dim::symbols);
-        for symbol in symbols.filter(|symbol| unknown.insert(symbol.name().to_owned())) {
+        let is_open = |symbol: &Symbol| sizes.iter().any(|size| size.name == symbol.name());
+        let symbols: BTreeSet<Symbol> = symbols.filter(|symbol| !is_open(symbol)).collect();
+        let new = |symbol: &&Symbol| unknown.insert(symbol.name().to_owned());
+        for symbol in symbols.iter().filter(new) {
             let (name, ty) = (&port.name, &port.ty);
             let message = format!("{kind} `{name}` is {ty}: the size of `{symbol}` is not known");
             let option = Setting::Dim.of(symbol.name());
             report.push(Problem::new(message).help(format!("pin it: {option}")));
         }
         // What has no symbol is arithmetic that left 64 bits.
-        if port.ty.shape.iter().all(|dim| dim.symbols().is_empty()) {
+        if symbols.is_empty() {
             report.push(Problem::new(format!("{kind} `{}` is too large: {}", port.name, port.ty)));
         }
         return None;
+    };
+    let run_time = match sizes.axis(&port.ty.shape) {
+        Ok(axis) => axis,
+        Err(problem) => {
+            let message = format!("{kind} `{}`: {}", port.name, problem.message);
+            report.push(Problem { message, ..problem });
+            return None;
+        }
     };
     let mut dim_names = match &model.contents {
         Contents::Onnx(file) => onnx::dim_names(&file.proto, &port.name),
         Contents::Text(_) => Vec::new(),
     };
     dim_names.resize(shape.len(), None);
-    Some(TensorInfo { name: port.name.clone(), dtype: port.ty.dtype, shape, dim_names })
+    Some(TensorInfo { name: port.name.clone(), dtype: port.ty.dtype, shape, run_time, dim_names })
 }
 
 /// Most bytes, and entries, of a model's own metadata that go into a program.
@@ -122,6 +149,7 @@ impl Interface {
             symbol: String::new(),
             inputs: self.inputs,
             outputs: self.outputs,
+            sizes: self.sizes,
             workspace_bytes: 0,
             scratch_offset: 0,
             scratch_stride: 0,

@@ -21,7 +21,7 @@ use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
-use crate::executor::{CompiledModel, KernelReport, Program};
+use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory;
 use crate::options::CompileOptions;
@@ -84,13 +84,14 @@ pub fn compile(
     let imported = stages.run("import", || model.import(options))?;
     let options = &for_module(options, &imported.module);
     let levels = &options.targets()[..];
-    let interface = stages.run("interface", || interface::of(model, &imported))?;
+    let sizes = RunTimeSizes::of(&options.dims);
+    let interface = stages.run("interface", || interface::of(model, &imported, sizes.clone()))?;
     if options.stub {
         return Ok(interface.stub(options, imported.module, stages));
     }
     let module = stages.run("passes", || passes.run(imported.module))?;
     let located = |report: Report| locate(report, &module);
-    let mut program = stages.run("strategies", || strategy::program(&module, levels))?;
+    let mut program = stages.run("strategies", || strategy::program(&module, levels, &sizes))?;
     program.verify().map_err(located)?;
     program.merge_equal_kernels();
     let digest = program.digest();

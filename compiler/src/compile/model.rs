@@ -95,7 +95,7 @@ impl Model {
                 onnx::import(&file.proto, file.folder.as_deref(), &pinned)
             }
             Contents::Text(module) => {
-                if !options.dims.is_empty()
+                if options.dims.values().any(|size| size.bounds().is_none())
                     || !options.input_shapes.is_empty()
                     || !options.input_values.is_empty()
                 {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use niello_runtime::CpuLevel;
 
-use super::{KernelReport, Weights};
+use super::{KernelReport, RunTimeAxis, RunTimeSizes, Weights};
 use crate::executor::aot::{StoredConstants, UsedWeights};
 use crate::ir::DType;
 
@@ -15,10 +15,28 @@ pub struct TensorInfo {
     pub name: String,
     /// The type of the elements.
     pub dtype: DType,
-    /// The extents, outermost first; dense row-major.
+    /// The extents, outermost first; dense row-major. Along [`run_time`](Self::run_time) the
+    /// greatest.
     pub shape: Vec<u64>,
+    /// The axis whose extent depends on a size of the run.
+    pub run_time: Option<RunTimeAxis>,
     /// For each dimension the symbol it had before it was pinned, if any.
     pub dim_names: Vec<Option<String>>,
+}
+
+impl TensorInfo {
+    /// Type and shape in the words of the model: `float32 [batch, 3, 8, 8]`.
+    pub fn ty_text(&self, sizes: &RunTimeSizes) -> String {
+        let extent = |(axis, extent): (usize, &u64)| match self.run_time {
+            Some(open) if open.axis == axis => {
+                let name = sizes.iter().nth(open.size).map_or("", |size| &size.name);
+                if open.factor == 1 { name.to_owned() } else { format!("{} * {name}", open.factor) }
+            }
+            _ => extent.to_string(),
+        };
+        let extents: Vec<String> = self.shape.iter().enumerate().map(extent).collect();
+        format!("{} [{}]", self.dtype, extents.join(", "))
+    }
 }
 
 /// One relocatable object file.
@@ -40,7 +58,9 @@ pub struct ObjectFile {
 ///
 /// `inputs` and `outputs` are in the order of [`inputs`](Self::inputs) and
 /// [`outputs`](Self::outputs); each points at a dense row-major tensor aligned to its element. An
-/// empty tensor's pointer is never read. `niello_context` is `niello_runtime::abi::Context`; its
+/// empty tensor's pointer is never read. If there are [`sizes`](Self::sizes), one more input comes
+/// last: an array of them as `int64_t`, each within its bounds, which the code does not check; of
+/// each tensor as much is accessed as they say. `niello_context` is `niello_runtime::abi::Context`; its
 /// `level` is a place in [`levels`](Self::levels).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompiledModel {
@@ -52,6 +72,8 @@ pub struct CompiledModel {
     pub inputs: Vec<TensorInfo>,
     /// Outputs in the model's order.
     pub outputs: Vec<TensorInfo>,
+    /// What each run has a size of its own for.
+    pub sizes: RunTimeSizes,
     /// Bytes of the workspace, aligned to 64: arena, then scratch.
     pub workspace_bytes: u64,
     /// Offset in the workspace of a scratch area that all kernels share; 0 where the code hands

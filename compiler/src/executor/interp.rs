@@ -11,7 +11,7 @@ use crate::tir::{self, ParamKind, PrimFunc};
 const UNDEFINED: u8 = 0xa5;
 
 /// Runs the versions of a program's kernels for a CPU level, 0 being the narrowest; lowered or not.
-/// Each value has memory of its own.
+/// Each value has memory of its own. Where runs have sizes of their own, this one has the greatest.
 ///
 /// # Errors
 ///
@@ -29,6 +29,8 @@ pub fn interpret(
             inputs.len()
         )));
     }
+    let sizes: Vec<i64> =
+        program.sizes.iter().map(|size| i64::try_from(size.max).unwrap_or(i64::MAX)).collect();
     let roots = program.roots();
     // The bytes of each root in its layout.
     let mut memory: BTreeMap<ValueId, Vec<u8>> = BTreeMap::new();
@@ -46,7 +48,7 @@ pub fn interpret(
         let Some(func) = program.kernels[step.kernel].versions.get(level) else {
             return Err(Problem::new(format!("the program has no code for the CPU level {level}")));
         };
-        run(func, &args, &mut memory)
+        run(func, &args, &sizes[..func.dims.len()], &mut memory)
             .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
     }
     let output = |&id: &ValueId| {
@@ -62,11 +64,12 @@ pub fn interpret(
 fn run(
     func: &PrimFunc,
     args: &[ValueId],
+    sizes: &[i64],
     memory: &mut BTreeMap<ValueId, Vec<u8>>,
 ) -> Result<(), tir::InterpError> {
     let mut buffers: Vec<Vec<u8>> =
         args.iter().map(|arg| memory.get(arg).cloned().unwrap_or_default()).collect();
-    tir::interpret(func, &mut buffers, &[])?;
+    tir::interpret(func, &mut buffers, sizes)?;
     for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
         if param.kind == ParamKind::Output {
             memory.insert(*arg, buffer);

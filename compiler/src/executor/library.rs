@@ -9,9 +9,9 @@ use niello_runtime::{Active, ThreadPool};
 
 use super::dynamic::{DynamicLibrary, symbol_of_process};
 use super::shared::{SHARED_CALL, SHARED_PARALLEL};
-use super::{CompiledModel, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
+use super::{CompiledModel, RunTimeSizes, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
-use crate::ir::{Constant, SharedBytes, TensorType};
+use crate::ir::{Constant, DType, SharedBytes, TensorType};
 
 type Entry = unsafe extern "C" fn(inputs: *const *const c_void, outputs: *const *mut c_void) -> i32;
 
@@ -32,6 +32,7 @@ pub struct LoadedModel {
     code: Code,
     inputs: Vec<TensorInfo>,
     outputs: Vec<TensorInfo>,
+    sizes: RunTimeSizes,
     /// Calls that can be made one by one.
     calls: usize,
     /// Most threads that can share a run.
@@ -127,8 +128,8 @@ impl LoadedModel {
         let best = niello_runtime::cpu_level();
         let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
         let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
-        let (calls, threads) = (model.calls, model.workers);
-        let mut loaded = LoadedModel { code, inputs, outputs, calls, threads, pool: None };
+        let (sizes, calls, threads) = (model.sizes.clone(), model.calls, model.workers);
+        let mut loaded = LoadedModel { code, inputs, outputs, sizes, calls, threads, pool: None };
         loaded.limit_level(most);
         loaded.set_threads(threads);
         loaded
@@ -186,9 +187,16 @@ impl LoadedModel {
                 inputs.len()
             )));
         }
+        let shapes: Vec<Vec<u64>> =
+            inputs.iter().map(|input| input.ty().shape.as_consts().unwrap_or_default()).collect();
+        let sizes = match self.sizes.is_empty() {
+            true => Vec::new(),
+            false => self.sizes.of_run(&self.inputs, &shapes)?,
+        };
+        let type_of = |info: &TensorInfo| tensor_type(&self.sizes.shape_of(info, &sizes), info.dtype);
         let mut input_buffers = Vec::with_capacity(inputs.len());
         for (info, input) in self.inputs.iter().zip(inputs) {
-            let ty = tensor_type(info);
+            let ty = type_of(info);
             let Some(bytes) = input.to_bytes().filter(|_| *input.ty() == ty) else {
                 return Err(Problem::new(format!(
                     "input `{}` is {ty}, but {} was given",
@@ -202,13 +210,13 @@ impl LoadedModel {
         }
         let mut output_buffers = Vec::with_capacity(self.outputs.len());
         for info in &self.outputs {
-            let bytes = tensor_type(info).bytes().and_then(|bytes| usize::try_from(bytes).ok());
+            let bytes = type_of(info).bytes().and_then(|bytes| usize::try_from(bytes).ok());
             let bytes = bytes.ok_or_else(|| {
                 Problem::new(format!("output `{}` does not fit in memory", info.name))
             })?;
             output_buffers.push(Buffer::new(bytes, info, placement));
         }
-        Ok(LoadedCall { model: self, inputs: input_buffers, outputs: output_buffers })
+        Ok(LoadedCall { model: self, inputs: input_buffers, outputs: output_buffers, sizes })
     }
 }
 
@@ -218,6 +226,8 @@ pub struct LoadedCall<'a> {
     model: &'a LoadedModel,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
+    /// The sizes of the run, which the code takes as one more input.
+    sizes: Vec<i64>,
 }
 
 impl LoadedCall<'_> {
@@ -247,8 +257,8 @@ impl LoadedCall<'_> {
     }
 
     fn run_part(&mut self, only: Option<usize>) -> Result<(), Problem> {
-        let inputs: Vec<*const c_void> =
-            self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast()).collect();
+        let inputs = self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast());
+        let inputs: Vec<*const c_void> = inputs.chain([self.sizes.as_ptr().cast()]).collect();
         let outputs: Vec<*mut c_void> =
             self.outputs.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
         let active = self.model.pool.as_ref().map(|pool| pool.activate(pool.workers()));
@@ -287,14 +297,15 @@ impl LoadedCall<'_> {
     ///
     /// The model wrote outside of an output, or into an input's surroundings.
     pub fn outputs(self) -> Result<Vec<Constant>, Problem> {
-        let LoadedCall { model, inputs, outputs } = self;
+        let LoadedCall { model, inputs, outputs, sizes } = self;
         for (infos, buffers) in [(&model.inputs, &inputs), (&model.outputs, &outputs)] {
             if let Some((info, _)) = infos.iter().zip(buffers).find(|(_, b)| !b.is_intact()) {
                 return Err(Problem::new(format!("the model wrote outside of `{}`", info.name)));
             }
         }
         let constant = |(info, buffer): (&TensorInfo, Buffer)| {
-            Constant::new(tensor_type(info), SharedBytes::new(buffer.bytes().to_vec()))
+            let ty = tensor_type(&model.sizes.shape_of(info, &sizes), info.dtype);
+            Constant::new(ty, SharedBytes::new(buffer.bytes().to_vec()))
                 .map_err(|error| Problem::new(error.to_string()))
         };
         model.outputs.iter().zip(outputs).map(constant).collect()
@@ -316,11 +327,11 @@ enum Placement {
     Shifted,
 }
 
-fn tensor_type(info: &TensorInfo) -> TensorType {
+fn tensor_type(shape: &[u64], dtype: DType) -> TensorType {
     // A shape beyond `i64` would have been refused by the compiler.
     let dims: Vec<i64> =
-        info.shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect();
-    TensorType::from_consts(&dims, info.dtype)
+        shape.iter().map(|&extent| i64::try_from(extent).unwrap_or(i64::MAX)).collect();
+    TensorType::from_consts(&dims, dtype)
 }
 
 /// Memory between guards. Where the address sanitizer is in the process, it reports each access to

@@ -2,6 +2,7 @@
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
+use super::RunTimeSizes;
 use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, PrimFunc, Stmt};
@@ -126,6 +127,9 @@ pub struct Program {
     pub inputs: Vec<ValueId>,
     /// The model's outputs, in its order: dense values of any kind; one value may occur twice.
     pub outputs: Vec<ValueId>,
+    /// What each run has a size of its own for: values have room for the greatest. Kernels that
+    /// have dimensions have one for each of these, in order.
+    pub sizes: RunTimeSizes,
 }
 
 impl Program {

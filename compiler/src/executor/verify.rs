@@ -166,10 +166,12 @@ impl Verifier<'_> {
             ));
             return false;
         }
-        if !func.dims.is_empty() {
+        if !func.dims.is_empty() && func.dims.len() != self.program.sizes.len() {
             self.problem(format!(
-                "step {number} calls `{}`, which needs dimensions at run time",
-                func.name
+                "step {number} calls `{}`, which has {} dimensions; a run has {} sizes",
+                func.name,
+                func.dims.len(),
+                self.program.sizes.len()
             ));
         }
         true

@@ -18,6 +18,7 @@ mod primitive;
 mod program;
 mod reduce;
 mod rows;
+mod run_time;
 mod tile;
 mod tiling;
 mod turn;

@@ -3,8 +3,9 @@
 use cranelift_entity::SecondaryMap;
 
 use crate::diagnostics::{Problem, ProblemNode, pin};
+use crate::executor::RunTimeAxis;
 use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
-use crate::ir::{Constant, DType, Span, TensorType, Type};
+use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
 use crate::ops::{Compute, tensor};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
 use crate::tir::PrimExpr;
@@ -22,6 +23,8 @@ pub(super) struct Primitive {
     pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
+    /// The kernel's parameters of which a run uses a part, by their positions.
+    pub(super) run_time_axes: Vec<(usize, RunTimeAxis)>,
 }
 
 impl Primitive {
@@ -65,10 +68,18 @@ pub(super) fn problem_at(message: impl Into<String>, span: &Span) -> Problem {
     }
 }
 
+/// The number that stands for an extent; `None` if nothing is known of it.
+pub(super) type Extents<'a> = dyn Fn(&Dim) -> Option<i64> + 'a;
+
 /// Extents of a tensor, which must be known, and the data type in which programs hold it.
-pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, DType), Problem> {
-    let dims: Option<Vec<i64>> = ty.shape.iter().map(|dim| dim.as_const()).collect();
-    let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && ty.bytes().is_some());
+pub(super) fn static_tensor(
+    ty: &TensorType,
+    span: &Span,
+    extents: &Extents<'_>,
+) -> Result<(Vec<i64>, DType), Problem> {
+    let dims: Option<Vec<i64>> = ty.shape.iter().map(extents).collect();
+    let fits = |dims: &[i64]| TensorType::from_consts(dims, ty.dtype).bytes().is_some();
+    let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && fits(dims));
     dims.map(|dims| (dims, held_as(ty.dtype))).ok_or_else(|| {
         let problem =
             problem_at(format!("the extents of a tensor of type {ty} must be known"), span);
@@ -80,14 +91,18 @@ pub(super) fn static_tensor(ty: &TensorType, span: &Span) -> Result<(Vec<i64>, D
 }
 
 /// The tensors of a type, tuples flattened.
-pub(super) fn tensors_of(ty: &Type, span: &Span) -> Result<Vec<(Vec<i64>, DType)>, Problem> {
+pub(super) fn tensors_of(
+    ty: &Type,
+    span: &Span,
+    extents: &Extents<'_>,
+) -> Result<Vec<(Vec<i64>, DType)>, Problem> {
     match ty {
-        Type::Tensor(tensor) => Ok(vec![static_tensor(tensor, span)?]),
+        Type::Tensor(tensor) => Ok(vec![static_tensor(tensor, span, extents)?]),
         Type::Tuple(fields) => {
             let mut tensors = Vec::new();
             for field in fields.iter() {
                 match field {
-                    Type::Tensor(tensor) => tensors.push(static_tensor(tensor, span)?),
+                    Type::Tensor(tensor) => tensors.push(static_tensor(tensor, span, extents)?),
                     Type::Tuple(_) | Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => {
                         let what = format!("no code can be generated for a value of type {ty} yet");
                         return Err(problem_at(what, span));
@@ -107,8 +122,13 @@ pub(super) fn tensors_of(ty: &Type, span: &Span) -> Result<Vec<(Vec<i64>, DType)
 /// # Errors
 ///
 /// Every call that has no tensor expression, and every tensor whose extents are not known.
-pub(super) fn primitive(name: &str, function: &Function) -> Result<Primitive, Vec<Problem>> {
+pub(super) fn primitive(
+    name: &str,
+    function: &Function,
+    extents: &Extents<'_>,
+) -> Result<Primitive, Vec<Problem>> {
     let mut builder = Builder {
+        extents,
         dag: ComputeDag::new(name),
         values: SecondaryMap::new(),
         params: Vec::new(),
@@ -140,12 +160,14 @@ pub(super) fn primitive(name: &str, function: &Function) -> Result<Primitive, Ve
                 .map(str::to_owned)
                 .collect(),
             reshape_only: builder.reshape_only,
+            run_time_axes: Vec::new(),
         }),
         _ => Err(problems),
     }
 }
 
-struct Builder {
+struct Builder<'a> {
+    extents: &'a Extents<'a>,
     dag: ComputeDag,
     /// The stages of each expression; `None` if it, or something it needs, is a problem.
     values: SecondaryMap<ExprId, Option<Vec<StageId>>>,
@@ -154,7 +176,7 @@ struct Builder {
     reshape_only: bool,
 }
 
-impl Builder {
+impl Builder<'_> {
     /// The stages of an operand, which has some: see [`primitive`].
     fn value(&self, id: ExprId) -> &[StageId] {
         self.values[id].as_deref().unwrap_or_default()
@@ -171,7 +193,7 @@ impl Builder {
         let span = function.span(id);
         match function.expr(id) {
             Expr::Var(name) => {
-                let tensors = tensors_of(function.ty(id), span)?;
+                let tensors = tensors_of(function.ty(id), span, self.extents)?;
                 let stages: Vec<StageId> = tensors
                     .into_iter()
                     .map(|(shape, dtype)| self.dag.placeholder(name, &shape, dtype))
@@ -202,7 +224,7 @@ impl Builder {
                     .iter()
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
-                let results = tensors_of(function.ty(id), span)?;
+                let results = tensors_of(function.ty(id), span, self.extents)?;
                 (op.compute)(&mut Compute {
                     dag: &mut self.dag,
                     op,
@@ -219,7 +241,7 @@ impl Builder {
     }
 
     fn constant(&mut self, constant: &Constant, span: &Span) -> Result<StageId, Problem> {
-        let (shape, dtype) = static_tensor(constant.ty(), span)?;
+        let (shape, dtype) = static_tensor(constant.ty(), span, self.extents)?;
         let constant = &held_constant(constant);
         let elements: i64 = shape.iter().product();
         if elements != 1 {

@@ -5,23 +5,30 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
 use super::conv2d::reads_blocks;
-use super::primitive::{Primitive, primitive, problem_at, tensors_of};
-use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
+use super::primitive::{Primitive, primitive, problem_at, static_tensor, tensors_of};
+use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, run_time, schedule};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::{KernelId, Program, Step, Value, ValueId, ValueKind};
+use crate::executor::{
+    KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
+};
 use crate::graph::{Callee, Expr, ExprId, Function};
-use crate::ir::{BufferSpec, Constant, DType, GlobalVar, IRModule, TensorType, Type};
+use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorType};
 use crate::target::Target;
 use crate::te::{Anchor, ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
 use crate::tir::ParamKind;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
-/// gets a version for each of `levels`, narrowest first.
+/// gets a version for each of `levels`, narrowest first. What has one of `sizes` is made for the
+/// greatest.
 ///
 /// # Errors
 ///
 /// Everything in the module for which no code can be generated, with the nodes it came from.
-pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> {
+pub fn program(
+    module: &IRModule,
+    levels: &[Target],
+    sizes: &RunTimeSizes,
+) -> Result<Program, Report> {
     let Some(main) = module.function("main") else {
         return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
     };
@@ -34,7 +41,12 @@ pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> 
         if !function.attrs().flag("Primitive") {
             continue;
         }
-        match primitive(global.name(), function) {
+        let made = primitive(global.name(), function, &|dim| sizes.greatest(dim));
+        let made = made.and_then(|primitive| {
+            let run_time_axes = run_time::axes(global.name(), function, &primitive, sizes)?;
+            Ok(Primitive { run_time_axes, ..primitive })
+        });
+        match made {
             Ok(primitive) => {
                 primitives.insert(global.clone(), primitive);
             }
@@ -56,7 +68,7 @@ pub fn program(module: &IRModule, levels: &[Target]) -> Result<Program, Report> 
         main,
         primitives: &primitives,
         levels,
-        program: Program::default(),
+        program: Program { sizes: sizes.clone(), ..Program::default() },
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
         kernels: IndexMap::new(),
@@ -217,11 +229,15 @@ impl Lowering<'_> {
         for id in self.main.ids().filter(|&id| live[id]) {
             self.values[id] = self.expr(id)?;
         }
-        self.program.outputs = self.values[self.main.result()].clone();
+        let result = self.main.result();
+        self.program.outputs = self.values[result].clone();
         self.pack_outputs();
-        for position in 0..self.program.outputs.len() {
+        let axes = self.axes_of(result)?;
+        for (position, axis) in axes.into_iter().enumerate() {
             let output = self.program.outputs[position];
-            if !self.program.values[output].spec.is_dense() {
+            if let Some(axis) = axis {
+                self.program.outputs[position] = self.run_time_copy(output, axis);
+            } else if !self.program.values[output].spec.is_dense() {
                 self.program.outputs[position] = self.dense_copy(output);
             }
         }
@@ -234,6 +250,25 @@ impl Lowering<'_> {
             let (shape, dtype) = (dag.shape(x).to_vec(), dag.dtype(x));
             dag.compute("layout_transform", &shape, dtype, |dag, index| dag.at(x, index))
         })
+    }
+
+    /// The axis of each tensor of an expression that depends on a size of the run.
+    fn axes_of(&self, id: ExprId) -> Result<Vec<Option<RunTimeAxis>>, Problem> {
+        run_time::axes_of(self.main.ty(id), self.main.span(id), &self.program.sizes)
+    }
+
+    /// A copy of as much of a dense value as belongs to a run: callers have memory for no more.
+    fn run_time_copy(&mut self, from: ValueId, axis: RunTimeAxis) -> ValueId {
+        let Value { name, dtype, spec, kind: _ } = self.program.values[from].clone();
+        let number = self.program.kernels.len();
+        let sizes = &self.program.sizes;
+        let name_of_copy = format!("copy_{number}");
+        let kernel = run_time::copy(&name_of_copy, &spec, dtype, axis, sizes, self.levels);
+        let kernel = self.program.kernels.push(kernel);
+        let kind = ValueKind::Computed;
+        let to = self.program.values.push(Value { name, dtype, spec, kind });
+        self.program.steps.push(Step { kernel, args: vec![from, to] });
+        to
     }
 
     /// A dense value made of another by a kernel of its own.
@@ -275,8 +310,20 @@ impl Lowering<'_> {
     }
 
     /// A value that the caller hands over; one of elements narrower than a byte is unpacked.
-    fn input(&mut self, name: &str, ty: &TensorType, shape: &[i64]) -> ValueId {
+    fn input(
+        &mut self,
+        name: &str,
+        ty: &TensorType,
+        shape: &[i64],
+        axis: Option<RunTimeAxis>,
+    ) -> Result<ValueId, Problem> {
         let dtype = ty.dtype;
+        if axis.is_some() && is_packed(dtype) {
+            return Err(Problem::new(format!(
+                "input `{name}` is {ty}: tensors of several elements to a byte cannot have a size \
+                 that is known at run time alone"
+            )));
+        }
         let (held_dtype, extents) = if is_packed(dtype) {
             (DType::U8, vec![packed_len(shape, dtype)])
         } else {
@@ -289,10 +336,14 @@ impl Lowering<'_> {
             kind: ValueKind::Input(self.program.inputs.len()),
         });
         self.program.inputs.push(value);
-        if !is_packed(dtype) {
-            return value;
-        }
-        self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
+        Ok(match axis {
+            // Kernels are made for the greatest size, and may read what they do not need.
+            Some(axis) => self.run_time_copy(value, axis),
+            None if is_packed(dtype) => {
+                self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
+            }
+            None => value,
+        })
     }
 
     fn expr(&mut self, id: ExprId) -> Result<Vec<ValueId>, Problem> {
@@ -300,22 +351,17 @@ impl Lowering<'_> {
         match self.main.expr(id) {
             Expr::Var(name) => {
                 // Tuples of tensors, flattened, and nothing else get past this check.
-                let shapes = tensors_of(self.main.ty(id), span)?;
-                let types = match self.main.ty(id) {
-                    Type::Tensor(tensor) => vec![tensor.clone()],
-                    Type::Tuple(fields) => {
-                        fields.iter().filter_map(|field| field.as_tensor().cloned()).collect()
-                    }
-                    Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => Vec::new(),
-                };
-                let inputs = types.iter().zip(&shapes);
-                Ok(inputs.map(|(ty, (shape, _))| self.input(name, ty, shape)).collect())
+                let shapes = self.tensors_of(id)?;
+                let types = run_time::tensor_types(self.main.ty(id));
+                let inputs = types.into_iter().zip(&shapes).zip(self.axes_of(id)?);
+                inputs.map(|((ty, (shape, _)), axis)| self.input(name, ty, shape, axis)).collect()
             }
             // A constant's value is made where it is used, in the layout that is read there.
             Expr::Constant(constant) => {
                 if self.demands[id].first().is_some_and(|demand| demand.dense) && self.is_output(id)
                 {
-                    let (shape, _) = super::primitive::static_tensor(constant.ty(), span)?;
+                    let (shape, _) =
+                        static_tensor(constant.ty(), span, &|dim| self.program.sizes.greatest(dim))?;
                     return Ok(vec![self.constant(constant, BufferSpec::dense(&shape))]);
                 }
                 Ok(Vec::new())
@@ -345,6 +391,12 @@ impl Lowering<'_> {
                 Err(problem_at("no code can be generated for control flow yet", span))
             }
         }
+    }
+
+    /// The tensors of an expression, for the greatest sizes.
+    fn tensors_of(&self, id: ExprId) -> Result<Vec<(Vec<i64>, DType)>, Problem> {
+        let greatest = |dim: &Dim| self.program.sizes.greatest(dim);
+        tensors_of(self.main.ty(id), self.main.span(id), &greatest)
     }
 
     fn is_output(&self, id: ExprId) -> bool {
@@ -390,7 +442,8 @@ impl Lowering<'_> {
         if given.len() != primitive.params.len() {
             return Err(problem_at(format!("`{global}` is called with other arguments"), span));
         }
-        let results = tensors_of(self.main.ty(id), span)?;
+        let results = self.tensors_of(id)?;
+        let axes = self.axes_of(id)?;
         let blocked_input = given.iter().any(|arg| {
             arg.as_ref().is_ok_and(|&v| !self.program.values[v].spec.blocking().is_empty())
         });
@@ -399,6 +452,10 @@ impl Lowering<'_> {
             .enumerate()
             .map(|(field, (shape, dtype))| {
                 let demand = self.demands[id].get(field).copied().unwrap_or_default();
+                if axes.get(field).copied().flatten().is_some_and(|axis| axis.axis > 0) {
+                    // In blocks of channels, what a run uses is not what lies first.
+                    return BufferSpec::dense(shape);
+                }
                 layout(shape, *dtype, demand, primitive.has_conv() || blocked_input)
             })
             .collect();
@@ -482,6 +539,9 @@ impl Lowering<'_> {
             dag.func.name = format!("{}_v{variants}", dag.func.name);
         }
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
+        if !primitive.run_time_axes.is_empty() {
+            run_time::limit(&mut kernel, &primitive.run_time_axes, &self.program.sizes);
+        }
         for version in &mut kernel.versions {
             version.make_mut().origin.clone_from(&primitive.origin);
         }

@@ -88,7 +88,7 @@ fn fits(inputs: &[Constant], ports: &[DeclaredPort], options: &CompileOptions) -
                 DeclaredDim::Symbol(name) => dims.get(name),
                 DeclaredDim::Unknown => dims.get(&format!("{}_{axis}", port.name)),
             };
-            pinned.is_none_or(|&size| size == extent)
+            pinned.is_none_or(|size| size.allows(extent))
         }) && options.input_shapes.get(&port.name).is_none_or(|shape| *shape == extents)
     })
 }

@@ -149,12 +149,15 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
                 builder.build_store(field, unit.usize_type().const_int(stride, false))?;
             }
             let kernel = *self.kernels.entry(symbol).or_insert_with(|| {
-                let params = param_types(unit, call.args.len(), 0);
+                let params = param_types(unit, call.args.len(), call.sizes);
                 unit.function(symbol, &params, Linkage::External)
             });
             let mut args: Vec<BasicMetadataValueEnum<'ctx>> = vec![context.into()];
             for &pointer in &call.args {
                 args.push(self.pointer(body, pointer)?.into());
+            }
+            for number in 0..call.sizes {
+                args.push(self.run_time_size(body, number)?.into());
             }
             builder.build_call(kernel, &args, "")?;
         }
@@ -180,6 +183,16 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
             Pointer::Workspace(offset) => self.at(body, body.workspace, offset),
             Pointer::Null => Ok(self.unit.pointer_type().const_null()),
         }
+    }
+
+    /// A size of the run.
+    fn run_time_size(&self, body: &Body<'ctx>, number: usize) -> Result<IntValue<'ctx>> {
+        let sizes = self.nth(body, body.inputs, self.entry.sizes_input)?;
+        let ty = self.unit.context.i64_type();
+        let number = self.size(number as u64);
+        // SAFETY: the array has a number for each size of the model.
+        let place = unsafe { body.builder.build_in_bounds_gep(ty, sizes, &[number], "")? };
+        Ok(body.builder.build_load(ty, place, "")?.into_int_value())
     }
 
     /// The address of another model's weights.

@@ -19,6 +19,8 @@ const PARAMETERS: [&str; 3] =
 
 /// What `<symbol>_run(ctx, inputs, outputs)` does, whatever code generator writes it.
 ///
+/// If runs have sizes of their own, there is one more input: an array of these, as `int64`.
+///
 /// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order with the
 /// functions of that level, a level beyond the last being the last, and then the
 /// [`copies`](Self::copies). The processor's mode for denormal numbers is set around that, and
@@ -40,6 +42,8 @@ pub struct Entry {
     pub workers: usize,
     /// What is copied to outputs, once all calls are made.
     pub copies: Vec<Copy>,
+    /// The position of the input that holds the sizes of the run: the number of the others.
+    pub sizes_input: usize,
     /// Symbol of another model's weights, if calls read some of them.
     pub other_weights: Option<String>,
     /// Whether the calls run with denormal numbers flushed to zero.
@@ -56,6 +60,8 @@ pub struct Call {
     pub scratch: Option<(u64, u64)>,
     /// Where its parameters are, in order.
     pub args: Vec<Pointer>,
+    /// How many sizes of the run come after its parameters.
+    pub sizes: usize,
 }
 
 /// A copy of a value to an output.
@@ -132,6 +138,7 @@ impl Entry {
                 kernel: step.kernel,
                 scratch: offset.map(|offset| (offset, scratch.strides[step.kernel])),
                 args: step.args.iter().map(|&arg| pointer(arg)).collect(),
+                sizes: program.kernels[step.kernel].signature().dims.len(),
             }
         });
         let copies = storage.copies.iter().map(|copy| Copy {
@@ -154,6 +161,7 @@ impl Entry {
             levels,
             workers: scratch.workers,
             copies: copies.collect(),
+            sizes_input: program.inputs.len(),
             other_weights: weights.other.as_ref().map(|other| other.symbol.clone()),
             flush_denormals: program
                 .kernels
@@ -185,12 +193,13 @@ impl Entry {
         // Without this, calls into the other files would go through a table.
         let mut text = String::from("#pragma GCC visibility push(hidden)\n\n");
         // The kernels know what their parameters point to.
-        let declared: BTreeMap<&String, usize> = (self.calls.iter())
-            .flat_map(|call| self.functions[call.kernel].iter().map(|name| (name, call.args.len())))
+        let declared: BTreeMap<&String, &Call> = (self.calls.iter())
+            .flat_map(|call| self.functions[call.kernel].iter().map(move |name| (name, call)))
             .collect();
-        for (name, args) in declared {
+        for (name, call) in declared {
             let mut params = vec![PARAMETERS[0].to_owned()];
-            params.extend((0..args).map(|_| "const void *".to_owned()));
+            params.extend((call.args.iter()).map(|_| "const void *".to_owned()));
+            params.extend((0..call.sizes).map(|_| "i64".to_owned()));
             let _ = writeln!(text, "{};", signature(&format!("void {name}"), &params));
         }
         // Writing to a string cannot fail.
@@ -259,7 +268,8 @@ impl Entry {
                 let _ = writeln!(text, "    own.scratch_stride = {stride};");
                 context = "&own";
             }
-            let args: String = call.args.iter().map(|pointer| format!(", {pointer}")).collect();
+            let mut args: String = call.args.iter().map(|pointer| format!(", {pointer}")).collect();
+            args.extend((0..call.sizes).map(|size| format!(", sizes[{size}]")));
             let mut lines = Vec::new();
             wrap(&format!("{symbol}({context}{args});"), 1, &mut lines);
             for line in lines {
@@ -280,15 +290,17 @@ impl Entry {
         );
         let other = self.other_weights.as_deref().unwrap_or_default();
         let shared = format!("const void *const shared = {other};");
+        let sizes = format!("const i64 *const sizes = inputs[{}];", self.sizes_input);
         for (name, declaration) in [
             ("shared", &*shared),
+            ("sizes", &sizes),
             ("weights", "const void *const weights = ctx->weights;"),
             ("workspace", "void *const workspace = ctx->workspace;"),
             ("own", &own),
         ] {
             if used.contains(name) {
                 let _ = writeln!(text, "    {declaration}");
-                used.insert("ctx");
+                used.insert(if name == "sizes" { "inputs" } else { "ctx" });
             }
         }
         for param in ["ctx", "inputs", "outputs"] {

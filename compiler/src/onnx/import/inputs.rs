@@ -9,6 +9,7 @@ use crate::onnx::proto::{
     DimensionValue, TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };
 use crate::onnx::tensor::{MAX_RANK, dtype_from_onnx};
+use crate::options::DimSize;
 
 /// One declared extent of an input.
 enum Declared {
@@ -145,11 +146,19 @@ fn pinned_sizes(
 ) -> BTreeMap<String, i64> {
     let mut sizes = BTreeMap::new();
     for (name, &size) in &options.dims {
-        match i64::try_from(size) {
-            Ok(size) => {
-                sizes.insert(name.clone(), size);
+        match size {
+            DimSize::Fixed(fixed) => match i64::try_from(fixed) {
+                Ok(fixed) => {
+                    sizes.insert(name.clone(), fixed);
+                }
+                Err(_) => report.push(Problem::new(format!("dimension `{name}` cannot be {size}"))),
+            },
+            DimSize::RunTime { min, max } => {
+                if min == 0 || min > max || i64::try_from(max).is_err() {
+                    let what = format!("dimension `{name}` cannot be {size}");
+                    report.push(Problem::new(what).help("the least size is 1, as in 1..=32"));
+                }
             }
-            Err(_) => report.push(Problem::new(format!("dimension `{name}` cannot be {size}"))),
         }
     }
     for (input, declared) in inputs.iter().zip(declared) {
@@ -175,6 +184,11 @@ fn pinned_sizes(
                     report.push(mismatch(format!("dimension {axis} is {value} in the model")));
                 }
                 Declared::Const(_) => {}
+                Declared::Named(name) | Declared::Unnamed(name)
+                    if options.dims.get(name).is_some_and(|size| size.bounds().is_some()) =>
+                {
+                    report.push(mismatch(format!("each run has a size of its own for `{name}`")));
+                }
                 Declared::Named(name) | Declared::Unnamed(name) => {
                     let former = *sizes.entry(name.clone()).or_insert(size);
                     if former != size {

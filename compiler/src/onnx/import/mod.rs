@@ -26,6 +26,7 @@ use super::input_value::InputValue;
 use super::proto::{ModelProto, NodeProto, OperatorSetIdProto};
 use crate::diagnostics::{Problem, ProblemNode, Report};
 use crate::ir::{IRModule, TensorType};
+use crate::options::DimSize;
 use functions::{FlatNode, Functions};
 
 /// Oldest version of ONNX's operators that is read. Since it, elementwise operators broadcast as
@@ -58,8 +59,8 @@ const MAX_IR_VERSION: i64 = 14;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ImportOptions {
     /// Sizes of symbolic dimensions, by their name in the model. An unnamed dimension of an input
-    /// `x` is called `x_0`, `x_1` and so on, by its position.
-    pub dims: BTreeMap<String, u64>,
+    /// `x` is called `x_0`, `x_1` and so on, by its position. Those with bounds stay symbols.
+    pub dims: BTreeMap<String, DimSize>,
     /// Whole shapes of inputs, by the input's name.
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more. A

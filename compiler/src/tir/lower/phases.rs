@@ -17,7 +17,7 @@ use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
-    InstrumentBoundCheckers, LegalizeRegisterAccess, LoopPartition, LowerBlocks, LowerIntrin,
+    InstrumentBoundCheckers, LegalizeRegisterAccess, LimitLoops, LoopPartition, LowerBlocks, LowerIntrin,
     LowerMulAdd, ParallelizeLoops, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop,
     UnsupportedDtypeLegalize, VectorizeLoop,
 };
@@ -53,6 +53,7 @@ fn phase_1() -> Vec<PassRef> {
 /// Replaces loops according to their kind and annotations.
 fn phase_2() -> Vec<PassRef> {
     vec![
+        LimitLoops.into(),
         LoopPartition.into(),
         Simplify.into(),
         ParallelizeLoops.into(),

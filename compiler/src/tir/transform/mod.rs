@@ -14,6 +14,7 @@ mod hoist_if_then_else;
 mod inject_double_buffer;
 mod instrument_bound_checkers;
 mod legalize_register_access;
+mod limit_loops;
 mod loop_partition;
 mod lower_blocks;
 mod lower_intrin;
@@ -56,6 +57,7 @@ pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
 pub use legalize_register_access::{LegalizeRegisterAccess, legalize_register_access};
+pub use limit_loops::{LimitLoops, RUN_TIME_LENGTHS_ATTR, RunTimeLengths, limit_loops};
 pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
 pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};

@@ -1,0 +1,255 @@
+//! Loops that end where the elements of a run end.
+
+use std::collections::BTreeMap;
+
+use crate::ir::IRModule;
+use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::{
+    Affine, Bounds, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt,
+    VarId,
+};
+
+/// The attribute that says how many elements of parameters a run uses: see [`RunTimeLengths`].
+pub const RUN_TIME_LENGTHS_ATTR: &str = "tir.run_time_lengths";
+
+/// Most conditions of one loop: functions that need more are left as they are.
+const MOST_CONDITIONS: usize = 4;
+
+/// How many elements a run uses of parameters that have room for the greatest sizes: for each the
+/// position among the parameters, the position of a dimension of the function, and the elements in
+/// memory for each unit of that dimension. Nobody reads what is behind.
+///
+/// The text is `0=0*1200 2=0*10`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RunTimeLengths(pub Vec<(usize, usize, i64)>);
+
+impl RunTimeLengths {
+    /// Those of a function; what is no such text says nothing.
+    pub fn of(func: &PrimFuncData) -> RunTimeLengths {
+        let text = func.attrs.get(RUN_TIME_LENGTHS_ATTR).map_or("", String::as_str);
+        let length = |entry: &str| {
+            let (position, rest) = entry.split_once('=')?;
+            let (dim, unit) = rest.split_once('*')?;
+            let unit = unit.parse().ok().filter(|unit| *unit > 0)?;
+            Some((position.parse().ok()?, dim.parse().ok()?, unit))
+        };
+        RunTimeLengths(text.split_whitespace().filter_map(length).collect())
+    }
+
+    /// Notes them in a function.
+    pub fn annotate(&self, func: &mut PrimFuncData) {
+        let entries: Vec<String> = (self.0.iter())
+            .map(|(position, dim, unit)| format!("{position}={dim}*{unit}"))
+            .collect();
+        func.attrs.insert(RUN_TIME_LENGTHS_ATTR.to_owned(), entries.join(" "));
+    }
+}
+
+/// Has loops leave out iterations that store nothing but elements behind those that a run uses.
+///
+/// [`RUN_TIME_LENGTHS_ATTR`] says how many those are. A loop whose iterations are whole units of a
+/// dimension, as images of a batch, gets a condition around its body, so that its bounds stay
+/// constant; one of shorter steps gets another extent. Other loops stay, and store more than a run
+/// needs.
+#[prim_func_pass(opt_level = 0, name = "tir.LimitLoops", crate = crate)]
+pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
+    let mut limits = BTreeMap::new();
+    for (position, dim, unit) in RunTimeLengths::of(&func).0 {
+        if let (Some(param), Some(&dim)) = (func.params.get(position), func.dims.get(dim)) {
+            limits.insert(param.buffer, Limit { dim, unit });
+        }
+    }
+    if limits.is_empty() {
+        return func;
+    }
+    let limiter = Limiter { func: &func.clone(), limits };
+    func.map_body(|body| limiter.stmt(body))
+}
+
+/// A parameter's elements: so many for each unit of a dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Limit {
+    dim: VarId,
+    unit: i64,
+}
+
+struct Limiter<'a> {
+    func: &'a PrimFuncData,
+    limits: BTreeMap<BufferId, Limit>,
+}
+
+/// The first element that an iteration stores to a parameter, and where its elements end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct First {
+    at: Affine,
+    limit: Limit,
+}
+
+impl Limiter<'_> {
+    fn stmt(&self, stmt: Stmt) -> Stmt {
+        match stmt {
+            Stmt::For { var, min, extent, kind: kind @ (ForKind::Serial | ForKind::Parallel), annotations, body } => {
+                let (extent, body) = self.limited(var, &min, extent, *body);
+                Stmt::For { var, min, extent, kind, annotations, body: Box::new(body) }
+            }
+            // Lanes and rows of a tile are computed together.
+            Stmt::For { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::BlockRealize(_) => stmt,
+            Stmt::Seq(stmts) => Stmt::Seq(stmts.into_iter().map(|stmt| self.stmt(stmt)).collect()),
+            Stmt::Block { name, body } => Stmt::block(name, self.stmt(*body)),
+            Stmt::Let { var, value, body } => Stmt::let_(var, value, self.stmt(*body)),
+            Stmt::If { cond, then, otherwise } => Stmt::If {
+                cond,
+                then: Box::new(self.stmt(*then)),
+                otherwise: otherwise.map(|stmt| Box::new(self.stmt(*stmt))),
+            },
+            Stmt::Allocate { buffer, body } => Stmt::allocate(buffer, self.stmt(*body)),
+        }
+    }
+
+    /// Extent and body of a loop.
+    fn limited(&self, var: VarId, min: &PrimExpr, extent: PrimExpr, body: Stmt) -> (PrimExpr, Stmt) {
+        let Some(firsts) = self.firsts(var, &body) else { return (extent, self.stmt(body)) };
+        let step = |first: &First| factor(&first.at, var);
+        if firsts.iter().all(|first| step(first) >= first.limit.unit) {
+            let conditions = firsts.iter().map(|first| self.is_used(first));
+            let Some(condition) = conditions.reduce(PrimExpr::or) else { return (extent, body) };
+            let whole = firsts.iter().all(|first| step(first) == first.limit.unit);
+            let body = if whole { body } else { self.stmt(body) };
+            return (extent, Stmt::if_then(condition, body));
+        }
+        let (Some(min), [first]) = (min.as_int(), &firsts[..]) else { return (extent, body) };
+        let step = step(first);
+        let mut rest = first.at.clone();
+        rest.terms.retain(|(atom, _)| *atom != self.func.var_expr(var));
+        let behind = self.end(first.limit) - rest.into_expr() + (step - 1);
+        (extent.min(behind.floordiv(step) - min), body)
+    }
+
+    /// What the iterations of a loop store first, for each parameter; `None` if an iteration has to
+    /// run whatever the sizes are, or that is not seen.
+    fn firsts(&self, var: VarId, body: &Stmt) -> Option<Vec<First>> {
+        let mut stores = Stores { limiter: self, var, inner: Bounds::new(), firsts: Vec::new() };
+        stores.stmt(body, &BTreeMap::new())?;
+        let firsts = stores.firsts;
+        (!firsts.is_empty() && firsts.len() <= MOST_CONDITIONS).then_some(firsts)
+    }
+
+    /// The number of elements that a run uses.
+    fn end(&self, limit: Limit) -> PrimExpr {
+        self.func.var_expr(limit.dim) * limit.unit
+    }
+
+    /// Whether an element is among those that a run uses.
+    fn is_used(&self, first: &First) -> PrimExpr {
+        let First { at, limit } = first;
+        let whole = at.terms.iter().all(|(_, factor)| factor % limit.unit == 0);
+        if whole && (0..limit.unit).contains(&at.constant) {
+            let terms = at.terms.iter().map(|(atom, factor)| (atom.clone(), factor / limit.unit));
+            let unit = Affine { terms: terms.collect(), constant: 0 };
+            return unit.into_expr().less(self.func.var_expr(limit.dim));
+        }
+        at.clone().into_expr().less(self.end(*limit))
+    }
+}
+
+/// The factor of a variable in a sum.
+fn factor(at: &Affine, var: VarId) -> i64 {
+    let is_it = |atom: &PrimExpr| matches!(atom, PrimExpr::Var { var: found, .. } if *found == var);
+    at.terms.iter().find(|(atom, _)| is_it(atom)).map_or(0, |(_, factor)| *factor)
+}
+
+/// Looks at what the body of a loop stores.
+struct Stores<'a> {
+    limiter: &'a Limiter<'a>,
+    /// The loop's variable.
+    var: VarId,
+    /// Variables of the loops in its body.
+    inner: Bounds,
+    firsts: Vec<First>,
+}
+
+impl Stores<'_> {
+    /// `None` if the body does something for all sizes. `lets` are the values of names in it.
+    fn stmt(&mut self, stmt: &Stmt, lets: &BTreeMap<VarId, PrimExpr>) -> Option<()> {
+        match stmt {
+            Stmt::Seq(stmts) => stmts.iter().try_for_each(|stmt| self.stmt(stmt, lets)),
+            Stmt::Block { body, .. } | Stmt::Allocate { body, .. } => self.stmt(body, lets),
+            Stmt::Let { var, value, body } => {
+                let mut lets = lets.clone();
+                let value = value.clone().substitute(&lets);
+                lets.insert(*var, value);
+                self.stmt(body, &lets)
+            }
+            Stmt::If { then, otherwise, .. } => {
+                self.stmt(then, lets)?;
+                otherwise.iter().try_for_each(|stmt| self.stmt(stmt, lets))
+            }
+            Stmt::For { var, min, extent, body, .. } => {
+                let min = Affine::of(&min.clone().substitute(lets));
+                let (min, max) = match (min.range(&self.inner), extent.as_int()) {
+                    (Some(min), Some(extent)) => (min.min, min.max.checked_add(extent.max(1) - 1)?),
+                    _ => return None,
+                };
+                self.inner.insert(*var, Range { min, max });
+                self.stmt(body, lets)
+            }
+            Stmt::Store { buffer, indices, .. } => self.store(*buffer, indices, lets),
+            Stmt::Prefetch { .. } => Some(()),
+            Stmt::Assert { .. } | Stmt::BlockRealize(_) => None,
+        }
+    }
+
+    fn store(
+        &mut self,
+        buffer: BufferId,
+        indices: &[PrimExpr],
+        lets: &BTreeMap<VarId, PrimExpr>,
+    ) -> Option<()> {
+        let Some(&limit) = self.limiter.limits.get(&buffer) else {
+            // What nobody else sees is for what is stored in the same iteration.
+            let scope = self.limiter.func.buffers[buffer].scope;
+            return (scope != BufferScope::Param).then_some(());
+        };
+        let [index] = indices else { return None };
+        let index = match index {
+            PrimExpr::Ramp { base, stride, .. } if stride.as_int().is_some_and(|s| s >= 0) => base,
+            PrimExpr::Ramp { .. } => return None,
+            scalar => scalar,
+        };
+        let mut at = Affine::of(&index.clone().substitute(lets));
+        let mut least = at.constant;
+        let mut terms = Vec::new();
+        for (atom, factor) in std::mem::take(&mut at.terms) {
+            if !self.changes(&atom) {
+                terms.push((atom, factor));
+                continue;
+            }
+            let range = Affine { terms: vec![(atom, factor)], constant: 0 }.range(&self.inner)?;
+            least = least.checked_add(range.min)?;
+        }
+        let first = First { at: Affine { terms, constant: least }, limit };
+        (factor(&first.at, self.var) > 0).then_some(())?;
+        let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
+        match self.firsts.iter_mut().find(alike) {
+            Some(other) => other.at.constant = other.at.constant.min(least),
+            None => self.firsts.push(first),
+        }
+        Some(())
+    }
+
+    /// Whether an atom changes in the body, or with the loop's variable without being that.
+    fn changes(&self, atom: &PrimExpr) -> bool {
+        if let PrimExpr::Var { var, .. } = atom {
+            return self.inner.contains_key(var);
+        }
+        let mut found = false;
+        atom.walk(&mut |expr| {
+            found |= match expr {
+                PrimExpr::Var { var, .. } => *var == self.var || self.inner.contains_key(var),
+                PrimExpr::Load { .. } => true,
+                _ => false,
+            }
+        });
+        found
+    }
+}
