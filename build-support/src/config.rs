@@ -13,7 +13,7 @@ use niello::executor::aot::{KernelCache, SharedWeights};
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::onnx::InputValue;
 use niello::options::{
-    Backend, CompileOptions, Denormals, MAX_OPT_LEVEL, Numerics, PORTABLE, Threads,
+    Backend, CompileOptions, Denormals, DimSize, MAX_OPT_LEVEL, Numerics, PORTABLE, Threads,
 };
 use niello::pass::{
     ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,

@@ -51,7 +51,7 @@ mod watch;
 pub use config::{Artifacts, Config, Weights};
 pub use errors::Errors;
 pub use niello;
-pub use niello::options::{Backend, Denormals, Numerics, Threads};
+pub use niello::options::{Backend, Denormals, DimSize, Numerics, Threads};
 
 use std::path::PathBuf;
 

@@ -46,10 +46,12 @@ fn model(options: &CompileOptions) -> CompiledModel {
     CompiledModel {
         name: options.name.clone().unwrap_or_else(|| "digits".to_owned()),
         symbol: "niello_app_0_1_0_digits_00112233".to_owned(),
+        sizes: Default::default(),
         inputs: vec![TensorInfo {
             name: "image".to_owned(),
             dtype: DType::F32,
             shape: vec![1, 64],
+            run_time: None,
             dim_names: vec![Some("batch".to_owned()), None],
         }],
         outputs: Vec::new(),
@@ -152,7 +154,7 @@ fn variables_win_over_the_build_script() {
         assert_eq!(options.target.cpu.as_deref(), Some("x86-64-v3"));
         assert!(options.target.has_feature("avx2") && !options.target.has_feature("avx512f"));
         assert_eq!(options.targets().len(), 1, "a CPU by its name is the only one");
-        assert_eq!(options.dims["n"], 2);
+        assert_eq!(options.dims["n"], 2.into());
         Ok(model(options))
     });
     let artifacts = result.unwrap();

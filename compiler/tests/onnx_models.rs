@@ -10,7 +10,7 @@ use niello::graph::interp::{Tensor, Value, evaluate};
 use niello::graph::{PrintOptions, print_module};
 use niello::ir::Constant;
 use niello::onnx::{self, ImportOptions, Imported, TestValue};
-use niello::options::{Backend, CompileOptions};
+use niello::options::{Backend, CompileOptions, DimSize};
 use niello::pass::{Pass, PassContext};
 use niello::target::Target;
 use niello::transform::FakeQuantizationToInteger;
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn import(path: &Path, dims: BTreeMap<String, u64>) -> Imported {
+fn import(path: &Path, dims: BTreeMap<String, DimSize>) -> Imported {
     let options = ImportOptions { dims, ..ImportOptions::default() };
     onnx::load(path)
         .and_then(|file| onnx::import(&file.proto, file.folder.as_deref(), &options))
@@ -107,7 +107,11 @@ fn shared() -> Option<PathBuf> {
 
 fn import_case(folder: &Path) -> Imported {
     let dims = match std::fs::read(folder.join("dims.json")) {
-        Ok(text) => serde_json::from_slice(&text).expect("dims.json maps names to sizes"),
+        Ok(text) => {
+            let dims: BTreeMap<String, u64> =
+                serde_json::from_slice(&text).expect("dims.json maps names to sizes");
+            dims.into_iter().map(|(name, size)| (name, size.into())).collect()
+        }
         Err(_) => BTreeMap::new(),
     };
     import(&folder.join("model.onnx"), dims)

@@ -22,6 +22,67 @@ impl fmt::Display for ShapeError {
 
 impl core::error::Error for ShapeError {}
 
+/// The tensors of a run do not go together, or have a size that the model was not compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SizeError {
+    /// An input has a length that no size gives it.
+    Input {
+        /// The input's name in the model.
+        tensor: &'static str,
+        /// The name of the size in the model.
+        size: &'static str,
+        /// Elements of the input for each unit of the size.
+        unit: usize,
+        /// The least size.
+        min: usize,
+        /// The greatest size.
+        max: usize,
+        /// Elements that were given.
+        found: usize,
+    },
+    /// Two inputs say that a size is another one.
+    Disagreement {
+        /// The name of the size in the model.
+        size: &'static str,
+        /// An input, and the size that it has.
+        first: (&'static str, usize),
+        /// Another input, and the size that it has.
+        second: (&'static str, usize),
+    },
+    /// An output has another length than the inputs ask for.
+    Output {
+        /// The output's name in the model.
+        tensor: &'static str,
+        /// Elements that it has.
+        expected: usize,
+        /// Elements that were given.
+        found: usize,
+    },
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SizeError::Input { tensor, size, unit, min, max, found } => write!(
+                f,
+                "input `{tensor}` has {found} elements; it takes {unit} times `{size}`, which is \
+                 {min} to {max}"
+            ),
+            SizeError::Disagreement { size, first, second } => write!(
+                f,
+                "`{size}` is {} in input `{}`, but {} in input `{}`",
+                first.1, first.0, second.1, second.0
+            ),
+            SizeError::Output { tensor, expected, found } => {
+                write!(f, "output `{tensor}` has {expected} elements, but {found} were given")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SizeError {}
+
 /// Bytes that were handed over as a model's weights are not the ones it was compiled with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -30,13 +30,14 @@ mod bindings;
 mod cpu;
 mod error;
 mod parallel;
+mod sizes;
 #[cfg(feature = "std")]
 mod threads;
 mod weights;
 mod workspace;
 
 pub use cpu::{CpuLevel, cpu_level};
-pub use error::{ShapeError, WeightsError};
+pub use error::{ShapeError, SizeError, WeightsError};
 pub use parallel::{Parallel, Serial};
 #[cfg(feature = "std")]
 pub use threads::{Active, ThreadPool};
@@ -83,8 +84,9 @@ pub mod __private {
         pub use crate::abi::Context;
         pub use crate::bindings::{Entry, Memory, Share, executor, stub};
         pub use crate::cpu::{CpuLevel, version};
+        pub use crate::sizes::{RunSize, check_output};
         pub use crate::weights::verify;
-        pub use crate::{Heap, Parallel, ShapeError, WeightsError, Workspace};
+        pub use crate::{Heap, Parallel, ShapeError, SizeError, WeightsError, Workspace};
     }
 }
 

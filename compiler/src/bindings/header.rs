@@ -51,10 +51,11 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
     if model.threads > 1 {
         define("THREADS", model.workers as u64);
     }
-    define("INPUTS", model.inputs.len() as u64);
+    let sizes = u64::from(!model.sizes.is_empty());
+    define("INPUTS", model.inputs.len() as u64 + sizes);
     define("OUTPUTS", model.outputs.len() as u64);
     for (kind, infos) in [("input", &model.inputs), ("output", &model.outputs)] {
-        for (index, tensor) in Tensor::all(infos)?.iter().enumerate() {
+        for (index, tensor) in Tensor::all(infos, &model.sizes)?.iter().enumerate() {
             text += &format!(
                 "\n/* {kind} {index}: {}, {} {} */\n#define NIELLO_{upper}_{}_{index}_BYTES {}\n",
                 comment(&tensor.info.name),
@@ -64,6 +65,17 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
                 tensor.bytes,
             );
         }
+    }
+    if !model.sizes.is_empty() {
+        let sizes = model.sizes.iter();
+        let sizes =
+            sizes.map(|size| format!("{}, {} to {}", comment(&size.name), size.min, size.max));
+        text += &format!(
+            "\n/* input {}: the sizes of the run, an int64_t each: {}.\n   Of tensors that have one \
+             of them, BYTES are those for the greatest, and a run accesses as many as its size says. */\n",
+            model.inputs.len(),
+            sizes.collect::<Vec<_>>().join("; ")
+        );
     }
     let external = options.weights == WeightsPlacement::External;
     let (weights_parameter, weights) = match (external, model.weights.is_empty()) {

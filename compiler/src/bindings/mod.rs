@@ -11,7 +11,7 @@ pub use names::{identifiers, symbol_name};
 pub use rust::rust;
 
 use crate::diagnostics::Problem;
-use crate::executor::TensorInfo;
+use crate::executor::{RunTimeSizes, TensorInfo};
 use crate::ir::DType;
 
 /// Where a model's weights are at run time.
@@ -54,10 +54,12 @@ struct Tensor<'a> {
     len: u64,
     /// Bytes of the array.
     bytes: u64,
+    /// If a run has a size of its own for it: the number of the size, and the elements for each unit.
+    unit: Option<(usize, u64)>,
 }
 
 impl<'a> Tensor<'a> {
-    fn all(infos: &'a [TensorInfo]) -> Result<Vec<Self>, Problem> {
+    fn all(infos: &'a [TensorInfo], sizes: &RunTimeSizes) -> Result<Vec<Self>, Problem> {
         let idents = identifiers(infos.iter().map(|info| info.name.as_str()));
         let tensor = |(info, ident): (&'a TensorInfo, String)| {
             let too_large = || {
@@ -71,7 +73,11 @@ impl<'a> Tensor<'a> {
             let bytes = info.dtype.bytes_for(elements).ok_or_else(too_large)?;
             // Elements narrower than a byte are handed over packed, as bytes.
             let len = if info.dtype.bits() < 8 { bytes } else { elements };
-            Ok(Tensor { info, ident, len, bytes })
+            let unit = info.run_time.and_then(|axis| {
+                let max = sizes.iter().nth(axis.size)?.max;
+                Some((axis.size, len / max.max(1)))
+            });
+            Ok(Tensor { info, ident, len, bytes, unit })
         };
         infos.iter().zip(idents).map(tensor).collect()
     }
@@ -90,6 +96,12 @@ fn shape(info: &TensorInfo) -> String {
     let mut dims = Vec::with_capacity(info.shape.len());
     for (axis, extent) in info.shape.iter().enumerate() {
         dims.push(match info.dim_names.get(axis) {
+            Some(Some(name)) if info.run_time.is_some_and(|open| open.axis == axis) => {
+                format!("{name} = up to {extent}")
+            }
+            None | Some(None) if info.run_time.is_some_and(|open| open.axis == axis) => {
+                format!("up to {extent}")
+            }
             Some(Some(name)) => format!("{name} = {extent}"),
             _ => extent.to_string(),
         });

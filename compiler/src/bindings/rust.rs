@@ -22,30 +22,38 @@ const NAMED_BY_MODEL: &str = "#[allow(dead_code, unreachable_pub, clippy::struct
                               needs\")]\n";
 
 /// The rest of `Model::run` and the head of `Model::run_with`.
-const RUN_WITH: &str = "        self.run_with(__niello::executor(THREADS), inputs)
-    }
+fn run_with((result, errors): (&str, &str)) -> String {
+    format!(
+        "        self.run_with(__niello::executor(THREADS), inputs)
+    }}
 
     /// As [`run`](Self::run), on threads of the caller's.
-    pub fn run_with(
+{errors}    pub fn run_with(
         &mut self,
         executor: &dyn __niello::Parallel,
         inputs: &Inputs<'_>,
-    ) -> Outputs<'_> {
-";
+    ){result} {{
+"
+    )
+}
 
 /// The rest of `Model::run_into` and the head of `Model::run_into_with`.
-const RUN_INTO_WITH: &str =
-    "        self.run_into_with(__niello::executor(THREADS), inputs, outputs);
-    }
+fn run_into_with((result, errors): (&str, &str)) -> String {
+    let end = if result.is_empty() { ";" } else { "" };
+    format!(
+        "        self.run_into_with(__niello::executor(THREADS), inputs, outputs){end}
+    }}
 
     /// As [`run_into`](Self::run_into), on threads of the caller's.
-    pub fn run_into_with(
+{errors}    pub fn run_into_with(
         &mut self,
         executor: &dyn __niello::Parallel,
         inputs: &Inputs<'_>,
         outputs: &mut OutputsMut<'_>,
-    ) {
-";
+    ){result} {{
+"
+    )
+}
 
 /// Writes the Rust bindings of `model`.
 ///
@@ -56,25 +64,19 @@ pub fn rust(model: &CompiledModel, options: &BindingsOptions) -> Result<String, 
     let writer = Writer {
         model,
         options,
-        inputs: Tensor::all(&model.inputs)?,
-        outputs: Tensor::all(&model.outputs)?,
+        inputs: Tensor::all(&model.inputs, &model.sizes)?,
+        outputs: Tensor::all(&model.outputs, &model.sizes)?,
     };
     let mut text = String::new();
     writer.constants(&mut text)?;
     writer.tensor_modules(&mut text, "inputs", &writer.inputs);
     writer.tensor_modules(&mut text, "outputs", &writer.outputs);
     writer.tensor_structs(&mut text);
+    writer.sizes(&mut text)?;
     writer.workspace(&mut text);
     writer.model(&mut text);
     writer.call(&mut text);
     Ok(text)
-}
-
-struct Writer<'a> {
-    model: &'a CompiledModel,
-    options: &'a BindingsOptions,
-    inputs: Vec<Tensor<'a>>,
-    outputs: Vec<Tensor<'a>>,
 }
 
 /// Appends formatted text to a `String`, which cannot fail.
@@ -82,6 +84,15 @@ macro_rules! put {
     ($text:expr, $($arguments:tt)*) => {
         $text.write_fmt(format_args!($($arguments)*)).expect("a String takes any text")
     };
+}
+
+mod sizes;
+
+struct Writer<'a> {
+    model: &'a CompiledModel,
+    options: &'a BindingsOptions,
+    inputs: Vec<Tensor<'a>>,
+    outputs: Vec<Tensor<'a>>,
 }
 
 impl Writer<'_> {
@@ -183,6 +194,36 @@ impl Writer<'_> {
         for tensor in tensors {
             let info = tensor.info;
             let extents: Vec<_> = info.shape.iter().map(|extent| grouped(*extent)).collect();
+            if let Some((_, unit)) = tensor.unit {
+                put!(
+                    text,
+                    "
+    /// {what}
+    pub mod {ident} {{
+        /// Name in the model.
+        pub const NAME: &str = {name:?};
+        /// Type of the elements.
+        pub const DTYPE: &str = \"{dtype}\";
+        /// The greatest extents, outermost first: the sizes of a run decide axis {axis}.
+        pub const SHAPE: [usize; {rank}] = [{extents}];
+        /// Length of the longest slice.
+        pub const LEN: usize = {len};
+        /// Elements for each unit of the size that a run has of its own.
+        pub const UNIT_LEN: usize = {unit};
+    }}
+",
+                    what = describe(tensor),
+                    ident = tensor.ident,
+                    name = info.name,
+                    dtype = info.dtype.short_name(),
+                    axis = info.run_time.map_or(0, |open| open.axis),
+                    rank = info.shape.len(),
+                    extents = extents.join(", "),
+                    len = grouped(tensor.len),
+                    unit = grouped(unit),
+                );
+                continue;
+            }
             put!(
                 text,
                 "
@@ -253,13 +294,16 @@ impl Writer<'_> {
             }
             put!(text, ")]\npub struct {name}<'a> {{\n");
             for tensor in tensors {
+                let len = match tensor.unit {
+                    Some(_) => String::new(),
+                    None => format!("; {}", grouped(tensor.len)),
+                };
                 put!(
                     text,
-                    "    /// {}\n    pub {}: {reference}[{}; {}],\n",
+                    "    /// {}\n    pub {}: {reference}[{}{len}],\n",
                     describe(tensor),
                     tensor.ident,
                     rust_type(tensor.info.dtype),
-                    grouped(tensor.len)
                 );
             }
             if tensors.is_empty() {
@@ -373,11 +417,13 @@ __niello::when_alloc! {{
         }
         let pick = |prefix: &str, reference: &str| {
             self.outputs.iter().fold(String::new(), |mut fields, tensor| {
-                let ident = &tensor.ident;
-                put!(fields, "            {ident}: {reference}{prefix}{ident},\n");
+                let (ident, part) = (&tensor.ident, self.part(tensor));
+                put!(fields, "            {ident}: {reference}{prefix}{ident}{part},\n");
                 fields
             })
         };
+        let (result, errors) = self.fallible("Outputs<'_>");
+        let (into_result, _) = self.fallible("()");
         let (none, weights, lifetime) = (
             if self.outputs.is_empty() {
                 "            _none: ::core::marker::PhantomData,\n"
@@ -398,27 +444,36 @@ __niello::when_alloc! {{
 )]
 impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
     /// Runs the model{pool}; the outputs stay in the model until the next run.
-    pub fn run(&mut self, inputs: &Inputs<'_>) -> Outputs<'_> {{
-{run_with}        let (memory, outputs) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
+{errors}    pub fn run(&mut self, inputs: &Inputs<'_>){result} {{
+{run_with}{find_sizes}        let (memory, outputs) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
         let mut buffers = OutputsMut {{
 {buffers}{none}        }};
-        call_model({weights}memory, inputs, &mut buffers{executor});
-        Outputs {{
-{results}{none}        }}
+        call_model({weights}memory, inputs, &mut buffers{sizes}{executor});
+        {ok}Outputs {{
+{results}{none}        }}{end}
     }}
 
     /// Runs the model{pool}; the outputs are written where the caller wants them, so that one of them can
     /// be an input of the next run.
-    pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>) {{
-{run_into_with}        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
-        call_model({weights}memory, inputs, outputs{executor});
-    }}
+{errors}    pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>){into_result} {{
+{run_into_with}{find_sizes}{check_outputs}        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
+        call_model({weights}memory, inputs, outputs{sizes}{executor});
+{into_ok}    }}
 }}
 ",
             pool = if self.is_parallel() { " on the pool of the process" } else { "" },
             executor = if self.is_parallel() { ", executor" } else { "" },
-            run_with = if self.is_parallel() { RUN_WITH } else { "" },
-            run_into_with = if self.is_parallel() { RUN_INTO_WITH } else { "" },
+            sizes = if self.has_sizes() { ", sizes" } else { "" },
+            find_sizes = self.find_sizes(),
+            check_outputs = self.check_outputs(),
+            ok = if self.has_sizes() { "::core::result::Result::Ok(" } else { "" },
+            end = if self.has_sizes() { ")" } else { "" },
+            into_ok = if self.has_sizes() { "        ::core::result::Result::Ok(())\n" } else { "" },
+            run_with = if self.is_parallel() { run_with((&result, errors)) } else { String::new() },
+            run_into_with = match self.is_parallel() {
+                true => run_into_with((&into_result, errors)),
+                false => String::new(),
+            },
             buffers = pick("outputs.", "&mut "),
             results = pick("outputs.", "&"),
         );
@@ -445,7 +500,8 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         let make = if self.external() { "Model::with_weights(&weights)?" } else { "Model::new()" };
         put!(
             text,
-            "/// ```text\n/// let mut model = {make};\n/// let outputs = model.run(&{inputs});\n"
+            "/// ```text\n/// let mut model = {make};\n/// let outputs = model.run(&{inputs}){};\n",
+            if self.has_sizes() { "?" } else { "" }
         );
         if let Some(output) = self.outputs.first() {
             put!(text, "/// let {0} = outputs.{0};\n", output.ident);
@@ -472,11 +528,12 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
     {weights_parameter}_memory: &mut [u8; WORKSPACE_BYTES],
     _inputs: &Inputs<'_>,
     _outputs: &mut OutputsMut<'_>,
-{executor}) {{
+{sizes}{executor}) {{
     {}__niello::stub(NAME)
 }}
 ",
                 if self.external() { "let _ = weights;\n    " } else { "" },
+                sizes = if self.has_sizes() { "    _sizes: Sizes,\n" } else { "" },
                 executor = match self.is_parallel() {
                     true => "    _executor: &dyn __niello::Parallel,\n",
                     false => "",
@@ -505,15 +562,15 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
 #[allow(
     dead_code,
     clippy::trivially_copy_pass_by_ref,
-    reason = \"a program uses what it needs of a model\"
+{cast}    reason = \"a program uses what it needs of a model\"
 )]
 fn call_model(
     {weights_parameter}memory: &mut [u8; WORKSPACE_BYTES],
     inputs: &Inputs<'_>,
     outputs: &mut OutputsMut<'_>,
-{executor}) {{
-    let inputs: [*const ::core::ffi::c_void; {input_count}] = [
-{input_pointers}    ];
+{sizes}{executor}) {{
+{sizes_array}    let inputs: [*const ::core::ffi::c_void; {input_count}] = [
+{input_pointers}{sizes_pointer}    ];
     let outputs: [*mut ::core::ffi::c_void; {output_count}] = [
 {output_pointers}    ];
     let division = __niello::Memory {{
@@ -527,6 +584,10 @@ fn call_model(
     }}
 }}
 ",
+            sizes = if self.has_sizes() { "    sizes: Sizes,\n" } else { "" },
+            cast = if self.has_sizes() { "    clippy::cast_possible_wrap,\n" } else { "" },
+            sizes_array = if self.has_sizes() { self.sizes_array() } else { String::new() },
+            sizes_pointer = if self.has_sizes() { "        sizes.as_ptr().cast(),\n" } else { "" },
             executor = match self.is_parallel() {
                 true => "    executor: &dyn __niello::Parallel,\n",
                 false => "",
@@ -539,7 +600,7 @@ fn call_model(
                 true => ",\n        ::core::option::Option::Some(share)",
                 false => "",
             },
-            input_count = self.inputs.len(),
+            input_count = self.inputs.len() + usize::from(self.has_sizes()),
             input_pointers = pointers(&self.inputs, "inputs", "as_ptr"),
             output_count = self.outputs.len(),
             output_pointers = pointers(&self.outputs, "outputs", "as_mut_ptr"),

@@ -6,29 +6,21 @@ use std::process::Command;
 use niello_runtime::CpuLevel;
 
 use super::{BindingsOptions, WeightsPlacement, header, rust};
-use crate::executor::{CompiledModel, TensorInfo};
+use crate::executor::{CompiledModel, RunTimeAxis, RunTimeSizes, TensorInfo};
 use crate::ir::DType;
 
-fn tensor(name: &str, dtype: DType, shape: &[u64]) -> TensorInfo {
-    TensorInfo {
-        name: name.to_owned(),
-        dtype,
-        shape: shape.to_vec(),
-        dim_names: vec![None; shape.len()],
-    }
-}
-
 fn digits() -> CompiledModel {
-    let mut image = tensor("image", DType::F32, &[1, 1, 8, 8]);
+    let mut image = TensorInfo::new("image", DType::F32, &[1, 1, 8, 8]);
     image.dim_names[0] = Some("batch".to_owned());
     CompiledModel {
         name: "digits".to_owned(),
         symbol: "niello_app_0_1_0_digits_0123456789abcdef".to_owned(),
         inputs: vec![image],
         outputs: vec![
-            tensor("probabilities", DType::F32, &[1, 10]),
-            tensor("Class*/", DType::I64, &[]),
+            TensorInfo::new("probabilities", DType::F32, &[1, 10]),
+            TensorInfo::new("Class*/", DType::I64, &[]),
         ],
+        sizes: Default::default(),
         levels: vec![CpuLevel::Baseline, CpuLevel::X86_64V3],
         workspace_bytes: 12_352,
         scratch_offset: 12_288,
@@ -88,6 +80,26 @@ fn models_for_several_threads_take_those_of_the_caller() {
     assert!(rust(&model, &stub).unwrap().contains("pub fn run_into_with("));
     let text = header(&model, &BindingsOptions::default()).unwrap();
     assert!(text.contains("#define NIELLO_DIGITS_THREADS 4\n"), "{text}");
+}
+
+#[test]
+fn runs_of_their_own_size_take_slices() {
+    let dims = [("batch".to_owned(), crate::options::DimSize::from(1..=32))];
+    let mut model = CompiledModel { sizes: RunTimeSizes::of(&dims.into()), ..digits() };
+    for info in [&mut model.inputs[0], &mut model.outputs[0]] {
+        info.shape[0] = 32;
+        info.run_time = Some(RunTimeAxis { axis: 0, size: 0, factor: 1 });
+    }
+    expect("sizes.rs.txt", &rust(&model, &BindingsOptions::default()).unwrap());
+    let model = CompiledModel { threads: 4, workers: 4, ..model };
+    let text = rust(&model, &BindingsOptions::default()).unwrap();
+    assert!(text.contains("_with(__niello::executor(THREADS), inputs, outputs)\n"), "{text}");
+    let text = header(&model, &BindingsOptions::default()).unwrap();
+    assert!(text.contains("#define NIELLO_DIGITS_INPUTS 2\n"), "{text}");
+    assert!(
+        text.contains("input 1: the sizes of the run, an int64_t each: batch, 1 to 32."),
+        "{text}"
+    );
 }
 
 /// The identifier is missing in a runtime of another version.

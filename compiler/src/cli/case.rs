@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::options::DimSize;
 use crate::diagnostics::Problem;
 use crate::files;
 use crate::graph::interp::Tolerance;
 use crate::ir::DType;
 use crate::onnx::proto::ModelProto;
 use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_from_bytes};
+use crate::options::DimSize;
 
 /// The model's file in a case.
 pub(super) const MODEL: &str = "model.onnx";
@@ -263,7 +263,7 @@ mod tests {
         let own = tolerance(&case).unwrap();
         assert_eq!(own.of(DType::F32), Tolerance { rtol: 1e-3, atol: 0.5 });
         assert_eq!(own.of(DType::U8), Tolerance { rtol: 0.0, atol: 0.5 });
-        assert_eq!(dims(&case), Ok([("batch".to_owned(), 2)].into()));
+        assert_eq!(dims(&case), Ok([("batch".to_owned(), 2.into())].into()));
 
         write(&case.join("dims.json"), b"[]");
         assert!(dims(&case).is_err());

@@ -13,7 +13,8 @@ use crate::diagnostics::Problem;
 use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
-    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics, UnknownBackend,
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics,
+    UnknownBackend,
 };
 use crate::target::Target;
 
@@ -135,15 +136,14 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 fn parse_dim(text: &str) -> Result<Named<DimSize>, String> {
-    // The equals sign of a range belongs to the value.
-    match text.rsplit_once("..=").and_then(|(before, max)| Some((before.rsplit_once('=')?, max))) {
-        Some(((name, min), max)) => {
-            let value = format!("{min}..={max}").parse::<DimSize>();
-            let value = value.map_err(|error| error.to_string())?;
-            Ok(Named { text: text.to_owned(), name: name.to_owned(), value })
-        }
-        None => parse_named(text, "name=size", DimSize::from_str),
-    }
+    let Some((before, max)) = text.rsplit_once("..=") else {
+        return parse_named(text, "name=size", DimSize::from_str);
+    };
+    // The second sign of equality belongs to the range.
+    let sizes = |min: &str| format!("{min}..={max}").parse::<DimSize>();
+    let mut dim = parse_named(before, "name=size..=size", sizes)?;
+    dim.text = text.to_owned();
+    Ok(dim)
 }
 
 fn parse_shape(text: &str) -> Result<Named<Vec<u64>>, String> {
@@ -266,7 +266,8 @@ mod tests {
         ];
         let code = Command::try_parse_from(given).unwrap().code;
         let options = code.options().unwrap();
-        let dims = [("a=b", DimSize::from(3)), ("batch", DimSize::from(1)), ("n=m", (1..=32).into())];
+        let dims =
+            [("a=b", DimSize::from(3)), ("batch", DimSize::from(1)), ("n=m", (1..=32).into())];
         assert_eq!(options.dims, dims.map(|(name, size)| (name.to_owned(), size)).into());
         let shapes = [("x".to_owned(), vec![1, 3, 224, 224]), ("scalar".to_owned(), vec![])];
         assert_eq!(options.input_shapes, shapes.into());

@@ -2,6 +2,7 @@
 
 mod lowering;
 mod quantised;
+mod run_time;
 mod statistics;
 
 use super::*;
@@ -56,7 +57,7 @@ fn load(model: &CompiledModel, options: &CompileOptions) -> Vec<LoadedModel> {
 }
 
 fn pinned(batch: u64) -> CompileOptions {
-    CompileOptions { dims: [("batch".to_owned(), batch)].into(), ..options() }
+    CompileOptions { dims: [("batch".to_owned(), batch.into())].into(), ..options() }
 }
 
 #[test]
@@ -277,7 +278,7 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
         let levels = options.targets();
         let passes = Passes::new(&options).unwrap();
         let module = passes.run(imported.module.clone()).unwrap();
-        let mut program = strategy::program(&module, &levels).unwrap();
+        let mut program = strategy::program(&module, &levels, &Default::default()).unwrap();
         program.verify().unwrap();
         let mut runs = Vec::new();
         for level in 0..levels.len() {

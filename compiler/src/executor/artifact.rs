@@ -25,6 +25,12 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
+    /// A tensor of known extents that have no names.
+    pub fn new(name: impl Into<String>, dtype: DType, shape: &[u64]) -> TensorInfo {
+        let dim_names = vec![None; shape.len()];
+        TensorInfo { name: name.into(), dtype, shape: shape.to_vec(), run_time: None, dim_names }
+    }
+
     /// Type and shape in the words of the model: `float32 [batch, 3, 8, 8]`.
     pub fn ty_text(&self, sizes: &RunTimeSizes) -> String {
         let extent = |(axis, extent): (usize, &u64)| match self.run_time {

@@ -193,7 +193,8 @@ impl LoadedModel {
             true => Vec::new(),
             false => self.sizes.of_run(&self.inputs, &shapes)?,
         };
-        let type_of = |info: &TensorInfo| tensor_type(&self.sizes.shape_of(info, &sizes), info.dtype);
+        let type_of =
+            |info: &TensorInfo| tensor_type(&self.sizes.shape_of(info, &sizes), info.dtype);
         let mut input_buffers = Vec::with_capacity(inputs.len());
         for (info, input) in self.inputs.iter().zip(inputs) {
             let ty = type_of(info);
@@ -405,8 +406,7 @@ mod tests {
         let at = unsafe {
             std::mem::transmute::<*mut c_void, extern "C" fn(*const c_void, i64) -> f32>(at)
         };
-        let (name, shape) = ("x".to_owned(), vec![5]);
-        let info = TensorInfo { name, dtype: DType::F32, shape, dim_names: vec![None] };
+        let info = TensorInfo::new("x", DType::F32, &[5]);
         let buffer = Buffer::new(20, &info, Placement::Shifted);
         let element: i64 = env::var(ELEMENT).unwrap().parse().unwrap();
         at(buffer.bytes().as_ptr().cast(), element);

@@ -241,17 +241,13 @@ mod tests {
             object::Architecture::X86_64,
             object::Endianness::Little,
         );
-        let tensor = |name: &str| TensorInfo {
-            name: name.to_owned(),
-            dtype: DType::F32,
-            shape: vec![2],
-            dim_names: vec![None],
-        };
+        let tensor = |name: &str| TensorInfo::new(name, DType::F32, &[2]);
         CompiledModel {
             name: "m".to_owned(),
             symbol: symbol.to_owned(),
             inputs: vec![tensor("x")],
             outputs: vec![tensor("y")],
+            sizes: Default::default(),
             workspace_bytes: 64,
             scratch_offset: 64,
             scratch_stride: 0,

@@ -2,7 +2,7 @@
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
-use super::RunTimeSizes;
+use super::{RunTimeAxis, RunTimeSizes};
 use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, PrimFunc, Stmt};
@@ -41,6 +41,8 @@ pub struct Value {
     pub spec: BufferSpec,
     /// Where it comes from.
     pub kind: ValueKind,
+    /// The axis of which a run uses a part: the elements that lie first.
+    pub run_time: Option<RunTimeAxis>,
 }
 
 impl Value {

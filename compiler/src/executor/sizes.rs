@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use super::TensorInfo;
+use super::{Kernel, TensorInfo};
 use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::ir::{Dim, Shape};
 use crate::options::DimSize;
-
+use crate::tir::transform::RunTimeLengths;
 
 /// A dimension of inputs whose size each run has of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub struct RunTimeSize {
 }
 
 /// An axis whose extent depends on a size of the run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunTimeAxis {
     /// The axis: those before it have one element.
     pub axis: usize,
@@ -82,14 +82,18 @@ impl RunTimeSizes {
         for (info, shape) in infos.iter().zip(shapes) {
             let name = &info.name;
             let open = info.run_time.map(|open| open.axis);
-            let fits = |(axis, (is, should)): (usize, (&u64, &u64))| is == should || open == Some(axis);
+            let fits =
+                |(axis, (is, should)): (usize, (&u64, &u64))| is == should || open == Some(axis);
             let same = shape.len() == info.shape.len()
                 && shape.iter().zip(&info.shape).enumerate().all(fits);
             if !same {
-                let what = format!("input `{name}` has the shape {shape:?}; it is {}", info.ty_text(self));
+                let what =
+                    format!("input `{name}` has the shape {shape:?}; it is {}", info.ty_text(self));
                 return Err(Problem::new(what));
             }
-            let Some(RunTimeAxis { axis, size: number, factor: _ }) = info.run_time else { continue };
+            let Some(RunTimeAxis { axis, size: number, factor: _ }) = info.run_time else {
+                continue;
+            };
             let (Some(size), Some(is)) = (self.sizes.get(number), shape.get(axis).copied()) else {
                 continue;
             };
@@ -125,6 +129,28 @@ impl RunTimeSizes {
         shape
     }
 
+    /// Tells a kernel, whose parameters with such axes are at these positions, how much of them a run
+    /// uses. All sizes become dimensions of the kernel, in order.
+    pub(crate) fn limit(&self, kernel: &mut Kernel, axes: &[(usize, RunTimeAxis)]) {
+        if axes.is_empty() {
+            return;
+        }
+        for version in &mut kernel.versions {
+            let func = version.make_mut();
+            for size in &self.sizes {
+                func.dim(&size.name);
+            }
+            let length = |&(position, RunTimeAxis { size, .. }): &(usize, RunTimeAxis)| {
+                let spec = &func.buffers[func.params.get(position)?.buffer].spec;
+                let max = i64::try_from(self.sizes.get(size)?.max).ok()?;
+                let elements = spec.physical_len().ok()?;
+                (elements % max == 0).then_some((position, size, elements / max))
+            };
+            let lengths = RunTimeLengths(axes.iter().filter_map(length).collect());
+            lengths.annotate(func);
+        }
+    }
+
     /// The value of an extent for the greatest sizes.
     pub(crate) fn greatest(&self, dim: &Dim) -> Option<i64> {
         self.eval(dim, |size| i64::try_from(size.max).ok())
@@ -149,7 +175,8 @@ impl RunTimeSizes {
     pub fn axis(&self, shape: &Shape) -> Result<Option<RunTimeAxis>, Problem> {
         let mut open = shape.iter().enumerate().filter(|(_, dim)| !dim.is_const());
         let Some((axis, dim)) = open.next() else { return Ok(None) };
-        let refuse = |why: String| Err(Problem::new(format!("a tensor has the shape {shape}: {why}")));
+        let refuse =
+            |why: String| Err(Problem::new(format!("a tensor has the shape {shape}: {why}")));
         let outermost = shape.iter().take(axis).all(|dim| dim.as_const() == Some(1));
         if !outermost || open.next().is_some() {
             return refuse(format!(

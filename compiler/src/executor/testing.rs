@@ -12,7 +12,8 @@ pub(crate) struct ProgramBuilder {
 
 impl ProgramBuilder {
     fn value(&mut self, name: &str, spec: BufferSpec, kind: ValueKind) -> ValueId {
-        let value = Value { name: name.to_owned(), dtype: DType::F32, spec, kind };
+        let (name, dtype) = (name.to_owned(), DType::F32);
+        let value = Value { name, dtype, spec, kind, run_time: None };
         self.program.values.push(value)
     }
 

@@ -3,7 +3,6 @@
 use cranelift_entity::SecondaryMap;
 
 use crate::diagnostics::{Problem, ProblemNode, pin};
-use crate::executor::RunTimeAxis;
 use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
 use crate::ops::{Compute, tensor};
@@ -23,8 +22,6 @@ pub(super) struct Primitive {
     pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
-    /// The kernel's parameters of which a run uses a part, by their positions.
-    pub(super) run_time_axes: Vec<(usize, RunTimeAxis)>,
 }
 
 impl Primitive {
@@ -160,7 +157,6 @@ pub(super) fn primitive(
                 .map(str::to_owned)
                 .collect(),
             reshape_only: builder.reshape_only,
-            run_time_axes: Vec::new(),
         }),
         _ => Err(problems),
     }

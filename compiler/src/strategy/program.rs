@@ -43,8 +43,7 @@ pub fn program(
         }
         let made = primitive(global.name(), function, &|dim| sizes.greatest(dim));
         let made = made.and_then(|primitive| {
-            let run_time_axes = run_time::axes(global.name(), function, &primitive, sizes)?;
-            Ok(Primitive { run_time_axes, ..primitive })
+            run_time::check(global.name(), function, &primitive, sizes).map(|()| primitive)
         });
         match made {
             Ok(primitive) => {
@@ -259,14 +258,14 @@ impl Lowering<'_> {
 
     /// A copy of as much of a dense value as belongs to a run: callers have memory for no more.
     fn run_time_copy(&mut self, from: ValueId, axis: RunTimeAxis) -> ValueId {
-        let Value { name, dtype, spec, kind: _ } = self.program.values[from].clone();
+        let Value { name, dtype, spec, kind: _, run_time } = self.program.values[from].clone();
         let number = self.program.kernels.len();
         let sizes = &self.program.sizes;
         let name_of_copy = format!("copy_{number}");
         let kernel = run_time::copy(&name_of_copy, &spec, dtype, axis, sizes, self.levels);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
-        let to = self.program.values.push(Value { name, dtype, spec, kind });
+        let to = self.program.values.push(Value { name, dtype, spec, kind, run_time });
         self.program.steps.push(Step { kernel, args: vec![from, to] });
         to
     }
@@ -278,7 +277,7 @@ impl Lowering<'_> {
         what: &str,
         build: impl FnOnce(&mut ComputeDag, StageId) -> StageId,
     ) -> ValueId {
-        let Value { name, dtype, spec, kind: _ } = self.program.values[from].clone();
+        let Value { name, dtype, spec, kind: _, run_time } = self.program.values[from].clone();
         let mut dag = ComputeDag::new(&format!("{what}_{}", self.program.kernels.len()));
         let x = dag.placeholder("x", spec.shape(), dtype);
         let y = build(&mut dag, x);
@@ -287,7 +286,7 @@ impl Lowering<'_> {
         let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
-        let to = self.program.values.push(Value { name, dtype, spec: dense, kind });
+        let to = self.program.values.push(Value { name, dtype, spec: dense, kind, run_time });
         self.program.steps.push(Step { kernel, args: vec![from, to] });
         to
     }
@@ -334,6 +333,7 @@ impl Lowering<'_> {
             dtype: held_dtype,
             spec: BufferSpec::dense(&extents),
             kind: ValueKind::Input(self.program.inputs.len()),
+            run_time: axis,
         });
         self.program.inputs.push(value);
         Ok(match axis {
@@ -360,8 +360,9 @@ impl Lowering<'_> {
             Expr::Constant(constant) => {
                 if self.demands[id].first().is_some_and(|demand| demand.dense) && self.is_output(id)
                 {
-                    let (shape, _) =
-                        static_tensor(constant.ty(), span, &|dim| self.program.sizes.greatest(dim))?;
+                    let (shape, _) = static_tensor(constant.ty(), span, &|dim| {
+                        self.program.sizes.greatest(dim)
+                    })?;
                     return Ok(vec![self.constant(constant, BufferSpec::dense(&shape))]);
                 }
                 Ok(Vec::new())
@@ -416,6 +417,7 @@ impl Lowering<'_> {
             dtype: constant.ty().dtype,
             spec,
             kind: ValueKind::Constant(constant.clone()),
+            run_time: None,
         });
         self.constants.insert(key, value);
         value
@@ -469,6 +471,7 @@ impl Lowering<'_> {
                 dtype: results[0].1,
                 spec: spec.clone(),
                 kind: ValueKind::View(*input),
+                run_time: axes[0],
             });
             return Ok(vec![value]);
         }
@@ -477,7 +480,12 @@ impl Lowering<'_> {
             .iter()
             .map(|arg| arg.as_ref().ok().map(|&v| self.program.values[v].spec.clone()))
             .collect();
-        let kernel = self.kernel(global, primitive, arg_specs, &specs);
+        // Constants of the function come between its parameters and its results.
+        let given_axes = given.iter().map(|arg| self.program.values[*arg.as_ref().ok()?].run_time);
+        let inner = std::iter::repeat_n(None, primitive.constants.len());
+        let of_kernel = given_axes.chain(inner).chain(axes.iter().copied()).enumerate();
+        let of_kernel: Vec<_> = of_kernel.filter_map(|(at, axis)| Some((at, axis?))).collect();
+        let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel);
 
         let func = self.program.kernels[kernel].signature().clone();
         let inner = primitive.constants.iter().map(|(_, constant)| Err(constant.clone()));
@@ -492,12 +500,13 @@ impl Lowering<'_> {
             });
         }
         let mut values = Vec::with_capacity(results.len());
-        for ((_, dtype), spec) in results.into_iter().zip(specs) {
+        for (((_, dtype), spec), run_time) in results.into_iter().zip(specs).zip(axes) {
             values.push(self.program.values.push(Value {
                 name: global.name().to_owned(),
                 dtype,
                 spec,
                 kind: ValueKind::Computed,
+                run_time,
             }));
         }
         step_args.extend(&values);
@@ -511,6 +520,7 @@ impl Lowering<'_> {
         primitive: &Primitive,
         args: Vec<Option<BufferSpec>>,
         results: &[BufferSpec],
+        axes: &[(usize, RunTimeAxis)],
     ) -> KernelId {
         let key = (global.clone(), args.clone(), results.to_vec());
         if let Some(&kernel) = self.kernels.get(&key) {
@@ -539,9 +549,7 @@ impl Lowering<'_> {
             dag.func.name = format!("{}_v{variants}", dag.func.name);
         }
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
-        if !primitive.run_time_axes.is_empty() {
-            run_time::limit(&mut kernel, &primitive.run_time_axes, &self.program.sizes);
-        }
+        self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {
             version.make_mut().origin.clone_from(&primitive.origin);
         }

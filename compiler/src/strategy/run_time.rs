@@ -13,7 +13,6 @@ use crate::graph::{Callee, Expr, Function};
 use crate::ir::{BufferSpec, DType, Span, TensorType, Type};
 use crate::target::Target;
 use crate::te::ComputeDag;
-use crate::tir::transform::RunTimeLengths;
 use crate::tir::{ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 
 /// The tensors of a type, tuples flattened.
@@ -41,42 +40,31 @@ pub(super) fn axes_of(
     tensor_types(ty).into_iter().map(axis).collect()
 }
 
-/// The parameters of a function's kernel that have such an axis, by their positions; the kernel, made
-/// for the greatest sizes, does for all.
+/// Checks that the kernel of a function, made for the greatest sizes, does for all.
 ///
 /// # Errors
 ///
 /// An operator whose elements depend on an extent that is known at run time alone, or a tensor that
 /// has such an extent along another axis than the outermost.
-pub(super) fn axes(
+pub(super) fn check(
     name: &str,
     function: &Function,
     greatest: &Primitive,
     sizes: &RunTimeSizes,
-) -> Result<Vec<(usize, RunTimeAxis)>, Vec<Problem>> {
+) -> Result<(), Vec<Problem>> {
     let live = function.live();
     let ids = || function.ids().filter(|&id| live[id]);
     let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
     if ids().all(|id| is_fixed(function.ty(id))) {
-        return Ok(Vec::new());
+        return Ok(());
     }
-    let problems: Vec<Problem> = ids()
-        .filter_map(|id| axes_of(function.ty(id), function.span(id), sizes).err())
-        .collect();
+    let problems: Vec<Problem> =
+        ids().filter_map(|id| axes_of(function.ty(id), function.span(id), sizes).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
     let other = primitive(name, function, &|dim| sizes.other(dim))?;
-    let Some(op) = depends_on_rows(&greatest.dag, &other.dag) else {
-        // Constants of the body come between parameters and results; their extents are known.
-        let axes = |id| axes_of(function.ty(id), function.span(id), sizes);
-        let params = function.params().iter().map(|&param| axes(param));
-        let constants = std::iter::once(Ok(vec![None; greatest.constants.len()]));
-        let all = params.chain(constants).chain([axes(function.result())]);
-        let all: Vec<Vec<_>> = all.collect::<Result<_, _>>().map_err(|problem| vec![problem])?;
-        let all = all.into_iter().flatten().enumerate();
-        return Ok(all.filter_map(|(position, axis)| Some((position, axis?))).collect());
-    };
+    let Some(op) = depends_on_rows(&greatest.dag, &other.dag) else { return Ok(()) };
     let calls_it = |expr: &Expr| match expr {
         Expr::Call(call) => matches!(call.callee, Callee::Op(found) if found.to_string() == op),
         _ => false,
@@ -106,25 +94,6 @@ fn depends_on_rows(a: &ComputeDag, b: &ComputeDag) -> Option<String> {
         b.stages.get(*id) != Some(*stage) || !alike(a.shape(*id), b.shape(*id))
     });
     found.map(|(_, stage)| stage.op.clone())
-}
-
-/// Tells a kernel, whose parameters with such axes are at these positions, how much of them a run
-/// uses. All sizes of the model become dimensions of the kernel, in order.
-pub(super) fn limit(kernel: &mut Kernel, axes: &[(usize, RunTimeAxis)], sizes: &RunTimeSizes) {
-    for version in &mut kernel.versions {
-        let func = version.make_mut();
-        for size in sizes.iter() {
-            func.dim(&size.name);
-        }
-        let length = |&(position, RunTimeAxis { size, .. }): &(usize, RunTimeAxis)| {
-            let spec = &func.buffers[func.params.get(position)?.buffer].spec;
-            let max = i64::try_from(sizes.iter().nth(size)?.max).ok()?;
-            let elements = spec.physical_len().ok()?;
-            (elements % max == 0).then_some((position, size, elements / max))
-        };
-        let lengths = RunTimeLengths(axes.iter().filter_map(length).collect());
-        lengths.annotate(func);
-    }
 }
 
 /// A kernel that copies as many elements of a dense tensor as belong to a run, and touches no others.

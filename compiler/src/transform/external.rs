@@ -258,7 +258,11 @@ mod tests {
 
     #[test]
     fn what_is_for_unknown_code_generators_is_not_compiled() {
-        let report = strategy::program(&partitioned(chain(1, false)), &[Target::host()]);
+        let report = strategy::program(
+            &partitioned(chain(1, false)),
+            &[Target::host()],
+            &Default::default(),
+        );
         let error = report.unwrap_err().to_string();
         let expected = "`@dsp_main_0` is for the code generator `dsp`, which is not known";
         assert!(error.contains(expected), "{error}");

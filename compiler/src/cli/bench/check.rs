@@ -293,7 +293,10 @@ mod tests {
         let port = std::slice::from_ref(&port);
         let options = || CompileOptions::new(Target::host());
         let fits = |dims: &[(&str, u64)]| {
-            let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
+            let dims = dims
+                .iter()
+                .map(|&(name, size): &(&str, u64)| (name.to_owned(), size.into()))
+                .collect();
             super::fits(&input, port, &CompileOptions { dims, ..options() })
         };
         assert!(fits(&[]) && fits(&[("batch", 1), ("x_1", 2)]));

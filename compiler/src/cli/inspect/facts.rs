@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(open.inputs[0].shape, Some(vec![symbol, Extent::Number(2)]));
 
         let mut pinned = options();
-        pinned.dims.insert("batch".to_owned(), 5);
+        pinned.dims.insert("batch".to_owned(), 5.into());
         let facts = facts(product("Relu"), &pinned);
         assert_eq!(facts.inputs[0].shape, Some(vec![Extent::Number(5), Extent::Number(2)]));
         let sizes = facts.sizes.unwrap();

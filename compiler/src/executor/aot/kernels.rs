@@ -46,14 +46,14 @@ impl Program {
             };
             for output in outputs.into_iter().filter(|&output| storage.zeroed[output]) {
                 let value = &self.values[output];
-                let key = digest(|hasher| (&value.spec, value.dtype).hash(hasher));
+                let key = digest(|hasher| (&value.spec, value.dtype, value.run_time).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
-                    self.kernels.push(Kernel {
-                        versions: vec![func; levels],
-                        macs: 0,
-                        loops: vec![],
-                    })
+                    let mut kernel =
+                        Kernel { versions: vec![func; levels], macs: 0, loops: vec![] };
+                    let axes: Vec<_> = value.run_time.iter().map(|&axis| (0, axis)).collect();
+                    self.sizes.limit(&mut kernel, &axes);
+                    self.kernels.push(kernel)
                 });
                 self.steps.push(Step { kernel, args: vec![output] });
             }
@@ -66,7 +66,7 @@ impl Program {
     pub fn digest(&self) -> Digest {
         digest(|hasher| {
             for value in self.values.values() {
-                (&value.spec, value.dtype).hash(hasher);
+                (&value.spec, value.dtype, value.run_time).hash(hasher);
                 value.kind.hash(hasher);
             }
             for kernel in self.kernels.values() {

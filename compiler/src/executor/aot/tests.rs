@@ -54,12 +54,8 @@ fn compile_for(
     let infos = |values: &[ValueId]| -> Vec<TensorInfo> {
         let info = |&id: &ValueId| {
             let value = &program.values[id];
-            TensorInfo {
-                name: value.name.clone(),
-                dtype: value.dtype,
-                shape: value.spec.shape().iter().map(|&extent| extent as u64).collect(),
-                dim_names: vec![None; value.spec.shape().len()],
-            }
+            let shape: Vec<u64> = value.spec.shape().iter().map(|&extent| extent as u64).collect();
+            TensorInfo::new(&value.name, value.dtype, &shape)
         };
         values.iter().map(info).collect()
     };
@@ -68,6 +64,7 @@ fn compile_for(
         symbol: symbol.to_owned(),
         inputs: infos(&program.inputs),
         outputs: infos(&program.outputs),
+        sizes: program.sizes.clone(),
         workspace_bytes: plan.arena_bytes,
         scratch_offset: plan.arena_bytes,
         scratch_stride: 0,
@@ -402,7 +399,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
     let kernel = KernelId::from_u32(0);
     let mut functions: SecondaryMap<KernelId, Vec<String>> = SecondaryMap::new();
     functions[kernel] = vec!["t_kernel".to_owned()];
-    let call = Call { kernel, scratch: Some((64, 128)), args: Vec::new() };
+    let call = Call { kernel, scratch: Some((64, 128)), args: Vec::new(), sizes: 0 };
     let entry = Entry {
         symbol: "t".to_owned(),
         calls: vec![call],
@@ -410,6 +407,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
         levels: 1,
         workers: 2,
         copies: Vec::new(),
+        sizes_input: 0,
         other_weights: None,
         flush_denormals: false,
     };

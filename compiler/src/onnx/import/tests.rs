@@ -30,7 +30,7 @@ fn relu(dims: &[ModelDim]) -> ModelProto {
 
 fn options(dims: &[(&str, u64)], shapes: &[(&str, &[u64])]) -> ImportOptions {
     ImportOptions {
-        dims: dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect(),
+        dims: dims.iter().map(|&(name, size)| (name.to_owned(), size.into())).collect(),
         input_shapes: shapes.iter().map(|&(name, dims)| (name.to_owned(), dims.to_vec())).collect(),
         ..ImportOptions::default()
     }

@@ -13,7 +13,9 @@ use crate::tir::ParamKind;
 
 /// What the rules of a kernel missed on the widest level.
 fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
-    let primitive = crate::strategy::primitive::primitive("kernel", function).unwrap();
+    let primitive =
+        crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const)
+            .unwrap();
     let params: Vec<KernelParam> = (primitive.params.iter().zip(args))
         .map(|(&param, spec)| (param, ParamKind::Input, spec.clone()))
         .collect();

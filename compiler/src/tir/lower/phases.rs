@@ -17,9 +17,9 @@ use crate::diagnostics::{Problem, Report};
 use crate::pass::{PassContext, PassInfo, PassKind, PassRef, Result, Sequential};
 use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
-    InstrumentBoundCheckers, LegalizeRegisterAccess, LimitLoops, LoopPartition, LowerBlocks, LowerIntrin,
-    LowerMulAdd, ParallelizeLoops, PlanBufferAllocation, RemoveNoOp, Simplify, UnrollLoop,
-    UnsupportedDtypeLegalize, VectorizeLoop,
+    InstrumentBoundCheckers, LegalizeRegisterAccess, LimitLoops, LoopPartition, LowerBlocks,
+    LowerIntrin, LowerMulAdd, ParallelizeLoops, PlanBufferAllocation, RemoveNoOp, Simplify,
+    UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
 };
 
 crate::register_pass_config_option! {

@@ -83,17 +83,30 @@ struct Limiter<'a> {
 struct First {
     at: Affine,
     limit: Limit,
+    /// From the first to the last element of the iteration.
+    span: i64,
 }
 
 impl Limiter<'_> {
     fn stmt(&self, stmt: Stmt) -> Stmt {
         match stmt {
-            Stmt::For { var, min, extent, kind: kind @ (ForKind::Serial | ForKind::Parallel), annotations, body } => {
+            Stmt::For {
+                var,
+                min,
+                extent,
+                kind: kind @ (ForKind::Serial | ForKind::Parallel),
+                annotations,
+                body,
+            } => {
                 let (extent, body) = self.limited(var, &min, extent, *body);
                 Stmt::For { var, min, extent, kind, annotations, body: Box::new(body) }
             }
             // Lanes and rows of a tile are computed together.
-            Stmt::For { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Assert { .. } | Stmt::BlockRealize(_) => stmt,
+            Stmt::For { .. }
+            | Stmt::Store { .. }
+            | Stmt::Prefetch { .. }
+            | Stmt::Assert { .. }
+            | Stmt::BlockRealize(_) => stmt,
             Stmt::Seq(stmts) => Stmt::Seq(stmts.into_iter().map(|stmt| self.stmt(stmt)).collect()),
             Stmt::Block { name, body } => Stmt::block(name, self.stmt(*body)),
             Stmt::Let { var, value, body } => Stmt::let_(var, value, self.stmt(*body)),
@@ -107,7 +120,13 @@ impl Limiter<'_> {
     }
 
     /// Extent and body of a loop.
-    fn limited(&self, var: VarId, min: &PrimExpr, extent: PrimExpr, body: Stmt) -> (PrimExpr, Stmt) {
+    fn limited(
+        &self,
+        var: VarId,
+        min: &PrimExpr,
+        extent: PrimExpr,
+        body: Stmt,
+    ) -> (PrimExpr, Stmt) {
         let Some(firsts) = self.firsts(var, &body) else { return (extent, self.stmt(body)) };
         let step = |first: &First| factor(&first.at, var);
         if firsts.iter().all(|first| step(first) >= first.limit.unit) {
@@ -117,7 +136,14 @@ impl Limiter<'_> {
             let body = if whole { body } else { self.stmt(body) };
             return (extent, Stmt::if_then(condition, body));
         }
-        let (Some(min), [first]) = (min.as_int(), &firsts[..]) else { return (extent, body) };
+        // Loops of longer steps may be inside of this one, as rows in a panel of columns.
+        let is_narrow = |first: &First| first.span < first.limit.unit;
+        let (Some(min), [first]) = (min.as_int(), &firsts[..]) else {
+            return (extent, self.stmt(body));
+        };
+        if !is_narrow(first) {
+            return (extent, self.stmt(body));
+        }
         let step = step(first);
         let mut rest = first.at.clone();
         rest.terms.retain(|(atom, _)| *atom != self.func.var_expr(var));
@@ -141,7 +167,7 @@ impl Limiter<'_> {
 
     /// Whether an element is among those that a run uses.
     fn is_used(&self, first: &First) -> PrimExpr {
-        let First { at, limit } = first;
+        let First { at, limit, span: _ } = first;
         let whole = at.terms.iter().all(|(_, factor)| factor % limit.unit == 0);
         if whole && (0..limit.unit).contains(&at.constant) {
             let terms = at.terms.iter().map(|(atom, factor)| (atom.clone(), factor / limit.unit));
@@ -217,7 +243,7 @@ impl Stores<'_> {
             scalar => scalar,
         };
         let mut at = Affine::of(&index.clone().substitute(lets));
-        let mut least = at.constant;
+        let (mut least, mut greatest) = (at.constant, at.constant);
         let mut terms = Vec::new();
         for (atom, factor) in std::mem::take(&mut at.terms) {
             if !self.changes(&atom) {
@@ -226,12 +252,18 @@ impl Stores<'_> {
             }
             let range = Affine { terms: vec![(atom, factor)], constant: 0 }.range(&self.inner)?;
             least = least.checked_add(range.min)?;
+            greatest = greatest.checked_add(range.max)?;
         }
-        let first = First { at: Affine { terms, constant: least }, limit };
+        let span = greatest.checked_sub(least)?;
+        let first = First { at: Affine { terms, constant: least }, limit, span };
         (factor(&first.at, self.var) > 0).then_some(())?;
         let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
         match self.firsts.iter_mut().find(alike) {
-            Some(other) => other.at.constant = other.at.constant.min(least),
+            Some(other) => {
+                let end = (other.at.constant.checked_add(other.span)?).max(greatest);
+                other.at.constant = other.at.constant.min(least);
+                other.span = end.checked_sub(other.at.constant)?;
+            }
             None => self.firsts.push(first),
         }
         Some(())

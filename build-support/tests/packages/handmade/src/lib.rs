@@ -79,12 +79,7 @@ pub fn compile(
     }
     let tensors = |list: &[Tensor<'_>]| {
         list.iter()
-            .map(|(name, dtype, shape)| TensorInfo {
-                name: (*name).to_owned(),
-                dtype: *dtype,
-                shape: shape.to_vec(),
-                dim_names: vec![None; shape.len()],
-            })
+            .map(|(name, dtype, shape)| TensorInfo::new(*name, *dtype, shape))
             .collect()
     };
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
@@ -93,6 +88,7 @@ pub fn compile(
         symbol,
         inputs: tensors(model.inputs),
         outputs: tensors(model.outputs),
+        sizes: Default::default(),
         workspace_bytes: model.workspace_bytes,
         scratch_offset: model.workspace_bytes,
         scratch_stride: 0,

@@ -1,0 +1,162 @@
+//! Models whose runs have sizes of their own, beside those that were compiled for one size.
+
+use super::*;
+use crate::ir::TensorType;
+use crate::options::DimSize;
+
+/// Rows of so many numbers, different everywhere.
+fn rows(shape: &[i64]) -> Constant {
+    let elements = shape.iter().product::<i64>();
+    let value = |i: i64| (i * 37 % 101) as f32 / 50.0 - 1.0;
+    Constant::from_f32(shape, &(0..elements).map(value).collect::<Vec<_>>()).unwrap()
+}
+
+fn model(builder: ModelBuilder) -> Model {
+    let file = ModelFile { proto: builder.build(), folder: None, store: None };
+    Model::from_onnx("run_time", file)
+}
+
+fn batch(sizes: impl Into<DimSize>) -> CompileOptions {
+    CompileOptions { dims: [("batch".to_owned(), sizes.into())].into(), ..options() }
+}
+
+/// Convolutions with borders, a residual, pooling, shapes that are computed, a product.
+fn network() -> Model {
+    let sizes = [ModelDim::from("batch"), ModelDim::from(3), ModelDim::from(9), ModelDim::from(7)];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &sizes)
+        .input("scale", DType::F32, &[ModelDim::from("batch"), ModelDim::from(1)])
+        .initializer("w1", &rows(&[20, 3, 3, 3]))
+        .initializer("w2", &rows(&[20, 20, 3, 3]))
+        .initializer("w3", &rows(&[10, 20]))
+        .initializer("zero", &Constant::from_i64(&[1], &[0]).unwrap())
+        .initializer("rest", &Constant::from_i64(&[1], &[-1]).unwrap())
+        .node("Conv", &["x", "w1"], &["a"], &[("pads", vec![1, 1, 1, 1].into())])
+        .node("Relu", &["a"], &["b"], &[])
+        .node("Conv", &["b", "w2"], &["c"], &[("pads", vec![1, 1, 1, 1].into())])
+        .node("Add", &["c", "b"], &["d"], &[])
+        .node("GlobalAveragePool", &["d"], &["e"], &[])
+        .node("Shape", &["e"], &["shape"], &[])
+        .node("Gather", &["shape", "zero"], &["n"], &[])
+        .node("Concat", &["n", "rest"], &["flat"], &[("axis", 0.into())])
+        .node("Reshape", &["e", "flat"], &["f"], &[])
+        .node("Gemm", &["f", "w3"], &["g"], &[("transB", 1.into())])
+        .node("Mul", &["g", "scale"], &["h"], &[])
+        .node("Softmax", &["h"], &["y"], &[("axis", 1.into())])
+        .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(10)])
+        .output("d", DType::F32, &sizes.map(|_| ModelDim::Unknown));
+    model(builder)
+}
+
+#[test]
+fn one_artefact_serves_every_size_with_the_bits_of_a_fixed_one() {
+    for &backend in Backend::ALL {
+        for (opt_level, threads) in [(3, 1), (3, 3), (0, 1)] {
+            let with = |options| CompileOptions { backend, opt_level, threads, ..options };
+            let open = with(batch(1..=17));
+            let compiled = run(&network(), &open).unwrap().model;
+            let loaded = load(&compiled, &open);
+            for size in [1, 2, 5, 16, 17] {
+                let fixed = with(batch(size));
+                let alone = load(&run(&network(), &fixed).unwrap().model, &fixed);
+                let size = size as i64;
+                let inputs = [rows(&[size, 3, 9, 7]), rows(&[size, 1])];
+                let expected = alone[0].run(&inputs).unwrap();
+                for loaded in &loaded {
+                    let found = loaded.run(&inputs).unwrap();
+                    assert_eq!(found, expected, "{backend}, -O{opt_level}, batch {size}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_shapes_of_a_run_are_checked() {
+    let options = batch(2..=4);
+    let compiled = run(&network(), &options).unwrap().model;
+    let loaded = &load(&compiled, &options)[0];
+    let problem =
+        |x: &[i64], scale: &[i64]| loaded.run(&[rows(x), rows(scale)]).unwrap_err().to_string();
+    for (x, scale, message) in [
+        ([1, 3, 9, 7], [1, 1], "axis 0 of input `x` is 1; `batch` is 2..=4"),
+        ([5, 3, 9, 7], [5, 1], "axis 0 of input `x` is 5; `batch` is 2..=4"),
+        ([3, 3, 9, 7], [2, 1], "axis 0 of input `scale` is 2, but `batch` is 3 in input `x`"),
+        (
+            [3, 3, 9, 8],
+            [3, 1],
+            "input `x` has the shape [3, 3, 9, 8]; it is float32 [batch, 3, 9, 7]",
+        ),
+    ] {
+        assert_eq!(problem(&x, &scale), message);
+    }
+}
+
+/// `y` of a model with the input `x`, `[batch, 4, 6]`.
+fn of_x(opset: i64, build: impl FnOnce(ModelBuilder) -> ModelBuilder) -> Model {
+    let sizes = [ModelDim::from("batch"), ModelDim::from(4), ModelDim::from(6)];
+    model(build(ModelBuilder::new(opset).input("x", DType::F32, &sizes)).output(
+        "y",
+        DType::F32,
+        &[const { ModelDim::Unknown }; 3],
+    ))
+}
+
+#[test]
+fn what_takes_rows_together_is_an_error_that_names_the_node() {
+    let axes = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let sum = of_x(13, |b| {
+        b.initializer("axes", &axes(&[0])).node("ReduceSum", &["x", "axes"], &["y"], &[])
+    });
+    let turned =
+        of_x(13, |b| b.node("Transpose", &["x"], &["y"], &[("perm", vec![1, 0, 2].into())]));
+    let twice = of_x(13, |b| b.node("Concat", &["x", "x"], &["y"], &[("axis", 0.into())]));
+    for (model, parts) in [
+        (sum, &["ReduceSum", "sum"][..]),
+        (turned, &["(4, batch, 6)", "only the outermost axis"]),
+        (twice, &["Concat"]),
+    ] {
+        let report = run(&model, &batch(1..=8)).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| report.contains(part)), "{report}");
+        assert!(!report.contains("defect"), "{report}");
+        // The same model is compiled where the size is known.
+        run(&model, &batch(8)).unwrap();
+    }
+}
+
+#[test]
+fn rows_may_be_divided_and_looked_up() {
+    let shape = Constant::from_i64(&[2], &[-1, 3]).unwrap();
+    let sizes = [ModelDim::from("batch"), ModelDim::from(2)];
+    let builder = ModelBuilder::new(13)
+        .input("ids", DType::I64, &sizes)
+        .initializer("table", &rows(&[5, 6]))
+        .initializer("shape", &shape)
+        .node("Gather", &["table", "ids"], &["rows"], &[])
+        .node("Reshape", &["rows", "shape"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::Unknown, ModelDim::from(3)]);
+    let model = model(builder);
+    let options = batch(1..=6);
+    let compiled = run(&model, &options).unwrap().model;
+    assert_eq!(compiled.outputs[0].shape, [24, 3]);
+    let ids = Constant::from_i64(&[3, 2], &[0, 4, 1, 3, 2, 2]).unwrap();
+    let table = rows(&[5, 6]).to_f64_vec().unwrap();
+    let expected: Vec<f64> =
+        [0, 4, 1, 3, 2, 2].iter().flat_map(|&id| table[id * 6..][..6].to_vec()).collect();
+    for loaded in load(&compiled, &options) {
+        let found = loaded.run(std::slice::from_ref(&ids)).unwrap();
+        assert_eq!(*found[0].ty(), TensorType::from_consts(&[12, 3], DType::F32));
+        assert_eq!(found[0].to_f64_vec().unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_size_that_no_input_has_is_an_error() {
+    let dims = [("batch".to_owned(), (1..=2).into()), ("bach".to_owned(), (1..=2).into())];
+    let report = run(&network(), &CompileOptions { dims: dims.into(), ..options() }).unwrap_err();
+    assert!(report.to_string().contains("`bach`"), "{report}");
+    for sizes in [0..=4, 5..=4] {
+        let report = run(&network(), &batch(sizes)).unwrap_err().to_string();
+        assert!(report.contains("dimension `batch` cannot be"), "{report}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Sizes that each run of a model has of its own: found from the lengths of its tensors.
+
+use crate::SizeError;
+
+/// A size that each run has of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct RunSize {
+    /// Its name in the model.
+    pub name: &'static str,
+    /// The least size.
+    pub min: usize,
+    /// The greatest size.
+    pub max: usize,
+}
+
+impl RunSize {
+    /// The size in a run, of whose inputs these depend on it: each one's name, its length and the
+    /// elements for each unit of the size, which are not 0.
+    ///
+    /// # Errors
+    ///
+    /// A length is no multiple of a size within bounds, or two do not agree.
+    pub fn of(self, inputs: &[(&'static str, usize, usize)]) -> Result<usize, SizeError> {
+        let RunSize { name: size, min, max } = self;
+        let mut known: Option<(&'static str, usize)> = None;
+        for &(tensor, found, unit) in inputs {
+            let is = found / unit;
+            if found % unit != 0 || is < min || is > max {
+                return Err(SizeError::Input { tensor, size, unit, min, max, found });
+            }
+            match known {
+                Some(first) if first.1 != is => {
+                    return Err(SizeError::Disagreement { size, first, second: (tensor, is) });
+                }
+                _ => known = Some((tensor, is)),
+            }
+        }
+        Ok(known.map_or(min, |(_, is)| is))
+    }
+}
+
+/// Checks the length of an output's slice.
+///
+/// # Errors
+///
+/// It is another one.
+pub fn check_output(tensor: &'static str, found: usize, expected: usize) -> Result<(), SizeError> {
+    if found == expected { Ok(()) } else { Err(SizeError::Output { tensor, expected, found }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    const BATCH: RunSize = RunSize { name: "batch", min: 1, max: 4 };
+
+    #[test]
+    fn inputs_say_the_size_and_have_to_agree() {
+        assert_eq!(BATCH.of(&[("x", 12, 4), ("y", 3, 1)]), Ok(3));
+        assert_eq!(BATCH.of(&[("x", 4, 4)]), Ok(1));
+        for (inputs, message) in [
+            (
+                &[("x", 13, 4)][..],
+                "input `x` has 13 elements; it takes 4 times `batch`, which is 1 to 4",
+            ),
+            (&[("x", 0, 4)], "input `x` has 0 elements"),
+            (&[("x", 20, 4)], "input `x` has 20 elements"),
+            (&[("x", 12, 4), ("y", 2, 1)], "`batch` is 3 in input `x`, but 2 in input `y`"),
+        ] {
+            let error = BATCH.of(inputs).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_output_has_the_length_that_the_inputs_ask_for() {
+        assert_eq!(check_output("y", 3, 3), Ok(()));
+        let error = check_output("y", 2, 3).unwrap_err().to_string();
+        assert_eq!(error, "output `y` has 3 elements, but 2 were given");
+    }
+}
