@@ -403,6 +403,18 @@ impl CompileOptions {
         Ok(())
     }
 
+    /// The options of a compilation for one size of each dimension that is open: the greatest.
+    #[cfg(feature = "cli")]
+    pub(crate) fn at_greatest(&self) -> CompileOptions {
+        let mut options = self.clone();
+        for size in options.dims.values_mut() {
+            if let DimSize::RunTime { max, .. } = *size {
+                *size = DimSize::Fixed(max);
+            }
+        }
+        options
+    }
+
     /// The target and its wider levels, for each of which there is code: narrowest first.
     pub fn targets(&self) -> Vec<Target> {
         let wider = self.target.wider_levels();

@@ -112,15 +112,15 @@ fn parse_config(text: &str) -> Result<(String, serde_json::Value), String> {
 
 /// What is fixed of a thing of the model, which has a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Named<T> {
+pub(super) struct Named<T> {
     /// The argument as it was given, for a child process.
-    text: String,
-    name: String,
-    value: T,
+    pub(super) text: String,
+    pub(super) name: String,
+    pub(super) value: T,
 }
 
 /// An argument `name=value`.
-fn parse_named<T, E: Display>(
+pub(super) fn parse_named<T, E: Display>(
     text: &str,
     form: &str,
     value: impl FnOnce(&str) -> Result<T, E>,
@@ -131,7 +131,7 @@ fn parse_named<T, E: Display>(
     Ok(Named { text: text.to_owned(), name: name.to_owned(), value })
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a size"))
 }
 

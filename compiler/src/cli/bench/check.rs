@@ -126,7 +126,7 @@ fn random(model: &Model, options: &CompileOptions) -> Result<Data, Report> {
     if !report.is_empty() {
         return Err(report);
     }
-    let imported = model.import(options)?;
+    let imported = model.import(&options.at_greatest())?;
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut inputs = Vec::new();
     for port in &imported.inputs {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::check;
 use super::measure::measure;
 use super::profile::profile;
+use super::sizes::SizeArgs;
 use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
@@ -26,6 +27,8 @@ pub(in crate::cli) struct Args {
     profile: bool,
     #[command(flatten)]
     code: CodeArgs,
+    #[command(flatten)]
+    sizes: SizeArgs,
     model: PathBuf,
 }
 
@@ -44,7 +47,7 @@ fn row(args: &Args) -> Result<(Row, Option<String>), Failure> {
     let mut options = args.code.options()?;
     options.single_calls = args.profile;
     let model = Model::read(&args.model)?;
-    let data = check::data(&args.model, &model, &options)?;
+    let data = check::data(&args.model, &model, &args.sizes.fixed(&options)?)?;
     let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
     let checked = check::check(&args.model, &model, &runner, &data, &options)?;
     let (Some(compilation), Some(loaded)) = (runner.compilation(), runner.loaded()) else {

@@ -4,6 +4,7 @@ mod check;
 mod child;
 mod measure;
 mod profile;
+mod sizes;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use super::isolated::{End, Isolated};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem};
+use sizes::SizeArgs;
 
 pub(super) use child::{Args as ChildArgs, run as run_child};
 
@@ -32,6 +34,8 @@ pub(super) struct Args {
     backend: Engine,
     #[command(flatten)]
     code: CodeArgs,
+    #[command(flatten)]
+    sizes: SizeArgs,
     /// How long to measure, in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
     seconds: f64,
@@ -140,7 +144,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .into());
     }
     // What is wrong with the options is told without a child.
-    args.code.options()?;
+    args.sizes.fixed(&args.code.options()?)?;
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::spinner(args.json.as_deref(), "compiling, checking, measuring");
     let isolated = Isolated::new(Duration::from_secs(args.timeout))?;
@@ -166,6 +170,7 @@ fn child_args(args: &Args) -> Vec<OsString> {
     all.push(format!("--seconds={}", args.seconds).into());
     all.extend(args.profile.then(|| "--profile".into()));
     all.extend(args.code.to_args());
+    all.extend(args.sizes.to_args());
     all.push("--".into());
     all.push(args.model.clone().into_os_string());
     all
