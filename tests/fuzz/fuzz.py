@@ -129,7 +129,7 @@ class Niello:
         cases = json.loads(report.read_text())["cases"]
         return {case["name"]: (case["reason"] if case["result"] != "pass" else None, saved / case["name"]) for case in cases}
 
-    def outcome(self, model, feeds, expected, reason, saved):
+    def outcome(self, model, feeds, expected, reason, saved, setting):
         """Judges one case: (kind, text), or None if it is well; and whether it needed the float64 evaluation."""
         found = read_outputs(saved, len(expected))
         # Code for several CPU levels is run at each, and the outputs are those of the level that the reason names.
@@ -145,7 +145,7 @@ class Niello:
                 return ("wrong", text), False
         if all(judge.near(mine, theirs) for mine, theirs in zip(found, expected)):
             return None, False
-        verdict, text = judge.judge(model, feeds, found, expected)
+        verdict, text = judge.judge(model, feeds, found, expected, flush=setting[3] == "flush")
         return (None if verdict == "right" else (verdict, text)), True
 
     def single(self, model, feeds, setting):
@@ -155,7 +155,7 @@ class Niello:
             case = Path(folder) / "cases"
             write_case(case / "case", model, feeds, expected)
             reason, saved = self.test(case, setting)["case"]
-            return self.outcome(model, feeds, expected, reason, saved)[0]
+            return self.outcome(model, feeds, expected, reason, saved, setting)[0]
 
 
 def case_seed(seed, number):
@@ -185,7 +185,7 @@ def run_chunk(task):
         for setting, members in sorted(cases.items()):
             results = niello.test(root / "-".join(map(str, setting)), setting)
             for number, (model, feeds, expected) in members.items():
-                failure, judged = niello.outcome(model, feeds, expected, *results[f"case_{number}"])
+                failure, judged = niello.outcome(model, feeds, expected, *results[f"case_{number}"], setting)
                 report.judged += judged
                 if failure:
                     report.failures.append(Failure(number, *failure, setting))

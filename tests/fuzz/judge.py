@@ -92,15 +92,22 @@ class Reference:
             single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
             self.nodes.append((node, ReferenceEvaluator(single)))
 
-    def run(self, feeds, noise=None):
-        """The outputs, disturbed if there is a source of noise."""
+    def run(self, feeds, noise=None, flush=False):
+        """The outputs, disturbed if there is a source of noise; with denormal numbers as zeros if they are to be flushed."""
         with np.errstate(all="ignore"):
             values = self.constants | {name: widened(array) for name, array in feeds.items()}
             for node, evaluator in self.nodes:
                 operands = {name: values[name] for name in node.input if name}
+                if flush:
+                    operands = {name: self.flushed(name, value) for name, value in operands.items()}
                 results = self.evaluate(node, evaluator, operands, noise)
                 values |= results
             return [values[name] for name in self.outputs]
+
+    def flushed(self, name, value):
+        """The value with zeros for denormal numbers of the type in which operators compute."""
+        least = np.finfo(F64 if self.types[name] == F64 else F32).tiny
+        return np.where(np.abs(value) < least, 0 * value, value) if value.dtype == F64 else value
 
     def evaluate(self, node, evaluator, operands, noise):
         names = [name for name in node.output if name]
@@ -191,8 +198,8 @@ def summary(found, right, bad):
     return f"{int(bad.sum())} of {bad.size} elements, the first at {list(where)}: {found[where]} for {right[where]}"
 
 
-def judge(model, feeds, found, peer):
-    """Judges outputs that differ from the peer's.
+def judge(model, feeds, found, peer, flush=False):
+    """Judges outputs that differ from the peer's; `flush` says whether denormal numbers may count as zeros.
 
     Returns (verdict, text): "right", or "wrong" if they are farther from the float64 evaluation than rounding explains,
     or "open" if the peer's are so as well, or if there is no evaluation.
@@ -202,6 +209,8 @@ def judge(model, feeds, found, peer):
             reference = Reference(model)
             base = reference.run(feeds)
             runs = [reference.run(feeds, np.random.default_rng(seed)) for seed in range(DISTURBED_RUNS)]
+            if flush:
+                runs.append(reference.run(feeds, flush=True))
     except Exception as error:  # noqa: BLE001: the package `onnx` fails in many ways
         return without_reference(found, peer, f"no evaluation by float64: {type(error).__name__}: {error}")
     verdict, text = "right", ""

@@ -76,6 +76,17 @@ class Judge(unittest.TestCase):
         self.assertEqual(self.verdict(CHAIN, feeds, first), "wrong")
         self.assertEqual(self.verdict(CHAIN, feeds, lambda y: y), "right")
 
+    def test_denormal_numbers_may_be_zeros_where_they_are_flushed(self):
+        made = model("agraph (float[2] x, float[2] y) => (bool[2] z) { z = Equal(x, y) }")
+        feeds = {"x": np.array([3e-40, 2e-38], np.float32), "y": np.zeros(2, np.float32)}
+        expected = np.array([False, False])
+
+        def verdict(found, flush):
+            return judge.judge(made, feeds, [np.array(found)], [expected], flush)[0]
+
+        self.assertEqual([verdict([True, False], flush) for flush in (False, True)], ["wrong", "right"])
+        self.assertEqual(verdict([False, True], True), "wrong")
+
     def test_integers_are_exact_unless_a_tie_was_rounded(self):
         made = model("agraph (float[2] x, float s, uint8 z) => (uint8[2] y) { t = Tanh(x) y = QuantizeLinear(t, s, z) }")
         feeds = {"x": np.array([0.2, 1.0], np.float32), "s": np.array(0.1, np.float32), "z": np.array(128, np.uint8)}

@@ -10,6 +10,7 @@ use crate::codegen::CodegenError;
 use crate::diagnostics::Problem;
 use crate::executor::aot::Listing;
 use crate::executor::{LoadedModel, write_shared_library};
+use crate::graph::interp::Tensor;
 use crate::ir::{Constant, DType};
 use crate::onnx::{ModelBuilder, ModelDim, ModelFile};
 use crate::options::{Backend, Budget};
@@ -115,6 +116,39 @@ fn a_number_in_every_place_takes_no_room() {
     let expected = [Constant::from_f32(&[2, 2], &[3.0, 3.0, 4.0, 4.0]).unwrap()];
     for loaded in load(&model, &options) {
         assert_eq!(loaded.run(std::slice::from_ref(&x)).unwrap(), expected);
+    }
+}
+
+/// Floats of 16 bits are twice as wide in registers as in memory.
+#[test]
+fn halves_move_between_channels_at_every_level() {
+    let half = |shape: &[usize], values: &[f64]| {
+        Tensor::from_floats(DType::F16, shape, values.to_vec()).unwrap().to_constant().unwrap()
+    };
+    let pads = vec![0, 1, 0, 0, 0, 1, 0, 0];
+    let weights: Vec<f64> = (1..=8).map(f64::from).collect();
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F16, &[1, 1, 1, 2])
+        .initializer("w", &half(&[8, 1, 1, 1], &weights))
+        .initializer("pads", &Constant::from_i64(&[8], &pads).unwrap())
+        .node("Conv", &["x", "w"], &["c"], &[])
+        .node("Pad", &["c", "pads"], &["y"], &[("mode", "edge".into())])
+        .output("y", DType::F16, &[1, 10, 1, 2])
+        .build();
+    let model = Model::from_onnx("halves", ModelFile { proto, folder: None, store: None });
+    for opt_level in [0, 3] {
+        let mut options = CompileOptions { opt_level, ..options() };
+        options.set_target_cpu("portable").unwrap();
+        let compiled = run(&model, &options).unwrap().model;
+        for mut loaded in load(&compiled, &options) {
+            for level in 0..compiled.levels.len() {
+                loaded.limit_level(level);
+                let found = loaded.run(&[half(&[1, 1, 1, 2], &[1.0, -2.0])]).unwrap();
+                let channels = [1, 1, 2, 3, 4, 5, 6, 7, 8, 8].map(f64::from);
+                let expected: Vec<f64> = channels.iter().flat_map(|c| [*c, -2.0 * c]).collect();
+                assert_eq!(found[0].to_f64_vec().unwrap(), expected, "-O{opt_level}, {level}");
+            }
+        }
     }
 }
 

@@ -44,7 +44,8 @@ impl Emitter {
     ) -> Option<Stmt> {
         let axis = spec.dims().get(innermost(spec)?)?.axis;
         let size = block(spec, axis)?;
-        let lanes = self.machine.lanes(dtype).min(size);
+        // Floats of 16 bits are `float32` in registers.
+        let lanes = self.machine.lanes(dtype.accumulator()).min(size);
         let extent = spec.shape()[axis];
         let count = (extent + lanes - 1) / lanes;
         let suits = self.rows.is_empty() && dtype != DType::Bool && size % lanes == 0;

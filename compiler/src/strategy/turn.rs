@@ -166,7 +166,8 @@ impl Emitter {
         if turned.len() > MOST_TURNED {
             return None;
         }
-        let most = self.machine.lanes(dtype).min(adjacent(spec));
+        // Floats of 16 bits are `float32` in registers.
+        let most = self.machine.lanes(dtype.accumulator()).min(adjacent(spec));
         let most = most.min(read_block.unwrap_or(shape[read])).max(1);
         // A power of two, so that halves can be interleaved.
         let side = 1 << most.ilog2();
