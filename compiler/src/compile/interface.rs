@@ -8,7 +8,7 @@ use super::{Compilation, Stages};
 use crate::arith::Symbol;
 use crate::diagnostics::{Problem, Report, Setting};
 use crate::executor::aot::{CacheUse, Code, KernelFunctions};
-use crate::executor::{CompiledModel, Program, RunTimeSizes, TensorInfo};
+use crate::executor::{CompiledModel, Program, RunTimeSizes, TensorInfo, Units};
 use crate::graph::module_hash;
 use crate::ir::{Digest, Dim, IRModule};
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
@@ -142,6 +142,31 @@ fn bounded(mut metadata: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 impl Interface {
+    /// What each run has a size of its own for.
+    pub(super) fn sizes(&self) -> &RunTimeSizes {
+        &self.sizes
+    }
+
+    /// The greatest size of a run, if there is one.
+    pub(super) fn greatest(&self) -> u64 {
+        self.sizes.iter().next().map_or(1, |size| size.max)
+    }
+
+    /// Where the units of the only size are in inputs and outputs; `None` if they do not begin with a
+    /// byte.
+    pub(super) fn units(&self) -> Option<Units> {
+        let stride = |info: &TensorInfo| match info.run_time {
+            None => Some(0),
+            Some(_) => {
+                let elements: u64 = info.shape.iter().product();
+                let bytes = info.dtype.bytes_for(elements)?;
+                (info.dtype.bits() >= 8).then_some(bytes / self.greatest())
+            }
+        };
+        let strides = |infos: &[TensorInfo]| infos.iter().map(stride).collect::<Option<Vec<u64>>>();
+        Some(Units { inputs: strides(&self.inputs)?, outputs: strides(&self.outputs)? })
+    }
+
     /// The model without code and weights.
     pub(super) fn model(self, options: &CompileOptions) -> CompiledModel {
         CompiledModel {

@@ -6,6 +6,7 @@ mod interface;
 mod model;
 mod passes;
 mod stages;
+mod units;
 
 use std::path::Path;
 
@@ -90,8 +91,16 @@ pub fn compile(
         return Ok(interface.stub(options, imported.module, stages));
     }
     let module = stages.run("passes", || passes.run(imported.module))?;
+    let unit = units::program(model, options, passes, &module, &interface, &mut stages)?;
+    let (module, mut program) = match unit {
+        Some(unit) => unit,
+        None => {
+            let program =
+                stages.run("strategies", || strategy::program(&module, levels, &sizes))?;
+            (module, program)
+        }
+    };
     let located = |report: Report| locate(report, &module);
-    let mut program = stages.run("strategies", || strategy::program(&module, levels, &sizes))?;
     program.verify().map_err(located)?;
     program.merge_equal_kernels();
     let digest = program.digest();
@@ -118,7 +127,8 @@ pub fn compile(
         true => Default::default(),
         false => stages.run("compile code", || code.compile(options, levels)).map_err(located)?,
     };
-    let macs = program.steps.iter().map(|step| program.kernels[step.kernel].macs).sum();
+    let runs = if program.units.is_some() { interface.greatest() } else { 1 };
+    let macs = program.macs().saturating_mul(runs);
     let widest = strategy::Machine::of(levels.last().unwrap_or(&options.target));
     let kernels = KernelReport::of(&program, |macs, bytes| widest.least_cycles(macs, bytes));
     let model = CompiledModel {

@@ -27,4 +27,4 @@ pub use package::{Package, PackageOptions, write_if_changed, write_package};
 pub use program::{Kernel, KernelId, Loops, Program, Step, Value, ValueId, ValueKind};
 pub use report::{KernelReport, KernelRow};
 pub use shared::{SHARED_ENTRY, SHARED_LIMIT, write_shared_library};
-pub use sizes::{RunTimeAxis, RunTimeSize, RunTimeSizes};
+pub use sizes::{RunTimeAxis, RunTimeSize, RunTimeSizes, Units};

@@ -2,7 +2,7 @@
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
-use super::{RunTimeAxis, RunTimeSizes};
+use super::{RunTimeAxis, RunTimeSizes, Units};
 use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, PrimFunc, Stmt};
@@ -132,9 +132,17 @@ pub struct Program {
     /// What each run has a size of its own for: values have room for the greatest. Kernels that
     /// have dimensions have one for each of these, in order.
     pub sizes: RunTimeSizes,
+    /// If a run repeats the steps for each unit of a size, where the units are. Then `sizes` is
+    /// empty.
+    pub units: Option<Units>,
 }
 
 impl Program {
+    /// Multiply-accumulate operations of all steps.
+    pub fn macs(&self) -> u64 {
+        self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
+    }
+
     /// Whether threads share a loop of some kernel.
     pub fn shares_loops(&self) -> bool {
         let mut found = false;

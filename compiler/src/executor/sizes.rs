@@ -3,6 +3,10 @@
 //! Memory is planned, and kernels are made, for the greatest sizes. What belongs to a run is then the
 //! beginning of each tensor: so the outermost axis alone may have such a size, and no element may
 //! depend on those behind.
+//!
+//! Where units of the only size, as the images of a batch, have nothing to do with each other, and
+//! each takes much work for the weights that it reads, the program is one for a unit instead, which
+//! a run repeats: it needs memory for one, and what a layer leaves is in the caches for the next.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +37,15 @@ pub struct RunTimeAxis {
     pub size: usize,
     /// The extent is so many times the size.
     pub factor: u64,
+}
+
+/// Where the tensors of a unit are, if a run does one unit of its only size after the other.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Units {
+    /// Bytes of a unit in each of the model's inputs; 0 for what all units read.
+    pub inputs: Vec<u64>,
+    /// Bytes of a unit in each of the model's outputs; 0 for what is the same for all units.
+    pub outputs: Vec<u64>,
 }
 
 /// All such dimensions of a model, in the order of their names.

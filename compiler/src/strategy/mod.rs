@@ -31,6 +31,7 @@ pub use crate::target::CHANNEL_BLOCK;
 use conv2d::halo_fits;
 pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
 pub use program::program;
+pub use run_time::units_are_independent;
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;

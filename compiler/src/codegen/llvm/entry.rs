@@ -8,6 +8,7 @@ use inkwell::values::{BasicMetadataValueEnum, FunctionValue, IntValue, PointerVa
 use inkwell::{GlobalVisibility, IntPredicate, attributes::AttributeLoc};
 
 use super::kernel::{Failure, Result, Unit, field, param_types, pointer_param};
+use crate::executor::Units;
 use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer};
 
 /// Writes `<symbol>_run` and its parts.
@@ -17,12 +18,16 @@ pub(super) fn generate<'ctx>(unit: &Unit<'_, 'ctx>, entry: &Entry) -> Result<()>
     let run = writer.function(&name, Linkage::External)?;
     let body = Body::new(unit, run)?;
     let saved = unit.flush_denormals(&body.builder, entry.flush_denormals)?;
-    if entry.levels == 1 {
-        writer.level(0, &name, &body)?;
-    } else {
-        writer.choose_level(&name, &body)?;
+    match &entry.units {
+        None => writer.steps(&name, &body)?,
+        Some(units) => {
+            let once = writer.function(&format!("{}_unit", entry.symbol), Linkage::Internal)?;
+            let part = Body::new(unit, once)?;
+            writer.steps(&name, &part)?;
+            part.builder.build_return(None)?;
+            writer.units(units, once, &body)?;
+        }
     }
-    writer.copies(&body)?;
     unit.restore_denormals(&body.builder, saved)?;
     body.builder.build_return(None)?;
     Ok(())
@@ -70,6 +75,62 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
             self.unit.mark(function, AttributeLoc::Function, "noinline");
         }
         Ok(function)
+    }
+
+    /// All calls and copies.
+    fn steps(&mut self, name: &str, body: &Body<'ctx>) -> Result<()> {
+        if self.entry.levels == 1 {
+            self.level(0, name, body)?;
+        } else {
+            self.choose_level(name, body)?;
+        }
+        self.copies(body)
+    }
+
+    /// Calls a function for each unit of a run.
+    fn units(&self, units: &Units, once: FunctionValue<'ctx>, body: &Body<'ctx>) -> Result<()> {
+        let (context, builder) = (self.unit.context, &body.builder);
+        let (i64_type, pointer) = (context.i64_type(), self.unit.pointer_type());
+        let count = self.run_time_size(body, 0)?;
+        let array = |strides: &[u64], name: &str| {
+            let len = u32::try_from(strides.len()).unwrap_or(u32::MAX);
+            builder.build_alloca(pointer.array_type(len), name)
+        };
+        let inputs = array(&units.inputs, "own_inputs")?;
+        let outputs = array(&units.outputs, "own_outputs")?;
+        let counter = builder.build_alloca(i64_type, "unit")?;
+        builder.build_store(counter, i64_type.const_zero())?;
+        let block = |name| context.append_basic_block(body.function, name);
+        let (head, inside, end) = (block("units"), block("unit"), block("units.end"));
+        builder.build_unconditional_branch(head)?;
+        builder.position_at_end(head);
+        let number = builder.build_load(i64_type, counter, "unit")?.into_int_value();
+        let more = builder.build_int_compare(IntPredicate::SLT, number, count, "")?;
+        builder.build_conditional_branch(more, inside, end)?;
+        builder.position_at_end(inside);
+        for (strides, all, own) in
+            [(&units.inputs, body.inputs, inputs), (&units.outputs, body.outputs, outputs)]
+        {
+            for (position, &stride) in strides.iter().enumerate() {
+                let base = self.nth(body, all, position)?;
+                let offset =
+                    builder.build_int_mul(number, i64_type.const_int(stride, false), "")?;
+                let offset = builder.build_int_cast(offset, self.unit.usize_type(), "")?;
+                let byte = context.i8_type();
+                // SAFETY: the tensor has that many bytes for each unit of the run.
+                let at = unsafe { builder.build_in_bounds_gep(byte, base, &[offset], "")? };
+                let place = self.size(position as u64);
+                // SAFETY: the array has a pointer for each tensor.
+                let place = unsafe { builder.build_in_bounds_gep(pointer, own, &[place], "")? };
+                builder.build_store(place, at)?;
+            }
+        }
+        builder.build_call(once, &[body.ctx.into(), inputs.into(), outputs.into()], "")?;
+        let next = builder.build_int_add(number, i64_type.const_int(1, false), "")?;
+        builder.build_store(counter, next)?;
+        builder.build_unconditional_branch(head)?;
+        builder.position_at_end(end);
+        Ok(())
     }
 
     /// Makes the calls of the level that the context says, in a function for each level.

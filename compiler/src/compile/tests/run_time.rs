@@ -48,19 +48,37 @@ fn network() -> Model {
     model(builder)
 }
 
-#[test]
-fn one_artefact_serves_every_size_with_the_bits_of_a_fixed_one() {
+/// Products of rows with more weights than work, and a normalisation.
+fn dense_layers() -> Model {
+    let sizes = [ModelDim::from("batch"), ModelDim::from(24)];
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &sizes)
+        .initializer("w1", &rows(&[24, 40]))
+        .initializer("w2", &rows(&[40, 5]))
+        .initializer("scale", &rows(&[24]))
+        .node("LayerNormalization", &["x", "scale"], &["a"], &[])
+        .node("MatMul", &["a", "w1"], &["b"], &[])
+        .node("Tanh", &["b"], &["c"], &[])
+        .node("MatMul", &["c", "w2"], &["y"], &[])
+        .output("y", DType::F32, &[ModelDim::from("batch"), ModelDim::from(5)]);
+    model(builder)
+}
+
+/// Runs a model that was compiled for any batch up to 17 at several sizes, beside one that was
+/// compiled for that size.
+fn check_against_fixed(model: &Model, shapes: &[&[i64]], one_by_one: bool) {
     for &backend in Backend::ALL {
         for (opt_level, threads) in [(3, 1), (3, 3), (0, 1)] {
             let with = |options| CompileOptions { backend, opt_level, threads, ..options };
             let open = with(batch(1..=17));
-            let compiled = run(&network(), &open).unwrap().model;
-            let loaded = load(&compiled, &open);
+            let compilation = run(model, &open).unwrap();
+            assert_eq!(compilation.program.units.is_some(), one_by_one);
+            let loaded = load(&compilation.model, &open);
             for size in [1, 2, 5, 16, 17] {
                 let fixed = with(batch(size));
-                let alone = load(&run(&network(), &fixed).unwrap().model, &fixed);
-                let size = size as i64;
-                let inputs = [rows(&[size, 3, 9, 7]), rows(&[size, 1])];
+                let alone = load(&run(model, &fixed).unwrap().model, &fixed);
+                let shape = |shape: &&[i64]| [&[size as i64], *shape].concat();
+                let inputs: Vec<Constant> = shapes.iter().map(|s| rows(&shape(s))).collect();
                 let expected = alone[0].run(&inputs).unwrap();
                 for loaded in &loaded {
                     let found = loaded.run(&inputs).unwrap();
@@ -69,6 +87,38 @@ fn one_artefact_serves_every_size_with_the_bits_of_a_fixed_one() {
             }
         }
     }
+}
+
+#[test]
+fn images_run_one_by_one_with_the_bits_of_a_fixed_batch() {
+    check_against_fixed(&network(), &[&[3, 9, 7], &[1]], true);
+}
+
+#[test]
+fn rows_that_share_weights_run_together_with_the_bits_of_a_fixed_batch() {
+    check_against_fixed(&dense_layers(), &[&[24]], false);
+}
+
+#[test]
+fn a_batch_of_images_takes_the_memory_of_one() {
+    let workspace =
+        |options: &CompileOptions| run(&network(), options).unwrap().model.workspace_bytes;
+    assert_eq!(workspace(&batch(1..=64)), workspace(&batch(1)));
+}
+
+#[test]
+fn what_reads_another_image_does_not_run_one_by_one() {
+    // Each image less the first one: as many multiplications as it takes to be worth it.
+    let sizes = [ModelDim::from("batch"), ModelDim::from(1), ModelDim::from(8), ModelDim::from(8)];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &sizes)
+        .initializer("w", &rows(&[1, 1, 3, 3]))
+        .initializer("zero", &Constant::from_i64(&[], &[0]).unwrap())
+        .node("Conv", &["x", "w"], &["a"], &[])
+        .node("Gather", &["a", "zero"], &["first"], &[])
+        .node("Sub", &["a", "first"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    check_against_fixed(&model(builder), &[&[1, 8, 8]], false);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::{KernelFunctions, PackedWeights, Scratch};
 use crate::codegen::c::{declarations, denormals_around, signature, words, wrap};
-use crate::executor::{KernelId, Program, ValueId};
+use crate::executor::{KernelId, Program, Units, ValueId};
 use crate::memory::{MemoryPlan, Place, Storage};
 
 /// Kernel calls in one function: compilers take more than linear time for a function's length.
@@ -44,6 +44,8 @@ pub struct Entry {
     pub copies: Vec<Copy>,
     /// The position of the input that holds the sizes of the run: the number of the others.
     pub sizes_input: usize,
+    /// If a run makes the calls for each unit of its only size, where the units are.
+    pub units: Option<Units>,
     /// Symbol of another model's weights, if calls read some of them.
     pub other_weights: Option<String>,
     /// Whether the calls run with denormal numbers flushed to zero.
@@ -162,6 +164,7 @@ impl Entry {
             workers: scratch.workers,
             copies: copies.collect(),
             sizes_input: program.inputs.len(),
+            units: program.units.clone(),
             other_weights: weights.other.as_ref().map(|other| other.symbol.clone()),
             flush_denormals: program
                 .kernels
@@ -171,11 +174,12 @@ impl Entry {
     }
 
     /// An entry for each call, and a last one for the copies if there are any: made in order, they
-    /// do what this one does. The symbol of each is `<symbol>_call_<n>`.
+    /// do what this one does, for the first unit if it repeats them. The symbol of each is `<symbol>_call_<n>`.
     pub fn single_calls(&self) -> Vec<Entry> {
         let only = |calls: &[Call], copies: &[Copy]| Entry {
             calls: calls.to_vec(),
             copies: copies.to_vec(),
+            units: None,
             ..self.clone()
         };
         let calls = self.calls.iter().map(|call| only(std::slice::from_ref(call), &[]));
@@ -211,8 +215,7 @@ impl Entry {
 
         let mut body = String::new();
         if self.levels == 1 {
-            let name = format!("{symbol}_run");
-            self.level(0, &name, &mut text, &mut body);
+            self.level(0, &format!("{symbol}_run"), &mut text, &mut body);
         } else {
             for level in 0..self.levels {
                 let name = format!("{symbol}_run_level_{level}");
@@ -236,6 +239,11 @@ impl Entry {
         for copy in &self.copies {
             let Copy { from, output, bytes } = copy;
             let _ = writeln!(body, "    __builtin_memcpy(outputs[{output}], {from}, {bytes});");
+        }
+        if let Some(units) = &self.units {
+            let name = format!("{symbol}_unit");
+            self.function("static __attribute__((noinline)) ", &name, &body, &mut text);
+            body = units_text(units, &name);
         }
         let [before, after] = denormals_around(self.flush_denormals);
         let body = format!("{before}{body}{after}");
@@ -310,6 +318,27 @@ impl Entry {
         }
         let _ = writeln!(text, "{body}}}");
     }
+}
+
+/// The loop over the units of a run, which calls a function for each.
+fn units_text(units: &Units, name: &str) -> String {
+    let list = |array: &str, ty: &str, strides: &[u64]| {
+        let pointers = strides.iter().enumerate().map(|(at, stride)| match stride {
+            0 => format!("{array}[{at}]"),
+            _ => format!("({ty} *){array}[{at}] + unit * {stride}"),
+        });
+        pointers.collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "    for (i64 unit = 0; unit < sizes[0]; unit++) {{
+        const void *const own_inputs[] = {{{}}};
+        void *const own_outputs[] = {{{}}};
+        {name}(ctx, own_inputs, own_outputs);
+    }}
+",
+        list("inputs", "const u8", &units.inputs),
+        list("outputs", "u8", &units.outputs)
+    )
 }
 
 /// A function without its body.

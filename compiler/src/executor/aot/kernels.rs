@@ -78,7 +78,7 @@ impl Program {
             for step in &self.steps {
                 (step.kernel, &step.args).hash(hasher);
             }
-            (&self.inputs, &self.outputs).hash(hasher);
+            (&self.inputs, &self.outputs, &self.units).hash(hasher);
         })
     }
 }

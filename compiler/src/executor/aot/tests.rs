@@ -408,6 +408,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
         workers: 2,
         copies: Vec::new(),
         sizes_input: 0,
+        units: None,
         other_weights: None,
         flush_denormals: false,
     };

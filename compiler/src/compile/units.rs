@@ -1,0 +1,50 @@
+//! Runs that do one unit of their size after the other.
+
+use super::interface::Interface;
+use super::{Model, Passes, Stages};
+use crate::diagnostics::Report;
+use crate::executor::{Program, ValueKind};
+use crate::ir::IRModule;
+use crate::options::{CompileOptions, DimSize};
+use crate::strategy;
+
+/// Fewest multiply-accumulates of a unit for each weight. With fewer, reading the weights takes long
+/// enough that several units should share it; convolutions have hundreds.
+const LEAST_WORK: u64 = 32;
+
+/// The program of one unit, with its module, if units have nothing to do with each other and reading
+/// the weights for each takes no time that counts. `module` is that of runs of any size.
+///
+/// # Errors
+///
+/// As those of the passes and strategies.
+pub(super) fn program(
+    model: &Model,
+    options: &CompileOptions,
+    passes: &Passes,
+    module: &IRModule,
+    interface: &Interface,
+    stages: &mut Stages,
+) -> Result<Option<(IRModule, Program)>, Report> {
+    if model.as_onnx().is_none() || !strategy::units_are_independent(module, interface.sizes()) {
+        return Ok(None);
+    }
+    let Some(units) = interface.units() else { return Ok(None) };
+    let mut one = options.clone();
+    for size in one.dims.values_mut().filter(|size| size.bounds().is_some()) {
+        *size = DimSize::Fixed(1);
+    }
+    let imported = stages.run("unit import", || model.import(&one))?;
+    let module = stages.run("unit passes", || passes.run(imported.module))?;
+    let levels = &one.targets()[..];
+    let program =
+        stages.run("unit strategy", || strategy::program(&module, levels, &Default::default()))?;
+    let weights = program.values.values().filter_map(|value| match &value.kind {
+        ValueKind::Constant(constant) => constant.ty().num_elements(),
+        ValueKind::Input(_) | ValueKind::Computed | ValueKind::View(_) => None,
+    });
+    if program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
+        return Ok(None);
+    }
+    Ok(Some((module, Program { units: Some(units), ..program })))
+}
