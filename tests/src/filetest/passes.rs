@@ -5,7 +5,8 @@ use niello::graph::verify_module;
 use niello::ir::{Definition, IRModule};
 use niello::pass::{PassContext, PipelineText, Registry};
 use niello::target::Target;
-use niello::tir::{Param, PrimFunc, interpret};
+use niello::tir::transform::RunTimeLengths;
+use niello::tir::{InterpError, Param, PrimFunc, interpret};
 
 use super::{TestFile, shown, valid_module};
 use crate::values::{close, sample_inputs};
@@ -80,7 +81,16 @@ fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
             let fill =
                 |size: &usize| (0..*size).map(|at| (at / 4 % 7 * (at % 4 / 3)) as u8).collect();
             let mut args: Vec<Vec<u8>> = sizes.iter().map(fill).collect();
-            interpret(func, &mut args, &dims).map(|()| args)
+            interpret(func, &mut args, &dims)?;
+            // Nobody reads what is behind the elements of a run.
+            for (position, dim, unit) in RunTimeLengths::of(func).0 {
+                if let (Some(arg), Some(size)) = (args.get_mut(position), dims.get(dim)) {
+                    let buffer = &func.buffers[func.params[position].buffer];
+                    let elements = usize::try_from(unit * size).unwrap_or(usize::MAX);
+                    arg.truncate(elements.saturating_mul(buffer.dtype.bytes().unwrap_or(1)));
+                }
+            }
+            Ok::<_, InterpError>(args)
         };
         let Ok(expected) = run(&func) else { continue };
         let found = run(&lowered)

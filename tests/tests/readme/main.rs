@@ -156,10 +156,14 @@ fn refinements_work_outside_the_workspace() {
     folder.write_marked(&readme);
     let manifest = find(&readme, "file", "five/Cargo.toml");
     let first_step = "assert_eq!(outputs.next, &[1.0, 0.0, 2.0, 0.0]);";
-    let packages: [(&str, &[&str]); 2] = [
+    let packages: [(&str, &[&str]); 3] = [
         // (1, 0, 2, 0), then (½, 2, 1, -1) with the last one clipped, then this.
         ("refined", &["assert_eq!(state, [0.75, 2.0, 1.5, 0.0]);", first_step, first_step]),
         ("external", &[first_step]),
+        (
+            "batches",
+            &["assert_eq!(outputs.next[..], [1., 0., 2., 0., 0., 1., 0., 0., 0.5, 0.5, 1., 0.]);"],
+        ),
     ];
     for (package, checks) in packages {
         folder.write(&format!("{package}/Cargo.toml"), &manifest.replace("five", package));
