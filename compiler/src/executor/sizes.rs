@@ -191,7 +191,7 @@ impl RunTimeSizes {
         let refuse =
             |why: String| Err(Problem::new(format!("a tensor has the shape {shape}: {why}")));
         let outermost = shape.iter().take(axis).all(|dim| dim.as_const() == Some(1));
-        if !outermost || open.next().is_some() {
+        if let Some((axis, dim)) = if outermost { open.next() } else { Some((axis, dim)) } {
             return refuse(format!(
                 "only the outermost axis can have an extent that is known at run time alone; axis \
                  {axis} is {dim}"

@@ -1,6 +1,7 @@
 //! Expressions.
 
 use super::super::kernel::repeated;
+use super::convert::convert;
 use super::kernel::{Binding, Emitter, Result};
 use super::text::{Piece, Prec, float_constant, int_constant, mask_dtype, scalar_type};
 use super::{bytes, helpers};
@@ -528,7 +529,7 @@ impl Emitter<'_> {
             let piece = if dtype == DType::Bool {
                 Piece::new(format!("{} != 0", value.piece.at(Prec::Sum)), Prec::Compare)
             } else if from.dtype.is_float() && dtype.is_int() {
-                let helper = helpers::float_to_int(&mut self.preamble, from, dtype);
+                let helper = helpers::float_to_int(&mut self.preamble, from, dtype, self.target);
                 Piece::primary(format!("{helper}({})", value.piece.text))
             } else {
                 let ctype = self.value_type(to, 0)?;
@@ -550,8 +551,14 @@ impl Emitter<'_> {
         }
         self.check_type(from)?;
         let text = if from.dtype.is_float() && dtype.is_int() {
-            let helper = helpers::float_to_int(&mut self.preamble, from, dtype);
+            let helper = helpers::float_to_int(&mut self.preamble, from, dtype, self.target);
             format!("{helper}({})", value.piece.text)
+        } else if from.dtype.is_int() && dtype.is_int() && from.dtype.bits() != dtype.bits() {
+            convert(&mut self.preamble, &value.piece.text, from, dtype, self.target)
+        } else if from.dtype.is_int() && from.dtype.bits() < 32 && dtype == DType::F32 {
+            let wide =
+                convert(&mut self.preamble, &value.piece.text, from, DType::I32, self.target);
+            format!("__builtin_convertvector({wide}, {ctype})")
         } else {
             format!("__builtin_convertvector({}, {ctype})", value.piece.text)
         };

@@ -2,6 +2,7 @@
 //!
 //! Each function here notes the helper in the preamble and returns its name.
 
+use super::convert::convert;
 use super::preamble::Preamble;
 use super::text::{float_constant, int_constant, mask_dtype};
 use crate::ir::DType;
@@ -220,7 +221,12 @@ pub(super) fn reinterpret(preamble: &mut Preamble, from: DType, to: DType) -> St
 }
 
 /// Float to integer: truncates, saturates, NaN gives 0.
-pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -> String {
+pub(super) fn float_to_int(
+    preamble: &mut Preamble,
+    from: PrimType,
+    to: DType,
+    target: &Target,
+) -> String {
     let scalar_name = format!("cast_{}_{}", from.dtype.short_name(), to.short_name());
     let scalar = preamble.helper(scalar_name, false, |preamble, name| {
         let source = preamble.type_name(from.dtype.into());
@@ -245,7 +251,7 @@ pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -
     let name = format!("cast_{}_{}", suffix(from), suffix(result));
     preamble.helper(name, true, |preamble, name| {
         if from.dtype == DType::F32 && to.bits() <= 32 && to != DType::U32 {
-            return vector_float_to_int(preamble, name, from, to);
+            return vector_float_to_int(preamble, name, from, to, target);
         }
         lanewise(preamble, name, result, &[from], &scalar)
     })
@@ -253,7 +259,13 @@ pub(super) fn float_to_int(preamble: &mut Preamble, from: PrimType, to: DType) -
 
 /// The conversion of all lanes at once, through `int`. Out of its range the conversion of vectors
 /// is not defined, so what is beyond is taken out before.
-fn vector_float_to_int(preamble: &mut Preamble, name: &str, from: PrimType, to: DType) -> String {
+fn vector_float_to_int(
+    preamble: &mut Preamble,
+    name: &str,
+    from: PrimType,
+    to: DType,
+    target: &Target,
+) -> String {
     let wide = from.with_dtype(DType::I32);
     let [source, int, result] = [from, wide, from.with_dtype(to)].map(|ty| preamble.type_name(ty));
     let (low, high) = to.int_range().unwrap_or((0, 1));
@@ -279,9 +291,8 @@ fn vector_float_to_int(preamble: &mut Preamble, name: &str, from: PrimType, to: 
         );
     } else {
         body += &bound(">", &constant(high as f64));
-        body += &format!(
-            "    return __builtin_convertvector(__builtin_convertvector(x, {int}), {result});\n"
-        );
+        let whole = format!("__builtin_convertvector(x, {int})");
+        body += &format!("    return {};\n", convert(preamble, &whole, wide, to, target));
     }
     format!("NIELLO_INLINE {result} {name}({source} x) {{\n{body}}}\n")
 }

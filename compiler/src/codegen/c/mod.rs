@@ -15,6 +15,7 @@
 //! worker.
 
 mod bytes;
+mod convert;
 mod expr;
 mod folder;
 mod helpers;

@@ -107,21 +107,6 @@ fn a_batch_of_images_takes_the_memory_of_one() {
 }
 
 #[test]
-fn what_reads_another_image_does_not_run_one_by_one() {
-    // Each image less the first one: as many multiplications as it takes to be worth it.
-    let sizes = [ModelDim::from("batch"), ModelDim::from(1), ModelDim::from(8), ModelDim::from(8)];
-    let builder = ModelBuilder::new(13)
-        .input("x", DType::F32, &sizes)
-        .initializer("w", &rows(&[1, 1, 3, 3]))
-        .initializer("zero", &Constant::from_i64(&[], &[0]).unwrap())
-        .node("Conv", &["x", "w"], &["a"], &[])
-        .node("Gather", &["a", "zero"], &["first"], &[])
-        .node("Sub", &["a", "first"], &["y"], &[])
-        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
-    check_against_fixed(&model(builder), &[&[1, 8, 8]], false);
-}
-
-#[test]
 fn the_shapes_of_a_run_are_checked() {
     let options = batch(2..=4);
     let compiled = run(&network(), &options).unwrap().model;
@@ -160,10 +145,14 @@ fn what_takes_rows_together_is_an_error_that_names_the_node() {
     });
     let turned =
         of_x(13, |b| b.node("Transpose", &["x"], &["y"], &[("perm", vec![1, 0, 2].into())]));
+    let zero = Constant::from_i64(&[1], &[0]).unwrap();
+    let first =
+        of_x(13, |b| b.initializer("zero", &zero).node("Gather", &["x", "zero"], &["y"], &[]));
     let twice = of_x(13, |b| b.node("Concat", &["x", "x"], &["y"], &[("axis", 0.into())]));
     for (model, parts) in [
         (sum, &["ReduceSum", "sum"][..]),
         (turned, &["(4, batch, 6)", "only the outermost axis"]),
+        (first, &["Gather", "`take`"]),
         (twice, &["Concat"]),
     ] {
         let report = run(&model, &batch(1..=8)).unwrap_err().to_string();

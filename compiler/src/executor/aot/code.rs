@@ -18,7 +18,7 @@ use crate::tir::PrimFunc;
 /// Raised with each change of what a code generator makes of a lowered function, of the parameters
 /// of kernels or of the context that they are handed: compiled functions are kept from build to
 /// build.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// What turns lowered functions into code.
 #[derive(Clone, PartialEq, Eq, Debug)]
