@@ -9,8 +9,8 @@ use crate::options::{CompileOptions, DimSize};
 use crate::strategy;
 
 /// Fewest multiply-accumulates of a unit for each weight. With fewer, reading the weights takes long
-/// enough that several units should share it; convolutions have hundreds.
-const LEAST_WORK: u64 = 32;
+/// enough that several units should share it; convolutions have dozens to hundreds.
+const LEAST_WORK: u64 = 8;
 
 /// The program of one unit, with its module, if units have nothing to do with each other and reading
 /// the weights for each takes no time that counts. `module` is that of runs of any size.

@@ -15,6 +15,7 @@ use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::ir::{Dim, Shape};
 use crate::options::DimSize;
+use crate::tir::PrimFuncData;
 use crate::tir::transform::RunTimeLengths;
 
 /// A dimension of inputs whose size each run has of its own.
@@ -142,16 +143,23 @@ impl RunTimeSizes {
         shape
     }
 
+    /// Gives a function a dimension for each size, in order.
+    pub(crate) fn declare(&self, func: &mut PrimFuncData) {
+        for size in &self.sizes {
+            func.dim(&size.name);
+        }
+    }
+
     /// Tells a kernel, whose parameters with such axes are at these positions, how much of them a run
-    /// uses. All sizes become dimensions of the kernel, in order.
+    /// uses. All sizes are dimensions of the kernel, in order.
     pub(crate) fn limit(&self, kernel: &mut Kernel, axes: &[(usize, RunTimeAxis)]) {
         if axes.is_empty() {
             return;
         }
         for version in &mut kernel.versions {
             let func = version.make_mut();
-            for size in &self.sizes {
-                func.dim(&size.name);
+            if func.dims.is_empty() {
+                self.declare(func);
             }
             let length = |&(position, RunTimeAxis { size, .. }): &(usize, RunTimeAxis)| {
                 let spec = &func.buffers[func.params.get(position)?.buffer].spec;

@@ -11,6 +11,10 @@ use crate::ir::{BufferSpec, DType};
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
+/// Rows of a tile where the number of rows is known at run time alone: with as many columns as there
+/// are registers for, few enough for runs of one row.
+const RUN_TIME_ROWS: i64 = 4;
+
 /// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each
 /// of the others can be that of the rows: weights are read once for each place of the rest.
 struct MatMul {
@@ -22,6 +26,8 @@ struct MatMul {
     batch: Vec<i64>,
     row_axis: usize,
     m: i64,
+    /// Most rows of a tile, which is the least that a run computes if their number is its own.
+    tile: i64,
     n: i64,
     k: i64,
     transpose_b: bool,
@@ -86,12 +92,15 @@ impl Emitter {
         }
         let mut batch = o[..o.len() - 1].to_vec();
         let row_axis = row_axis(&batch);
+        let at_run_time = !self.func.dims.is_empty() && batch[..row_axis].iter().all(|&b| b == 1);
+        let m = batch.remove(row_axis);
         let product = MatMul {
             root,
             inner,
             lhs: lhs_buffer,
             rhs: rhs_buffer,
-            m: batch.remove(row_axis),
+            m,
+            tile: if at_run_time { m.min(RUN_TIME_ROWS) } else { m },
             batch,
             row_axis,
             n: if transpose_b { r[0] } else { r[1] },
@@ -122,7 +131,7 @@ impl Emitter {
 
     fn product(&mut self, p: &MatMul) -> Stmt {
         let work = Work {
-            rows: [1, p.m],
+            rows: [1, p.tile],
             columns: p.n,
             depth: p.ty.steps(p.k),
             window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * p.ty.bytes() },
@@ -135,7 +144,7 @@ impl Emitter {
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * self.packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, p.m, DType::F32);
+        let width = self.machine.tile_columns(panel, p.tile, DType::F32);
         let shape = self.func.buffers[p.rhs].shape().to_vec();
         let (columns, depth) = if p.transpose_b { (0, 1) } else { (1, 0) };
         let dims: &[(usize, i64)] = match p.ty.fours {
@@ -155,7 +164,7 @@ impl Emitter {
             })
             .collect();
         let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
-        let most = p.ty.rows(self.machine, width / lanes);
+        let most = p.ty.rows(self.machine, width / lanes).min(p.tile);
         let mut stmts = Vec::new();
         match tiling.order {
             Order::Panels { blocks } => {

@@ -548,6 +548,9 @@ impl Lowering<'_> {
         if *variants > 1 {
             dag.func.name = format!("{}_v{variants}", dag.func.name);
         }
+        if !axes.is_empty() {
+            self.program.sizes.declare(&mut dag.func);
+        }
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
         self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {

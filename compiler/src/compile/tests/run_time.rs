@@ -194,7 +194,8 @@ fn a_size_that_no_input_has_is_an_error() {
     let dims = [("batch".to_owned(), (1..=2).into()), ("bach".to_owned(), (1..=2).into())];
     let report = run(&network(), &CompileOptions { dims: dims.into(), ..options() }).unwrap_err();
     assert!(report.to_string().contains("`bach`"), "{report}");
-    for sizes in [0..=4, 5..=4] {
+    for (min, max) in [(0, 4), (5, 4)] {
+        let sizes = DimSize::RunTime { min, max };
         let report = run(&network(), &batch(sizes)).unwrap_err().to_string();
         assert!(report.contains("dimension `batch` cannot be"), "{report}");
     }

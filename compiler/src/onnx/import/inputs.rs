@@ -156,7 +156,10 @@ fn pinned_sizes(
             DimSize::RunTime { min, max } => {
                 if min == 0 || min > max || i64::try_from(max).is_err() {
                     let what = format!("dimension `{name}` cannot be {size}");
-                    report.push(Problem::new(what).help("the least size is 1, as in 1..=32"));
+                    report.push(
+                        Problem::new(what)
+                            .help("sizes are 1 or more, the least one first, as in 1..=32"),
+                    );
                 }
             }
         }

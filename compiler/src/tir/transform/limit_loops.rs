@@ -107,7 +107,9 @@ impl Limiter<'_> {
             | Stmt::Prefetch { .. }
             | Stmt::Assert { .. }
             | Stmt::BlockRealize(_) => stmt,
-            Stmt::Seq(stmts) => Stmt::Seq(stmts.into_iter().map(|stmt| self.stmt(stmt)).collect()),
+            Stmt::Seq(stmts) => {
+                Stmt::Seq(stmts.into_iter().map(|stmt| self.in_sequence(stmt)).collect())
+            }
             Stmt::Block { name, body } => Stmt::block(name, self.stmt(*body)),
             Stmt::Let { var, value, body } => Stmt::let_(var, value, self.stmt(*body)),
             Stmt::If { cond, then, otherwise } => Stmt::If {
@@ -119,6 +121,23 @@ impl Limiter<'_> {
         }
     }
 
+    /// A statement beside others: what begins behind the first unit is left out where it is not used,
+    /// as the rows that are left after whole tiles.
+    fn in_sequence(&self, stmt: Stmt) -> Stmt {
+        let is_behind = |first: &First| first.at.constant >= first.limit.unit;
+        match self.firsts(None, &stmt).filter(|firsts| firsts.iter().all(is_behind)) {
+            Some(firsts) => {
+                let conditions = firsts.iter().map(|first| self.is_used(first));
+                let stmt = self.stmt(stmt);
+                match conditions.reduce(PrimExpr::or) {
+                    Some(condition) => Stmt::if_then(condition, stmt),
+                    None => stmt,
+                }
+            }
+            None => self.stmt(stmt),
+        }
+    }
+
     /// Extent and body of a loop.
     fn limited(
         &self,
@@ -127,7 +146,7 @@ impl Limiter<'_> {
         extent: PrimExpr,
         body: Stmt,
     ) -> (PrimExpr, Stmt) {
-        let Some(firsts) = self.firsts(var, &body) else { return (extent, self.stmt(body)) };
+        let Some(firsts) = self.firsts(Some(var), &body) else { return (extent, self.stmt(body)) };
         let step = |first: &First| factor(&first.at, var);
         if firsts.iter().all(|first| step(first) >= first.limit.unit) {
             let conditions = firsts.iter().map(|first| self.is_used(first));
@@ -151,9 +170,9 @@ impl Limiter<'_> {
         (extent.min(behind.floordiv(step) - min), body)
     }
 
-    /// What the iterations of a loop store first, for each parameter; `None` if an iteration has to
-    /// run whatever the sizes are, or that is not seen.
-    fn firsts(&self, var: VarId, body: &Stmt) -> Option<Vec<First>> {
+    /// What a statement stores first of each parameter, or the iterations of the loop whose body it
+    /// is; `None` if it has to run whatever the sizes are, or that is not seen.
+    fn firsts(&self, var: Option<VarId>, body: &Stmt) -> Option<Vec<First>> {
         let mut stores = Stores { limiter: self, var, inner: Bounds::new(), firsts: Vec::new() };
         stores.stmt(body, &BTreeMap::new())?;
         let firsts = stores.firsts;
@@ -187,8 +206,8 @@ fn factor(at: &Affine, var: VarId) -> i64 {
 /// Looks at what the body of a loop stores.
 struct Stores<'a> {
     limiter: &'a Limiter<'a>,
-    /// The loop's variable.
-    var: VarId,
+    /// The loop's variable, if what is looked at is the body of one.
+    var: Option<VarId>,
     /// Variables of the loops in its body.
     inner: Bounds,
     firsts: Vec<First>,
@@ -256,7 +275,7 @@ impl Stores<'_> {
         }
         let span = greatest.checked_sub(least)?;
         let first = First { at: Affine { terms, constant: least }, limit, span };
-        (factor(&first.at, self.var) > 0).then_some(())?;
+        self.var.is_none_or(|var| factor(&first.at, var) > 0).then_some(())?;
         let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
         match self.firsts.iter_mut().find(alike) {
             Some(other) => {
@@ -277,7 +296,7 @@ impl Stores<'_> {
         let mut found = false;
         atom.walk(&mut |expr| {
             found |= match expr {
-                PrimExpr::Var { var, .. } => *var == self.var || self.inner.contains_key(var),
+                PrimExpr::Var { var, .. } => Some(*var) == self.var || self.inner.contains_key(var),
                 PrimExpr::Load { .. } => true,
                 _ => false,
             }
