@@ -18,6 +18,7 @@ use crate::executor::aot::Listing;
 use crate::executor::{Contents, write_shared_library};
 use crate::graph::print_with_sidecar;
 use crate::options::{Budget, CompileOptions};
+use crate::target::Target;
 
 /// Compile a model to objects, sources, bindings or a shared library.
 #[derive(clap::Args, Debug)]
@@ -34,6 +35,10 @@ pub(super) struct Args {
     /// What generates code
     #[arg(long, value_enum, default_value_t = Engine::C)]
     backend: Engine,
+    /// Target triple of the machine that the model is for, such as aarch64-unknown-linux-gnu
+    /// [default: this machine]
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
     #[command(flatten)]
     code: CodeArgs,
     /// Name of the model [default: the file's]
@@ -105,7 +110,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .help("leave out --backend, or run the model with `niello run --backend interp`")
             .into());
     };
-    let mut options = args.code.options()?;
+    let mut options = args.code.options_for(args.target.as_deref())?;
     options.backend = backend;
     options.name = args.name.clone();
     options.budget = Budget {
@@ -116,6 +121,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let objects = args.json.is_some() || args.max_code_bytes.is_some();
     options.without_objects = !objects && !args.emit.iter().any(|e| e.needs_objects());
+    if args.emit.contains(&Emit::Shared) {
+        shared_name("model", &options.target)?;
+    }
     let model = Model::read(&args.model)?;
     // Before the work, so that a folder that cannot be written is told at once.
     fs::create_dir_all(&args.output).map_err(|error| {
@@ -190,6 +198,23 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
     )
 }
 
+/// The file name of a shared library.
+///
+/// # Errors
+///
+/// The target has no shared libraries.
+fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
+    match target.os.as_str() {
+        "windows" => Ok(format!("{stem}.dll")),
+        "macos" | "ios" => Ok(format!("lib{stem}.dylib")),
+        "none" | "uefi" | "unknown" | "wasi" => {
+            let message = format!("there are no shared libraries on {}", target.triple);
+            Err(Problem::new(message).help("link the objects: --emit obj,header"))
+        }
+        _ => Ok(format!("lib{stem}.so")),
+    }
+}
+
 /// Writes one kind of file; returns the paths.
 fn write(
     emit: Emit,
@@ -262,12 +287,7 @@ fn write(
             files.push((format!("{stem}.rs"), text.into_bytes().into()));
         }
         Emit::Shared => {
-            let name = match options.target.os.as_str() {
-                "windows" => format!("{stem}.dll"),
-                "macos" => format!("lib{stem}.dylib"),
-                _ => format!("lib{stem}.so"),
-            };
-            let path = folder.join(name);
+            let path = folder.join(shared_name(&stem, &options.target)?);
             write_shared_library(model, &options.target, &path)?;
             return Ok(vec![path]);
         }

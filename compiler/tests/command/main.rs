@@ -12,6 +12,7 @@ mod jobserver;
 mod mistakes;
 mod passes;
 mod run;
+mod target;
 mod test;
 
 use std::fs;

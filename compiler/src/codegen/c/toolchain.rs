@@ -151,11 +151,11 @@ pub fn compile_c(
 ///
 /// There is no compiler.
 pub fn compiler_identity(target: &Target) -> Result<String, CompileError> {
-    let Compiler { program, leading, env, flags, feature_flags: _, version } =
+    let Compiler { program, leading, env, machine, flags, feature_flags: _, version } =
         Compiler::find(target)?;
     // The name tells a cross compiler from the system's, whose version is the same.
     let name = Path::new(&program).file_name().unwrap_or(&program);
-    Ok(format!("{name:?} {leading:?} {env:?} {flags:?}\n{version}"))
+    Ok(format!("{name:?} {leading:?} {env:?} {machine:?} {flags:?}\n{version}"))
 }
 
 /// The assembly that the compiler makes of a file; see [`compile_c`].
@@ -200,7 +200,9 @@ pub(super) struct Compiler {
     /// Arguments that belong to the program: the compiler behind a cache, those of `CC`.
     leading: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
-    /// What holds whatever features the target has.
+    /// What names the machine: for the linker, too.
+    machine: Vec<String>,
+    /// What else holds whatever features the target has.
     flags: Vec<String>,
     /// What allows the target's features.
     feature_flags: Vec<String>,
@@ -308,19 +310,21 @@ impl Compiler {
             });
         }
         let is_clang = tool.is_like_clang() || tool.is_like_clang_cl();
-        let mut flags = common_flags(target, is_clang);
+        let mut machine = Vec::new();
         if tool.is_like_clang_cl() {
-            flags.insert(0, "--driver-mode=gcc".to_owned());
+            machine.push("--driver-mode=gcc".to_owned());
         }
         if target.triple != host {
             let strings = |tool: &cc::Tool| -> Vec<String> {
                 tool.args().iter().map(|flag| flag.to_string_lossy().into_owned()).collect()
             };
-            flags.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
+            machine.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
         }
+        let flags = common_flags(target, is_clang);
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let feature_flags = feature_flags(target);
-        Ok(Compiler { program, leading, env, flags, feature_flags, version: String::new() })
+        let version = String::new();
+        Ok(Compiler { program, leading, env, machine, flags, feature_flags, version })
     }
 
     /// The same compiler for a target that differs in its features alone.
@@ -332,10 +336,11 @@ impl Compiler {
         self.program.to_string_lossy().into_owned()
     }
 
-    /// The program with what belongs to it, without flags.
+    /// The program with what belongs to it and what names the machine, without other flags.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.leading).envs(self.env.iter().map(|(key, value)| (key, value)));
+        command.args(&self.leading).args(&self.machine);
+        command.envs(self.env.iter().map(|(key, value)| (key, value)));
         command
     }
 

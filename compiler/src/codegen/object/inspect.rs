@@ -11,8 +11,8 @@ use crate::executor::ObjectFile;
 /// Functions that a C compiler calls even in freestanding code; every Rust program has them.
 pub const MEMORY_FUNCTIONS: [&str; 3] = ["memcpy", "memmove", "memset"];
 
-/// Names that the linker itself defines.
-const LINKER_DEFINED: [&str; 1] = ["_GLOBAL_OFFSET_TABLE_"];
+/// Names that the linker itself defines: the second for POWER.
+const LINKER_DEFINED: [&str; 2] = ["_GLOBAL_OFFSET_TABLE_", ".TOC."];
 
 /// Checks that objects linked together need nothing but [`MEMORY_FUNCTIONS`] and `allowed`.
 ///
