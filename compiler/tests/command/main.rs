@@ -3,6 +3,7 @@
 mod bench;
 mod compile;
 mod docs;
+mod emitted;
 mod inputs;
 mod inspect;
 #[cfg(target_os = "linux")]

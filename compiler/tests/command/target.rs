@@ -8,10 +8,11 @@ use object::{Architecture, Endianness, Object, ObjectSection, ObjectSymbol};
 
 use super::{command, fails, names, path, stderr, stdout, succeeds};
 
-const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/models/digits.onnx");
+pub(super) const DIGITS: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/models/digits.onnx");
 
 /// Whether a program is installed.
-fn is_there(program: &str) -> bool {
+pub(super) fn is_there(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }

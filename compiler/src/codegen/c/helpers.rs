@@ -315,7 +315,7 @@ pub(super) fn int_division(preamble: &mut Preamble, op: BinaryOp, ty: PrimType) 
                 "a / b - ((a % b != 0) & ((a < 0) != (b < 0)))"
             }
             BinaryOp::FloorDiv => "a / b",
-            _ if dtype.is_signed_int() => "a % b + ((a % b != 0) & ((a < 0) != (b < 0)) ? b : 0)",
+            _ if dtype.is_signed_int() => "a % b + (((a % b != 0) & ((a < 0) != (b < 0))) ? b : 0)",
             _ => "a % b",
         };
         format!("{head}{guard}    return ({c})({result});\n}}\n")

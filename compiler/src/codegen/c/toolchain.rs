@@ -79,7 +79,16 @@ impl std::error::Error for CompileError {
     }
 }
 
-/// Flags that hold for every file; see the module's documentation for the numerics.
+/// Flags that results depend on: see the module's documentation for the numerics.
+pub(super) const NUMERIC_FLAGS: &[&str] = &[
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+];
+
+/// Flags that hold for every file beside [`NUMERIC_FLAGS`].
 ///
 /// `-O2` whatever the user's profile: more does not help these kernels and costs time. The code
 /// links nothing but memcpy and its kin, so no stack protector, unwind tables or errno.
@@ -89,11 +98,6 @@ const FLAGS: &[&str] = &[
     // Assembly goes through a pipe: a compiler that is killed would leave its file.
     "-pipe",
     "-w",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fwrapv",
-    "-fno-strict-aliasing",
     "-ffreestanding",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
@@ -485,7 +489,8 @@ fn host_triple(target: &Target) -> String {
 }
 
 fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
-    let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
+    let flags = FLAGS.iter().chain(NUMERIC_FLAGS);
+    let mut flags: Vec<String> = flags.map(|flag| (*flag).to_owned()).collect();
     // Windows has no such code model, and would call a function to touch the pages of a frame
     // larger than one; two pages, the most a kernel has, are within the guard.
     flags.push(if target.os == "windows" { "-mno-stack-arg-probe" } else { "-fPIC" }.to_owned());
@@ -497,7 +502,7 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 
 /// The target's features as compiler flags. A CPU's name is not used: compilers differ in which
 /// they know, and a name would allow features that the target does not list.
-fn feature_flags(target: &Target) -> Vec<String> {
+pub(super) fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
         "x86" | "x86_64" => {
             // Its one instruction is in assembly, and older compilers do not know the flag.
