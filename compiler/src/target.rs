@@ -156,6 +156,7 @@ const AVX512_VNNI: &[&str] = &["avx512vnni"];
 const NEON: &[&str] = &["neon"];
 const DOTPROD: &[&str] = &["dotprod", "fp16"];
 const I8MM: &[&str] = &["bf16", "i8mm"];
+const SIMD128: &[&str] = &["simd128"];
 
 /// Architecture, CPU in the words of C compilers and of rustc, groups of features.
 ///
@@ -182,6 +183,8 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("aarch64", "neoverse-v1", &[NEON, DOTPROD, I8MM]),
     ("aarch64", "apple-m1", &[NEON, DOTPROD]),
     ("aarch64", "apple-m2", &[NEON, DOTPROD, I8MM]),
+    ("wasm32", "generic", &[]),
+    ("wasm32", "simd128", &[SIMD128]),
 ];
 
 /// Names of the CPUs of an architecture, in the table's order.

@@ -79,6 +79,46 @@ fn objects_and_weights_are_for_the_target() {
     assert!(plain.windows(2).all(|pair| pair[0] == pair[1]));
 }
 
+/// By clang, which compiles for WebAssembly wherever it is installed.
+#[test]
+fn objects_for_webassembly_link_with_their_weights() {
+    if !is_there("clang") {
+        println!("no clang");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let args = ["compile", DIGITS, "-o", path(&out), "--target", "wasm32-wasip1"];
+    let more = ["--target-cpu", "simd128", "--weights", "file"];
+    succeeds(&[&args[..], &more].concat());
+    let weights = fs::read(out.join("digits.weights")).unwrap();
+    fs::remove_dir_all(&out).unwrap();
+    let text = succeeds(&[&args[..], &more[..2]].concat());
+    assert!(text.contains("\ncode ") && !text.contains("\ncode 0 "), "{text}");
+    let objects = names(&out).into_iter().filter(|name| name.ends_with(".o"));
+    let objects: Vec<_> = objects.map(|name| out.join(name)).collect();
+    for object in &objects {
+        assert!(fs::read(object).unwrap().starts_with(b"\0asm"), "{}", object.display());
+    }
+    if is_there("wasm-ld") {
+        let program = folder.path().join("program.wasm");
+        let mut linker = Command::new("wasm-ld");
+        linker.args(["--no-entry", "--allow-undefined", "--export-all", "-o"]).arg(&program);
+        let output = linker.args(&objects).output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        let program = fs::read(program).unwrap();
+        assert!(program.windows(weights.len()).any(|window| window == weights));
+    }
+    succeeds(&[&args[..], &more[..2], &["--emit", "c"]].concat());
+    let name = |name: &String| name.starts_with("niello_kernel_") && name.ends_with(".c");
+    let kernel = names(&out).into_iter().find(|found| name(found)).unwrap();
+    let mut clang = Command::new("clang");
+    clang.args(["--target=wasm32-unknown-unknown", "-fsyntax-only"]).arg(out.join(kernel));
+    let output = clang.output().unwrap();
+    assert!(stderr(&output).contains("compile this file with -msimd128"), "{}", stderr(&output));
+    assert!(clang.arg("-msimd128").output().unwrap().status.success());
+}
+
 /// Vectors, levels and the code are those of the target, not of this machine.
 #[test]
 fn texts_are_for_the_target_and_need_no_compiler() {

@@ -3,6 +3,7 @@
 
 use object::{AddressSize, Architecture, Endianness, Object};
 
+use crate::codegen::object::is_wasm;
 use crate::target::{Endian, Target};
 
 /// What `object` calls an architecture of `cfg(target_arch)`, and the package of Debian and Ubuntu
@@ -50,6 +51,10 @@ pub(super) fn package(target: &Target) -> &'static str {
 /// What kind of machine an object is for, if it is not the target's; `None` if it is, or if the
 /// target's is not known here.
 pub(super) fn other_machine(object: &[u8], target: &Target) -> Option<String> {
+    let is_wasm32 = target.arch == "wasm32" && target.pointer_width == 32;
+    if is_wasm(object) && is_wasm32 {
+        return None;
+    }
     let Ok(file) = object::File::parse(object) else {
         return Some("a machine whose objects are not known".to_owned());
     };

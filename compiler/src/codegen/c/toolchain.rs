@@ -234,13 +234,6 @@ impl Compiler {
     }
 
     fn look_for(target: &Target) -> Result<Self, CompileError> {
-        if target.arch.starts_with("wasm") {
-            return Err(CompileError::NoCompiler(
-                "niello cannot make objects for WebAssembly yet: weights and entry points have no \
-                 form in its object format"
-                    .to_owned(),
-            ));
-        }
         let mut tried = Vec::new();
         match Self::from_cc(target, None) {
             Ok(compiler) => {
@@ -491,9 +484,14 @@ fn host_triple(target: &Target) -> String {
 fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
     let flags = FLAGS.iter().chain(NUMERIC_FLAGS);
     let mut flags: Vec<String> = flags.map(|flag| (*flag).to_owned()).collect();
-    // Windows has no such code model, and would call a function to touch the pages of a frame
-    // larger than one; two pages, the most a kernel has, are within the guard.
-    flags.push(if target.os == "windows" { "-mno-stack-arg-probe" } else { "-fPIC" }.to_owned());
+    match (target.os.as_str(), target.arch.as_str()) {
+        // Windows has no such code model as others, and would call a function to touch the pages of
+        // a frame larger than one; two pages, the most a kernel has, are within the guard.
+        ("windows", _) => flags.push("-mno-stack-arg-probe".to_owned()),
+        // A program has one memory, and addresses in it are the linker's.
+        (_, "wasm32") => {}
+        _ => flags.push("-fPIC".to_owned()),
+    }
     if is_clang {
         flags.push("-fno-slp-vectorize".to_owned());
     }
@@ -530,6 +528,7 @@ pub(super) fn feature_flags(target: &Target) -> Vec<String> {
                 vec![format!("-march=armv8.2-a+{}", extensions.join("+"))]
             }
         }
+        "wasm32" if target.has_feature("simd128") => vec!["-msimd128".to_owned()],
         _ => Vec::new(),
     }
 }
