@@ -60,6 +60,12 @@ const MACHINES: &[Machine] = &[
         system: System::Linux("/usr/i686-linux-gnu"),
     },
     Machine {
+        triple: "powerpc64le-unknown-linux-gnu",
+        packages: &["gcc-powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "qemu-user"],
+        programs: ["powerpc64le-linux-gnu-gcc", "qemu-ppc64le"],
+        system: System::Linux("/usr/powerpc64le-linux-gnu"),
+    },
+    Machine {
         triple: "riscv64gc-unknown-linux-gnu",
         packages: &["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
         programs: ["riscv64-linux-gnu-gcc", "qemu-riscv64"],
