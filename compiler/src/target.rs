@@ -54,7 +54,8 @@ pub enum TargetError {
     UnknownCpu(String, String),
     /// No machine of that architecture is known.
     UnknownArch(String),
-    /// `native` was asked for, but the code is not for this machine's architecture, which is named.
+    /// `native` was asked for, but the code, whose triple is named, is not for this machine's
+    /// architecture or system.
     NotNative(String),
     /// The feature is not one that is known for the architecture: feature and architecture.
     UnknownFeature(String, String),
@@ -104,11 +105,12 @@ impl fmt::Display for TargetError {
                     known.join(", ")
                 )
             }
-            TargetError::NotNative(arch) => {
+            TargetError::NotNative(triple) => {
                 write!(
                     f,
-                    "the CPU `native` cannot be used, as the code is for {arch} and this machine is {}",
-                    std::env::consts::ARCH
+                    "the CPU `native` cannot be used, as the code is for {triple} and this machine \
+                     is {}",
+                    Target::host().triple
                 )
             }
             TargetError::UnknownFeature(feature, arch) => {
@@ -154,6 +156,7 @@ const AVX512_VNNI: &[&str] = &["avx512vnni"];
 const NEON: &[&str] = &["neon"];
 const DOTPROD: &[&str] = &["dotprod", "fp16"];
 const I8MM: &[&str] = &["bf16", "i8mm"];
+const SIMD128: &[&str] = &["simd128"];
 
 /// Architecture, CPU in the words of C compilers and of rustc, groups of features.
 ///
@@ -180,6 +183,8 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("aarch64", "neoverse-v1", &[NEON, DOTPROD, I8MM]),
     ("aarch64", "apple-m1", &[NEON, DOTPROD]),
     ("aarch64", "apple-m2", &[NEON, DOTPROD, I8MM]),
+    ("wasm32", "generic", &[]),
+    ("wasm32", "simd128", &[SIMD128]),
 ];
 
 /// Names of the CPUs of an architecture, in the table's order.
@@ -259,11 +264,11 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The CPU is not known for the architecture, or `native` is asked for another architecture.
+    /// The CPU is not known for the architecture, or `native` is asked for another kind of machine.
     pub fn with_cpu(mut self, cpu: &str) -> Result<Self, TargetError> {
         self.features = if cpu == "native" {
-            if self.arch != std::env::consts::ARCH {
-                return Err(TargetError::NotNative(self.arch));
+            if !self.is_host_kind() {
+                return Err(TargetError::NotNative(self.triple));
             }
             native_features()
         } else {
@@ -291,8 +296,9 @@ impl Target {
         let Some(least) = known_cpus(arch).next() else {
             return Err(TargetError::UnknownArch(arch.to_owned()));
         };
-        let cpu = cpu.unwrap_or(least);
-        Target { arch: arch.to_owned(), ..Target::host() }.with_cpu(cpu)
+        let host = Target::host();
+        let triple = host.triple.replacen(&host.arch, arch, 1);
+        Target { triple, arch: arch.to_owned(), ..host }.with_cpu(cpu.unwrap_or(least))
     }
 
     /// The widest CPU level all of which code for this target may use.
@@ -420,7 +426,8 @@ impl Target {
 
     /// Whether code for this target can run on this machine, as far as kind and system go.
     pub fn is_host_kind(&self) -> bool {
-        self.arch == std::env::consts::ARCH && self.os == std::env::consts::OS
+        let is_same_system = self.arch == std::env::consts::ARCH && self.os == std::env::consts::OS;
+        is_same_system && self.pointer_width == usize::BITS
     }
 }
 
@@ -542,7 +549,10 @@ mod tests {
         let host = Target::host();
         let native = host.clone().with_cpu("native").unwrap();
         assert!(native.features.is_superset(&baseline_features(&host.arch)));
-        let foreign = Target { arch: "riscv64".to_owned(), ..host };
-        assert_eq!(foreign.with_cpu("native"), Err(TargetError::NotNative("riscv64".to_owned())));
+        for triple in ["riscv64gc-unknown-linux-gnu", "x86_64-unknown-none", "i686-pc-windows-gnu"]
+        {
+            let foreign = Target::from_triple(triple).unwrap();
+            assert_eq!(foreign.with_cpu("native"), Err(TargetError::NotNative(triple.to_owned())));
+        }
     }
 }

@@ -21,55 +21,79 @@ struct Machine {
     triple: &'static str,
     /// What Debian and Ubuntu call what is needed beside Rust.
     packages: &'static [&'static str],
-    /// Programs that have to be there: the C compiler first, which links as well unless the example
-    /// says otherwise.
+    /// Programs that have to be there: the C compiler and what runs the machine's programs.
     programs: [&'static str; 2],
-    /// What the emulator is given: where the system's libraries are. Without it there is no system.
-    prefix: Option<&'static str>,
+    system: System,
 }
+
+/// What programs of a machine find there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum System {
+    /// Linux, with its libraries in a folder for the emulator. The C compiler links.
+    Linux(&'static str),
+    /// WASI, by Node.js, with vectors. rustc has a linker for it.
+    Wasi,
+    /// None: the example is the one that is firmware.
+    None,
+}
+
+/// What runs a program for WASI in Node.js, from the workspace's folder.
+const WASI_PROGRAM: &str = "xtask/src/wasi.mjs";
 
 const MACHINES: &[Machine] = &[
     Machine {
         triple: "aarch64-unknown-linux-gnu",
         packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"],
         programs: ["aarch64-linux-gnu-gcc", "qemu-aarch64"],
-        prefix: Some("/usr/aarch64-linux-gnu"),
+        system: System::Linux("/usr/aarch64-linux-gnu"),
     },
     Machine {
         triple: "armv7-unknown-linux-gnueabihf",
         packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
         programs: ["arm-linux-gnueabihf-gcc", "qemu-arm"],
-        prefix: Some("/usr/arm-linux-gnueabihf"),
+        system: System::Linux("/usr/arm-linux-gnueabihf"),
     },
     Machine {
         triple: "i686-unknown-linux-gnu",
         packages: &["gcc-i686-linux-gnu", "libc6-dev-i386-cross", "qemu-user"],
         programs: ["i686-linux-gnu-gcc", "qemu-i386"],
-        prefix: Some("/usr/i686-linux-gnu"),
+        system: System::Linux("/usr/i686-linux-gnu"),
+    },
+    Machine {
+        triple: "powerpc64le-unknown-linux-gnu",
+        packages: &["gcc-powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "qemu-user"],
+        programs: ["powerpc64le-linux-gnu-gcc", "qemu-ppc64le"],
+        system: System::Linux("/usr/powerpc64le-linux-gnu"),
     },
     Machine {
         triple: "riscv64gc-unknown-linux-gnu",
         packages: &["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
         programs: ["riscv64-linux-gnu-gcc", "qemu-riscv64"],
-        prefix: Some("/usr/riscv64-linux-gnu"),
+        system: System::Linux("/usr/riscv64-linux-gnu"),
     },
     Machine {
         triple: "s390x-unknown-linux-gnu",
         packages: &["gcc-s390x-linux-gnu", "libc6-dev-s390x-cross", "qemu-user"],
         programs: ["s390x-linux-gnu-gcc", "qemu-s390x"],
-        prefix: Some("/usr/s390x-linux-gnu"),
+        system: System::Linux("/usr/s390x-linux-gnu"),
     },
     Machine {
         triple: "thumbv7em-none-eabihf",
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
         programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
-        prefix: None,
+        system: System::None,
     },
     Machine {
         triple: "thumbv7m-none-eabi",
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
         programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
-        prefix: None,
+        system: System::None,
+    },
+    Machine {
+        triple: "wasm32-wasip1",
+        packages: &["clang", "nodejs"],
+        programs: ["clang", "node"],
+        system: System::Wasi,
     },
 ];
 
@@ -147,24 +171,50 @@ fn command(machine: &Machine) -> Command {
     for name in ["CC", "CFLAGS", "TARGET_CC", "NIELLO_TARGET_CPU"] {
         command.env_remove(name);
     }
-    let Some(prefix) = machine.prefix else {
-        // How it is linked and run stands in its own configuration; its build script needs what that
-        // of the other example needs.
-        command.current_dir(workspace::root().join("examples/firmware"));
-        command.env("CARGO_TARGET_DIR", workspace::target());
-        return command;
-    };
     let name = machine.triple.to_uppercase().replace('-', "_");
     let [compiler, emulator] = machine.programs;
-    command.env(format!("CARGO_TARGET_{name}_LINKER"), compiler);
-    command.env(format!("CARGO_TARGET_{name}_RUNNER"), format!("{emulator} -L {prefix}"));
+    match machine.system {
+        System::None => {
+            // How it is linked and run stands in its own configuration; its build script needs what
+            // that of the other example needs.
+            command.current_dir(workspace::root().join("examples/firmware"));
+            command.env("CARGO_TARGET_DIR", workspace::target());
+            return command;
+        }
+        System::Linux(libraries) => {
+            command.env(format!("CARGO_TARGET_{name}_LINKER"), compiler);
+            let runner = format!("{emulator} -L {libraries}");
+            command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
+        }
+        System::Wasi => {
+            command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+simd128");
+            // Cargo runs it in the workspace's folder, whose name may have spaces: a runner has none.
+            let runner = format!("{emulator} --no-warnings {WASI_PROGRAM}");
+            command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
+        }
+    }
     command.args(["--package", "digits"]);
     command
 }
 
+/// Whether a program of that name is in a folder of `PATH`, and may be run.
 fn is_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    std::env::split_paths(&path).any(|folder| is_executable(&folder.join(&file)))
+}
+
+/// Whether a path is a file that may be run.
+#[cfg(unix)]
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether a path is a file that may be run.
+#[cfg(not(unix))]
+fn is_executable(path: &Path) -> bool {
+    path.is_file()
 }
 
 /// Whether Rust's own libraries for a target are installed.
@@ -224,8 +274,18 @@ mod tests {
             let folder = command.get_current_dir().unwrap();
             let is_bare = machine.triple.contains("-none-");
             assert_eq!(folder.ends_with("examples/firmware"), is_bare, "{}", machine.triple);
-            assert_eq!(machine.prefix.is_none(), is_bare, "{}", machine.triple);
+            assert_eq!(machine.system == System::None, is_bare, "{}", machine.triple);
         }
+        assert!(workspace::root().join(WASI_PROGRAM).is_file());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_files_that_may_be_run_are_programs() {
+        assert!(is_program("sh") && !is_program("no-such-program"));
+        // A file, but none to be run; and a folder, which has the same bit.
+        let root = workspace::root();
+        assert!(!is_executable(&root.join("Cargo.toml")) && !is_executable(root));
     }
 
     #[test]

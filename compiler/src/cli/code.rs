@@ -14,9 +14,9 @@ use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
     Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics,
-    UnknownBackend,
+    PORTABLE, UnknownBackend,
 };
-use crate::target::Target;
+use crate::target::{Target, TargetError};
 
 /// The CPU that commands compile for unless they are told: the one they run on.
 const NATIVE: &str = "native";
@@ -86,7 +86,7 @@ pub(super) struct CodeArgs {
     external_folders: Vec<PathBuf>,
     /// CPU to compile for, such as x86-64-v3; `portable` makes code for every CPU level, of which
     /// the program chooses when it runs, `baseline` for the narrowest alone [default: native, but
-    /// portable in `niello test`, which runs each level]
+    /// portable with `--target` and in `niello test`, which runs each level]
     #[arg(long, value_name = "CPU")]
     pub(super) target_cpu: Option<String>,
     /// What happens to denormal numbers during a run
@@ -182,10 +182,23 @@ impl CodeArgs {
     ///
     /// The CPU is not known.
     pub(super) fn options(&self) -> Result<CompileOptions, Failure> {
-        let mut options = CompileOptions::new(Target::host());
-        options
-            .set_target_cpu(self.target_cpu.as_deref().unwrap_or(NATIVE))
-            .map_err(|error| Problem::new(error.to_string()))?;
+        self.options_for(None)
+    }
+
+    /// The options of a compilation for the machine that a triple names; without one, for this
+    /// machine.
+    ///
+    /// # Errors
+    ///
+    /// The triple or the CPU is not known, or the CPU is this machine's and the triple is not.
+    pub(super) fn options_for(&self, triple: Option<&str>) -> Result<CompileOptions, Failure> {
+        let problem = |error: TargetError| Problem::new(error.to_string());
+        let (target, cpu) = match triple {
+            Some(triple) => (Target::from_triple(triple).map_err(problem)?, PORTABLE),
+            None => (Target::host(), NATIVE),
+        };
+        let mut options = CompileOptions::new(target);
+        options.set_target_cpu(self.target_cpu.as_deref().unwrap_or(cpu)).map_err(problem)?;
         options.opt_level = self.opt_level;
         options.threads = usize::from(self.threads);
         options.dims = by_name("dimension", &self.dims)?;

@@ -1,5 +1,6 @@
 //! `niello compile`: a model as objects, sources, bindings or a shared library.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,14 +11,15 @@ use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_file, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem};
-use crate::bindings::{self, BindingsOptions};
-use crate::codegen::c::LIBM_FUNCTIONS;
+use crate::bindings::{self, BindingsOptions, WeightsPlacement};
+use crate::codegen::c::{LIBM_FUNCTIONS, SourceFile, standalone, weights_in_c};
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
-use crate::executor::{Contents, write_shared_library};
+use crate::executor::{CompiledModel, Contents, write_shared_library};
 use crate::graph::print_with_sidecar;
 use crate::options::{Budget, CompileOptions};
+use crate::target::Target;
 
 /// Compile a model to objects, sources, bindings or a shared library.
 #[derive(clap::Args, Debug)]
@@ -31,9 +33,16 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_delimiter = ',', action = ArgAction::Append,
           default_values_t = [Emit::Obj, Emit::Header])]
     emit: Vec<Emit>,
+    /// Where the weights are: in an object or a C file, or in a file that the program reads
+    #[arg(long, value_enum, default_value_t = Weights::Embed)]
+    weights: Weights,
     /// What generates code
     #[arg(long, value_enum, default_value_t = Engine::C)]
     backend: Engine,
+    /// Target triple of the machine that the model is for, such as aarch64-unknown-linux-gnu
+    /// [default: this machine]
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
     #[command(flatten)]
     code: CodeArgs,
     /// Name of the model [default: the file's]
@@ -64,7 +73,7 @@ pub(super) struct Args {
 enum Emit {
     /// Objects, weights among them
     Obj,
-    /// C sources
+    /// C sources, the weights among them, and a C header
     C,
     /// LLVM IR, as optimised
     LlvmIr,
@@ -80,6 +89,15 @@ enum Emit {
     Bindings,
     /// A shared library that sets itself up
     Shared,
+}
+
+/// Where the weights of a model are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Weights {
+    /// In the program
+    Embed,
+    /// In a file of their own, which the program hands to the model
+    File,
 }
 
 impl Emit {
@@ -105,7 +123,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .help("leave out --backend, or run the model with `niello run --backend interp`")
             .into());
     };
-    let mut options = args.code.options()?;
+    let mut options = args.code.options_for(args.target.as_deref())?;
     options.backend = backend;
     options.name = args.name.clone();
     options.budget = Budget {
@@ -116,6 +134,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let objects = args.json.is_some() || args.max_code_bytes.is_some();
     options.without_objects = !objects && !args.emit.iter().any(|e| e.needs_objects());
+    if args.emit.contains(&Emit::Shared) {
+        shared_name("model", &options.target)?;
+    }
     let model = Model::read(&args.model)?;
     // Before the work, so that a folder that cannot be written is told at once.
     fs::create_dir_all(&args.output).map_err(|error| {
@@ -129,9 +150,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut written = Vec::new();
     for (position, &emit) in args.emit.iter().enumerate() {
         if !args.emit[..position].contains(&emit) {
-            written.extend(write(emit, &compilation, &options, &args.output)?);
+            written.extend(write(emit, &compilation, &options, args)?);
         }
     }
+    if args.weights == Weights::File {
+        written.push(write_weights(&compilation.model, &args.output)?);
+    }
+    // C comes with the header, which may be asked for as well.
+    let mut seen = BTreeSet::new();
+    written.retain(|path| seen.insert(path.clone()));
     progress.finish();
     let out = Output::beside(args.json.as_deref());
     for path in &written {
@@ -190,36 +217,90 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
     )
 }
 
+/// The file name of a shared library.
+///
+/// # Errors
+///
+/// The target has no shared libraries.
+fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
+    match target.os.as_str() {
+        "windows" => Ok(format!("{stem}.dll")),
+        "macos" | "ios" => Ok(format!("lib{stem}.dylib")),
+        "none" | "uefi" | "unknown" | "wasi" => {
+            let message = format!("there are no shared libraries on {}", target.triple);
+            Err(Problem::new(message).help("link the objects: --emit obj,header"))
+        }
+        _ => Ok(format!("lib{stem}.so")),
+    }
+}
+
+/// What files of a model are called, without their endings.
+fn stem(model: &CompiledModel) -> String {
+    let name = Path::new(&model.name).file_name();
+    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Writes the file of the weights; returns its path.
+fn write_weights(model: &CompiledModel, folder: &Path) -> Result<PathBuf, Problem> {
+    let path = folder.join(format!("{}.weights", stem(model)));
+    write_file(&path, &model.weights)?;
+    Ok(path)
+}
+
+/// The C files, each of which says in its head how it is compiled, with the embedded weights.
+fn c_files<'a>(
+    compilation: &'a Compilation,
+    options: &CompileOptions,
+    weights: Weights,
+) -> Result<Vec<(String, Contents<'a>)>, Failure> {
+    let targets = options.targets();
+    let Some(sources) = compilation.code.c_files(&targets, options.jobs)? else {
+        let message = "C is what the C backend makes, and code is made by LLVM";
+        return Err(Problem::new(message).help("add --backend c").into());
+    };
+    let text = |source: &SourceFile| {
+        let target = targets.get(source.level).unwrap_or(&options.target);
+        (format!("{}.c", source.name), standalone(source, target).into_bytes().into())
+    };
+    let mut files: Vec<(String, Contents<'a>)> = sources.iter().map(text).collect();
+    let model = &compilation.model;
+    if weights == Weights::Embed && !model.weights.is_empty() {
+        let symbol = format!("{}_weights", model.symbol);
+        let contents = weights_in_c(&model.name, &symbol, &model.weights, &options.target)?;
+        files.push((format!("{symbol}.c"), contents));
+    }
+    Ok(files)
+}
+
 /// Writes one kind of file; returns the paths.
 fn write(
     emit: Emit,
     compilation: &Compilation,
     options: &CompileOptions,
-    folder: &Path,
+    args: &Args,
 ) -> Result<Vec<PathBuf>, Failure> {
+    let Args { output: folder, weights, .. } = args;
     let model = &compilation.model;
-    let stem = Path::new(&model.name)
-        .file_name()
-        .map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+    let stem = stem(model);
+    let mut bindings_options = BindingsOptions::default();
+    if *weights == Weights::File {
+        bindings_options.weights = WeightsPlacement::External;
+    }
     let mut files: Vec<(String, Contents<'_>)> = Vec::new();
     match emit {
         Emit::Obj => {
             files.extend(model.objects.iter().map(|object| (object.name.clone(), object.into())));
-            if let Some(code) = model.objects.first().filter(|_| !model.weights.is_empty()) {
+            let has_object = *weights == Weights::Embed && !model.weights.is_empty();
+            if let Some(code) = model.objects.first().filter(|_| has_object) {
                 let symbol = format!("{}_weights", model.symbol);
                 let object = weights_object(code, &symbol, &model.weights)?;
                 files.push((object.name.into_owned(), object.contents));
             }
         }
         Emit::C => {
-            let sources = compilation.code.c_files(&options.targets(), options.jobs)?;
-            let Some(sources) = sources else {
-                let message = "C is what the C backend makes, and code is made by LLVM";
-                return Err(Problem::new(message).help("add --backend c").into());
-            };
-            for source in sources {
-                files.push((format!("{}.c", source.name), source.text.into_bytes().into()));
-            }
+            files.extend(c_files(compilation, options, *weights)?);
+            let header = bindings::header(model, &bindings_options)?;
+            files.push((format!("{stem}.h"), header.into_bytes().into()));
         }
         Emit::LlvmIr | Emit::Asm => {
             let listing = if emit == Emit::Asm { Listing::Assembly } else { Listing::LlvmIr };
@@ -254,20 +335,15 @@ fn write(
         Emit::Header => {
             files.push((
                 format!("{stem}.h"),
-                bindings::header(model, &BindingsOptions::default())?.into_bytes().into(),
+                bindings::header(model, &bindings_options)?.into_bytes().into(),
             ));
         }
         Emit::Bindings => {
-            let text = bindings::rust(model, &BindingsOptions::default())?;
+            let text = bindings::rust(model, &bindings_options)?;
             files.push((format!("{stem}.rs"), text.into_bytes().into()));
         }
         Emit::Shared => {
-            let name = match options.target.os.as_str() {
-                "windows" => format!("{stem}.dll"),
-                "macos" => format!("lib{stem}.dylib"),
-                _ => format!("lib{stem}.so"),
-            };
-            let path = folder.join(name);
+            let path = folder.join(shared_name(&stem, &options.target)?);
             write_shared_library(model, &options.target, &path)?;
             return Ok(vec![path]);
         }

@@ -90,6 +90,8 @@ pub fn compile(
     if options.stub {
         return Ok(interface.stub(options, imported.module, stages));
     }
+    // First, as a compiler may be missing, or be one for another machine.
+    let generator = Generator::of(options)?.digest();
     let module = stages.run("passes", || passes.run(imported.module))?;
     let unit = units::program(model, options, passes, &module, &interface, &mut stages)?;
     let (module, mut program) = match unit {
@@ -110,7 +112,6 @@ pub fn compile(
         .run("lower kernels", || program.lower_kernels(levels, &passes.context))
         .map_err(located)?;
     let symbol = identity::symbol(&interface, &digest, &program, options, &passes.context);
-    let generator = Generator::of(options)?.digest();
     let functions = stages.run("share code", || KernelFunctions::of(&program, &generator, levels));
     let workers = if program.shares_loops() { options.threads.max(1) } else { 1 };
     let scratch = Scratch::of(&program, &functions, workers).map_err(located)?;

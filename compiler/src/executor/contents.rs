@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use super::literal::{Literal, literal_len};
 use super::{ObjectFile, Weights};
 
 /// The contents of a file: parts, in order.
@@ -18,6 +19,8 @@ pub struct Contents<'a> {
 enum Part<'a> {
     Bytes(Cow<'a, [u8]>),
     Weights(&'a Weights),
+    /// The same as string literals of C.
+    Literal(&'a Weights),
 }
 
 impl<'a> Contents<'a> {
@@ -32,6 +35,12 @@ impl<'a> Contents<'a> {
     pub fn push_weights(&mut self, weights: &'a Weights) {
         self.len += weights.len();
         self.parts.push(Part::Weights(weights));
+    }
+
+    /// Adds weights at the end, as lines of string literals of C.
+    pub fn push_literal(&mut self, weights: &'a Weights) {
+        self.len += literal_len(weights.len());
+        self.parts.push(Part::Literal(weights));
     }
 
     /// Adds other contents at the end.
@@ -59,6 +68,11 @@ impl<'a> Contents<'a> {
         self.parts.iter().try_for_each(|part| match part {
             Part::Bytes(bytes) => out.write_all(bytes),
             Part::Weights(weights) => weights.write_to(out),
+            Part::Literal(weights) => {
+                let mut literal = Literal::new(out);
+                weights.write_to(&mut literal)?;
+                literal.finish()
+            }
         })
     }
 

@@ -9,6 +9,7 @@ mod interp;
 #[cfg(feature = "llvm")]
 mod jit;
 mod library;
+mod literal;
 mod package;
 mod program;
 mod report;

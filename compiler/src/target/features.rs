@@ -36,6 +36,7 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
     ("aarch64", "fp16", &["neon"]),
     ("aarch64", "i8mm", &["neon"]),
     ("aarch64", "neon", &[]),
+    ("wasm32", "simd128", &[]),
 ];
 
 /// Names that LLVM, C compilers and Linux have for rustc's features, where they differ.

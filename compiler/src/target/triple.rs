@@ -1,41 +1,65 @@
 //! Targets from their triples.
 
-use super::{Endian, Target, TargetError, baseline_features};
+use super::{Endian, Target, TargetError, X86_64_V1, baseline_features};
+use Endian::{Big, Little};
 
-/// First parts of triples, the architecture as in `cfg(target_arch)`, and bits of a pointer.
-const ARCHITECTURES: &[(&str, &str, u32)] = &[
-    ("aarch64", "aarch64", 64),
-    ("arm64", "aarch64", 64),
-    ("arm", "arm", 32),
-    ("armv7", "arm", 32),
-    ("i586", "x86", 32),
-    ("i686", "x86", 32),
-    ("riscv32gc", "riscv32", 32),
-    ("riscv32imac", "riscv32", 32),
-    ("riscv32imafc", "riscv32", 32),
-    ("riscv32imc", "riscv32", 32),
-    ("riscv64gc", "riscv64", 64),
-    ("riscv64imac", "riscv64", 64),
-    ("thumbv6m", "arm", 32),
-    ("thumbv7em", "arm", 32),
-    ("thumbv7m", "arm", 32),
-    ("thumbv8m.main", "arm", 32),
-    ("wasm32", "wasm32", 32),
-    ("x86_64", "x86_64", 64),
+/// First parts of triples, the architecture as in `cfg(target_arch)`, bits of a pointer, and the
+/// order of bytes.
+const ARCHITECTURES: &[(&str, &str, u32, Endian)] = &[
+    ("aarch64", "aarch64", 64, Little),
+    ("arm64", "aarch64", 64, Little),
+    ("arm", "arm", 32, Little),
+    ("armv7", "arm", 32, Little),
+    ("armv7a", "arm", 32, Little),
+    ("i586", "x86", 32, Little),
+    ("i686", "x86", 32, Little),
+    ("loongarch64", "loongarch64", 64, Little),
+    ("powerpc64", "powerpc64", 64, Big),
+    ("powerpc64le", "powerpc64", 64, Little),
+    ("riscv32gc", "riscv32", 32, Little),
+    ("riscv32imac", "riscv32", 32, Little),
+    ("riscv32imafc", "riscv32", 32, Little),
+    ("riscv32imc", "riscv32", 32, Little),
+    ("riscv64gc", "riscv64", 64, Little),
+    ("riscv64imac", "riscv64", 64, Little),
+    ("s390x", "s390x", 64, Big),
+    ("sparc64", "sparc64", 64, Big),
+    ("thumbv6m", "arm", 32, Little),
+    ("thumbv7em", "arm", 32, Little),
+    ("thumbv7m", "arm", 32, Little),
+    ("thumbv7neon", "arm", 32, Little),
+    ("thumbv8m.main", "arm", 32, Little),
+    ("wasm32", "wasm32", 32, Little),
+    ("x86_64", "x86_64", 64, Little),
 ];
 
-/// What a triple has as its system, and the operating system as in `cfg(target_os)`.
+/// What a triple has as its system, and the operating system as in `cfg(target_os)`. Of two that a
+/// triple has, as `linux-android`, the later of this list counts.
 const SYSTEMS: &[(&str, &str)] = &[
-    ("android", "android"),
     ("darwin", "macos"),
     ("freebsd", "freebsd"),
     ("ios", "ios"),
     ("linux", "linux"),
     ("macos", "macos"),
     ("none", "none"),
+    ("uefi", "uefi"),
     ("wasi", "wasi"),
     ("windows", "windows"),
+    ("android", "android"),
 ];
+
+/// The operating system that the parts of a triple behind the first name. The vendor may be left
+/// out, and a version may follow: `arm64-apple-macos14`.
+fn system(parts: &[&str]) -> Option<&'static str> {
+    let is_named = |system: &&(&str, &str)| parts.iter().any(|part| part.starts_with(system.0));
+    match SYSTEMS.iter().rev().find(is_named) {
+        Some((_, os)) => Some(os),
+        // As a vendor the word says nothing: `wasm32-unknown-unknown`.
+        None => {
+            parts.last().filter(|last| **last == "unknown" && parts.len() > 1).map(|_| "unknown")
+        }
+    }
+}
 
 impl Target {
     /// The least machine of a target triple: `aarch64-unknown-linux-gnu`.
@@ -50,27 +74,36 @@ impl Target {
         };
         let mut parts = triple.split('-');
         let first = parts.next().unwrap_or_default();
-        let Some((_, arch, pointer_width)) = ARCHITECTURES.iter().find(|row| row.0 == first) else {
+        let Some(&(_, arch, width, endian)) = ARCHITECTURES.iter().find(|row| row.0 == first)
+        else {
             let known = ARCHITECTURES.iter().map(|row| row.0).collect();
             return Err(unknown("architecture", first, known));
         };
-        // The vendor may be left out, and a version may follow: `arm64-apple-macos14`.
-        let mut systems = parts
-            .clone()
-            .filter_map(|part| SYSTEMS.iter().copied().find(|system| part.starts_with(system.0)));
-        let Some((_, os)) = systems.next() else {
+        let parts: Vec<&str> = parts.collect();
+        let last = parts.last().copied().unwrap_or_default();
+        let Some(os) = system(&parts) else {
             let known = SYSTEMS.iter().map(|row| row.0).collect();
-            return Err(unknown("operating system", parts.next_back().unwrap_or_default(), known));
+            return Err(unknown("operating system", last, known));
+        };
+        // Conventions with short pointers on 64-bit processors.
+        let has_short_pointers = last.ends_with("x32") || last.ends_with("ilp32");
+        // Kernels and firmware of these leave the registers of floats alone.
+        let is_soft =
+            last.ends_with("softfloat") || (arch == "x86_64" && ["none", "uefi"].contains(&os));
+        let features = match first {
+            _ if is_soft => Default::default(),
+            "i686" => X86_64_V1.iter().map(|&feature| feature.to_owned()).collect(),
+            _ => baseline_features(arch),
         };
         Ok(Target {
             triple: triple.to_owned(),
-            arch: (*arch).to_owned(),
+            arch: arch.to_owned(),
             os: os.to_owned(),
-            features: baseline_features(arch),
+            features,
             cpu: None,
             vector_width: None,
-            pointer_width: *pointer_width,
-            endian: Endian::Little,
+            pointer_width: if has_short_pointers { 32 } else { width },
+            endian,
         })
     }
 }
@@ -88,6 +121,7 @@ mod tests {
             ("thumbv7em-none-eabihf", "arm", "none", 32),
             ("x86_64-pc-windows-msvc", "x86_64", "windows", 64),
             ("wasm32-wasip1", "wasm32", "wasi", 32),
+            ("s390x-unknown-linux-gnu", "s390x", "linux", 64),
         ] {
             let target = Target::from_triple(triple).unwrap();
             let found = (target.arch.as_str(), target.os.as_str(), target.pointer_width);
@@ -97,9 +131,63 @@ mod tests {
         assert_eq!(Target::from_triple(&host.triple), Ok(host));
     }
 
+    /// What rustc says of a target, as Cargo tells it to build scripts.
+    fn from_rustc(triple: &str) -> Target {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let args = ["--print", "cfg", "--target", triple];
+        let output = std::process::Command::new(rustc).args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let values = |key: &str| -> Vec<&str> {
+            let pairs = text.lines().filter_map(|line| line.split_once('='));
+            pairs.filter(|pair| pair.0 == key).map(|pair| pair.1.trim_matches('"')).collect()
+        };
+        Target::from_cargo_env(|name| match name.strip_prefix("CARGO_CFG_") {
+            Some(name) => Some(values(&name.to_lowercase()).join(",")),
+            None => Some(triple.to_owned()),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_triple_alone_says_what_cargo_says_of_it() {
+        for triple in [
+            "aarch64-apple-darwin",
+            "aarch64-linux-android",
+            "aarch64-unknown-linux-gnu_ilp32",
+            "aarch64-unknown-none-softfloat",
+            "armv7-unknown-linux-gnueabihf",
+            "i586-unknown-linux-gnu",
+            "i686-unknown-linux-gnu",
+            "loongarch64-unknown-linux-gnu",
+            "powerpc64-unknown-linux-gnu",
+            "powerpc64le-unknown-linux-gnu",
+            "riscv32imac-unknown-none-elf",
+            "riscv64gc-unknown-linux-gnu",
+            "s390x-unknown-linux-gnu",
+            "thumbv7m-none-eabi",
+            "wasm32-unknown-unknown",
+            "wasm32-wasip1",
+            "x86_64-pc-windows-gnu",
+            "x86_64-unknown-none",
+            "x86_64-unknown-linux-gnux32",
+        ] {
+            let (target, told) = (Target::from_triple(triple).unwrap(), from_rustc(triple));
+            let facts = |target: &Target| {
+                let Target { arch, os, pointer_width, endian, .. } = target.clone();
+                (arch, os, pointer_width, endian, target.vector_bits())
+            };
+            assert_eq!(facts(&target), facts(&told), "{triple}");
+        }
+    }
+
     #[test]
     fn errors_name_the_wrong_part_of_a_triple() {
-        for (triple, part) in [("vax-dec-vms", "`vax`"), ("x86_64-dec-vms", "`vms`"), ("", "``")] {
+        for (triple, part) in [
+            ("vax-dec-vms", "`vax`"),
+            ("x86_64-dec-vms", "`vms`"),
+            ("", "``"),
+            ("x86_64-unknown", "`unknown`"),
+        ] {
             let error = Target::from_triple(triple).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }

@@ -3,6 +3,7 @@
 mod bench;
 mod compile;
 mod docs;
+mod emitted;
 mod inputs;
 mod inspect;
 #[cfg(target_os = "linux")]
@@ -12,6 +13,7 @@ mod jobserver;
 mod mistakes;
 mod passes;
 mod run;
+mod target;
 mod test;
 
 use std::fs;

@@ -60,14 +60,14 @@ fn widening(from: PrimType, to: PrimType, target: &Target) -> Option<String> {
         _ => return None,
     };
     let wider = to.dtype.bits() > from.dtype.bits();
-    if !is_x86(target) || !target.has_feature(feature) || !wider {
+    // gcc 12 fails on some of those to 64 bits: "could not split insn".
+    if !is_x86(target) || !target.has_feature(feature) || !wider || to.dtype.bits() > 32 {
         return None;
     }
     let letter = |bits: u32| match bits {
         8 => 'b',
         16 => 'w',
-        32 => 'd',
-        _ => 'q',
+        _ => 'd',
     };
     let (sign, mask) = (
         if from.dtype.is_signed_int() { "sx" } else { "zx" },
@@ -85,8 +85,7 @@ fn widen(preamble: &mut Preamble, from: PrimType, to: PrimType, builtin: &str) -
         let element = |dtype: DType| match dtype.bits() {
             8 => "char",
             16 => "short",
-            32 => "int",
-            _ => "long long",
+            _ => "int",
         };
         // The builtins take whole registers, and vectors of C's own types.
         let operand_bytes = (from.bits() / 8).max(16);
@@ -104,8 +103,7 @@ fn widen(preamble: &mut Preamble, from: PrimType, to: PrimType, builtin: &str) -
         let all = match to.lanes {
             _ if to.bits() != 512 => String::new(),
             32 => format!(", ({wide}){{0}}, (unsigned)-1"),
-            16 => format!(", ({wide}){{0}}, (unsigned short)-1"),
-            _ => format!(", ({wide}){{0}}, (unsigned char)-1"),
+            _ => format!(", ({wide}){{0}}, (unsigned short)-1"),
         };
         format!(
             "NIELLO_INLINE {result} {name}({source} x) {{\n#ifdef __clang__\n    \

@@ -326,7 +326,7 @@ pub(super) fn int_division(preamble: &mut Preamble, op: BinaryOp, ty: PrimType) 
                 "a / b - ((a % b != 0) & ((a < 0) != (b < 0)))"
             }
             BinaryOp::FloorDiv => "a / b",
-            _ if dtype.is_signed_int() => "a % b + ((a % b != 0) & ((a < 0) != (b < 0)) ? b : 0)",
+            _ if dtype.is_signed_int() => "a % b + (((a % b != 0) & ((a < 0) != (b < 0))) ? b : 0)",
             _ => "a % b",
         };
         format!("{head}{guard}    return ({c})({result});\n}}\n")
@@ -381,14 +381,13 @@ pub(super) fn vector_round(
     ty: PrimType,
     target: &Target,
 ) -> String {
-    // The word, clang's name for lanes, gcc's for scalars, the immediate of the rounding
-    // instructions.
-    let (elementwise, scalar, mode) = match intrinsic {
-        Intrinsic::Sqrt => ("sqrt", "sqrt", 0),
-        Intrinsic::Floor => ("floor", "floor", 9),
-        Intrinsic::Ceil => ("ceil", "ceil", 10),
-        Intrinsic::Trunc => ("trunc", "trunc", 11),
-        _ => ("roundeven", "roundeven", 8),
+    // The compilers' name, and the immediate of the rounding instructions.
+    let (scalar, mode) = match intrinsic {
+        Intrinsic::Sqrt => ("sqrt", 0),
+        Intrinsic::Floor => ("floor", 9),
+        Intrinsic::Ceil => ("ceil", 10),
+        Intrinsic::Trunc => ("trunc", 11),
+        _ => ("roundeven", 8),
     };
     preamble.helper(format!("{scalar}_{}", suffix(ty)), true, |preamble, name| {
         let c = preamble.type_name(ty);
@@ -396,6 +395,11 @@ pub(super) fn vector_round(
         let x86 = x86_vector(ty, target)
             .filter(|_| intrinsic == Intrinsic::Sqrt || target.has_feature("sse4.1"));
         let float = if ty.dtype == DType::F64 { "" } else { "f" };
+        let lanewise = format!(
+            "    {c} r;\n    for (int i = 0; i < {}; i++)\n        \
+             r[i] = __builtin_{scalar}{float}(x[i]);\n    return r;\n",
+            ty.lanes
+        );
         let gcc = match (x86, intrinsic) {
             (Some(512), Intrinsic::Sqrt) => {
                 format!("    return __builtin_ia32_sqrt{ps}512_mask(x, x, {all}, 4);\n")
@@ -407,15 +411,18 @@ pub(super) fn vector_round(
             }
             (Some(256), _) => format!("    return __builtin_ia32_round{ps}256(x, {mode});\n"),
             (Some(_), _) => format!("    return __builtin_ia32_round{ps}(x, {mode});\n"),
-            (None, _) => format!(
-                "    {c} r;\n    for (int i = 0; i < {}; i++)\n        \
-                 r[i] = __builtin_{scalar}{float}(x[i]);\n    return r;\n",
-                ty.lanes
+            (None, _) => lanewise.clone(),
+        };
+        // clang has that of square roots since version 16.
+        let clang = match intrinsic {
+            Intrinsic::Sqrt => format!(
+                "#if __has_builtin(__builtin_elementwise_sqrt)\n    \
+                 return __builtin_elementwise_sqrt(x);\n#else\n{lanewise}#endif\n"
             ),
+            _ => format!("    return __builtin_elementwise_{scalar}(x);\n"),
         };
         format!(
-            "NIELLO_INLINE {c} {name}({c} x) {{\n#ifdef __clang__\n    \
-             return __builtin_elementwise_{elementwise}(x);\n#else\n{gcc}#endif\n}}\n"
+            "NIELLO_INLINE {c} {name}({c} x) {{\n#ifdef __clang__\n{clang}#else\n{gcc}#endif\n}}\n"
         )
     })
 }

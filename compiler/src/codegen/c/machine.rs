@@ -1,8 +1,9 @@
 //! Which machine a C compiler makes code for: the options that name it, and whether the compiler
 //! obeys them.
 
-use object::{Architecture, Endianness, Object};
+use object::{AddressSize, Architecture, Endianness, Object};
 
+use crate::codegen::object::is_wasm;
 use crate::target::{Endian, Target};
 
 /// What `object` calls an architecture of `cfg(target_arch)`, and the package of Debian and Ubuntu
@@ -10,10 +11,12 @@ use crate::target::{Endian, Target};
 const ARCHITECTURES: &[(&str, Architecture, Option<&str>)] = &[
     ("aarch64", Architecture::Aarch64, Some("gcc-aarch64-linux-gnu")),
     ("arm", Architecture::Arm, Some("gcc-arm-linux-gnueabihf")),
+    ("loongarch64", Architecture::LoongArch64, Some("gcc-loongarch64-linux-gnu")),
     ("powerpc64", Architecture::PowerPc64, Some("gcc-powerpc64le-linux-gnu")),
     ("riscv32", Architecture::Riscv32, None),
     ("riscv64", Architecture::Riscv64, Some("gcc-riscv64-linux-gnu")),
     ("s390x", Architecture::S390x, Some("gcc-s390x-linux-gnu")),
+    ("sparc64", Architecture::Sparc64, Some("gcc-sparc64-linux-gnu")),
     ("wasm32", Architecture::Wasm32, None),
     ("x86", Architecture::I386, Some("gcc-i686-linux-gnu")),
     ("x86_64", Architecture::X86_64, Some("gcc")),
@@ -31,12 +34,15 @@ pub(super) fn machine_flags(default: &[String], environment: &[String]) -> Vec<S
 /// The package of Debian and Ubuntu that has a compiler for a target: what an error advises.
 pub(super) fn package(target: &Target) -> &'static str {
     match (target.os.as_str(), target.arch.as_str()) {
+        ("linux", "powerpc64") if target.endian == Endian::Big => "gcc-powerpc64-linux-gnu",
         ("linux", arch) => {
             let row = ARCHITECTURES.iter().find(|row| row.0 == arch);
             row.and_then(|row| row.2).unwrap_or("clang")
         }
         ("none", "arm") => "gcc-arm-none-eabi",
         ("none", "riscv32" | "riscv64") => "gcc-riscv64-unknown-elf",
+        ("windows", "x86_64") => "gcc-mingw-w64-x86-64",
+        ("windows", "x86") => "gcc-mingw-w64-i686",
         (_, "wasm32" | "wasm64") => "clang lld",
         _ => "clang",
     }
@@ -45,6 +51,10 @@ pub(super) fn package(target: &Target) -> &'static str {
 /// What kind of machine an object is for, if it is not the target's; `None` if it is, or if the
 /// target's is not known here.
 pub(super) fn other_machine(object: &[u8], target: &Target) -> Option<String> {
+    let is_wasm32 = target.arch == "wasm32" && target.pointer_width == 32;
+    if is_wasm(object) && is_wasm32 {
+        return None;
+    }
     let Ok(file) = object::File::parse(object) else {
         return Some("a machine whose objects are not known".to_owned());
     };
@@ -53,12 +63,15 @@ pub(super) fn other_machine(object: &[u8], target: &Target) -> Option<String> {
         Endianness::Little => Endian::Little,
         Endianness::Big => Endian::Big,
     };
+    // The file's own width says nothing in COFF, which has one form for both.
+    let bytes = file.architecture().address_size().map_or(0, AddressSize::bytes);
+    let bits = 8 * u32::from(bytes);
     let found = match file.architecture() {
-        // The 32-bit convention of 64-bit processors has pointers of 32 bits.
+        // The conventions of 64-bit processors that have pointers of 32 bits.
         Architecture::X86_64_X32 => Architecture::X86_64,
+        Architecture::Aarch64_Ilp32 => Architecture::Aarch64,
         found => found,
     };
-    let bits = if file.is_64() { 64 } else { 32 };
     if (found, bits, endian) == (row.1, target.pointer_width, target.endian) {
         return None;
     }
@@ -70,11 +83,21 @@ pub(super) fn other_machine(object: &[u8], target: &Target) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use object::BinaryFormat;
+    use object::write::StandardSection;
+
     use super::*;
 
     fn object(architecture: Architecture, endian: Endianness) -> Vec<u8> {
-        let format = object::BinaryFormat::Elf;
-        object::write::Object::new(format, architecture, endian).write().unwrap()
+        object_of(BinaryFormat::Elf, architecture, endian)
+    }
+
+    fn object_of(format: BinaryFormat, architecture: Architecture, endian: Endianness) -> Vec<u8> {
+        let mut object = object::write::Object::new(format, architecture, endian);
+        // COFF is not told from other files without a section.
+        let text = object.section_id(StandardSection::Text);
+        object.append_section_data(text, &[0; 4], 4);
+        object.write().unwrap()
     }
 
     #[test]
@@ -91,6 +114,13 @@ mod tests {
             assert_eq!(found.as_deref(), Some(name));
         }
         assert!(other_machine(b"no object", &aarch64).is_some());
+
+        let short = Target::from_triple("x86_64-unknown-linux-gnux32").unwrap();
+        let own = object(Architecture::X86_64_X32, Endianness::Little);
+        assert_eq!(other_machine(&own, &short), None);
+        let windows = Target::from_triple("x86_64-pc-windows-gnu").unwrap();
+        let own = object_of(BinaryFormat::Coff, Architecture::X86_64, Endianness::Little);
+        assert_eq!(other_machine(&own, &windows), None);
     }
 
     #[test]
@@ -109,6 +139,9 @@ mod tests {
             ("thumbv7em-none-eabihf", "gcc-arm-none-eabi"),
             ("wasm32-wasip1", "clang lld"),
             ("i686-unknown-linux-gnu", "gcc-i686-linux-gnu"),
+            ("s390x-unknown-linux-gnu", "gcc-s390x-linux-gnu"),
+            ("powerpc64-unknown-linux-gnu", "gcc-powerpc64-linux-gnu"),
+            ("powerpc64le-unknown-linux-gnu", "gcc-powerpc64le-linux-gnu"),
         ] {
             assert_eq!(package(&Target::from_triple(triple).unwrap()), name, "{triple}");
         }

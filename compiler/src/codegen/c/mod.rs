@@ -26,6 +26,7 @@ mod machine;
 mod memory;
 mod names;
 mod preamble;
+mod standalone;
 mod stmt;
 mod text;
 mod toolchain;
@@ -37,8 +38,9 @@ pub use kernel::{KernelSource, generate};
 pub use level::level_function;
 pub use link::link_shared;
 pub(crate) use names::Names;
-pub(crate) use preamble::denormals_around;
+pub(crate) use preamble::{GENERATED, denormals_around};
 pub use preamble::{declarations, translation_unit, words};
+pub use standalone::{standalone, weights_in_c};
 pub(crate) use text::{signature, wrap};
 pub use toolchain::{
     CompileError, SourceFile, assembly, compile_c, compiler_identity, compiler_variables,

@@ -79,7 +79,16 @@ impl std::error::Error for CompileError {
     }
 }
 
-/// Flags that hold for every file; see the module's documentation for the numerics.
+/// Flags that results depend on: see the module's documentation for the numerics.
+pub(super) const NUMERIC_FLAGS: &[&str] = &[
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-fno-strict-aliasing",
+];
+
+/// Flags that hold for every file beside [`NUMERIC_FLAGS`].
 ///
 /// `-O2` whatever the user's profile: more does not help these kernels and costs time. The code
 /// links nothing but memcpy and its kin, so no stack protector, unwind tables or errno.
@@ -89,11 +98,6 @@ const FLAGS: &[&str] = &[
     // Assembly goes through a pipe: a compiler that is killed would leave its file.
     "-pipe",
     "-w",
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fwrapv",
-    "-fno-strict-aliasing",
     "-ffreestanding",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
@@ -151,11 +155,11 @@ pub fn compile_c(
 ///
 /// There is no compiler.
 pub fn compiler_identity(target: &Target) -> Result<String, CompileError> {
-    let Compiler { program, leading, env, flags, feature_flags: _, version } =
+    let Compiler { program, leading, env, machine, flags, feature_flags: _, version } =
         Compiler::find(target)?;
     // The name tells a cross compiler from the system's, whose version is the same.
     let name = Path::new(&program).file_name().unwrap_or(&program);
-    Ok(format!("{name:?} {leading:?} {env:?} {flags:?}\n{version}"))
+    Ok(format!("{name:?} {leading:?} {env:?} {machine:?} {flags:?}\n{version}"))
 }
 
 /// The assembly that the compiler makes of a file; see [`compile_c`].
@@ -200,7 +204,9 @@ pub(super) struct Compiler {
     /// Arguments that belong to the program: the compiler behind a cache, those of `CC`.
     leading: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
-    /// What holds whatever features the target has.
+    /// What names the machine: for the linker, too.
+    machine: Vec<String>,
+    /// What else holds whatever features the target has.
     flags: Vec<String>,
     /// What allows the target's features.
     feature_flags: Vec<String>,
@@ -228,13 +234,6 @@ impl Compiler {
     }
 
     fn look_for(target: &Target) -> Result<Self, CompileError> {
-        if target.arch.starts_with("wasm") {
-            return Err(CompileError::NoCompiler(
-                "niello cannot make objects for WebAssembly yet: weights and entry points have no \
-                 form in its object format"
-                    .to_owned(),
-            ));
-        }
         let mut tried = Vec::new();
         match Self::from_cc(target, None) {
             Ok(compiler) => {
@@ -308,19 +307,21 @@ impl Compiler {
             });
         }
         let is_clang = tool.is_like_clang() || tool.is_like_clang_cl();
-        let mut flags = common_flags(target, is_clang);
+        let mut machine = Vec::new();
         if tool.is_like_clang_cl() {
-            flags.insert(0, "--driver-mode=gcc".to_owned());
+            machine.push("--driver-mode=gcc".to_owned());
         }
         if target.triple != host {
             let strings = |tool: &cc::Tool| -> Vec<String> {
                 tool.args().iter().map(|flag| flag.to_string_lossy().into_owned()).collect()
             };
-            flags.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
+            machine.extend(machine::machine_flags(&strings(&find(true)?), &strings(&tool)));
         }
+        let flags = common_flags(target, is_clang);
         let env = tool.get_envs().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let feature_flags = feature_flags(target);
-        Ok(Compiler { program, leading, env, flags, feature_flags, version: String::new() })
+        let version = String::new();
+        Ok(Compiler { program, leading, env, machine, flags, feature_flags, version })
     }
 
     /// The same compiler for a target that differs in its features alone.
@@ -332,10 +333,11 @@ impl Compiler {
         self.program.to_string_lossy().into_owned()
     }
 
-    /// The program with what belongs to it, without flags.
+    /// The program with what belongs to it and what names the machine, without other flags.
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(&self.leading).envs(self.env.iter().map(|(key, value)| (key, value)));
+        command.args(&self.leading).args(&self.machine);
+        command.envs(self.env.iter().map(|(key, value)| (key, value)));
         command
     }
 
@@ -480,10 +482,16 @@ fn host_triple(target: &Target) -> String {
 }
 
 fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
-    let mut flags: Vec<String> = FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
-    // Windows has no such code model, and would call a function to touch the pages of a frame
-    // larger than one; two pages, the most a kernel has, are within the guard.
-    flags.push(if target.os == "windows" { "-mno-stack-arg-probe" } else { "-fPIC" }.to_owned());
+    let flags = FLAGS.iter().chain(NUMERIC_FLAGS);
+    let mut flags: Vec<String> = flags.map(|flag| (*flag).to_owned()).collect();
+    match (target.os.as_str(), target.arch.as_str()) {
+        // Windows has no such code model as others, and would call a function to touch the pages of
+        // a frame larger than one; two pages, the most a kernel has, are within the guard.
+        ("windows", _) => flags.push("-mno-stack-arg-probe".to_owned()),
+        // A program has one memory, and addresses in it are the linker's.
+        (_, "wasm32") => {}
+        _ => flags.push("-fPIC".to_owned()),
+    }
     if is_clang {
         flags.push("-fno-slp-vectorize".to_owned());
     }
@@ -492,7 +500,7 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
 
 /// The target's features as compiler flags. A CPU's name is not used: compilers differ in which
 /// they know, and a name would allow features that the target does not list.
-fn feature_flags(target: &Target) -> Vec<String> {
+pub(super) fn feature_flags(target: &Target) -> Vec<String> {
     match target.arch.as_str() {
         "x86" | "x86_64" => {
             // Its one instruction is in assembly, and older compilers do not know the flag.
@@ -520,6 +528,7 @@ fn feature_flags(target: &Target) -> Vec<String> {
                 vec![format!("-march=armv8.2-a+{}", extensions.join("+"))]
             }
         }
+        "wasm32" if target.has_feature("simd128") => vec!["-msimd128".to_owned()],
         _ => Vec::new(),
     }
 }

@@ -68,6 +68,23 @@ pub(super) fn features(target: &Target) -> String {
     names.join(",")
 }
 
+/// Checks that there is a code generator for the architecture.
+///
+/// # Errors
+///
+/// There is none; the C backend is what remains.
+pub fn check_target(target: &Target) -> Result<(), String> {
+    let known = ["x86_64", "x86", "aarch64"];
+    if known.contains(&target.arch.as_str()) {
+        return Ok(());
+    }
+    Err(format!(
+        "the LLVM backend generates no code for {}, only for {}; use the C backend",
+        target.arch,
+        known.join(", ")
+    ))
+}
+
 /// What emits code for one target.
 pub(super) struct Machine {
     machine: TargetMachine,
@@ -77,14 +94,7 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn new(target: &Target) -> Result<Self, String> {
         initialize();
-        let known = ["x86_64", "x86", "aarch64"];
-        if !known.contains(&target.arch.as_str()) {
-            return Err(format!(
-                "the LLVM backend generates no code for {}, only for {}; use the C backend",
-                target.arch,
-                known.join(", ")
-            ));
-        }
+        check_target(target)?;
         let triple = TargetTriple::create(&target.triple);
         let llvm_target = LlvmTarget::from_triple(&triple)
             .map_err(|error| format!("LLVM does not know the target {}: {error}", target.triple))?;

@@ -22,6 +22,7 @@ mod wrapper;
 #[cfg(unix)]
 pub use isolate::compile_isolated;
 pub use jit::Jit;
+pub use machine::check_target;
 
 use std::sync::{PoisonError, RwLock};
 

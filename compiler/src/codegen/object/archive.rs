@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use object::{Object, ObjectSymbol};
-
-use super::parse;
+use super::symbols;
 use crate::diagnostics::Problem;
 use crate::executor::{Contents, ObjectFile};
 
@@ -56,16 +54,9 @@ impl<'a> Member<'a> {
     ///
     /// The object cannot be read.
     pub fn of(object: &'a ObjectFile) -> Result<Self, Problem> {
-        let mut symbols = Vec::new();
-        for symbol in parse(object)?.symbols() {
-            if symbol.is_global()
-                && !symbol.is_undefined()
-                && let Ok(name) = symbol.name_bytes()
-                && !name.is_empty()
-            {
-                symbols.push(name.to_vec());
-            }
-        }
+        let symbols = symbols(object)?.into_iter();
+        let symbols = symbols.filter(|symbol| symbol.is_global && !symbol.is_undefined);
+        let symbols = symbols.map(|symbol| symbol.name).collect();
         Ok(Member { name: object.name.as_str().into(), symbols, contents: object.into() })
     }
 }

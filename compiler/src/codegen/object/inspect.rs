@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use object::{Architecture, Object, ObjectSection, ObjectSymbol, SectionKind};
+use object::{Architecture, Object, ObjectSection, SectionKind};
 
-use super::{parse, source_name};
+use super::{is_wasm, machine, parse, parse_wasm, symbols};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::ObjectFile;
 
 /// Functions that a C compiler calls even in freestanding code; every Rust program has them.
 pub const MEMORY_FUNCTIONS: [&str; 3] = ["memcpy", "memmove", "memset"];
 
-/// Names that the linker itself defines.
-const LINKER_DEFINED: [&str; 1] = ["_GLOBAL_OFFSET_TABLE_"];
+/// Names that the linker itself defines: the second for POWER.
+const LINKER_DEFINED: [&str; 2] = ["_GLOBAL_OFFSET_TABLE_", ".TOC."];
 
 /// Checks that objects linked together need nothing but [`MEMORY_FUNCTIONS`] and `allowed`.
 ///
@@ -27,23 +27,21 @@ pub fn check_undefined(objects: &[ObjectFile], allowed: &[&str]) -> Result<(), R
     let mut defined = BTreeSet::new();
     let mut undefined = Vec::new();
     for object in objects {
-        let file = parse(object)?;
-        for symbol in file.symbols() {
-            let name = symbol.name().map_err(|error| {
-                Problem::new(format!("the symbols of `{}` cannot be read: {error}", object.name))
-            })?;
-            let name = source_name(&file, name).to_owned();
-            if symbol.is_undefined() && !name.is_empty() {
-                undefined.push((name, object));
-            } else if symbol.is_global() && !symbol.is_undefined() {
+        let (architecture, underscore) = machine(object)?;
+        for symbol in symbols(object)? {
+            let name = String::from_utf8_lossy(&symbol.name);
+            let name = name.strip_prefix(underscore).unwrap_or(&name).to_owned();
+            if symbol.is_undefined {
+                undefined.push((name, object, architecture));
+            } else if symbol.is_global {
                 defined.insert(name);
             }
         }
     }
     let mut report = Report::new();
-    for (name, object) in undefined {
+    for (name, object, architecture) in undefined {
         let known = defined.contains(&name)
-            || is_runtime_function(parse(object)?.architecture(), &name)
+            || is_runtime_function(architecture, &name)
             || [&MEMORY_FUNCTIONS[..], &LINKER_DEFINED, allowed].concat().contains(&name.as_str());
         if !known {
             report.push(
@@ -82,6 +80,9 @@ fn is_runtime_function(architecture: Architecture, name: &str) -> bool {
 ///
 /// The object cannot be read.
 pub fn text_bytes(object: &ObjectFile) -> Result<u64, Problem> {
+    if is_wasm(&object.bytes) {
+        return Ok(parse_wasm(object)?.code_bytes);
+    }
     let file = parse(object)?;
     let code = file.sections().filter(|section| section.kind() == SectionKind::Text);
     Ok(code.map(|section| section.size()).sum())

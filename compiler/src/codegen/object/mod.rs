@@ -3,16 +3,28 @@
 
 mod archive;
 mod inspect;
+mod wasm;
 mod weights;
 
 pub use archive::{ArchiveKind, Member, archive};
 pub use inspect::{MEMORY_FUNCTIONS, check_undefined, text_bytes};
+pub(super) use wasm::is_wasm;
 pub use weights::{MAX_EMBEDDED_WEIGHTS, WEIGHTS_ALIGNMENT, weights_object};
 
-use object::{Architecture, BinaryFormat, Object};
+use object::{Architecture, BinaryFormat, Object, ObjectSymbol};
 
 use crate::diagnostics::Problem;
 use crate::executor::ObjectFile;
+use wasm::WasmObject;
+
+/// A symbol of an object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Symbol {
+    /// The name as the linker knows it.
+    name: Vec<u8>,
+    is_undefined: bool,
+    is_global: bool,
+}
 
 /// Reads the structure of an object file.
 fn parse(object: &ObjectFile) -> Result<object::File<'_>, Problem> {
@@ -21,13 +33,42 @@ fn parse(object: &ObjectFile) -> Result<object::File<'_>, Problem> {
     })
 }
 
-/// The name that the source gave to a symbol: without the underscore that some formats add.
-fn source_name<'name>(file: &object::File<'_>, name: &'name str) -> &'name str {
+/// Reads an object for WebAssembly, which is none of those that `parse` knows.
+fn parse_wasm(object: &ObjectFile) -> Result<WasmObject, Problem> {
+    WasmObject::read(&object.bytes)
+        .ok_or_else(|| Problem::new(format!("the object `{}` cannot be read", object.name)))
+}
+
+/// The symbols of an object that have names.
+fn symbols(object: &ObjectFile) -> Result<Vec<Symbol>, Problem> {
+    if is_wasm(&object.bytes) {
+        return Ok(parse_wasm(object)?.symbols);
+    }
+    let mut symbols = Vec::new();
+    for symbol in parse(object)?.symbols() {
+        let name = symbol.name_bytes().map_err(|error| {
+            Problem::new(format!("the symbols of `{}` cannot be read: {error}", object.name))
+        })?;
+        if !name.is_empty() {
+            let (is_undefined, is_global) = (symbol.is_undefined(), symbol.is_global());
+            symbols.push(Symbol { name: name.to_vec(), is_undefined, is_global });
+        }
+    }
+    Ok(symbols)
+}
+
+/// The architecture of an object, and the underscore that its format adds to the names of the
+/// source.
+fn machine(object: &ObjectFile) -> Result<(Architecture, &'static str), Problem> {
+    if is_wasm(&object.bytes) {
+        return Ok((Architecture::Wasm32, ""));
+    }
+    let file = parse(object)?;
     let underscore = match (file.format(), file.architecture()) {
         (BinaryFormat::MachO, _) | (BinaryFormat::Coff, Architecture::I386) => "_",
         _ => "",
     };
-    name.strip_prefix(underscore).unwrap_or(name)
+    Ok((file.architecture(), underscore))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use object::{
 };
 
 use super::archive::Member;
-use super::parse;
+use super::{is_wasm, parse, wasm};
 use crate::diagnostics::Problem;
 use crate::executor::{Contents, ObjectFile, Weights};
 
@@ -48,6 +48,11 @@ pub fn weights_object<'a>(
     weights: &'a Weights,
 ) -> Result<Member<'a>, Problem> {
     check_embedded(weights.len())?;
+    if is_wasm(&code.bytes) {
+        let contents = wasm::weights_object(symbol, weights, WEIGHTS_ALIGNMENT.ilog2());
+        let symbols = vec![symbol.as_bytes().to_vec()];
+        return Ok(Member { name: format!("{symbol}.o").into(), symbols, contents });
+    }
     let code_file = parse(code)?;
     let unreadable =
         |error| Problem::new(format!("the object `{}` cannot be read: {error}", code.name));

@@ -33,14 +33,17 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// Code is made by C, and there is no C compiler.
+    /// Code is made by C, and there is no C compiler; or by LLVM, and not for such a target.
     pub fn of(options: &CompileOptions) -> Result<Generator, Report> {
         let compiler = match options.backend {
             Backend::C if !options.without_objects => c::compiler_identity(&options.target)
                 .map_err(|error| Problem::new(error.to_string()))?,
             Backend::C => String::new(),
             #[cfg(feature = "llvm")]
-            Backend::Llvm => llvm::version(),
+            Backend::Llvm => {
+                llvm::check_target(&options.target).map_err(Problem::new)?;
+                llvm::version()
+            }
         };
         Ok(Generator { backend: options.backend, compiler })
     }
