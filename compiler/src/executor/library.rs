@@ -153,7 +153,10 @@ impl LoadedModel {
     /// Has runs shared by so many threads, the calling one among them, and no more than the model was
     /// compiled for.
     pub fn set_threads(&mut self, threads: usize) {
-        let threads = threads.min(self.threads);
+        let threads = threads.clamp(1, self.threads.max(1));
+        if self.pool.as_ref().map_or(1, ThreadPool::workers) == threads {
+            return;
+        }
         self.pool = (threads > 1).then(|| ThreadPool::new(threads));
     }
 
