@@ -4,6 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicUsize;
 
+use niello_runtime::ThreadPool;
+
 use super::*;
 
 /// Tests that count the cores that serve run one at a time.
@@ -32,6 +34,41 @@ fn every_executor_computes_what_one_thread_does() {
     // Nobody serves any more.
     assert_eq!(CORES.workers(), 1);
     assert_same(&probabilities(&CORES), &serial);
+}
+
+/// The outputs for one image, by a model of the caller's own.
+fn probabilities_of(image: usize, executor: &dyn Parallel) -> [u32; 10] {
+    let pixels = &TEST_SET[image * PIXELS..][..PIXELS];
+    let image = std::array::from_fn(|at| f32::from(pixels[at]) / 16.0);
+    let mut model = digits::Model::new();
+    let outputs = model.run_with(executor, &digits::Inputs { image: &image });
+    outputs.probabilities.map(f32::to_bits)
+}
+
+/// Whatever the others do, each run has its own results, and none waits for ever.
+fn assert_shared(executor: &(dyn Parallel + Sync)) {
+    let serial: Vec<_> = (0..32).map(|image| probabilities_of(image, &Serial)).collect();
+    let right = |image: usize| probabilities_of(image, executor) == serial[image];
+    thread::scope(|scope| {
+        for caller in 0..4 {
+            scope.spawn(move || assert!((0..128).all(|run| right((caller + run) % 32))));
+        }
+    });
+}
+
+#[test]
+fn models_on_several_threads_share_an_executor() {
+    let _alone = ALONE.lock();
+    let pool = ThreadPool::new(3);
+    assert_shared(&pool);
+    // Models in a loop of the pool run on it as well, one thread each.
+    let serial = probabilities_of(0, &Serial);
+    pool.parallel_for(32, |range, _| {
+        assert!(range.into_iter().all(|_| probabilities_of(0, &pool) == serial));
+    });
+    let rayon = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    assert_shared(&Rayon(&rayon));
+    serving(2, || assert_shared(&CORES));
 }
 
 /// Calls wait for each other, so the loop ends only if they run at the same time.
