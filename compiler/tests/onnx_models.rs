@@ -225,15 +225,18 @@ const THREADED: [&str; 7] = [
 const COMPILED_FOR: usize = 7;
 const RUN_BY: [usize; 5] = [1, 2, 3, 4, 7];
 
-/// The outputs of a model's code for up to so many threads by each number of them, as bytes, and how
-/// many loops are parallel.
+/// The outputs of a run, as bytes.
+type Outputs = Vec<Vec<u8>>;
+
+/// The outputs of a model's code for up to so many threads by each number of them, and how many loops
+/// are parallel.
 fn run_by(
     model: &Model,
     inputs: &[Constant],
     backend: Backend,
     compiled_for: usize,
     threads: &[usize],
-) -> Result<(Vec<Vec<Vec<u8>>>, usize), Report> {
+) -> Result<(Vec<Outputs>, usize), Report> {
     let mut options = CompileOptions::new(Target::host());
     options.set_target_cpu("native").expect("every machine has a CPU");
     (options.backend, options.threads, options.jobs) = (backend, compiled_for, 2);
