@@ -170,6 +170,44 @@ impl From<usize> for Threads {
     }
 }
 
+/// `4` or `auto`.
+impl fmt::Display for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Threads::Most(threads) => write!(f, "{threads}"),
+            Threads::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// Greatest number of threads that a text may ask for: as many as any machine has.
+const MAX_THREADS: usize = u16::MAX as usize;
+
+/// The text that was meant to be a number of threads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotThreads(pub String);
+
+impl fmt::Display for NotThreads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is neither a number from 1 to {} nor `auto`", self.0, MAX_THREADS)
+    }
+}
+
+impl std::error::Error for NotThreads {}
+
+/// A number from 1 on, or `auto`.
+impl FromStr for Threads {
+    type Err = NotThreads;
+
+    fn from_str(text: &str) -> Result<Self, NotThreads> {
+        if text == "auto" {
+            return Ok(Threads::Auto);
+        }
+        let number = text.parse().ok().filter(|number| (1..=MAX_THREADS).contains(number));
+        number.map(Threads::Most).ok_or_else(|| NotThreads(text.to_owned()))
+    }
+}
+
 /// What is decided of a symbolic dimension before the model is compiled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DimSize {

@@ -48,7 +48,9 @@ pub trait Parallel {
     /// The calls share a loop: each does what is left of it until nothing is. So calls at the same
     /// time are what makes it faster, but every number of calls, even none, gets it done: an
     /// executor that has other work to do should call once. A task neither panics nor blocks. As it
-    /// is called by generated code, the program ends if this function panics.
+    /// is called by generated code, the program ends if this function panics. On the calling thread
+    /// denormal numbers count as zeros meanwhile, unless the model was compiled to keep them; tasks
+    /// see to that on other threads by themselves.
     fn run(&self, times: usize, task: &(dyn Fn() + Sync));
 
     /// Calls `inference`, once. All loops of a run of a model are within, which share up to

@@ -15,6 +15,7 @@ mod tests;
 use core::any::Any;
 use core::ffi::c_void;
 use core::fmt;
+use core::mem;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
@@ -256,6 +257,9 @@ impl Shared {
 /// about half a millisecond longer; then they sleep. If a thread cannot be started, the pool has
 /// fewer workers.
 ///
+/// In the child of a fork, a pool has none of its threads any more: callers run all loops by
+/// themselves, and dropping the pool leaves its memory behind.
+///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
@@ -269,6 +273,13 @@ impl Shared {
 pub struct ThreadPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// The [`process`] that has the threads.
+    process: u32,
+}
+
+/// The number of this process: a fork has another one. Systems other than Unix have no forks.
+fn process() -> u32 {
+    if cfg!(unix) { std::process::id() } else { 0 }
 }
 
 impl ThreadPool {
@@ -290,7 +301,7 @@ impl ThreadPool {
             Builder::new().name(name).spawn(move || shared.work(worker)).ok()
         };
         let threads = (1..=others).map_while(start).collect();
-        ThreadPool { shared, threads }
+        ThreadPool { shared, threads, process: process() }
     }
 
     /// The pool of the process, started at the first call: as many workers as the process may use
@@ -365,6 +376,10 @@ impl Parallel for ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
+        if self.process != process() {
+            // Systems may wait for ever for the end of a thread that another process has.
+            return mem::forget(mem::take(&mut self.threads));
+        }
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in &self.threads {
             thread.thread().unpark();

@@ -14,7 +14,7 @@ use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
     Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics,
-    PORTABLE, UnknownBackend,
+    PORTABLE, Threads, UnknownBackend,
 };
 use crate::target::{Target, TargetError};
 
@@ -63,10 +63,10 @@ pub(super) struct CodeArgs {
     #[arg(short = 'O', value_name = "N", default_value_t = DEFAULT_OPT_LEVEL,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(MAX_OPT_LEVEL)))]
     pub(super) opt_level: u8,
-    /// Most threads that share an inference
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) threads: u16,
+    /// Most threads that share an inference; `auto` for as many as the machine has processors that
+    /// runs it, up to 16
+    #[arg(long, value_name = "N", default_value_t = Threads::Most(1))]
+    threads: Threads,
     /// Size of a symbolic dimension, or its bounds, as batch=1..=32, where each run has a size of its
     /// own; may be given more than once
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
@@ -200,7 +200,7 @@ impl CodeArgs {
         let mut options = CompileOptions::new(target);
         options.set_target_cpu(self.target_cpu.as_deref().unwrap_or(cpu)).map_err(problem)?;
         options.opt_level = self.opt_level;
-        options.threads = usize::from(self.threads);
+        options.threads = self.threads.most();
         options.dims = by_name("dimension", &self.dims)?;
         options.input_shapes = by_name("the shape of input", &self.input_shapes)?;
         options.input_values = by_name("the value of input", &self.input_values)?;
@@ -212,6 +212,15 @@ impl CodeArgs {
         options.jobs = jobs();
         options.kernel_cache = KernelCache::from_environment()?;
         Ok(options)
+    }
+
+    /// How many threads share an inference in this process: as many as given, or as it may use
+    /// processors.
+    pub(super) fn workers(&self) -> usize {
+        match self.threads {
+            Threads::Most(threads) => threads,
+            Threads::Auto => self.threads.most().min(jobs()),
+        }
     }
 
     /// The same arguments, for a child process.
@@ -296,6 +305,29 @@ mod tests {
         assert_eq!(again.options().unwrap(), code.options().unwrap());
         let json = serde_json::json!({ "a": { "b": 1 }, "text": "as it is" });
         assert_eq!(serde_json::to_value(&code.options().unwrap().config).unwrap(), json);
+    }
+
+    #[test]
+    fn threads_are_a_number_or_as_many_as_there_are() {
+        let parse = |threads: &str| {
+            let argument = format!("--threads={threads}");
+            Command::try_parse_from(["niello", argument.as_str()])
+        };
+        for (text, planned, here) in
+            [("1", 1, 1), ("7", 7, 7), ("65535", 65535, 65535), ("auto", 16, jobs().min(16))]
+        {
+            let code = parse(text).unwrap().code;
+            assert_eq!((code.options().unwrap().threads, code.workers()), (planned, here));
+            assert!(code.to_args().contains(&format!("--threads={text}").into()), "{text}");
+        }
+        for bad in ["0", "65536", "-1", "two", "AUTO", "1.5", ""] {
+            let expected = format!(
+                "invalid value '{bad}' for '--threads <N>': `{bad}` is neither a number from 1 to \
+                 65535 nor `auto`"
+            );
+            let said = parse(bad).err().unwrap().to_string();
+            assert!(said.contains(&expected), "{said}");
+        }
     }
 
     #[test]

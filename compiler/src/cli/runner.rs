@@ -27,7 +27,8 @@ enum Ready {
 
 impl Runner {
     /// Makes a model ready for inputs of these shapes. Inputs that a compiled model does not take,
-    /// such as the shape of a Reshape, become part of it with the values they have here.
+    /// such as the shape of a Reshape, become part of it with the values they have here. `workers`
+    /// threads share a run of native code, of those that the options allow.
     ///
     /// # Errors
     ///
@@ -37,6 +38,7 @@ impl Runner {
         model: &Model,
         inputs: &[Constant],
         options: &CompileOptions,
+        workers: usize,
     ) -> Result<Runner, Report> {
         let mut options = options.clone();
         let passed = fit(model, inputs, &mut options)?;
@@ -48,7 +50,8 @@ impl Runner {
                 Ok(Runner { engine: Ready::Interp(module), passed, outputs })
             }
             Some(backend) => {
-                let (model, compilation) = native(backend, model, options)?;
+                let (mut model, compilation) = native(backend, model, options)?;
+                model.set_threads(workers);
                 let infos = &compilation.model.outputs;
                 let outputs = infos.iter().map(|info| info.name.clone()).collect();
                 let (model, compilation) = (Box::new(model), Box::new(compilation));

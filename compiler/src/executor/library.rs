@@ -1,6 +1,8 @@
 //! Loading a shared library that was made of a model, and calling it.
 
+use std::cell::Cell;
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::ptr::null_mut;
 
@@ -39,6 +41,9 @@ pub struct LoadedModel {
     threads: usize,
     /// Those that do; none if it runs on the calling thread alone.
     pool: Option<ThreadPool>,
+    /// One call runs at a time, as all have one workspace: a model may go to another thread, and
+    /// cannot be called by two.
+    _alone: PhantomData<Cell<()>>,
 }
 
 #[derive(Debug)]
@@ -129,7 +134,16 @@ impl LoadedModel {
         let most = model.levels.iter().rposition(|level| *level <= best).unwrap_or(0);
         let (inputs, outputs) = (model.inputs.clone(), model.outputs.clone());
         let (sizes, calls, threads) = (model.sizes.clone(), model.calls, model.workers);
-        let mut loaded = LoadedModel { code, inputs, outputs, sizes, calls, threads, pool: None };
+        let mut loaded = LoadedModel {
+            code,
+            inputs,
+            outputs,
+            sizes,
+            calls,
+            threads,
+            pool: None,
+            _alone: PhantomData,
+        };
         loaded.limit_level(most);
         loaded.set_threads(threads);
         loaded
@@ -153,7 +167,10 @@ impl LoadedModel {
     /// Has runs shared by so many threads, the calling one among them, and no more than the model was
     /// compiled for.
     pub fn set_threads(&mut self, threads: usize) {
-        let threads = threads.min(self.threads);
+        let threads = threads.clamp(1, self.threads.max(1));
+        if self.pool.as_ref().map_or(1, ThreadPool::workers) == threads {
+            return;
+        }
         self.pool = (threads > 1).then(|| ThreadPool::new(threads));
     }
 

@@ -87,6 +87,7 @@ fn malformed_arguments_have_status_two() {
         &["bench", "m.onnx", "--seconds", "-1"],
         &["test", "cases", "--backend", "fortran"],
         &["test", "cases", "--threads", "0"],
+        &["bench", "m.onnx", "--threads", "many"],
         &["test"],
         &["compile", "m.onnx"],
         &["frobnicate"],

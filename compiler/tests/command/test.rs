@@ -37,8 +37,8 @@ fn failing_cases_are_listed_and_counted() {
 fn a_single_case_passes_with_status_zero() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
-    for executor in [&[][..], &["--executor", "aot"]] {
-        let args = [&["test", path(&case), "-O0", "--threads", "1"], executor].concat();
+    for (threads, executor) in [("1", &[][..]), ("auto", &["--executor", "aot"])] {
+        let args = [&["test", path(&case), "-O0", "--threads", threads], executor].concat();
         assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
     }
     let graph = fails(&["test", path(&case), "--executor", "graph"]);

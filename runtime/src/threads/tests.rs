@@ -93,6 +93,28 @@ fn a_busy_pool_means_that_loops_run_where_they_are_called() {
     });
 }
 
+/// So do tasks, as when a loop of a program runs models on the pool that runs the loop.
+#[test]
+fn a_busy_pool_leaves_the_calls_of_a_task_to_its_caller() {
+    let pool = ThreadPool::new(3);
+    let (outer, inner) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    pool.during(3, &mut || {
+        Parallel::run(&pool, 3, &|| {
+            outer.fetch_add(1, Ordering::Relaxed);
+            let here = thread::current().id();
+            pool.during(3, &mut || {
+                Parallel::run(&pool, 3, &|| {
+                    assert_eq!(thread::current().id(), here);
+                    inner.fetch_add(1, Ordering::Relaxed);
+                });
+            });
+        });
+    });
+    // The outer loop keeps the pool busy until the last of its calls has returned.
+    assert_eq!((outer.into_inner(), inner.into_inner()), (3, 9));
+    assert!(pool.shared.slots.iter().all(|slot| slot.wanted.load(Ordering::SeqCst) == 0));
+}
+
 #[test]
 fn callers_on_several_threads_share_one_pool() {
     let pool = ThreadPool::new(3);

@@ -1,10 +1,12 @@
 //! `cargo xtask bench models`: latency of compiled models beside ONNX Runtime and OpenVINO, in one run.
 //! `cargo xtask bench kernels`: single kernels beside the processor's peak and the same engines.
 //! `cargo xtask bench sweep`: random small models beside these engines.
+//! `cargo xtask bench throughput`: runs in a second by one caller on several threads, and by as many callers.
 //! `cargo xtask bench passes`: what the pass infrastructure costs.
 
 mod kernels;
 mod sweep;
+mod throughput;
 
 use std::fs;
 use std::io::Write;
@@ -28,6 +30,8 @@ enum What {
     Kernels(kernels::Kernels),
     /// Speed of random models of one to three operators, the slowest first
     Sweep(sweep::Sweep),
+    /// Runs in a second on 1, 2, 4 … threads: shared by them, and one on each
+    Throughput(throughput::Throughput),
     /// What a pass costs beside its own work, and what function passes gain from two threads
     Passes,
 }
@@ -68,6 +72,7 @@ pub(crate) fn run(options: &Options) -> Result {
         What::Models(models) => models,
         What::Kernels(options) => return kernels::run(options),
         What::Sweep(options) => return sweep::run(options),
+        What::Throughput(options) => return throughput::run(options),
         What::Passes => {
             let mut bench = process::cargo();
             return process::run(bench.args(["bench", "--package", "niello", "--bench", "passes"]));

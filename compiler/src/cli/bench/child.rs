@@ -48,7 +48,7 @@ fn row(args: &Args) -> Result<(Row, Option<String>), Failure> {
     options.single_calls = args.profile;
     let model = Model::read(&args.model)?;
     let data = check::data(&args.model, &model, &args.sizes.fixed(&options)?)?;
-    let runner = Runner::new(args.backend, &model, data.inputs(), &options)?;
+    let runner = Runner::new(args.backend, &model, data.inputs(), &options, args.code.workers())?;
     let checked = check::check(&args.model, &model, &runner, &data, &options)?;
     let (Some(compilation), Some(loaded)) = (runner.compilation(), runner.loaded()) else {
         return Err(Problem::new("the interpreter is not measured").into());
@@ -66,7 +66,7 @@ fn row(args: &Args) -> Result<(Row, Option<String>), Failure> {
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
     let row = Row {
         model: title(&args.model, &model),
-        threads: u64::from(args.code.threads),
+        threads: args.code.workers() as u64,
         compile_ms: compilation.stages.total().as_secs_f64() * 1e3,
         median_us: micros(times.median),
         min_us: micros(times.min),

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let targets = outputs::targets(&args.output, &output_ports)?;
     let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;
     let progress = Progress::spinner(args.json.as_deref(), "compiling");
-    let runner = Runner::new(args.backend, &model, &inputs, &options)?;
+    let runner = Runner::new(args.backend, &model, &inputs, &options, args.code.workers())?;
     progress.say("running");
     let values = runner.run(&inputs)?;
     progress.finish();

@@ -115,7 +115,8 @@ fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64,
         let serves = |(former, runner): &(Vec<Constant>, Runner)| runner.serves(former, &inputs);
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {
-            let runner = Runner::new(args.backend, &model, &inputs, &options)
+            let workers = args.code.workers();
+            let runner = Runner::new(args.backend, &model, &inputs, &options, workers)
                 .map_err(|report| report.to_string())?;
             ready = Some((inputs.clone(), runner));
         }
