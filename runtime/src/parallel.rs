@@ -10,6 +10,9 @@ use crate::abi::{Body, ParallelFor};
 /// others.
 pub(crate) const CHUNKS_PER_WORKER: usize = 4;
 
+/// Most parts of a loop that workers begin at. With more workers, some begin at the same.
+const MOST_PARTS: usize = 16;
+
 /// Threads that share the loops of a model: what `run_with` of a model takes that was compiled for
 /// more than one. [`ThreadPool`](crate::ThreadPool) is such threads; so can an executor be that the
 /// program has already, or the other cores of a machine without an operating system:
@@ -84,6 +87,21 @@ pub(crate) struct Team<'a> {
 }
 
 impl Team<'_> {
+    /// Runs a loop.
+    ///
+    /// # Safety
+    ///
+    /// The body may be called with the argument on any thread, for disjoint ranges below `count` at
+    /// the same time, as any worker below `workers`.
+    pub(crate) unsafe fn run(&self, body: Body, argument: *mut c_void, count: i64) {
+        let shared = Shared::new(body, argument, count, self.workers);
+        if self.workers > 1 && shared.chunks > 1 {
+            self.executor.run(self.workers.min(shared.chunks), &|| shared.task());
+        }
+        // Whatever the executor has left, or all of it.
+        shared.task();
+    }
+
     /// The fields `parallel_for` and `pool` of a [`Context`](crate::abi::Context), as long as this
     /// lives.
     pub(crate) fn as_abi(&self) -> (ParallelFor, *mut c_void) {
@@ -92,23 +110,43 @@ impl Team<'_> {
 }
 
 /// A loop that tasks share.
+///
+/// Each worker has a part of the loop that it begins at, the same in every loop, and goes on with what
+/// the others have left of theirs. So what a loop reads is mostly what the same worker has written in
+/// the loop before: from the cache of another core it takes some ten times as long.
 struct Shared {
     body: Body,
     argument: *mut c_void,
     count: i64,
     chunks: usize,
-    /// The first chunk that nobody has claimed.
-    next: AtomicUsize,
+    /// How many parts there are, at least 1.
+    parts: usize,
+    /// How many chunks of each part somebody has claimed, or more if there are no more.
+    claimed: [AtomicUsize; MOST_PARTS],
     /// Tasks that have begun: each is a worker of its own.
     begun: AtomicUsize,
     workers: usize,
 }
 
 // SAFETY: the argument goes to other threads only as the kernel promises that it may: see
-// `parallel_for`.
+// `Team::run`.
 unsafe impl Sync for Shared {}
 
 impl Shared {
+    fn new(body: Body, argument: *mut c_void, count: i64, workers: usize) -> Self {
+        let chunks = chunks(count, workers);
+        Shared {
+            body,
+            argument,
+            count,
+            chunks,
+            parts: workers.min(chunks).clamp(1, MOST_PARTS),
+            claimed: [const { AtomicUsize::new(0) }; MOST_PARTS],
+            begun: AtomicUsize::new(0),
+            workers,
+        }
+    }
+
     /// Runs chunks until none is left.
     fn task(&self) {
         // What one task writes another one need not see: executors hand on all writes when a call
@@ -117,12 +155,23 @@ impl Shared {
         if worker >= self.workers {
             return;
         }
-        loop {
-            let chunk = take(&self.next);
-            if chunk >= self.chunks {
+        for place in 0..self.parts {
+            self.finish_part((worker + place) % self.parts, worker);
+        }
+    }
+
+    /// Runs chunks of a part until none is left.
+    fn finish_part(&self, part: usize, worker: usize) {
+        let (first, end) = chunk_of(self.chunks as i64, self.parts, part);
+        let (first, count) = (first as usize, (end - first) as usize);
+        let claimed = &self.claimed[part];
+        // Parts that are done are looked at, not written to: others look at them as well.
+        while claimed.load(Ordering::Relaxed) < count {
+            let place = take(claimed);
+            if place >= count {
                 return;
             }
-            let (begin, end) = chunk_of(self.count, self.chunks, chunk);
+            let (begin, end) = chunk_of(self.count, self.chunks, first + place);
             // SAFETY: the kernel's promise; the chunk is this worker's, and the worker's number this
             // task's.
             unsafe { (self.body)(self.argument, begin, end, worker) };
@@ -166,25 +215,13 @@ unsafe extern "C" fn parallel_for(
 ) {
     // SAFETY: kernels hand on what `as_abi` gave, which is still alive.
     let team = unsafe { &*pool.cast::<Team<'_>>() };
-    let shared = Shared {
-        body,
-        argument,
-        count,
-        chunks: chunks(count, team.workers),
-        next: AtomicUsize::new(0),
-        begun: AtomicUsize::new(0),
-        workers: team.workers,
-    };
-    if team.workers > 1 && shared.chunks > 1 {
-        let shared = &shared;
-        team.executor.run(team.workers.min(shared.chunks), &|| shared.task());
-    }
-    // Whatever the executor has left, or all of it.
-    shared.task();
+    // SAFETY: kernels promise what is asked for.
+    unsafe { team.run(body, argument, count) };
 }
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::AtomicPtr;
     use std::sync::Mutex;
     use std::vec::Vec;
 
@@ -238,6 +275,45 @@ mod tests {
             // SAFETY: `note` takes the argument on any thread.
             unsafe { run(pool, note, argument, count as i64) };
             assert!(seen.counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    /// What a loop reads is where the loop before it was computed.
+    #[test]
+    fn each_worker_begins_at_a_part_of_its_own() {
+        struct Begun {
+            shared: AtomicPtr<Shared>,
+            /// The first iteration of each worker.
+            first: Mutex<Vec<i64>>,
+        }
+
+        /// Lets another worker do all that is left at its first chunk.
+        unsafe extern "C" fn body(argument: *mut c_void, begin: i64, _end: i64, worker: usize) {
+            // SAFETY: the test hands over this type, and stays until the loop is done.
+            let begun = unsafe { &*argument.cast::<Begun>() };
+            let mut first = begun.first.lock().unwrap();
+            if first.len() == worker {
+                first.push(begin);
+                drop(first);
+                // SAFETY: as above.
+                unsafe { (*begun.shared.load(Ordering::Relaxed)).task() };
+            }
+        }
+
+        for workers in [1, 2, 3, 16, 20] {
+            let begun = Begun { shared: AtomicPtr::default(), first: Mutex::default() };
+            let argument = (&raw const begun).cast_mut().cast();
+            let count = workers * CHUNKS_PER_WORKER * 3;
+            let shared = Shared::new(body, argument, count as i64, workers);
+            let parts = shared.parts;
+            begun.shared.store((&raw const shared).cast_mut(), Ordering::Relaxed);
+            shared.task();
+            let first = begun.first.into_inner().unwrap();
+            assert_eq!(first.len(), workers);
+            for (worker, &first) in first.iter().take(parts).enumerate() {
+                let (chunk, _) = chunk_of(shared.chunks as i64, parts, worker);
+                assert_eq!(first, 3 * chunk, "worker {worker} of {workers}");
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use crate::abi::{Body, ParallelFor};
-use crate::parallel::{Parallel, chunk_of, chunks};
+use crate::parallel::{Parallel, Team, chunk_of, chunks};
 use sync::{
     AtomicBool, AtomicU32, AtomicUsize, Builder, Cell, JoinHandle, park, spin_loop, yield_now,
 };
@@ -483,6 +483,7 @@ unsafe extern "C" fn parallel_for(
 ) {
     // SAFETY: kernels hand on what `as_abi` gave, which is still alive.
     let active = unsafe { &*pool.cast::<Active<'_>>() };
+    let team = Team { executor: active.pool, workers: active.workers };
     // SAFETY: the bodies of generated loops may be called like this.
-    unsafe { active.pool.shared.run(active.workers, body, argument, count) }
+    unsafe { team.run(body, argument, count) }
 }

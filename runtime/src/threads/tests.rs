@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::{thread, vec};
 
 use super::*;
-use crate::parallel::Team;
 
 /// How often each of `count` indices was run.
 fn tally(active: &Active<'_>, count: usize) -> Vec<u8> {
