@@ -114,6 +114,9 @@ impl Team<'_> {
 /// Each worker has a part of the loop that it begins at, the same in every loop, and goes on with what
 /// the others have left of theirs. So what a loop reads is mostly what the same worker has written in
 /// the loop before: from the cache of another core it takes some ten times as long.
+///
+/// What each worker reads is one line of memory, and what it counts is in another one.
+#[repr(C, align(64))]
 struct Shared {
     body: Body,
     argument: *mut c_void,
@@ -121,12 +124,16 @@ struct Shared {
     chunks: usize,
     /// How many parts there are, at least 1.
     parts: usize,
-    /// How many chunks of each part somebody has claimed, or more if there are no more.
-    claimed: [AtomicUsize; MOST_PARTS],
+    workers: usize,
     /// Tasks that have begun: each is a worker of its own.
     begun: AtomicUsize,
-    workers: usize,
+    /// How many chunks of each part somebody has claimed, or more if there are no more.
+    claimed: Claimed,
 }
+
+/// Counters in lines of their own.
+#[repr(align(64))]
+struct Claimed([AtomicUsize; MOST_PARTS]);
 
 // SAFETY: the argument goes to other threads only as the kernel promises that it may: see
 // `Team::run`.
@@ -141,9 +148,9 @@ impl Shared {
             count,
             chunks,
             parts: workers.min(chunks).clamp(1, MOST_PARTS),
-            claimed: [const { AtomicUsize::new(0) }; MOST_PARTS],
-            begun: AtomicUsize::new(0),
             workers,
+            begun: AtomicUsize::new(0),
+            claimed: Claimed([const { AtomicUsize::new(0) }; MOST_PARTS]),
         }
     }
 
@@ -164,7 +171,7 @@ impl Shared {
     fn finish_part(&self, part: usize, worker: usize) {
         let (first, end) = chunk_of(self.chunks as i64, self.parts, part);
         let (first, count) = (first as usize, (end - first) as usize);
-        let claimed = &self.claimed[part];
+        let claimed = &self.claimed.0[part];
         // Parts that are done are looked at, not written to: others look at them as well.
         while claimed.load(Ordering::Relaxed) < count {
             let place = take(claimed);
