@@ -1,17 +1,21 @@
 /* Threads that share the loops of a run. They spin while a call runs and half a millisecond longer,
-   and sleep otherwise. Whoever is awake claims one chunk of a loop after the other, the caller among
-   them; nobody waits for a thread that has claimed nothing. One call runs at a time. */
+   and sleep otherwise. Each worker has a part of a loop, the same in every loop, so that it finds in its
+   cache what it has written before. Whoever is awake claims a part, runs one chunk of it after the
+   other, and goes on with what is left of the others, the caller among them; nobody waits for a thread
+   that has claimed nothing. One call runs at a time. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { CHUNKS_PER_WORKER = 4, SPINS = 256, LINGER_NS = 500000 };
 
-/* Of the state's bits: chunks that other threads than the caller are at, chunks that nobody has
-   claimed, and how many workers may claim one. */
+/* Of the state's bits: how many threads beside the caller are at the loop, how many more may begin, and
+   how many workers share it. */
 enum { RUNNING = 1, LEFT = 1 << 10, LIMIT = 1 << 22 };
 
 static struct {
@@ -20,6 +24,9 @@ static struct {
     void *argument;
     i64 count;
     i64 chunks;
+    i64 parts;
+    /* How many chunks of each part somebody has claimed, or more if there are no more. */
+    i64 claimed[THREADS];
 } loop;
 
 static struct {
@@ -38,15 +45,42 @@ static void run_chunk(i64 chunk, usize worker) {
     loop.body(loop.argument, begin, begin + size + (chunk < longer), worker);
 }
 
-/* Claims a chunk: the number of chunks that were left, or 0. */
-static i64 claim(usize worker, unsigned running) {
+/* Runs what is left of a part. */
+static void finish_part(i64 part, usize worker) {
+    const i64 size = loop.chunks / loop.parts, longer = loop.chunks % loop.parts;
+    const i64 first = part * size + (part < longer ? part : longer);
+    const i64 count = size + (part < longer);
+    i64 *const claimed = &loop.claimed[part];
+    while (__atomic_load_n(claimed, __ATOMIC_RELAXED) < count) {
+        const i64 chunk = __atomic_fetch_add(claimed, 1, __ATOMIC_RELAXED);
+        if (chunk < count)
+            run_chunk(first + chunk, worker);
+    }
+}
+
+/* Runs chunks until none is left, those of the worker's own part first. */
+static void share(usize worker) {
+    for (i64 place = 0; place < loop.parts; place++)
+        finish_part(((i64)worker + place) % loop.parts, worker);
+}
+
+/* Begins to share the loop, unless all who may have begun. */
+static int join(usize worker) {
     unsigned state = __atomic_load_n(&loop.state, __ATOMIC_RELAXED);
     while (state % LIMIT / LEFT > 0 && worker < state / LIMIT) {
-        if (__atomic_compare_exchange_n(&loop.state, &state, state - LEFT + running, 1,
+        if (__atomic_compare_exchange_n(&loop.state, &state, state - LEFT + RUNNING, 1,
                                         __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-            return state % LIMIT / LEFT;
+            return 1;
     }
     return 0;
+}
+
+/* Lets nobody begin any more. */
+static void close_loop(void) {
+    unsigned state = __atomic_load_n(&loop.state, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&loop.state, &state, state % LEFT, 1, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+    }
 }
 
 static void pause_briefly(void) {
@@ -68,9 +102,8 @@ static void *work(void *number) {
     i64 idle_since = 0;
     while (!__atomic_load_n(&pool.stop, __ATOMIC_RELAXED)) {
         for (int spin = 0; spin < SPINS; spin++) {
-            const i64 left = claim(worker, RUNNING);
-            if (left) {
-                run_chunk(loop.chunks - left, worker);
+            if (join(worker)) {
+                share(worker);
                 __atomic_fetch_sub(&loop.state, RUNNING, __ATOMIC_RELEASE);
                 idle_since = 0;
             }
@@ -103,10 +136,13 @@ static void run_loop(void *unused, niello_body *body, void *argument, i64 count)
         return;
     }
     loop.body = body, loop.argument = argument, loop.count = count, loop.chunks = chunks;
-    __atomic_store_n(&loop.state, pool.workers * LIMIT + (unsigned)(chunks - 1) * LEFT,
+    loop.parts = chunks < pool.workers ? chunks : pool.workers;
+    for (i64 part = 0; part < loop.parts; part++)
+        __atomic_store_n(&loop.claimed[part], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&loop.state, pool.workers * LIMIT + (unsigned)(loop.parts - 1) * LEFT,
                      __ATOMIC_RELEASE);
-    for (i64 left = chunks; left; left = claim(0, 0))
-        run_chunk(chunks - left, 0);
+    share(0);
+    close_loop();
     for (unsigned spins = 1; __atomic_load_n(&loop.state, __ATOMIC_ACQUIRE) % LEFT; spins++) {
         if (spins % SPINS)
             pause_briefly();
@@ -115,14 +151,49 @@ static void run_loop(void *unused, niello_body *body, void *argument, i64 count)
     }
 }
 
+#ifdef __linux__
+/* How many of so many processors the control groups (version 2) of the process have time for: its own
+   group and those around it. */
+static long within_quota(long most) {
+    static const char mount[] = "/sys/fs/cgroup";
+    const size_t root = sizeof mount - 1;
+    char line[3072], path[4096];
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    int is_found = 0;
+    while (file && !is_found && fgets(line, sizeof line, file))
+        is_found = !strncmp(line, "0::/", 4);
+    if (file)
+        fclose(file);
+    if (!is_found)
+        return most;
+    line[strcspn(line, "\n")] = 0;
+    for (int length = sprintf(path, "%s%s", mount, line + 3);;) {
+        long quota, period;
+        while ((size_t)length > root && path[length - 1] == '/')
+            length--;
+        strcpy(path + length, "/cpu.max");
+        if ((file = fopen(path, "r"))) {
+            if (fscanf(file, "%ld %ld", &quota, &period) == 2 && period > 0 && quota / period < most)
+                most = quota < period ? 1 : quota / period;
+            fclose(file);
+        }
+        if ((size_t)length <= root)
+            return most;
+        while (path[length - 1] != '/')
+            length--;
+    }
+}
+#endif
+
 /* Processors that the process may use. */
 static long processors(void) {
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__
     cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set))
-        return CPU_COUNT(&set);
+    return within_quota(sched_getaffinity(0, sizeof set, &set) ? online : CPU_COUNT(&set));
+#else
+    return online;
 #endif
-    return sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 /* Starts the threads at the first call, and anew in the child of a fork, which has none. */
