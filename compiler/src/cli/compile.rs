@@ -171,7 +171,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Failure> {
-    let Compilation { model, program, peak_live_bytes, stages, .. } = compilation;
+    let Compilation { model, program, stages, .. } = compilation;
+    let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = compilation;
     let mut code_bytes = 0;
     for object in &model.objects {
         code_bytes += text_bytes(object)?;
@@ -210,6 +211,8 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "macs": model.macs,
             "workspace_bytes": model.workspace_bytes,
             "peak_live_bytes": peak_live_bytes,
+            "lower_bound_bytes": lower_bound_bytes,
+            "token_bytes": token_bytes,
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
             "loops": loops,

@@ -217,6 +217,8 @@ impl Interface {
             code: Code::default(),
             cache: CacheUse::default(),
             peak_live_bytes: 0,
+            lower_bound_bytes: 0,
+            token_bytes: 0,
             stages,
         }
     }

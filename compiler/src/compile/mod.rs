@@ -46,6 +46,11 @@ pub struct Compilation {
     pub cache: CacheUse,
     /// Most bytes of intermediate values that are alive in one step.
     pub peak_live_bytes: u64,
+    /// Most bytes that are in use in one step with the kernels' scratch memory: no workspace can be
+    /// smaller.
+    pub lower_bound_bytes: u64,
+    /// What the workspace would take as storage tokens: see [`memory::tokens`].
+    pub token_bytes: u64,
     /// How long each stage took.
     pub stages: Stages,
 }
@@ -53,13 +58,15 @@ pub struct Compilation {
 impl Compilation {
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
-        let Compilation { model, program, functions, cache, peak_live_bytes, stages, .. } = self;
+        let Compilation { model, program, functions, cache, stages, .. } = self;
+        let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = self;
         let CacheUse { hits, misses } = cache;
         let levels: Vec<&str> = model.levels.iter().map(|level| level.name()).collect();
         format!(
             "{stages}{} kernels, {} functions for {} ({misses} compiled, {hits} in the kernel cache), {} calls, \
              {} multiply-accumulates\n\
-             workspace {} bytes (at least {peak_live_bytes} are needed), weights {} bytes\n",
+             workspace {} bytes (at least {lower_bound_bytes} are needed, {peak_live_bytes} for values alone; \
+             {token_bytes} as storage tokens), weights {} bytes\n",
             program.kernels.len(),
             functions.functions.len(),
             levels.join(", "),
@@ -146,8 +153,18 @@ pub fn compile(
         ..interface.model(options)
     };
     budget::check(&options.budget, &model, &program)?;
-    let peak_live_bytes = plan.peak_live_bytes;
-    Ok(Compilation { model, module, program, functions, code, cache, peak_live_bytes, stages })
+    Ok(Compilation {
+        model,
+        module,
+        program,
+        functions,
+        code,
+        cache,
+        peak_live_bytes: plan.peak_live_bytes,
+        lower_bound_bytes: plan.lower_bound_bytes,
+        token_bytes: plan.token_bytes,
+        stages,
+    })
 }
 
 /// The options without the CPU levels that differ in instructions for bytes alone, unless the module

@@ -4,6 +4,7 @@ pub mod arena;
 mod border;
 mod plan;
 mod storage;
+pub mod tokens;
 
 pub use border::zero_border;
 pub use plan::{MemoryPlan, Place, plan};

@@ -4,6 +4,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::arena::{self, ArenaBuffer};
 use super::storage::{Life, Storage, lives, step_number};
+use super::tokens;
 use crate::diagnostics::Problem;
 use crate::executor::{KernelId, Program, ValueId, ValueKind};
 
@@ -35,6 +36,11 @@ pub struct MemoryPlan {
     /// Most bytes of values, without scratch memory, that are alive in one step: no arena can be
     /// smaller.
     pub peak_live_bytes: u64,
+    /// Most bytes of values and scratch memory that are in use in one step: the bound that
+    /// [`arena::place`] stops at.
+    pub lower_bound_bytes: u64,
+    /// What the same buffers would take as storage tokens, by [`tokens::of_buffers`].
+    pub token_bytes: u64,
 }
 
 /// Places the values of a program, and the scratch memory that each call of a kernel needs, by
@@ -81,6 +87,7 @@ pub fn plan(
         }));
     }
     let arena = arena::place(&buffers).map_err(too_large)?;
+    let token_bytes = tokens::of_buffers(&buffers).bytes().map_err(too_large)?;
 
     let mut places = SecondaryMap::new();
     for id in program.values.keys() {
@@ -102,6 +109,8 @@ pub fn plan(
         scratch: scratch_of.into_iter().map(offset).collect(),
         arena_bytes: arena.bytes,
         peak_live_bytes,
+        lower_bound_bytes: arena.peak_live_bytes,
+        token_bytes,
     })
 }
 

@@ -179,6 +179,9 @@ fn random_program(choices: &[(u8, u8, u8)]) -> ProgramBuilder {
 fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
     let (storage, plan) = planned(program);
     prop_assert!(plan.arena_bytes >= plan.peak_live_bytes);
+    prop_assert!(
+        plan.lower_bound_bytes <= plan.arena_bytes && plan.arena_bytes <= plan.token_bytes
+    );
     let roots = program.roots();
     let mut owner: Vec<(Place, ValueId)> = Vec::new();
     let range = |value: ValueId| match plan.places[value] {
