@@ -186,7 +186,7 @@ fn signature(name: &str, compiler: &str, symbol: &str, part: &ExternalFunction) 
         };
     }
     for (number, ExternalTensor { dtype, shape, .. }) in part.results.iter().enumerate() {
-        func.output(&format!("result_{number}"), *dtype, BufferSpec::dense(shape));
+        func.output(format!("result_{number}"), *dtype, BufferSpec::dense(shape));
     }
     func.attrs.insert(EXTERNAL_SYMBOL_ATTR.to_owned(), symbol.to_owned());
     func.origin.push(format!("made by the code generator `{compiler}`"));
