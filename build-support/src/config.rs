@@ -220,6 +220,16 @@ impl Config {
         self
     }
 
+    /// Gives what it takes of the model to a code generator of another crate, by its name; of several
+    /// that take an operator, the first one gets it.
+    ///
+    /// The crate registers it by `niello::register_external_codegen!`, and the build script names the
+    /// crate: `use my_codegen as _;`.
+    pub fn external(mut self, name: impl Into<String>) -> Self {
+        self.options.external.push(name.into());
+        self
+    }
+
     /// Runs `pass` right before the first pass of the pipeline that is named `place`.
     ///
     /// As with all passes, it runs if `opt_level` is not below its level.

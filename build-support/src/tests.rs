@@ -66,6 +66,7 @@ fn model(options: &CompileOptions) -> CompiledModel {
         macs: 0,
         kernels: Default::default(),
         calls: 0,
+        external_symbols: Vec::new(),
         levels: options.targets().iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),

@@ -352,6 +352,9 @@ pub struct CompileOptions {
     /// Options of passes by their names, see `niello passes --configs`; checked when the context is
     /// built.
     pub config: BTreeMap<String, serde_json::Value>,
+    /// Code generators of other crates that are given what they take of the model, by name; of
+    /// several that take an operator, the first one gets it.
+    pub external: Vec<String>,
     /// What happens to denormal numbers during a run.
     pub denormals: Denormals,
     /// How far results may be from those of the operators one by one.
@@ -404,6 +407,7 @@ impl CompileOptions {
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),
             config: BTreeMap::new(),
+            external: Vec::new(),
             denormals: Denormals::default(),
             numerics: Numerics::default(),
             backend: Backend::default(),

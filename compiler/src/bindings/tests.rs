@@ -33,6 +33,7 @@ fn digits() -> CompiledModel {
         macs: 1_234_567,
         kernels: Default::default(),
         calls: 0,
+        external_symbols: Vec::new(),
         digest: [0x5a; 32],
         metadata: vec![("producer_name".to_owned(), "pytorch \"2\"".to_owned())],
         external_data: Vec::new(),

@@ -98,6 +98,10 @@ pub(super) struct CodeArgs {
     /// Pass that must not run; may be given more than once
     #[arg(long = "disable-pass", value_name = "PASS", action = ArgAction::Append)]
     pub(super) disabled_passes: Vec<String>,
+    /// Code generator of another crate that is given what it takes of the model; may be given more
+    /// than once
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    pub(super) external: Vec<String>,
     /// Option of the passes, see `niello passes --configs`; may be given more than once
     #[arg(long, value_name = "KEY=JSON", value_parser = parse_config, action = ArgAction::Append)]
     pub(super) config: Vec<(String, serde_json::Value)>,
@@ -208,6 +212,7 @@ impl CodeArgs {
         options.denormals = self.denormals;
         options.numerics = self.numerics;
         options.disabled_passes = self.disabled_passes.clone();
+        options.external = self.external.clone();
         options.config = self.config.iter().cloned().collect();
         options.jobs = jobs();
         options.kernel_cache = KernelCache::from_environment()?;
@@ -236,6 +241,7 @@ impl CodeArgs {
         args.extend(self.input_shapes.iter().map(|shape| format!("--input-shape={}", shape.text)));
         args.extend(self.input_values.iter().map(|value| format!("--input-value={}", value.text)));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
+        args.extend(self.external.iter().map(|name| format!("--external={name}")));
         args.extend(self.config.iter().map(|(name, value)| format!("--config={name}={value}")));
         let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
         for folder in &self.external_folders {
@@ -276,6 +282,7 @@ mod tests {
             "--dim=n=m=1..=32",
             "--disable-pass",
             "FuseOps",
+            "--external=dsp",
             "--config",
             "a={\"b\":1}",
             "--config=text=as it is",

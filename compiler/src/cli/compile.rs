@@ -145,7 +145,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::spinner(args.json.as_deref(), "compiling");
     let compilation = compile::compile(&model, &options, &Passes::new(&options)?)?;
     // A missing function would otherwise be found by whoever links or loads the model.
-    check_undefined(&compilation.model.objects, LIBM_FUNCTIONS)?;
+    let external = compilation.model.external_symbols.iter().map(String::as_str);
+    let allowed: Vec<&str> = LIBM_FUNCTIONS.iter().copied().chain(external).collect();
+    check_undefined(&compilation.model.objects, &allowed)?;
     progress.say("writing");
     let mut written = Vec::new();
     for (position, &emit) in args.emit.iter().enumerate() {

@@ -193,6 +193,12 @@ fn native(
 ) -> Result<(LoadedModel, Compilation), Report> {
     options.backend = backend;
     let compilation = compile::compile(model, &options, &Passes::new(&options)?)?;
+    if let symbols @ [_, ..] = &compilation.model.external_symbols[..] {
+        let message = format!("no function `{}` is linked into this command", symbols.join("`, `"));
+        return Err(Problem::new(message)
+            .help("a program that includes the model links what its code generators call")
+            .into());
+    }
     #[cfg(feature = "llvm")]
     if backend == Backend::Llvm {
         return Ok((LoadedModel::jit(&compilation.model)?, compilation));

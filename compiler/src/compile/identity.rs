@@ -22,7 +22,7 @@ pub(super) fn symbol(
 ) -> String {
     // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
     // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside
-    // them. The context has the options of passes.
+    // them. The context has the options of passes, and the program the code of other code generators.
     let CompileOptions {
         name: _,
         package,
@@ -34,6 +34,7 @@ pub(super) fn symbol(
         opt_level,
         disabled_passes,
         config: _,
+        external: _,
         denormals,
         numerics,
         backend,

@@ -190,6 +190,7 @@ impl Interface {
             metadata: self.metadata,
             external_data: self.external_data,
             objects: Vec::new(),
+            external_symbols: Vec::new(),
             calls: 0,
         }
     }

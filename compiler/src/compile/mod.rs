@@ -18,6 +18,7 @@ pub(crate) use model::sidecar_path;
 pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
+use crate::codegen::check_external;
 use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
@@ -88,6 +89,7 @@ pub fn compile(
     options: &CompileOptions,
     passes: &Passes,
 ) -> Result<Compilation, Report> {
+    check_external(&options.external)?;
     let mut stages = Stages::default();
     let imported = stages.run("import", || model.import(options))?;
     let options = &for_module(options, &imported.module);
@@ -148,6 +150,7 @@ pub fn compile(
         macs,
         kernels,
         objects,
+        external_symbols: program.external_symbols(),
         calls: count,
         workers,
         ..interface.model(options)

@@ -1,11 +1,19 @@
 //! Which passes run, and under which context.
 
+use crate::codegen::ExternalOptions;
 use crate::diagnostics::Report;
 use crate::ir::IRModule;
 use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
 use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
+use crate::transform::{
+    APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_TARGETS, MergeCompilerRegions,
+    MergeComposite, PartitionGraph,
+};
+
+/// The pass before which parts of the graph are given to other code generators.
+const EXTERNAL_PLACE: &str = "CanonicalizeOps";
 
 /// The passes of a compilation: the pipeline of the graph, what a caller adds to it, and the context,
 /// under which kernels are lowered, too.
@@ -42,6 +50,14 @@ impl Passes {
             0 | 1 => builder,
             threads => builder.config(&PARALLEL_THREADS, threads as u64),
         };
+        let builder = match &options.external[..] {
+            [] => builder,
+            names => {
+                let ExternalOptions { targets, patterns, apart } = ExternalOptions::of(names);
+                let builder = builder.config(&EXTERNAL_TARGETS, targets);
+                builder.config(&COMPOSITE_PATTERNS, patterns).config(&APART, apart)
+            }
+        };
         let changing = changing_arithmetic();
         let left_out = changing.iter().filter(|_| strict).map(|pass| pass.info().name());
         let left_out = left_out.chain(options.disabled_passes.iter().map(String::as_str));
@@ -56,7 +72,15 @@ impl Passes {
     ///
     /// A pass fails, or an extension names no place.
     pub fn run(&self, module: IRModule) -> Result<IRModule, Report> {
-        let passes = pipeline(&self.extensions)?;
+        let mut extensions = self.extensions.clone();
+        if !self.context.get(&EXTERNAL_TARGETS).is_empty() {
+            // After what makes calls simpler, and before what niello's own kernels need.
+            extensions.before(EXTERNAL_PLACE, MergeComposite);
+            extensions.before(EXTERNAL_PLACE, AnnotateTarget);
+            extensions.before(EXTERNAL_PLACE, MergeCompilerRegions);
+            extensions.before(EXTERNAL_PLACE, PartitionGraph);
+        }
+        let passes = pipeline(&extensions)?;
         Ok(self.context.scope(|cx| passes.run(module, cx))?)
     }
 }

@@ -1,5 +1,6 @@
 //! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
+mod external;
 mod lowering;
 mod quantised;
 mod run_time;

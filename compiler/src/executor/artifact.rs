@@ -114,6 +114,8 @@ pub struct CompiledModel {
     pub external_data: Vec<PathBuf>,
     /// The code: kernels and the function that calls them in order.
     pub objects: Vec<ObjectFile>,
+    /// Functions of other code generators that the objects need: whoever links them provides these.
+    pub external_symbols: Vec<String>,
     /// How many functions `<symbol>_call_<n>_run` the code has beside `<symbol>_run`. Each makes
     /// one of the calls: all of them in order do what that function does. None unless a profile was
     /// asked for.

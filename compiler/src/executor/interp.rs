@@ -48,6 +48,12 @@ pub fn interpret(
         let Some(func) = program.kernels[step.kernel].versions.get(level) else {
             return Err(Problem::new(format!("the program has no code for the CPU level {level}")));
         };
+        if let Some(symbol) = func.external_symbol() {
+            let message = format!(
+                "step {number}: `{symbol}` is a function of another code generator, which has no loops"
+            );
+            return Err(Problem::new(message));
+        }
         run(func, &args, &sizes[..func.dims.len()], &mut memory)
             .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
     }

@@ -86,7 +86,8 @@ pub fn write_package(
     };
     if !stub {
         let other = model.other_weights.as_ref().map(|other| other.symbol.as_str());
-        let allowed = options.allowed_symbols.iter().map(String::as_str).chain(other);
+        let allowed = options.allowed_symbols.iter().chain(&model.external_symbols);
+        let allowed = allowed.map(String::as_str).chain(other);
         let allowed: Vec<_> = allowed.collect();
         check_undefined(&model.objects, &allowed)?;
         let mut write = |stem: &str, objects: Vec<Member<'_>>| -> Result<(), Report> {
@@ -263,6 +264,7 @@ mod tests {
             digest: [0; 32],
             metadata: Vec::new(),
             external_data: Vec::new(),
+            external_symbols: Vec::new(),
             objects: vec![ObjectFile { name: "m.o".to_owned(), bytes: code.write().unwrap() }],
         }
     }

@@ -1,8 +1,11 @@
 //! A model as a static sequence of kernel calls over buffers: what every executor starts from.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::{PrimaryMap, entity_impl};
 
 use super::{RunTimeAxis, RunTimeSizes, Units};
+use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, PrimFunc, Stmt};
@@ -135,12 +138,21 @@ pub struct Program {
     /// If a run repeats the steps for each unit of a size, where the units are. Then `sizes` is
     /// empty.
     pub units: Option<Units>,
+    /// What other code generators made, each function once.
+    pub external: Vec<ExternalCode>,
 }
 
 impl Program {
     /// Multiply-accumulate operations of all steps.
     pub fn macs(&self) -> u64 {
         self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
+    }
+
+    /// Functions of other code generators that whoever links the program provides, in order.
+    pub fn external_symbols(&self) -> Vec<String> {
+        let symbols: BTreeSet<&str> =
+            self.external.iter().flat_map(ExternalCode::undefined).collect();
+        symbols.into_iter().map(str::to_owned).collect()
     }
 
     /// Whether threads share a loop of some kernel.

@@ -1,6 +1,8 @@
 //! From a module of primitive functions to a program of kernels: layouts are assigned, and each
 //! primitive function is scheduled once for each combination of layouts it is called with.
 
+mod external;
+
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
@@ -36,7 +38,7 @@ pub fn program(
     let mut primitives: IndexMap<GlobalVar, Primitive> = IndexMap::new();
     for (global, function) in module.functions() {
         if let Some(compiler) = function.attrs().str("Compiler") {
-            problems.push(not_ours(&format!("`{global}`"), compiler));
+            problems.extend(external::unknown(&format!("`{global}`"), compiler));
         }
         if !function.attrs().flag("Primitive") {
             continue;
@@ -57,13 +59,14 @@ pub fn program(
         if let Expr::Func(closure) = &data.expr
             && let Some(compiler) = closure.attrs.str("Compiler")
         {
-            problems.push(not_ours("a closure in `@main`", compiler));
+            problems.push(not_alone(compiler));
         }
     }
     if !problems.is_empty() {
         return Err(Report { problems });
     }
     let mut lowering = Lowering {
+        module,
         main,
         primitives: &primitives,
         levels,
@@ -80,10 +83,13 @@ pub fn program(
     }
 }
 
-/// The problem of what another code generator would have to compile.
-fn not_ours(what: &str, compiler: &str) -> Problem {
-    Problem::new(format!("{what} is for the code generator `{compiler}`, which is not known"))
-        .help("without the attribute `Compiler`, it is compiled as the rest is")
+/// The problem of a closure that is for another code generator.
+fn not_alone(compiler: &str) -> Problem {
+    let what = "a closure in `@main`";
+    external::unknown(what, compiler).unwrap_or_else(|| {
+        Problem::new(format!("{what} is for the code generator `{compiler}`, and is no function"))
+            .help("`PartitionGraph` makes functions of closures that use nothing from around them")
+    })
 }
 
 /// What the users of a value read it as.
@@ -124,6 +130,10 @@ fn demands(
             Expr::Call(call) => {
                 let Some(primitive) = callee(main, &call.callee).and_then(|g| primitives.get(g))
                 else {
+                    // Functions of other code generators take dense tensors.
+                    for &arg in call.args.iter().flatten() {
+                        demands[arg].iter_mut().for_each(|demand| demand.dense = true);
+                    }
                     continue;
                 };
                 let mut param = 0;
@@ -209,6 +219,7 @@ fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
 type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 
 struct Lowering<'a> {
+    module: &'a IRModule,
     main: &'a Function,
     primitives: &'a IndexMap<GlobalVar, Primitive>,
     levels: &'a [Target],
@@ -431,6 +442,11 @@ impl Lowering<'_> {
     ) -> Result<Vec<ValueId>, Problem> {
         let span = self.main.span(id);
         let Some(primitive) = self.primitives.get(global) else {
+            if let Some(function) = self.module.function(global.name())
+                && let Some(compiler) = function.attrs().str("Compiler")
+            {
+                return self.external_call(id, global, function, compiler, args);
+            }
             return Err(problem_at(format!("`{global}` is not a primitive function"), span));
         };
         // Each argument is a value that exists, or a constant whose layout the kernel chooses.

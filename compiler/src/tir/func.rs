@@ -45,6 +45,9 @@ pub struct PrimFuncData {
     pub origin: Vec<String>,
 }
 
+/// The attribute of a function that another code generator makes: the symbol of that.
+pub const EXTERNAL_SYMBOL_ATTR: &str = "external_symbol";
+
 impl PrimFunc {
     /// Wraps finished data.
     pub fn new(data: PrimFuncData) -> Self {
@@ -110,6 +113,12 @@ impl PrimFuncData {
             any |= matches!(stmt, Stmt::For { kind: ForKind::Parallel, .. });
         });
         any
+    }
+
+    /// The symbol of the function that stands behind this one, if another code generator makes it:
+    /// the body is empty then.
+    pub fn external_symbol(&self) -> Option<&str> {
+        self.attrs.get(EXTERNAL_SYMBOL_ATTR).map(String::as_str)
     }
 
     /// Whether denormal numbers count as zeros while the function runs: what calls it has to set the

@@ -39,7 +39,7 @@ pub(crate) use affine::{Affine, Bounds, Range};
 pub use analyzer::Analyzer;
 pub use entities::{Buffer, BufferId, BufferScope, Param, ParamKind, VarDecl, VarId};
 pub use expr::{BinaryOp, CompareOp, FloatImm, Intrinsic, PrimExpr, UnaryOp};
-pub use func::{PrimFunc, PrimFuncData};
+pub use func::{EXTERNAL_SYMBOL_ATTR, PrimFunc, PrimFuncData};
 pub use interp::{InterpError, interpret};
 pub use lower::{ADD_LOWER_PASS, Lowering, lower, pipeline};
 pub use parse::{ParseError, parse};

@@ -10,11 +10,16 @@ use crate::ir::{Attrs, IRModule};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
+crate::register_pass_config_option! {
+    /// Code generators whose closures stay as they are: each has one call.
+    pub APART: Vec<String> = "relay.MergeCompilerRegions.apart";
+}
+
 /// Joins closures with the same attribute `Compiler` where one alone uses what the other computes.
 ///
 /// A closure whose value is used by calls that have become one closure, and by nothing else, joins
 /// them: so each has one result, and none waits for what depends on it. Values that are bound by
-/// name are computed where they are.
+/// name are computed where they are, and so is what `relay.MergeCompilerRegions.apart` lists.
 #[function_pass(opt_level = 0, required = [InferType], clears = [Anf])]
 pub fn merge_compiler_regions(
     function: Function,
@@ -25,6 +30,7 @@ pub fn merge_compiler_regions(
     if function.attrs().flag("Primitive") || closures.is_empty() {
         return Ok(function);
     }
+    let apart = cx.get(&APART);
     let live = function.live();
     let bound = bound_values(&function, &live);
     let taken = taken_scopes(&function);
@@ -37,7 +43,9 @@ pub fn merge_compiler_regions(
     }
     for id in function.ids().rev().filter(|&id| live[id]) {
         let scope = function.data_of(id).scope;
-        let Some((compiler, _)) = closures.called(id).filter(|_| !taken[scope]) else { continue };
+        let called = closures.called(id).filter(|_| !taken[scope]);
+        let called = called.filter(|(name, _)| !apart.iter().any(|other| other == name));
+        let Some((compiler, _)) = called else { continue };
         let root = users.of(id).first().and_then(|&user| roots[user]).filter(|&root| {
             function.data_of(root).scope == scope
                 && closures.called(root).is_some_and(|(other, _)| other == compiler)

@@ -75,7 +75,7 @@ pub use fuse_ops::{FuseOps, LINK_PARAMS, MAX_DEPTH, fuse_ops};
 pub use infer_type::{InferType, infer_type};
 pub use inline::{Inline, inline};
 pub use lambda_lift::{LambdaLift, lambda_lift};
-pub use merge_compiler_regions::{MergeCompilerRegions, merge_compiler_regions};
+pub use merge_compiler_regions::{APART, MergeCompilerRegions, merge_compiler_regions};
 pub use merge_composite::{COMPOSITE_PATTERNS, MergeComposite, merge_composite};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
 pub use partition_graph::{PartitionGraph, partition_graph};

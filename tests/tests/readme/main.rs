@@ -7,7 +7,8 @@
 //! - `test: refined`: statements that use the model of that package;
 //! - `output: five`: what the program prints;
 //! - `stderr: negation opt …`: what a command prints to the standard error;
-//! - `same: <document> <file>`: the beginning of a file of another document.
+//! - `same: <document> <file>`: the beginning of a file of another document;
+//! - `source: examples/digits/build.rs`: a part of a file of the workspace.
 //!
 //! Every block of Rust or TOML has one.
 
@@ -83,10 +84,14 @@ fn every_block_of_code_says_what_it_is() {
     {
         let snippets = document(path);
         assert!(snippets.len() > 5, "{path} has lost its snippets");
-        for Snippet { line, language, marker, .. } in &snippets {
+        for Snippet { line, language, marker, text } in &snippets {
             let known = ["file", "append", "test", "output", "stderr", "same"];
             let place = format!("{path}:{line}");
             match marker {
+                Some((key, file)) if key == "source" => {
+                    let source = fs::read_to_string(workspace().join(file)).unwrap();
+                    assert!(source.contains(text.as_str()), "{place}: {file} has no such part");
+                }
                 Some((key, _)) => assert!(known.contains(&key.as_str()), "{place}: {key}"),
                 None => assert!(!["rust", "toml"].contains(&&**language), "{place}: not tested"),
             }

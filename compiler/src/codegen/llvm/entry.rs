@@ -210,10 +210,17 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
                 builder.build_store(field, unit.usize_type().const_int(stride, false))?;
             }
             let kernel = *self.kernels.entry(symbol).or_insert_with(|| {
-                let params = param_types(unit, call.args.len(), call.sizes);
-                unit.function(symbol, &params, Linkage::External)
+                let mut params = param_types(unit, call.args.len(), call.sizes);
+                if !call.external {
+                    return unit.function(symbol, &params, Linkage::External);
+                }
+                params.remove(0);
+                let function = unit.function(symbol, &params, Linkage::External);
+                function.as_global_value().set_visibility(GlobalVisibility::Default);
+                function
             });
-            let mut args: Vec<BasicMetadataValueEnum<'ctx>> = vec![context.into()];
+            let context = (!call.external).then(|| context.into());
+            let mut args: Vec<BasicMetadataValueEnum<'ctx>> = context.into_iter().collect();
             for &pointer in &call.args {
                 args.push(self.pointer(body, pointer)?.into());
             }

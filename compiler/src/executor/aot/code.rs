@@ -70,6 +70,8 @@ pub struct Code {
     backend: Backend,
     kernels: Vec<Unit>,
     entries: Vec<Entry>,
+    /// C of other code generators.
+    external: Vec<SourceFile>,
 }
 
 /// How many functions were in the kernel cache, and how many were compiled.
@@ -89,12 +91,18 @@ impl Code {
         functions: &KernelFunctions,
         entries: Vec<Entry>,
     ) -> Code {
-        let kernels = functions.versions(program).map(|(function, version)| Unit {
+        let own = functions.versions(program);
+        let own = own.filter(|(_, version)| version.external_symbol().is_none());
+        let kernels = own.map(|(function, version)| Unit {
             func: version.clone(),
             symbol: function.symbol.clone(),
             level: function.level,
         });
-        Code { backend, kernels: kernels.collect(), entries }
+        let external = program.external.iter().filter_map(|code| {
+            let text = code.source.clone()?;
+            Some(SourceFile { name: code.symbol.clone(), text, level: 0 })
+        });
+        Code { backend, kernels: kernels.collect(), entries, external: external.collect() }
     }
 
     /// The C files, each of which can be compiled by itself: one for each function, and one for
@@ -114,12 +122,13 @@ impl Code {
         }
         let mut files = c_files(&self.kernels.iter().collect::<Vec<_>>(), levels, jobs)?;
         files.extend(self.entries.iter().map(entry_file));
+        files.extend(self.external.iter().cloned());
         Ok(Some(files))
     }
 
     /// Compiles everything for the options' targets, with as many threads or processes as they
     /// allow, but for the functions that are in the kernel cache. Objects come in the order of the
-    /// functions; those of the entries are the last.
+    /// functions; those of the entries and of other code generators are the last.
     ///
     /// # Errors
     ///
@@ -150,7 +159,8 @@ impl Code {
         if let Some(cache) = cache.filter(|_| used.misses > 0) {
             cache.trim();
         }
-        Ok((objects.into_iter().flatten().chain(compiled).collect(), used))
+        let external = compile_c(&self.external, options, levels)?;
+        Ok((objects.into_iter().flatten().chain(compiled).chain(external).collect(), used))
     }
 
     /// Compiles some functions and the entries.
@@ -164,8 +174,7 @@ impl Code {
             Backend::C => {
                 let mut files = c_files(units, levels, options.jobs)?;
                 files.extend(self.entries.iter().map(entry_file));
-                c::compile_c(&files, levels, options.jobs, options.code_folder.as_deref())
-                    .map_err(|error| Problem::new(error.to_string()).into())
+                compile_c(&files, options, levels)
             }
             #[cfg(feature = "llvm")]
             Backend::Llvm => {
@@ -200,6 +209,15 @@ impl Code {
         };
         units.iter().map(of_unit).chain(self.entries.iter().map(of_entry)).collect()
     }
+}
+
+fn compile_c(
+    files: &[SourceFile],
+    options: &CompileOptions,
+    levels: &[Target],
+) -> Result<Vec<ObjectFile>, Report> {
+    c::compile_c(files, levels, options.jobs, options.code_folder.as_deref())
+        .map_err(|error| Problem::new(error.to_string()).into())
 }
 
 /// A file for each function.

@@ -64,6 +64,8 @@ pub struct Call {
     pub args: Vec<Pointer>,
     /// How many sizes of the run come after its parameters.
     pub sizes: usize,
+    /// Whether another code generator made the function: it takes its parameters and no context.
+    pub external: bool,
 }
 
 /// A copy of a value to an output.
@@ -141,6 +143,7 @@ impl Entry {
                 scratch: offset.map(|offset| (offset, scratch.strides[step.kernel])),
                 args: step.args.iter().map(|&arg| pointer(arg)).collect(),
                 sizes: program.kernels[step.kernel].signature().dims.len(),
+                external: program.kernels[step.kernel].signature().external_symbol().is_some(),
             }
         });
         let copies = storage.copies.iter().map(|copy| Copy {
@@ -194,13 +197,18 @@ impl Entry {
     /// The file that defines `<symbol>_run` in C.
     pub fn c_text(&self) -> String {
         let symbol = &self.symbol;
-        // Without this, calls into the other files would go through a table.
-        let mut text = String::from("#pragma GCC visibility push(hidden)\n\n");
+        let mut text = String::new();
         // The kernels know what their parameters point to.
         let declared: BTreeMap<&String, &Call> = (self.calls.iter())
             .flat_map(|call| self.functions[call.kernel].iter().map(move |name| (name, call)))
             .collect();
-        for (name, call) in declared {
+        for (name, call) in declared.iter().filter(|(_, call)| call.external) {
+            let params = vec!["const void *".to_owned(); call.args.len()];
+            let _ = writeln!(text, "{};\n", signature(&format!("void {name}"), &params));
+        }
+        // Without this, calls into the other files would go through a table.
+        text.push_str("#pragma GCC visibility push(hidden)\n\n");
+        for (name, call) in declared.iter().filter(|(_, call)| !call.external) {
             let mut params = vec![PARAMETERS[0].to_owned()];
             params.extend((call.args.iter()).map(|_| "const void *".to_owned()));
             params.extend((0..call.sizes).map(|_| "i64".to_owned()));
@@ -276,10 +284,12 @@ impl Entry {
                 let _ = writeln!(text, "    own.scratch_stride = {stride};");
                 context = "&own";
             }
-            let mut args: String = call.args.iter().map(|pointer| format!(", {pointer}")).collect();
-            args.extend((0..call.sizes).map(|size| format!(", sizes[{size}]")));
+            let context = (!call.external).then(|| context.to_owned());
+            let args = context.into_iter().chain(call.args.iter().map(Pointer::to_string));
+            let sizes = (0..call.sizes).map(|size| format!("sizes[{size}]"));
+            let args: Vec<String> = args.chain(sizes).collect();
             let mut lines = Vec::new();
-            wrap(&format!("{symbol}({context}{args});"), 1, &mut lines);
+            wrap(&format!("{symbol}({});", args.join(", ")), 1, &mut lines);
             for line in lines {
                 let _ = writeln!(text, "{line}");
             }

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
+use crate::codegen::ExternalCode;
 use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
 use crate::ir::{Blake3, Digest};
 use crate::memory::{Storage, zero_border};
@@ -79,6 +80,9 @@ impl Program {
                 (step.kernel, &step.args).hash(hasher);
             }
             (&self.inputs, &self.outputs, &self.units).hash(hasher);
+            for ExternalCode { symbol, source, needs } in &self.external {
+                (symbol, source, needs).hash(hasher);
+            }
         })
     }
 }
@@ -91,7 +95,8 @@ pub struct KernelFunction {
     /// Place of the narrowest level that calls the function: its code may use that level's
     /// instructions and no others.
     pub level: usize,
-    /// The name under which it links: `niello_kernel_<operators>_<digest>`.
+    /// The name under which it links: `niello_kernel_<operators>_<digest>`, or what another code
+    /// generator calls it.
     ///
     /// The digest is of all that decides the function's code, so that functions of one name are the
     /// same function, in whatever model.
@@ -117,6 +122,15 @@ impl KernelFunctions {
         let mut result = KernelFunctions::default();
         let mut known: BTreeMap<String, usize> = BTreeMap::new();
         for (id, kernel) in &program.kernels {
+            if let Some(symbol) = kernel.signature().external_symbol() {
+                let at = *known.entry(symbol.to_owned()).or_insert_with_key(|symbol| {
+                    let symbol = symbol.clone();
+                    result.functions.push(KernelFunction { kernel: id, level: 0, symbol });
+                    result.functions.len() - 1
+                });
+                result.by_level[id] = vec![at; levels.len()];
+                continue;
+            }
             let name = operators(&kernel.signature().name);
             let mut own: Vec<usize> = Vec::with_capacity(levels.len());
             let mut former: Option<Digest> = None;

@@ -76,6 +76,7 @@ fn compile_for(
         macs: 0,
         kernels: Default::default(),
         calls,
+        external_symbols: Vec::new(),
         levels: levels.iter().map(Target::cpu_level).collect(),
         digest: [0; 32],
         metadata: Vec::new(),
@@ -399,7 +400,8 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
     let kernel = KernelId::from_u32(0);
     let mut functions: SecondaryMap<KernelId, Vec<String>> = SecondaryMap::new();
     functions[kernel] = vec!["t_kernel".to_owned()];
-    let call = Call { kernel, scratch: Some((64, 128)), args: Vec::new(), sizes: 0 };
+    let call =
+        Call { kernel, scratch: Some((64, 128)), args: Vec::new(), sizes: 0, external: false };
     let entry = Entry {
         symbol: "t".to_owned(),
         calls: vec![call],

@@ -100,6 +100,7 @@ pub fn compile(
         macs: 1234,
         kernels: Default::default(),
         calls: 0,
+        external_symbols: Vec::new(),
         levels: vec![options.target.cpu_level()],
         digest,
         metadata: model.metadata.iter().map(own).collect(),
