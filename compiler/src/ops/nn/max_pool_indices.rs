@@ -145,10 +145,11 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         if dtype.is_float() {
             found = found.or(value.clone().not_equal(value));
         }
-        let found = if guard { inside.and(found) } else { found };
         let place = places.iter().zip(&dense).map(|(place, &distance)| place.clone() * distance);
         let place = place.reduce(|sum, term| sum + term).unwrap_or(PrimExpr::index(0));
-        PrimExpr::select(found, place, none)
+        let place = PrimExpr::select(found, place, none.clone());
+        // Outside of the image nothing is read.
+        if guard { PrimExpr::select(inside, place, none) } else { place }
     });
     let plane = input.iter().fold(1i64, |n, &extent| n.saturating_mul(extent));
     let counted = attrs.distances(&input);
