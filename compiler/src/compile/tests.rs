@@ -153,6 +153,39 @@ fn halves_move_between_channels_at_every_level() {
     }
 }
 
+/// The channels from 116 on end in the middle of a block; what they are copied to has padding lanes
+/// that would be read from behind the last block.
+#[test]
+fn copies_of_channels_read_no_further_than_the_last_block() {
+    let weights: Vec<f32> = (0..232).map(|value| value as f32).collect();
+    let index = |value: i64| Constant::from_i64(&[1], &[value]).unwrap();
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 1, 2, 3])
+        .initializer("w", &Constant::from_f32(&[232, 1, 1, 1], &weights).unwrap())
+        .initializer("v", &Constant::from_f32(&[1, 116, 1, 1], &[1.0; 116]).unwrap())
+        .initializer("first", &index(116))
+        .initializer("end", &index(232))
+        .initializer("axis", &index(1))
+        .node("Conv", &["x", "w"], &["c"], &[])
+        .node("Slice", &["c", "first", "end", "axis"], &["s"], &[])
+        .node("Conv", &["s", "v"], &["y"], &[])
+        .output("y", DType::F32, &[1, 1, 2, 3])
+        .build();
+    let model = Model::from_onnx("channels", ModelFile { proto, folder: None, store: None });
+    let mut options = CompileOptions { opt_level: 1, ..options() };
+    options.set_target_cpu("portable").unwrap();
+    let levels = options.targets();
+    let module = run(&model, &options).unwrap().module;
+    let program = strategy::program(&module, &levels, &Default::default()).unwrap();
+    let x = Constant::from_f32(&[1, 1, 2, 3], &[1.0; 6]).unwrap();
+    let expected = f64::from((116..232).sum::<u16>());
+    for level in 0..levels.len() {
+        // The interpreter refuses to read what a buffer does not have.
+        let found = crate::executor::interpret(&program, level, std::slice::from_ref(&x)).unwrap();
+        assert_eq!(found[0].to_f64_vec().unwrap(), [expected; 6]);
+    }
+}
+
 #[test]
 fn the_interface_keeps_names_and_symbols() {
     let compilation = run(&dense(), &CompileOptions { stub: true, ..pinned(4) }).unwrap();

@@ -494,7 +494,8 @@ impl Emitter {
         lanes: i64,
         overruns: bool,
     ) -> bool {
-        can_vectorize(&mut self.func, &mut self.padding, body, lane, lanes, overruns)
+        let Emitter { func, padding, extents, .. } = self;
+        can_vectorize(func, padding, extents, body, lane, lanes, overruns)
     }
 
     /// The same for a body that may use the lane as a value:

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{
-    BinaryOp, BufferId, BufferScope, ForKind, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
+    Affine, BinaryOp, Bounds, BufferId, BufferScope, ForKind, ParamKind, PrimExpr, PrimFuncData,
+    Range, Stmt, VarId,
 };
 
 /// Loops over the logical elements of a layout, in the order of memory: the part of them that one
@@ -197,20 +198,25 @@ pub(super) fn in_loop(body: Stmt, (var, extent): (VarId, i64)) -> Stmt {
 /// many lanes a vector has: `VectorizeLoop` cuts the loop accordingly.
 ///
 /// With `overrun`, lanes beyond the shape must be padding lanes in every buffer; constants are
-/// given a layout that has them, which is noted in `padding`.
+/// given a layout that has them, which is noted in `padding`. `extents` are those of the loops
+/// around, which begin at zero.
 pub(super) fn can_vectorize(
     func: &mut PrimFuncData,
     padding: &mut Padding,
+    extents: &BTreeMap<VarId, i64>,
     stmt: &Stmt,
     lane: VarId,
     lanes: i64,
     overrun: bool,
 ) -> bool {
+    let range = |(&var, &extent): (&VarId, &i64)| (var, Range { min: 0, max: extent - 1 });
+    let bounds = if overrun { extents.iter().map(range).collect() } else { Bounds::new() };
     let mut check = LaneCheck {
         func,
         lane,
         lanes,
         overrun,
+        bounds,
         lane_is_value: false,
         varying: BTreeSet::new(),
         padding: Padding::default(),
@@ -236,6 +242,7 @@ pub(super) fn can_vectorize_values(
         lane,
         lanes,
         overrun: false,
+        bounds: Bounds::new(),
         lane_is_value: true,
         varying: BTreeSet::new(),
         padding: Padding::default(),
@@ -274,6 +281,8 @@ struct LaneCheck<'a> {
     lane: VarId,
     lanes: i64,
     overrun: bool,
+    /// The values of loop variables, if lanes may go beyond the shape.
+    bounds: Bounds,
     /// Whether the lane may be a value and not an index only.
     lane_is_value: bool,
     /// Variables whose values differ from lane to lane.
@@ -386,7 +395,7 @@ impl LaneCheck<'_> {
             return plain && whole && !self.overrun && contiguous(&data.spec, axis, &0.into(), 1);
         }
         let first = indices[axis].clone().substitute(&[(self.lane, PrimExpr::index(0))].into());
-        if self.overrun && !self.pad(buffer, axis) {
+        if self.overrun && !(self.pad(buffer, axis) && self.is_inside(buffer, axis, &first)) {
             return false;
         }
         match self.padding.0.get(&buffer) {
@@ -396,6 +405,15 @@ impl LaneCheck<'_> {
             }
             None => contiguous(&self.func.buffers[buffer].spec, axis, &first, self.lanes),
         }
+    }
+
+    /// Whether lanes from an index on are in a block that the buffer has, be it one of padding lanes.
+    fn is_inside(&self, buffer: BufferId, axis: usize, first: &PrimExpr) -> bool {
+        let spec = &self.func.buffers[buffer].spec;
+        let Some(block) = block(spec, axis) else { return true };
+        let end = (spec.shape()[axis] + block - 1) / block * block;
+        let first = Affine::of(first).range(&self.bounds);
+        first.is_some_and(|first| first.min >= 0 && first.max + self.lanes <= end)
     }
 
     /// Whether the buffer has padding lanes along an axis; a constant gets them.
