@@ -32,7 +32,8 @@ pub(super) const SHARED_CALL: &str = "niello_call";
 ///
 /// It exports `int niello_run(const void *const *inputs, void *const *outputs)`: tensors in the
 /// model's order, dense row-major, aligned to their elements; 0 means success. Weights and
-/// workspace are in the library, so that one call runs at a time.
+/// workspace are in the library, so that one call runs at a time. If runs have sizes of their own,
+/// an array of these comes as one more input: see [`CompiledModel`].
 ///
 /// The widest of the model's CPU levels that the machine can run is chosen at the first call.
 /// `unsigned niello_limit_level(unsigned most)` asks for one whose place among the model's levels

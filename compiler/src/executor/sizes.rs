@@ -177,9 +177,13 @@ impl RunTimeSizes {
         self.eval(dim, |size| i64::try_from(size.max).ok())
     }
 
-    /// The value of an extent for other sizes than the greatest, all of them different.
+    /// The value of an extent for other sizes than the greatest, but for those that are always 1:
+    /// what is made for one element has another form.
     pub(crate) fn other(&self, dim: &Dim) -> Option<i64> {
-        self.eval(dim, |size| i64::try_from(size.max).ok()?.checked_mul(2)?.checked_add(1))
+        self.eval(dim, |size| match i64::try_from(size.max).ok()? {
+            1 => Some(1),
+            max => max.checked_mul(2)?.checked_add(1),
+        })
     }
 
     fn eval(&self, dim: &Dim, value: impl Fn(&RunTimeSize) -> Option<i64>) -> Option<i64> {

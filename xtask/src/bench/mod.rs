@@ -114,6 +114,17 @@ pub(crate) fn run(options: &Options) -> Result {
     Ok(())
 }
 
+/// The code generator that is measured: the one that was asked for, or the fastest one.
+fn code_generator(asked: Option<Backend>, environment: &setup::Environment) -> Result<Backend> {
+    let fastest = if environment.llvm.is_some() { Backend::Llvm } else { Backend::C };
+    let backend = asked.unwrap_or(fastest);
+    if backend == Backend::Interp {
+        return Err("the interpreter is not measured; name a code generator".into());
+    }
+    command::backends(&[backend], environment)?;
+    Ok(backend)
+}
+
 /// The packages that only benchmarks need, in the same environment. Does nothing if they are there.
 fn install(python: &Path) -> Result {
     let requirements = workspace::root().join("xtask/requirements-bench.txt");

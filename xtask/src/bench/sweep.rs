@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::{install, machine, write};
+use super::{code_generator, install, machine, write};
 use crate::command::{self, Backend};
 use crate::{Result, process, setup, workspace};
 
@@ -42,12 +42,7 @@ pub(super) struct Sweep {
 /// Measures, prints, and writes the document if asked to.
 pub(super) fn run(options: &Sweep) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let fastest = if environment.llvm.is_some() { Backend::Llvm } else { Backend::C };
-    let backend = options.backend.unwrap_or(fastest);
-    if backend == Backend::Interp {
-        return Err("the interpreter is not measured; name a code generator".into());
-    }
-    command::backends(&[backend], &environment)?;
+    let backend = code_generator(options.backend, &environment)?;
     let python = environment
         .python
         .as_deref()

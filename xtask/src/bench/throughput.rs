@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{machine, write};
-use crate::command::{self, Backend};
+use super::{code_generator, machine, write};
+use crate::command::Backend;
 use crate::{Result, process, setup, workspace};
 
 #[derive(clap::Args)]
@@ -32,12 +32,7 @@ pub(super) struct Throughput {
 /// Measures, prints, and writes the document if asked to.
 pub(super) fn run(options: &Throughput) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let fastest = if environment.llvm.is_some() { Backend::Llvm } else { Backend::C };
-    let backend = options.backend.unwrap_or(fastest);
-    if backend == Backend::Interp {
-        return Err("the interpreter is not measured; name a code generator".into());
-    }
-    command::backends(&[backend], &environment)?;
+    let backend = code_generator(options.backend, &environment)?;
     let mut build = process::cargo();
     build.args(["build", "--release", "--package", "niello-bench", "--bin", "niello-throughput"]);
     if environment.llvm.is_some() {

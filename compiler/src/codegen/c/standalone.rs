@@ -11,8 +11,7 @@ use crate::target::{Endian, Target};
 
 /// Most bytes of weights that are written as C.
 ///
-/// gcc 12 takes 6 s and 1.4 GB for so many (1.5 s and 350 MB for a quarter); more are a matter for a
-/// file that is mapped.
+/// gcc 12 takes 1.5 s and 350 MB for a quarter of that; more are a matter for a file that is mapped.
 const MAX_WEIGHTS_IN_C: usize = 64 << 20;
 
 /// Architectures whose code has builtins or assembly of their own, and the macro that tells them.

@@ -107,6 +107,18 @@ fn a_batch_of_images_takes_the_memory_of_one() {
 }
 
 #[test]
+fn bounds_may_leave_one_size() {
+    for (sizes, size) in [(1..=1, 1), (3..=3, 3)] {
+        let options = batch(sizes);
+        let loaded = load(&run(&dense_layers(), &options).unwrap().model, &options);
+        let fixed = batch(size);
+        let alone = load(&run(&dense_layers(), &fixed).unwrap().model, &fixed);
+        let input = [rows(&[size as i64, 24])];
+        assert_eq!(loaded[0].run(&input).unwrap(), alone[0].run(&input).unwrap());
+    }
+}
+
+#[test]
 fn the_shapes_of_a_run_are_checked() {
     let options = batch(2..=4);
     let compiled = run(&network(), &options).unwrap().model;
