@@ -76,6 +76,10 @@ pub(super) fn static_tensor(
 ) -> Result<(Vec<i64>, DType), Problem> {
     let dims: Option<Vec<i64>> = ty.shape.iter().map(extents).collect();
     let fits = |dims: &[i64]| TensorType::from_consts(dims, ty.dtype).bytes().is_some();
+    if ty.shape.as_consts().is_none() && dims.as_ref().is_some_and(|dims| !fits(dims)) {
+        let what = format!("a tensor of type {ty} is too large for the greatest size of a run");
+        return Err(problem_at(what, span).help("lower the bound of the size"));
+    }
     let dims = dims.filter(|dims| dims.iter().all(|&d| d >= 0) && fits(dims));
     dims.map(|dims| (dims, held_as(ty.dtype))).ok_or_else(|| {
         let problem =
