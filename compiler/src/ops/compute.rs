@@ -122,7 +122,7 @@ pub(super) fn multiply_add(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
 
 /// The index into a tensor that is broadcast, in numpy's manner, to a result of those extents and
 /// that index. An axis that is not repeated keeps its index, even if it has one element.
-pub(super) fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
+pub(crate) fn broadcast(shape: &[i64], result: &[i64], index: &[PrimExpr]) -> Vec<PrimExpr> {
     let skip = index.len() - shape.len().min(index.len());
     shape
         .iter()

@@ -31,6 +31,7 @@ use std::hash::{Hash, Hasher};
 use serde::de::DeserializeOwned;
 
 pub use attributes::Attribute;
+pub(crate) use compute::broadcast;
 pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
 pub use eval::EvalCx;

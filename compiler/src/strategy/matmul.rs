@@ -1,4 +1,8 @@
-//! Matrix products with one constant matrix, in register tiles.
+//! Matrix products in register tiles.
+//!
+//! The right operand is read in panels as wide as a tile. A constant is packed in them while the
+//! model is compiled; of one that is computed, a copy is made in them for each matrix of a batch,
+//! which takes a small part of the time of the products if there are a few rows.
 
 use super::conv2d::around;
 use super::emit::Emitter;
@@ -8,6 +12,7 @@ use super::nest::{block, fill_halo};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work};
 use crate::ir::{BufferSpec, DType};
+use crate::ops::broadcast;
 use crate::te::StageId;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
@@ -15,13 +20,22 @@ use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 /// are registers for, few enough for runs of one row.
 const RUN_TIME_ROWS: i64 = 4;
 
+/// Fewest rows of products with a matrix of which a copy in panels is made.
+const MIN_PACKED_ROWS: i64 = 4;
+
 /// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each
-/// of the others can be that of the rows: weights are read once for each place of the rest.
+/// of the others can be that of the rows, if the matrix is the same for all: it is read once for each
+/// place of the rest.
 struct MatMul {
     root: StageId,
     inner: StageId,
     lhs: BufferId,
+    /// Extents of the left operand: of its first axes those of the result, or one element for all.
+    lhs_shape: Vec<i64>,
+    /// A matrix in panels.
     rhs: BufferId,
+    /// What it is a copy of, if it is one: a tensor of matrices.
+    packed_from: Option<BufferId>,
     /// Extents of the axes beside rows and columns, and which axis the rows are.
     batch: Vec<i64>,
     row_axis: usize,
@@ -54,7 +68,7 @@ fn row_axis(extents: &[i64]) -> usize {
 }
 
 impl Emitter {
-    /// The loops of a product of floats, or of bytes, with a constant matrix.
+    /// The loops of a product of floats, or of bytes.
     ///
     /// # Errors
     ///
@@ -78,33 +92,45 @@ impl Emitter {
         let plain = block(&self.func.buffers[lhs_buffer].spec, 1).is_none();
         let [from, by, sum] = [lhs, rhs, inner].map(|stage| self.dag.dtype(stage));
         let (l, r, o) = (self.dag.shape(lhs), self.dag.shape(rhs), self.dag.shape(inner));
-        if !constant {
-            return refused("whose right operand is no constant");
-        }
         let Some(ty) = TileType::of(from, by, sum, self.packing) else {
             return refused("of other types than float32 and integers of 8 bits");
         };
-        if r.len() != 2 || l.len() < 2 {
-            return refused("whose right operand has batch axes");
-        }
         if !spec.is_dense() || !plain || l.contains(&0) || r.contains(&0) {
             return refused("of other layouts than rows of elements");
         }
         let mut batch = o[..o.len() - 1].to_vec();
-        let row_axis = row_axis(&batch);
+        let (matrices, matrix) = r.split_at(r.len() - 2);
+        let one_matrix = matrices.iter().all(|&extent| extent == 1);
+        if constant && !matrices.is_empty() {
+            return refused("whose constant operand has batch axes");
+        }
+        let row_axis =
+            if one_matrix && l.len() == o.len() { row_axis(&batch) } else { batch.len() - 1 };
         let at_run_time = !self.func.dims.is_empty() && batch[..row_axis].iter().all(|&b| b == 1);
         let m = batch.remove(row_axis);
+        let matrix = if transpose_b { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] };
+        let [k, n] = matrix;
+        let lhs_shape = l.to_vec();
+        if !constant && m < MIN_PACKED_ROWS {
+            return refused("of few rows with a matrix that is computed");
+        }
+        let copy = (!constant).then(|| {
+            let extents = if transpose_b { [n, k] } else { [k, n] };
+            self.func.local("panels", by, BufferSpec::dense(&extents))
+        });
         let product = MatMul {
             root,
             inner,
             lhs: lhs_buffer,
-            rhs: rhs_buffer,
+            lhs_shape,
+            rhs: copy.unwrap_or(rhs_buffer),
+            packed_from: copy.map(|_| rhs_buffer),
             m,
             tile: if at_run_time { m.min(RUN_TIME_ROWS) } else { m },
             batch,
             row_axis,
-            n: if transpose_b { r[0] } else { r[1] },
-            k: l[l.len() - 1],
+            n,
+            k,
             transpose_b,
             ty,
         };
@@ -137,7 +163,11 @@ impl Emitter {
             window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * p.ty.bytes() },
             scattered: true,
         };
-        let tiling = Tiling::choose(self.packing, &work);
+        let mut tiling = Tiling::choose(self.packing, &work);
+        if p.packed_from.is_some() {
+            // The copy is in a cache.
+            (tiling.ahead, tiling.next) = (0, false);
+        }
         let products = p.batch.iter().product::<i64>().unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(products);
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
@@ -194,10 +224,27 @@ impl Emitter {
             }
         }
         let mut body = Stmt::seq(stmts);
+        if let Some(matrices) = p.packed_from {
+            let copy = self.pack(p, matrices, &index);
+            body = Stmt::allocate(p.rhs, Stmt::seq([copy, body]));
+        }
         for (_, var, extent) in batch.into_iter().rev() {
             body = around(var, extent, body);
         }
         body
+    }
+
+    /// Copies the matrix of a place of the batch into panels.
+    fn pack(&mut self, p: &MatMul, matrices: BufferId, batch: &[PrimExpr]) -> Stmt {
+        let (spec, dtype) = (self.func.buffers[p.rhs].spec.clone(), self.func.buffers[p.rhs].dtype);
+        let shape = self.func.buffers[matrices].shape().to_vec();
+        let first = broadcast(&shape[..shape.len() - 2], &p.batch, batch);
+        let copy = self.cover(&spec, dtype, true, &mut |emitter, index| {
+            let from = first.iter().chain(index).cloned();
+            let value = emitter.func.load(matrices, from);
+            emitter.func.store(p.rhs, index.iter().cloned(), value)
+        });
+        Stmt::block("panels", copy)
     }
 
     /// A block of rows: each panel goes over its tiles.
@@ -255,8 +302,14 @@ impl Emitter {
             at.push(last);
             at
         };
+        let extents = {
+            let mut extents = p.batch.clone();
+            extents.insert(p.row_axis, p.m);
+            extents.push(p.k);
+            extents
+        };
         let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
-            (p.lhs, index(i, k.clone() + depth))
+            (p.lhs, broadcast(&p.lhs_shape, &extents, &index(i, k.clone() + depth)))
         };
         let step = Step {
             index: at(column.clone(), k.clone()),

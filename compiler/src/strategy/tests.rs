@@ -530,6 +530,15 @@ fn batched_products_and_products_of_inputs() {
     matmul(&[2, 17, 3, 20], &[36, 20], &[2, 17, 3, 36], true, true);
     matmul(&[2, 3, 5, 8], &[2, 3, 8, 21], &[2, 3, 5, 21], false, false);
     matmul(&[4, 6, 8], &[4, 7, 8], &[4, 6, 7], false, true);
+    // Matrices that are computed are copied in panels, each once for its rows.
+    matmul(&[2, 3, 33, 40], &[2, 3, 40, 48], &[2, 3, 33, 48], false, false);
+    matmul(&[3, 20, 17], &[3, 37, 17], &[3, 20, 37], false, true);
+    matmul(&[2, 3, 9, 20], &[3, 20, 36], &[2, 3, 9, 36], false, false);
+    matmul(&[2, 3, 9, 20], &[2, 1, 36, 20], &[2, 3, 9, 36], false, true);
+    matmul(&[9, 20], &[5, 20, 36], &[5, 9, 36], false, false);
+    matmul(&[1, 9, 20], &[2, 5, 20, 36], &[2, 5, 9, 36], false, false);
+    matmul(&[17, 2, 20], &[20, 36], &[17, 2, 36], false, false);
+    matmul(&[2, 1, 20], &[2, 20, 36], &[2, 1, 36], false, false);
 }
 
 #[test]

@@ -147,13 +147,14 @@ pub enum Anchor {
         /// Zeros before height and width.
         padding: [i64; 2],
     },
-    /// A matrix product of `[.., m, k]` with one matrix, `[n, k]` or `[k, n]`.
+    /// A matrix product of `[.., m, k]` with `[.., n, k]` or `[.., k, n]`, whose first axes are
+    /// broadcast in numpy's manner.
     MatMul {
         /// The rows.
         lhs: StageId,
-        /// The matrix.
+        /// The matrix, or several.
         rhs: StageId,
-        /// Whether the matrix is `[n, k]`.
+        /// Whether a matrix is `[n, k]`.
         transpose_b: bool,
     },
 }

@@ -229,7 +229,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         };
         dag.at(a, &left_at).cast(dtype) * dag.at(b, &right_at).cast(dtype)
     });
-    if !attrs.transpose_a && left.len() >= 2 && right.len() == 2 {
+    if !attrs.transpose_a && !row_vector && !column_vector {
         let transpose_b = attrs.transpose_b;
         cx.dag.set_anchor(stage, Anchor::MatMul { lhs: a, rhs: b, transpose_b });
     }
