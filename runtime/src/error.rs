@@ -41,6 +41,26 @@ pub enum SizeError {
         /// Elements that were given.
         found: usize,
     },
+    /// A size is not within its bounds.
+    Size {
+        /// The name of the size in the model.
+        size: &'static str,
+        /// The least size.
+        min: usize,
+        /// The greatest size.
+        max: usize,
+        /// The size that was given.
+        found: usize,
+    },
+    /// An input has another length than the sizes of the run ask for.
+    Length {
+        /// The input's name in the model.
+        tensor: &'static str,
+        /// Elements that it has.
+        expected: usize,
+        /// Elements that were given.
+        found: usize,
+    },
     /// Two inputs say that a size is another one.
     Disagreement {
         /// The name of the size in the model.
@@ -69,6 +89,12 @@ impl fmt::Display for SizeError {
                 "input `{tensor}` has {found} elements; it takes {unit} times `{size}`, which is \
                  {min} to {max}"
             ),
+            SizeError::Size { size, min, max, found } => {
+                write!(f, "`{size}` is {min} to {max}, but {found} was given")
+            }
+            SizeError::Length { tensor, expected, found } => {
+                write!(f, "input `{tensor}` has {expected} elements, but {found} were given")
+            }
             SizeError::Disagreement { size, first, second } => write!(
                 f,
                 "`{size}` is {} in input `{}`, but {} in input `{}`",

@@ -37,6 +37,26 @@ impl RunSize {
         }
         Ok(known.map_or(min, |(_, is)| is))
     }
+
+    /// A size that the caller says.
+    ///
+    /// # Errors
+    ///
+    /// It is not within its bounds.
+    pub fn check(self, found: usize) -> Result<usize, SizeError> {
+        let RunSize { name: size, min, max } = self;
+        let fits = (min..=max).contains(&found);
+        if fits { Ok(found) } else { Err(SizeError::Size { size, min, max, found }) }
+    }
+}
+
+/// Checks the length of an input's slice.
+///
+/// # Errors
+///
+/// It is another one.
+pub fn check_input(tensor: &'static str, found: usize, expected: usize) -> Result<(), SizeError> {
+    if found == expected { Ok(()) } else { Err(SizeError::Length { tensor, expected, found }) }
 }
 
 /// Checks the length of an output's slice.
@@ -72,6 +92,16 @@ mod tests {
             let error = BATCH.of(inputs).unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");
         }
+    }
+
+    #[test]
+    fn sizes_that_are_given_are_within_bounds_and_lengths_go_with_them() {
+        assert_eq!(BATCH.check(4), Ok(4));
+        let error = BATCH.check(5).unwrap_err().to_string();
+        assert_eq!(error, "`batch` is 1 to 4, but 5 was given");
+        assert_eq!(check_input("x", 12, 12), Ok(()));
+        let error = check_input("x", 11, 12).unwrap_err().to_string();
+        assert_eq!(error, "input `x` has 12 elements, but 11 were given");
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub use names::{identifiers, symbol_name};
 pub use rust::rust;
 
 use crate::diagnostics::Problem;
-use crate::executor::{RunTimeSizes, TensorInfo};
+use crate::executor::{RunTimeAxis, RunTimeSizes, TensorInfo};
 use crate::ir::DType;
 
 /// Where a model's weights are at run time.
@@ -54,8 +54,16 @@ struct Tensor<'a> {
     len: u64,
     /// Bytes of the array.
     bytes: u64,
-    /// If a run has a size of its own for it: the number of the size, and the elements for each unit.
-    unit: Option<(usize, u64)>,
+    /// What a run has of it, if it says that itself.
+    open: Option<Open>,
+}
+
+/// A tensor of which a run has as much as its sizes say.
+struct Open {
+    /// The numbers of the sizes that its axes have.
+    sizes: Vec<usize>,
+    /// Elements for each unit of their product.
+    unit: u64,
 }
 
 impl<'a> Tensor<'a> {
@@ -73,11 +81,13 @@ impl<'a> Tensor<'a> {
             let bytes = info.dtype.bytes_for(elements).ok_or_else(too_large)?;
             // Elements narrower than a byte are handed over packed, as bytes.
             let len = if info.dtype.bits() < 8 { bytes } else { elements };
-            let unit = info.run_time.and_then(|axis| {
-                let max = sizes.iter().nth(axis.size)?.max;
-                Some((axis.size, len / max.max(1)))
+            let open = (!info.run_time.is_empty()).then(|| {
+                let max = |axis: &RunTimeAxis| sizes.iter().nth(axis.size).map_or(1, |s| s.max);
+                let most: u64 = info.run_time.iter().map(max).product();
+                let sizes = info.run_time.iter().map(|axis| axis.size).collect();
+                Open { sizes, unit: len / most.max(1) }
             });
-            Ok(Tensor { info, ident, len, bytes, unit })
+            Ok(Tensor { info, ident, len, bytes, open })
         };
         infos.iter().zip(idents).map(tensor).collect()
     }
@@ -96,12 +106,8 @@ fn shape(info: &TensorInfo) -> String {
     let mut dims = Vec::with_capacity(info.shape.len());
     for (axis, extent) in info.shape.iter().enumerate() {
         dims.push(match info.dim_names.get(axis) {
-            Some(Some(name)) if info.run_time.is_some_and(|open| open.axis == axis) => {
-                format!("{name} = up to {extent}")
-            }
-            None | Some(None) if info.run_time.is_some_and(|open| open.axis == axis) => {
-                format!("up to {extent}")
-            }
+            Some(Some(name)) if info.open(axis).is_some() => format!("{name} = up to {extent}"),
+            None | Some(None) if info.open(axis).is_some() => format!("up to {extent}"),
             Some(Some(name)) => format!("{name} = {extent}"),
             _ => extent.to_string(),
         });

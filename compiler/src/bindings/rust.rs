@@ -5,9 +5,9 @@
 
 use std::fmt::Write as _;
 
-use super::{BindingsOptions, Tensor, WeightsPlacement, printable, rust_type, shape};
+use super::{BindingsOptions, Open, Tensor, WeightsPlacement, printable, rust_type, shape};
 use crate::diagnostics::Problem;
-use crate::executor::CompiledModel;
+use crate::executor::{CompiledModel, TensorInfo};
 
 /// Module of the runtime that the bindings are made for.
 const RUNTIME_INTERFACE: &str = "niello_build_0_1_needs_niello_runtime_0_1";
@@ -72,7 +72,7 @@ pub fn rust(model: &CompiledModel, options: &BindingsOptions) -> Result<String, 
     writer.tensor_modules(&mut text, "inputs", &writer.inputs);
     writer.tensor_modules(&mut text, "outputs", &writer.outputs);
     writer.tensor_structs(&mut text);
-    writer.sizes(&mut text)?;
+    writer.sizes(&mut text);
     writer.workspace(&mut text);
     writer.model(&mut text);
     writer.call(&mut text);
@@ -194,7 +194,7 @@ impl Writer<'_> {
         for tensor in tensors {
             let info = tensor.info;
             let extents: Vec<_> = info.shape.iter().map(|extent| grouped(*extent)).collect();
-            if let Some((_, unit)) = tensor.unit {
+            if let Some(Open { unit, .. }) = tensor.open {
                 put!(
                     text,
                     "
@@ -204,11 +204,11 @@ impl Writer<'_> {
         pub const NAME: &str = {name:?};
         /// Type of the elements.
         pub const DTYPE: &str = \"{dtype}\";
-        /// The greatest extents, outermost first: the sizes of a run decide axis {axis}.
+        /// The greatest extents, outermost first: the sizes of a run decide {axes}.
         pub const SHAPE: [usize; {rank}] = [{extents}];
         /// Length of the longest slice.
         pub const LEN: usize = {len};
-        /// Elements for each unit of the size that a run has of its own.
+        /// Elements of a run whose sizes are 1.
         pub const UNIT_LEN: usize = {unit};
     }}
 ",
@@ -216,7 +216,7 @@ impl Writer<'_> {
                     ident = tensor.ident,
                     name = info.name,
                     dtype = info.dtype.short_name(),
-                    axis = info.run_time.map_or(0, |open| open.axis),
+                    axes = axes_text(info),
                     rank = info.shape.len(),
                     extents = extents.join(", "),
                     len = grouped(tensor.len),
@@ -293,8 +293,12 @@ impl Writer<'_> {
                 text.push_str(", Default");
             }
             put!(text, ")]\npub struct {name}<'a> {{\n");
+            if name == "Inputs" && self.sizes_are_given() {
+                text.push_str("    /// The sizes of the run, which no input's length says alone.\n");
+                text.push_str("    pub sizes: Sizes,\n");
+            }
             for tensor in tensors {
-                let len = match tensor.unit {
+                let len = match tensor.open {
                     Some(_) => String::new(),
                     None => format!("; {}", grouped(tensor.len)),
                 };
@@ -616,6 +620,13 @@ fn call_model(
             );
         }
     }
+}
+
+/// The axes whose extents are a run's own: `axis 1`.
+fn axes_text(info: &TensorInfo) -> String {
+    let axes: Vec<String> = info.run_time.iter().map(|open| open.axis.to_string()).collect();
+    let noun = if axes.len() == 1 { "axis" } else { "axes" };
+    format!("{noun} {}", axes.join(" and "))
 }
 
 /// Name, type and shape in the model, on one line of Markdown.

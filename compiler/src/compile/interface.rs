@@ -47,7 +47,7 @@ pub(super) fn of(
     let inputs = tensors("input", &imported.inputs);
     let outputs = tensors("output", &imported.outputs);
     for (number, size) in sizes.iter().enumerate() {
-        let has_it = |info: &TensorInfo| info.run_time.is_some_and(|axis| axis.size == number);
+        let has_it = |info: &TensorInfo| info.run_time.iter().any(|axis| axis.size == number);
         if report.is_empty() && !inputs.iter().any(has_it) {
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }
@@ -90,8 +90,8 @@ fn tensor(
         }
         return None;
     };
-    let run_time = match sizes.axis(&port.ty.shape) {
-        Ok(axis) => axis,
+    let run_time = match sizes.axes(&port.ty.shape) {
+        Ok(axes) => axes,
         Err(problem) => {
             let message = format!("{kind} `{}`: {}", port.name, problem.message);
             report.push(Problem { message, ..problem });
@@ -155,12 +155,12 @@ impl Interface {
     /// Where the units of the only size are in inputs and outputs; `None` if they do not begin with a
     /// byte.
     pub(super) fn units(&self) -> Option<Units> {
-        let stride = |info: &TensorInfo| match info.run_time {
-            None => Some(0),
-            Some(_) => {
-                let elements: u64 = info.shape.iter().product();
-                let bytes = info.dtype.bytes_for(elements)?;
-                (info.dtype.bits() >= 8).then_some(bytes / self.greatest())
+        let stride = |info: &TensorInfo| {
+            let elements: u64 = info.shape.iter().product();
+            let bytes = info.dtype.bytes_for(elements)?;
+            match info.run_time.is_empty() {
+                true => Some(0),
+                false => (info.dtype.bits() >= 8).then_some(bytes / self.greatest()),
             }
         };
         let strides = |infos: &[TensorInfo]| infos.iter().map(stride).collect::<Option<Vec<u64>>>();

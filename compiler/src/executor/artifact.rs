@@ -18,8 +18,8 @@ pub struct TensorInfo {
     /// The extents, outermost first; dense row-major. Along [`run_time`](Self::run_time) the
     /// greatest.
     pub shape: Vec<u64>,
-    /// The axis whose extent depends on a size of the run.
-    pub run_time: Option<RunTimeAxis>,
+    /// The axes whose extents depend on sizes of the run.
+    pub run_time: Vec<RunTimeAxis>,
     /// For each dimension the symbol it had before it was pinned, if any.
     pub dim_names: Vec<Option<String>>,
 }
@@ -28,17 +28,23 @@ impl TensorInfo {
     /// A tensor of known extents that have no names.
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[u64]) -> TensorInfo {
         let dim_names = vec![None; shape.len()];
-        TensorInfo { name: name.into(), dtype, shape: shape.to_vec(), run_time: None, dim_names }
+        let run_time = Vec::new();
+        TensorInfo { name: name.into(), dtype, shape: shape.to_vec(), run_time, dim_names }
+    }
+
+    /// What an axis has to do with the sizes of a run, if anything.
+    pub fn open(&self, axis: usize) -> Option<RunTimeAxis> {
+        self.run_time.iter().find(|open| open.axis == axis).copied()
     }
 
     /// Type and shape in the words of the model: `float32 [batch, 3, 8, 8]`.
     pub fn ty_text(&self, sizes: &RunTimeSizes) -> String {
-        let extent = |(axis, extent): (usize, &u64)| match self.run_time {
-            Some(open) if open.axis == axis => {
+        let extent = |(axis, extent): (usize, &u64)| match self.open(axis) {
+            Some(open) => {
                 let name = sizes.iter().nth(open.size).map_or("", |size| &size.name);
                 if open.factor == 1 { name.to_owned() } else { format!("{} * {name}", open.factor) }
             }
-            _ => extent.to_string(),
+            None => extent.to_string(),
         };
         let extents: Vec<String> = self.shape.iter().enumerate().map(extent).collect();
         format!("{} [{}]", self.dtype, extents.join(", "))

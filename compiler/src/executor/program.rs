@@ -44,8 +44,8 @@ pub struct Value {
     pub spec: BufferSpec,
     /// Where it comes from.
     pub kind: ValueKind,
-    /// The axis of which a run uses a part: the elements that lie first.
-    pub run_time: Option<RunTimeAxis>,
+    /// The axes of which a run uses a part: the elements that lie first.
+    pub run_time: Vec<RunTimeAxis>,
 }
 
 impl Value {

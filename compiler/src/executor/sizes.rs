@@ -1,8 +1,8 @@
 //! Sizes that each run of a compiled model has of its own.
 //!
-//! Memory is planned, and kernels are made, for the greatest sizes. What belongs to a run is then the
-//! beginning of each tensor: so the outermost axis alone may have such a size, and no element may
-//! depend on those behind.
+//! Memory is planned, and kernels are made, for the greatest sizes: an element has the same place in
+//! all runs, and what belongs to a run is the beginning of each axis. Callers have tensors of the
+//! run's own sizes, so inputs and outputs are copied.
 //!
 //! Where units of the only size, as the images of a batch, have nothing to do with each other, and
 //! each takes much work for the weights that it reads, the program is one for a unit instead, which
@@ -15,8 +15,8 @@ use crate::arith::{Atom, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::ir::{Dim, Shape};
 use crate::options::DimSize;
-use crate::tir::PrimFuncData;
-use crate::tir::transform::RunTimeLengths;
+use crate::tir::{PrimExpr, PrimFuncData};
+use crate::tir::transform::{RunTimeLength, RunTimeLengths};
 
 /// A dimension of inputs whose size each run has of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ pub struct RunTimeSize {
 /// An axis whose extent depends on a size of the run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunTimeAxis {
-    /// The axis: those before it have one element.
+    /// The axis.
     pub axis: usize,
     /// The number of the size among [`RunTimeSizes`].
     pub size: usize,
@@ -95,9 +95,8 @@ impl RunTimeSizes {
         let mut found: Vec<Option<(u64, &str)>> = vec![None; self.len()];
         for (info, shape) in infos.iter().zip(shapes) {
             let name = &info.name;
-            let open = info.run_time.map(|open| open.axis);
-            let fits =
-                |(axis, (is, should)): (usize, (&u64, &u64))| is == should || open == Some(axis);
+            let is_open = |axis| info.run_time.iter().any(|open| open.axis == axis);
+            let fits = |(axis, (is, should)): (usize, (&u64, &u64))| is == should || is_open(axis);
             let same = shape.len() == info.shape.len()
                 && shape.iter().zip(&info.shape).enumerate().all(fits);
             if !same {
@@ -105,26 +104,31 @@ impl RunTimeSizes {
                     format!("input `{name}` has the shape {shape:?}; it is {}", info.ty_text(self));
                 return Err(Problem::new(what));
             }
-            let Some(RunTimeAxis { axis, size: number, factor: _ }) = info.run_time else {
-                continue;
-            };
-            let (Some(size), Some(is)) = (self.sizes.get(number), shape.get(axis).copied()) else {
-                continue;
-            };
-            if !(size.min..=size.max).contains(&is) {
-                return Err(Problem::new(format!(
-                    "axis {axis} of input `{name}` is {is}; `{}` is {}..={}",
-                    size.name, size.min, size.max
-                )));
-            }
-            match found[number] {
-                Some((other, first)) if other != is => {
+            for &RunTimeAxis { axis, size: number, factor } in &info.run_time {
+                let (Some(size), Some(extent)) = (self.sizes.get(number), shape.get(axis).copied())
+                else {
+                    continue;
+                };
+                let is = extent / factor.max(1);
+                if extent % factor.max(1) != 0 || !(size.min..=size.max).contains(&is) {
+                    let times = if factor == 1 { String::new() } else { format!("{factor} times ") };
                     return Err(Problem::new(format!(
-                        "axis {axis} of input `{name}` is {is}, but `{}` is {other} in input `{first}`",
-                        size.name
+                        "axis {axis} of input `{name}` is {extent}; {times}`{}` is {}..={}",
+                        size.name,
+                        size.min * factor,
+                        size.max * factor
                     )));
                 }
-                _ => found[number] = Some((is, name)),
+                match found[number] {
+                    Some((other, first)) if other != is => {
+                        return Err(Problem::new(format!(
+                            "axis {axis} of input `{name}` is {extent}, but `{}` is {other} in input \
+                             `{first}`",
+                            size.name
+                        )));
+                    }
+                    _ => found[number] = Some((is, name)),
+                }
             }
         }
         // Each size is one of some input, and fits `i64`.
@@ -135,19 +139,17 @@ impl RunTimeSizes {
     /// The shape of a tensor in a run of these sizes.
     pub(crate) fn shape_of(&self, info: &TensorInfo, sizes: &[i64]) -> Vec<u64> {
         let mut shape = info.shape.clone();
-        if let Some(RunTimeAxis { axis, size, factor }) = info.run_time
-            && let (Some(extent), Some(&size)) = (shape.get_mut(axis), sizes.get(size))
-        {
-            *extent = size.unsigned_abs().saturating_mul(factor);
+        for &RunTimeAxis { axis, size, factor } in &info.run_time {
+            if let (Some(extent), Some(&size)) = (shape.get_mut(axis), sizes.get(size)) {
+                *extent = size.unsigned_abs().saturating_mul(factor);
+            }
         }
         shape
     }
 
     /// Gives a function a dimension for each size, in order.
-    pub(crate) fn declare(&self, func: &mut PrimFuncData) {
-        for size in &self.sizes {
-            func.dim(&size.name);
-        }
+    pub(crate) fn declare(&self, func: &mut PrimFuncData) -> Vec<PrimExpr> {
+        self.sizes.iter().map(|size| func.dim(&size.name)).collect()
     }
 
     /// Tells a kernel, whose parameters with such axes are at these positions, how much of them a run
@@ -161,11 +163,17 @@ impl RunTimeSizes {
             if func.dims.is_empty() {
                 self.declare(func);
             }
-            let length = |&(position, RunTimeAxis { size, .. }): &(usize, RunTimeAxis)| {
-                let spec = &func.buffers[func.params.get(position)?.buffer].spec;
+            let length = |&(param, RunTimeAxis { axis, size, factor }): &(usize, RunTimeAxis)| {
+                let spec = &func.buffers[func.params.get(param)?.buffer].spec;
+                let unit = i64::try_from(factor).ok()?;
+                if axis < spec.shape().len() && spec.shape().len() > 1 {
+                    return Some(RunTimeLength { param, axis, dim: size, unit });
+                }
+                // All in one axis, as the extent that is open is the outermost.
                 let max = i64::try_from(self.sizes.get(size)?.max).ok()?;
-                let elements = spec.physical_len().ok()?;
-                (elements % max == 0).then_some((position, size, elements / max))
+                let elements = spec.num_elements()?;
+                let unit = elements / max;
+                (elements % max == 0).then_some(RunTimeLength { param, axis: 0, dim: size, unit })
             };
             let lengths = RunTimeLengths(axes.iter().filter_map(length).collect());
             lengths.annotate(func);
@@ -177,13 +185,22 @@ impl RunTimeSizes {
         self.eval(dim, |size| i64::try_from(size.max).ok())
     }
 
-    /// The value of an extent for other sizes than the greatest, but for those that are always 1:
-    /// what is made for one element has another form.
-    pub(crate) fn other(&self, dim: &Dim) -> Option<i64> {
-        self.eval(dim, |size| match i64::try_from(size.max).ok()? {
+    /// The value of an extent for the greatest sizes but one, of which it has [another](Self::another).
+    pub(crate) fn other(&self, number: usize, dim: &Dim) -> Option<i64> {
+        let changed = self.sizes.get(number)?;
+        self.eval(dim, |size| match size == changed {
+            true => self.another(number),
+            false => i64::try_from(size.max).ok(),
+        })
+    }
+
+    /// Another size than the greatest, but for one that is always 1: what is made for one element has
+    /// another form.
+    pub(crate) fn another(&self, number: usize) -> Option<i64> {
+        match i64::try_from(self.sizes.get(number)?.max).ok()? {
             1 => Some(1),
             max => max.checked_mul(2)?.checked_add(1),
-        })
+        }
     }
 
     fn eval(&self, dim: &Dim, value: impl Fn(&RunTimeSize) -> Option<i64>) -> Option<i64> {
@@ -191,28 +208,21 @@ impl RunTimeSizes {
         dim.eval(&of).ok()
     }
 
-    /// The axis of a shape that depends on a size, if there is one.
+    /// The axes of a shape that depend on sizes.
     ///
     /// # Errors
     ///
-    /// It is not the outermost one of more than one element, or not the only one, or no multiple of
-    /// a size.
-    pub fn axis(&self, shape: &Shape) -> Result<Option<RunTimeAxis>, Problem> {
-        let mut open = shape.iter().enumerate().filter(|(_, dim)| !dim.is_const());
-        let Some((axis, dim)) = open.next() else { return Ok(None) };
-        let refuse =
-            |why: String| Err(Problem::new(format!("a tensor has the shape {shape}: {why}")));
-        let outermost = shape.iter().take(axis).all(|dim| dim.as_const() == Some(1));
-        if let Some((axis, dim)) = if outermost { open.next() } else { Some((axis, dim)) } {
-            return refuse(format!(
-                "only the outermost axis can have an extent that is known at run time alone; axis \
-                 {axis} is {dim}"
-            ));
-        }
-        match self.multiple(dim) {
-            Some((size, factor)) => Ok(Some(RunTimeAxis { axis, size, factor })),
-            None => refuse(format!("{dim} is no multiple of a size that is known at run time")),
-        }
+    /// An extent is no multiple of a size.
+    pub fn axes(&self, shape: &Shape) -> Result<Vec<RunTimeAxis>, Problem> {
+        let open = shape.iter().enumerate().filter(|(_, dim)| !dim.is_const());
+        let axis = |(axis, dim): (usize, &Dim)| match self.multiple(dim) {
+            Some((size, factor)) => Ok(RunTimeAxis { axis, size, factor }),
+            None => Err(Problem::new(format!(
+                "a tensor has the shape {shape}: {dim} is no multiple of a size that is known at run \
+                 time"
+            ))),
+        };
+        open.map(axis).collect()
     }
 
     /// The size and the factor of which an extent is the product.

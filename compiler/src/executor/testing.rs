@@ -13,7 +13,7 @@ pub(crate) struct ProgramBuilder {
 impl ProgramBuilder {
     fn value(&mut self, name: &str, spec: BufferSpec, kind: ValueKind) -> ValueId {
         let (name, dtype) = (name.to_owned(), DType::F32);
-        let value = Value { name, dtype, spec, kind, run_time: None };
+        let value = Value { name, dtype, spec, kind, run_time: Vec::new() };
         self.program.values.push(value)
     }
 

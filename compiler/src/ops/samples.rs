@@ -17,7 +17,7 @@ use crate::ops::nn::{
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
-    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
+    ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
     FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding, GridSampleAttrs,
     NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs,
     ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
@@ -67,6 +67,10 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(CumulativeAttrs { axis: 1, exclusive: false, reverse: true }), UNARY)
         }
         "expand_dims" => (attrs(ExpandDimsAttrs { axis: vec![0, -1] }), UNARY),
+        "arange" => {
+            let length = Dim::from(5i64);
+            (attrs(ArangeAttrs { start: 3, step: -2, length, dtype: DType::I32 }), &[])
+        }
         "full" => (attrs(FullAttrs { shape: dims(&[2, 0, 3]) }), &[Some(&[])]),
         "image.grid_sample" => {
             let sample = GridSampleAttrs {

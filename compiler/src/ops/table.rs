@@ -9,6 +9,7 @@ static TABLE: &[&OpDef] = &[
     &ew::ACOS,
     &ew::ACOSH,
     &ew::ADD,
+    &tensor::ARANGE,
     &reduce::ARGMAX,
     &reduce::ARGMIN,
     &ew::ASIN,

@@ -40,7 +40,13 @@ impl Emitter {
             let data = &self.func.buffers[buffer];
             data.spec.is_dense() && data.scope != BufferScope::Register
         });
-        if !computes || !dense {
+        // Of inner axes that end where a run says, positions behind the end lie in between.
+        let linear = self.materialised.keys().all(|&stage| {
+            let shape = self.dag.shape(stage);
+            let is_first = |axis: usize| shape[..axis].iter().all(|&extent| extent == 1);
+            self.dag.limits(stage).iter().all(|limit| is_first(limit.axis))
+        });
+        if !computes || !dense || !linear {
             return false;
         }
         for (stage, &buffer) in &self.materialised {

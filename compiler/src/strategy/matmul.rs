@@ -8,7 +8,7 @@ use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::MAX_TILE_ROWS;
-use super::nest::{block, fill_halo};
+use super::nest::{block, fill_halo, in_run};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work};
 use crate::ir::{BufferSpec, DType};
@@ -44,6 +44,8 @@ struct MatMul {
     tile: i64,
     n: i64,
     k: i64,
+    /// How many terms a sum has, if each run has its own number.
+    terms: Option<PrimExpr>,
     transpose_b: bool,
     ty: TileType,
 }
@@ -106,11 +108,16 @@ impl Emitter {
         }
         let row_axis =
             if one_matrix && l.len() == o.len() { row_axis(&batch) } else { batch.len() - 1 };
-        let at_run_time = !self.func.dims.is_empty() && batch[..row_axis].iter().all(|&b| b == 1);
+        let at_run_time = self.dag.limits(inner).iter().any(|limit| limit.axis == row_axis);
         let m = batch.remove(row_axis);
         let matrix = if transpose_b { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] };
         let [k, n] = matrix;
         let lhs_shape = l.to_vec();
+        let mut reduced = self.dag.stages[inner].kind.reduced().iter();
+        let terms = reduced.find_map(|axis| self.dag.reduce_limit(axis)).cloned();
+        if terms.is_some() && ty.fours {
+            return refused("of bytes whose number of terms is known at run time alone");
+        }
         if !constant && m < MIN_PACKED_ROWS {
             return refused("of few rows with a matrix that is computed");
         }
@@ -131,6 +138,7 @@ impl Emitter {
             row_axis,
             n,
             k,
+            terms,
             transpose_b,
             ty,
         };
@@ -320,7 +328,10 @@ impl Emitter {
         };
         let mut stmts = fetch.step(self, columns, step);
         stmts.push(tile.multiply_add(self, &weights, &value));
-        let sum = around(k_var, steps, Stmt::seq(stmts));
+        let sum = match &p.terms {
+            None => around(k_var, steps, Stmt::seq(stmts)),
+            Some(terms) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
+        };
         let index =
             |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| index(i, column.clone() + offset);
         let store = tile.store(self, p.root, p.inner, &index);

@@ -189,8 +189,12 @@ pub(super) fn innermost(spec: &BufferSpec) -> Option<usize> {
 
 /// A loop from 0 around a body.
 pub(super) fn in_loop(body: Stmt, (var, extent): (VarId, i64)) -> Stmt {
-    let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
-    Stmt::for_loop(var, min, extent, ForKind::Serial, body)
+    in_run(body, (var, PrimExpr::index(extent)))
+}
+
+/// The same with an extent that may be a run's own.
+pub(super) fn in_run(body: Stmt, (var, extent): (VarId, PrimExpr)) -> Stmt {
+    Stmt::for_loop(var, PrimExpr::index(0), extent, ForKind::Serial, body)
 }
 
 /// Whether the body of a loop over `lanes` lanes can be one of vectors: what it loads and stores is

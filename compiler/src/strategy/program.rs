@@ -8,7 +8,8 @@ use indexmap::IndexMap;
 
 use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, primitive, problem_at, static_tensor, tensors_of};
-use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, run_time, schedule};
+use super::run_time::{self, Way};
+use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
     KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
@@ -45,7 +46,7 @@ pub fn program(
         }
         let made = primitive(global.name(), function, &|dim| sizes.greatest(dim));
         let made = made.and_then(|primitive| {
-            run_time::check(global.name(), function, &primitive, sizes).map(|()| primitive)
+            run_time::limited(global.name(), function, primitive, sizes)
         });
         match made {
             Ok(primitive) => {
@@ -242,11 +243,10 @@ impl Lowering<'_> {
         let result = self.main.result();
         self.program.outputs = self.values[result].clone();
         self.pack_outputs();
-        let axes = self.axes_of(result)?;
-        for (position, axis) in axes.into_iter().enumerate() {
+        for position in 0..self.program.outputs.len() {
             let output = self.program.outputs[position];
-            if let Some(axis) = axis {
-                self.program.outputs[position] = self.run_time_copy(output, axis);
+            if !self.program.values[output].run_time.is_empty() {
+                self.program.outputs[position] = self.run_time_copy(output, Way::ToCaller);
             } else if !self.program.values[output].spec.is_dense() {
                 self.program.outputs[position] = self.dense_copy(output);
             }
@@ -262,18 +262,22 @@ impl Lowering<'_> {
         })
     }
 
-    /// The axis of each tensor of an expression that depends on a size of the run.
-    fn axes_of(&self, id: ExprId) -> Result<Vec<Option<RunTimeAxis>>, Problem> {
+    /// The axes of each tensor of an expression that depend on sizes of the run.
+    fn axes_of(&self, id: ExprId) -> Result<Vec<Vec<RunTimeAxis>>, Problem> {
         run_time::axes_of(self.main.ty(id), self.main.span(id), &self.program.sizes)
     }
 
-    /// A copy of as much of a dense value as belongs to a run: callers have memory for no more.
-    fn run_time_copy(&mut self, from: ValueId, axis: RunTimeAxis) -> ValueId {
+    /// A copy of as much of a value as belongs to a run: callers have memory for no more.
+    fn run_time_copy(&mut self, from: ValueId, way: Way) -> ValueId {
+        let from = match self.program.values[from].spec.is_dense() {
+            true => from,
+            false => self.dense_copy(from),
+        };
         let Value { name, dtype, spec, kind: _, run_time } = self.program.values[from].clone();
         let number = self.program.kernels.len();
         let sizes = &self.program.sizes;
         let name_of_copy = format!("copy_{number}");
-        let kernel = run_time::copy(&name_of_copy, &spec, dtype, axis, sizes, self.levels);
+        let kernel = run_time::copy(&name_of_copy, &spec, dtype, &run_time, way, sizes, self.levels);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
         let to = self.program.values.push(Value { name, dtype, spec, kind, run_time });
@@ -325,10 +329,11 @@ impl Lowering<'_> {
         name: &str,
         ty: &TensorType,
         shape: &[i64],
-        axis: Option<RunTimeAxis>,
+        axes: Vec<RunTimeAxis>,
     ) -> Result<ValueId, Problem> {
         let dtype = ty.dtype;
-        if axis.is_some() && is_packed(dtype) {
+        let is_open = !axes.is_empty();
+        if is_open && is_packed(dtype) {
             return Err(Problem::new(format!(
                 "input `{name}` is {ty}: tensors of several elements to a byte cannot have a size \
                  that is known at run time alone"
@@ -344,16 +349,16 @@ impl Lowering<'_> {
             dtype: held_dtype,
             spec: BufferSpec::dense(&extents),
             kind: ValueKind::Input(self.program.inputs.len()),
-            run_time: axis,
+            run_time: axes,
         });
         self.program.inputs.push(value);
-        Ok(match axis {
+        Ok(if is_open {
             // Kernels are made for the greatest size, and may read what they do not need.
-            Some(axis) => self.run_time_copy(value, axis),
-            None if is_packed(dtype) => {
-                self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
-            }
-            None => value,
+            self.run_time_copy(value, Way::FromCaller)
+        } else if is_packed(dtype) {
+            self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
+        } else {
+            value
         })
     }
 
@@ -365,7 +370,7 @@ impl Lowering<'_> {
                 let shapes = self.tensors_of(id)?;
                 let types = run_time::tensor_types(self.main.ty(id));
                 let inputs = types.into_iter().zip(&shapes).zip(self.axes_of(id)?);
-                inputs.map(|((ty, (shape, _)), axis)| self.input(name, ty, shape, axis)).collect()
+                inputs.map(|((ty, (shape, _)), axes)| self.input(name, ty, shape, axes)).collect()
             }
             // A constant's value is made where it is used, in the layout that is read there.
             Expr::Constant(constant) => {
@@ -428,7 +433,7 @@ impl Lowering<'_> {
             dtype: constant.ty().dtype,
             spec,
             kind: ValueKind::Constant(constant.clone()),
-            run_time: None,
+            run_time: Vec::new(),
         });
         self.constants.insert(key, value);
         value
@@ -470,8 +475,8 @@ impl Lowering<'_> {
             .enumerate()
             .map(|(field, (shape, dtype))| {
                 let demand = self.demands[id].get(field).copied().unwrap_or_default();
-                if axes.get(field).copied().flatten().is_some_and(|axis| axis.axis > 0) {
-                    // In blocks of channels, what a run uses is not what lies first.
+                if axes.get(field).is_some_and(|axes| axes.iter().any(|open| open.axis > 0)) {
+                    // Borders of blocked layouts are where the greatest sizes end.
                     return BufferSpec::dense(shape);
                 }
                 layout(shape, *dtype, demand, primitive.has_conv() || blocked_input)
@@ -487,7 +492,7 @@ impl Lowering<'_> {
                 dtype: results[0].1,
                 spec: spec.clone(),
                 kind: ValueKind::View(*input),
-                run_time: axes[0],
+                run_time: axes.into_iter().next().unwrap_or_default(),
             });
             return Ok(vec![value]);
         }
@@ -497,10 +502,14 @@ impl Lowering<'_> {
             .map(|arg| arg.as_ref().ok().map(|&v| self.program.values[v].spec.clone()))
             .collect();
         // Constants of the function come between its parameters and its results.
-        let given_axes = given.iter().map(|arg| self.program.values[*arg.as_ref().ok()?].run_time);
-        let inner = std::iter::repeat_n(None, primitive.constants.len());
-        let of_kernel = given_axes.chain(inner).chain(axes.iter().copied()).enumerate();
-        let of_kernel: Vec<_> = of_kernel.filter_map(|(at, axis)| Some((at, axis?))).collect();
+        let of_args = given.iter().map(|arg| match arg {
+            Ok(value) => self.program.values[*value].run_time.as_slice(),
+            Err(_) => &[],
+        });
+        let inner = std::iter::repeat_n(&[][..], primitive.constants.len());
+        let of_params = of_args.chain(inner).chain(axes.iter().map(Vec::as_slice)).enumerate();
+        let of_kernel: Vec<(usize, RunTimeAxis)> =
+            of_params.flat_map(|(at, axes)| axes.iter().map(move |&axis| (at, axis))).collect();
         let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel);
 
         let func = self.program.kernels[kernel].signature().clone();
@@ -563,9 +572,6 @@ impl Lowering<'_> {
         *variants += 1;
         if *variants > 1 {
             dag.func.name = format!("{}_v{variants}", dag.func.name);
-        }
-        if !axes.is_empty() {
-            self.program.sizes.declare(&mut dag.func);
         }
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
         self.program.sizes.limit(&mut kernel, axes);

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::emit::{Emitter, adjacent};
-use super::nest::{Nest, in_loop};
+use super::nest::{Nest, in_run};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
 use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
@@ -46,6 +46,8 @@ pub(super) struct Reduction {
     sums_products: bool,
     /// Whether NaNs may be passed over.
     ignores_nan: bool,
+    /// How far each axis goes, if each run says that itself.
+    limits: Vec<Option<PrimExpr>>,
 }
 
 /// What a loop over lanes of a reduction does.
@@ -59,17 +61,60 @@ struct Step {
     combine: bool,
 }
 
+/// A row that is reduced along its last axis.
+struct Row<'a> {
+    reduction: &'a Reduction,
+    /// The index of the result.
+    index: &'a [PrimExpr],
+    /// The axes that are reduced.
+    vars: &'a [ReduceAxis],
+    /// A stage that is what the reduction reads, and is stored on the way.
+    kept: Option<StageId>,
+}
+
+/// The partial sums of a row.
+struct Sums {
+    /// `wide` of them.
+    acc: BufferId,
+    /// Room for a group of values.
+    tail: BufferId,
+    /// Elements of the row, of a group, and of a chunk of groups.
+    extent: i64,
+    group: i64,
+    wide: i64,
+    /// Elements of a vector.
+    lanes: i64,
+}
+
+/// A vector of a group: its first element and its length.
+#[derive(Clone, Copy)]
+struct Part {
+    first: i64,
+    lanes: i64,
+}
+
 impl Reduction {
     pub(super) fn of(emitter: &Emitter, stage: StageId) -> Option<Reduction> {
         match emitter.dag.stages[stage].kind.clone() {
             StageKind::Reduce { combiner, init: _, axes, value } => {
                 let dtype = emitter.dag.dtype(stage);
+                let limit = |axis: &ReduceAxis| emitter.dag.reduce_limit(axis).cloned();
+                let limits = axes.iter().map(limit).collect();
                 // A product that comes into `value` by inlining is another operator's: it is rounded
                 // before it is added, as it is if that operator is a kernel of its own.
                 let is_product = matches!(value, PrimExpr::Binary { op: BinaryOp::Mul, .. });
                 let sums_products = is_product && matches!(dtype, DType::F32 | DType::F64);
                 let ignores_nan = emitter.dag.stages[stage].ignores_nan;
-                Some(Reduction { stage, combiner, axes, value, dtype, sums_products, ignores_nan })
+                Some(Reduction {
+                    stage,
+                    combiner,
+                    axes,
+                    value,
+                    dtype,
+                    sums_products,
+                    ignores_nan,
+                    limits,
+                })
             }
             StageKind::Placeholder
             | StageKind::Compute(_)
@@ -77,6 +122,17 @@ impl Reduction {
             | StageKind::Joint { .. }
             | StageKind::Extern { .. } => None,
         }
+    }
+
+    /// How far an axis goes.
+    fn extent(&self, axis: usize) -> PrimExpr {
+        self.limits[axis].clone().unwrap_or(PrimExpr::index(self.axes[axis].extent))
+    }
+
+    /// The loops over all axes but the last.
+    fn in_outer(&self, vars: &[ReduceAxis], body: Stmt) -> Stmt {
+        let outer = vars.iter().enumerate().take(vars.len().saturating_sub(1)).rev();
+        outer.fold(body, |body, (axis, over)| in_run(body, (over.var, self.extent(axis))))
     }
 
     fn init(&self) -> PrimExpr {
@@ -253,7 +309,7 @@ impl Emitter {
                 emitter.reduction_step(reduction, index, &by, &lane, step, None)
             })
         };
-        let outer = vars.len().saturating_sub(1);
+        let outermost = vars.len().saturating_sub(1);
         let loops = match vars.last() {
             Some(last) if split > 1 => {
                 let (full, rest) = (last.extent / split, last.extent % split);
@@ -263,20 +319,23 @@ impl Emitter {
                 for part in 0..split {
                     parts.push(step(self, Some(base.clone() + part), part)?);
                 }
-                let mut stmts = vec![in_loop(Stmt::seq(parts), (chunk, full))];
-                for part in 0..rest {
-                    let place = PrimExpr::index(full * split + part);
-                    stmts.push(step(self, Some(place), part)?);
+                let limit = &reduction.limits[outermost];
+                let count = limit.clone().map_or(full.into(), |limit| limit.floordiv(split));
+                let mut stmts = vec![in_run(Stmt::seq(parts), (chunk, count.clone()))];
+                for part in 0..if limit.is_some() { split - 1 } else { rest } {
+                    let place = count.clone() * split + part;
+                    let one = step(self, Some(place.clone()), part)?;
+                    stmts.push(match limit {
+                        Some(limit) => Stmt::if_then(place.less(limit.clone()), one),
+                        None => one,
+                    });
                 }
                 Stmt::seq(stmts)
             }
-            Some(last) => in_loop(step(self, None, 0)?, (last.var, last.extent)),
+            Some(last) => in_run(step(self, None, 0)?, (last.var, reduction.extent(outermost))),
             None => step(self, None, 0)?,
         };
-        let loops = vars[..outer]
-            .iter()
-            .rev()
-            .fold(loops, |body, axis| in_loop(body, (axis.var, axis.extent)));
+        let loops = reduction.in_outer(&vars, loops);
         let mut fold = Vec::new();
         let mut parts = split;
         while parts > 1 {
@@ -362,7 +421,8 @@ impl Emitter {
         let into = self.func.register("acc", reduction.dtype, &[group]);
         let vars = self.fresh(&reduction.axes);
         let step = Step { into, at: 0, combine: true };
-        self.step_along(reduction, &index, &vars, 0.into(), group, step, None).is_some()
+        let row = Row { reduction, index: &index, vars: &vars, kept: None };
+        self.step_along(&row, 0.into(), group, step).is_some()
     }
 
     /// The lanes are elements along the last reduced axis. A stage that is `kept` is stored on the
@@ -390,84 +450,133 @@ impl Emitter {
         kept: Option<StageId>,
     ) -> Option<Stmt> {
         let (extent, group) = reduction.group()?;
-        let index = nest.index_at(&PrimExpr::index(0));
-        let vars = self.fresh(&reduction.axes);
+        let index = &nest.index_at(&PrimExpr::index(0));
+        let vars = &self.fresh(&reduction.axes);
+        let row = Row { reduction, index, vars, kept };
         let tail = self.func.register("tail", reduction.dtype, &[group]);
         let set = Step { into: tail, at: 0, combine: false };
-        let from = extent - group;
-        let fill = self.step_along(reduction, &index, &vars, from.into(), group, set, kept)?;
+        let from = PrimExpr::index(extent - group);
+        let fill = self.step_along(&row, from, group, set)?;
         let mut groups = if has_call(&fill) { GROUPS_OF_CALLS } else { GROUPS };
         while groups * group > extent {
             groups /= 2;
         }
         let wide = groups * group;
         let acc = self.func.register("acc", reduction.dtype, &[wide]);
-        let step = |at: i64| Step { into: acc, at, combine: true };
+        let lanes = self.machine.lanes(reduction.dtype).min(group);
+        let sums = Sums { acc, tail, extent, group, wide, lanes };
 
         let first = self.func.for_("l", wide, ForKind::Vectorized, |func, lane| {
             func.store(acc, [lane], reduction.init())
         });
-        let full = extent / wide;
-        let (chunk, var) = self.counter("r", full);
-        let body = self.step_along(reduction, &index, &vars, chunk * wide, wide, step(0), kept)?;
-        let mut stmts = vec![if full == 1 { body } else { in_loop(body, (var, full)) }];
-        let rest = extent - full * wide;
-        for part in 0..rest / group {
-            let (at, from) = (part * group, full * wide + part * group);
-            stmts.push(self.step_along(
-                reduction,
-                &index,
-                &vars,
-                from.into(),
-                group,
-                step(at),
-                kept,
-            )?);
-        }
-        let lanes = self.machine.lanes(reduction.dtype).min(group);
-        let valid = rest % group;
-        if valid > 0 {
-            // A whole group up to the end of the row; what others had already counts as nothing.
-            let at = rest / group * group;
-            let masked = (0..group / lanes).map(|part| {
-                let place = |first: i64| ramp(first + part * lanes, lanes);
-                let skipped = (group - valid - part * lanes).clamp(0, lanes);
-                let value = self.func.load(tail, [place(0)]);
-                let value = behind(reduction.init(), value, skipped, lanes);
-                let sum = self.func.load(acc, [place(at)]);
-                self.func.store(acc, [place(at)], reduction.combined(sum, value))
-            });
-            let masked: Vec<Stmt> = masked.collect();
-            let body = Stmt::seq(std::iter::once(fill).chain(masked));
-            stmts.push(Stmt::allocate(tail, body));
-        }
-        let loops = vars[..vars.len() - 1]
-            .iter()
-            .rev()
-            .fold(Stmt::seq(stmts), |body, axis| in_loop(body, (axis.var, axis.extent)));
+        let limit = reduction.limits.last().cloned().flatten();
+        let count = match &limit {
+            None => PrimExpr::index(extent / wide),
+            Some(limit) => limit.clone().floordiv(wide),
+        };
+        let (chunk, var) = self.counter("r", extent / wide);
+        let step = Step { into: acc, at: 0, combine: true };
+        let body = self.step_along(&row, chunk * wide, wide, step)?;
+        let chunks = if count.is_const(1) { body } else { in_run(body, (var, count.clone())) };
+        let rest = match limit {
+            None => self.rest_of_row(&row, &sums, fill)?,
+            Some(limit) => self.rest_of_run(&row, &sums, count * wide, limit)?,
+        };
+        let loops = reduction.in_outer(vars, Stmt::seq([chunks, rest]));
         let (names, value) = self.horizontal(reduction, acc, wide, lanes);
-        let last = self.store_element(root, Some((reduction.stage, value)), &index);
+        let last = self.store_element(root, Some((reduction.stage, value)), index);
         let last =
             names.into_iter().rev().fold(last, |body, (var, value)| Stmt::let_(var, value, body));
         Some(Stmt::allocate(acc, Stmt::seq([first, loops, last])))
     }
 
-    /// A loop over `lanes` elements of the last reduced axis from `first` on, if it can be one of
-    /// vectors.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "what a step is; a struct for them would be built at each call and read once"
-    )]
-    fn step_along(
+    /// What is behind the whole chunks of a row. `fill` puts the last group of the row in `tail`.
+    fn rest_of_row(&mut self, row: &Row<'_>, sums: &Sums, fill: Stmt) -> Option<Stmt> {
+        let &Sums { acc, tail, extent, group, wide, .. } = sums;
+        let (full, rest) = (extent / wide * wide, extent % wide);
+        let mut stmts = Vec::new();
+        for part in 0..rest / group {
+            let at = part * group;
+            let step = Step { into: acc, at, combine: true };
+            stmts.push(self.step_along(row, PrimExpr::index(full + at), group, step)?);
+        }
+        let valid = rest % group;
+        if valid > 0 {
+            // A whole group up to the end of the row; what others had already counts as nothing.
+            let skipped = group - valid;
+            let masked = self.add_masked(row.reduction, sums, rest / group * group, |value, part| {
+                behind(row.reduction.init(), value, (skipped - part.first).clamp(0, part.lanes), part)
+            });
+            stmts.push(Stmt::allocate(tail, Stmt::seq([fill, masked])));
+        }
+        Some(Stmt::seq(stmts))
+    }
+
+    /// What is behind the whole chunks of a row that ends where a run says: group by group, the last
+    /// ones in part behind the run or, at the end of the row, among what others had already.
+    fn rest_of_run(
+        &mut self,
+        row: &Row<'_>,
+        sums: &Sums,
+        done: PrimExpr,
+        limit: PrimExpr,
+    ) -> Option<Stmt> {
+        let &Sums { tail, extent, group, .. } = sums;
+        let number = self.func.index_var("g");
+        let first = done.clone() + self.func.var_expr(number) * group;
+        let start = first.clone().min(extent - group);
+        let set = Step { into: tail, at: 0, combine: false };
+        let fill = self.step_along(row, start.clone(), group, set)?;
+        let counter = lane_number(row.reduction.dtype);
+        let bound = |place: PrimExpr| (place - start.clone()).min(group).cast(counter);
+        let (from, to) = (bound(first), bound(limit.clone()));
+        let masked = self.add_masked(row.reduction, sums, 0, |value, part| {
+            let lanes = part.lanes as u32;
+            let lane = PrimExpr::ramp(
+                PrimExpr::int(part.first, counter),
+                PrimExpr::int(1, counter),
+                lanes,
+            );
+            let [from, to] = [&from, &to].map(|place| place.clone().broadcast_to(lanes));
+            let is_new = lane.clone().greater_equal(from).and(lane.less(to));
+            let neutral = row.reduction.init().broadcast_to(lanes);
+            PrimExpr::select(is_new, value, neutral)
+        });
+        let groups = (limit - done + (group - 1)).floordiv(group);
+        let body = Stmt::allocate(tail, Stmt::seq([fill, masked]));
+        Some(in_run(body, (number, groups)))
+    }
+
+    /// Combines the group in `tail` with the sums from a place on, vector by vector: what `mask`
+    /// makes of it.
+    fn add_masked(
         &mut self,
         reduction: &Reduction,
-        index: &[PrimExpr],
-        vars: &[ReduceAxis],
+        sums: &Sums,
+        at: i64,
+        mask: impl Fn(PrimExpr, Part) -> PrimExpr,
+    ) -> Stmt {
+        let &Sums { acc, tail, group, lanes, .. } = sums;
+        let parts = (0..group / lanes).map(|part| {
+            let part = Part { first: part * lanes, lanes };
+            let place = |first: i64| ramp(first + part.first, lanes);
+            let value = mask(self.func.load(tail, [place(0)]), part);
+            let sum = self.func.load(acc, [place(at)]);
+            self.func.store(acc, [place(at)], reduction.combined(sum, value))
+        });
+        Stmt::seq(parts.collect::<Vec<_>>())
+    }
+
+    /// A loop over `lanes` elements of the last reduced axis from `first` on, if it can be one of
+    /// vectors.
+    fn step_along(
+        &mut self,
+        row: &Row<'_>,
         first: PrimExpr,
         lanes: i64,
         step: Step,
-        kept: Option<StageId>,
     ) -> Option<Stmt> {
+        let &Row { reduction, index, vars, kept } = row;
         let var = self.func.index_var("l");
         let lane = self.func.var_expr(var);
         let (_, outer) = vars.split_last()?;
@@ -550,13 +659,23 @@ fn ramp(first: i64, lanes: i64) -> PrimExpr {
 }
 
 /// A vector with its first `skipped` lanes replaced.
-fn behind(neutral: PrimExpr, value: PrimExpr, skipped: i64, lanes: i64) -> PrimExpr {
+fn behind(neutral: PrimExpr, value: PrimExpr, skipped: i64, Part { lanes, .. }: Part) -> PrimExpr {
     if skipped == 0 {
         return value;
     }
     let neutral = neutral.broadcast_to(lanes as u32);
     let picks = (0..lanes).map(|lane| if lane < skipped { lane } else { lanes + lane } as u32);
     PrimExpr::Shuffle { vectors: vec![neutral, value], lanes: picks.collect() }
+}
+
+/// Integers as wide as the elements of a vector, to count its lanes.
+fn lane_number(dtype: DType) -> DType {
+    match dtype.bits() {
+        8 => DType::I8,
+        16 => DType::I16,
+        32 => DType::I32,
+        _ => DType::I64,
+    }
 }
 
 fn has_call(stmt: &Stmt) -> bool {

@@ -1,9 +1,12 @@
-//! Kernels of tensors whose outermost extent is known at run time alone.
+//! Kernels of tensors whose extents are known at run time alone.
 //!
-//! A kernel is made for the greatest sizes. It does for smaller ones as it is: an element of a result
-//! depends on none behind its own in any tensor, whose strides are the same for all sizes. That is
-//! seen by making the tensor expressions for two sizes, which then differ in outermost extents alone.
-//! What a run does not need is left out by `tir.LimitLoops`.
+//! A kernel is made for the greatest sizes. It does for smaller ones if an element of a result is the
+//! same expression of the same places for all of them, as tensors' strides are those of the greatest
+//! sizes. That is seen by making the tensor expressions for another value of each size: what differs
+//! then may be extents alone, of tensors and of what is reduced. Reductions end where those of the
+//! run end; what else a run does not need is left out by `tir.LimitLoops`.
+
+use std::collections::BTreeMap;
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
@@ -12,8 +15,10 @@ use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
 use crate::graph::{Callee, Expr, Function};
 use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
 use crate::target::Target;
-use crate::te::{ComputeDag, StageId, StageKind};
-use crate::tir::{Analyzer, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::te::{AxisLimit, ComputeDag, StageId, StageKind};
+use crate::tir::{
+    Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
+};
 
 /// The tensors of a type, tuples flattened.
 pub(super) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
@@ -24,59 +29,146 @@ pub(super) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
     }
 }
 
-/// The axis of each tensor of a type that depends on a size of the run.
+/// The axes of each tensor of a type that depend on sizes of the run.
 ///
 /// # Errors
 ///
-/// As [`RunTimeSizes::axis`].
+/// As [`RunTimeSizes::axes`].
 pub(super) fn axes_of(
     ty: &Type,
     span: &Span,
     sizes: &RunTimeSizes,
-) -> Result<Vec<Option<RunTimeAxis>>, Problem> {
-    let axis = |tensor: &TensorType| {
-        sizes.axis(&tensor.shape).map_err(|problem| problem_at(problem.message, span))
+) -> Result<Vec<Vec<RunTimeAxis>>, Problem> {
+    let axes = |tensor: &TensorType| {
+        sizes.axes(&tensor.shape).map_err(|problem| problem_at(problem.message, span))
     };
-    tensor_types(ty).into_iter().map(axis).collect()
+    tensor_types(ty).into_iter().map(axes).collect()
 }
 
-/// Checks that the kernel of a function, made for the greatest sizes, does for all.
+/// The primitive of a function for the greatest sizes, with how far a run goes along each axis.
 ///
 /// # Errors
 ///
-/// An operator whose elements depend on an extent that is known at run time alone, or a tensor that
-/// has such an extent along another axis than the outermost.
-pub(super) fn check(
+/// An operator whose elements are others if an extent is, or an extent that is no multiple of a size.
+pub(super) fn limited(
     name: &str,
     function: &Function,
-    greatest: &Primitive,
+    mut greatest: Primitive,
     sizes: &RunTimeSizes,
-) -> Result<(), Vec<Problem>> {
+) -> Result<Primitive, Vec<Problem>> {
     let live = function.live();
     let ids = || function.ids().filter(|&id| live[id]);
     let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
     if ids().all(|id| is_fixed(function.ty(id))) {
-        return Ok(());
+        return Ok(greatest);
     }
     let problems: Vec<Problem> =
         ids().filter_map(|id| axes_of(function.ty(id), function.span(id), sizes).err()).collect();
     if !problems.is_empty() {
         return Err(problems);
     }
-    let other = primitive(name, function, &|dim| sizes.other(dim))?;
-    let Some(op) = depends_on_rows(&greatest.dag, &other.dag) else { return Ok(()) };
-    let calls_it = |expr: &Expr| match expr {
-        Expr::Call(call) => matches!(call.callee, Callee::Op(found) if found.to_string() == op),
-        _ => false,
-    };
-    let span = ids().find(|&id| calls_it(function.expr(id))).unwrap_or(function.result());
-    Err(vec![problem_at(
-        format!(
-            "`{op}` takes elements together along an axis whose extent is known at run time alone, or \
-             counts them: no code can be generated for that yet"
-        ),
-        function.span(span),
-    )])
+    let mut limits = Limits::default();
+    for number in 0..sizes.len() {
+        let other = primitive(name, function, &|dim| sizes.other(number, dim))?;
+        limits.compare(&greatest.dag, &other.dag, number, sizes).map_err(|op| {
+            let calls_it = |expr: &Expr| match expr {
+                Expr::Call(call) => {
+                    matches!(call.callee, Callee::Op(found) if found.to_string() == op)
+                }
+                _ => false,
+            };
+            let span = ids().find(|&id| calls_it(function.expr(id))).unwrap_or(function.result());
+            let what = format!(
+                "what `{op}` computes depends on the extent of an axis that is known at run time \
+                 alone: no code can be generated for that yet"
+            );
+            vec![problem_at(what, function.span(span))]
+        })?;
+    }
+    limits.set(&mut greatest.dag, sizes);
+    Ok(greatest)
+}
+
+/// How far runs go along the axes of a dag.
+#[derive(Default)]
+struct Limits {
+    stages: BTreeMap<StageId, Vec<AxisLimit>>,
+    reductions: BTreeMap<VarId, (usize, i64)>,
+}
+
+impl Limits {
+    /// Adds the axes whose extents differ where a size has another value.
+    ///
+    /// # Errors
+    ///
+    /// The operator of a stage that differs otherwise.
+    fn compare(
+        &mut self,
+        greatest: &ComputeDag,
+        other: &ComputeDag,
+        number: usize,
+        sizes: &RunTimeSizes,
+    ) -> Result<(), String> {
+        let max = sizes.iter().nth(number).and_then(|size| i64::try_from(size.max).ok());
+        let values = max.zip(sizes.another(number));
+        // The factor of the size in extents that differ.
+        let factor = |a: i64, b: i64| {
+            let (max, another) = values?;
+            let factor = a / max;
+            (a == factor * max && b == factor * another && factor > 0).then_some(factor)
+        };
+        for (id, stage) in &greatest.stages {
+            let refuse = || stage.op.clone();
+            let beside = other.stages.get(id).ok_or_else(refuse)?;
+            if !stage.is_like(beside) {
+                return Err(refuse());
+            }
+            let (shape, other_shape) = (greatest.shape(id), other.shape(id));
+            if shape.len() != other_shape.len() {
+                return Err(refuse());
+            }
+            for (axis, (&a, &b)) in shape.iter().zip(other_shape).enumerate() {
+                if a != b {
+                    let limit =
+                        AxisLimit { axis, dim: number, factor: factor(a, b).ok_or_else(refuse)? };
+                    let limits = self.stages.entry(id).or_default();
+                    if limits.iter().any(|limit| limit.axis == axis) {
+                        return Err(refuse());
+                    }
+                    limits.push(limit);
+                }
+            }
+            for (a, b) in stage.kind.reduced().iter().zip(beside.kind.reduced()) {
+                if a.extent != b.extent {
+                    let factor = factor(a.extent, b.extent).ok_or_else(refuse)?;
+                    if self.reductions.insert(a.var, (number, factor)).is_some() {
+                        return Err(refuse());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether these are the outermost axes of tensors of more than one element along them, and nothing
+    /// is reduced over one.
+    fn are_outermost(&self, dag: &ComputeDag) -> bool {
+        let is_first = |(&stage, limits): (&StageId, &Vec<AxisLimit>)| match limits.as_slice() {
+            [limit] => dag.shape(stage)[..limit.axis].iter().all(|&extent| extent == 1),
+            _ => false,
+        };
+        self.reductions.is_empty() && self.stages.iter().all(is_first)
+    }
+
+    fn set(self, dag: &mut ComputeDag, sizes: &RunTimeSizes) {
+        let dims = sizes.declare(&mut dag.func);
+        for (stage, limits) in self.stages {
+            dag.set_limits(stage, limits);
+        }
+        for (axis, (number, factor)) in self.reductions {
+            dag.set_reduce_limit(axis, dims[number].clone() * factor);
+        }
+    }
 }
 
 /// Whether each unit of the only size could be a run of its own: no element depends on one of another
@@ -92,9 +184,11 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
         && module.functions().all(|(_, function)| is_ours(function))
         && primitives.all(|(global, function)| {
             let made = |extents: &Extents<'_>| primitive(global.name(), function, extents);
-            let dags = (made(&|dim| sizes.greatest(dim)), made(&|dim| sizes.other(dim)));
+            let dags = (made(&|dim| sizes.greatest(dim)), made(&|dim| sizes.other(0, dim)));
             let (Ok(greatest), Ok(other)) = dags else { return false };
-            depends_on_rows(&greatest.dag, &other.dag).is_none()
+            let mut limits = Limits::default();
+            limits.compare(&greatest.dag, &other.dag, 0, sizes).is_ok()
+                && limits.are_outermost(&greatest.dag)
                 && Units { dag: &greatest.dag, other: &other.dag, max }.are_independent()
         })
 }
@@ -165,21 +259,13 @@ impl Units<'_> {
     }
 }
 
-/// The first operator whose expression is another one, if outermost extents are others.
-fn depends_on_rows(a: &ComputeDag, b: &ComputeDag) -> Option<String> {
-    let alike = |a: &[i64], b: &[i64]| {
-        let differs = |(a, b): (&i64, &i64)| a != b;
-        let mut differing = a.iter().zip(b).enumerate().filter(|&(_, pair)| differs(pair));
-        let outermost = |axis: usize| a[..axis].iter().all(|&extent| extent == 1);
-        a.len() == b.len()
-            && differing.next().is_none_or(|(axis, _)| outermost(axis))
-            && differing.next().is_none()
-    };
-    let mut stages = a.stages.iter();
-    let found = stages.find(|(id, stage)| {
-        b.stages.get(*id) != Some(*stage) || !alike(a.shape(*id), b.shape(*id))
-    });
-    found.map(|(_, stage)| stage.op.clone())
+/// Which way a tensor is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// From the memory of a caller, which has as much as belongs to the run.
+    FromCaller,
+    /// To such memory.
+    ToCaller,
 }
 
 /// A kernel that copies as many elements of a dense tensor as belong to a run, and touches no others.
@@ -187,38 +273,77 @@ pub(super) fn copy(
     name: &str,
     spec: &BufferSpec,
     dtype: DType,
-    axis: RunTimeAxis,
+    axes: &[RunTimeAxis],
+    way: Way,
     sizes: &RunTimeSizes,
     levels: &[Target],
 ) -> Kernel {
-    let max = sizes.iter().nth(axis.size).map_or(1, |size| size.max);
+    let shape = spec.shape();
     let elements = spec.num_elements().unwrap_or(0);
-    let unit = elements / i64::try_from(max).unwrap_or(i64::MAX).max(1);
+    // What comes with one place along the last such axis, and all of its places, lie side by side.
+    let last = axes.iter().map(|open| open.axis).max().unwrap_or(0);
+    let unit: i64 = shape[last + 1..].iter().product();
     let version = |level: &Target| {
         let mut func = PrimFuncData::new(name);
         let from = func.input("x", dtype, BufferSpec::dense(&[elements]));
         let to = func.output("copy", dtype, BufferSpec::dense(&[elements]));
-        let dims: Vec<PrimExpr> = sizes.iter().map(|size| func.dim(&size.name)).collect();
-        let count = dims[axis.size].clone() * unit;
-        let lanes = Machine::of(level).lanes(dtype);
-        let vectors = count.clone().floordiv(lanes);
-        let element = |func: &mut PrimFuncData, at: PrimExpr| {
-            let value = func.load(from, [at.clone()]);
-            func.store(to, [at], value)
+        let dims = sizes.declare(&mut func);
+        let extent = |axis: usize| match axes.iter().find(|open| open.axis == axis) {
+            Some(open) => {
+                let factor = i64::try_from(open.factor).unwrap_or(i64::MAX);
+                dims[open.size].clone() * factor
+            }
+            None => PrimExpr::index(shape[axis]),
         };
-        let (outer, lane) = (func.index_var("i"), func.index_var("lane"));
-        let at = func.var_expr(outer) * lanes + func.var_expr(lane);
-        let body = element(&mut func, at);
-        let zero = PrimExpr::index(0);
-        let body =
-            Stmt::for_loop(lane, zero.clone(), PrimExpr::index(lanes), ForKind::Vectorized, body);
-        let whole = Stmt::for_loop(outer, zero.clone(), vectors, ForKind::Serial, body);
-        let rest = func.index_var("rest");
-        let at = count.clone() - count.clone().floormod(lanes) + func.var_expr(rest);
-        let body = element(&mut func, at);
-        let rest = Stmt::for_loop(rest, zero, count.floormod(lanes), ForKind::Serial, body);
-        func.body = if unit % lanes == 0 { whole } else { Stmt::seq([whole, rest]) };
+        let row = |count: PrimExpr| count * unit;
+        let loops: Vec<VarId> =
+            (0..last).map(|axis| func.index_var(format!("i{axis}"))).collect();
+        let start = |of_run: bool| {
+            let before = loops.iter().enumerate().fold(PrimExpr::index(0), |at, (axis, &var)| {
+                let extent = if of_run { extent(axis) } else { PrimExpr::index(shape[axis]) };
+                at * extent + func.var_expr(var)
+            });
+            before * row(if of_run { extent(last) } else { PrimExpr::index(shape[last]) })
+        };
+        let (caller, own) = (start(true), start(false));
+        let (read, written) = match way {
+            Way::FromCaller => (caller, own),
+            Way::ToCaller => (own, caller),
+        };
+        let body = copy_row(&mut func, [from, to], [read, written], row(extent(last)), level);
+        let body = loops.into_iter().enumerate().rev().fold(body, |body, (axis, var)| {
+            Stmt::for_loop(var, PrimExpr::index(0), extent(axis), ForKind::Serial, body)
+        });
+        func.body = body;
         PrimFunc::new(func)
     };
     Kernel { versions: levels.iter().map(version).collect(), macs: 0, loops: Vec::new() }
+}
+
+/// Copies so many elements from a place to another, in vectors as far as they go.
+fn copy_row(
+    func: &mut PrimFuncData,
+    [from, to]: [BufferId; 2],
+    [read, written]: [PrimExpr; 2],
+    count: PrimExpr,
+    level: &Target,
+) -> Stmt {
+    let lanes = Machine::of(level).lanes(func.buffers[to].dtype);
+    let vectors = count.clone().floordiv(lanes);
+    let element = |func: &mut PrimFuncData, at: PrimExpr| {
+        let value = func.load(from, [read.clone() + at.clone()]);
+        func.store(to, [written.clone() + at], value)
+    };
+    let (outer, lane) = (func.index_var("i"), func.index_var("lane"));
+    let at = func.var_expr(outer) * lanes + func.var_expr(lane);
+    let body = element(func, at);
+    let zero = PrimExpr::index(0);
+    let body =
+        Stmt::for_loop(lane, zero.clone(), PrimExpr::index(lanes), ForKind::Vectorized, body);
+    let whole = Stmt::for_loop(outer, zero.clone(), vectors, ForKind::Serial, body);
+    let rest = func.index_var("rest");
+    let at = count.clone() - count.clone().floormod(lanes) + func.var_expr(rest);
+    let body = element(func, at);
+    let rest = Stmt::for_loop(rest, zero, count.floormod(lanes), ForKind::Serial, body);
+    Stmt::seq([whole, rest])
 }

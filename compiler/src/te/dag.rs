@@ -159,6 +159,37 @@ pub enum Anchor {
     },
 }
 
+impl StageKind {
+    /// The axes that a reduction goes over; none of what is no reduction.
+    pub(crate) fn reduced(&self) -> &[ReduceAxis] {
+        match self {
+            StageKind::Reduce { axes, .. } => axes,
+            StageKind::Joint { reduction, .. } => &reduction.axes,
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Concat { .. }
+            | StageKind::Extern { .. } => &[],
+        }
+    }
+
+    /// The same with other extents of what is reduced.
+    fn with_extents_of(&self, other: &StageKind) -> StageKind {
+        let mut kind = self.clone();
+        let axes = match &mut kind {
+            StageKind::Reduce { axes, .. } => axes,
+            StageKind::Joint { reduction, .. } => &mut Arc::make_mut(reduction).axes,
+            StageKind::Placeholder
+            | StageKind::Compute(_)
+            | StageKind::Concat { .. }
+            | StageKind::Extern { .. } => return kind,
+        };
+        for (axis, other) in axes.iter_mut().zip(other.reduced()) {
+            axis.extent = other.extent;
+        }
+        kind
+    }
+}
+
 /// A tensor and how its elements come about.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Stage {
@@ -178,6 +209,13 @@ pub struct Stage {
     pub op: String,
 }
 
+impl Stage {
+    /// Whether another stage is the same but for how far its axes and reductions go.
+    pub(crate) fn is_like(&self, other: &Stage) -> bool {
+        *self == Stage { kind: other.kind.with_extents_of(&self.kind), ..other.clone() }
+    }
+}
+
 /// Stages in topological order, with the variables and buffers their expressions use.
 #[derive(Clone, Debug)]
 pub struct ComputeDag {
@@ -186,8 +224,21 @@ pub struct ComputeDag {
     /// The stages.
     pub stages: PrimaryMap<StageId, Stage>,
     by_buffer: SecondaryMap<BufferId, cranelift_entity::packed_option::PackedOption<StageId>>,
-    /// Extents of axes of reductions that are not constant.
+    /// Extents of axes of reductions that are not constant, or that a run has of its own.
     symbolic: BTreeMap<VarId, PrimExpr>,
+    /// Axes of stages of whose elements each run has as many as it says itself.
+    limits: BTreeMap<StageId, Vec<AxisLimit>>,
+}
+
+/// An axis whose extent is the greatest that a run can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AxisLimit {
+    /// The axis.
+    pub axis: usize,
+    /// The position of a dimension of the function.
+    pub dim: usize,
+    /// The axis has so many elements for each unit of the dimension.
+    pub factor: i64,
 }
 
 impl ComputeDag {
@@ -198,7 +249,28 @@ impl ComputeDag {
             stages: PrimaryMap::new(),
             by_buffer: SecondaryMap::new(),
             symbolic: BTreeMap::new(),
+            limits: BTreeMap::new(),
         }
+    }
+
+    /// Says how much of a stage's axes a run has.
+    pub(crate) fn set_limits(&mut self, stage: StageId, limits: Vec<AxisLimit>) {
+        self.limits.insert(stage, limits);
+    }
+
+    /// The axes of a stage of which a run has as much as it says itself.
+    pub fn limits(&self, stage: StageId) -> &[AxisLimit] {
+        self.limits.get(&stage).map_or(&[], Vec::as_slice)
+    }
+
+    /// Says how far a run goes along an axis of a reduction.
+    pub(crate) fn set_reduce_limit(&mut self, axis: VarId, extent: PrimExpr) {
+        self.symbolic.insert(axis, extent);
+    }
+
+    /// How far a run goes along an axis of a reduction, if it says that itself.
+    pub fn reduce_limit(&self, axis: &ReduceAxis) -> Option<&PrimExpr> {
+        self.symbolic.get(&axis.var)
     }
 
     fn push(

@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{NAMED_BY_MODEL, Tensor, UNUSED, Writer, code, grouped};
+use super::{NAMED_BY_MODEL, Open, Tensor, UNUSED, Writer, code, grouped};
 use crate::bindings::identifiers;
-use crate::diagnostics::Problem;
 
 /// What may be wrong with a run of tensors that say its sizes.
 const ERRORS: &str = "    ///
@@ -37,7 +36,7 @@ impl Writer<'_> {
 
     /// The statements that check the lengths of slices for outputs.
     pub(super) fn check_outputs(&self) -> String {
-        self.outputs.iter().filter(|tensor| tensor.unit.is_some()).fold(
+        self.outputs.iter().filter(|tensor| tensor.open.is_some()).fold(
             String::new(),
             |mut text, tensor| {
                 let Tensor { ident, info, .. } = tensor;
@@ -54,7 +53,7 @@ impl Writer<'_> {
 
     /// The part of a buffer that belongs to a run, in brackets; empty if all of it does.
     pub(super) fn part(&self, tensor: &Tensor<'_>) -> String {
-        match tensor.unit {
+        match tensor.open {
             Some(_) => format!("[..{}]", self.length(tensor)),
             None => String::new(),
         }
@@ -62,37 +61,47 @@ impl Writer<'_> {
 
     /// Elements of a tensor in a run.
     fn length(&self, tensor: &Tensor<'_>) -> String {
-        match tensor.unit {
-            Some((size, unit)) => format!("sizes.{} * {}", self.size_idents()[size], grouped(unit)),
-            None => grouped(tensor.len),
-        }
+        let Some(Open { sizes, unit }) = &tensor.open else { return grouped(tensor.len) };
+        let idents = self.size_idents();
+        let sizes = sizes.iter().map(|&size| format!("sizes.{} * ", idents[size]));
+        sizes.collect::<String>() + &grouped(*unit)
     }
 
     fn size_idents(&self) -> Vec<String> {
         identifiers(self.model.sizes.iter().map(|size| size.name.as_str()))
     }
 
+    /// The inputs that have elements for each unit of a size, and no other size.
+    fn says(&self, size: usize) -> impl Iterator<Item = (&Tensor<'_>, u64)> {
+        self.inputs.iter().filter_map(move |tensor| match &tensor.open {
+            Some(Open { sizes, unit }) if *sizes == [size] && *unit > 0 => Some((tensor, *unit)),
+            _ => None,
+        })
+    }
+
+    /// Whether callers say the sizes of a run, as the lengths of inputs do not.
+    pub(super) fn sizes_are_given(&self) -> bool {
+        (0..self.model.sizes.len()).any(|size| self.says(size).next().is_none())
+    }
+
     /// The struct `Sizes`.
-    ///
-    /// # Errors
-    ///
-    /// No input has an element for each unit of a size.
-    pub(super) fn sizes(&self, text: &mut String) -> Result<(), Problem> {
+    pub(super) fn sizes(&self, text: &mut String) {
         if !self.has_sizes() {
-            return Ok(());
+            return;
         }
         let idents = self.size_idents();
         let sizes = || self.model.sizes.iter().zip(&idents).enumerate();
-        let doc = |(_, (size, _)): (usize, (&crate::executor::RunTimeSize, &String))| {
-            format!("{} in the model: {} to {}.", code(&size.name), size.min, size.max)
-        };
+        let given = self.sizes_are_given();
+        let doc = if given { "" } else { ", which the lengths of its inputs say" };
         put!(
             text,
-            "\n/// The sizes of a run, which the lengths of its inputs say.\n{NAMED_BY_MODEL}\
+            "\n/// The sizes of a run{doc}.\n{NAMED_BY_MODEL}\
              #[derive(Clone, Copy, PartialEq, Eq, Debug)]\npub struct Sizes {{\n"
         );
-        for entry in sizes() {
-            put!(text, "    /// {}\n    pub {}: usize,\n", doc(entry), entry.1.1);
+        for (_, (size, ident)) in sizes() {
+            let name = code(&size.name);
+            put!(text, "    /// {name} in the model: {} to {}.\n", size.min, size.max);
+            put!(text, "    pub {ident}: usize,\n");
         }
         put!(text, "}}\n\n{UNUSED}impl Sizes {{\n");
         put!(
@@ -103,38 +112,36 @@ impl Writer<'_> {
     ///
     /// The lengths of the inputs do not go together, or say a size that the model was not compiled for.
     pub fn of(inputs: &Inputs<'_>) -> ::core::result::Result<Self, __niello::SizeError> {{
-        ::core::result::Result::Ok(Sizes {{
+        let sizes = Sizes {{
 "
         );
         for (number, (size, ident)) in sizes() {
             let (name, min, max) = (&size.name, size.min, size.max);
-            put!(
-                text,
-                "            {ident}: __niello::RunSize {{ name: {name:?}, min: {min}, max: {max} }}.of(&[\n"
-            );
-            let mut found = false;
-            for tensor in &self.inputs {
-                if let Some((size, unit)) = tensor.unit.filter(|(_, unit)| *unit > 0)
-                    && size == number
-                {
-                    let Tensor { ident, info, .. } = tensor;
-                    let unit = grouped(unit);
-                    found = true;
-                    put!(
-                        text,
-                        "                ({:?}, inputs.{ident}.len(), {unit}),\n",
-                        info.name
-                    );
-                }
+            let size = format!("__niello::RunSize {{ name: {name:?}, min: {min}, max: {max} }}");
+            if given {
+                put!(text, "            {ident}: {size}.check(inputs.sizes.{ident})?,\n");
+                continue;
             }
-            if !found {
-                let what = format!("no input has elements that say how large `{name}` is");
-                return Err(Problem::new(what));
+            put!(text, "            {ident}: {size}.of(&[\n");
+            for (Tensor { ident, info, .. }, unit) in self.says(number) {
+                let (name, unit) = (&info.name, grouped(unit));
+                put!(text, "                ({name:?}, inputs.{ident}.len(), {unit}),\n");
             }
             text.push_str("            ])?,\n");
         }
-        text.push_str("        })\n    }\n}\n");
-        Ok(())
+        text.push_str("        };\n");
+        for tensor in &self.inputs {
+            let Tensor { ident, info, open, .. } = tensor;
+            let is_checked = |open: &Open| !given && open.sizes.len() == 1 && open.unit > 0;
+            if open.as_ref().is_some_and(|open| !is_checked(open)) {
+                let (name, length) = (&info.name, self.length(tensor));
+                put!(
+                    text,
+                    "        __niello::check_input({name:?}, inputs.{ident}.len(), {length})?;\n"
+                );
+            }
+        }
+        text.push_str("        ::core::result::Result::Ok(sizes)\n    }\n}\n");
     }
 
     /// The statement that puts the sizes where the compiled code reads them.

@@ -47,7 +47,7 @@ impl Program {
             };
             for output in outputs.into_iter().filter(|&output| storage.zeroed[output]) {
                 let value = &self.values[output];
-                let key = digest(|hasher| (&value.spec, value.dtype, value.run_time).hash(hasher));
+                let key = digest(|hasher| (&value.spec, value.dtype, &value.run_time).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
                     let mut kernel =
@@ -67,7 +67,7 @@ impl Program {
     pub fn digest(&self) -> Digest {
         digest(|hasher| {
             for value in self.values.values() {
-                (&value.spec, value.dtype, value.run_time).hash(hasher);
+                (&value.spec, value.dtype, &value.run_time).hash(hasher);
                 value.kind.hash(hasher);
             }
             for kernel in self.kernels.values() {

@@ -7,7 +7,7 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
+    ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
     ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs,
     SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
@@ -354,7 +354,8 @@ pub(super) fn constant_of_shape(node: &mut Node<'_, '_>) -> Result<Outputs, Node
     Ok(vec![node.call_with(&FULL, &[scalar], &FullAttrs { shape: ty.shape.to_vec() })?])
 }
 
-/// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must be constants.
+/// `Range`-11, -27 (more types, and `stash_type` for 16-bit floats): `start`, `limit` and `delta` must
+/// be constants, but a range by ones may end with the size of an input.
 pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let dtype = node.tensor(node.input(0)?)?.dtype;
     if node.version >= 27 {
@@ -362,6 +363,10 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         node.attrs.int("stash_type")?;
     }
     let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
+    if let Some(length) = open_length(node, dtype)? {
+        let attrs = ArangeAttrs { start: 0, step: 1, length, dtype };
+        return Ok(vec![node.call_with(&ARANGE, &[], &attrs)?]);
+    }
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
             .map(|value| i128::from(value.unwrap_or_default()));
@@ -401,6 +406,20 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     };
     let constant = constant.map_err(|error| NodeError::new(error.to_string()))?;
     Ok(vec![node.constant(constant)])
+}
+
+/// The number of elements of a range of integers from zero by ones that depends on the size of an
+/// input.
+fn open_length(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<Dim>, NodeError> {
+    if !dtype.is_int() {
+        return Ok(None);
+    }
+    let limit = node.dims_input(1)?.unwrap_or_default();
+    let [length] = limit.as_slice() else { return Ok(None) };
+    if length.is_const() || (node.int_input(0)?, node.int_input(2)?) != (Some(0), Some(1)) {
+        return Ok(None);
+    }
+    Ok(Some(length.clone()))
 }
 
 /// `Pad`-2 (attributes), -11 (inputs), -13, -18 (`axes`), -19 (`wrap`), -21 and later (more types).

@@ -1,6 +1,7 @@
 //! Operators that move elements, or tell about a tensor, with at most the plainest arithmetic on its
 //! elements.
 
+mod arange;
 mod broadcast_to;
 mod concatenate;
 mod cumulative;
@@ -19,6 +20,7 @@ mod topk;
 mod transpose;
 mod tree_traverse;
 
+pub use arange::{ARANGE, ArangeAttrs};
 pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
 pub use concatenate::{CONCATENATE, ConcatenateAttrs};
 pub use cumulative::{CUMPROD, CUMSUM, CumulativeAttrs};

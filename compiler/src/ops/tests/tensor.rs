@@ -6,7 +6,7 @@ use crate::graph::interp::Tensor;
 use crate::ir::{DType, Dim};
 use crate::ops::tensor::{
     BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, CoordinateTransformation,
-    EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE, NearestRounding, ONE_HOT,
+    ARANGE, ArangeAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE, NearestRounding, ONE_HOT,
     OneHotAttrs, RESHAPE, RESIZE2D, ReshapeAttrs, Resize2dAttrs, ResizeMethod, SHAPE_OF, SPLIT,
     SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE,
     TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
@@ -346,6 +346,14 @@ fn shapes_are_data() {
     let attrs = ShapeOfAttrs { dtype: DType::I64 };
     assert_eq!(call(&SHAPE_OF, &attrs, &[x.clone()]).unwrap(), [ints(&[3], &[2, 0, 3])]);
     assert_eq!(call(&NDARRAY_SIZE, &attrs, &[x]).unwrap(), [ints(&[], &[0])]);
+}
+
+#[test]
+fn arange_counts_from_its_start() {
+    let attrs = |dtype| ArangeAttrs { start: 3, step: -2, length: 4i64.into(), dtype };
+    assert_eq!(call(&ARANGE, &attrs(DType::I64), &[]).unwrap(), [ints(&[4], &[3, 1, -1, -3])]);
+    let error = call(&ARANGE, &attrs(DType::F32), &[]).unwrap_err();
+    assert!(error.to_string().contains("must be an integer type"), "{error}");
 }
 
 #[test]

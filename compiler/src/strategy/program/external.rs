@@ -48,11 +48,10 @@ impl Lowering<'_> {
             }
         }
         let results = self.tensors_of(id)?;
-        let axes = self.axes_of(id)?.into_iter().flatten();
-        let mut axes = axes.chain(
-            given.iter().filter_map(|arg| self.program.values[*arg.as_ref().ok()?].run_time),
-        );
-        if axes.next().is_some() {
+        let values = given.iter().flatten();
+        let of_args = values.map(|&value| !self.program.values[value].run_time.is_empty());
+        let of_results = self.axes_of(id)?.into_iter().map(|axes| !axes.is_empty());
+        if of_args.chain(of_results).any(|is_open| is_open) {
             let message = format!(
                 "`{global}`, which is for the code generator `{compiler}`, has a size that is known \
                  at run time alone"
@@ -85,7 +84,7 @@ impl Lowering<'_> {
                 dtype: tensor.dtype,
                 spec: BufferSpec::dense(&tensor.shape),
                 kind: ValueKind::Computed,
-                run_time: None,
+                run_time: Vec::new(),
             })
         });
         let values: Vec<ValueId> = computed.collect();

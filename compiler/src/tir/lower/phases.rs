@@ -44,6 +44,7 @@ fn phase_1() -> Vec<PassRef> {
         PlanBufferAllocation.into(),
         LowerBlocks.into(),
         CompactBufferAllocation.into(),
+        LimitLoops.into(),
         FlattenBuffer.into(),
         UnsupportedDtypeLegalize.into(),
         Simplify.into(),
@@ -53,7 +54,6 @@ fn phase_1() -> Vec<PassRef> {
 /// Replaces loops according to their kind and annotations.
 fn phase_2() -> Vec<PassRef> {
     vec![
-        LimitLoops.into(),
         LoopPartition.into(),
         Simplify.into(),
         ParallelizeLoops.into(),

@@ -73,7 +73,7 @@ fn passes_of_the_users_run_at_the_end_of_their_phases() {
     assert_eq!(added.len(), plain.len() + 4);
     assert_eq!(added[0], "tir.UnrollLoop");
     let at = |name: &str| added.iter().rposition(|other| other == name).unwrap();
-    assert_eq!(added[at("InferType") + 1], "tir.LimitLoops");
+    assert_eq!(added[at("InferType") + 1], "tir.LoopPartition");
     assert_eq!(at("tir.LowerBlocks"), at("tir.VectorizeLoop") + 1);
     assert_eq!(added[at("tir.LowerBlocks") + 1], "tir.LegalizeRegisterAccess");
 }

@@ -15,32 +15,51 @@ pub const RUN_TIME_LENGTHS_ATTR: &str = "tir.run_time_lengths";
 /// Most conditions of one loop: functions that need more are left as they are.
 const MOST_CONDITIONS: usize = 4;
 
-/// How many elements a run uses of parameters that have room for the greatest sizes: for each the
-/// position among the parameters, the position of a dimension of the function, and the elements in
-/// memory for each unit of that dimension. Nobody reads what is behind.
+/// Iterations of a loop of which nothing is known: more than any has.
+const ANY_COUNT: i64 = 1 << 40;
+
+/// How many elements a run uses of parameters that have room for the greatest sizes. Nobody reads
+/// what is behind.
 ///
-/// The text is `0=0*1200 2=0*10`.
+/// The text is `0.0=0*1200 2.1=0*1`: the position of a parameter, one of its axes, the position of a
+/// dimension of the function, and the elements along the axis for each unit of that dimension.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RunTimeLengths(pub Vec<(usize, usize, i64)>);
+pub struct RunTimeLengths(pub Vec<RunTimeLength>);
+
+/// How many elements a run uses along an axis of a parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunTimeLength {
+    /// The position among the parameters.
+    pub param: usize,
+    /// The axis.
+    pub axis: usize,
+    /// The position of a dimension of the function.
+    pub dim: usize,
+    /// Elements for each unit of that dimension: at least 1.
+    pub unit: i64,
+}
 
 impl RunTimeLengths {
     /// Those of a function; what is no such text says nothing.
     pub fn of(func: &PrimFuncData) -> RunTimeLengths {
         let text = func.attrs.get(RUN_TIME_LENGTHS_ATTR).map_or("", String::as_str);
         let length = |entry: &str| {
-            let (position, rest) = entry.split_once('=')?;
-            let (dim, unit) = rest.split_once('*')?;
+            let (place, rest) = entry.split_once('=')?;
+            let ((param, axis), (dim, unit)) = (place.split_once('.')?, rest.split_once('*')?);
             let unit = unit.parse().ok().filter(|unit| *unit > 0)?;
-            Some((position.parse().ok()?, dim.parse().ok()?, unit))
+            let [param, axis, dim] = [param, axis, dim].map(|number| number.parse().ok());
+            Some(RunTimeLength { param: param?, axis: axis?, dim: dim?, unit })
         };
         RunTimeLengths(text.split_whitespace().filter_map(length).collect())
     }
 
     /// Notes them in a function.
     pub fn annotate(&self, func: &mut PrimFuncData) {
-        let entries: Vec<String> = (self.0.iter())
-            .map(|(position, dim, unit)| format!("{position}={dim}*{unit}"))
-            .collect();
+        let text = |length: &RunTimeLength| {
+            let RunTimeLength { param, axis, dim, unit } = length;
+            format!("{param}.{axis}={dim}*{unit}")
+        };
+        let entries: Vec<String> = self.0.iter().map(text).collect();
         func.attrs.insert(RUN_TIME_LENGTHS_ATTR.to_owned(), entries.join(" "));
     }
 }
@@ -49,14 +68,14 @@ impl RunTimeLengths {
 ///
 /// [`RUN_TIME_LENGTHS_ATTR`] says how many those are. A loop whose iterations are whole units of a
 /// dimension, as images of a batch, gets a condition around its body, so that its bounds stay
-/// constant; one of shorter steps gets another extent. Other loops stay, and store more than a run
-/// needs.
+/// constant; one of shorter steps, or without loops inside, gets another extent. Other loops stay,
+/// and store more than a run needs.
 #[prim_func_pass(opt_level = 0, name = "tir.LimitLoops", crate = crate)]
 pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
-    let mut limits = BTreeMap::new();
-    for (position, dim, unit) in RunTimeLengths::of(&func).0 {
-        if let (Some(param), Some(&dim)) = (func.params.get(position), func.dims.get(dim)) {
-            limits.insert(param.buffer, Limit { dim, unit });
+    let mut limits: BTreeMap<BufferId, Vec<Limit>> = BTreeMap::new();
+    for RunTimeLength { param, axis, dim, unit } in RunTimeLengths::of(&func).0 {
+        if let (Some(param), Some(&dim)) = (func.params.get(param), func.dims.get(dim)) {
+            limits.entry(param.buffer).or_default().push(Limit { axis, dim, unit });
         }
     }
     if limits.is_empty() {
@@ -66,25 +85,34 @@ pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Pri
     func.map_body(|body| limiter.stmt(body))
 }
 
-/// A parameter's elements: so many for each unit of a dimension.
+/// Elements along an axis of a parameter: so many for each unit of a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Limit {
+    axis: usize,
     dim: VarId,
     unit: i64,
 }
 
 struct Limiter<'a> {
     func: &'a PrimFuncData,
-    limits: BTreeMap<BufferId, Limit>,
+    limits: BTreeMap<BufferId, Vec<Limit>>,
 }
 
-/// The first element that an iteration stores to a parameter, and where its elements end.
+/// The first place along an axis of a parameter at which an iteration stores, and where the elements
+/// end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct First {
     at: Affine,
     limit: Limit,
-    /// From the first to the last element of the iteration.
+    /// From the first to the last place of the iteration.
     span: i64,
+}
+
+impl First {
+    /// Whether all of it is behind the first unit.
+    fn is_behind(&self) -> bool {
+        self.at.constant >= self.limit.unit
+    }
 }
 
 impl Limiter<'_> {
@@ -124,8 +152,7 @@ impl Limiter<'_> {
     /// A statement beside others: what begins behind the first unit is left out where it is not used,
     /// as the rows that are left after whole tiles.
     fn in_sequence(&self, stmt: Stmt) -> Stmt {
-        let is_behind = |first: &First| first.at.constant >= first.limit.unit;
-        match self.firsts(None, &stmt).filter(|firsts| firsts.iter().all(is_behind)) {
+        match self.firsts(None, &stmt) {
             Some(firsts) => {
                 let conditions = firsts.iter().map(|first| self.is_used(first));
                 let stmt = self.stmt(stmt);
@@ -148,21 +175,21 @@ impl Limiter<'_> {
     ) -> (PrimExpr, Stmt) {
         let Some(firsts) = self.firsts(Some(var), &body) else { return (extent, self.stmt(body)) };
         let step = |first: &First| factor(&first.at, var);
-        if firsts.iter().all(|first| step(first) >= first.limit.unit) {
+        let only = match &firsts[..] {
+            [first] => Some(first).zip(min.as_int()),
+            _ => None,
+        };
+        let is_innermost = only.is_some() && is_innermost(&body);
+        if !is_innermost && firsts.iter().all(|first| step(first) >= first.limit.unit) {
             let conditions = firsts.iter().map(|first| self.is_used(first));
             let Some(condition) = conditions.reduce(PrimExpr::or) else { return (extent, body) };
-            let whole = firsts.iter().all(|first| step(first) == first.limit.unit);
-            let body = if whole { body } else { self.stmt(body) };
-            return (extent, Stmt::if_then(condition, body));
+            return (extent, Stmt::if_then(condition, self.stmt(body)));
         }
         // Loops of longer steps may be inside of this one, as rows in a panel of columns.
         let is_narrow = |first: &First| first.span < first.limit.unit;
-        let (Some(min), [first]) = (min.as_int(), &firsts[..]) else {
+        let Some((first, min)) = only.filter(|(first, _)| is_innermost || is_narrow(first)) else {
             return (extent, self.stmt(body));
         };
-        if !is_narrow(first) {
-            return (extent, self.stmt(body));
-        }
         let step = step(first);
         let mut rest = first.at.clone();
         rest.terms.retain(|(atom, _)| *atom != self.func.var_expr(var));
@@ -195,6 +222,16 @@ impl Limiter<'_> {
         }
         at.clone().into_expr().less(self.end(*limit))
     }
+}
+
+/// Whether a loop with this body has none inside but over lanes and rows of a tile.
+fn is_innermost(body: &Stmt) -> bool {
+    let mut innermost = true;
+    body.walk(&mut |stmt| {
+        innermost &=
+            !matches!(stmt, Stmt::For { kind: ForKind::Serial | ForKind::Parallel, .. });
+    });
+    innermost
 }
 
 /// The factor of a variable in a sum.
@@ -231,10 +268,9 @@ impl Stores<'_> {
             }
             Stmt::For { var, min, extent, body, .. } => {
                 let min = Affine::of(&min.clone().substitute(lets));
-                let (min, max) = match (min.range(&self.inner), extent.as_int()) {
-                    (Some(min), Some(extent)) => (min.min, min.max.checked_add(extent.max(1) - 1)?),
-                    _ => return None,
-                };
+                let min = min.range(&self.inner)?;
+                let count = extent.as_int().map_or(ANY_COUNT, |extent| extent.max(1));
+                let (min, max) = (min.min, min.max.checked_add(count - 1)?);
                 self.inner.insert(*var, Range { min, max });
                 self.stmt(body, lets)
             }
@@ -250,18 +286,38 @@ impl Stores<'_> {
         indices: &[PrimExpr],
         lets: &BTreeMap<VarId, PrimExpr>,
     ) -> Option<()> {
-        let Some(&limit) = self.limiter.limits.get(&buffer) else {
+        let Some(limits) = self.limiter.limits.get(&buffer) else {
             // What nobody else sees is for what is stored in the same iteration.
             let scope = self.limiter.func.buffers[buffer].scope;
             return (scope != BufferScope::Param).then_some(());
         };
-        let [index] = indices else { return None };
+        let first = limits.iter().find_map(|&limit| {
+            let index = indices.get(limit.axis)?.clone().substitute(lets);
+            self.first(&index, limit)
+        })?;
+        let greatest = first.at.constant.checked_add(first.span)?;
+        let limit = first.limit;
+        let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
+        match self.firsts.iter_mut().find(alike) {
+            Some(other) => {
+                let end = (other.at.constant.checked_add(other.span)?).max(greatest);
+                other.at.constant = other.at.constant.min(first.at.constant);
+                other.span = end.checked_sub(other.at.constant)?;
+            }
+            None => self.firsts.push(first),
+        }
+        Some(())
+    }
+
+    /// The first place of an index along a limited axis; `None` if the loop does not move it, or the
+    /// statement is among the first of a run.
+    fn first(&self, index: &PrimExpr, limit: Limit) -> Option<First> {
         let index = match index {
             PrimExpr::Ramp { base, stride, .. } if stride.as_int().is_some_and(|s| s >= 0) => base,
             PrimExpr::Ramp { .. } => return None,
             scalar => scalar,
         };
-        let mut at = Affine::of(&index.clone().substitute(lets));
+        let mut at = Affine::of(index);
         let (mut least, mut greatest) = (at.constant, at.constant);
         let mut terms = Vec::new();
         for (atom, factor) in std::mem::take(&mut at.terms) {
@@ -275,17 +331,11 @@ impl Stores<'_> {
         }
         let span = greatest.checked_sub(least)?;
         let first = First { at: Affine { terms, constant: least }, limit, span };
-        self.var.is_none_or(|var| factor(&first.at, var) > 0).then_some(())?;
-        let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
-        match self.firsts.iter_mut().find(alike) {
-            Some(other) => {
-                let end = (other.at.constant.checked_add(other.span)?).max(greatest);
-                other.at.constant = other.at.constant.min(least);
-                other.span = end.checked_sub(other.at.constant)?;
-            }
-            None => self.firsts.push(first),
-        }
-        Some(())
+        let ends = match self.var {
+            Some(var) => factor(&first.at, var) > 0,
+            None => first.is_behind(),
+        };
+        ends.then_some(first)
     }
 
     /// Whether an atom changes in the body, or with the loop's variable without being that.
