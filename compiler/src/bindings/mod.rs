@@ -11,8 +11,8 @@ pub use names::{identifiers, symbol_name};
 pub use rust::rust;
 
 use crate::diagnostics::Problem;
-use crate::executor::{RunTimeAxis, RunTimeSizes, TensorInfo};
-use crate::ir::DType;
+use crate::executor::{RunTimeSizes, TensorInfo};
+use crate::ir::{DType, Dim};
 
 /// Where a model's weights are at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,8 +60,8 @@ struct Tensor<'a> {
 
 /// A tensor of which a run has as much as its sizes say.
 struct Open {
-    /// The numbers of the sizes that its axes have.
-    sizes: Vec<usize>,
+    /// The extents that depend on sizes.
+    extents: Vec<Dim>,
     /// Elements for each unit of their product.
     unit: u64,
 }
@@ -82,10 +82,10 @@ impl<'a> Tensor<'a> {
             // Elements narrower than a byte are handed over packed, as bytes.
             let len = if info.dtype.bits() < 8 { bytes } else { elements };
             let open = (!info.run_time.is_empty()).then(|| {
-                let max = |axis: &RunTimeAxis| sizes.iter().nth(axis.size).map_or(1, |s| s.max);
-                let most: u64 = info.run_time.iter().map(max).product();
-                let sizes = info.run_time.iter().map(|axis| axis.size).collect();
-                Open { sizes, unit: len / most.max(1) }
+                let extents: Vec<Dim> = info.run_time.iter().map(|o| o.extent.clone()).collect();
+                let greatest = |dim| sizes.greatest(dim).map_or(1, i64::unsigned_abs);
+                let most: u64 = extents.iter().map(greatest).product();
+                Open { extents, unit: len / most.max(1) }
             });
             Ok(Tensor { info, ident, len, bytes, open })
         };

@@ -7,7 +7,7 @@ use niello_runtime::CpuLevel;
 
 use super::{BindingsOptions, WeightsPlacement, header, rust};
 use crate::executor::{CompiledModel, RunTimeAxis, RunTimeSizes, TensorInfo};
-use crate::ir::DType;
+use crate::ir::{DType, Dim};
 
 fn digits() -> CompiledModel {
     let mut image = TensorInfo::new("image", DType::F32, &[1, 1, 8, 8]);
@@ -89,7 +89,7 @@ fn runs_of_their_own_size_take_slices() {
     let mut model = CompiledModel { sizes: RunTimeSizes::of(&dims.into()), ..digits() };
     for info in [&mut model.inputs[0], &mut model.outputs[0]] {
         info.shape[0] = 32;
-        info.run_time = Some(RunTimeAxis { axis: 0, size: 0, factor: 1 });
+        info.run_time = vec![RunTimeAxis { axis: 0, extent: Dim::symbol("batch") }];
     }
     expect("sizes.rs.txt", &rust(&model, &BindingsOptions::default()).unwrap());
     let model = CompiledModel { threads: 4, workers: 4, ..model };

@@ -33,17 +33,14 @@ impl TensorInfo {
     }
 
     /// What an axis has to do with the sizes of a run, if anything.
-    pub fn open(&self, axis: usize) -> Option<RunTimeAxis> {
-        self.run_time.iter().find(|open| open.axis == axis).copied()
+    pub fn open(&self, axis: usize) -> Option<&RunTimeAxis> {
+        self.run_time.iter().find(|open| open.axis == axis)
     }
 
     /// Type and shape in the words of the model: `float32 [batch, 3, 8, 8]`.
-    pub fn ty_text(&self, sizes: &RunTimeSizes) -> String {
+    pub fn ty_text(&self) -> String {
         let extent = |(axis, extent): (usize, &u64)| match self.open(axis) {
-            Some(open) => {
-                let name = sizes.iter().nth(open.size).map_or("", |size| &size.name);
-                if open.factor == 1 { name.to_owned() } else { format!("{} * {name}", open.factor) }
-            }
+            Some(open) => open.extent.to_string(),
             None => extent.to_string(),
         };
         let extents: Vec<String> = self.shape.iter().enumerate().map(extent).collect();

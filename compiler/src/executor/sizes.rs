@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::{Kernel, TensorInfo};
-use crate::arith::{Atom, Symbol, View};
+use crate::arith::{Atom, Facts, Interval, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::ir::{Dim, Shape};
 use crate::options::DimSize;
@@ -29,15 +29,13 @@ pub struct RunTimeSize {
     pub max: u64,
 }
 
-/// An axis whose extent depends on a size of the run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// An axis whose extent depends on sizes of the run.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RunTimeAxis {
     /// The axis.
     pub axis: usize,
-    /// The number of the size among [`RunTimeSizes`].
-    pub size: usize,
-    /// The extent is so many times the size.
-    pub factor: u64,
+    /// The extent, over the names of [`RunTimeSizes`].
+    pub extent: Dim,
 }
 
 /// Where the tensors of a unit are, if a run does one unit of its only size after the other.
@@ -101,24 +99,26 @@ impl RunTimeSizes {
                 && shape.iter().zip(&info.shape).enumerate().all(fits);
             if !same {
                 let what =
-                    format!("input `{name}` has the shape {shape:?}; it is {}", info.ty_text(self));
+                    format!("input `{name}` has the shape {shape:?}; it is {}", info.ty_text());
                 return Err(Problem::new(what));
             }
-            for &RunTimeAxis { axis, size: number, factor } in &info.run_time {
-                let (Some(size), Some(extent)) = (self.sizes.get(number), shape.get(axis).copied())
-                else {
-                    continue;
-                };
-                let is = extent / factor.max(1);
-                if extent % factor.max(1) != 0 || !(size.min..=size.max).contains(&is) {
-                    let times = if factor == 1 { String::new() } else { format!("{factor} times ") };
+            for RunTimeAxis { axis, extent: dim } in &info.run_time {
+                let Some((number, factor, offset)) = self.linear(dim) else { continue };
+                let (size, extent) = (&self.sizes[number], shape[*axis]);
+                let over = i64::try_from(extent).unwrap_or(i64::MAX).checked_sub(offset);
+                let is = over.filter(|over| over % factor == 0).map(|over| over / factor);
+                let is = is.and_then(|is| u64::try_from(is).ok());
+                let Some(is) = is.filter(|is| (size.min..=size.max).contains(is)) else {
+                    let of = if dim.as_symbol().is_some() {
+                        String::new()
+                    } else {
+                        format!("it is {dim}, and ")
+                    };
                     return Err(Problem::new(format!(
-                        "axis {axis} of input `{name}` is {extent}; {times}`{}` is {}..={}",
-                        size.name,
-                        size.min * factor,
-                        size.max * factor
+                        "axis {axis} of input `{name}` is {extent}; {of}`{}` is {}..={}",
+                        size.name, size.min, size.max
                     )));
-                }
+                };
                 match found[number] {
                     Some((other, first)) if other != is => {
                         return Err(Problem::new(format!(
@@ -133,15 +133,30 @@ impl RunTimeSizes {
         }
         // Each size is one of some input, and fits `i64`.
         let value = |of: Option<(u64, &str)>| of.and_then(|(is, _)| i64::try_from(is).ok());
-        Ok(found.into_iter().map(|of| value(of).unwrap_or(1)).collect())
+        let sizes: Vec<i64> = found.into_iter().map(|of| value(of).unwrap_or(1)).collect();
+        for (info, shape) in infos.iter().zip(shapes) {
+            let expected = self.shape_of(info, &sizes);
+            if *shape != expected {
+                let name = &info.name;
+                return Err(Problem::new(format!(
+                    "input `{name}` has the shape {shape:?}; for the sizes that other extents say, \
+                     it is {expected:?}"
+                )));
+            }
+        }
+        Ok(sizes)
     }
 
     /// The shape of a tensor in a run of these sizes.
     pub(crate) fn shape_of(&self, info: &TensorInfo, sizes: &[i64]) -> Vec<u64> {
         let mut shape = info.shape.clone();
-        for &RunTimeAxis { axis, size, factor } in &info.run_time {
-            if let (Some(extent), Some(&size)) = (shape.get_mut(axis), sizes.get(size)) {
-                *extent = size.unsigned_abs().saturating_mul(factor);
+        let value = |symbol: &Symbol| {
+            let number = self.sizes.iter().position(|size| size.name == symbol.name())?;
+            sizes.get(number).copied()
+        };
+        for RunTimeAxis { axis, extent } in &info.run_time {
+            if let (Some(place), Ok(extent)) = (shape.get_mut(*axis), extent.eval(&value)) {
+                *place = extent.max(0).unsigned_abs();
             }
         }
         shape
@@ -163,17 +178,17 @@ impl RunTimeSizes {
             if func.dims.is_empty() {
                 self.declare(func);
             }
-            let length = |&(param, RunTimeAxis { axis, size, factor }): &(usize, RunTimeAxis)| {
+            let length = |(param, RunTimeAxis { axis, extent }): &(usize, RunTimeAxis)| {
+                let (param, axis) = (*param, *axis);
                 let spec = &func.buffers[func.params.get(param)?.buffer].spec;
-                let unit = i64::try_from(factor).ok()?;
                 if axis < spec.shape().len() && spec.shape().len() > 1 {
-                    return Some(RunTimeLength { param, axis, dim: size, unit });
+                    return Some(RunTimeLength { param, axis, extent: extent.clone() });
                 }
                 // All in one axis, as the extent that is open is the outermost.
-                let max = i64::try_from(self.sizes.get(size)?.max).ok()?;
+                let max = self.greatest(extent)?.max(1);
                 let elements = spec.num_elements()?;
-                let unit = elements / max;
-                (elements % max == 0).then_some(RunTimeLength { param, axis: 0, dim: size, unit })
+                let extent = extent * (elements / max);
+                (elements % max == 0).then_some(RunTimeLength { param, axis: 0, extent })
             };
             let lengths = RunTimeLengths(axes.iter().filter_map(length).collect());
             lengths.annotate(func);
@@ -185,22 +200,36 @@ impl RunTimeSizes {
         self.eval(dim, |size| i64::try_from(size.max).ok())
     }
 
-    /// The value of an extent for the greatest sizes but one, of which it has [another](Self::another).
-    pub(crate) fn other(&self, number: usize, dim: &Dim) -> Option<i64> {
-        let changed = self.sizes.get(number)?;
-        self.eval(dim, |size| match size == changed {
-            true => self.another(number),
-            false => i64::try_from(size.max).ok(),
-        })
+    /// Values of sizes for which tensor expressions are made, to see how they depend on them: the
+    /// greatest first, then others of one size each. What is made for one element has another form,
+    /// so a size is 1 only if it always is.
+    pub(crate) fn samples(&self) -> Option<Vec<Vec<i64>>> {
+        let greatest: Option<Vec<i64>> =
+            self.sizes.iter().map(|size| i64::try_from(size.max).ok()).collect();
+        let greatest = greatest?;
+        let mut samples = vec![greatest.clone()];
+        for (number, size) in self.sizes.iter().enumerate() {
+            let (min, max) = (i64::try_from(size.min).ok()?.max(2), greatest[number]);
+            if max == 1 {
+                continue;
+            }
+            let small = if min < max { min } else { max.checked_add(1)? };
+            for value in [max.checked_mul(2)?.checked_add(1)?, small] {
+                let mut sample = greatest.clone();
+                sample[number] = value;
+                samples.push(sample);
+            }
+        }
+        Some(samples)
     }
 
-    /// Another size than the greatest, but for one that is always 1: what is made for one element has
-    /// another form.
-    pub(crate) fn another(&self, number: usize) -> Option<i64> {
-        match i64::try_from(self.sizes.get(number)?.max).ok()? {
-            1 => Some(1),
-            max => max.checked_mul(2)?.checked_add(1),
-        }
+    /// The value of an extent for these sizes.
+    pub(crate) fn value(&self, dim: &Dim, sizes: &[i64]) -> Option<i64> {
+        let of = |symbol: &Symbol| {
+            let number = self.sizes.iter().position(|size| size.name == symbol.name())?;
+            sizes.get(number).copied()
+        };
+        dim.eval(&of).ok()
     }
 
     fn eval(&self, dim: &Dim, value: impl Fn(&RunTimeSize) -> Option<i64>) -> Option<i64> {
@@ -212,25 +241,40 @@ impl RunTimeSizes {
     ///
     /// # Errors
     ///
-    /// An extent is no multiple of a size.
+    /// An extent has another symbol, or may be greater for other sizes than the greatest.
     pub fn axes(&self, shape: &Shape) -> Result<Vec<RunTimeAxis>, Problem> {
         let open = shape.iter().enumerate().filter(|(_, dim)| !dim.is_const());
-        let axis = |(axis, dim): (usize, &Dim)| match self.multiple(dim) {
-            Some((size, factor)) => Ok(RunTimeAxis { axis, size, factor }),
-            None => Err(Problem::new(format!(
-                "a tensor has the shape {shape}: {dim} is no multiple of a size that is known at run \
-                 time"
-            ))),
+        let bounds = self.bounds();
+        let axis = |(axis, dim): (usize, &Dim)| {
+            let (greatest, upper) = (self.greatest(dim), bounds.bounds_of(dim).upper);
+            match greatest.filter(|&greatest| upper.is_some_and(|upper| upper <= greatest)) {
+                Some(_) => Ok(RunTimeAxis { axis, extent: dim.clone() }),
+                None => Err(Problem::new(format!(
+                    "a tensor has the shape {shape}: {dim} need not be greatest for the greatest sizes"
+                ))),
+            }
         };
         open.map(axis).collect()
     }
 
-    /// The size and the factor of which an extent is the product.
-    fn multiple(&self, dim: &Dim) -> Option<(usize, u64)> {
+    /// What the sizes are between.
+    fn bounds(&self) -> Facts {
+        let mut facts = Facts::default();
+        for size in &self.sizes {
+            let [lower, upper] = [size.min, size.max].map(|bound| i64::try_from(bound).ok());
+            // They are the first facts about their symbols.
+            let _ = facts.assume_bounds(&Symbol::new(&size.name), Interval { lower, upper });
+        }
+        facts
+    }
+
+    /// The number of a size, a factor of at least 1 and a summand, if an extent is so many times the
+    /// size and so many more.
+    pub(crate) fn linear(&self, dim: &Dim) -> Option<(usize, i64, i64)> {
         let View::Poly(poly) = dim.view() else { return None };
-        let ([term], 0) = (poly.terms(), poly.constant()) else { return None };
+        let [term] = poly.terms() else { return None };
         let Some(Atom::Symbol(symbol)) = term.as_atom() else { return None };
         let size = self.sizes.iter().position(|size| size.name == symbol.name())?;
-        Some((size, u64::try_from(term.coefficient()).ok()?))
+        (term.coefficient() > 0).then_some((size, term.coefficient(), poly.constant()))
     }
 }

@@ -509,7 +509,7 @@ impl Lowering<'_> {
         let inner = std::iter::repeat_n(&[][..], primitive.constants.len());
         let of_params = of_args.chain(inner).chain(axes.iter().map(Vec::as_slice)).enumerate();
         let of_kernel: Vec<(usize, RunTimeAxis)> =
-            of_params.flat_map(|(at, axes)| axes.iter().map(move |&axis| (at, axis))).collect();
+            of_params.flat_map(|(at, axes)| axes.iter().map(move |axis| (at, axis.clone()))).collect();
         let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel);
 
         let func = self.program.kernels[kernel].signature().clone();

@@ -6,16 +6,20 @@
 //! then may be extents alone, of tensors and of what is reduced. Reductions end where those of the
 //! run end; what else a run does not need is left out by `tir.LimitLoops`.
 
-use std::collections::BTreeMap;
+mod samples;
+
+use samples::Known;
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
+use crate::arith::Symbol;
 use crate::diagnostics::Problem;
 use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
 use crate::graph::{Callee, Expr, Function};
 use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
 use crate::target::Target;
-use crate::te::{AxisLimit, ComputeDag, StageId, StageKind};
+use crate::te::{ComputeDag, StageId, StageKind};
+use crate::tir::extent::extent_of;
 use crate::tir::{
     Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
@@ -67,108 +71,26 @@ pub(super) fn limited(
     if !problems.is_empty() {
         return Err(problems);
     }
-    let mut limits = Limits::default();
-    for number in 0..sizes.len() {
-        let other = primitive(name, function, &|dim| sizes.other(number, dim))?;
-        limits.compare(&greatest.dag, &other.dag, number, sizes).map_err(|op| {
-            let calls_it = |expr: &Expr| match expr {
-                Expr::Call(call) => {
-                    matches!(call.callee, Callee::Op(found) if found.to_string() == op)
-                }
-                _ => false,
-            };
-            let span = ids().find(|&id| calls_it(function.expr(id))).unwrap_or(function.result());
-            let what = format!(
-                "what `{op}` computes depends on the extent of an axis that is known at run time \
-                 alone: no code can be generated for that yet"
-            );
-            vec![problem_at(what, function.span(span))]
-        })?;
+    let dims = sizes.declare(&mut greatest.dag.func);
+    let mut made = Vec::new();
+    for sample in sizes.samples().unwrap_or_default().iter().skip(1) {
+        made.push(primitive(name, function, &|dim| sizes.value(dim, sample))?.dag);
     }
-    limits.set(&mut greatest.dag, sizes);
-    Ok(greatest)
-}
-
-/// How far runs go along the axes of a dag.
-#[derive(Default)]
-struct Limits {
-    stages: BTreeMap<StageId, Vec<AxisLimit>>,
-    reductions: BTreeMap<VarId, (usize, i64)>,
-}
-
-impl Limits {
-    /// Adds the axes whose extents differ where a size has another value.
-    ///
-    /// # Errors
-    ///
-    /// The operator of a stage that differs otherwise.
-    fn compare(
-        &mut self,
-        greatest: &ComputeDag,
-        other: &ComputeDag,
-        number: usize,
-        sizes: &RunTimeSizes,
-    ) -> Result<(), String> {
-        let max = sizes.iter().nth(number).and_then(|size| i64::try_from(size.max).ok());
-        let values = max.zip(sizes.another(number));
-        // The factor of the size in extents that differ.
-        let factor = |a: i64, b: i64| {
-            let (max, another) = values?;
-            let factor = a / max;
-            (a == factor * max && b == factor * another && factor > 0).then_some(factor)
-        };
-        for (id, stage) in &greatest.stages {
-            let refuse = || stage.op.clone();
-            let beside = other.stages.get(id).ok_or_else(refuse)?;
-            if !stage.is_like(beside) {
-                return Err(refuse());
-            }
-            let (shape, other_shape) = (greatest.shape(id), other.shape(id));
-            if shape.len() != other_shape.len() {
-                return Err(refuse());
-            }
-            for (axis, (&a, &b)) in shape.iter().zip(other_shape).enumerate() {
-                if a != b {
-                    let limit =
-                        AxisLimit { axis, dim: number, factor: factor(a, b).ok_or_else(refuse)? };
-                    let limits = self.stages.entry(id).or_default();
-                    if limits.iter().any(|limit| limit.axis == axis) {
-                        return Err(refuse());
-                    }
-                    limits.push(limit);
-                }
-            }
-            for (a, b) in stage.kind.reduced().iter().zip(beside.kind.reduced()) {
-                if a.extent != b.extent {
-                    let factor = factor(a.extent, b.extent).ok_or_else(refuse)?;
-                    if self.reductions.insert(a.var, (number, factor)).is_some() {
-                        return Err(refuse());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether these are the outermost axes of tensors of more than one element along them, and nothing
-    /// is reduced over one.
-    fn are_outermost(&self, dag: &ComputeDag) -> bool {
-        let is_first = |(&stage, limits): (&StageId, &Vec<AxisLimit>)| match limits.as_slice() {
-            [limit] => dag.shape(stage)[..limit.axis].iter().all(|&extent| extent == 1),
+    let known = Known::new(function, sizes, &dims);
+    let limits = known.limits(&greatest.dag, &made).map_err(|op| {
+        let calls_it = |expr: &Expr| match expr {
+            Expr::Call(call) => matches!(call.callee, Callee::Op(found) if found.to_string() == op),
             _ => false,
         };
-        self.reductions.is_empty() && self.stages.iter().all(is_first)
-    }
-
-    fn set(self, dag: &mut ComputeDag, sizes: &RunTimeSizes) {
-        let dims = sizes.declare(&mut dag.func);
-        for (stage, limits) in self.stages {
-            dag.set_limits(stage, limits);
-        }
-        for (axis, (number, factor)) in self.reductions {
-            dag.set_reduce_limit(axis, dims[number].clone() * factor);
-        }
-    }
+        let span = ids().find(|&id| calls_it(function.expr(id))).unwrap_or(function.result());
+        let what = format!(
+            "no code can be generated yet for `{op}` along an axis whose extent is known at run time \
+             alone"
+        );
+        vec![problem_at(what, function.span(span))]
+    })?;
+    limits.set(&mut greatest);
+    Ok(greatest)
 }
 
 /// Whether each unit of the only size could be a run of its own: no element depends on one of another
@@ -184,12 +106,18 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
         && module.functions().all(|(_, function)| is_ours(function))
         && primitives.all(|(global, function)| {
             let made = |extents: &Extents<'_>| primitive(global.name(), function, extents);
-            let dags = (made(&|dim| sizes.greatest(dim)), made(&|dim| sizes.other(0, dim)));
-            let (Ok(greatest), Ok(other)) = dags else { return false };
-            let mut limits = Limits::default();
-            limits.compare(&greatest.dag, &other.dag, 0, sizes).is_ok()
-                && limits.are_outermost(&greatest.dag)
-                && Units { dag: &greatest.dag, other: &other.dag, max }.are_independent()
+            let Some(samples) = sizes.samples() else { return false };
+            let dags: Result<Vec<ComputeDag>, _> = (samples.iter())
+                .map(|sample| made(&|dim| sizes.value(dim, sample)).map(|made| made.dag))
+                .collect();
+            let Ok(dags) = dags else { return false };
+            let Some((greatest, others)) = dags.split_first() else { return false };
+            let Some(other) = others.first() else { return true };
+            let mut named = greatest.clone();
+            let known = Known::new(function, sizes, &sizes.declare(&mut named.func));
+            let limits = known.limits(&named, others);
+            limits.is_ok_and(|limits| limits.are_outermost(greatest))
+                && Units { dag: greatest, other, max }.are_independent()
         })
 }
 
@@ -288,12 +216,14 @@ pub(super) fn copy(
         let from = func.input("x", dtype, BufferSpec::dense(&[elements]));
         let to = func.output("copy", dtype, BufferSpec::dense(&[elements]));
         let dims = sizes.declare(&mut func);
-        let extent = |axis: usize| match axes.iter().find(|open| open.axis == axis) {
-            Some(open) => {
-                let factor = i64::try_from(open.factor).unwrap_or(i64::MAX);
-                dims[open.size].clone() * factor
-            }
-            None => PrimExpr::index(shape[axis]),
+        let symbol = |symbol: &Symbol| {
+            let number = sizes.iter().position(|size| size.name == symbol.name())?;
+            dims.get(number).cloned()
+        };
+        let extent = |axis: usize| {
+            let open = axes.iter().find(|open| open.axis == axis);
+            let run = open.and_then(|open| extent_of(&open.extent, &symbol));
+            run.unwrap_or(PrimExpr::index(shape[axis]))
         };
         let row = |count: PrimExpr| count * unit;
         let loops: Vec<VarId> =

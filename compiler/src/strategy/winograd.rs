@@ -56,6 +56,7 @@ pub(super) fn kernel(
     let channels = dag.shape(conv.output)[1];
     let fits = dag.shape(*root) == dag.shape(conv.output)
         && dag.dtype(conv.output) == DType::F32
+        && dag.limits(conv.output).iter().all(|limit| limit.axis == 0)
         && [dag.shape(conv.data)[1], channels].iter().all(|count| count % CHANNEL_BLOCK == 0);
     if !fits || !params.iter().any(packable) {
         return None;

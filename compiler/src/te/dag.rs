@@ -172,9 +172,33 @@ impl StageKind {
         }
     }
 
-    /// The same with other extents of what is reduced.
-    fn with_extents_of(&self, other: &StageKind) -> StageKind {
-        let mut kind = self.clone();
+    /// The expressions that elements are made of, other than neutral ones.
+    pub(crate) fn values(&self) -> &[PrimExpr] {
+        match self {
+            StageKind::Compute(value) | StageKind::Reduce { value, .. } => std::slice::from_ref(value),
+            StageKind::Joint { reduction, .. } => &reduction.values,
+            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => &[],
+        }
+    }
+
+    /// The same with other [values](Self::values), which are as many.
+    pub(crate) fn with_values(mut self, values: Vec<PrimExpr>) -> StageKind {
+        match &mut self {
+            StageKind::Compute(value) | StageKind::Reduce { value, .. } => {
+                if let Some(other) = values.into_iter().next() {
+                    *value = other;
+                }
+            }
+            StageKind::Joint { reduction, .. } => Arc::make_mut(reduction).values = values,
+            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => {}
+        }
+        self
+    }
+
+    /// What is left without values and without the extents of what is reduced.
+    fn frame(&self) -> StageKind {
+        let values = vec![PrimExpr::index(0); self.values().len()];
+        let mut kind = self.clone().with_values(values);
         let axes = match &mut kind {
             StageKind::Reduce { axes, .. } => axes,
             StageKind::Joint { reduction, .. } => &mut Arc::make_mut(reduction).axes,
@@ -183,9 +207,7 @@ impl StageKind {
             | StageKind::Concat { .. }
             | StageKind::Extern { .. } => return kind,
         };
-        for (axis, other) in axes.iter_mut().zip(other.reduced()) {
-            axis.extent = other.extent;
-        }
+        axes.iter_mut().for_each(|axis| axis.extent = 0);
         kind
     }
 }
@@ -210,9 +232,11 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Whether another stage is the same but for how far its axes and reductions go.
+    /// Whether another stage is the same but for the expressions of its elements, and how far its axes
+    /// and reductions go.
     pub(crate) fn is_like(&self, other: &Stage) -> bool {
-        *self == Stage { kind: other.kind.with_extents_of(&self.kind), ..other.clone() }
+        let frame = |stage: &Stage| Stage { kind: stage.kind.frame(), ..stage.clone() };
+        frame(self) == frame(other)
     }
 }
 
@@ -231,14 +255,12 @@ pub struct ComputeDag {
 }
 
 /// An axis whose extent is the greatest that a run can have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct AxisLimit {
     /// The axis.
     pub axis: usize,
-    /// The position of a dimension of the function.
-    pub dim: usize,
-    /// The axis has so many elements for each unit of the dimension.
-    pub factor: i64,
+    /// The extent in a run, by the function's dimensions.
+    pub extent: PrimExpr,
 }
 
 impl ComputeDag {

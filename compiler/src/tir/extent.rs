@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::arith::{Atom, Symbol, View};
+use crate::ir::Dim;
+
 use super::{BinaryOp, Buffer, PrimExpr, PrimFunc, PrimFuncData, PrimType, VarId};
 
 /// The value of an extent; `None` if it overflows, divides by zero, or is no arithmetic over
@@ -33,6 +36,46 @@ pub(crate) fn value_of(extent: &PrimExpr, dims: &BTreeMap<VarId, i64>) -> Option
         }
         _ => None,
     }
+}
+
+/// A dimension as an expression over a function's own; `None` if a symbol has none, or it has no
+/// value.
+pub(crate) fn extent_of(dim: &Dim, symbol: &dyn Fn(&Symbol) -> Option<PrimExpr>) -> Option<PrimExpr> {
+    let poly = match dim.view() {
+        View::Const(value) => return Some(PrimExpr::index(value)),
+        View::Poison(_) => return None,
+        View::Poly(poly) => poly,
+    };
+    let fold = |operands: &[Dim], with: fn(PrimExpr, PrimExpr) -> PrimExpr| {
+        let operands: Option<Vec<PrimExpr>> =
+            operands.iter().map(|operand| extent_of(operand, symbol)).collect();
+        operands?.into_iter().reduce(with)
+    };
+    let mut sum: Option<PrimExpr> = None;
+    for term in poly.terms() {
+        let mut product: Option<PrimExpr> = None;
+        for factor in term.factors() {
+            let atom = match &factor.atom {
+                Atom::Symbol(name) => symbol(name)?,
+                Atom::FloorDiv(a, b) => extent_of(a, symbol)?.floordiv(extent_of(b, symbol)?),
+                Atom::Mod(a, b) => extent_of(a, symbol)?.floormod(extent_of(b, symbol)?),
+                Atom::Min(operands) => fold(operands, PrimExpr::min)?,
+                Atom::Max(operands) => fold(operands, PrimExpr::max)?,
+            };
+            for _ in 0..factor.power {
+                product = Some(match product {
+                    Some(product) => product * atom.clone(),
+                    None => atom.clone(),
+                });
+            }
+        }
+        let product = product? * term.coefficient();
+        sum = Some(match sum {
+            Some(sum) => sum + product,
+            None => product,
+        });
+    }
+    Some(sum? + poly.constant())
 }
 
 /// The reason why an expression cannot be an extent, if there is one.

@@ -1,12 +1,13 @@
 //! Tests of passes.
 
+use niello::arith::Symbol;
 use niello::graph::interp::{Value, evaluate};
 use niello::graph::verify_module;
 use niello::ir::{Definition, IRModule};
 use niello::pass::{PassContext, PipelineText, Registry};
 use niello::target::Target;
-use niello::tir::transform::RunTimeLengths;
-use niello::tir::{InterpError, Param, PrimFunc, interpret};
+use niello::tir::transform::{RunTimeLength, RunTimeLengths};
+use niello::tir::{InterpError, Param, PrimFunc, VarId, interpret};
 
 use super::{TestFile, shown, valid_module};
 use crate::values::{close, sample_inputs};
@@ -83,12 +84,8 @@ fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
             let mut args: Vec<Vec<u8>> = sizes.iter().map(fill).collect();
             interpret(func, &mut args, &dims)?;
             // Nobody reads what is behind the elements of a run.
-            for (position, dim, unit) in RunTimeLengths::of(func).0 {
-                if let (Some(arg), Some(size)) = (args.get_mut(position), dims.get(dim)) {
-                    let buffer = &func.buffers[func.params[position].buffer];
-                    let elements = usize::try_from(unit * size).unwrap_or(usize::MAX);
-                    arg.truncate(elements.saturating_mul(buffer.dtype.bytes().unwrap_or(1)));
-                }
+            for length in RunTimeLengths::of(func).0 {
+                forget_behind(func, &length, &dims, &mut args);
             }
             Ok::<_, InterpError>(args)
         };
@@ -100,6 +97,24 @@ fn same_loops(before: &IRModule, after: &IRModule) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Zeroes what a dense parameter has behind the elements of a run along an axis.
+fn forget_behind(func: &PrimFunc, length: &RunTimeLength, dims: &[i64], args: &mut [Vec<u8>]) {
+    let RunTimeLength { param, axis, extent } = length;
+    let (Some(arg), Some(param)) = (args.get_mut(*param), func.params.get(*param)) else { return };
+    let buffer = &func.buffers[param.buffer];
+    let value = |symbol: &Symbol| {
+        let named = |dim: &VarId| func.vars[*dim].name == symbol.name();
+        dims.get(func.dims.iter().position(named)?).copied()
+    };
+    let Ok(end) = extent.eval(&value) else { return };
+    let inner: i64 = buffer.shape()[axis + 1..].iter().product();
+    for (at, element) in arg.chunks_mut(buffer.dtype.bytes().unwrap_or(1)).enumerate() {
+        if at as i64 / inner % buffer.shape()[*axis] >= end {
+            element.fill(0);
+        }
+    }
 }
 
 /// Checks that `main` yields the same before and after, if it can be evaluated on generated inputs.

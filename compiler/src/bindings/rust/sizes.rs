@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{NAMED_BY_MODEL, Open, Tensor, UNUSED, Writer, code, grouped};
+use crate::arith::{Atom, View};
 use crate::bindings::identifiers;
+use crate::ir::Dim;
 
 /// What may be wrong with a run of tensors that say its sizes.
 const ERRORS: &str = "    ///
@@ -61,21 +63,75 @@ impl Writer<'_> {
 
     /// Elements of a tensor in a run.
     fn length(&self, tensor: &Tensor<'_>) -> String {
-        let Some(Open { sizes, unit }) = &tensor.open else { return grouped(tensor.len) };
-        let idents = self.size_idents();
-        let sizes = sizes.iter().map(|&size| format!("sizes.{} * ", idents[size]));
-        sizes.collect::<String>() + &grouped(*unit)
+        let Some(Open { extents, unit }) = &tensor.open else { return grouped(tensor.len) };
+        let extents = extents.iter().map(|dim| format!("{} * ", self.extent(dim)));
+        extents.collect::<String>() + &grouped(*unit)
+    }
+
+    /// An extent in Rust, of numbers that are not negative on the way: sums have their positive terms
+    /// first.
+    fn extent(&self, dim: &Dim) -> String {
+        let poly = match dim.view() {
+            View::Const(value) => return grouped(value.max(0).unsigned_abs()),
+            View::Poison(_) => return "0".to_owned(),
+            View::Poly(poly) => poly,
+        };
+        let (mut plus, mut minus) = (Vec::new(), Vec::new());
+        for term in poly.terms() {
+            let factors = term.factors().iter().flat_map(|factor| {
+                std::iter::repeat_n(self.atom(&factor.atom), factor.power as usize)
+            });
+            let product = factors.collect::<Vec<_>>().join(" * ");
+            let text = match term.coefficient().unsigned_abs() {
+                1 => product,
+                factor => format!("{} * {product}", grouped(factor)),
+            };
+            if term.coefficient() > 0 { plus.push(text) } else { minus.push(text) }
+        }
+        match poly.constant() {
+            0 => {}
+            constant @ 1.. => plus.push(grouped(constant.unsigned_abs())),
+            constant => minus.push(grouped(constant.unsigned_abs())),
+        }
+        if minus.is_empty() && plus.len() == 1 && poly.terms().len() == 1 {
+            return plus.swap_remove(0);
+        }
+        let minus = minus.iter().map(|term| format!(" - {term}"));
+        format!("({}{})", plus.join(" + "), minus.collect::<String>())
+    }
+
+    fn atom(&self, atom: &Atom) -> String {
+        let extremum = |operands: &[Dim], function: &str| {
+            let mut operands = operands.iter().map(|operand| self.extent(operand));
+            let first = operands.next().unwrap_or_default();
+            operands.fold(first, |so_far, next| format!("::core::cmp::Ord::{function}({so_far}, {next})"))
+        };
+        match atom {
+            Atom::Symbol(symbol) => {
+                let name = symbol.name();
+                let number = self.model.sizes.iter().position(|size| size.name == name);
+                let idents = self.size_idents();
+                number.map_or("0".to_owned(), |number| format!("sizes.{}", idents[number]))
+            }
+            Atom::FloorDiv(a, b) => format!("({} / {})", self.extent(a), self.extent(b)),
+            Atom::Mod(a, b) => format!("({} % {})", self.extent(a), self.extent(b)),
+            Atom::Min(operands) => extremum(operands, "min"),
+            Atom::Max(operands) => extremum(operands, "max"),
+        }
     }
 
     fn size_idents(&self) -> Vec<String> {
         identifiers(self.model.sizes.iter().map(|size| size.name.as_str()))
     }
 
-    /// The inputs that have elements for each unit of a size, and no other size.
+    /// The inputs whose lengths are so many times a size, with how many.
     fn says(&self, size: usize) -> impl Iterator<Item = (&Tensor<'_>, u64)> {
-        self.inputs.iter().filter_map(move |tensor| match &tensor.open {
-            Some(Open { sizes, unit }) if *sizes == [size] && *unit > 0 => Some((tensor, *unit)),
-            _ => None,
+        self.inputs.iter().filter_map(move |tensor| {
+            let Open { extents, unit } = tensor.open.as_ref()?;
+            let [extent] = extents.as_slice() else { return None };
+            let (number, factor, 0) = self.model.sizes.linear(extent)? else { return None };
+            let unit = unit * factor.unsigned_abs();
+            (number == size && unit > 0).then_some((tensor, unit))
         })
     }
 
@@ -132,8 +188,9 @@ impl Writer<'_> {
         text.push_str("        };\n");
         for tensor in &self.inputs {
             let Tensor { ident, info, open, .. } = tensor;
-            let is_checked = |open: &Open| !given && open.sizes.len() == 1 && open.unit > 0;
-            if open.as_ref().is_some_and(|open| !is_checked(open)) {
+            let said = |size| self.says(size).any(|(other, _)| std::ptr::eq(other, tensor));
+            let is_said = !given && (0..self.model.sizes.len()).any(said);
+            if open.is_some() && !is_said {
                 let (name, length) = (&info.name, self.length(tensor));
                 put!(
                     text,

@@ -51,6 +51,9 @@ fn every_operator_refuses_unknown_attributes_and_missing_inputs() {
             .collect();
         let unknown = infer(op, &attrs.clone().with("colour", 1), &types).unwrap_err();
         assert!(unknown.to_string().contains("`colour`"), "`{}`: {unknown}", op.name);
+        if shapes.is_empty() {
+            continue;
+        }
         let missing = infer(op, &attrs, &[]).unwrap_err();
         assert!(missing.to_string().contains("is missing"), "`{}`: {missing}", op.name);
         // Evaluation is reached from folding as well, without a builder that checks first.

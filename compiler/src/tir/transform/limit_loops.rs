@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::ir::IRModule;
+use crate::arith::{Atom, Symbol, View};
+use crate::ir::{Dim, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
+use crate::tir::extent::extent_of;
 use crate::tir::{
     Affine, Bounds, BufferId, BufferScope, ForKind, PrimExpr, PrimFunc, PrimFuncData, Range, Stmt,
     VarId,
@@ -21,22 +23,20 @@ const ANY_COUNT: i64 = 1 << 40;
 /// How many elements a run uses of parameters that have room for the greatest sizes. Nobody reads
 /// what is behind.
 ///
-/// The text is `0.0=0*1200 2.1=0*1`: the position of a parameter, one of its axes, the position of a
-/// dimension of the function, and the elements along the axis for each unit of that dimension.
+/// The text is `0.0=1200*batch; 2.1=ceildiv(width, 2)`: the position of a parameter, one of its axes,
+/// and the elements along it, by the function's dimensions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunTimeLengths(pub Vec<RunTimeLength>);
 
 /// How many elements a run uses along an axis of a parameter.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunTimeLength {
     /// The position among the parameters.
     pub param: usize,
     /// The axis.
     pub axis: usize,
-    /// The position of a dimension of the function.
-    pub dim: usize,
-    /// Elements for each unit of that dimension: at least 1.
-    pub unit: i64,
+    /// How many.
+    pub extent: Dim,
 }
 
 impl RunTimeLengths {
@@ -44,23 +44,21 @@ impl RunTimeLengths {
     pub fn of(func: &PrimFuncData) -> RunTimeLengths {
         let text = func.attrs.get(RUN_TIME_LENGTHS_ATTR).map_or("", String::as_str);
         let length = |entry: &str| {
-            let (place, rest) = entry.split_once('=')?;
-            let ((param, axis), (dim, unit)) = (place.split_once('.')?, rest.split_once('*')?);
-            let unit = unit.parse().ok().filter(|unit| *unit > 0)?;
-            let [param, axis, dim] = [param, axis, dim].map(|number| number.parse().ok());
-            Some(RunTimeLength { param: param?, axis: axis?, dim: dim?, unit })
+            let (place, extent) = entry.split_once('=')?;
+            let (param, axis) = place.trim().split_once('.')?;
+            let (param, axis) = (param.parse().ok()?, axis.parse().ok()?);
+            Some(RunTimeLength { param, axis, extent: Dim::parse(extent).ok()? })
         };
-        RunTimeLengths(text.split_whitespace().filter_map(length).collect())
+        RunTimeLengths(text.split(';').filter_map(length).collect())
     }
 
     /// Notes them in a function.
     pub fn annotate(&self, func: &mut PrimFuncData) {
-        let text = |length: &RunTimeLength| {
-            let RunTimeLength { param, axis, dim, unit } = length;
-            format!("{param}.{axis}={dim}*{unit}")
+        let text = |RunTimeLength { param, axis, extent }: &RunTimeLength| {
+            format!("{param}.{axis}={extent}")
         };
         let entries: Vec<String> = self.0.iter().map(text).collect();
-        func.attrs.insert(RUN_TIME_LENGTHS_ATTR.to_owned(), entries.join(" "));
+        func.attrs.insert(RUN_TIME_LENGTHS_ATTR.to_owned(), entries.join("; "));
     }
 }
 
@@ -73,9 +71,9 @@ impl RunTimeLengths {
 #[prim_func_pass(opt_level = 0, name = "tir.LimitLoops", crate = crate)]
 pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     let mut limits: BTreeMap<BufferId, Vec<Limit>> = BTreeMap::new();
-    for RunTimeLength { param, axis, dim, unit } in RunTimeLengths::of(&func).0 {
-        if let (Some(param), Some(&dim)) = (func.params.get(param), func.dims.get(dim)) {
-            limits.entry(param.buffer).or_default().push(Limit { axis, dim, unit });
+    for RunTimeLength { param, axis, extent } in RunTimeLengths::of(&func).0 {
+        if let (Some(param), Some(limit)) = (func.params.get(param), limit(&func, axis, &extent)) {
+            limits.entry(param.buffer).or_default().push(limit);
         }
     }
     if limits.is_empty() {
@@ -85,12 +83,26 @@ pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Pri
     func.map_body(|body| limiter.stmt(body))
 }
 
-/// Elements along an axis of a parameter: so many for each unit of a dimension.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Elements along an axis of a parameter: so many times a number of the run's own.
+#[derive(Clone, PartialEq, Debug)]
 struct Limit {
     axis: usize,
-    dim: VarId,
+    count: PrimExpr,
     unit: i64,
+}
+
+fn limit(func: &PrimFuncData, axis: usize, extent: &Dim) -> Option<Limit> {
+    let symbol = |symbol: &Symbol| {
+        let dim = func.dims.iter().find(|&&dim| func.vars[dim].name == symbol.name())?;
+        Some(func.var_expr(*dim))
+    };
+    if let View::Poly(poly) = extent.view()
+        && let ([term], 0) = (poly.terms(), poly.constant())
+        && let (Some(Atom::Symbol(name)), unit @ 1..) = (term.as_atom(), term.coefficient())
+    {
+        return Some(Limit { axis, count: symbol(name)?, unit });
+    }
+    Some(Limit { axis, count: extent_of(extent, &symbol)?, unit: 1 })
 }
 
 struct Limiter<'a> {
@@ -100,12 +112,19 @@ struct Limiter<'a> {
 
 /// The first place along an axis of a parameter at which an iteration stores, and where the elements
 /// end.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 struct First {
     at: Affine,
     limit: Limit,
     /// From the first to the last place of the iteration.
     span: i64,
+}
+
+impl Limit {
+    /// The number of elements that a run uses.
+    fn end(&self) -> PrimExpr {
+        self.count.clone() * self.unit
+    }
 }
 
 impl First {
@@ -183,7 +202,9 @@ impl Limiter<'_> {
         if !is_innermost && firsts.iter().all(|first| step(first) >= first.limit.unit) {
             let conditions = firsts.iter().map(|first| self.is_used(first));
             let Some(condition) = conditions.reduce(PrimExpr::or) else { return (extent, body) };
-            return (extent, Stmt::if_then(condition, self.stmt(body)));
+            let whole = firsts.iter().all(|first| step(first) == first.limit.unit);
+            let body = if whole { self.without(&firsts).stmt(body) } else { self.stmt(body) };
+            return (extent, Stmt::if_then(condition, body));
         }
         // Loops of longer steps may be inside of this one, as rows in a panel of columns.
         let is_narrow = |first: &First| first.span < first.limit.unit;
@@ -193,8 +214,16 @@ impl Limiter<'_> {
         let step = step(first);
         let mut rest = first.at.clone();
         rest.terms.retain(|(atom, _)| *atom != self.func.var_expr(var));
-        let behind = self.end(first.limit) - rest.into_expr() + (step - 1);
+        let behind = first.limit.end() - rest.into_expr() + (step - 1);
         (extent.min(behind.floordiv(step) - min), body)
+    }
+
+    /// The same without limits that hold in the body of a loop: its iterations are whole units.
+    fn without(&self, firsts: &[First]) -> Limiter<'_> {
+        let holds = |limit: &Limit| firsts.iter().any(|first| first.limit == *limit);
+        let rest = |limits: &Vec<Limit>| limits.iter().filter(|l| !holds(l)).cloned().collect();
+        let limits = self.limits.iter().map(|(&buffer, limits)| (buffer, rest(limits)));
+        Limiter { func: self.func, limits: limits.collect() }
     }
 
     /// What a statement stores first of each parameter, or the iterations of the loop whose body it
@@ -206,11 +235,6 @@ impl Limiter<'_> {
         (!firsts.is_empty() && firsts.len() <= MOST_CONDITIONS).then_some(firsts)
     }
 
-    /// The number of elements that a run uses.
-    fn end(&self, limit: Limit) -> PrimExpr {
-        self.func.var_expr(limit.dim) * limit.unit
-    }
-
     /// Whether an element is among those that a run uses.
     fn is_used(&self, first: &First) -> PrimExpr {
         let First { at, limit, span: _ } = first;
@@ -218,9 +242,9 @@ impl Limiter<'_> {
         if whole && (0..limit.unit).contains(&at.constant) {
             let terms = at.terms.iter().map(|(atom, factor)| (atom.clone(), factor / limit.unit));
             let unit = Affine { terms: terms.collect(), constant: 0 };
-            return unit.into_expr().less(self.func.var_expr(limit.dim));
+            return unit.into_expr().less(limit.count.clone());
         }
-        at.clone().into_expr().less(self.end(*limit))
+        at.clone().into_expr().less(limit.end())
     }
 }
 
@@ -291,13 +315,14 @@ impl Stores<'_> {
             let scope = self.limiter.func.buffers[buffer].scope;
             return (scope != BufferScope::Param).then_some(());
         };
-        let first = limits.iter().find_map(|&limit| {
+        let first = limits.iter().find_map(|limit| {
             let index = indices.get(limit.axis)?.clone().substitute(lets);
             self.first(&index, limit)
         })?;
         let greatest = first.at.constant.checked_add(first.span)?;
-        let limit = first.limit;
-        let alike = |other: &&mut First| other.at.terms == first.at.terms && other.limit == limit;
+        let alike = |other: &&mut First| {
+            other.at.terms == first.at.terms && other.limit == first.limit
+        };
         match self.firsts.iter_mut().find(alike) {
             Some(other) => {
                 let end = (other.at.constant.checked_add(other.span)?).max(greatest);
@@ -311,7 +336,7 @@ impl Stores<'_> {
 
     /// The first place of an index along a limited axis; `None` if the loop does not move it, or the
     /// statement is among the first of a run.
-    fn first(&self, index: &PrimExpr, limit: Limit) -> Option<First> {
+    fn first(&self, index: &PrimExpr, limit: &Limit) -> Option<First> {
         let index = match index {
             PrimExpr::Ramp { base, stride, .. } if stride.as_int().is_some_and(|s| s >= 0) => base,
             PrimExpr::Ramp { .. } => return None,
@@ -330,7 +355,8 @@ impl Stores<'_> {
             greatest = greatest.checked_add(range.max)?;
         }
         let span = greatest.checked_sub(least)?;
-        let first = First { at: Affine { terms, constant: least }, limit, span };
+        let at = Affine { terms, constant: least };
+        let first = First { at, limit: limit.clone(), span };
         let ends = match self.var {
             Some(var) => factor(&first.at, var) > 0,
             None => first.is_behind(),

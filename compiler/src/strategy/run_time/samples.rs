@@ -1,0 +1,236 @@
+//! Tensor expressions that were made for several values of sizes, as one that has the sizes in it.
+//!
+//! What differs between samples are numbers: extents, and constants of expressions. Each is taken for
+//! a dimension that the function's types have, times a number and plus another one, if that holds for
+//! all samples; among them are sizes near the least and beyond the greatest.
+
+use std::collections::BTreeMap;
+
+use crate::executor::RunTimeSizes;
+use crate::graph::Function;
+use crate::ir::{DType, Dim};
+use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId};
+use crate::tir::extent::extent_of;
+use crate::tir::{PrimExpr, VarId};
+
+use super::super::primitive::Primitive;
+use super::tensor_types;
+
+/// The dimensions that numbers can be, with their values in all samples.
+pub(super) struct Known {
+    dims: Vec<(Vec<i64>, PrimExpr)>,
+}
+
+/// How far runs go along the axes of a dag, and the expressions of its elements.
+#[derive(Default)]
+pub(super) struct Limits {
+    stages: BTreeMap<StageId, Vec<AxisLimit>>,
+    reductions: Vec<(VarId, PrimExpr)>,
+    values: BTreeMap<StageId, Vec<PrimExpr>>,
+}
+
+impl Known {
+    /// Those of a function's types, and the sizes themselves, of which `vars` are the expressions.
+    pub(super) fn new(function: &Function, sizes: &RunTimeSizes, vars: &[PrimExpr]) -> Known {
+        let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
+        for id in function.ids() {
+            for tensor in tensor_types(function.ty(id)) {
+                for dim in tensor.shape.iter().filter(|dim| !dim.is_const()) {
+                    if !dims.contains(dim) {
+                        dims.push(dim.clone());
+                    }
+                }
+            }
+        }
+        let samples = sizes.samples().unwrap_or_default();
+        let symbol = |symbol: &crate::arith::Symbol| {
+            let number = sizes.iter().position(|size| size.name == symbol.name())?;
+            vars.get(number).cloned()
+        };
+        let known = dims.iter().filter_map(|dim| {
+            let values: Option<Vec<i64>> =
+                samples.iter().map(|sample| sizes.value(dim, sample)).collect();
+            Some((values?, extent_of(dim, &symbol)?))
+        });
+        Known { dims: known.collect() }
+    }
+
+    /// What a dag for the greatest sizes has to know of them, seen from those for other sizes.
+    ///
+    /// # Errors
+    ///
+    /// The operator of a stage that differs in something else than numbers, or in numbers that are no
+    /// sums and products of dimensions.
+    pub(super) fn limits(
+        &self,
+        greatest: &ComputeDag,
+        others: &[ComputeDag],
+    ) -> Result<Limits, String> {
+        let mut limits = Limits::default();
+        for (id, stage) in &greatest.stages {
+            let beside: Option<Vec<&Stage>> =
+                others.iter().map(|other| other.stages.get(id)).collect();
+            let found = beside.and_then(|beside| {
+                let shapes = others.iter().map(|other| other.shape(id));
+                let shapes: Vec<&[i64]> = std::iter::once(greatest.shape(id)).chain(shapes).collect();
+                self.stage(id, stage, &beside, &shapes, &mut limits)
+            });
+            found.ok_or_else(|| stage.op.clone())?;
+        }
+        Ok(limits)
+    }
+
+    fn stage(
+        &self,
+        id: StageId,
+        stage: &Stage,
+        beside: &[&Stage],
+        shapes: &[&[i64]],
+        limits: &mut Limits,
+    ) -> Option<()> {
+        let rank = shapes[0].len();
+        let alike = beside.iter().all(|other| stage.is_like(other));
+        if !alike || shapes.iter().any(|shape| shape.len() != rank) {
+            return None;
+        }
+        for axis in 0..rank {
+            let extents: Vec<i64> = shapes.iter().map(|shape| shape[axis]).collect();
+            if extents.iter().any(|extent| *extent != extents[0]) {
+                let extent = self.number(&extents)?;
+                limits.stages.entry(id).or_default().push(AxisLimit { axis, extent });
+            }
+        }
+        let all = || std::iter::once(&stage).chain(beside);
+        let reduced: Vec<&[ReduceAxis]> = all().map(|stage| stage.kind.reduced()).collect();
+        for (number, axis) in reduced[0].iter().enumerate() {
+            let extents: Vec<i64> = reduced.iter().map(|axes| axes[number].extent).collect();
+            if extents.iter().any(|extent| *extent != extents[0]) {
+                limits.reductions.push((axis.var, self.number(&extents)?));
+            }
+        }
+        let values: Vec<&[PrimExpr]> = all().map(|stage| stage.kind.values()).collect();
+        let merged: Option<Vec<PrimExpr>> = (0..values[0].len())
+            .map(|number| self.merged(&values.iter().map(|v| &v[number]).collect::<Vec<_>>()))
+            .collect();
+        let merged = merged?;
+        if merged != values[0] {
+            limits.values.insert(id, merged);
+        }
+        Some(())
+    }
+
+    /// The number that has these values.
+    fn number(&self, values: &[i64]) -> Option<PrimExpr> {
+        self.dims.iter().find_map(|(known, expr)| {
+            let (first, second) = known.iter().zip(values).fold((None, None), |pair, it| {
+                match pair {
+                    (None, _) => (Some(it), None),
+                    (Some(first), None) if first.0 != it.0 => (Some(first), Some(it)),
+                    pair => pair,
+                }
+            });
+            let ((x, a), (y, b)) = (first?, second?);
+            let (run, rise) = (y.checked_sub(*x)?, b.checked_sub(*a)?);
+            let factor = (rise != 0 && rise % run == 0).then(|| rise / run)?;
+            let summand = a.checked_sub(factor.checked_mul(*x)?)?;
+            let holds = known.iter().zip(values).all(|(x, a)| {
+                factor.checked_mul(*x).and_then(|product| product.checked_add(summand)) == Some(*a)
+            });
+            holds.then(|| expr.clone() * factor + summand)
+        })
+    }
+
+    /// Expressions that differ in numbers as one.
+    fn merged(&self, exprs: &[&PrimExpr]) -> Option<PrimExpr> {
+        let first = *exprs.first()?;
+        if exprs.iter().all(|expr| *expr == first) {
+            return Some(first.clone());
+        }
+        match first {
+            PrimExpr::Int { dtype, .. } => {
+                let of_type = |expr: &&PrimExpr| (expr.dtype() == *dtype).then(|| expr.as_int())?;
+                let values: Option<Vec<i64>> = exprs.iter().map(of_type).collect();
+                Some(self.number(&values?)?.cast(*dtype))
+            }
+            PrimExpr::Float { dtype, .. } => {
+                let of_type =
+                    |expr: &&PrimExpr| (expr.dtype() == *dtype).then(|| expr.as_float())?;
+                let values: Option<Vec<f64>> = exprs.iter().map(of_type).collect();
+                self.float(&values?, *dtype)
+            }
+            _ => {
+                let frame = |expr: &PrimExpr| {
+                    expr.clone().map_children(&mut |child| PrimExpr::zero(child.dtype()))
+                };
+                let frames = frame(first);
+                let children = |expr: &PrimExpr| {
+                    let mut children = Vec::new();
+                    expr.for_each_child(&mut |child| children.push(child.clone()));
+                    children
+                };
+                let all: Vec<Vec<PrimExpr>> = exprs.iter().map(|expr| children(expr)).collect();
+                let count = all[0].len();
+                let alike = count > 0
+                    && exprs.iter().all(|expr| frame(expr) == frames)
+                    && all.iter().all(|children| children.len() == count);
+                if !alike {
+                    return None;
+                }
+                let merged: Option<Vec<PrimExpr>> = (0..count)
+                    .map(|place| self.merged(&all.iter().map(|c| &c[place]).collect::<Vec<_>>()))
+                    .collect();
+                let mut merged = merged?.into_iter();
+                Some(first.clone().map_children(&mut |child| merged.next().unwrap_or(child)))
+            }
+        }
+    }
+
+    /// A float that is a whole number, or one divided by such.
+    fn float(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
+        let whole = |values: Vec<f64>| -> Option<PrimExpr> {
+            let fits = |value: &f64| value.fract() == 0.0 && value.abs() < 9e15;
+            let values: Option<Vec<i64>> =
+                values.iter().map(|value| fits(value).then_some(*value as i64)).collect();
+            Some(self.number(&values?)?.cast(dtype))
+        };
+        if let Some(number) = whole(values.to_vec()) {
+            return Some(number);
+        }
+        let divisors: Vec<f64> = values.iter().map(|value| value.recip().round()).collect();
+        let rounded = |value: f64| match dtype {
+            DType::F32 => f64::from(value as f32),
+            _ => value,
+        };
+        let same = values.iter().zip(&divisors).all(|(value, by)| rounded(by.recip()) == rounded(*value));
+        same.then(|| Some(PrimExpr::float(1.0, dtype) / whole(divisors)?))?
+    }
+}
+
+impl Limits {
+    /// Whether these are the outermost axes of tensors of more than one element along them, and
+    /// elements do not depend on them otherwise.
+    pub(super) fn are_outermost(&self, dag: &ComputeDag) -> bool {
+        let is_first = |(&stage, limits): (&StageId, &Vec<AxisLimit>)| match limits.as_slice() {
+            [limit] => dag.shape(stage)[..limit.axis].iter().all(|&extent| extent == 1),
+            _ => false,
+        };
+        self.reductions.is_empty() && self.values.is_empty() && self.stages.iter().all(is_first)
+    }
+
+    /// Tells a primitive.
+    pub(super) fn set(self, primitive: &mut Primitive) {
+        let dag = &mut primitive.dag;
+        for (stage, limits) in self.stages {
+            dag.set_limits(stage, limits);
+        }
+        for (axis, extent) in self.reductions {
+            dag.set_reduce_limit(axis, extent);
+        }
+        // Elements whose place depends on sizes do not stay where they are.
+        primitive.reshape_only &= self.values.is_empty();
+        for (id, values) in self.values {
+            let stage = &mut dag.stages[id];
+            stage.kind = stage.kind.clone().with_values(values);
+        }
+    }
+}
