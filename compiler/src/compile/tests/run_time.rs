@@ -208,7 +208,7 @@ fn sizes_may_be_anywhere() {
         }),
         // Elements change their places.
         of_x(13, |b| {
-            b.initializer("a", &axes(&[4, -1]))
+            b.initializer("a", &axes(&[4, -1, 1]))
                 .node("Transpose", &["x"], &["t"], &[("perm", vec![1, 0, 2].into())])
                 .node("Reshape", &["t", "a"], &["y"], &[])
         }),
