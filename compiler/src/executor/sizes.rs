@@ -244,7 +244,8 @@ impl RunTimeSizes {
     /// An extent has another symbol, or may be greater for other sizes than the greatest.
     pub fn axes(&self, shape: &Shape) -> Result<Vec<RunTimeAxis>, Problem> {
         let open = shape.iter().enumerate().filter(|(_, dim)| !dim.is_const());
-        let bounds = self.bounds();
+        let mut bounds = Facts::dims();
+        self.assume(&mut bounds);
         let axis = |(axis, dim): (usize, &Dim)| {
             let (greatest, upper) = (self.greatest(dim), bounds.bounds_of(dim).upper);
             match greatest.filter(|&greatest| upper.is_some_and(|upper| upper <= greatest)) {
@@ -257,15 +258,13 @@ impl RunTimeSizes {
         open.map(axis).collect()
     }
 
-    /// What the sizes are between.
-    fn bounds(&self) -> Facts {
-        let mut facts = Facts::default();
+    /// Adds what the sizes are between, of which nothing else is known yet.
+    pub(crate) fn assume(&self, facts: &mut Facts) {
         for size in &self.sizes {
             let [lower, upper] = [size.min, size.max].map(|bound| i64::try_from(bound).ok());
-            // They are the first facts about their symbols.
-            let _ = facts.assume_bounds(&Symbol::new(&size.name), Interval { lower, upper });
+            let known = facts.assume_bounds(&Symbol::new(&size.name), Interval { lower, upper });
+            debug_assert!(known.is_ok(), "the least size is not above the greatest");
         }
-        facts
     }
 
     /// The number of a size, a factor of at least 1 and a summand, if an extent is so many times the

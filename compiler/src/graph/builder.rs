@@ -310,6 +310,11 @@ impl FunctionBuilder {
     }
 
     /// The facts about the symbols in the function's types.
+    pub fn facts(&self) -> &Facts {
+        &self.data.facts
+    }
+
+    /// The same, to add to them.
     pub fn facts_mut(&mut self) -> &mut Facts {
         &mut self.data.facts
     }

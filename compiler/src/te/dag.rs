@@ -195,17 +195,20 @@ impl StageKind {
         self
     }
 
-    /// What is left without values and without the extents of what is reduced.
+    /// What is left without values, the extents of what is reduced, and the places of parts.
     fn frame(&self) -> StageKind {
         let values = vec![PrimExpr::index(0); self.values().len()];
         let mut kind = self.clone().with_values(values);
         let axes = match &mut kind {
             StageKind::Reduce { axes, .. } => axes,
             StageKind::Joint { reduction, .. } => &mut Arc::make_mut(reduction).axes,
-            StageKind::Placeholder
-            | StageKind::Compute(_)
-            | StageKind::Concat { .. }
-            | StageKind::Extern { .. } => return kind,
+            StageKind::Concat { parts, .. } => {
+                parts.iter_mut().for_each(|part| part.offset = 0);
+                return kind;
+            }
+            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Extern { .. } => {
+                return kind;
+            }
         };
         axes.iter_mut().for_each(|axis| axis.extent = 0);
         kind
@@ -232,8 +235,8 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Whether another stage is the same but for the expressions of its elements, and how far its axes
-    /// and reductions go.
+    /// Whether another stage is the same but for the expressions of its elements, the places of what
+    /// is concatenated, and how far its axes and reductions go.
     pub(crate) fn is_like(&self, other: &Stage) -> bool {
         let frame = |stage: &Stage| Stage { kind: stage.kind.frame(), ..stage.clone() };
         frame(self) == frame(other)

@@ -13,6 +13,7 @@ use super::{
     normal_domain, op_name, problem_node, subgraphs,
 };
 use crate::diagnostics::{Problem, Report};
+use crate::executor::RunTimeSizes;
 use crate::graph::{ExprId, Function, FunctionBuilder};
 use crate::ir::{Dim, OnnxSpan, Span, TensorType, Type};
 use crate::onnx::external::ExternalData;
@@ -106,6 +107,7 @@ pub(super) fn import(
         values: IndexMap::new(),
         shared: &mut shared,
     };
+    RunTimeSizes::of(&options.dims).assume(importer.shared.builder.facts_mut());
     importer.check_graph();
     let inputs = importer.inputs(options);
     for index in order {

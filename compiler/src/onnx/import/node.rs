@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Attributes;
 use super::graph::Shared;
 use super::known::{KnownValues, is_small};
+use crate::arith::Facts;
 use crate::diagnostics::{Problem, Setting, pin};
 use crate::graph::{Expr, ExprId, FunctionBuilder, TypeError};
 use crate::ir::{Attrs, Constant, DType, Dim, Shape, TensorType, Type};
@@ -201,6 +202,11 @@ impl Node<'_, '_> {
     /// If it is no tensor.
     pub fn shape(&self, value: ExprId) -> Result<Shape, NodeError> {
         Ok(self.tensor(value)?.shape)
+    }
+
+    /// What is known of the sizes of inputs.
+    pub fn facts(&self) -> &Facts {
+        self.builder.facts()
     }
 
     /// An axis of a value counted from either end, as an index.

@@ -237,17 +237,18 @@ pub(super) fn slice(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
     let attribute = |list: Option<&[i64]>| list.map(<[i64]>::to_vec);
     let (starts, ends, axes, steps) = if node.version < 10 {
+        let ends = attribute(node.attrs.ints("ends")?);
         (
             attribute(node.attrs.ints("starts")?),
-            attribute(node.attrs.ints("ends")?),
+            ends.map(|ends| ends.into_iter().map(Dim::from).collect()),
             attribute(node.attrs.ints("axes")?),
             None,
         )
     } else {
-        (node.ints_input(1)?, node.ints_input(2)?, node.ints_input(3)?, node.ints_input(4)?)
+        (node.ints_input(1)?, node.dims_input(2)?, node.ints_input(3)?, node.ints_input(4)?)
     };
     let begin = starts.ok_or_else(|| missing("starts"))?;
-    let end = ends.ok_or_else(|| missing("ends"))?;
+    let end: Vec<Dim> = ends.ok_or_else(|| missing("ends"))?;
     let axes = axes.unwrap_or_else(|| (0..begin.len() as i64).collect());
     let strides = steps.unwrap_or_else(|| vec![1; begin.len()]);
     let lengths = [begin.len(), end.len(), axes.len(), strides.len()];
@@ -259,8 +260,59 @@ pub(super) fn slice(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     if begin.is_empty() {
         return Ok(vec![x]);
     }
-    let attrs = StridedSliceAttrs { begin, end, strides, axes };
-    Ok(vec![node.call_with(&STRIDED_SLICE, &[x], &attrs)?])
+    let mut sliced = x;
+    let mut closed = StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
+    for (place, end) in end.into_iter().enumerate() {
+        let (begin, stride, axis) = (begin[place], strides[place], axes[place]);
+        match end.as_const() {
+            Some(end) => {
+                closed.begin.push(begin);
+                closed.end.push(end);
+                closed.strides.push(stride);
+                closed.axes.push(axis);
+            }
+            None => sliced = open_slice(node, sliced, axis, (begin, end, stride))?,
+        }
+    }
+    if !closed.axes.is_empty() {
+        sliced = node.call_with(&STRIDED_SLICE, &[sliced], &closed)?;
+    }
+    Ok(vec![sliced])
+}
+
+/// The elements along an axis up to one that depends on the size of an input.
+fn open_slice(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: i64,
+    (begin, end, stride): (i64, Dim, i64),
+) -> Result<ExprId, NodeError> {
+    let shape = node.shape(x)?;
+    let axis = node.axis(axis, shape.rank())?;
+    let (start, extent) = (Dim::from(begin), &shape[axis]);
+    let facts = node.facts();
+    let whole = facts.prove_le(extent, &end) == Some(true);
+    let inside = facts.prove_le(&end, extent) == Some(true) && facts.prove_le(&start, &end) == Some(true);
+    if stride != 1 || begin < 0 || !(whole || inside) {
+        let what = format!(
+            "the slice of axis {axis} from {begin} by steps of {stride} ends at {end}, which is not \
+             known to be between {begin} and {extent}"
+        );
+        return Err(NodeError::new(what).pin(std::slice::from_ref(&end)));
+    }
+    if whole {
+        let attrs = StridedSliceAttrs {
+            begin: vec![begin],
+            end: vec![i64::MAX],
+            strides: vec![1],
+            axes: vec![axis as i64],
+        };
+        return node.call_with(&STRIDED_SLICE, &[x], &attrs);
+    }
+    let places = ArangeAttrs { start: begin, step: 1, length: end - start, dtype: DType::I64 };
+    let places = node.call_with(&ARANGE, &[], &places)?;
+    let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
+    node.call_with(&TAKE, &[x, places], &attrs)
 }
 
 /// `Gather`-1, -11 (negative indices), -13 (more types).

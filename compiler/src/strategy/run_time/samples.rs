@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::executor::RunTimeSizes;
 use crate::graph::Function;
 use crate::ir::{DType, Dim};
-use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId};
+use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId, StageKind};
 use crate::tir::extent::extent_of;
 use crate::tir::{PrimExpr, VarId};
 
@@ -26,7 +26,7 @@ pub(super) struct Known {
 pub(super) struct Limits {
     stages: BTreeMap<StageId, Vec<AxisLimit>>,
     reductions: Vec<(VarId, PrimExpr)>,
-    values: BTreeMap<StageId, Vec<PrimExpr>>,
+    kinds: BTreeMap<StageId, StageKind>,
 }
 
 impl Known {
@@ -73,7 +73,7 @@ impl Known {
             let found = beside.and_then(|beside| {
                 let shapes = others.iter().map(|other| other.shape(id));
                 let shapes: Vec<&[i64]> = std::iter::once(greatest.shape(id)).chain(shapes).collect();
-                self.stage(id, stage, &beside, &shapes, &mut limits)
+                self.stage(greatest, id, &beside, &shapes, &mut limits)
             });
             found.ok_or_else(|| stage.op.clone())?;
         }
@@ -82,12 +82,13 @@ impl Known {
 
     fn stage(
         &self,
+        dag: &ComputeDag,
         id: StageId,
-        stage: &Stage,
         beside: &[&Stage],
         shapes: &[&[i64]],
         limits: &mut Limits,
     ) -> Option<()> {
+        let stage = &dag.stages[id];
         let rank = shapes[0].len();
         let alike = beside.iter().all(|other| stage.is_like(other));
         if !alike || shapes.iter().any(|shape| shape.len() != rank) {
@@ -114,9 +115,47 @@ impl Known {
             .collect();
         let merged = merged?;
         if merged != values[0] {
-            limits.values.insert(id, merged);
+            limits.kinds.insert(id, stage.kind.clone().with_values(merged));
+        }
+        if let Some(joined) = self.joined(dag, id, &all().collect::<Vec<_>>())? {
+            limits.kinds.insert(id, StageKind::Compute(joined));
         }
         Some(())
+    }
+
+    /// The element of a concatenation whose parts begin where a run says, of the part that it is in;
+    /// the inner `None` for other stages. The outer `None` if it is not known where parts begin.
+    fn joined(&self, dag: &ComputeDag, id: StageId, all: &[&&Stage]) -> Option<Option<PrimExpr>> {
+        let StageKind::Concat { axis, parts } = &dag.stages[id].kind else { return Some(None) };
+        let mut offsets = Vec::with_capacity(parts.len());
+        for number in 0..parts.len() {
+            let offset = |stage: &&&Stage| match &stage.kind {
+                StageKind::Concat { parts, .. } => Some(parts.get(number)?.offset),
+                _ => None,
+            };
+            let values: Option<Vec<i64>> = all.iter().map(offset).collect();
+            let values = values?;
+            offsets.push(match values.iter().all(|value| *value == values[0]) {
+                true => PrimExpr::index(values[0]),
+                false => self.number(&values)?,
+            });
+        }
+        if offsets.iter().all(|offset| offset.as_int().is_some()) {
+            return Some(None);
+        }
+        let index: Vec<PrimExpr> =
+            dag.stages[id].axes.iter().map(|&var| dag.func.var_expr(var)).collect();
+        let element = |number: usize| {
+            let mut at = index.clone();
+            at[*axis] = at[*axis].clone() - offsets[number].clone();
+            dag.at(parts[number].stage, &at)
+        };
+        let last = parts.len().checked_sub(1)?;
+        let joined = (0..last).rev().fold(element(last), |rest, number| {
+            let inside = index[*axis].clone().less(offsets[number + 1].clone());
+            PrimExpr::select(inside, element(number), rest)
+        });
+        Some(Some(joined))
     }
 
     /// The number that has these values.
@@ -214,7 +253,7 @@ impl Limits {
             [limit] => dag.shape(stage)[..limit.axis].iter().all(|&extent| extent == 1),
             _ => false,
         };
-        self.reductions.is_empty() && self.values.is_empty() && self.stages.iter().all(is_first)
+        self.reductions.is_empty() && self.kinds.is_empty() && self.stages.iter().all(is_first)
     }
 
     /// Tells a primitive.
@@ -227,10 +266,9 @@ impl Limits {
             dag.set_reduce_limit(axis, extent);
         }
         // Elements whose place depends on sizes do not stay where they are.
-        primitive.reshape_only &= self.values.is_empty();
-        for (id, values) in self.values {
-            let stage = &mut dag.stages[id];
-            stage.kind = stage.kind.clone().with_values(values);
+        primitive.reshape_only &= self.kinds.is_empty();
+        for (id, kind) in self.kinds {
+            dag.stages[id].kind = kind;
         }
     }
 }
