@@ -6,7 +6,8 @@
 
 use super::emit::{Emitter, adjacent};
 use super::fetch::{Fetch, Step};
-use super::nest::{block, contiguous, fill_halo};
+use super::nest::{block, contiguous};
+use crate::tir::border::{fill_behind, fill_halo};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
@@ -114,9 +115,10 @@ struct Place<'a> {
     number: &'a PrimExpr,
 }
 
-/// The zero border a convolution needs along an axis: before and after.
+/// The zero border a convolution needs along an axis: before and after. Of an extent that is known at
+/// run time alone, what is given are the greatest, and the last step may reach further for others.
 pub fn halo_needed(
-    input: i64,
+    (input, is_open): (i64, bool),
     output: i64,
     kernel: i64,
     stride: i64,
@@ -124,7 +126,8 @@ pub fn halo_needed(
     dilation: i64,
 ) -> (i64, i64) {
     let last = (output - 1) * stride + (kernel - 1) * dilation - padding;
-    (padding.max(0), (last + 1 - input).max(0))
+    let further = if is_open { stride - 1 } else { 0 };
+    (padding.max(0), (last + 1 + further - input).max(0))
 }
 
 /// Whether the layout of an image has the border of zeros that is needed along height and width.
@@ -228,10 +231,13 @@ impl Emitter {
     fn image(&mut self, conv: &mut Conv, wanted: Option<i64>) -> Stmt {
         let spec = &self.func.buffers[conv.data].spec;
         let shape = spec.shape().to_vec();
+        let image = self.dag.stage_of(conv.data);
+        let open = image.map_or(Vec::new(), |image| self.dag.limits(image).to_vec());
+        let is_open = |axis| open.iter().any(|limit| limit.axis == axis);
         let mut needed: Vec<(i64, i64)> = (0..2)
             .map(|axis| {
                 halo_needed(
-                    shape[axis + 2],
+                    (shape[axis + 2], is_open(axis + 2)),
                     conv.output[axis],
                     conv.kernel[axis],
                     conv.strides[axis],
@@ -271,7 +277,9 @@ impl Emitter {
         conv.data = copy;
         let border = fill_halo(&mut self.func, copy, conv.pad_value);
         let fill = self.copy(from, copy);
-        Stmt::seq([border, Stmt::block("image", fill)])
+        let ends = open.into_iter().map(|limit| (limit.axis, limit.extent)).collect::<Vec<_>>();
+        let behind = fill_behind(&mut self.func, copy, conv.pad_value, &ends);
+        Stmt::seq([border, Stmt::block("image", fill), behind])
     }
 
     fn direct(&mut self, mut conv: Conv) -> Stmt {

@@ -298,9 +298,6 @@ impl Emitter {
                 let takes = "constant weights and whole blocks of channels";
                 Err(format!("Winograd's convolution, whose schedule takes {takes}"))
             }
-            Anchor::Conv2d { .. } if self.dag.limits(inner).iter().any(|limit| limit.axis > 0) => {
-                Err("convolution of an image whose extents are known at run time alone".to_owned())
-            }
             Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor).map(Some),
             Anchor::MatMul { lhs, rhs, transpose_b } => {
                 self.emit_matmul(root, inner, *lhs, *rhs, *transpose_b).map(Some)

@@ -8,12 +8,13 @@ use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::MAX_TILE_ROWS;
-use super::nest::{block, fill_halo, in_run};
+use super::nest::{block, in_run};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::broadcast;
 use crate::te::StageId;
+use crate::tir::border::fill_halo;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
 /// Rows of a tile where the number of rows is known at run time alone: with as many columns as there

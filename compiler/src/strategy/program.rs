@@ -180,13 +180,15 @@ fn demand_of(primitive: &Primitive, param: usize) -> Demand {
             if *groups > 1 && !reads_blocks(kernel[1], *groups) {
                 return Demand { conv: None, dense: true };
             }
+            let limits = primitive.dag.limits(primitive.params[param]);
+            let is_open = |axis: usize| limits.iter().any(|limit| limit.axis == axis);
             let halo = |axis: usize| {
                 if *pad_value != 0 {
                     // A halo reads as zero: the kernel makes a copy with the border it needs.
                     return (0, 0);
                 }
                 halo_needed(
-                    input[axis + 2],
+                    (input[axis + 2], is_open(axis + 2)),
                     output[axis + 2],
                     kernel[axis + 2],
                     strides[axis],
@@ -475,8 +477,8 @@ impl Lowering<'_> {
             .enumerate()
             .map(|(field, (shape, dtype))| {
                 let demand = self.demands[id].get(field).copied().unwrap_or_default();
-                if axes.get(field).is_some_and(|axes| axes.iter().any(|open| open.axis > 0)) {
-                    // Borders of blocked layouts are where the greatest sizes end.
+                if axes.get(field).is_some_and(|axes| axes.iter().any(|open| open.axis == 1)) {
+                    // Blocks are of as many channels as there are.
                     return BufferSpec::dense(shape);
                 }
                 layout(shape, *dtype, demand, primitive.has_conv() || blocked_input)

@@ -12,14 +12,12 @@ use samples::Known;
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
-use crate::arith::Symbol;
 use crate::diagnostics::Problem;
 use crate::executor::{Kernel, RunTimeAxis, RunTimeSizes};
 use crate::graph::{Callee, Expr, Function};
 use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId, StageKind};
-use crate::tir::extent::extent_of;
 use crate::tir::{
     Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
 };
@@ -216,13 +214,9 @@ pub(super) fn copy(
         let from = func.input("x", dtype, BufferSpec::dense(&[elements]));
         let to = func.output("copy", dtype, BufferSpec::dense(&[elements]));
         let dims = sizes.declare(&mut func);
-        let symbol = |symbol: &Symbol| {
-            let number = sizes.iter().position(|size| size.name == symbol.name())?;
-            dims.get(number).cloned()
-        };
         let extent = |axis: usize| {
             let open = axes.iter().find(|open| open.axis == axis);
-            let run = open.and_then(|open| extent_of(&open.extent, &symbol));
+            let run = open.and_then(|open| sizes.extent(&open.extent, &dims));
             run.unwrap_or(PrimExpr::index(shape[axis]))
         };
         let row = |count: PrimExpr| count * unit;

@@ -16,6 +16,7 @@ mod build;
 mod copy;
 mod entities;
 mod expr;
+pub(crate) mod border;
 pub(crate) mod extent;
 mod func;
 mod interp;

@@ -6,11 +6,12 @@ use std::hash::{Hash, Hasher};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use crate::codegen::ExternalCode;
-use crate::executor::{Kernel, KernelId, Program, Step, ValueId};
+use crate::executor::{Kernel, KernelId, Program, Step, Value, ValueId};
 use crate::ir::{Blake3, Digest};
 use crate::memory::{Storage, zero_border};
 use crate::target::Target;
-use crate::tir::{ParamKind, PrimFunc};
+use crate::tir::border::fill_behind;
+use crate::tir::{ParamKind, PrimExpr, PrimFunc, PrimFuncData};
 
 impl Program {
     /// Makes steps whose kernels differ in nothing but names call the same one.
@@ -45,7 +46,7 @@ impl Program {
                     .map(|(&arg, _)| arg)
                     .collect()
             };
-            for output in outputs.into_iter().filter(|&output| storage.zeroed[output]) {
+            for &output in outputs.iter().filter(|&&output| storage.zeroed[output]) {
                 let value = &self.values[output];
                 let key = digest(|hasher| (&value.spec, value.dtype, &value.run_time).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
@@ -59,7 +60,41 @@ impl Program {
                 self.steps.push(Step { kernel, args: vec![output] });
             }
             self.steps.push(step);
+            for output in outputs {
+                self.zero_behind(output, levels, &mut borders);
+            }
         }
+    }
+
+    /// Adds the step that zeroes what lies behind a value where its axes end before the greatest
+    /// sizes do, if somebody reads that as its halo.
+    fn zero_behind(
+        &mut self,
+        value: ValueId,
+        levels: usize,
+        borders: &mut BTreeMap<Digest, KernelId>,
+    ) {
+        let Value { spec, dtype, run_time, .. } = &self.values[value];
+        if run_time.iter().all(|open| spec.halo()[open.axis].after == 0) {
+            return;
+        }
+        let key = digest(|hasher| ("behind", spec, dtype, run_time).hash(hasher));
+        let kernel = match borders.get(&key) {
+            Some(&kernel) => kernel,
+            None => {
+                let mut func = PrimFuncData::new("zero_behind");
+                let buffer = func.output("border", *dtype, spec.clone());
+                let dims = self.sizes.declare(&mut func);
+                let ends: Vec<(usize, PrimExpr)> = (run_time.iter())
+                    .filter_map(|open| Some((open.axis, self.sizes.extent(&open.extent, &dims)?)))
+                    .collect();
+                func.body = fill_behind(&mut func, buffer, 0, &ends);
+                let versions = vec![PrimFunc::new(func); levels];
+                self.kernels.push(Kernel { versions, macs: 0, loops: vec![] })
+            }
+        };
+        borders.insert(key, kernel);
+        self.steps.push(Step { kernel, args: vec![value] });
     }
 
     /// A digest of everything that decides the program's code and weights, names of kernels

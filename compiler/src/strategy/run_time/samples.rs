@@ -10,7 +10,6 @@ use crate::executor::RunTimeSizes;
 use crate::graph::Function;
 use crate::ir::{DType, Dim};
 use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId, StageKind};
-use crate::tir::extent::extent_of;
 use crate::tir::{PrimExpr, VarId};
 
 use super::super::primitive::Primitive;
@@ -42,15 +41,15 @@ impl Known {
                 }
             }
         }
+        // Numbers of elements, of an image for example.
+        let products = dims.iter().enumerate().flat_map(|(at, a)| dims[at..].iter().map(move |b| a * b));
+        let products: Vec<Dim> = products.collect();
+        dims.extend(products);
         let samples = sizes.samples().unwrap_or_default();
-        let symbol = |symbol: &crate::arith::Symbol| {
-            let number = sizes.iter().position(|size| size.name == symbol.name())?;
-            vars.get(number).cloned()
-        };
         let known = dims.iter().filter_map(|dim| {
             let values: Option<Vec<i64>> =
                 samples.iter().map(|sample| sizes.value(dim, sample)).collect();
-            Some((values?, extent_of(dim, &symbol)?))
+            Some((values?, sizes.extent(dim, vars)?))
         });
         Known { dims: known.collect() }
     }
