@@ -144,11 +144,23 @@ impl Config {
     /// ```
     ///
     /// Of bounds, memory is planned for the greatest size. The bindings take slices then, whose
-    /// lengths say the size of a run, and `run` fails if they do not agree. Such a dimension has to
-    /// be the outermost of each tensor that is computed, but for those of one element: what mixes
-    /// its elements, as a sum over the batch, is an error that names the node.
+    /// lengths say the size of a run, and `run` fails if they do not agree. If the lengths do not say
+    /// all sizes, `Inputs` has a field `sizes`. An operator that has no code along such a dimension
+    /// is an error that names the node.
     pub fn dim(mut self, name: impl Into<String>, size: impl Into<DimSize>) -> Self {
         self.options.dims.insert(name.into(), size.into());
+        self
+    }
+
+    /// Has the model keep what the output `output` is, and take it as the input `input` in the next
+    /// run: zeros in the first one, and after `Model::reset`. The bindings have neither of them. Their
+    /// types and shapes are equal.
+    ///
+    /// ```
+    /// niello_build::configure("models/speech.onnx").dim("batch", 1).state("hidden", "hidden_out");
+    /// ```
+    pub fn state(mut self, input: impl Into<String>, output: impl Into<String>) -> Self {
+        self.options.states.push((input.into(), output.into()));
         self
     }
 

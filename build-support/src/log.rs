@@ -105,6 +105,9 @@ fn head(path: &Path, options: &CompileOptions) -> String {
     for (name, size) in &options.dims {
         line!(text, "dim        {name:?} = {size}");
     }
+    for (input, output) in &options.states {
+        line!(text, "state      {input:?} from {output:?}");
+    }
     for (name, shape) in &options.input_shapes {
         line!(text, "shape      {name:?} = {shape:?}");
     }

@@ -46,12 +46,13 @@ fn model(options: &CompileOptions) -> CompiledModel {
     CompiledModel {
         name: options.name.clone().unwrap_or_else(|| "digits".to_owned()),
         symbol: "niello_app_0_1_0_digits_00112233".to_owned(),
+        states: Vec::new(),
         sizes: Default::default(),
         inputs: vec![TensorInfo {
             name: "image".to_owned(),
             dtype: DType::F32,
             shape: vec![1, 64],
-            run_time: None,
+            run_time: Vec::new(),
             dim_names: vec![Some("batch".to_owned()), None],
         }],
         outputs: Vec::new(),

@@ -342,6 +342,9 @@ pub struct CompileOptions {
     pub input_shapes: BTreeMap<String, Vec<u64>>,
     /// Inputs whose value never changes, by name: they become constants and are inputs no more.
     pub input_values: BTreeMap<String, InputValue>,
+    /// Pairs of an input and an output, by name: the model keeps the output, and the next run has it
+    /// as the input. Neither is seen by callers.
+    pub states: Vec<(String, String)>,
     /// Folders that links in the model's folder may lead to, where they stand for external data; a
     /// model that is itself a link may have its data beside the file that it is linked to.
     pub external_folders: Vec<PathBuf>,
@@ -403,6 +406,7 @@ impl CompileOptions {
             dims: BTreeMap::new(),
             input_shapes: BTreeMap::new(),
             input_values: BTreeMap::new(),
+            states: Vec::new(),
             external_folders: Vec::new(),
             opt_level: DEFAULT_OPT_LEVEL,
             disabled_passes: Vec::new(),

@@ -77,6 +77,13 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
             sizes.collect::<Vec<_>>().join("; ")
         );
     }
+    if !model.states.is_empty() {
+        let states = model.states.iter().map(|state| comment(&state.name)).collect::<Vec<_>>();
+        text += &format!(
+            "\n/* A run leaves for the next one: {}. A workspace of zeros begins anew. */\n",
+            states.join(", ")
+        );
+    }
     let external = options.weights == WeightsPlacement::External;
     let (weights_parameter, weights) = match (external, model.weights.is_empty()) {
         (true, _) => ("const void *weights, ", "weights".to_owned()),

@@ -75,6 +75,7 @@ pub fn rust(model: &CompiledModel, options: &BindingsOptions) -> Result<String, 
     writer.sizes(&mut text);
     writer.workspace(&mut text);
     writer.model(&mut text);
+    writer.reset(&mut text);
     writer.call(&mut text);
     Ok(text)
 }
@@ -294,7 +295,9 @@ impl Writer<'_> {
             }
             put!(text, ")]\npub struct {name}<'a> {{\n");
             if name == "Inputs" && self.sizes_are_given() {
-                text.push_str("    /// The sizes of the run, which no input's length says alone.\n");
+                text.push_str(
+                    "    /// The sizes of the run, which no input's length says alone.\n",
+                );
                 text.push_str("    pub sizes: Sizes,\n");
             }
             for tensor in tensors {
@@ -483,6 +486,28 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         );
     }
 
+    /// `Model::reset`, if runs leave something for the next one.
+    fn reset(&self, text: &mut String) {
+        if self.model.states.is_empty() {
+            return;
+        }
+        let (lifetime, names) = (
+            if self.external() { "'_, " } else { "" },
+            self.model.states.iter().map(|state| code(&state.name)).collect::<Vec<_>>().join(", "),
+        );
+        put!(
+            text,
+            "
+{UNUSED}impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
+    /// Forgets what runs have left for the next one, {names}: zeros again.
+    pub fn reset(&mut self) {{
+        ::core::convert::AsMut::as_mut(&mut self.workspace).split().0.fill(0);
+    }}
+}}
+"
+        );
+    }
+
     fn model_docs(&self, text: &mut String) {
         let model = self.model;
         put!(
@@ -515,6 +540,10 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
             for tensor in tensors {
                 put!(text, "/// - {title} `{}`: {}\n", tensor.ident, describe(tensor));
             }
+        }
+        for state in &model.states {
+            let (name, shape) = (code(&state.name), shape(state));
+            put!(text, "/// - Kept from run to run: {name}, {} {shape}\n", state.dtype);
         }
     }
 

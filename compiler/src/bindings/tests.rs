@@ -20,6 +20,7 @@ fn digits() -> CompiledModel {
             TensorInfo::new("probabilities", DType::F32, &[1, 10]),
             TensorInfo::new("Class*/", DType::I64, &[]),
         ],
+        states: Vec::new(),
         sizes: Default::default(),
         levels: vec![CpuLevel::Baseline, CpuLevel::X86_64V3],
         workspace_bytes: 12_352,

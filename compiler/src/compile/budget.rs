@@ -27,7 +27,7 @@ pub(super) fn check(
         parts(values.map(|value| (&value.name, value.physical_bytes().unwrap_or(0))))
     };
     if let Some(allowed) = exceeded(workspace_bytes, model.workspace_bytes) {
-        let parts = values(|kind| matches!(kind, ValueKind::Computed));
+        let parts = values(|kind| matches!(kind, ValueKind::Computed | ValueKind::State));
         let used = format!("the workspace takes {} bytes", model.workspace_bytes);
         report.push(problem(&used, "workspace-bytes", allowed, &parts));
     }

@@ -20,7 +20,7 @@ pub(super) fn symbol(
     options: &CompileOptions,
     cx: &PassContext,
 ) -> String {
-    // Dimensions, shapes and values of inputs are in the model as imported; neither the number of
+    // Dimensions, shapes and values of inputs are in the model as imported, states in the program; neither the number of
     // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside
     // them. The context has the options of passes, and the program the code of other code generators.
     let CompileOptions {
@@ -30,6 +30,7 @@ pub(super) fn symbol(
         dims: _,
         input_shapes: _,
         input_values: _,
+        states: _,
         external_folders: _,
         opt_level,
         disabled_passes,

@@ -19,8 +19,9 @@ use crate::target::Target;
 /// What a compiled model is to its callers.
 pub(super) struct Interface {
     name: String,
-    inputs: Vec<TensorInfo>,
-    outputs: Vec<TensorInfo>,
+    pub(super) inputs: Vec<TensorInfo>,
+    pub(super) outputs: Vec<TensorInfo>,
+    pub(super) states: Vec<TensorInfo>,
     sizes: RunTimeSizes,
     pub(super) digest: Digest,
     metadata: Vec<(String, String)>,
@@ -47,9 +48,11 @@ pub(super) fn of(
     let inputs = tensors("input", &imported.inputs);
     let outputs = tensors("output", &imported.outputs);
     for (number, size) in sizes.iter().enumerate() {
-        let has_it = |info: &TensorInfo| info.run_time.iter().any(|axis| {
-            sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number)
-        });
+        let has_it = |info: &TensorInfo| {
+            info.run_time
+                .iter()
+                .any(|axis| sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number))
+        };
         if report.is_empty() && !inputs.iter().any(has_it) {
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }
@@ -58,6 +61,7 @@ pub(super) fn of(
         name: model.stem.clone(),
         inputs,
         outputs,
+        states: Vec::new(),
         sizes,
         digest: module_hash(&imported.module),
         metadata: metadata(&imported.info),
@@ -176,6 +180,7 @@ impl Interface {
             symbol: String::new(),
             inputs: self.inputs,
             outputs: self.outputs,
+            states: self.states,
             sizes: self.sizes,
             workspace_bytes: 0,
             scratch_offset: 0,

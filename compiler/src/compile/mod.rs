@@ -6,6 +6,7 @@ mod interface;
 mod model;
 mod passes;
 mod stages;
+mod states;
 mod units;
 
 use std::path::Path;
@@ -95,7 +96,9 @@ pub fn compile(
     let options = &for_module(options, &imported.module);
     let levels = &options.targets()[..];
     let sizes = RunTimeSizes::of(&options.dims);
-    let interface = stages.run("interface", || interface::of(model, &imported, sizes.clone()))?;
+    let mut interface =
+        stages.run("interface", || interface::of(model, &imported, sizes.clone()))?;
+    let states = interface.keep(&options.states)?;
     if options.stub {
         return Ok(interface.stub(options, imported.module, stages));
     }
@@ -111,6 +114,7 @@ pub fn compile(
             (module, program)
         }
     };
+    states::keep(&mut program, &states, levels);
     let located = |report: Report| locate(report, &module);
     program.verify().map_err(located)?;
     program.merge_equal_kernels();

@@ -4,6 +4,7 @@ mod external;
 mod lowering;
 mod quantised;
 mod run_time;
+mod states;
 mod statistics;
 
 use super::*;

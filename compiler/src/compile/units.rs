@@ -26,7 +26,12 @@ pub(super) fn program(
     interface: &Interface,
     stages: &mut Stages,
 ) -> Result<Option<(IRModule, Program)>, Report> {
-    if model.as_onnx().is_none() || !strategy::units_are_independent(module, interface.sizes()) {
+    // Units would have one state together.
+    let has_states = !options.states.is_empty();
+    if has_states
+        || model.as_onnx().is_none()
+        || !strategy::units_are_independent(module, interface.sizes())
+    {
         return Ok(None);
     }
     let Some(units) = interface.units() else { return Ok(None) };
@@ -41,7 +46,7 @@ pub(super) fn program(
         stages.run("unit strategy", || strategy::program(&module, levels, &Default::default()))?;
     let weights = program.values.values().filter_map(|value| match &value.kind {
         ValueKind::Constant(constant) => constant.ty().num_elements(),
-        ValueKind::Input(_) | ValueKind::Computed | ValueKind::View(_) => None,
+        ValueKind::Input(_) | ValueKind::Computed | ValueKind::State | ValueKind::View(_) => None,
     });
     if program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
         return Ok(None);

@@ -81,6 +81,9 @@ pub struct CompiledModel {
     pub inputs: Vec<TensorInfo>,
     /// Outputs in the model's order.
     pub outputs: Vec<TensorInfo>,
+    /// What the workspace keeps from run to run, under the names of the inputs that they were: zeros
+    /// as long as the workspace is.
+    pub states: Vec<TensorInfo>,
     /// What each run has a size of its own for.
     pub sizes: RunTimeSizes,
     /// Bytes of the workspace, aligned to 64: arena, then scratch.

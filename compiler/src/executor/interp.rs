@@ -39,6 +39,8 @@ pub fn interpret(
             ValueKind::Input(position) => Some(input_bytes(value, &inputs[*position])?),
             ValueKind::Constant(constant) => Some(packed(value, constant)?),
             ValueKind::Computed => Some(undefined(value)?),
+            // As in the first run.
+            ValueKind::State => Some(vec![0; undefined(value)?.len()]),
             ValueKind::View(_) => None,
         };
         memory.extend(bytes.map(|bytes| (id, bytes)));

@@ -248,6 +248,7 @@ mod tests {
             symbol: symbol.to_owned(),
             inputs: vec![tensor("x")],
             outputs: vec![tensor("y")],
+            states: Vec::new(),
             sizes: Default::default(),
             workspace_bytes: 64,
             scratch_offset: 64,

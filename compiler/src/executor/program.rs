@@ -29,6 +29,9 @@ pub enum ValueKind {
     Constant(Constant),
     /// Computed by a step.
     Computed,
+    /// Kept from run to run, zeros at first: dense memory of its own, to which a step may store when
+    /// no other step reads it any more.
+    State,
     /// The elements of an earlier value under another shape: the same memory. Both are dense.
     View(ValueId),
 }

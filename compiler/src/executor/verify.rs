@@ -73,7 +73,7 @@ impl Verifier<'_> {
                         ));
                     }
                 }
-                ValueKind::Computed => {}
+                ValueKind::Computed | ValueKind::State => {}
                 ValueKind::View(of) => self.view(id, value, *of),
             }
         }
@@ -129,7 +129,10 @@ impl Verifier<'_> {
         let roots = self.program.roots();
         let mut is_computed: SecondaryMap<ValueId, bool> = SecondaryMap::new();
         for (id, value) in &self.program.values {
-            is_computed[id] = matches!(value.kind, ValueKind::Input(_) | ValueKind::Constant(_));
+            is_computed[id] = matches!(
+                value.kind,
+                ValueKind::Input(_) | ValueKind::Constant(_) | ValueKind::State
+            );
         }
         for (number, step) in self.program.steps.iter().enumerate() {
             if self.step(number, step) {
@@ -205,7 +208,9 @@ impl Verifier<'_> {
                 {
                     self.problem(format!("{place} is a constant, but {arg} is none"));
                 }
-                ParamKind::Output if value.kind != ValueKind::Computed => {
+                ParamKind::Output
+                    if !matches!(value.kind, ValueKind::Computed | ValueKind::State) =>
+                {
                     self.problem(format!("{place} is an output, but {arg} is not computed"));
                 }
                 ParamKind::Input | ParamKind::Constant | ParamKind::Output => {}
@@ -213,7 +218,7 @@ impl Verifier<'_> {
         }
         for (&arg, param) in step.args.iter().zip(&func.params) {
             if param.kind == ParamKind::Output {
-                if is_computed[arg] {
+                if is_computed[arg] && program.values[arg].kind != ValueKind::State {
                     self.problem(format!(
                         "step {number} computes {arg}, which is computed already"
                     ));

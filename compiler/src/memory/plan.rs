@@ -60,7 +60,13 @@ pub fn plan(
     let mut buffer_of: SecondaryMap<ValueId, Option<usize>> = SecondaryMap::new();
     for (id, value) in &program.values {
         let Some(Life { first, last }) = lives[id] else { continue };
-        if value.kind != ValueKind::Computed || storage.direct[id].is_some() {
+        // What is kept is in use from the first step of a run to the last.
+        let (first, last) = match value.kind {
+            ValueKind::State => (0, u32::MAX),
+            _ => (first, last),
+        };
+        let in_arena = matches!(value.kind, ValueKind::Computed | ValueKind::State);
+        if !in_arena || storage.direct[id].is_some() {
             continue;
         }
         let bytes = value.physical_bytes()?;
@@ -95,10 +101,10 @@ pub fn plan(
         places[id] = match (&program.values[root].kind, buffer_of[root]) {
             (ValueKind::Input(position), _) => Place::Input(*position),
             (ValueKind::Constant(_), _) => Place::Weights(root),
-            (ValueKind::Computed | ValueKind::View(_), Some(index)) => {
+            (ValueKind::Computed | ValueKind::State | ValueKind::View(_), Some(index)) => {
                 Place::Arena(arena.offsets[index])
             }
-            (ValueKind::Computed | ValueKind::View(_), None) => {
+            (ValueKind::Computed | ValueKind::State | ValueKind::View(_), None) => {
                 storage.direct[root].map_or(Place::Nowhere, Place::Output)
             }
         };

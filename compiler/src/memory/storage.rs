@@ -135,7 +135,7 @@ fn share_places(
             let dies = lives[root].is_some_and(|life| life.last == step_number(step));
             let allowed = dies
                 && !aliases
-                && program.values[root].kind == ValueKind::Computed
+                && [root, to].iter().all(|&id| program.values[id].kind == ValueKind::Computed)
                 && direct[root].is_none()
                 && direct[to].is_none()
                 && groups[to].is_none()
@@ -169,7 +169,10 @@ impl Program {
             roots[id] = match self.values[id].kind {
                 // Views come after what they view, so that no chain is walked twice.
                 ValueKind::View(of) => roots[of],
-                ValueKind::Input(_) | ValueKind::Constant(_) | ValueKind::Computed => id,
+                ValueKind::Input(_)
+                | ValueKind::Constant(_)
+                | ValueKind::Computed
+                | ValueKind::State => id,
             };
         }
         roots

@@ -7,12 +7,12 @@
 use super::emit::{Emitter, adjacent};
 use super::fetch::{Fetch, Step};
 use super::nest::{block, contiguous};
-use crate::tir::border::{fill_behind, fill_halo};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
+use crate::tir::border::{fill_behind, fill_halo};
 use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
 
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block

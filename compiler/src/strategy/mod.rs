@@ -37,7 +37,7 @@ pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;
 
 use crate::executor::Kernel;
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, DType};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId};
 use crate::tir::{ParamKind, PrimFunc};
@@ -97,6 +97,14 @@ pub fn schedule(
             return kernel;
         }
     }
+}
+
+/// A kernel that copies a dense tensor.
+pub(crate) fn copy(name: &str, spec: &BufferSpec, dtype: DType, levels: &[Target]) -> Kernel {
+    let mut dag = ComputeDag::new(name);
+    let x = dag.placeholder("x", spec.shape(), dtype);
+    let y = dag.compute("copy", spec.shape(), dtype, |dag, index| dag.at(x, index));
+    schedule(dag, &[(x, ParamKind::Input, spec.clone())], &[(y, spec.clone())], levels)
 }
 
 /// Whether constants have the same layout in all versions.

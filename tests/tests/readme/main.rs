@@ -29,6 +29,19 @@ fn document(path: &str) -> Vec<Snippet> {
     snippets(&fs::read_to_string(workspace().join(path)).unwrap())
 }
 
+/// Half of each sample, and half of what came before.
+fn filter() -> ModelBuilder {
+    ModelBuilder::new(13)
+        .input("sample", DType::F32, &[1, 2])
+        .input("level", DType::F32, &[1, 2])
+        .initializer("half", &Constant::from_f32(&[], &[0.5]).unwrap())
+        .node("Add", &["sample", "level"], &["sum"], &[])
+        .node("Mul", &["sum", "half"], &["smooth"], &[])
+        .node("Identity", &["smooth"], &["next_level"], &[])
+        .output("smooth", DType::F32, &[1, 2])
+        .output("next_level", DType::F32, &[1, 2])
+}
+
 /// `next = relu(sample · w + state · u)`.
 fn recurrent() -> ModelBuilder {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
@@ -170,10 +183,14 @@ fn refinements_work_outside_the_workspace() {
             &["assert_eq!(outputs.next[..], [1., 0., 2., 0., 0., 1., 0., 0., 0.5, 0.5, 1., 0.]);"],
         ),
     ];
-    for (package, checks) in packages {
+    let kept = ["assert_eq!(smooth, &[2.0, 1.0]);\nmodel.reset();\n\
+                 assert_eq!(model.run(&filter::Inputs { sample: &[2.0; 2] }).smooth, &[1.0; 2]);"];
+    let packages = packages.map(|(package, checks)| (package, "rnn", checks));
+    for (package, module, checks) in packages.into_iter().chain([("kept", "filter", &kept[..])]) {
         folder.write(&format!("{package}/Cargo.toml"), &manifest.replace("five", package));
         folder.write_bytes(&format!("{package}/models/step.onnx"), recurrent().to_bytes());
-        let text = statements_as_tests(&readme, package, "rnn", checks);
+        folder.write_bytes(&format!("{package}/models/filter.onnx"), filter().to_bytes());
+        let text = statements_as_tests(&readme, package, module, checks);
         folder.write(&format!("{package}/src/lib.rs"), &text);
         let tests = folder.cargo_ok(package, &["test", "--lib"]);
         assert!(tests.contains(&format!("{} passed", checks.len())), "{tests}");

@@ -194,9 +194,8 @@ fn check_batches(model: &Model) {
 #[test]
 fn sizes_may_be_anywhere() {
     let axes = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
-    let one = |op: &str, attrs: &[(&str, ModelAttr)]| {
-        of_x(13, |b| b.node(op, &["x"], &["y"], attrs))
-    };
+    let one =
+        |op: &str, attrs: &[(&str, ModelAttr)]| of_x(13, |b| b.node(op, &["x"], &["y"], attrs));
     let with_axes = |op: &str, values: &[i64]| {
         of_x(13, |b| b.initializer("a", &axes(values)).node(op, &["x", "a"], &["y"], &[]))
     };
@@ -212,8 +211,12 @@ fn sizes_may_be_anywhere() {
         with_axes("Gather", &[0]),
         with_axes("Gather", &[-1, 0]),
         of_x(13, |b| {
-            b.node("ArgMax", &["x"], &["i"], &[("axis", 0.into())])
-                .node("Cast", &["i"], &["y"], &[("to", 1.into())])
+            b.node("ArgMax", &["x"], &["i"], &[("axis", 0.into())]).node(
+                "Cast",
+                &["i"],
+                &["y"],
+                &[("to", 1.into())],
+            )
         }),
         // Lanes along the axis.
         of_x(13, |b| {
@@ -317,7 +320,10 @@ fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
     let sums =
         of_x(13, |b| b.initializer("zero", &zero).node("CumSum", &["x", "zero"], &["y"], &[]));
     let report = run(&sums, &batch(1..=8)).unwrap_err().to_string();
-    assert!(report.contains("node `y` (CumSum") && report.contains("known at run time"), "{report}");
+    assert!(
+        report.contains("node `y` (CumSum") && report.contains("known at run time"),
+        "{report}"
+    );
     assert!(!report.contains("defect"), "{report}");
     // The same model is compiled where the size is known.
     run(&sums, &batch(8)).unwrap();

@@ -64,6 +64,7 @@ fn compile_for(
         symbol: symbol.to_owned(),
         inputs: infos(&program.inputs),
         outputs: infos(&program.outputs),
+        states: Vec::new(),
         sizes: program.sizes.clone(),
         workspace_bytes: plan.arena_bytes,
         scratch_offset: plan.arena_bytes,
