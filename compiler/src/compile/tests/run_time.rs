@@ -161,6 +161,7 @@ fn check_sizes(
     let with_dims = |size: &dyn Fn(usize) -> DimSize, backend| CompileOptions {
         dims: dims.iter().enumerate().map(|(at, dim)| (dim.0.to_owned(), size(at))).collect(),
         backend,
+        threads: if backend == Backend::C { 1 } else { 3 },
         ..options()
     };
     for &backend in Backend::ALL {
