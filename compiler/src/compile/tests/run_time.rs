@@ -316,6 +316,30 @@ fn sequences_may_have_any_length() {
 }
 
 #[test]
+fn recurrent_layers_may_have_any_length() {
+    let x = [ModelDim::from("seq"), ModelDim::from(1), ModelDim::from(3)];
+    let builder = ModelBuilder::new(14)
+        .input("x", DType::F32, &x)
+        .initializer("w", &rows(&[2, 16, 3]))
+        .initializer("r", &rows(&[2, 16, 4]))
+        .initializer("w2", &rows(&[1, 15, 3]))
+        .initializer("r2", &rows(&[1, 15, 5]))
+        .node(
+            "LSTM",
+            &["x", "w", "r"],
+            &["y", "h", "c"],
+            &[("hidden_size", 4.into()), ("direction", "bidirectional".into())],
+        )
+        .node("GRU", &["x", "w2", "r2"], &["z", ""], &[("hidden_size", 5.into())])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4])
+        .output("h", DType::F32, &[const { ModelDim::Unknown }; 3])
+        .output("c", DType::F32, &[const { ModelDim::Unknown }; 3])
+        .output("z", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let runs: &[&[u64]] = &[&[6], &[1], &[2], &[5]];
+    check_sizes(&model(builder), &[("seq", 1..=6)], runs, |sizes| vec![vec![sizes[0], 1, 3]]);
+}
+
+#[test]
 fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
     let zero = Constant::from_i64(&[], &[0]).unwrap();
     let sums =

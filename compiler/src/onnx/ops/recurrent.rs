@@ -2,8 +2,10 @@
 //!
 //! The projection of the whole sequence is one matrix product. The steps are unrolled: each is the
 //! product with the recurrent weights and the gates. Steps are equal kernels, which are compiled
-//! once, so the length of the sequence costs calls and not code.
+//! once, so the length of the sequence costs calls and not code. Where each run has a length of its
+//! own, there are the steps of the greatest, and those behind its end keep the state.
 
+use super::tensor::places;
 use crate::graph::ExprId;
 use crate::ir::{Constant, DType, Dim};
 use crate::onnx::import::{MAX_UNROLLED_STEPS, Node, NodeError, Outputs};
@@ -12,6 +14,7 @@ use crate::ops::elementwise::{
     MULTIPLY, RELU, SIGMOID, SOFTPLUS, SOFTSIGN, TANH, THRESHOLDED_RELU, ThresholdedReluAttrs,
 };
 use crate::ops::nn::DENSE;
+use crate::ops::tensor::{SHAPE_OF, ShapeOfAttrs, TAKE, TakeAttrs, TakeMode};
 
 /// The kind of layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,8 +148,10 @@ pub(super) fn lstm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 /// A layer, of one direction or two.
 struct Layer {
     cell: Cell,
-    /// Length of the sequence.
+    /// Length of the sequence; the greatest, if each run has a length of its own.
     steps: i64,
+    /// That length.
+    open: Option<Dim>,
     batch: Dim,
     /// Elements of the hidden state.
     hidden: i64,
@@ -194,7 +199,12 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
     if batch_first {
         x = node.transposed(x, &[1, 0, 2])?;
     }
-    let steps = node.known_extent(x, 0)?;
+    let length = node.shape(x)?[0].clone();
+    let open = (!length.is_const()).then_some(length);
+    let steps = match open.as_ref().and_then(|length| node.facts().bounds_of(length).upper) {
+        Some(most) => most,
+        None => node.known_extent(x, 0)?,
+    };
     if steps > MAX_UNROLLED_STEPS as i64 {
         return Err(NodeError::new(format!(
             "the sequence has {steps} steps, but at most {MAX_UNROLLED_STEPS} are unrolled"
@@ -228,6 +238,7 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
     let mut layer = Layer {
         cell,
         steps,
+        open,
         batch: shape[1].clone(),
         hidden,
         dtype: ty.dtype,
@@ -254,6 +265,9 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
         cells.push(layer.stack(node, &[last.cell], &[1])?);
     }
     let mut sequence = node.concatenate(&sequences, 1)?;
+    if let Some(length) = &layer.open {
+        sequence = places(node, sequence, 0, 0, length.clone())?;
+    }
     let mut states = vec![node.concatenate(&hiddens, 0)?];
     if let Cell::Lstm { .. } = cell {
         states.push(node.concatenate(&cells, 0)?);
@@ -332,7 +346,9 @@ fn read_activations(
 impl Layer {
     /// The lengths of the sequences, if some may be shorter than the whole.
     fn read_lengths(&self, node: &mut Node<'_, '_>) -> Result<Option<ExprId>, NodeError> {
-        let Some(lengths) = node.optional(4) else { return Ok(None) };
+        let Some(lengths) = node.optional(4) else {
+            return self.open.is_some().then(|| self.length(node)).transpose();
+        };
         if let Ok(Some(known)) = node.ints_input(4)
             && known.iter().all(|&length| length == self.steps)
         {
@@ -340,6 +356,25 @@ impl Layer {
         }
         let column = node.reshape(lengths, vec![self.batch.clone(), Dim::from(1i64)])?;
         Ok(Some(column))
+    }
+
+    /// The length of the sequence, `(1, 1)`.
+    fn length(&self, node: &mut Node<'_, '_>) -> Result<ExprId, NodeError> {
+        let attrs = ShapeOfAttrs { dtype: DType::I64 };
+        let extents = node.call_with(&SHAPE_OF, &[self.x], &attrs)?;
+        let length = node.slice(extents, 0, 0, 1)?;
+        node.reshape(length, vec![Dim::from(1i64); 2])
+    }
+
+    /// What belongs to a step in a projected sequence. Behind the end of a run's sequence anything
+    /// will do, as its length is known then.
+    fn step(&self, node: &mut Node<'_, '_>, x: ExprId, at: i64) -> Result<ExprId, NodeError> {
+        if self.open.is_none() {
+            return node.step_of(x, 0, at);
+        }
+        let place = node
+            .constant(Constant::from_i64(&[], &[at]).map_err(|e| NodeError::new(e.to_string()))?);
+        node.call_with(&TAKE, &[x, place], &TakeAttrs { axis: 0, mode: TakeMode::Clip })
     }
 
     /// An initial state of a direction, `(batch, hidden)`: zero if the input is left out.
@@ -431,7 +466,7 @@ impl Layer {
         let mut outputs = Vec::new();
         for step in 0..self.steps {
             let at = if direction.is_reverse { self.steps - 1 - step } else { step };
-            let x = node.step_of(direction.projected, 0, at)?;
+            let x = self.step(node, direction.projected, at)?;
             let mut next = match self.cell {
                 Cell::Rnn => self.rnn(node, direction, x, state)?,
                 Cell::Gru { linear_before_reset } => {

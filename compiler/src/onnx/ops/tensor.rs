@@ -312,7 +312,18 @@ fn open_slice(
         };
         return node.call_with(&STRIDED_SLICE, &[x], &attrs);
     }
-    let places = ArangeAttrs { start: begin, step: 1, length: end - start, dtype: DType::I64 };
+    places(node, x, axis, begin, end - start)
+}
+
+/// So many elements along an axis from one on, where that depends on the size of an input.
+pub(super) fn places(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: usize,
+    start: i64,
+    length: Dim,
+) -> Result<ExprId, NodeError> {
+    let places = ArangeAttrs { start, step: 1, length, dtype: DType::I64 };
     let places = node.call_with(&ARANGE, &[], &places)?;
     let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
     node.call_with(&TAKE, &[x, places], &attrs)
