@@ -105,7 +105,7 @@ impl Facts {
                 if model.as_onnx().is_none() {
                     facts.add_module(&imported.module);
                 }
-                facts.add_interface(&imported);
+                facts.add_interface(&imported, options);
                 if facts.unpinned.is_empty() {
                     facts.add_sizes(model, options);
                 }
@@ -175,11 +175,12 @@ impl Facts {
 
     /// Inputs and outputs as they are after import: sizes that options pin are numbers, and others
     /// have the symbols by which they can be pinned.
-    fn add_interface(&mut self, imported: &Imported) {
+    fn add_interface(&mut self, imported: &Imported, options: &CompileOptions) {
         let mut seen = BTreeSet::new();
         for port in imported.inputs.iter().chain(&imported.outputs) {
             for symbol in port.ty.shape.iter().flat_map(Dim::symbols) {
-                if seen.insert(symbol.clone()) {
+                let bounds = options.dims.get(symbol.name()).and_then(|size| size.bounds());
+                if bounds.is_none() && seen.insert(symbol.clone()) {
                     self.unpinned.push(symbol.name().to_owned());
                 }
             }
@@ -262,6 +263,11 @@ mod tests {
     fn sizes_are_known_when_every_dimension_is() {
         let open = facts(product("Relu"), &options());
         assert_eq!((open.unpinned, open.sizes), (vec!["batch".to_owned()], None));
+        // With bounds, they are those of the greatest.
+        let bounds = [("batch".to_owned(), (1..=4).into())].into();
+        let bounded = facts(product("Relu"), &CompileOptions { dims: bounds, ..options() });
+        assert_eq!(bounded.unpinned, Vec::<String>::new());
+        assert_eq!(bounded.sizes.unwrap().macs, 4 * 2 * 3);
         assert_eq!(open.problems, Vec::<String>::new());
         let symbol = Extent::Symbol("batch".to_owned());
         assert_eq!(open.inputs[0].shape, Some(vec![symbol, Extent::Number(2)]));
