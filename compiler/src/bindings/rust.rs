@@ -294,7 +294,9 @@ impl Writer<'_> {
             }
             put!(text, ")]\npub struct {name}<'a> {{\n");
             if name == "Inputs" && self.sizes_are_given() {
-                text.push_str("    /// The sizes of the run, which no input's length says alone.\n");
+                text.push_str(
+                    "    /// The sizes of the run, which no input's length says alone.\n",
+                );
                 text.push_str("    pub sizes: Sizes,\n");
             }
             for tensor in tensors {

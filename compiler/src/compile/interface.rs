@@ -47,9 +47,11 @@ pub(super) fn of(
     let inputs = tensors("input", &imported.inputs);
     let outputs = tensors("output", &imported.outputs);
     for (number, size) in sizes.iter().enumerate() {
-        let has_it = |info: &TensorInfo| info.run_time.iter().any(|axis| {
-            sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number)
-        });
+        let has_it = |info: &TensorInfo| {
+            info.run_time
+                .iter()
+                .any(|axis| sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number))
+        };
         if report.is_empty() && !inputs.iter().any(has_it) {
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }

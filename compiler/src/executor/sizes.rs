@@ -15,8 +15,8 @@ use crate::arith::{Atom, Facts, Interval, Symbol, View};
 use crate::diagnostics::Problem;
 use crate::ir::{Dim, Shape};
 use crate::options::DimSize;
-use crate::tir::{PrimExpr, PrimFuncData};
 use crate::tir::transform::{RunTimeLength, RunTimeLengths};
+use crate::tir::{PrimExpr, PrimFuncData};
 
 /// A dimension of inputs whose size each run has of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]

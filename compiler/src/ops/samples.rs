@@ -17,11 +17,11 @@ use crate::ops::nn::{
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
-    ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs, ExpandDimsAttrs,
-    FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding, GridSampleAttrs,
-    NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs,
-    ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
-    TakeAttrs, TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
+    ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs,
+    ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding,
+    GridSampleAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod,
+    ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs,
+    StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
 };
 use crate::ops::{Op, OpDef};
 

@@ -45,9 +45,8 @@ pub fn program(
             continue;
         }
         let made = primitive(global.name(), function, &|dim| sizes.greatest(dim));
-        let made = made.and_then(|primitive| {
-            run_time::limited(global.name(), function, primitive, sizes)
-        });
+        let made =
+            made.and_then(|primitive| run_time::limited(global.name(), function, primitive, sizes));
         match made {
             Ok(primitive) => {
                 primitives.insert(global.clone(), primitive);
@@ -277,7 +276,8 @@ impl Lowering<'_> {
         let number = self.program.kernels.len();
         let sizes = &self.program.sizes;
         let name_of_copy = format!("copy_{number}");
-        let kernel = run_time::copy(&name_of_copy, &spec, dtype, &run_time, way, sizes, self.levels);
+        let kernel =
+            run_time::copy(&name_of_copy, &spec, dtype, &run_time, way, sizes, self.levels);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
         let to = self.program.values.push(Value { name, dtype, spec, kind, run_time });
@@ -508,8 +508,9 @@ impl Lowering<'_> {
         });
         let inner = std::iter::repeat_n(&[][..], primitive.constants.len());
         let of_params = of_args.chain(inner).chain(axes.iter().map(Vec::as_slice)).enumerate();
-        let of_kernel: Vec<(usize, RunTimeAxis)> =
-            of_params.flat_map(|(at, axes)| axes.iter().map(move |axis| (at, axis.clone()))).collect();
+        let of_kernel: Vec<(usize, RunTimeAxis)> = of_params
+            .flat_map(|(at, axes)| axes.iter().map(move |axis| (at, axis.clone())))
+            .collect();
         let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel);
 
         let func = self.program.kernels[kernel].signature().clone();

@@ -504,9 +504,15 @@ impl Emitter {
         if valid > 0 {
             // A whole group up to the end of the row; what others had already counts as nothing.
             let skipped = group - valid;
-            let masked = self.add_masked(row.reduction, sums, rest / group * group, |value, part| {
-                behind(row.reduction.init(), value, (skipped - part.first).clamp(0, part.lanes), part)
-            });
+            let masked =
+                self.add_masked(row.reduction, sums, rest / group * group, |value, part| {
+                    behind(
+                        row.reduction.init(),
+                        value,
+                        (skipped - part.first).clamp(0, part.lanes),
+                        part,
+                    )
+                });
             stmts.push(Stmt::allocate(tail, Stmt::seq([fill, masked])));
         }
         Some(Stmt::seq(stmts))

@@ -20,9 +20,7 @@ use crate::ir::{BufferSpec, DType, IRModule, Span, TensorType, Type};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId, StageKind};
 use crate::tir::extent::extent_of;
-use crate::tir::{
-    Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId,
-};
+use crate::tir::{Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// The tensors of a type, tuples flattened.
 pub(super) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
@@ -226,8 +224,7 @@ pub(super) fn copy(
             run.unwrap_or(PrimExpr::index(shape[axis]))
         };
         let row = |count: PrimExpr| count * unit;
-        let loops: Vec<VarId> =
-            (0..last).map(|axis| func.index_var(format!("i{axis}"))).collect();
+        let loops: Vec<VarId> = (0..last).map(|axis| func.index_var(format!("i{axis}"))).collect();
         let start = |of_run: bool| {
             let before = loops.iter().enumerate().fold(PrimExpr::index(0), |at, (axis, &var)| {
                 let extent = if of_run { extent(axis) } else { PrimExpr::index(shape[axis]) };

@@ -175,7 +175,9 @@ impl StageKind {
     /// The expressions that elements are made of, other than neutral ones.
     pub(crate) fn values(&self) -> &[PrimExpr] {
         match self {
-            StageKind::Compute(value) | StageKind::Reduce { value, .. } => std::slice::from_ref(value),
+            StageKind::Compute(value) | StageKind::Reduce { value, .. } => {
+                std::slice::from_ref(value)
+            }
             StageKind::Joint { reduction, .. } => &reduction.values,
             StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => &[],
         }

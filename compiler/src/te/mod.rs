@@ -17,7 +17,7 @@ mod tests;
 pub use blocks::{TeError, lower_to_blocks};
 pub use builder::{Body, Builder, Reduction, Tensor, Var, f32, max, min, prod, sum};
 pub use dag::{
-    Anchor, AxisLimit, CommReducer, ComputeDag, ConcatPart, ExternStatement, JointReduction, ReduceAxis,
-    Stage, StageId, StageKind, combined, identity,
+    Anchor, AxisLimit, CommReducer, ComputeDag, ConcatPart, ExternStatement, JointReduction,
+    ReduceAxis, Stage, StageId, StageKind, combined, identity,
 };
 pub use packed::{held_as, held_constant, is_packed, pack, packed_len, unpack};

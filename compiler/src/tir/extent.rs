@@ -40,7 +40,10 @@ pub(crate) fn value_of(extent: &PrimExpr, dims: &BTreeMap<VarId, i64>) -> Option
 
 /// A dimension as an expression over a function's own; `None` if a symbol has none, or it has no
 /// value.
-pub(crate) fn extent_of(dim: &Dim, symbol: &dyn Fn(&Symbol) -> Option<PrimExpr>) -> Option<PrimExpr> {
+pub(crate) fn extent_of(
+    dim: &Dim,
+    symbol: &dyn Fn(&Symbol) -> Option<PrimExpr>,
+) -> Option<PrimExpr> {
     let poly = match dim.view() {
         View::Const(value) => return Some(PrimExpr::index(value)),
         View::Poison(_) => return None,

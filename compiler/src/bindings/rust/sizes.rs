@@ -104,7 +104,9 @@ impl Writer<'_> {
         let extremum = |operands: &[Dim], function: &str| {
             let mut operands = operands.iter().map(|operand| self.extent(operand));
             let first = operands.next().unwrap_or_default();
-            operands.fold(first, |so_far, next| format!("::core::cmp::Ord::{function}({so_far}, {next})"))
+            operands.fold(first, |so_far, next| {
+                format!("::core::cmp::Ord::{function}({so_far}, {next})")
+            })
         };
         match atom {
             Atom::Symbol(symbol) => {

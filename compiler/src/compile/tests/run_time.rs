@@ -178,9 +178,8 @@ fn check_sizes(model: &Model, rest: &[i64]) {
 #[test]
 fn sizes_may_be_anywhere() {
     let axes = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
-    let one = |op: &str, attrs: &[(&str, ModelAttr)]| {
-        of_x(13, |b| b.node(op, &["x"], &["y"], attrs))
-    };
+    let one =
+        |op: &str, attrs: &[(&str, ModelAttr)]| of_x(13, |b| b.node(op, &["x"], &["y"], attrs));
     let with_axes = |op: &str, values: &[i64]| {
         of_x(13, |b| b.initializer("a", &axes(values)).node(op, &["x", "a"], &["y"], &[]))
     };
@@ -196,8 +195,12 @@ fn sizes_may_be_anywhere() {
         with_axes("Gather", &[0]),
         with_axes("Gather", &[-1, 0]),
         of_x(13, |b| {
-            b.node("ArgMax", &["x"], &["i"], &[("axis", 0.into())])
-                .node("Cast", &["i"], &["y"], &[("to", 1.into())])
+            b.node("ArgMax", &["x"], &["i"], &[("axis", 0.into())]).node(
+                "Cast",
+                &["i"],
+                &["y"],
+                &[("to", 1.into())],
+            )
         }),
         // Lanes along the axis.
         of_x(13, |b| {
@@ -221,7 +224,10 @@ fn sizes_may_be_anywhere() {
 fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
     let twice = of_x(13, |b| b.node("Concat", &["x", "x"], &["y"], &[("axis", 0.into())]));
     let report = run(&twice, &batch(1..=8)).unwrap_err().to_string();
-    assert!(report.contains("node `y` (Concat") && report.contains("known at run time"), "{report}");
+    assert!(
+        report.contains("node `y` (Concat") && report.contains("known at run time"),
+        "{report}"
+    );
     assert!(!report.contains("defect"), "{report}");
     // The same model is compiled where the size is known.
     run(&twice, &batch(8)).unwrap();

@@ -52,7 +52,8 @@ impl Program {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
                     let mut kernel =
                         Kernel { versions: vec![func; levels], macs: 0, loops: vec![] };
-                    let axes: Vec<_> = value.run_time.iter().map(|axis| (0, axis.clone())).collect();
+                    let axes: Vec<_> =
+                        value.run_time.iter().map(|axis| (0, axis.clone())).collect();
                     self.sizes.limit(&mut kernel, &axes);
                     self.kernels.push(kernel)
                 });

@@ -322,15 +322,15 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         const WITHOUT: &str = "export the model without it, cut the graph before it with \
                                onnx.utils.extract_model, or import it with \
                                niello::register_onnx_op!";
-        let unsupported = || match ops::ambiguous(domain, proto.op_type()) {
-            Some(places) => NodeError::new(format!(
-                "imports of the operator {} are registered at {places}",
-                op_name(proto)
-            )),
-            None => NodeError::new(format!("the operator {} is not supported", op_name(proto)))
-                .help(WITHOUT),
-        };
-        let op = ops::find(domain, proto.op_type(), opset).ok_or_else(unsupported)?;
+        let op = ops::find(domain, proto.op_type(), opset)
+            .map_err(|places| {
+                let name = op_name(proto);
+                NodeError::new(format!("imports of the operator {name} are registered at {places}"))
+            })?
+            .ok_or_else(|| {
+                NodeError::new(format!("the operator {} is not supported", op_name(proto)))
+                    .help(WITHOUT)
+            })?;
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;

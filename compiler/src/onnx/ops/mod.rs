@@ -30,8 +30,9 @@ mod tensor;
 mod training;
 mod window;
 
-pub(super) use registered::ambiguous;
 pub use registered::{ImportFn, OnnxOp, OnnxOpEntry};
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
@@ -75,15 +76,23 @@ impl OpImport {
 
 /// The inputs of an operator that must be known while compiling, by position.
 pub(super) fn known_inputs(domain: &str, name: &str) -> &'static [usize] {
-    find(domain, name, i64::MAX).map_or(&[], |op| op.known)
+    find(domain, name, i64::MAX).ok().flatten().map_or(&[], |op| op.known)
 }
 
 /// The import of the operator of that domain and name; that of another crate comes first. Where
-/// ONNX's own domain does not have it at
-/// that version of the operator set, it may be one that ONNX Runtime has there.
-pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpImport> {
-    if let Some(op) = registered::find(domain, name) {
-        return Some(op);
+/// ONNX's own domain does not have it at that version of the operator set, it may be one that ONNX
+/// Runtime has there.
+///
+/// # Errors
+///
+/// The places where other crates register it, if they are several.
+pub(super) fn find(
+    domain: &str,
+    name: &str,
+    opset: i64,
+) -> Result<Option<&'static OpImport>, String> {
+    if let Some(op) = registered::find(domain, name)? {
+        return Ok(Some(op));
     }
     let table = match domain {
         "" => TABLE,
@@ -91,16 +100,16 @@ pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpIm
         "ai.onnx.preview.training" => TRAINING,
         "ai.onnx.ml" => ml::TABLE,
         "com.microsoft" => microsoft::TABLE,
-        _ => return None,
+        _ => return Ok(None),
     };
     let of = |table: &'static [OpImport]| {
         table.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &table[index])
     };
     let standard = of(table);
     if domain.is_empty() && standard.is_none_or(|op| op.version(opset).is_none()) {
-        return of(microsoft::IN_ONNX).or(standard);
+        return Ok(of(microsoft::IN_ONNX).or(standard));
     }
-    standard
+    Ok(standard)
 }
 
 const fn op(
@@ -349,17 +358,21 @@ pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64]
     TABLE.iter().map(|op| (op.name, op.since))
 }
 
-/// The names of the operators of other domains that can be imported, sorted, by domain.
-pub fn operators_by_domain() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+/// The names of the operators of other domains that can be imported, and of those that crates
+/// register in ONNX's own, `ai.onnx`; by domain, both sorted.
+pub fn operators_by_domain() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let names = |table: &'static [OpImport]| table.iter().map(|op| op.name).collect();
-    [
-        ("ai.onnx.ml", ml::TABLE),
-        ("ai.onnx.preview", PREVIEW),
-        ("ai.onnx.preview.training", TRAINING),
-        ("com.microsoft", microsoft::TABLE),
-    ]
-    .into_iter()
-    .map(move |(domain, table)| (domain, names(table)))
+    let mut domains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::from([
+        ("ai.onnx.ml", names(ml::TABLE)),
+        ("ai.onnx.preview", names(PREVIEW)),
+        ("ai.onnx.preview.training", names(TRAINING)),
+        ("com.microsoft", names(microsoft::TABLE)),
+    ]);
+    for (domain, name) in registered::all() {
+        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+        domains.entry(domain).or_default().insert(name);
+    }
+    domains
 }
 
 /// An input or attribute that must be there and is not.

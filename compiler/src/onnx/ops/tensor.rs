@@ -7,9 +7,10 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
-    ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs,
-    SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
+    ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL,
+    FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
+    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs,
+    TakeMode, TransposeAttrs,
 };
 
 /// Most elements of a `Range` that is computed while compiling.
@@ -261,7 +262,8 @@ pub(super) fn slice(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         return Ok(vec![x]);
     }
     let mut sliced = x;
-    let mut closed = StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
+    let mut closed =
+        StridedSliceAttrs { begin: vec![], end: vec![], strides: vec![], axes: vec![] };
     for (place, end) in end.into_iter().enumerate() {
         let (begin, stride, axis) = (begin[place], strides[place], axes[place]);
         match end.as_const() {
@@ -292,7 +294,8 @@ fn open_slice(
     let (start, extent) = (Dim::from(begin), &shape[axis]);
     let facts = node.facts();
     let whole = facts.prove_le(extent, &end) == Some(true);
-    let inside = facts.prove_le(&end, extent) == Some(true) && facts.prove_le(&start, &end) == Some(true);
+    let inside =
+        facts.prove_le(&end, extent) == Some(true) && facts.prove_le(&start, &end) == Some(true);
     if stride != 1 || begin < 0 || !(whole || inside) {
         let what = format!(
             "the slice of axis {axis} from {begin} by steps of {stride} ends at {end}, which is not \

@@ -24,16 +24,10 @@ pub struct ArangeAttrs {
 }
 
 /// `start`, `start + step`, and so on.
-pub static ARANGE: OpDef = OpDef::new(
-    "arange",
-    "integers at equal distances, `start` first",
-    &[],
-    infer,
-    eval,
-    compute,
-)
-.attributes::<ArangeAttrs>()
-.pattern(OpPattern::Injective);
+pub static ARANGE: OpDef =
+    OpDef::new("arange", "integers at equal distances, `start` first", &[], infer, eval, compute)
+        .attributes::<ArangeAttrs>()
+        .pattern(OpPattern::Injective);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let ArangeAttrs { length, dtype, .. } = cx.attrs()?;

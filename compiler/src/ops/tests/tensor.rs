@@ -5,11 +5,11 @@ use super::{call, check, floats, pattern};
 use crate::graph::interp::Tensor;
 use crate::ir::{DType, Dim};
 use crate::ops::tensor::{
-    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, CoordinateTransformation,
-    ARANGE, ArangeAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE, NearestRounding, ONE_HOT,
-    OneHotAttrs, RESHAPE, RESIZE2D, ReshapeAttrs, Resize2dAttrs, ResizeMethod, SHAPE_OF, SPLIT,
-    SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TAKE,
-    TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
+    ARANGE, ArangeAttrs, BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs,
+    CoordinateTransformation, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
+    NearestRounding, ONE_HOT, OneHotAttrs, RESHAPE, RESIZE2D, ReshapeAttrs, Resize2dAttrs,
+    ResizeMethod, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs, SqueezeAttrs,
+    StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 fn dims(extents: &[i64]) -> Vec<Dim> {

@@ -72,7 +72,8 @@ impl Known {
                 others.iter().map(|other| other.stages.get(id)).collect();
             let found = beside.and_then(|beside| {
                 let shapes = others.iter().map(|other| other.shape(id));
-                let shapes: Vec<&[i64]> = std::iter::once(greatest.shape(id)).chain(shapes).collect();
+                let shapes: Vec<&[i64]> =
+                    std::iter::once(greatest.shape(id)).chain(shapes).collect();
                 self.stage(greatest, id, &beside, &shapes, &mut limits)
             });
             found.ok_or_else(|| stage.op.clone())?;
@@ -161,13 +162,12 @@ impl Known {
     /// The number that has these values.
     fn number(&self, values: &[i64]) -> Option<PrimExpr> {
         self.dims.iter().find_map(|(known, expr)| {
-            let (first, second) = known.iter().zip(values).fold((None, None), |pair, it| {
-                match pair {
+            let (first, second) =
+                known.iter().zip(values).fold((None, None), |pair, it| match pair {
                     (None, _) => (Some(it), None),
                     (Some(first), None) if first.0 != it.0 => (Some(first), Some(it)),
                     pair => pair,
-                }
-            });
+                });
             let ((x, a), (y, b)) = (first?, second?);
             let (run, rise) = (y.checked_sub(*x)?, b.checked_sub(*a)?);
             let factor = (rise != 0 && rise % run == 0).then(|| rise / run)?;
@@ -240,7 +240,8 @@ impl Known {
             DType::F32 => f64::from(value as f32),
             _ => value,
         };
-        let same = values.iter().zip(&divisors).all(|(value, by)| rounded(by.recip()) == rounded(*value));
+        let same =
+            values.iter().zip(&divisors).all(|(value, by)| rounded(by.recip()) == rounded(*value));
         same.then(|| Some(PrimExpr::float(1.0, dtype) / whole(divisors)?))?
     }
 }

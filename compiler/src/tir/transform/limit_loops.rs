@@ -252,8 +252,7 @@ impl Limiter<'_> {
 fn is_innermost(body: &Stmt) -> bool {
     let mut innermost = true;
     body.walk(&mut |stmt| {
-        innermost &=
-            !matches!(stmt, Stmt::For { kind: ForKind::Serial | ForKind::Parallel, .. });
+        innermost &= !matches!(stmt, Stmt::For { kind: ForKind::Serial | ForKind::Parallel, .. });
     });
     innermost
 }
@@ -320,9 +319,8 @@ impl Stores<'_> {
             self.first(&index, limit)
         })?;
         let greatest = first.at.constant.checked_add(first.span)?;
-        let alike = |other: &&mut First| {
-            other.at.terms == first.at.terms && other.limit == first.limit
-        };
+        let alike =
+            |other: &&mut First| other.at.terms == first.at.terms && other.limit == first.limit;
         match self.firsts.iter_mut().find(alike) {
             Some(other) => {
                 let end = (other.at.constant.checked_add(other.span)?).max(greatest);

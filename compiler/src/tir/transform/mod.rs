@@ -57,7 +57,9 @@ pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
 pub use legalize_register_access::{LegalizeRegisterAccess, legalize_register_access};
-pub use limit_loops::{LimitLoops, RUN_TIME_LENGTHS_ATTR, RunTimeLength, RunTimeLengths, limit_loops};
+pub use limit_loops::{
+    LimitLoops, RUN_TIME_LENGTHS_ATTR, RunTimeLength, RunTimeLengths, limit_loops,
+};
 pub use loop_partition::{LOOP_PARTITION, LoopPartition, LoopPartitionConfig, loop_partition};
 pub use lower_blocks::{LowerBlocks, lower_blocks};
 pub use lower_intrin::{LowerIntrin, STRICT_MATH, lower_intrin};
