@@ -490,6 +490,31 @@ mod tests {
     }
 
     #[test]
+    fn the_type_says_what_test_data_holds() {
+        let value = |bytes: Vec<u8>, ty: TypeValue| {
+            let ty = TypeProto { value: Some(ty), denotation: None };
+            test_value_of_type(bytes.into(), Some(&ty)).unwrap()
+        };
+        let constant = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
+        let tensor = constant_to_onnx(&constant, "").unwrap();
+        let elements = SequenceProto { tensor_values: vec![tensor.clone(), tensor.clone()] };
+        let sequence = TestValue::Sequence(vec![constant.clone(), constant.clone()]);
+        let of_sequence = TypeValue::Sequence(Box::default());
+        assert_eq!(value(elements.encode_to_vec(), of_sequence.clone()), sequence);
+        assert_eq!(value(Vec::new(), of_sequence), TestValue::Sequence(Vec::new()));
+        let optional = |value_of: OptionalProto| {
+            value(value_of.encode_to_vec(), TypeValue::Optional(Box::default()))
+        };
+        let of_tensor = OptionalProto { tensor_value: Some(tensor), sequence_value: None };
+        assert_eq!(optional(of_tensor), TestValue::Tensor(constant));
+        let of_elements = OptionalProto { tensor_value: None, sequence_value: Some(elements) };
+        assert_eq!(optional(of_elements), sequence);
+        assert_eq!(optional(OptionalProto::default()), TestValue::Absent);
+        let map = value(Vec::new(), TypeValue::Map(Box::default()));
+        assert_eq!(map, TestValue::Unsupported("a map".to_owned()));
+    }
+
+    #[test]
     fn test_data_may_hold_what_is_not_supported() {
         let value = |bytes: Vec<u8>| test_value_from_bytes(bytes.into());
         let constant = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
