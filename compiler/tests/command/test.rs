@@ -3,9 +3,8 @@
 use std::fs;
 
 use niello::ir::{Constant, DType};
-use niello::onnx::proto::{SequenceProto, SequenceType, TensorTypeProto, TypeProto, TypeValue};
-use niello::onnx::{ModelBuilder, constant_to_onnx, test_value_to_bytes};
-use prost::Message;
+use niello::onnx::proto::{SequenceType, TensorTypeProto, TypeProto, TypeValue};
+use niello::onnx::{ModelBuilder, test_value_to_bytes};
 use serde_json::Value;
 
 use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
@@ -182,9 +181,15 @@ fn sequences_are_compared_element_by_element() {
         port.r#type = Some(TypeProto { value, denotation: None });
     }
     let sequence = |numbers: &[f32]| {
-        let tensor = |&number| constant_to_onnx(&Constant::from_f32(&[1], &[number]).unwrap(), "");
-        let tensor_values = numbers.iter().filter_map(tensor).collect();
-        SequenceProto { tensor_values }.encode_to_vec()
+        let mut bytes = Vec::new();
+        for &number in numbers {
+            let constant = Constant::from_f32(&[1], &[number]).unwrap();
+            let tensor = test_value_to_bytes(&constant, "value").unwrap();
+            // The field `tensor_values`, and how many bytes follow.
+            bytes.extend([0x1A, tensor.len() as u8]);
+            bytes.extend(tensor);
+        }
+        bytes
     };
     write(&case.join("model.onnx"), &model.to_bytes());
     write(&case.join("test_data_set_0/input_0.pb"), &sequence(&[1.0, 2.0]));
