@@ -2,8 +2,8 @@
 //! by backend.
 //!
 //! The cases are generated from the pinned package `onnx`. `tests/conformance/<backend>.txt` names those that pass, one a
-//! line; the list may only grow, and holds for the code of every CPU level. The table in docs/operators.md follows from
-//! the lists. What the other cases should compute is what ONNX Runtime does; they must all pass.
+//! line; the list may only grow, and holds for the code of every CPU level. `tests/conformance/missing.txt` says why the
+//! others do not. The table in docs/operators.md follows from the lists. What the other cases should compute is what ONNX Runtime does; they must all pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -263,6 +263,10 @@ fn check(backend: Backend, results: &Results, bless: bool) -> Result<usize> {
     let listed = backend.listed();
     let listed: BTreeSet<&str> = listed.lines().filter(|line| !line.is_empty()).collect();
     let lost = results.told_losses(&listed);
+    let unexplained = unexplained(results, &missing()?);
+    for line in &unexplained {
+        println!("{name}: {line}");
+    }
     let passed = results.passed();
     let gained = passed.difference(&listed).count();
     if bless && lost == 0 {
@@ -273,7 +277,31 @@ fn check(backend: Backend, results: &Results, bless: bool) -> Result<usize> {
     } else if gained > 0 {
         println!("{name}: {gained} more cases pass than are listed; `--bless` adds them");
     }
-    Ok(lost)
+    Ok(lost + unexplained.len())
+}
+
+/// Why cases do not pass, by what their names begin with.
+pub(crate) fn missing() -> Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(workspace::root().join("tests/conformance/missing.txt"))?;
+    let reason = |line: &str| {
+        let (cases, reason) = line.split_once(": ").ok_or(format!("`{line}` has no reason"))?;
+        Ok((cases.to_owned(), reason.to_owned()))
+    };
+    text.lines().map(reason).collect()
+}
+
+/// Cases that do not pass and have no reason, and reasons that no such case has.
+fn unexplained(results: &Results, missing: &[(String, String)]) -> Vec<String> {
+    let passed = results.passed();
+    let others = || results.outcomes.keys().filter(|case| !passed.contains(case.as_str()));
+    let cases = others()
+        .filter(|case| !missing.iter().any(|(prefix, _)| case.starts_with(prefix)))
+        .map(|case| format!("{case} does not pass, and missing.txt does not say why"));
+    let reasons = missing
+        .iter()
+        .filter(|(prefix, _)| !others().any(|case| case.starts_with(prefix)))
+        .map(|(prefix, _)| format!("missing.txt has a reason for {prefix}, but all of these pass"));
+    cases.chain(reasons).collect()
 }
 
 /// How one case went.
@@ -325,6 +353,23 @@ mod tests {
         assert_eq!(names(&outcomes, "pass"), BTreeSet::from(["test_add"]));
         assert_eq!(names(&outcomes, "skip"), BTreeSet::from(["test_str"]));
         assert_eq!(outcomes["test_if"].reason, "no such operator");
+    }
+
+    #[test]
+    fn cases_that_do_not_pass_have_a_reason() {
+        let case = |name: &str, result: &str| json!({"name": name, "result": result});
+        let cases = [case("test_add", "pass"), case("test_odd", "fail"), case("test_str", "skip")];
+        let outcomes = outcomes(&json!({"cases": cases})).unwrap();
+        let results = Results { name: "node".to_owned(), outcomes };
+        let reason = |prefix: &str| (prefix.to_owned(), "no strings".to_owned());
+        assert_eq!(unexplained(&results, &[reason("test_s"), reason("test_o")]), [""; 0]);
+        assert_eq!(
+            unexplained(&results, &[reason("test_s"), reason("test_a")]),
+            [
+                "test_odd does not pass, and missing.txt does not say why",
+                "missing.txt has a reason for test_a, but all of these pass"
+            ]
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::diagnostics::Problem;
 use crate::files;
 use crate::graph::interp::Tolerance;
 use crate::ir::DType;
-use crate::onnx::proto::ModelProto;
-use crate::onnx::{TestValue, non_tensor_inputs, non_tensor_outputs, test_value_from_bytes};
+use crate::onnx::proto::{ModelProto, TypeProto};
+use crate::onnx::{TestValue, input_types, output_types, test_value_of_type};
 use crate::options::DimSize;
 
 /// The model's file in a case.
@@ -87,6 +87,7 @@ struct IndexEntry {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct CaseTolerance {
     floats: Tolerance,
+    bfloats: Tolerance,
     /// Integers and booleans.
     exact_types: Tolerance,
 }
@@ -94,7 +95,11 @@ pub(super) struct CaseTolerance {
 impl CaseTolerance {
     /// The tolerance for elements of a type.
     pub(super) fn of(&self, dtype: DType) -> Tolerance {
-        if dtype.is_float() { self.floats } else { self.exact_types }
+        match dtype {
+            DType::BF16 => self.bfloats,
+            dtype if dtype.is_float() => self.floats,
+            _ => self.exact_types,
+        }
     }
 }
 
@@ -107,7 +112,11 @@ impl CaseTolerance {
 pub(super) fn tolerance(case: &Path) -> Result<CaseTolerance, String> {
     // The parent of `.` and the like is only known of the absolute path.
     let absolute = fs::canonicalize(case).map_err(|error| error.to_string())?;
-    let default = CaseTolerance { floats: Tolerance::CASES, exact_types: Tolerance::EXACT };
+    let default = CaseTolerance {
+        floats: Tolerance::CASES,
+        bfloats: Tolerance::BF16_CASES,
+        exact_types: Tolerance::EXACT,
+    };
     let Some(folder) = absolute.parent() else { return Ok(default) };
     let entries: Vec<IndexEntry> = read_json(&folder.join("index.json"))?.unwrap_or_default();
     let name = name(&absolute);
@@ -116,7 +125,11 @@ pub(super) fn tolerance(case: &Path) -> Result<CaseTolerance, String> {
         rtol: entry.rtol.unwrap_or(default.rtol),
         atol: entry.atol.unwrap_or(default.atol),
     };
-    Ok(CaseTolerance { floats: own(default.floats), exact_types: own(default.exact_types) })
+    Ok(CaseTolerance {
+        floats: own(default.floats),
+        bfloats: own(default.bfloats),
+        exact_types: own(default.exact_types),
+    })
 }
 
 /// Sizes of symbolic dimensions, from the case's `dims.json` if it has one.
@@ -164,8 +177,8 @@ pub(super) fn has_data(case: &Path) -> bool {
     subfolders(case).is_ok_and(|folders| folders.iter().any(is_set))
 }
 
-/// The data sets of a case, `test_data_set_0` first. The model says which of the values are
-/// tensors: their files do not.
+/// The data sets of a case, `test_data_set_0` first. The model says which of the values are tensors
+/// and which sequences: their files do not.
 ///
 /// # Errors
 ///
@@ -187,8 +200,8 @@ pub(super) fn data_sets(case: &Path, model: &ModelProto) -> Result<Vec<DataSet>,
         .map(|(number, folder)| {
             Ok(DataSet {
                 number: *number,
-                inputs: values(folder, "input", &non_tensor_inputs(model))?,
-                outputs: values(folder, "output", &non_tensor_outputs(model))?,
+                inputs: values(folder, "input", &input_types(model))?,
+                outputs: values(folder, "output", &output_types(model))?,
             })
         })
         .collect()
@@ -198,7 +211,7 @@ pub(super) fn data_sets(case: &Path, model: &ModelProto) -> Result<Vec<DataSet>,
 fn values(
     folder: &Path,
     kind: &str,
-    non_tensors: &[Option<&str>],
+    types: &[Option<&TypeProto>],
 ) -> Result<Vec<TestValue>, String> {
     let mut values = Vec::new();
     loop {
@@ -208,12 +221,9 @@ fn values(
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(values),
             Err(error) => return Err(format!("{}: {error}", path.display())),
         };
-        let value = match non_tensors.get(values.len()) {
-            Some(Some(what)) => TestValue::Unsupported((*what).to_owned()),
-            Some(None) | None => test_value_from_bytes(bytes.into())
-                .map_err(|error| format!("{}: {error}", path.display()))?,
-        };
-        values.push(value);
+        let ty = types.get(values.len()).copied().flatten();
+        let value = test_value_of_type(bytes.into(), ty);
+        values.push(value.map_err(|error| format!("{}: {error}", path.display()))?);
     }
 }
 
@@ -253,6 +263,7 @@ mod tests {
         write(&case.join(MODEL), b"");
         let default = tolerance(&case).unwrap();
         assert_eq!(default.of(DType::F32), Tolerance::CASES);
+        assert_eq!(default.of(DType::BF16), Tolerance::BF16_CASES);
         assert_eq!(default.of(DType::I64), Tolerance::EXACT);
         assert_eq!(default.of(DType::Bool), Tolerance::EXACT);
         assert_eq!(dims(&case), Ok(BTreeMap::new()));

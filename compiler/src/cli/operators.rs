@@ -20,7 +20,7 @@ pub(super) struct Args {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let operators: BTreeMap<&str, &[i64]> = operator_versions().collect();
-    let domains: BTreeMap<&str, Vec<&str>> = operators_by_domain().collect();
+    let domains = operators_by_domain();
     if let Some(path) = &args.json {
         let opsets = json!({"oldest": MIN_OPSET, "newest": MAX_OPSET});
         write_json(path, &json!({"opsets": opsets, "operators": operators, "domains": domains}))?;
@@ -34,6 +34,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     for (domain, names) in domains {
         out.line("");
+        let names: Vec<&str> = names.into_iter().collect();
         out.line(&format!("{domain}: {}", names.join(", ")));
     }
     Ok(())

@@ -146,6 +146,11 @@ impl Expr {
         matches!(self, Expr::Call(Call { callee: Callee::Op(op), .. }) if op.is(def))
     }
 
+    /// The fields, if it is a tuple.
+    pub fn as_tuple(&self) -> Option<&[ExprId]> {
+        if let Expr::Tuple(fields) = self { Some(fields) } else { None }
+    }
+
     /// The constant, if this is one.
     pub fn as_constant(&self) -> Option<&Constant> {
         if let Expr::Constant(constant) = self { Some(constant) } else { None }

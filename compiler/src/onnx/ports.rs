@@ -17,26 +17,18 @@ pub(super) fn inputs(graph: &GraphProto) -> impl Iterator<Item = &ValueInfoProto
         .filter(|input| !graph.initializer.iter().any(|constant| constant.name() == input.name()))
 }
 
-/// For each input that is no initializer what it is, if it is declared as something else than a
-/// tensor: a sequence, say.
-pub fn non_tensor_inputs(model: &ModelProto) -> Vec<Option<&'static str>> {
-    model.graph.as_ref().map(|graph| inputs(graph).map(non_tensor).collect()).unwrap_or_default()
+/// The type of each input that is no initializer.
+pub fn input_types(model: &ModelProto) -> Vec<Option<&TypeProto>> {
+    let graph = model.graph.as_ref();
+    graph
+        .map(|graph| inputs(graph).map(|input| input.r#type.as_ref()).collect())
+        .unwrap_or_default()
 }
 
-/// For each output what it is, if it is declared as something else than a tensor.
-pub fn non_tensor_outputs(model: &ModelProto) -> Vec<Option<&'static str>> {
-    let Some(graph) = &model.graph else { return Vec::new() };
-    graph.output.iter().map(non_tensor).collect()
-}
-
-fn non_tensor(port: &ValueInfoProto) -> Option<&'static str> {
-    match port.r#type.as_ref()?.value.as_ref()? {
-        TypeValue::Tensor(_) => None,
-        TypeValue::SparseTensor(_) => Some("a sparse tensor"),
-        TypeValue::Sequence(_) => Some("a sequence"),
-        TypeValue::Optional(_) => Some("an optional value"),
-        TypeValue::Map(_) => Some("a map"),
-    }
+/// The type of each output.
+pub fn output_types(model: &ModelProto) -> Vec<Option<&TypeProto>> {
+    let outputs = model.graph.iter().flat_map(|graph| &graph.output);
+    outputs.map(|output| output.r#type.as_ref()).collect()
 }
 
 /// The symbol of each declared dimension of an input or output, where it has one.
@@ -94,7 +86,7 @@ mod tests {
         assert_eq!(dim_names(&model, "y"), [Some("batch".to_owned()), None]);
         assert_eq!(dim_names(&model, "z"), []);
         assert_eq!(string_port(&model), None);
-        assert_eq!(non_tensor_inputs(&model), [None]);
+        assert_eq!(input_types(&model).len(), 1);
     }
 
     #[test]
@@ -116,6 +108,7 @@ mod tests {
             TypeProto { value: Some(TypeValue::Sequence(Box::new(sequence))), denotation: None };
         model.graph.as_mut().unwrap().output[0].r#type = Some(ty);
         assert_eq!(string_port(&model), Some("y"));
-        assert_eq!(non_tensor_outputs(&model), [Some("a sequence")]);
+        let ty = output_types(&model)[0].and_then(|ty| ty.value.as_ref());
+        assert!(matches!(ty, Some(TypeValue::Sequence(_))));
     }
 }

@@ -105,7 +105,7 @@ pub fn summary(model: &ModelProto) -> FileSummary {
         .into_iter()
         .map(|((domain, name), count)| {
             let is_known = functions.contains(&(domain.as_str(), name.as_str()))
-                || ops::find(&domain, &name, i64::MAX).is_some();
+                || ops::find(&domain, &name, i64::MAX).is_ok_and(|op| op.is_some());
             OperatorUse { domain, name, count, is_known }
         })
         .collect();

@@ -6,7 +6,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 use super::external::ExternalData;
-use super::proto::{DataType, TensorProto};
+use super::proto::{DataType, OptionalProto, SequenceProto, TensorProto, TypeProto, TypeValue};
 use crate::ir::{Constant, DType, Shape, SharedBytes, TensorType};
 
 /// Most dimensions that a tensor may have.
@@ -261,8 +261,73 @@ pub fn constant_to_onnx(constant: &Constant, name: &str) -> Option<TensorProto> 
 pub enum TestValue {
     /// A tensor.
     Tensor(Constant),
-    /// A value that niello has no support for, and what it is: a sequence, strings.
+    /// A sequence of tensors.
+    Sequence(Vec<Constant>),
+    /// An optional value that has no element.
+    Absent,
+    /// A value that niello has no support for, and what it is: a map, strings.
     Unsupported(String),
+}
+
+impl TestValue {
+    /// The tensor.
+    ///
+    /// # Errors
+    ///
+    /// What the value is, if it is no tensor.
+    pub fn into_tensor(self) -> Result<Constant, String> {
+        match self {
+            TestValue::Tensor(tensor) => Ok(tensor),
+            TestValue::Sequence(_) => Err("a sequence".to_owned()),
+            TestValue::Absent => Err("an optional value without an element".to_owned()),
+            TestValue::Unsupported(what) => Err(what),
+        }
+    }
+
+    /// The tensors that the value is made of: those of a sequence in order.
+    ///
+    /// # Errors
+    ///
+    /// What the value is, if niello has no support for it.
+    pub fn into_tensors(self) -> Result<Vec<Constant>, String> {
+        match self {
+            TestValue::Tensor(tensor) => Ok(vec![tensor]),
+            TestValue::Sequence(elements) => Ok(elements),
+            TestValue::Absent => Ok(Vec::new()),
+            TestValue::Unsupported(what) => Err(what),
+        }
+    }
+}
+
+/// Reads a file of test data that holds a value of a type; of an unknown type, as
+/// [`test_value_from_bytes`] does.
+///
+/// # Errors
+///
+/// If the bytes are malformed, or a tensor's elements do not fit its type.
+pub fn test_value_of_type(bytes: Bytes, ty: Option<&TypeProto>) -> Result<TestValue, TensorError> {
+    let malformed = |error: prost::DecodeError| TensorError::new(error.to_string());
+    let constant = |tensor: &TensorProto| constant_from_onnx(tensor, &mut ExternalData::none());
+    let sequence = |sequence: &SequenceProto| {
+        let elements = sequence.tensor_values.iter().map(constant);
+        elements.collect::<Result<_, _>>().map(TestValue::Sequence)
+    };
+    match ty.and_then(|ty| ty.value.as_ref()) {
+        Some(TypeValue::Tensor(_)) | None => test_value_from_bytes(bytes),
+        Some(TypeValue::Sequence(_)) => sequence(&SequenceProto::decode(bytes).map_err(malformed)?),
+        Some(TypeValue::Optional(_)) => {
+            let optional = OptionalProto::decode(bytes).map_err(malformed)?;
+            match (&optional.tensor_value, &optional.sequence_value) {
+                (Some(tensor), _) => constant(tensor).map(TestValue::Tensor),
+                (None, Some(elements)) => sequence(elements),
+                (None, None) => Ok(TestValue::Absent),
+            }
+        }
+        Some(TypeValue::SparseTensor(_)) => {
+            Ok(TestValue::Unsupported("a sparse tensor".to_owned()))
+        }
+        Some(TypeValue::Map(_)) => Ok(TestValue::Unsupported("a map".to_owned())),
+    }
 }
 
 /// Reads a file of test data, `input_0.pb` or `output_0.pb`.
@@ -422,6 +487,31 @@ mod tests {
         let raw = Bytes::from_static(&[0, 2, 255]);
         let tensor = TensorProto { raw_data: Some(raw), ..tensor(DataType::Bool, &[3]) };
         assert_eq!(bytes(&tensor), [0, 1, 1]);
+    }
+
+    #[test]
+    fn the_type_says_what_test_data_holds() {
+        let value = |bytes: Vec<u8>, ty: TypeValue| {
+            let ty = TypeProto { value: Some(ty), denotation: None };
+            test_value_of_type(bytes.into(), Some(&ty)).unwrap()
+        };
+        let constant = Constant::from_f32(&[2], &[1.0, 2.0]).unwrap();
+        let tensor = constant_to_onnx(&constant, "").unwrap();
+        let elements = SequenceProto { tensor_values: vec![tensor.clone(), tensor.clone()] };
+        let sequence = TestValue::Sequence(vec![constant.clone(), constant.clone()]);
+        let of_sequence = TypeValue::Sequence(Box::default());
+        assert_eq!(value(elements.encode_to_vec(), of_sequence.clone()), sequence);
+        assert_eq!(value(Vec::new(), of_sequence), TestValue::Sequence(Vec::new()));
+        let optional = |value_of: OptionalProto| {
+            value(value_of.encode_to_vec(), TypeValue::Optional(Box::default()))
+        };
+        let of_tensor = OptionalProto { tensor_value: Some(tensor), sequence_value: None };
+        assert_eq!(optional(of_tensor), TestValue::Tensor(constant));
+        let of_elements = OptionalProto { tensor_value: None, sequence_value: Some(elements) };
+        assert_eq!(optional(of_elements), sequence);
+        assert_eq!(optional(OptionalProto::default()), TestValue::Absent);
+        let map = value(Vec::new(), TypeValue::Map(Box::default()));
+        assert_eq!(map, TestValue::Unsupported("a map".to_owned()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 
 use niello::ir::{Constant, DType};
 use niello::onnx::proto::{SequenceType, TensorTypeProto, TypeProto, TypeValue};
-use niello::onnx::{ModelBuilder, dtype_to_onnx, test_value_to_bytes};
+use niello::onnx::{ModelBuilder, test_value_to_bytes};
 use serde_json::Value;
 
 use super::{case, cases, doubled, fails, niello, path, stderr, stdout, succeeds, write};
@@ -165,26 +165,61 @@ fn integers_must_be_equal_unless_the_case_says_otherwise() {
     assert_eq!(succeeds(&args), "1 passed, 0 failed, 0 skipped\n");
 }
 
-/// The declared type decides how a file is read: read as tensors, some sequences look damaged.
 #[test]
-fn sequences_and_strings_are_recognised_by_their_declared_types() {
+fn sequences_are_compared_element_by_element() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = folder.path().join("sequence");
+    let mut model = ModelBuilder::new(13)
+        .input("s", DType::F32, &[1])
+        .node("Identity", &["s"], &["t"], &[])
+        .output("t", DType::F32, &[1])
+        .build();
+    let graph = model.graph.as_mut().unwrap();
+    for port in graph.input.iter_mut().chain(&mut graph.output) {
+        let sequence = SequenceType { elem_type: port.r#type.take().map(Box::new) };
+        let value = Some(TypeValue::Sequence(Box::new(sequence)));
+        port.r#type = Some(TypeProto { value, denotation: None });
+    }
+    let sequence = |numbers: &[f32]| {
+        let mut bytes = Vec::new();
+        for &number in numbers {
+            let constant = Constant::from_f32(&[1], &[number]).unwrap();
+            let tensor = test_value_to_bytes(&constant, "value").unwrap();
+            // The field `tensor_values`, and how many bytes follow.
+            bytes.extend([0x1A, tensor.len() as u8]);
+            bytes.extend(tensor);
+        }
+        bytes
+    };
+    write(&case.join("model.onnx"), &model.to_bytes());
+    write(&case.join("test_data_set_0/input_0.pb"), &sequence(&[1.0, 2.0]));
+    let args = ["test", path(&case), "--backend", "interp"];
+    for (expected, text) in [
+        (&[1.0, 2.0][..], "1 passed, 0 failed, 0 skipped\n"),
+        (&[1.0, 3.0], "output 1: 1 of 1 elements differ"),
+        (&[1.0], "the model has 2 outputs, but the data set has 1"),
+    ] {
+        write(&case.join("test_data_set_0/output_0.pb"), &sequence(expected));
+        let output = stdout(&niello(&args));
+        assert!(output.contains(text), "{output}");
+    }
+}
+
+/// The declared type decides how a file is read: read as tensors, some maps look damaged.
+#[test]
+fn maps_and_strings_are_recognised_by_their_declared_types() {
     let folder = tempfile::tempdir().unwrap();
     let case = case(folder.path(), "add", "Add", &doubled());
     let tensor = |elem_type: i32| TypeProto {
         value: Some(TypeValue::Tensor(TensorTypeProto { elem_type: Some(elem_type), shape: None })),
         denotation: None,
     };
-    let sequence = TypeProto {
-        value: Some(TypeValue::Sequence(Box::new(SequenceType {
-            elem_type: Some(Box::new(tensor(dtype_to_onnx(DType::F32) as i32))),
-        }))),
-        denotation: None,
-    };
+    let map = TypeProto { value: Some(TypeValue::Map(Box::default())), denotation: None };
     // 8 is ONNX's number for strings.
     for (ty, expected) in [
         (
-            sequence,
-            "add: fail: input 0 is a sequence, which is not supported\n0 passed, 1 failed, 0 skipped\n",
+            map,
+            "add: fail: input 0 is a map, which is not supported\n0 passed, 1 failed, 0 skipped\n",
         ),
         (tensor(8), "add: skip: `x` holds strings\n0 passed, 0 failed, 1 skipped\n"),
     ] {

@@ -95,11 +95,10 @@ fn fits(inputs: &[Constant], ports: &[DeclaredPort], options: &CompileOptions) -
 
 fn tensors(set: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Problem> {
     let tensors = |values: Vec<TestValue>| -> Result<Vec<Constant>, Problem> {
-        let tensor = |value| match value {
-            TestValue::Tensor(tensor) => Ok(tensor),
-            TestValue::Unsupported(what) => {
-                Err(Problem::new(format!("the test data has {what}, which is not supported")))
-            }
+        let tensor = |value: TestValue| {
+            value.into_tensor().map_err(|what| {
+                Problem::new(format!("the test data has {what}, which is not supported"))
+            })
         };
         values.into_iter().map(tensor).collect()
     };

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::buffered;
 use crate::ir::Constant;
-use crate::onnx::{TestValue, test_value_from_bytes, test_value_to_bytes};
+use crate::onnx::{test_value_from_bytes, test_value_to_bytes};
 
 /// Most bytes of a protobuf message.
 const MAX_MESSAGE_BYTES: u64 = (1 << 31) - 1;
@@ -21,8 +21,9 @@ pub(super) fn read(file: File) -> Result<Constant, String> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).map_err(|error| format!("cannot read the file: {error}"))?;
     match test_value_from_bytes(bytes.into()) {
-        Ok(TestValue::Tensor(tensor)) => Ok(tensor),
-        Ok(TestValue::Unsupported(what)) => Err(format!("this is {what}, which is not supported")),
+        Ok(value) => {
+            value.into_tensor().map_err(|what| format!("this is {what}, which is not supported"))
+        }
         Err(error) => Err(format!("this is no tensor of ONNX, or it is damaged: {error}")),
     }
 }

@@ -97,7 +97,7 @@ fn one_line(text: &str) -> String {
 /// Runs the case; returns the number of compiled kernels that ran.
 fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64, Stop> {
     let path = folder.join(case::MODEL);
-    let file = onnx::load(&path).map_err(|report| report.to_string())?;
+    let mut file = onnx::load(&path).map_err(|report| report.to_string())?;
     if let Some(name) = onnx::string_port(&file.proto) {
         return Err(Stop::Skip(format!("`{name}` holds strings")));
     }
@@ -105,6 +105,9 @@ fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64,
     let mut options = options.clone();
     options.dims.extend(case::dims(folder)?);
     let data_sets = case::data_sets(folder, &file.proto)?;
+    if let Some(first) = data_sets.first() {
+        onnx::open_inputs(&mut file.proto, &first.inputs);
+    }
     let model = Model::from_onnx("model", file);
     let mut ready: Option<(Vec<Constant>, Runner)> = None;
     let mut kernels = 0;
@@ -133,16 +136,16 @@ fn set_prefix(number: usize) -> String {
     if number == 0 { String::new() } else { format!("data set {number}: ") }
 }
 
-/// The tensors of a data set.
+/// The tensors of a data set, those of sequences in order.
 fn tensors(data: DataSet) -> Result<(Vec<Constant>, Vec<Constant>), Stop> {
     let of = |kind: &str, values: Vec<TestValue>| -> Result<Vec<Constant>, Stop> {
-        let tensor = |(position, value)| match value {
-            TestValue::Tensor(constant) => Ok(constant),
-            TestValue::Unsupported(what) => {
-                Err(Stop::Fail(format!("{kind} {position} is {what}, which is not supported")))
-            }
-        };
-        values.into_iter().enumerate().map(tensor).collect()
+        let mut tensors = Vec::with_capacity(values.len());
+        for (position, value) in values.into_iter().enumerate() {
+            tensors.extend(value.into_tensors().map_err(|what| {
+                Stop::Fail(format!("{kind} {position} is {what}, which is not supported"))
+            })?);
+        }
+        Ok(tensors)
     };
     Ok((of("input", data.inputs)?, of("output", data.outputs)?))
 }

@@ -38,6 +38,9 @@ impl Tolerance {
     /// places.
     pub const CASES: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-7 };
 
+    /// The same for `bfloat16`: two units in the last place, as ONNX's own runner of its cases allows.
+    pub const BF16_CASES: Tolerance = Tolerance { rtol: 1.0 / 64.0, ..Tolerance::CASES };
+
     /// For two computations of the same value by niello, in which up to `roundings` roundings of
     /// values of magnitude one add up, for example one for each term of a sum.
     pub fn of(dtype: DType, roundings: f64) -> Tolerance {

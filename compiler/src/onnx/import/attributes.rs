@@ -1,7 +1,9 @@
 //! The attributes of a node. Each is marked as it is read; what is left over is a problem.
 
 use super::NodeError;
-use crate::onnx::proto::{AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto};
+use crate::onnx::proto::{
+    AttributeProto, AttributeType, GraphProto, NodeProto, TensorProto, TypeProto,
+};
 
 /// A node's attributes. A getter returns `None` where the node does not have the attribute.
 pub struct Attributes<'a> {
@@ -182,6 +184,11 @@ impl<'a> Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// A type.
+    pub(super) fn ty(&mut self, name: &str) -> Result<Option<&'a TypeProto>, NodeError> {
+        Ok(self.get(name, AttributeType::TypeProto)?.and_then(|attr| attr.tp.as_deref()))
+    }
+
     /// A graph.
     pub(super) fn graph(&mut self, name: &str) -> Result<&'a GraphProto, NodeError> {
         self.get(name, AttributeType::Graph)?

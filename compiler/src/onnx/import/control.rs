@@ -8,7 +8,7 @@ use super::functions::FlatNode;
 use super::graph::{Body, GraphImporter, Value};
 use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError};
 use crate::graph::ExprId;
-use crate::ir::{DType, Dim, Type};
+use crate::ir::{DType, Type};
 use crate::onnx::ops::attention;
 use crate::ops::elementwise::{LOGICAL_AND, WHERE};
 
@@ -87,9 +87,8 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 None => running = Some(node.reshape(condition, Vec::new())?),
             }
         }
-        let mut values: Vec<Value> = (2..inputs.len())
-            .map(|index| node.input(index).map(Value::Known))
-            .collect::<Result<_, _>>()?;
+        let mut values: Vec<Value> =
+            inputs[2..].iter().map(|input| input.map_or(Value::Absent, Value::Known)).collect();
         let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); graph.output.len() - 1 - carried];
         let mut step = 0i64;
         while goes_on && steps.is_none_or(|steps| step < steps) {
@@ -121,7 +120,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 };
             }
             for (list, value) in scanned.iter_mut().zip(results) {
-                list.extend(value.known());
+                list.push(value.element()?);
             }
             if let Some(next) = next.and_then(Value::known) {
                 match flag(&mut node, next)? {
@@ -219,7 +218,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
                 return Ok(values);
             }
             for (list, value) in results.iter_mut().zip(values) {
-                list.extend(value.known());
+                list.push(value.element()?);
             }
         }
         let mut node = self.shared.node(proto, version, Vec::new(), Attributes::none());
@@ -262,7 +261,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
             let mut results = results.into_iter();
             values = results.by_ref().take(states.len()).collect();
             for (list, value) in scanned.iter_mut().zip(results) {
-                list.extend(value.known());
+                list.push(value.element()?);
             }
         }
         let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
@@ -274,6 +273,55 @@ impl<'a> GraphImporter<'a, '_, '_> {
             values.push(Value::Known(stack(&mut node, &list, axis)?));
         }
         Ok(values)
+    }
+
+    /// `SequenceMap`-17: a graph for each element of a sequence. Other sequences go along with it, and
+    /// tensors are given to every step.
+    pub(super) fn import_sequence_map(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        attrs: &mut Attributes<'a>,
+        inputs: &[Option<ExprId>],
+    ) -> Result<Vec<Value>, NodeError> {
+        let graph = attrs.graph("body")?;
+        let body = self.body(graph, proto.opsets);
+        if graph.input.len() != inputs.len() {
+            return Err(NodeError::new(format!(
+                "the body has {} inputs, but the node has {}",
+                graph.input.len(),
+                inputs.len()
+            )));
+        }
+        let node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
+        let lists: Vec<Result<Vec<ExprId>, ExprId>> = node
+            .all_inputs()?
+            .into_iter()
+            .map(|input| node.elements(input).map(<[ExprId]>::to_vec).ok_or(input))
+            .collect();
+        let Some(Ok(first)) = lists.first() else {
+            return Err(NodeError::new("input 0 must be a sequence"));
+        };
+        let steps = first.len();
+        if lists.iter().flatten().any(|list| list.len() != steps) {
+            return Err(NodeError::new("the sequences are not of equal length"));
+        }
+        let mut results: Vec<Vec<ExprId>> = vec![Vec::new(); graph.output.len()];
+        for step in 0..steps {
+            let of_step = |list: &Result<Vec<ExprId>, ExprId>| match list {
+                Ok(elements) => Value::Known(elements[step]),
+                Err(tensor) => Value::Known(*tensor),
+            };
+            let given: Vec<Value> = lists.iter().map(of_step).collect();
+            let values = self.step(&body, step as i64, &given)?;
+            if values.contains(&Value::Unknown) {
+                return Ok(values);
+            }
+            for (list, value) in results.iter_mut().zip(values) {
+                list.push(value.element()?);
+            }
+        }
+        let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
+        Ok(results.iter().map(|list| Value::Known(node.sequence(list))).collect())
     }
 
     /// `FlexAttention`-1 of `ai.onnx.preview`: attention whose scores and weights go through graphs.
@@ -342,16 +390,48 @@ fn rewrite(node: &Node<'_, '_>, values: impl IntoIterator<Item = ExprId>) -> Str
     format!("rewrite the model without it{fix}")
 }
 
-/// One of two values of equal type, by a scalar condition.
+/// One of two values of equal type, by a scalar condition; of two sequences, element by element.
 fn select(
     node: &mut Node<'_, '_>,
     condition: ExprId,
     yes: Value,
     no: Value,
 ) -> Result<Value, NodeError> {
-    let (Value::Known(yes), Value::Known(no)) = (yes, no) else { return Ok(Value::Unknown) };
     if yes == no {
-        return Ok(Value::Known(yes));
+        return Ok(yes);
+    }
+    let (yes, no) = match (yes, no) {
+        (Value::Known(yes), Value::Known(no)) => (yes, no),
+        (Value::Unknown, _) | (_, Value::Unknown) => return Ok(Value::Unknown),
+        (Value::Absent, Value::Known(_)) | (_, Value::Absent) => {
+            let error = NodeError::new(
+                "the condition depends on the model's inputs, and so would whether an optional value \
+                 has an element",
+            );
+            return Err(error.help(rewrite(node, [condition])));
+        }
+    };
+    if let (Some(first), Some(second)) = (node.elements(yes), node.elements(no))
+        && first.len() == second.len()
+    {
+        let pairs: Vec<_> = first.iter().copied().zip(second.iter().copied()).collect();
+        let elements = pairs
+            .into_iter()
+            .map(|(yes, no)| select_tensor(node, condition, yes, no))
+            .collect::<Result<Vec<_>, _>>()?;
+        return Ok(Value::Known(node.sequence(&elements)));
+    }
+    select_tensor(node, condition, yes, no).map(Value::Known)
+}
+
+fn select_tensor(
+    node: &mut Node<'_, '_>,
+    condition: ExprId,
+    yes: ExprId,
+    no: ExprId,
+) -> Result<ExprId, NodeError> {
+    if yes == no {
+        return Ok(yes);
     }
     let (yes_ty, no_ty) = (node.tensor(yes)?, node.tensor(no)?);
     if yes_ty != no_ty {
@@ -362,23 +442,15 @@ fn select(
         ))
         .help(rewrite(node, [condition])));
     }
-    Ok(Value::Known(node.call(&WHERE, &[condition, yes, no])?))
+    node.call(&WHERE, &[condition, yes, no])
 }
 
 /// The values of all steps along a new axis.
 fn stack(node: &mut Node<'_, '_>, steps: &[ExprId], axis: i64) -> Result<ExprId, NodeError> {
-    let Some(&first) = steps.first() else {
+    if steps.is_empty() {
         return Err(NodeError::new("a loop of no steps has outputs that no step computes"));
-    };
-    let dims = node.shape(first)?.to_vec();
-    let axis = node.axis(axis, dims.len() + 1)?;
-    let mut with_axis = dims;
-    with_axis.insert(axis, Dim::from(1i64));
-    let steps: Vec<ExprId> = steps
-        .iter()
-        .map(|&step| node.reshape(step, with_axis.clone()))
-        .collect::<Result<_, _>>()?;
-    node.concatenate(&steps, axis)
+    }
+    node.stack(steps, axis)
 }
 
 impl Value {
@@ -386,7 +458,14 @@ impl Value {
     pub(super) fn known(self) -> Option<ExprId> {
         match self {
             Value::Known(id) => Some(id),
-            Value::Unknown => None,
+            Value::Unknown | Value::Absent => None,
         }
+    }
+
+    /// The expression of a value that the steps of a loop make together; it is known.
+    fn element(self) -> Result<ExprId, NodeError> {
+        self.known().ok_or_else(|| {
+            NodeError::new("a step gives an optional value without an element, which is no element")
+        })
     }
 }

@@ -34,10 +34,13 @@ pub(super) struct Main {
     pub(super) labels: Vec<(String, Vec<String>)>,
 }
 
-/// A value of a graph: an expression, or nothing because of a problem that is reported already.
+/// A value of a graph: an expression, or nothing because of a problem that is reported already. A
+/// sequence is a tuple.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     Known(ExprId),
+    /// An optional value that has no element; a node that reads it has no such input.
+    Absent,
     Unknown,
 }
 
@@ -322,15 +325,15 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         const WITHOUT: &str = "export the model without it, cut the graph before it with \
                                onnx.utils.extract_model, or import it with \
                                niello::register_onnx_op!";
-        let unsupported = || match ops::ambiguous(domain, proto.op_type()) {
-            Some(places) => NodeError::new(format!(
-                "imports of the operator {} are registered at {places}",
-                op_name(proto)
-            )),
-            None => NodeError::new(format!("the operator {} is not supported", op_name(proto)))
-                .help(WITHOUT),
-        };
-        let op = ops::find(domain, proto.op_type(), opset).ok_or_else(unsupported)?;
+        let op = ops::find(domain, proto.op_type(), opset)
+            .map_err(|places| {
+                let name = op_name(proto);
+                NodeError::new(format!("imports of the operator {name} are registered at {places}"))
+            })?
+            .ok_or_else(|| {
+                NodeError::new(format!("the operator {} is not supported", op_name(proto)))
+                    .help(WITHOUT)
+            })?;
         let version = op.version(opset).ok_or_else(|| {
             NodeError::new(format!("there is no operator {} in opset {opset}", op.name))
         })?;
@@ -355,7 +358,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
     ) -> Vec<Value> {
         let known = |input: &Option<Value>| match input {
             Some(Value::Known(id)) => Some(*id),
-            Some(Value::Unknown) | None => None,
+            Some(Value::Unknown | Value::Absent) | None => None,
         };
         self.set_span(node_name(proto), op_name(proto), Some(proto));
         let inputs_known: Vec<Option<ExprId>> = inputs.iter().map(known).collect();
@@ -370,6 +373,12 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             Handler::If => self.import_if(proto, &mut attrs, &inputs_known),
             Handler::Loop => self.import_loop(proto, &mut attrs, &inputs_known),
             Handler::Scan => self.import_scan(proto, version, &mut attrs, &inputs_known),
+            Handler::SequenceMap => self.import_sequence_map(proto, &mut attrs, &inputs_known),
+            // `Optional`-15, -28 (more types).
+            Handler::Optional => {
+                let value = inputs_known.first().copied().flatten();
+                attrs.ty("type").map(|_| vec![value.map_or(Value::Absent, Value::Known)])
+            }
             Handler::FlexAttention => self.import_flex_attention(proto, &mut attrs, &inputs_known),
         });
         let unread: Vec<&str> = attrs.unread().collect();
@@ -424,6 +433,7 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
             .map(|(name, value)| match value {
                 Some(Value::Known(id)) => format!("`{name}`: {}", self.shared.builder.ty(*id)),
                 Some(Value::Unknown) => format!("`{name}` of unknown type"),
+                Some(Value::Absent) => format!("`{name}` without an element"),
                 None => "none".to_owned(),
             })
             .collect();
@@ -441,31 +451,53 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
 
     /// The function's result and the outputs' names and types.
     fn outputs(&mut self) -> Option<(ExprId, Vec<ModelPort>)> {
+        let mut complete = true;
         let mut fields = Vec::with_capacity(self.graph.output.len());
         let mut ports: Vec<ModelPort> = Vec::with_capacity(self.graph.output.len());
         for output in &self.graph.output {
             let name = output.name();
-            if !self.definitions.contains_key(name) {
-                self.defined(name);
-                continue;
-            }
-            let Value::Known(id) = self.value(name) else { continue };
-            let Type::Tensor(ty) = self.shared.builder.ty(id).clone() else {
-                self.shared.report.push(Problem::new(format!("output `{name}` is no tensor")));
-                continue;
+            // The elements of a sequence are outputs of their own.
+            let parts: Vec<(String, ExprId)> = match self.defined(name) {
+                Value::Unknown => {
+                    complete = false;
+                    continue;
+                }
+                Value::Absent => Vec::new(),
+                Value::Known(id) => match self.shared.builder.expr(id).as_tuple() {
+                    Some(elements) if inputs::tensor_type(output.r#type.as_ref()).is_err() => {
+                        let named = |(at, &element)| (format!("{name}_{at}"), element);
+                        elements.iter().enumerate().map(named).collect()
+                    }
+                    Some(_) | None => vec![(name.to_owned(), id)],
+                },
             };
-            if let Some(problem) = check_output(output, &ty, self.shared.is_fixed) {
+            for (name, id) in parts {
+                let problem = match self.shared.builder.ty(id).clone() {
+                    Type::Tensor(ty) => match check_output(output, &ty, self.shared.is_fixed) {
+                        None => {
+                            fields.push(id);
+                            ports.push(ModelPort { name: unused(&name, self.graph, &ports), ty });
+                            continue;
+                        }
+                        Some(problem) => problem,
+                    },
+                    Type::Tuple(_) | Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => {
+                        Problem::new(format!("output `{name}` is no tensor"))
+                    }
+                };
                 self.shared.report.push(problem);
-                continue;
+                complete = false;
             }
-            fields.push(id);
-            ports.push(ModelPort { name: unused(name, self.graph, &ports), ty });
         }
-        if fields.len() != self.graph.output.len() {
+        if !complete {
             return None;
         }
         match fields.as_slice() {
-            [] => None,
+            [] => {
+                let message = "the outputs have no elements, so there is nothing to compute";
+                self.shared.report.push(Problem::new(message));
+                None
+            }
             &[field] => Some((field, ports)),
             fields => {
                 self.shared.builder.set_span(Span::Unknown);

@@ -438,6 +438,16 @@ impl Node<'_, '_> {
         Ok(self.builder.tuple_get(tuple, index)?)
     }
 
+    /// The elements of a value, if it is a sequence.
+    pub(in crate::onnx) fn elements(&self, value: ExprId) -> Option<&[ExprId]> {
+        self.builder.expr(value).as_tuple()
+    }
+
+    /// A sequence. Calls take its elements, and never the sequence itself.
+    pub(in crate::onnx) fn sequence(&mut self, elements: &[ExprId]) -> ExprId {
+        self.builder.tuple(elements)
+    }
+
     /// Converts a value, unless it is of that type already.
     ///
     /// # Errors

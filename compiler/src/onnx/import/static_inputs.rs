@@ -33,9 +33,9 @@ pub fn static_inputs(model: &ModelProto) -> Vec<&str> {
         if name.is_empty() || !seen.insert(name) {
             continue;
         }
-        // A shape tells about a type, not about elements.
+        // A shape or a length tells about a type, not about elements.
         if let Some(node) = producers.get(name)
-            && !matches!(node.op_type(), "Shape" | "Size")
+            && !matches!(node.op_type(), "Shape" | "Size" | "SequenceLength" | "OptionalHasElement")
         {
             needed.extend(node.input.iter().map(String::as_str));
             // What a branch or a body computes may come from any value around it.

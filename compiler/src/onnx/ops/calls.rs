@@ -134,6 +134,26 @@ impl Node<'_, '_> {
         self.reshape(slice, dims)
     }
 
+    /// Values of one shape side by side along a new axis.
+    pub(in crate::onnx) fn stack(
+        &mut self,
+        values: &[ExprId],
+        axis: i64,
+    ) -> Result<ExprId, NodeError> {
+        let rank = match values.first() {
+            Some(&first) => self.shape(first)?.rank(),
+            None => return Err(NodeError::new("there is nothing to put side by side")),
+        };
+        let axis = self.axis(axis, rank + 1)?;
+        let mut with_axis = Vec::with_capacity(values.len());
+        for &value in values {
+            let mut dims = self.shape(value)?.to_vec();
+            dims.insert(axis.min(dims.len()), Dim::from(1i64));
+            with_axis.push(self.reshape(value, dims)?);
+        }
+        self.concatenate(&with_axis, axis)
+    }
+
     /// The values one after the other along an axis. Many are joined in groups first: C compilers
     /// take far too long over a function of a thousand arguments, and equal groups are one kernel.
     pub(in crate::onnx) fn concatenate(

@@ -25,13 +25,15 @@ mod registered;
 mod resize;
 mod sampling;
 mod selected;
+mod sequence;
 mod signal;
 mod tensor;
 mod training;
 mod window;
 
-pub(super) use registered::ambiguous;
 pub use registered::{ImportFn, OnnxOp, OnnxOpEntry};
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::import::{Node, NodeError, Outputs};
 use crate::ir::Dim;
@@ -62,6 +64,10 @@ pub(super) enum Handler {
     Loop,
     /// `Scan`, whose body is a graph.
     Scan,
+    /// `SequenceMap`, whose body is a graph.
+    SequenceMap,
+    /// `Optional`, which may be nothing.
+    Optional,
     /// `FlexAttention`, whose scores and weights go through graphs.
     FlexAttention,
 }
@@ -75,15 +81,23 @@ impl OpImport {
 
 /// The inputs of an operator that must be known while compiling, by position.
 pub(super) fn known_inputs(domain: &str, name: &str) -> &'static [usize] {
-    find(domain, name, i64::MAX).map_or(&[], |op| op.known)
+    find(domain, name, i64::MAX).ok().flatten().map_or(&[], |op| op.known)
 }
 
 /// The import of the operator of that domain and name; that of another crate comes first. Where
-/// ONNX's own domain does not have it at
-/// that version of the operator set, it may be one that ONNX Runtime has there.
-pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpImport> {
-    if let Some(op) = registered::find(domain, name) {
-        return Some(op);
+/// ONNX's own domain does not have it at that version of the operator set, it may be one that ONNX
+/// Runtime has there.
+///
+/// # Errors
+///
+/// The places where other crates register it, if they are several.
+pub(super) fn find(
+    domain: &str,
+    name: &str,
+    opset: i64,
+) -> Result<Option<&'static OpImport>, String> {
+    if let Some(op) = registered::find(domain, name)? {
+        return Ok(Some(op));
     }
     let table = match domain {
         "" => TABLE,
@@ -91,16 +105,16 @@ pub(super) fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OpIm
         "ai.onnx.preview.training" => TRAINING,
         "ai.onnx.ml" => ml::TABLE,
         "com.microsoft" => microsoft::TABLE,
-        _ => return None,
+        _ => return Ok(None),
     };
     let of = |table: &'static [OpImport]| {
         table.binary_search_by(|op| op.name.cmp(name)).ok().map(|index| &table[index])
     };
     let standard = of(table);
     if domain.is_empty() && standard.is_none_or(|op| op.version(opset).is_none()) {
-        return of(microsoft::IN_ONNX).or(standard);
+        return Ok(of(microsoft::IN_ONNX).or(standard));
     }
-    standard
+    Ok(standard)
 }
 
 const fn op(
@@ -169,6 +183,7 @@ static TABLE: &[OpImport] = &[
     shaped("Col2Im", &[18], (3, 3), &[1, 2], rearrange::col2im),
     shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
+    op("ConcatFromSequence", &[11], (1, 1), sequence::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
     shaped("ConstantOfShape", &[9, 20, 21, 23, 24, 25], (1, 1), &[0], tensor::constant_of_shape),
     op("Conv", &[1, 11, 22], (2, 3), window::conv),
@@ -249,6 +264,9 @@ static TABLE: &[OpImport] = &[
     shaped("NonZero", &[9, 13], (1, 1), &[0], selected::non_zero),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
+    control("Optional", &[15, 28], (0, 1), &[], Handler::Optional),
+    op("OptionalGetElement", &[15, 18, 28], (1, 1), sequence::get_element),
+    op("OptionalHasElement", &[15, 18, 28], (0, 1), sequence::has_element),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
     op("PRelu", &[1, 6, 7, 9, 16], (2, 2), elementwise::prelu),
     shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
@@ -291,6 +309,13 @@ static TABLE: &[OpImport] = &[
     op("ScatterElements", &[11, 13, 16, 18], (3, 3), indexed::scatter_elements),
     op("ScatterND", &[11, 13, 16, 18], (3, 3), indexed::scatter_nd),
     op("Selu", &[1, 6, 22], (1, 1), elementwise::selu),
+    shaped("SequenceAt", &[11], (2, 2), &[1], sequence::at),
+    op("SequenceConstruct", &[11], (1, usize::MAX), sequence::construct),
+    op("SequenceEmpty", &[11], (0, 0), sequence::empty),
+    shaped("SequenceErase", &[11], (1, 2), &[1], sequence::erase),
+    shaped("SequenceInsert", &[11], (2, 3), &[2], sequence::insert),
+    op("SequenceLength", &[11], (1, 1), sequence::length),
+    control("SequenceMap", &[17], (1, usize::MAX), &[], Handler::SequenceMap),
     op("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], (1, 1), tensor::shape),
     op("Shrink", &[9], (1, 1), elementwise::shrink),
     op("Sigmoid", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SIGMOID)),
@@ -305,6 +330,7 @@ static TABLE: &[OpImport] = &[
     op("Softsign", &[1, 22], (1, 1), |node| elementwise::unary(node, &e::SOFTSIGN)),
     op("SpaceToDepth", &[1, 13, 28], (1, 1), tensor::space_to_depth),
     shaped("Split", &[1, 2, 11, 13, 18], (1, 2), &[1], tensor::split),
+    shaped("SplitToSequence", &[11, 24], (1, 2), &[1], sequence::split),
     op("Sqrt", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::SQRT)),
     shaped("Squeeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::squeeze),
     op("Sub", &[1, 6, 7, 13, 14], (2, 2), |node| elementwise::binary(node, &e::SUBTRACT)),
@@ -349,17 +375,21 @@ pub fn operator_versions() -> impl Iterator<Item = (&'static str, &'static [i64]
     TABLE.iter().map(|op| (op.name, op.since))
 }
 
-/// The names of the operators of other domains that can be imported, sorted, by domain.
-pub fn operators_by_domain() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+/// The names of the operators of other domains that can be imported, and of those that crates
+/// register in ONNX's own, `ai.onnx`; by domain, both sorted.
+pub fn operators_by_domain() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let names = |table: &'static [OpImport]| table.iter().map(|op| op.name).collect();
-    [
-        ("ai.onnx.ml", ml::TABLE),
-        ("ai.onnx.preview", PREVIEW),
-        ("ai.onnx.preview.training", TRAINING),
-        ("com.microsoft", microsoft::TABLE),
-    ]
-    .into_iter()
-    .map(move |(domain, table)| (domain, names(table)))
+    let mut domains: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::from([
+        ("ai.onnx.ml", names(ml::TABLE)),
+        ("ai.onnx.preview", names(PREVIEW)),
+        ("ai.onnx.preview.training", names(TRAINING)),
+        ("com.microsoft", names(microsoft::TABLE)),
+    ]);
+    for (domain, name) in registered::all() {
+        let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+        domains.entry(domain).or_default().insert(name);
+    }
+    domains
 }
 
 /// An input or attribute that must be there and is not.
@@ -392,6 +422,8 @@ fn broadcast(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, NodeError> {
 mod tests;
 #[cfg(test)]
 mod tests_places;
+#[cfg(test)]
+mod tests_sequences;
 #[cfg(test)]
 mod tests_shapes;
 #[cfg(test)]

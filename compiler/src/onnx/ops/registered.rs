@@ -96,20 +96,26 @@ fn entries(domain: &str, name: &str) -> &'static [&'static OnnxOpEntry] {
     entries.get(domain).and_then(|names| names.get(name)).map_or(&[], Vec::as_slice)
 }
 
-/// The registered import of the operator of that domain and name, if there is exactly one.
-pub(super) fn find(domain: &str, name: &str) -> Option<&'static OpImport> {
+/// The registered import of the operator of that domain and name, if there is one.
+///
+/// # Errors
+///
+/// The places of the registrations, if they are several: which one is meant is not known then.
+pub(super) fn find(domain: &str, name: &str) -> Result<Option<&'static OpImport>, String> {
     match entries(domain, name) {
-        [entry] => Some(&entry.op.op),
-        _ => None,
+        [] => Ok(None),
+        [entry] => Ok(Some(&entry.op.op)),
+        several => {
+            // The linker's order is not specified.
+            let mut origins: Vec<String> =
+                several.iter().map(|entry| entry.origin.to_string()).collect();
+            origins.sort();
+            Err(origins.join(" and at "))
+        }
     }
 }
 
-/// The places where imports of that operator are registered, if they are several: which one is
-/// meant is not known then.
-pub(in crate::onnx) fn ambiguous(domain: &str, name: &str) -> Option<String> {
-    let entries = entries(domain, name);
-    // The linker's order is not specified.
-    let mut origins: Vec<String> = entries.iter().map(|entry| entry.origin.to_string()).collect();
-    origins.sort();
-    (origins.len() > 1).then(|| origins.join(" and at "))
+/// Domain and name of every registered operator; ONNX's own domain is empty.
+pub(super) fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    inventory::iter::<OnnxOpEntry>().map(|entry| (normal_domain(entry.op.domain), entry.op.op.name))
 }

@@ -203,8 +203,19 @@ pub(super) fn split(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         Some(sizes) => sizes,
         None => equal_pieces(&shape[index], pieces, node.version >= 18)?,
     };
+    self::pieces(node, x, axis, sections)
+}
+
+/// The pieces of a value along an axis, of these sizes.
+pub(super) fn pieces(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: i64,
+    sections: Vec<i64>,
+) -> Result<Outputs, NodeError> {
+    let count = sections.len() as u32;
     let tuple = node.call_with(&SPLIT, &[x], &SplitAttrs { axis, sections })?;
-    (0..pieces as u32).map(|piece| node.field(tuple, piece)).collect()
+    (0..count).map(|piece| node.field(tuple, piece)).collect()
 }
 
 /// Sizes of so many pieces of an extent, all equal but perhaps the last.

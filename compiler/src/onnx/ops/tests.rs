@@ -355,9 +355,9 @@ fn the_table_is_sorted_for_the_search() {
 
 #[test]
 fn the_version_in_effect_is_the_newest_that_is_not_newer() {
-    let gelu = find("", "Gelu", 20).unwrap();
+    let gelu = find("", "Gelu", 20).unwrap().unwrap();
     assert_eq!(gelu.version(19), None);
     assert_eq!(gelu.version(25), Some(20));
-    assert_eq!(find("", "Softmax", 12).unwrap().version(12), Some(11));
-    assert!(find("", "NoSuchOperator", 20).is_none());
+    assert_eq!(find("", "Softmax", 12).unwrap().unwrap().version(12), Some(11));
+    assert!(find("", "NoSuchOperator", 20).unwrap().is_none());
 }

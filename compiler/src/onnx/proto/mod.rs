@@ -15,6 +15,6 @@ pub use graph::{
 };
 pub use tensor::{DataLocation, DataType, PackedValues, SparseTensorProto, TensorProto};
 pub use types::{
-    Dimension, DimensionValue, MapType, OptionalType, SequenceType, TensorShapeProto,
-    TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
+    Dimension, DimensionValue, MapType, OptionalProto, OptionalType, SequenceProto, SequenceType,
+    TensorShapeProto, TensorTypeProto, TypeProto, TypeValue, ValueInfoProto,
 };

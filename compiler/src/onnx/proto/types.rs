@@ -1,6 +1,6 @@
 //! Types of values.
 
-use super::StringStringEntryProto;
+use super::{StringStringEntryProto, TensorProto};
 
 /// A value's name and type.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -86,6 +86,25 @@ pub struct OptionalType {
     /// The type of the value, if there is one.
     #[prost(message, optional, boxed, tag = "1")]
     pub elem_type: Option<Box<TypeProto>>,
+}
+
+/// A sequence in a file of test data.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SequenceProto {
+    /// The elements, if they are tensors.
+    #[prost(message, repeated, tag = "3")]
+    pub tensor_values: Vec<TensorProto>,
+}
+
+/// An optional value in a file of test data.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct OptionalProto {
+    /// The element, if it is a tensor.
+    #[prost(message, optional, tag = "3")]
+    pub tensor_value: Option<TensorProto>,
+    /// The element, if it is a sequence.
+    #[prost(message, optional, tag = "5")]
+    pub sequence_value: Option<SequenceProto>,
 }
 
 /// Extents.

@@ -106,11 +106,11 @@ mod tests {
     use super::*;
 
     /// What is wrong with a model of one node.
-    fn problem(op: &str, attrs: &[(&str, ModelAttr)]) -> String {
-        let model = ModelBuilder::new(17)
+    fn problem(domain: &str, op: &str, attrs: &[(&str, ModelAttr)]) -> String {
+        let model = ModelBuilder::new(18)
             .opset("audio", 1)
             .input("x", DType::F32, &[2, 3])
-            .node_in("audio", op, &["x"], &["y"], attrs)
+            .node_in(domain, op, &["x"], &["y"], attrs)
             .output("y", DType::F32, &[2, 3])
             .build();
         import(&model, None, &ImportOptions::default()).unwrap_err().to_string()
@@ -130,20 +130,33 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_their_node() {
-        let alpha = problem("Snake", &[("alpha", 0.0f32.into())]);
+        let alpha = problem("audio", "Snake", &[("alpha", 0.0f32.into())]);
         assert!(alpha.contains("audio.Snake"), "{alpha}");
         assert!(alpha.contains("attribute `alpha` 0 must be greater than 0"), "{alpha}");
-        let beta = problem("Snake", &[("beta", 1.0f32.into())]);
+        let beta = problem("audio", "Snake", &[("beta", 1.0f32.into())]);
         assert!(beta.contains("attribute `beta` is not one of Snake"), "{beta}");
     }
 
     niello::register_onnx_op!(OnnxOp::new("audio", "Twice", &[1], (1, 1), snake));
     niello::register_onnx_op!(OnnxOp::new("audio", "Twice", &[1], (1, 1), softmax_one));
+    // Of ONNX's own domain, which has a Mish of niello's.
+    niello::register_onnx_op!(OnnxOp::new("", "Mish", &[18], (1, 1), snake));
+    niello::register_onnx_op!(OnnxOp::new("ai.onnx", "Mish", &[18], (1, 1), softmax_one));
+
+    #[test]
+    fn registered_operators_are_listed_by_domain() {
+        let domains = niello::onnx::operators_by_domain();
+        assert!(domains["audio"].is_superset(&["Snake", "SoftmaxOne"].into()));
+        assert!(domains["ai.onnx"].contains("Mish"));
+    }
 
     #[test]
     fn an_operator_that_is_registered_twice_is_an_error_that_says_where() {
-        let twice = problem("Twice", &[]);
-        assert!(twice.contains("imports of the operator audio.Twice are registered at"), "{twice}");
-        assert_eq!(twice.matches("lib.rs:").count(), 2, "{twice}");
+        for (domain, op, name) in [("audio", "Twice", "audio.Twice"), ("", "Mish", "Mish")] {
+            let twice = problem(domain, op, &[]);
+            let expected = format!("imports of the operator {name} are registered at");
+            assert!(twice.contains(&expected), "{twice}");
+            assert_eq!(twice.matches("lib.rs:").count(), 2, "{twice}");
+        }
     }
 }
