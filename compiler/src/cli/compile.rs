@@ -173,8 +173,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Failure> {
-    let Compilation { model, program, stages, .. } = compilation;
-    let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = compilation;
+    let Compilation { model, program, plan, stages, .. } = compilation;
     let mut code_bytes = 0;
     for object in &model.objects {
         code_bytes += text_bytes(object)?;
@@ -212,9 +211,9 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "calls": program.steps.len(),
             "macs": model.macs,
             "workspace_bytes": model.workspace_bytes,
-            "peak_live_bytes": peak_live_bytes,
-            "lower_bound_bytes": lower_bound_bytes,
-            "token_bytes": token_bytes,
+            "peak_live_bytes": plan.peak_live_bytes,
+            "lower_bound_bytes": plan.lower_bound_bytes,
+            "token_bytes": plan.token_bytes,
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
             "loops": loops,

@@ -25,7 +25,7 @@ use crate::executor::aot::{
 };
 use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
-use crate::memory;
+use crate::memory::{self, MemoryPlan};
 use crate::options::CompileOptions;
 use crate::strategy;
 use crate::target::CpuLevel;
@@ -45,13 +45,8 @@ pub struct Compilation {
     pub code: Code,
     /// What the kernel cache had of them.
     pub cache: CacheUse,
-    /// Most bytes of intermediate values that are alive in one step.
-    pub peak_live_bytes: u64,
-    /// Most bytes that are in use in one step with the kernels' scratch memory: no workspace can be
-    /// smaller.
-    pub lower_bound_bytes: u64,
-    /// What the workspace would take as storage tokens: see [`memory::tokens`].
-    pub token_bytes: u64,
+    /// Where each value is.
+    pub plan: MemoryPlan,
     /// How long each stage took.
     pub stages: Stages,
 }
@@ -60,7 +55,7 @@ impl Compilation {
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
         let Compilation { model, program, functions, cache, stages, .. } = self;
-        let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = self;
+        let MemoryPlan { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = &self.plan;
         let CacheUse { hits, misses } = cache;
         let levels: Vec<&str> = model.levels.iter().map(|level| level.name()).collect();
         format!(
@@ -156,18 +151,7 @@ pub fn compile(
         ..interface.model(options)
     };
     budget::check(&options.budget, &model, &program)?;
-    Ok(Compilation {
-        model,
-        module,
-        program,
-        functions,
-        code,
-        cache,
-        peak_live_bytes: plan.peak_live_bytes,
-        lower_bound_bytes: plan.lower_bound_bytes,
-        token_bytes: plan.token_bytes,
-        stages,
-    })
+    Ok(Compilation { model, module, program, functions, code, cache, plan, stages })
 }
 
 /// The options without the CPU levels that differ in instructions for bytes alone, unless the module
