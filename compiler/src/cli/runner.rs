@@ -8,7 +8,7 @@ use crate::executor::{GraphExecutor, LoadedModel, compare_kernels, write_shared_
 use crate::graph::interp::{Tensor, Tolerance, Value, compare, evaluate};
 use crate::ir::{Constant, IRModule};
 use crate::onnx;
-use crate::options::{Backend, CompileOptions};
+use crate::options::{Backend, CompileOptions, Executor};
 
 /// A model that is ready to run.
 pub(super) struct Runner {
@@ -124,7 +124,13 @@ impl Runner {
         let passed = self.passed(inputs);
         match &self.engine {
             Ready::Interp(module) => interpret(module, &passed),
-            Ready::Native { model, .. } => model.run(&passed),
+            Ready::Native { model, compilation } => match self.options.executor {
+                Executor::Aot => model.run(&passed),
+                Executor::Graph => {
+                    let Compilation { program, plan, .. } = &**compilation;
+                    GraphExecutor::new(model, program, plan, &passed)?.finish()
+                }
+            },
         }
     }
 

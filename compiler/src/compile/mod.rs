@@ -3,6 +3,7 @@
 mod budget;
 mod identity;
 mod interface;
+mod metadata;
 mod model;
 mod passes;
 mod stages;
@@ -26,7 +27,7 @@ use crate::executor::aot::{
 use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory::{self, MemoryPlan};
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, Executor};
 use crate::strategy;
 use crate::target::CpuLevel;
 
@@ -119,12 +120,16 @@ pub fn compile(
     let functions = stages.run("share code", || KernelFunctions::of(&program, &generator, levels));
     let workers = if program.shares_loops() { options.threads.max(1) } else { 1 };
     let scratch = Scratch::of(&program, &functions, workers).map_err(located)?;
-    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch.bytes))?;
+    let plan = stages.run("place memory", || match options.executor {
+        Executor::Aot => memory::plan(&program, &storage, &scratch.bytes),
+        Executor::Graph => memory::plan_blocks(&program, &storage, &scratch.bytes),
+    })?;
     let weights = stages.run("pack weights", || {
         PackedWeights::pack(&program, &storage, &plan, options.weights_of.as_ref())
     })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
-    let calls = if options.single_calls { entry.single_calls() } else { Vec::new() };
+    let single_calls = options.single_calls || options.executor == Executor::Graph;
+    let calls = if single_calls { entry.single_calls() } else { Vec::new() };
     let count = calls.len();
     let entries = std::iter::once(entry).chain(calls).collect();
     let code = Code::new(options.backend, &program, &functions, entries);

@@ -7,6 +7,7 @@ mod compare;
 mod contents;
 pub(crate) mod dynamic;
 mod graph;
+mod graph_json;
 mod interp;
 #[cfg(feature = "llvm")]
 mod jit;
@@ -26,6 +27,7 @@ pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
 pub use compare::compare_kernels;
 pub use contents::Contents;
 pub use graph::GraphExecutor;
+pub use graph_json::graph_json;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};

@@ -104,6 +104,8 @@ fn kernels_are_compared_with_the_interpreter() {
     let (first, outputs) = text.split_once('\n').unwrap();
     assert!(first.ends_with(" calls of kernels agree with the interpreter"), "{text}");
     assert_eq!(outputs, succeeds(&args[..4]));
+    assert_eq!(text, succeeds(&[&args[..], &["--executor", "graph"]].concat()));
+    assert_eq!(outputs, succeeds(&[&args[..4], &["--executor", "graph"]].concat()));
     let json = succeeds(&[&args[..], &["--rtol", "0", "--atol", "0.5", "--json", "-"]].concat());
     let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json["compared_calls"].as_u64().is_some_and(|calls| calls > 0), "{json}");
