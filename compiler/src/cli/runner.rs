@@ -124,14 +124,24 @@ impl Runner {
         let passed = self.passed(inputs);
         match &self.engine {
             Ready::Interp(module) => interpret(module, &passed),
-            Ready::Native { model, compilation } => match self.options.executor {
+            Ready::Native { model, .. } => match self.options.executor {
                 Executor::Aot => model.run(&passed),
-                Executor::Graph => {
-                    let Compilation { program, plan, .. } = &**compilation;
-                    GraphExecutor::new(model, program, plan, &passed)?.finish()
-                }
+                Executor::Graph => self.by_calls(inputs)?.finish(),
             },
         }
+    }
+
+    /// A run of native code for these inputs, call by call. The options had `single_calls`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and if the interpreter runs the model.
+    pub(super) fn by_calls(&self, inputs: &[Constant]) -> Result<GraphExecutor<'_>, Problem> {
+        let Ready::Native { model, compilation } = &self.engine else {
+            return Err(Problem::new("the interpreter has no kernels that run one by one"));
+        };
+        let Compilation { program, plan, .. } = &**compilation;
+        GraphExecutor::new(model, program, plan, &self.passed(inputs))
     }
 
     /// The outputs for these inputs, of native code that runs kernel by kernel: each is compared with
@@ -147,13 +157,13 @@ impl Runner {
         inputs: &[Constant],
         tolerance: impl Fn(&Constant) -> Tolerance,
     ) -> Result<(Vec<Constant>, usize), Report> {
-        let Ready::Native { model: loaded, compilation } = &self.engine else {
-            return Err(Problem::new("the interpreter has no kernels to compare").into());
-        };
         let passed = self.passed(inputs);
-        let Compilation { program, plan, module, .. } = &**compilation;
-        let mut run = GraphExecutor::new(loaded, program, plan, &passed)?;
-        let compared = compare_kernels(&mut run, module, &passed, &tolerance)?;
+        let mut run = self.by_calls(inputs)?;
+        let module = self.compilation().map(|compilation| &compilation.module);
+        let compared = match module {
+            Some(module) => compare_kernels(&mut run, module, &passed, &tolerance)?,
+            None => 0,
+        };
         let outputs = run.finish()?;
         let expected = interpret(&model.import(&self.options)?.module, &passed)?;
         for ((name, found), expected) in self.outputs.iter().zip(&outputs).zip(&expected) {

@@ -95,7 +95,7 @@ fn value_of(constant: &Constant) -> Result<Value, Problem> {
 }
 
 /// For each value the step that computes it, or what it is a view of.
-fn computed_by(program: &Program) -> SecondaryMap<ValueId, Option<usize>> {
+pub(super) fn computed_by(program: &Program) -> SecondaryMap<ValueId, Option<usize>> {
     let mut by: SecondaryMap<ValueId, Option<usize>> = SecondaryMap::new();
     for (number, step) in program.steps.iter().enumerate() {
         let params = &program.kernels[step.kernel].signature().params;

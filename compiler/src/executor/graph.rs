@@ -1,9 +1,11 @@
 //! The graph executor: a compiled model that runs call by call, with every value between calls.
 
+use super::compare::computed_by;
 use super::{LoadedCall, LoadedModel, Program, ValueId};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
 use crate::memory::{MemoryPlan, Place};
+use crate::tir::ParamKind;
 
 /// One run of a loaded model, made kernel by kernel. After each call its results, and all that later
 /// calls read, are where the memory plan says.
@@ -87,6 +89,28 @@ impl<'a> GraphExecutor<'a> {
         };
         let ty = TensorType::from_consts(value.spec.shape(), value.dtype);
         Constant::new(ty, SharedBytes::new(dense)).map(Some).map_err(|error| problem(&error))
+    }
+
+    /// Makes all calls, and returns what each computes under the names of kernel and call, in order.
+    ///
+    /// # Errors
+    ///
+    /// A call fails, or a layout is malformed.
+    pub fn values(&mut self) -> Result<Vec<(String, Constant)>, Problem> {
+        let computed_by = computed_by(self.program);
+        let mut values = Vec::new();
+        for (number, step) in self.program.steps.iter().enumerate() {
+            self.run_to(number + 1)?;
+            let func = self.program.kernels[step.kernel].signature();
+            let results = step.args.iter().zip(&func.params).filter(|(arg, param)| {
+                param.kind == ParamKind::Output && computed_by[**arg] == Some(number)
+            });
+            for (position, (&arg, _)) in results.enumerate() {
+                let name = format!("{number:04}_{}_{position}", func.name);
+                values.extend(self.value(arg)?.map(|value| (name, value)));
+            }
+        }
+        Ok(values)
     }
 
     /// Makes the calls that are left, and returns the model's outputs.

@@ -113,6 +113,19 @@ fn kernels_are_compared_with_the_interpreter() {
     assert!(itself.contains("the interpreter is not compared with itself"), "{itself}");
 }
 
+#[test]
+fn what_each_kernel_computes_is_written_to_an_archive() {
+    let files = Files::new();
+    let all = files.path("values.npz");
+    let args = ["run", &files.model, &files.x, &files.bias, "--values", &all];
+    assert_eq!(succeeds(&args), succeeds(&args[..4]));
+    let archive = fs::read(&all).unwrap();
+    let has = |name: &str| archive.windows(name.len()).any(|part| part == name.as_bytes());
+    assert!(archive.starts_with(b"PK\x03\x04") && has("0000_fused_") && has("_0.npy"));
+    let interpreter = fails(&[&args[..], &["--backend", "interp"]].concat());
+    assert!(interpreter.contains("the interpreter runs no kernels"), "{interpreter}");
+}
+
 /// A text module has types of its own and runs like an ONNX model.
 #[test]
 fn texts_run_as_well() {

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
-use super::Failure;
 use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::runner::Runner;
+use super::{Failure, formats};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
 use crate::graph::interp::Tolerance;
@@ -53,6 +53,9 @@ pub(super) struct Args {
     /// How far in any case [default: by the largest value of the tensor, as in `niello bench`]
     #[arg(long, value_name = "A", value_parser = parse_tolerance, requires = "compare_with")]
     atol: Option<f64>,
+    /// Run kernel by kernel, and write what each call computes to an archive (.npz)
+    #[arg(long, value_name = "FILE", value_parser = parse_archive, conflicts_with = "compare_with")]
+    values: Option<PathBuf>,
     /// Write a summary of the outputs to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -63,6 +66,13 @@ pub(super) struct Args {
 enum Reference {
     /// The reference interpreter
     Interp,
+}
+
+fn parse_archive(text: &str) -> Result<PathBuf, String> {
+    match text.ends_with(".npz") {
+        true => Ok(PathBuf::from(text)),
+        false => Err("values are written to an archive, whose name ends in .npz".to_owned()),
+    }
 }
 
 fn parse_tolerance(text: &str) -> Result<f64, String> {
@@ -83,9 +93,13 @@ struct Port {
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut options = args.code.options()?;
-    options.single_calls = args.compare_with.is_some();
+    options.single_calls = args.compare_with.is_some() || args.values.is_some();
     if options.single_calls && args.backend.backend()?.is_none() {
-        return Err(Problem::new("the interpreter is not compared with itself")
+        let what = match args.compare_with {
+            Some(Reference::Interp) => "the interpreter is not compared with itself",
+            None => "--values: the interpreter runs no kernels",
+        };
+        return Err(Problem::new(what)
             .help("leave out --backend, or name a code generator")
             .into());
     }
@@ -99,7 +113,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let runner = Runner::new(args.backend, &model, &inputs, &options, args.code.workers())?;
     progress.say("running");
     let (values, compared) = match args.compare_with {
-        None => (runner.run(&inputs)?, None),
+        None => match &args.values {
+            None => (runner.run(&inputs)?, None),
+            Some(path) => {
+                let mut run = runner.by_calls(&inputs)?;
+                let values = run.values()?;
+                let named: Vec<(&str, &Constant)> =
+                    values.iter().map(|(name, value)| (name.as_str(), value)).collect();
+                formats::write(path, &named)?;
+                (run.finish()?, None)
+            }
+        },
         Some(Reference::Interp) => {
             let tolerance = |expected: &Constant| {
                 let near = Tolerance::near(expected);
