@@ -31,6 +31,7 @@ pub mod te;
 pub mod tir;
 pub mod transform;
 
+pub use compile::compile;
 /// Maps by the ids of expressions, scopes and the like, which public signatures name.
 pub use cranelift_entity as entity;
 pub use driver::build;

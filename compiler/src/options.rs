@@ -112,6 +112,27 @@ impl FromStr for Backend {
     }
 }
 
+/// How the kernels of a model are called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Executor {
+    /// By one function; values are at offsets of one workspace.
+    #[default]
+    Aot,
+    /// Call by call, as TVM's graph executor; values are in blocks that one value has at a time.
+    Graph,
+}
+
+impl Executor {
+    /// The name in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Executor::Aot => "aot",
+            Executor::Graph => "graph",
+        }
+    }
+}
+
 /// What happens to denormal numbers, the floats next to zero, while a model runs.
 ///
 /// Processors take some hundred times as long for an operation on such a number, and activations
@@ -392,8 +413,11 @@ pub struct CompileOptions {
     /// Whether to leave out the objects, and with them the work of the code generator: the result
     /// has everything else.
     pub without_objects: bool,
-    /// Whether each call of a kernel gets a function of its own beside the model's: for profiles.
+    /// Whether each call of a kernel gets a function of its own beside the model's: for profiles, and
+    /// whenever the executor calls kernels one by one.
     pub single_calls: bool,
+    /// What calls the kernels.
+    pub executor: Executor,
 }
 
 impl CompileOptions {
@@ -427,6 +451,7 @@ impl CompileOptions {
             stub: false,
             without_objects: false,
             single_calls: false,
+            executor: Executor::default(),
         }
     }
 

@@ -13,8 +13,8 @@ use crate::diagnostics::Problem;
 use crate::executor::aot::KernelCache;
 use crate::onnx::InputValue;
 use crate::options::{
-    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, MAX_OPT_LEVEL, Numerics,
-    PORTABLE, Threads, UnknownBackend,
+    Backend, CompileOptions, DEFAULT_OPT_LEVEL, Denormals, DimSize, Executor, MAX_OPT_LEVEL,
+    Numerics, PORTABLE, Threads, UnknownBackend,
 };
 use crate::target::{Target, TargetError};
 
@@ -94,6 +94,9 @@ pub(super) struct CodeArgs {
     /// portable with `--target` and in `niello test`, which runs each level]
     #[arg(long, value_name = "CPU")]
     pub(super) target_cpu: Option<String>,
+    /// What calls the kernels
+    #[arg(long, value_enum, default_value_t = Executor::default())]
+    pub(super) executor: Executor,
     /// What happens to denormal numbers during a run
     #[arg(long, value_enum, default_value_t = Denormals::default())]
     pub(super) denormals: Denormals,
@@ -222,6 +225,7 @@ impl CodeArgs {
         options.input_values = by_name("the value of input", &self.input_values)?;
         options.states = self.states.clone();
         options.external_folders = self.external_folders.clone();
+        options.executor = self.executor;
         options.denormals = self.denormals;
         options.numerics = self.numerics;
         options.disabled_passes = self.disabled_passes.clone();
@@ -246,6 +250,7 @@ impl CodeArgs {
         let mut args = vec![
             format!("-O{}", self.opt_level),
             format!("--threads={}", self.threads),
+            format!("--executor={}", self.executor.name()),
             format!("--denormals={}", self.denormals.name()),
             format!("--numerics={}", self.numerics.name()),
         ];
@@ -288,6 +293,7 @@ mod tests {
         let given = [
             "niello",
             "-O1",
+            "--executor=graph",
             "--denormals=keep",
             "--numerics=strict",
             "--dim",

@@ -16,9 +16,9 @@ use crate::codegen::c::{LIBM_FUNCTIONS, SourceFile, standalone, weights_in_c};
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
-use crate::executor::{CompiledModel, Contents, write_shared_library};
+use crate::executor::{CompiledModel, Contents, graph_json, write_shared_library};
 use crate::graph::print_with_sidecar;
-use crate::options::{Budget, CompileOptions};
+use crate::options::{Budget, CompileOptions, Executor};
 use crate::target::Target;
 
 /// Compile a model to objects, sources, bindings or a shared library.
@@ -81,6 +81,10 @@ enum Emit {
     Asm,
     /// The graph after all passes, as text with a sidecar for large constants
     Graph,
+    /// The calls of kernels in the form of TVM's graph executor, as JSON
+    GraphJson,
+    /// Interface, devices, memory and passes, as JSON
+    Metadata,
     /// The lowered loop functions, as text
     Tir,
     /// A C header
@@ -109,6 +113,8 @@ impl Emit {
             | Emit::LlvmIr
             | Emit::Asm
             | Emit::Graph
+            | Emit::GraphJson
+            | Emit::Metadata
             | Emit::Tir
             | Emit::Header
             | Emit::Bindings => false,
@@ -134,6 +140,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let objects = args.json.is_some() || args.max_code_bytes.is_some();
     options.without_objects = !objects && !args.emit.iter().any(|e| e.needs_objects());
+    if args.emit.contains(&Emit::GraphJson) && options.executor != Executor::Graph {
+        return Err(Problem::new("--emit graph-json: the model is called by one function")
+            .help("add --executor graph")
+            .into());
+    }
     if args.emit.contains(&Emit::Shared) {
         shared_name("model", &options.target)?;
     }
@@ -173,8 +184,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Failure> {
-    let Compilation { model, program, stages, .. } = compilation;
-    let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = compilation;
+    let Compilation { model, program, plan, stages, .. } = compilation;
     let mut code_bytes = 0;
     for object in &model.objects {
         code_bytes += text_bytes(object)?;
@@ -212,9 +222,9 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "calls": program.steps.len(),
             "macs": model.macs,
             "workspace_bytes": model.workspace_bytes,
-            "peak_live_bytes": peak_live_bytes,
-            "lower_bound_bytes": lower_bound_bytes,
-            "token_bytes": token_bytes,
+            "peak_live_bytes": plan.peak_live_bytes,
+            "lower_bound_bytes": plan.lower_bound_bytes,
+            "token_bytes": plan.token_bytes,
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
             "loops": loops,
@@ -324,6 +334,18 @@ fn write(
                 files.push((path.to_string_lossy().into_owned(), bytes.into()));
             }
             files.push((name, text.into_bytes().into()));
+        }
+        Emit::GraphJson => {
+            let Compilation { program, plan, code, .. } = compilation;
+            if let Some(entry) = code.entry() {
+                let text = format!("{:#}\n", graph_json(program, plan, entry));
+                files.push((format!("{stem}.graph.json"), text.into_bytes().into()));
+            }
+        }
+        Emit::Metadata => {
+            let metadata = compilation.metadata(options, &Passes::new(options)?)?;
+            let text = format!("{metadata:#}\n");
+            files.push((format!("{stem}.metadata.json"), text.into_bytes().into()));
         }
         Emit::Tir => {
             let functions = &compilation.functions;

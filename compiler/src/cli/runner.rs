@@ -4,11 +4,11 @@ use super::code::Engine;
 use crate::codegen::c::TempFolder;
 use crate::compile::{self, Compilation, Model, Passes};
 use crate::diagnostics::{Problem, Report};
-use crate::executor::{LoadedModel, write_shared_library};
-use crate::graph::interp::{Tensor, Value, evaluate};
+use crate::executor::{GraphExecutor, LoadedModel, compare_kernels, write_shared_library};
+use crate::graph::interp::{Tensor, Tolerance, Value, compare, evaluate};
 use crate::ir::{Constant, IRModule};
 use crate::onnx;
-use crate::options::{Backend, CompileOptions};
+use crate::options::{Backend, CompileOptions, Executor};
 
 /// A model that is ready to run.
 pub(super) struct Runner {
@@ -16,6 +16,8 @@ pub(super) struct Runner {
     /// Positions of the inputs that are passed; the others are compiled in.
     passed: Vec<usize>,
     outputs: Vec<String>,
+    /// The options, with what the inputs fixed.
+    options: CompileOptions,
 }
 
 enum Ready {
@@ -47,15 +49,16 @@ impl Runner {
                 let imported = model.import(&options)?;
                 let outputs = imported.outputs.into_iter().map(|port| port.name).collect();
                 let module = Passes::new(&options)?.run(imported.module)?;
-                Ok(Runner { engine: Ready::Interp(module), passed, outputs })
+                Ok(Runner { engine: Ready::Interp(module), passed, outputs, options })
             }
             Some(backend) => {
-                let (mut model, compilation) = native(backend, model, options)?;
+                let (mut model, compilation) = native(backend, model, options.clone())?;
                 model.set_threads(workers);
                 let infos = &compilation.model.outputs;
                 let outputs = infos.iter().map(|info| info.name.clone()).collect();
                 let (model, compilation) = (Box::new(model), Box::new(compilation));
-                Ok(Runner { engine: Ready::Native { model, compilation }, passed, outputs })
+                let engine = Ready::Native { model, compilation };
+                Ok(Runner { engine, passed, outputs, options })
             }
         }
     }
@@ -121,8 +124,61 @@ impl Runner {
         let passed = self.passed(inputs);
         match &self.engine {
             Ready::Interp(module) => interpret(module, &passed),
-            Ready::Native { model, .. } => model.run(&passed),
+            Ready::Native { model, .. } => match self.options.executor {
+                Executor::Aot => model.run(&passed),
+                Executor::Graph => self.by_calls(inputs)?.finish(),
+            },
         }
+    }
+
+    /// A run of native code for these inputs, call by call. The options had `single_calls`.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run), and if the interpreter runs the model.
+    pub(super) fn by_calls(&self, inputs: &[Constant]) -> Result<GraphExecutor<'_>, Problem> {
+        let Ready::Native { model, compilation } = &self.engine else {
+            return Err(Problem::new("the interpreter has no kernels that run one by one"));
+        };
+        let Compilation { program, plan, .. } = &**compilation;
+        GraphExecutor::new(model, program, plan, &self.passed(inputs))
+    }
+
+    /// The outputs for these inputs, of native code that runs kernel by kernel: each is compared with
+    /// the interpreter, and the outputs with what it makes of `model` as imported. Also returns how
+    /// many calls were compared. The options had `single_calls`.
+    ///
+    /// # Errors
+    ///
+    /// The first call whose results differ; if there is none, the first output.
+    pub(super) fn compare(
+        &self,
+        model: &Model,
+        inputs: &[Constant],
+        tolerance: impl Fn(&Constant) -> Tolerance,
+    ) -> Result<(Vec<Constant>, usize), Report> {
+        let passed = self.passed(inputs);
+        let mut run = self.by_calls(inputs)?;
+        let module = self.compilation().map(|compilation| &compilation.module);
+        let compared = match module {
+            Some(module) => compare_kernels(&mut run, module, &passed, &tolerance)?,
+            None => 0,
+        };
+        let outputs = run.finish()?;
+        let expected = interpret(&model.import(&self.options)?.module, &passed)?;
+        for ((name, found), expected) in self.outputs.iter().zip(&outputs).zip(&expected) {
+            compare(found, expected, tolerance(expected)).map_err(|reason| {
+                let message = format!(
+                    "output `{name}`, against the model as imported: {reason}; each kernel computes \
+                     what the interpreter does of its operands"
+                );
+                Problem::new(message).help(
+                    "either a pass changed what the model computes (--disable-pass leaves one out), or \
+                     rounding adds up (--rtol and --atol allow more)",
+                )
+            })?;
+        }
+        Ok((outputs, compared))
     }
 }
 

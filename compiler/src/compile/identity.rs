@@ -4,7 +4,7 @@ use super::interface::Interface;
 use crate::bindings::symbol_name;
 use crate::executor::Program;
 use crate::ir::{Blake3, Digest};
-use crate::options::CompileOptions;
+use crate::options::{CompileOptions, Executor};
 use crate::pass::PassContext;
 use crate::tir::ADD_LOWER_PASS;
 
@@ -50,6 +50,7 @@ pub(super) fn symbol(
         stub,
         without_objects: _,
         single_calls: _,
+        executor,
         budget: _,
     } = options;
     let mut hasher = Blake3::new();
@@ -65,6 +66,9 @@ pub(super) fn symbol(
     let numerics = (denormals, numerics);
     let decided = (opt_level, disabled_passes, numerics, backend, target, levels, threads, stub);
     hasher.update(format!("{decided:?}").as_bytes());
+    if *executor == Executor::Graph {
+        hasher.update(executor.name().as_bytes());
+    }
     // The symbol of the other model's weights has the digest of that model.
     if let Some(other) = weights_of {
         hasher.update(other.symbol.as_bytes());

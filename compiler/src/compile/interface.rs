@@ -11,6 +11,7 @@ use crate::executor::aot::{CacheUse, Code, KernelFunctions};
 use crate::executor::{CompiledModel, Program, RunTimeSizes, TensorInfo, Units};
 use crate::graph::module_hash;
 use crate::ir::{Digest, Dim, IRModule};
+use crate::memory::MemoryPlan;
 use crate::onnx::{self, Imported, ModelInfo, ModelPort};
 use crate::options::CompileOptions;
 use crate::pass::PassContext;
@@ -224,9 +225,7 @@ impl Interface {
             functions: KernelFunctions::default(),
             code: Code::default(),
             cache: CacheUse::default(),
-            peak_live_bytes: 0,
-            lower_bound_bytes: 0,
-            token_bytes: 0,
+            plan: MemoryPlan::default(),
             stages,
         }
     }

@@ -3,6 +3,7 @@
 mod budget;
 mod identity;
 mod interface;
+mod metadata;
 mod model;
 mod passes;
 mod stages;
@@ -26,8 +27,8 @@ use crate::executor::aot::{
 };
 use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
-use crate::memory;
-use crate::options::CompileOptions;
+use crate::memory::{self, MemoryPlan};
+use crate::options::{CompileOptions, Executor};
 use crate::strategy;
 use crate::target::CpuLevel;
 
@@ -46,13 +47,8 @@ pub struct Compilation {
     pub code: Code,
     /// What the kernel cache had of them.
     pub cache: CacheUse,
-    /// Most bytes of intermediate values that are alive in one step.
-    pub peak_live_bytes: u64,
-    /// Most bytes that are in use in one step with the kernels' scratch memory: no workspace can be
-    /// smaller.
-    pub lower_bound_bytes: u64,
-    /// What the workspace would take as storage tokens: see [`memory::tokens`].
-    pub token_bytes: u64,
+    /// Where each value is.
+    pub plan: MemoryPlan,
     /// How long each stage took.
     pub stages: Stages,
 }
@@ -61,7 +57,7 @@ impl Compilation {
     /// What came out and how long it took, for people: some lines.
     pub fn summary(&self) -> String {
         let Compilation { model, program, functions, cache, stages, .. } = self;
-        let Compilation { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = self;
+        let MemoryPlan { peak_live_bytes, lower_bound_bytes, token_bytes, .. } = &self.plan;
         let CacheUse { hits, misses } = cache;
         let levels: Vec<&str> = model.levels.iter().map(|level| level.name()).collect();
         format!(
@@ -128,12 +124,16 @@ pub fn compile(
     let functions = stages.run("share code", || KernelFunctions::of(&program, &generator, levels));
     let workers = if program.shares_loops() { options.threads.max(1) } else { 1 };
     let scratch = Scratch::of(&program, &functions, workers).map_err(located)?;
-    let plan = stages.run("place memory", || memory::plan(&program, &storage, &scratch.bytes))?;
+    let plan = stages.run("place memory", || match options.executor {
+        Executor::Aot => memory::plan(&program, &storage, &scratch.bytes),
+        Executor::Graph => memory::plan_blocks(&program, &storage, &scratch.bytes),
+    })?;
     let weights = stages.run("pack weights", || {
         PackedWeights::pack(&program, &storage, &plan, options.weights_of.as_ref())
     })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
-    let calls = if options.single_calls { entry.single_calls() } else { Vec::new() };
+    let single_calls = options.single_calls || options.executor == Executor::Graph;
+    let calls = if single_calls { entry.single_calls() } else { Vec::new() };
     let count = calls.len();
     let entries = std::iter::once(entry).chain(calls).collect();
     let code = Code::new(options.backend, &program, &functions, entries);
@@ -160,18 +160,7 @@ pub fn compile(
         ..interface.model(options)
     };
     budget::check(&options.budget, &model, &program)?;
-    Ok(Compilation {
-        model,
-        module,
-        program,
-        functions,
-        code,
-        cache,
-        peak_live_bytes: plan.peak_live_bytes,
-        lower_bound_bytes: plan.lower_bound_bytes,
-        token_bytes: plan.token_bytes,
-        stages,
-    })
+    Ok(Compilation { model, module, program, functions, code, cache, plan, stages })
 }
 
 /// The options without the CPU levels that differ in instructions for bytes alone, unless the module

@@ -72,6 +72,12 @@ impl Passes {
     ///
     /// A pass fails, or an extension names no place.
     pub fn run(&self, module: IRModule) -> Result<IRModule, Report> {
+        let passes = pipeline(&self.all_extensions())?;
+        Ok(self.context.scope(|cx| passes.run(module, cx))?)
+    }
+
+    /// The extensions, with the passes that give parts of the graph to other code generators.
+    pub(super) fn all_extensions(&self) -> PipelineExtensions {
         let mut extensions = self.extensions.clone();
         if !self.context.get(&EXTERNAL_TARGETS).is_empty() {
             // After what makes calls simpler, and before what niello's own kernels need.
@@ -80,7 +86,6 @@ impl Passes {
             extensions.before(EXTERNAL_PLACE, MergeCompilerRegions);
             extensions.before(EXTERNAL_PLACE, PartitionGraph);
         }
-        let passes = pipeline(&extensions)?;
-        Ok(self.context.scope(|cx| passes.run(module, cx))?)
+        extensions
     }
 }

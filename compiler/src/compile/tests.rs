@@ -1,6 +1,7 @@
 //! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
 mod external;
+mod graph_executor;
 mod lowering;
 mod quantised;
 mod run_time;

@@ -75,6 +75,11 @@ impl JitModel {
         self.best.min(most)
     }
 
+    /// The workspace as the last call left it.
+    pub(super) fn workspace(&self) -> &[u8] {
+        &self.workspace
+    }
+
     /// Runs the model once, or one of the calls it consists of; workers share its loops if there are
     /// some.
     ///

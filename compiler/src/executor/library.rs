@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::Path;
 use std::ptr::null_mut;
 
@@ -10,7 +11,7 @@ use niello_runtime::abi::{Body, ParallelFor};
 use niello_runtime::{Active, ThreadPool};
 
 use super::dynamic::{DynamicLibrary, symbol_of_process};
-use super::shared::{SHARED_CALL, SHARED_PARALLEL};
+use super::shared::{SHARED_CALL, SHARED_PARALLEL, SHARED_WORKSPACE};
 use super::{CompiledModel, RunTimeSizes, SHARED_ENTRY, SHARED_LIMIT, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
@@ -22,6 +23,8 @@ type SingleCall = unsafe extern "C" fn(
     inputs: *const *const c_void,
     outputs: *const *mut c_void,
 ) -> i32;
+
+type Workspace = unsafe extern "C" fn() -> *const u8;
 
 type SetParallel =
     unsafe extern "C" fn(parallel_for: ParallelFor, pool: *mut c_void, workers: usize);
@@ -37,6 +40,7 @@ pub struct LoadedModel {
     sizes: RunTimeSizes,
     /// Calls that can be made one by one.
     calls: usize,
+    workspace_bytes: usize,
     /// Most threads that can share a run.
     threads: usize,
     /// Those that do; none if it runs on the calling thread alone.
@@ -52,6 +56,8 @@ enum Code {
     Library {
         entry: Entry,
         call: Option<SingleCall>,
+        /// Beside `call`.
+        workspace: Option<Workspace>,
         limit: Limit,
         /// In libraries of models that were compiled for several threads.
         set_parallel: Option<SetParallel>,
@@ -100,11 +106,14 @@ impl LoadedModel {
         let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
         // SAFETY: the library's text defines the function with this signature.
         let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        let mut call = None;
+        let (mut call, mut workspace) = (None, None);
         if model.calls > 0 {
             let symbol = library.symbol(SHARED_CALL).map_err(failed)?;
             // SAFETY: the library's text defines the function with this signature.
             call = Some(unsafe { std::mem::transmute::<*mut c_void, SingleCall>(symbol) });
+            let symbol = library.symbol(SHARED_WORKSPACE).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            workspace = Some(unsafe { std::mem::transmute::<*mut c_void, Workspace>(symbol) });
         }
         let mut set_parallel = None;
         if model.workers > 1 {
@@ -112,7 +121,7 @@ impl LoadedModel {
             // SAFETY: the library's text defines the function with this signature.
             set_parallel = Some(unsafe { std::mem::transmute::<*mut c_void, SetParallel>(symbol) });
         }
-        let code = Code::Library { entry, call, limit, set_parallel, _library: library };
+        let code = Code::Library { entry, call, workspace, limit, set_parallel, _library: library };
         Ok(LoadedModel::new(code, model))
     }
 
@@ -140,6 +149,7 @@ impl LoadedModel {
             outputs,
             sizes,
             calls,
+            workspace_bytes: usize::try_from(model.workspace_bytes).unwrap_or(0),
             threads,
             pool: None,
             _alone: PhantomData,
@@ -272,6 +282,36 @@ impl LoadedCall<'_> {
             )));
         }
         self.run_part(Some(number))
+    }
+
+    /// How many calls can be made alone.
+    pub(super) fn calls(&self) -> usize {
+        self.model.calls
+    }
+
+    /// A part of the workspace as the last call left it; `None` if the workspace has no such part,
+    /// or the model was compiled without functions for single calls.
+    pub(super) fn workspace(&self, part: Range<usize>) -> Option<Vec<u8>> {
+        let workspace = match &self.model.code {
+            // SAFETY: the library has a workspace of so many bytes for as long as it is open, and
+            // no call writes to it before the part is copied.
+            Code::Library { workspace, .. } => unsafe {
+                std::slice::from_raw_parts((*workspace)?(), self.model.workspace_bytes)
+            },
+            #[cfg(feature = "llvm")]
+            Code::Jit(model) => model.workspace(),
+        };
+        workspace.get(part).map(<[u8]>::to_vec)
+    }
+
+    /// The bytes of the input of that position.
+    pub(super) fn input(&self, position: usize) -> &[u8] {
+        self.inputs[position].bytes()
+    }
+
+    /// The bytes of the output of that position, as the last call left them.
+    pub(super) fn output(&self, position: usize) -> &[u8] {
+        self.outputs[position].bytes()
     }
 
     fn run_part(&mut self, only: Option<usize>) -> Result<(), Problem> {

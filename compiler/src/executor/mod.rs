@@ -3,8 +3,11 @@
 pub(crate) mod aligned;
 pub mod aot;
 mod artifact;
+mod compare;
 mod contents;
 pub(crate) mod dynamic;
+mod graph;
+mod graph_json;
 mod interp;
 #[cfg(feature = "llvm")]
 mod jit;
@@ -21,7 +24,10 @@ mod verify;
 
 pub use aot::Weights;
 pub use artifact::{CompiledModel, ObjectFile, TensorInfo};
+pub use compare::compare_kernels;
 pub use contents::Contents;
+pub use graph::GraphExecutor;
+pub use graph_json::graph_json;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};

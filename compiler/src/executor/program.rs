@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use cranelift_entity::{PrimaryMap, entity_impl};
+use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
 use super::{RunTimeAxis, RunTimeSizes, Units};
 use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
+use crate::graph::ExprId;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, PrimFunc, Stmt};
 
@@ -143,6 +144,9 @@ pub struct Program {
     pub units: Option<Units>,
     /// What other code generators made, each function once.
     pub external: Vec<ExternalCode>,
+    /// The values of each expression of `main` of the module that the program was made of, one for
+    /// each field of a tuple; none of a constant.
+    pub of_main: SecondaryMap<ExprId, Vec<ValueId>>,
 }
 
 impl Program {

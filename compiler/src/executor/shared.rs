@@ -28,6 +28,9 @@ const POOL: &str = include_str!("shared/pool.c");
 /// for these.
 pub(super) const SHARED_CALL: &str = "niello_call";
 
+/// The function of such a library that says where the workspace is.
+pub(super) const SHARED_WORKSPACE: &str = "niello_workspace";
+
 /// Writes `model`, which must have been compiled for `target`, as the shared library `path`.
 ///
 /// It exports `int niello_run(const void *const *inputs, void *const *outputs)`: tensors in the
@@ -97,6 +100,10 @@ int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outpu
     calls[number](&ctx, inputs, outputs);
 {end}    return 0;
 }}
+
+const void *{SHARED_WORKSPACE}(void) {{
+    return workspace;
+}}
 "
         ),
     };
@@ -112,6 +119,7 @@ static u8 workspace[{bytes}] __attribute__((aligned(64)));
 int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs);
 unsigned {SHARED_LIMIT}(unsigned most);
 int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outputs);
+const void *{SHARED_WORKSPACE}(void);
 #pragma GCC visibility pop
 
 static unsigned level(void) {{

@@ -7,5 +7,5 @@ mod storage;
 pub mod tokens;
 
 pub use border::zero_border;
-pub use plan::{MemoryPlan, Place, plan};
+pub use plan::{MemoryPlan, Place, plan, plan_blocks};
 pub use storage::{OutputCopy, Storage};

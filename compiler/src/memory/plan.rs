@@ -41,6 +41,17 @@ pub struct MemoryPlan {
     pub lower_bound_bytes: u64,
     /// What the same buffers would take as storage tokens, by [`tokens::of_buffers`].
     pub token_bytes: u64,
+    /// If values are in blocks, as storage tokens, the block of each that is in the workspace.
+    pub blocks: SecondaryMap<ValueId, Option<usize>>,
+    /// How many blocks there are, those of scratch memory among them.
+    pub block_count: usize,
+}
+
+/// How values get their place in the workspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Placement {
+    Offsets,
+    Blocks,
 }
 
 /// Places the values of a program, and the scratch memory that each call of a kernel needs, by
@@ -53,6 +64,28 @@ pub fn plan(
     program: &Program,
     storage: &Storage,
     scratch: &SecondaryMap<KernelId, u64>,
+) -> Result<MemoryPlan, Problem> {
+    place(program, storage, scratch, Placement::Offsets)
+}
+
+/// As [`plan`], but in blocks that one value has at a time, by [`tokens::of_buffers`].
+///
+/// # Errors
+///
+/// As [`plan`].
+pub fn plan_blocks(
+    program: &Program,
+    storage: &Storage,
+    scratch: &SecondaryMap<KernelId, u64>,
+) -> Result<MemoryPlan, Problem> {
+    place(program, storage, scratch, Placement::Blocks)
+}
+
+fn place(
+    program: &Program,
+    storage: &Storage,
+    scratch: &SecondaryMap<KernelId, u64>,
+    placement: Placement,
 ) -> Result<MemoryPlan, Problem> {
     let lives = lives(program, &storage.roots);
     // One buffer for each group of values that take each other's place.
@@ -93,7 +126,21 @@ pub fn plan(
         }));
     }
     let arena = arena::place(&buffers).map_err(too_large)?;
-    let token_bytes = tokens::of_buffers(&buffers).bytes().map_err(too_large)?;
+    let tokens = tokens::of_buffers(&buffers);
+    let (token_offsets, token_bytes) = tokens.offsets().map_err(too_large)?;
+    let mut blocks: SecondaryMap<ValueId, Option<usize>> = SecondaryMap::new();
+    let (offsets, arena_bytes, block_count) = match placement {
+        Placement::Offsets => (arena.offsets, arena.bytes, 0),
+        Placement::Blocks => {
+            let block = |index: usize| tokens.storage[index].first().copied();
+            for id in program.values.keys() {
+                blocks[id] = buffer_of[storage.roots[id]].and_then(block);
+            }
+            let offset = |token: &Vec<usize>| token.first().map_or(0, |&at| token_offsets[at]);
+            let offsets = tokens.storage.iter().map(offset).collect();
+            (offsets, token_bytes, tokens.tokens.len())
+        }
+    };
 
     let mut places = SecondaryMap::new();
     for id in program.values.keys() {
@@ -102,21 +149,23 @@ pub fn plan(
             (ValueKind::Input(position), _) => Place::Input(*position),
             (ValueKind::Constant(_), _) => Place::Weights(root),
             (ValueKind::Computed | ValueKind::State | ValueKind::View(_), Some(index)) => {
-                Place::Arena(arena.offsets[index])
+                Place::Arena(offsets[index])
             }
             (ValueKind::Computed | ValueKind::State | ValueKind::View(_), None) => {
                 storage.direct[root].map_or(Place::Nowhere, Place::Output)
             }
         };
     }
-    let offset = |index: Option<usize>| index.map(|index| arena.offsets[index]);
+    let offset = |index: Option<usize>| index.map(|index| offsets[index]);
     Ok(MemoryPlan {
         places,
         scratch: scratch_of.into_iter().map(offset).collect(),
-        arena_bytes: arena.bytes,
+        arena_bytes,
         peak_live_bytes,
         lower_bound_bytes: arena.peak_live_bytes,
         token_bytes,
+        blocks,
+        block_count,
     })
 }
 

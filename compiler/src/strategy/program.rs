@@ -78,7 +78,7 @@ pub fn program(
         demands: demands(main, &primitives),
     };
     match lowering.run() {
-        Ok(()) => Ok(lowering.program),
+        Ok(()) => Ok(Program { of_main: lowering.values, ..lowering.program }),
         Err(problem) => Err(Report { problems: vec![problem] }),
     }
 }

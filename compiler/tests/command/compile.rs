@@ -224,3 +224,34 @@ fn a_model_beyond_its_limits_is_an_error_and_no_file_is_written() {
     assert!(error.contains("`--max-macs 1` allows no more"), "{error}");
     assert!(names(&out).is_empty());
 }
+
+#[test]
+fn the_graph_for_an_executor_and_metadata_are_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let emit = |kinds: &str, more: &[&'static str]| {
+        let args = ["compile", path(&model), "-o", path(folder.path()), "--dim", "batch=2"];
+        [&args.map(str::to_owned)[..], &["--emit".to_owned(), kinds.to_owned()]]
+            .concat()
+            .into_iter()
+            .chain(more.iter().map(|&arg| arg.to_owned()))
+            .collect::<Vec<String>>()
+    };
+    let all = emit("graph-json,metadata", &["--executor", "graph"]);
+    succeeds(&all.iter().map(String::as_str).collect::<Vec<_>>());
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(folder.path().join(name)).unwrap()).unwrap()
+    };
+    let stem = model.file_stem().unwrap().to_str().unwrap();
+    let graph = read(&format!("{stem}.graph.json"));
+    assert_eq!(graph["nodes"][0]["name"], "x");
+    assert_eq!(graph["heads"].as_array().unwrap().len(), 2);
+    let metadata = read(&format!("{stem}.metadata.json"));
+    assert_eq!(
+        (&metadata["executor"], &metadata["outputs"][1]["name"]),
+        (&"graph".into(), &"total".into())
+    );
+    let alone = emit("graph-json", &[]);
+    let error = fails(&alone.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(error.contains("add --executor graph"), "{error}");
+}

@@ -96,6 +96,36 @@ fn without_a_file_outputs_are_printed_in_short() {
     assert_eq!(json["outputs"][1]["max"], 13.0);
 }
 
+#[test]
+fn kernels_are_compared_with_the_interpreter() {
+    let files = Files::new();
+    let args = ["run", &files.model, &files.x, &files.bias, "--compare-with", "interp"];
+    let text = succeeds(&args);
+    let (first, outputs) = text.split_once('\n').unwrap();
+    assert!(first.ends_with(" calls of kernels agree with the interpreter"), "{text}");
+    assert_eq!(outputs, succeeds(&args[..4]));
+    assert_eq!(text, succeeds(&[&args[..], &["--executor", "graph"]].concat()));
+    assert_eq!(outputs, succeeds(&[&args[..4], &["--executor", "graph"]].concat()));
+    let json = succeeds(&[&args[..], &["--rtol", "0", "--atol", "0.5", "--json", "-"]].concat());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert!(json["compared_calls"].as_u64().is_some_and(|calls| calls > 0), "{json}");
+    let itself = fails(&[&args[..], &["--backend", "interp"]].concat());
+    assert!(itself.contains("the interpreter is not compared with itself"), "{itself}");
+}
+
+#[test]
+fn what_each_kernel_computes_is_written_to_an_archive() {
+    let files = Files::new();
+    let all = files.path("values.npz");
+    let args = ["run", &files.model, &files.x, &files.bias, "--values", &all];
+    assert_eq!(succeeds(&args), succeeds(&args[..4]));
+    let archive = fs::read(&all).unwrap();
+    let has = |name: &str| archive.windows(name.len()).any(|part| part == name.as_bytes());
+    assert!(archive.starts_with(b"PK\x03\x04") && has("0000_fused_") && has("_0.npy"));
+    let interpreter = fails(&[&args[..], &["--backend", "interp"]].concat());
+    assert!(interpreter.contains("the interpreter runs no kernels"), "{interpreter}");
+}
+
 /// A text module has types of its own and runs like an ONNX model.
 #[test]
 fn texts_run_as_well() {

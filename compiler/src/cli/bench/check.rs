@@ -7,7 +7,7 @@ use crate::cli::case::{self, DataSet};
 use crate::cli::runner::{Runner, interpret, open_inputs};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
-use crate::graph::interp::{Elements, Tensor, TensorError, Tolerance, compare};
+use crate::graph::interp::{Tensor, TensorError, Tolerance, compare};
 use crate::ir::{Constant, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::options::CompileOptions;
@@ -17,13 +17,6 @@ use crate::options::CompileOptions;
 /// It does some thousand million a second, and few people wait longer than that for a check. Larger
 /// models have test data, or are not checked.
 const MAX_INTERPRETED_MACS: u64 = 1_000_000_000;
-
-/// Tolerance against the interpreter, whose sums run in another order: relative to the value, and
-/// to the largest value of the output.
-const RELATIVE: f64 = 1e-3;
-
-/// As [`RELATIVE`], for types of 16 bits, which round after each operator.
-const RELATIVE_16_BITS: f64 = 2e-2;
 
 /// What a model is run on.
 pub(super) enum Data {
@@ -183,7 +176,7 @@ pub(super) fn check(
             let Ok(expected) = interpret(&imported.module, inputs) else {
                 return Ok(Checked::Unchecked);
             };
-            agree(&runner.run(inputs)?, &expected, near)
+            agree(&runner.run(inputs)?, &expected, Tolerance::near)
                 .map_err(|what| Problem::new(format!("against the interpreter: {what}")))?;
             Ok(Checked::Interpreter)
         }
@@ -203,21 +196,6 @@ fn agree(
             .map_err(|reason| format!("output {position}: {reason}"))?;
     }
     Ok(())
-}
-
-/// How near to what the interpreter computed is near enough.
-fn near(expected: &Constant) -> Tolerance {
-    let relative = match expected.ty().dtype.bits() {
-        ..=16 => RELATIVE_16_BITS,
-        _ => RELATIVE,
-    };
-    let largest = match Tensor::from_constant(expected).as_ref().map(Tensor::elements) {
-        Ok(Elements::Float(values)) => {
-            values.iter().filter(|value| value.is_finite()).fold(0.0, |most, v| v.abs().max(most))
-        }
-        Ok(Elements::Int(_)) | Err(_) => 0.0,
-    };
-    Tolerance { rtol: relative, atol: 1e-7 + relative * 1e-2 * largest }
 }
 
 /// Numbers that look random and are the same each time (splitmix64).
@@ -256,6 +234,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::interp::Elements;
     use crate::ir::DType;
     use crate::target::Target;
 
@@ -309,15 +288,5 @@ mod tests {
         };
         assert_eq!(fits(vec![1, 2], 0.0), (true, true));
         assert_eq!(fits(vec![2, 2], 1.0), (false, false));
-    }
-
-    #[test]
-    fn the_tolerance_goes_by_the_largest_value() {
-        let large = Constant::from_f32(&[2], &[1000.0, 0.0]).unwrap();
-        let near = near(&large);
-        assert!((near.atol - 0.0100001).abs() < 1e-9, "{near:?}");
-        let found = |value| Constant::from_f32(&[2], &[1000.5, value]).unwrap();
-        assert!(compare(&found(0.009), &large, near).is_ok());
-        assert!(compare(&found(0.011), &large, near).is_err());
     }
 }

@@ -200,7 +200,7 @@ impl Facts {
                 self.sizes = Some(Sizes {
                     macs: compilation.model.macs,
                     workspace_bytes: compilation.model.workspace_bytes,
-                    peak_live_bytes: compilation.peak_live_bytes,
+                    peak_live_bytes: compilation.plan.peak_live_bytes,
                     weight_bytes: compilation.model.weights.len() as u64,
                 });
             }

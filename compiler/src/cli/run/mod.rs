@@ -6,17 +6,18 @@ mod outputs;
 
 use std::path::PathBuf;
 
-use clap::ArgAction;
+use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
-use super::Failure;
 use super::code::{CodeArgs, Engine};
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::runner::Runner;
+use super::{Failure, formats};
 use crate::compile::Model;
-use crate::diagnostics::Report;
-use crate::ir::DType;
+use crate::diagnostics::{Problem, Report};
+use crate::graph::interp::Tolerance;
+use crate::ir::{Constant, DType};
 use crate::onnx;
 use crate::options::CompileOptions;
 
@@ -41,9 +42,45 @@ pub(super) struct Args {
     backend: Engine,
     #[command(flatten)]
     code: CodeArgs,
+    /// Run kernel by kernel, and name the first whose values are not those of the reference
+    /// interpreter
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    compare_with: Option<Reference>,
+    /// How far from the expected value a compared one may be, relative to it [default: by the type,
+    /// as in `niello bench`]
+    #[arg(long, value_name = "R", value_parser = parse_tolerance, requires = "compare_with")]
+    rtol: Option<f64>,
+    /// How far in any case [default: by the largest value of the tensor, as in `niello bench`]
+    #[arg(long, value_name = "A", value_parser = parse_tolerance, requires = "compare_with")]
+    atol: Option<f64>,
+    /// Run kernel by kernel, and write what each call computes to an archive (.npz)
+    #[arg(long, value_name = "FILE", value_parser = parse_archive, conflicts_with = "compare_with")]
+    values: Option<PathBuf>,
     /// Write a summary of the outputs to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// What values of compiled code are compared with.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Reference {
+    /// The reference interpreter
+    Interp,
+}
+
+fn parse_archive(text: &str) -> Result<PathBuf, String> {
+    match text.ends_with(".npz") {
+        true => Ok(PathBuf::from(text)),
+        false => Err("values are written to an archive, whose name ends in .npz".to_owned()),
+    }
+}
+
+fn parse_tolerance(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    match number >= 0.0 {
+        true => Ok(number),
+        false => Err(format!("{text} is less than 0")),
+    }
 }
 
 /// An input or output as the model declares it.
@@ -55,7 +92,17 @@ struct Port {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let options = args.code.options()?;
+    let mut options = args.code.options()?;
+    options.single_calls = args.compare_with.is_some() || args.values.is_some();
+    if options.single_calls && args.backend.backend()?.is_none() {
+        let what = match args.compare_with {
+            Some(Reference::Interp) => "the interpreter is not compared with itself",
+            None => "--values: the interpreter runs no kernels",
+        };
+        return Err(Problem::new(what)
+            .help("leave out --backend, or name a code generator")
+            .into());
+    }
     let model = Model::read(&args.model)?;
     let (mut input_ports, output_ports) = ports(&model, &options)?;
     input_ports.retain(|port| !options.input_values.contains_key(&port.name));
@@ -65,14 +112,43 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::spinner(args.json.as_deref(), "compiling");
     let runner = Runner::new(args.backend, &model, &inputs, &options, args.code.workers())?;
     progress.say("running");
-    let values = runner.run(&inputs)?;
+    let (values, compared) = match args.compare_with {
+        None => match &args.values {
+            None => (runner.run(&inputs)?, None),
+            Some(path) => {
+                let mut run = runner.by_calls(&inputs)?;
+                let values = run.values()?;
+                let named: Vec<(&str, &Constant)> =
+                    values.iter().map(|(name, value)| (name.as_str(), value)).collect();
+                formats::write(path, &named)?;
+                (run.finish()?, None)
+            }
+        },
+        Some(Reference::Interp) => {
+            let tolerance = |expected: &Constant| {
+                let near = Tolerance::near(expected);
+                let [rtol, atol] = [(args.rtol, near.rtol), (args.atol, near.atol)]
+                    .map(|(given, default)| given.unwrap_or(default));
+                Tolerance { rtol, atol }
+            };
+            let (values, compared) = runner.compare(&model, &inputs, tolerance)?;
+            (values, Some(compared))
+        }
+    };
     progress.finish();
     let named: Vec<_> = runner.output_names().iter().map(String::as_str).zip(&values).collect();
     let out = Output::beside(args.json.as_deref());
+    if let Some(compared) = compared {
+        out.line(&format!("{compared} calls of kernels agree with the interpreter"));
+    }
     if let Some(path) = &args.json {
         let outputs: Vec<_> =
             named.iter().map(|(name, value)| describe::json(name, value)).collect();
-        write_json(path, &json!({"model": model.stem, "outputs": outputs}))?;
+        let mut summary = json!({"model": model.stem, "outputs": outputs});
+        if let Some(compared) = compared {
+            summary["compared_calls"] = compared.into();
+        }
+        write_json(path, &summary)?;
     }
     if targets.is_empty() {
         named.iter().for_each(|(name, value)| out.text(&describe::text(name, value)));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use serde::{Deserialize, Serialize};
 
 use super::code::{self, CodeArgs, Engine};
@@ -30,9 +30,6 @@ pub(super) struct Args {
     /// Test cases, or folders of test cases
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// What calls the kernels
-    #[arg(long, value_enum, default_value_t = Executor::Aot)]
-    executor: Executor,
     /// What runs the model
     #[arg(long, value_enum, default_value_t = Engine::C)]
     backend: Engine,
@@ -55,15 +52,6 @@ pub(super) struct Args {
     /// Write what came out to DIR/CASE/test_data_set_N/output_K.pb
     #[arg(long, value_name = "DIR")]
     save_outputs: Option<PathBuf>,
-}
-
-/// How the kernels of a model are called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Executor {
-    /// By one function
-    Aot,
-    /// By an interpreter of the graph; not there yet
-    Graph,
 }
 
 /// How a case ended.
@@ -116,14 +104,6 @@ struct Json<'a> {
 
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    match args.executor {
-        Executor::Aot => {}
-        Executor::Graph => {
-            return Err(Problem::new("the graph executor is not there yet")
-                .help("leave out --executor, or use --executor aot")
-                .into());
-        }
-    }
     // What is tested is what a build script makes: the code of each level.
     let mut code = args.code.clone();
     code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());

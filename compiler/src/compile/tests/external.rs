@@ -3,7 +3,8 @@
 use super::*;
 use crate::codegen::object::check_undefined;
 use crate::codegen::{ExternalCode, ExternalCodegen, ExternalFunction};
-use crate::graph::interp::{Value, evaluate};
+use crate::executor::{GraphExecutor, compare_kernels};
+use crate::graph::interp::{Tolerance, Value, evaluate};
 
 /// Products by loops in C, and a pattern of operators element by element.
 struct Loops;
@@ -145,6 +146,57 @@ fn parts_of_a_model_are_computed_by_another_code_generator() {
         }
         assert_ne!(compilation.model.symbol, run(&model, &self::options()).unwrap().model.symbol);
     }
+}
+
+/// The series is a wrong kernel for numbers that are not small, between others that are right.
+#[test]
+fn the_first_kernel_that_differs_from_the_interpreter_is_named() {
+    let (_folder, model) = text(
+        "def @main(%x: Tensor[(2, 3), float32]) -> Tensor[(2, 3), float32] {
+          %0 = tanh(%x);
+          %1 = negative(%0);
+          %2 = exp(%1);
+          nn.softmax(%2)
+        }",
+    );
+    for &backend in Backend::ALL {
+        let options = CompileOptions { backend, single_calls: true, ..options() };
+        let options = with(&["test_loops"], options);
+        let Compilation { model, module, program, plan, .. } = run(&model, &options).unwrap();
+        for loaded in load(&model, &options) {
+            let compare = |value: f32| {
+                let input = [Constant::from_f32(&[2, 3], &[0.125, value, 0.0, -0.125, 0.0, 0.0])];
+                let input = input.map(Result::unwrap);
+                let mut run = GraphExecutor::new(&loaded, &program, &plan, &input).unwrap();
+                let compared = compare_kernels(&mut run, &module, &input, Tolerance::near);
+                assert!(compared.is_err() || run.finish().unwrap() == loaded.run(&input).unwrap());
+                compared.map_err(|problem| problem.to_string())
+            };
+            assert_eq!(compare(0.25), Ok(3));
+            let error = compare(2.0).unwrap_err();
+            for part in [
+                "(negative, exp) of Tensor[(2, 3), float32] -> Tensor[(2, 3), float32]: 1 of 6 \
+                 elements differ, the first at [0, 1]: 0.35",
+                "the largest error is 3.00",
+            ] {
+                assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_kernel_by_kernel_needs_its_functions_and_one_size() {
+    let x = [Constant::from_f32(&[2, 3], &[0.0; 6]).unwrap()];
+    let error = |single_calls, size: crate::options::DimSize| {
+        let dims = [("batch".to_owned(), size)].into();
+        let options = CompileOptions { single_calls, dims, ..options() };
+        let Compilation { model, program, plan, .. } = run(&dense(), &options).unwrap();
+        let loaded = &load(&model, &options)[0];
+        GraphExecutor::new(loaded, &program, &plan, &x).unwrap_err().to_string()
+    };
+    assert!(error(false, 2.into()).contains("without functions for single calls"));
+    assert!(error(true, (1..=4).into()).contains("fix the sizes of its dimensions"));
 }
 
 #[test]

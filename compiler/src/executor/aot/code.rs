@@ -84,6 +84,11 @@ pub struct CacheUse {
 }
 
 impl Code {
+    /// The function that runs the model; none in a stub.
+    pub fn entry(&self) -> Option<&Entry> {
+        self.entries.first()
+    }
+
     /// The functions of a lowered program, and those that call them.
     pub fn new(
         backend: Backend,

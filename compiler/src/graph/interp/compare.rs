@@ -30,6 +30,13 @@ const TABLE: [Row; 4] = [
     Row { dtype: DType::F64, unit: 1.0 / (1u64 << 53) as f64, least: 16.0 },
 ];
 
+/// Tolerance of compiled code against the interpreter, whose sums run in another order: relative to
+/// the value, and to the largest value of the tensor.
+const RELATIVE: f64 = 1e-3;
+
+/// As [`RELATIVE`], for types of 16 bits, which round after each operator.
+const RELATIVE_16_BITS: f64 = 2e-2;
+
 impl Tolerance {
     /// No difference at all.
     pub const EXACT: Tolerance = Tolerance { rtol: 0.0, atol: 0.0 };
@@ -49,6 +56,22 @@ impl Tolerance {
         };
         let error = row.unit * (row.least + roundings);
         Tolerance { rtol: error, atol: error }
+    }
+
+    /// For what compiled code computed, given what the interpreter did.
+    pub fn near(expected: &Constant) -> Tolerance {
+        let relative = match expected.ty().dtype.bits() {
+            ..=16 => RELATIVE_16_BITS,
+            _ => RELATIVE,
+        };
+        let largest = match Tensor::from_constant(expected).as_ref().map(Tensor::elements) {
+            Ok(Elements::Float(values)) => {
+                let finite = values.iter().filter(|value| value.is_finite());
+                finite.fold(0.0, |most, v| v.abs().max(most))
+            }
+            Ok(Elements::Int(_)) | Err(_) => 0.0,
+        };
+        Tolerance { rtol: relative, atol: 1e-7 + relative * 1e-2 * largest }
     }
 
     /// Whether a value is near enough. NaN equals NaN, and an infinity only itself.
@@ -196,5 +219,15 @@ mod tests {
         assert!(compare(&ints, &flat, tolerance).unwrap_err().contains("int64"));
         let other = Constant::from_i64(&[6], &[0, 0, 0, 0, 0, 1]).unwrap();
         assert!(compare(&ints, &other, tolerance).is_err());
+    }
+
+    #[test]
+    fn the_tolerance_goes_by_the_largest_value() {
+        let large = Constant::from_f32(&[2], &[1000.0, 0.0]).unwrap();
+        let near = Tolerance::near(&large);
+        assert!((near.atol - 0.0100001).abs() < 1e-9, "{near:?}");
+        let found = |value| Constant::from_f32(&[2], &[1000.5, value]).unwrap();
+        assert!(compare(&found(0.009), &large, near).is_ok());
+        assert!(compare(&found(0.011), &large, near).is_err());
     }
 }
