@@ -10,8 +10,9 @@ use crate::ops::elementwise::{
     LeakyReluAttrs, ReinterpretAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
 use crate::ops::nn::{
-    AvgPoolAttrs, BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs,
-    MatmulAttrs, MaxPoolAttrs, MaxPoolIndicesAttrs, PadAttrs, PadMode, RoiAlignAttrs, RoiAlignMode,
+    AvgPoolAttrs, BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, GroupNormAttrs,
+    InstanceNormAttrs, L2NormalizeAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPoolAttrs,
+    MaxPoolIndicesAttrs, PadAttrs, PadMode, RmsNormAttrs, RoiAlignAttrs, RoiAlignMode,
     SoftmaxAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
@@ -19,9 +20,10 @@ use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs,
     ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding,
-    GridSampleAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod,
-    ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs,
-    StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
+    GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs,
+    Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
+    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs,
+    TransposeAttrs, TreeTraverseAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -134,6 +136,26 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "nn.gelu" => (attrs(GeluAttrs { approximate: GeluApproximation::Tanh }), UNARY),
         "nn.global_avg_pool2d" | "nn.global_max_pool2d" => (Attrs::new(), IMAGE),
         "nn.hardsigmoid" => (attrs(HardsigmoidAttrs { alpha: 0.2, beta: 0.5 }), UNARY),
+        "layout_transform" => {
+            let layouts =
+                LayoutTransformAttrs { src_layout: "NC6c".into(), dst_layout: "CN4c".into() };
+            (attrs(layouts), &[Some(&[2, 2, 6])])
+        }
+        "nn.group_norm" => {
+            let norm = GroupNormAttrs { num_groups: 2, axis: 1, epsilon: 1e-5 };
+            (attrs(norm), &[Some(&[2, 4, 3]), Some(&[4]), None])
+        }
+        "nn.instance_norm" => {
+            let norm = InstanceNormAttrs { axis: -1, epsilon: 1e-5 };
+            (attrs(norm), &[Some(&[2, 3, 4]), None, Some(&[4])])
+        }
+        "nn.l2_normalize" => {
+            let norm = L2NormalizeAttrs { eps: 1e-12, axis: vec![0, -1] };
+            (attrs(norm), &[Some(&[2, 3, 4])])
+        }
+        "nn.rms_norm" => {
+            (attrs(RmsNormAttrs { axis: 1, epsilon: 1e-5 }), &[Some(&[2, 3, 4]), Some(&[4])])
+        }
         "nn.layer_norm" => {
             let norm = LayerNormAttrs { axis: -1, epsilon: 1e-5 };
             (attrs(norm), &[Some(&[2, 3]), None, Some(&[3])])

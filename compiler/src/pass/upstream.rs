@@ -96,10 +96,7 @@ pub const UPSTREAM: &[(&str, Counterpart)] = &[
     ("LabelOps", Not("kernels are named by a digest of all that decides their code")),
     ("LambdaLift", Same),
     ("LazyGradientInit", Not(AD)),
-    (
-        "Legalize",
-        Not("every operator of the table has a tensor expression, so that no target lacks one"),
-    ),
+    ("Legalize", Same),
     ("LowerTE", Not("`strategy::program` lowers kernels, once for each CPU level")),
     ("ManifestAlloc", Not(MEMORY)),
     ("ManifestLifetimes", Not(MEMORY)),

@@ -1,8 +1,8 @@
 //! Operators that are others' special cases, in terms of those.
 
 use super::calls::{along_axis, call, op_of, tensor};
-use crate::graph::{Function, Rewriter};
-use crate::ir::IRModule;
+use crate::graph::{ExprId, Function, FunctionBuilder, Rewriter};
+use crate::ir::{Attrs, IRModule};
 use crate::ops::elementwise::ADD;
 use crate::ops::nn::{BIAS_ADD, BiasAddAttrs};
 use crate::pass::{PassContext, Result, function_pass};
@@ -23,21 +23,30 @@ pub fn canonicalize_ops(
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
-        let Some((op, bias_add)) = op_of(old.expr(id)) else { continue };
+        let Some((op, call)) = op_of(old.expr(id)) else { continue };
         if !op.is(&BIAS_ADD) {
             continue;
         }
-        let BiasAddAttrs { axis } = bias_add.attrs.parse()?;
-        let &[Some(x), Some(bias)] = rewriter.args(bias_add).as_slice() else { continue };
-        let b = rewriter.builder();
-        let shape = tensor(b, x)?.shape;
-        let Some(axis) = shape.axis(axis) else { continue };
-        let bias = along_axis(b, bias, axis, shape.rank())?;
-        let sum = call(b, &ADD, &[x, bias])?;
+        let &[Some(x), Some(bias)] = rewriter.args(call).as_slice() else { continue };
+        let sum = bias_add(rewriter.builder(), x, bias, &call.attrs)?;
         rewriter.replace(sum);
         cx.count("expanded", 1);
     }
     Ok(rewriter.finish()?)
+}
+
+/// `nn.bias_add` as a sum.
+pub(super) fn bias_add(
+    b: &mut FunctionBuilder,
+    x: ExprId,
+    bias: ExprId,
+    attrs: &Attrs,
+) -> Result<ExprId> {
+    let BiasAddAttrs { axis } = attrs.parse()?;
+    let shape = tensor(b, x)?.shape;
+    let axis = shape.axis(axis).ok_or("the axis of bias_add is out of range")?;
+    let bias = along_axis(b, bias, axis, shape.rank())?;
+    call(b, &ADD, &[x, bias])
 }
 
 #[cfg(test)]

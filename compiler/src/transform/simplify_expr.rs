@@ -16,7 +16,7 @@ use crate::transform::InferType;
 
 /// Replaces chains of calls that move or convert elements by one, and drops what changes nothing.
 ///
-/// Of consecutive transposes, reshapes (`squeeze` and `expand_dims` among them), casts that lose
+/// Of consecutive transposes, changes of layout, reshapes (`squeeze` and `expand_dims` among them), casts that lose
 /// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
 /// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. Unless `tir.strict_math` is on, `-0 + 0`

@@ -1,11 +1,16 @@
-//! Operators that only training needs, in terms of simpler ones.
+//! Normalisations, and operators that only training needs, in terms of simpler ones.
 
 use super::calls::{along_axis, call, call_with, cast, op_of, tensor};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Attrs, Constant, IRModule};
-use crate::ops::nn::{BATCH_NORM, BatchNormAttrs, DROPOUT, LAYER_NORM, LayerNormAttrs};
-use crate::ops::reduce::{MEAN, ReduceAttrs};
-use crate::ops::{Op, elementwise};
+use crate::ir::{Attrs, Constant, Dim, IRModule, TensorType};
+use crate::ops::nn::{
+    BATCH_NORM, BatchNormAttrs, DROPOUT, GROUP_NORM, GroupNormAttrs, INSTANCE_NORM,
+    InstanceNormAttrs, L2_NORMALIZE, L2NormalizeAttrs, LAYER_NORM, LayerNormAttrs, RMS_NORM,
+    RmsNormAttrs,
+};
+use crate::ops::reduce::{MEAN, ReduceAttrs, SUM};
+use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
+use crate::ops::{Op, OpDef, elementwise};
 use crate::pass::{PassContext, PassError, Result, function_pass};
 use crate::transform::InferType;
 
@@ -14,12 +19,13 @@ crate::register_pass_config_option! {
     pub UNPACK_LAYER_NORM: bool = "relay.SimplifyInference.unpack_layer_norm";
 }
 
-/// Expands batch normalisation into a multiplication and an addition, and drops dropout.
+/// Expands normalisations into arithmetic, and drops dropout.
 ///
 /// `batch_norm(x, gamma, beta, mean, var).0` becomes `x · s + (-mean · s + beta)` with
 /// `s = 1 / √(var + epsilon) · gamma`: with constant statistics, one factor and one summand for
-/// each channel. Those of 16-bit floats are computed in `float32`. `dropout(x).0` becomes `x`. With
-/// `relay.SimplifyInference.unpack_layer_norm`, `layer_norm` becomes means, a root and a quotient.
+/// each channel. Those of 16-bit floats are computed in `float32`. `dropout(x).0` becomes `x`.
+/// `group_norm`, `instance_norm`, `rms_norm` and `l2_normalize` become means or sums, a root and a
+/// quotient, and so does `layer_norm` with `relay.SimplifyInference.unpack_layer_norm`.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_inference(
     function: Function,
@@ -30,12 +36,11 @@ pub fn simplify_inference(
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_expr()? {
         let old = rewriter.old().clone();
-        if let Some((op, norm)) = op_of(old.expr(id)).filter(|_| unpacks)
-            && op.is(&LAYER_NORM)
-        {
-            let (args, attrs) = (rewriter.args(norm), norm.attrs.parse()?);
-            let y = layer_norm(rewriter.builder(), &args, &attrs)?;
-            rewriter.replace(y);
+        if let Some((op, norm)) = op_of(old.expr(id)) {
+            let args = rewriter.args(norm);
+            if let Some(y) = by_statistics(rewriter.builder(), op, &args, &norm.attrs, unpacks)? {
+                rewriter.replace(y);
+            }
             continue;
         }
         let &Expr::TupleGet { tuple, index: 0 } = rewriter.old().expr(id) else { continue };
@@ -57,6 +62,32 @@ pub fn simplify_inference(
         }
     }
     Ok(rewriter.finish()?)
+}
+
+/// What a normalisation by an argument's own statistics is, if the operator is one.
+pub(super) fn by_statistics(
+    b: &mut FunctionBuilder,
+    op: Op,
+    args: &[Option<ExprId>],
+    attrs: &Attrs,
+    unpacks_layer_norm: bool,
+) -> Result<Option<ExprId>> {
+    let y = if op.is(&LAYER_NORM) && unpacks_layer_norm {
+        layer_norm(b, args, &attrs.parse()?)?
+    } else if op.is(&GROUP_NORM) {
+        let GroupNormAttrs { num_groups, axis, epsilon } = attrs.parse()?;
+        group_norm(b, args, axis, Some(num_groups), epsilon)?
+    } else if op.is(&INSTANCE_NORM) {
+        let InstanceNormAttrs { axis, epsilon } = attrs.parse()?;
+        group_norm(b, args, axis, None, epsilon)?
+    } else if op.is(&RMS_NORM) {
+        rms_norm(b, args, &attrs.parse()?)?
+    } else if let (true, &[Some(x)]) = (op.is(&L2_NORMALIZE), args) {
+        l2_normalize(b, x, attrs.parse()?)?
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(y))
 }
 
 /// The normalised tensor.
@@ -104,28 +135,135 @@ fn layer_norm(
     let arg = |index: usize| args.get(index).copied().flatten();
     let x = arg(0).ok_or("layer_norm takes a tensor")?;
     let ty = tensor(b, x)?;
-    let rank = ty.shape.rank();
-    let first = ty.shape.axis(*axis).ok_or("the axis of layer_norm is out of range")?;
     let wide = ty.dtype.accumulator();
-    let epsilon = Constant::scalar(*epsilon, wide)
-        .ok_or_else(|| PassError::new(format!("layer_norm cannot be of {}", ty.dtype)))?;
-    let over = ReduceAttrs { axis: (first as i64..rank as i64).collect(), keepdims: true };
     let x = cast(b, x, wide)?;
+    let y = standardised(b, x, from_axis(&ty, *axis)?, *epsilon)?;
+    let y = scaled(b, y, arg(1), arg(2))?;
+    cast(b, y, ty.dtype)
+}
+
+/// `group_norm` of `x`, `gamma` and `beta`, of which all but the first may be absent; without a number
+/// of groups `instance_norm`.
+fn group_norm(
+    b: &mut FunctionBuilder,
+    args: &[Option<ExprId>],
+    axis: i64,
+    groups: Option<i64>,
+    epsilon: f64,
+) -> Result<ExprId> {
+    let arg = |index: usize| args.get(index).copied().flatten();
+    let x = arg(0).ok_or("group_norm takes a tensor")?;
+    let ty = tensor(b, x)?;
+    let rank = ty.shape.rank();
+    let axis = ty.shape.axis(axis).ok_or("the axis of group_norm is out of range")?;
+    let wide = ty.dtype.accumulator();
+    let mut y = cast(b, x, wide)?;
+    let mut dims = ty.shape.to_vec();
+    if let Some(groups) = groups {
+        let of_group = dims[axis].floor_div(&Dim::from(groups));
+        dims.splice(axis..=axis, [Dim::from(groups), of_group]);
+        let newshape = dims.clone();
+        y = call_with(b, &RESHAPE, &[y], &ReshapeAttrs { newshape })?;
+    }
+    let over = (1..dims.len()).filter(|&other| other != axis).map(|other| other as i64).collect();
+    y = standardised(b, y, over, epsilon)?;
+    if groups.is_some() {
+        let newshape = ty.shape.to_vec();
+        y = call_with(b, &RESHAPE, &[y], &ReshapeAttrs { newshape })?;
+    }
+    let mut along = |index| -> Result<Option<ExprId>> {
+        arg(index).map(|vector| along_axis(b, vector, axis, rank)).transpose()
+    };
+    let (gamma, beta) = (along(1)?, along(2)?);
+    let y = scaled(b, y, gamma, beta)?;
+    cast(b, y, ty.dtype)
+}
+
+/// `rms_norm` of `x` and `gamma`, which may be absent.
+fn rms_norm(
+    b: &mut FunctionBuilder,
+    args: &[Option<ExprId>],
+    RmsNormAttrs { axis, epsilon }: &RmsNormAttrs,
+) -> Result<ExprId> {
+    let arg = |index: usize| args.get(index).copied().flatten();
+    let x = arg(0).ok_or("rms_norm takes a tensor")?;
+    let ty = tensor(b, x)?;
+    let x = cast(b, x, ty.dtype.accumulator())?;
+    let squares = call(b, &elementwise::MULTIPLY, &[x, x])?;
+    let over = ReduceAttrs { axis: from_axis(&ty, *axis)?, keepdims: true };
+    let mean = call_with(b, &MEAN, &[squares], &over)?;
+    let root = root_of_sum(b, mean, &elementwise::ADD, *epsilon)?;
+    let y = call(b, &elementwise::DIVIDE, &[x, root])?;
+    let y = scaled(b, y, arg(1), None)?;
+    cast(b, y, ty.dtype)
+}
+
+fn l2_normalize(
+    b: &mut FunctionBuilder,
+    x: ExprId,
+    L2NormalizeAttrs { eps, axis }: L2NormalizeAttrs,
+) -> Result<ExprId> {
+    let dtype = tensor(b, x)?.dtype;
+    let x = cast(b, x, dtype.accumulator())?;
+    let squares = call(b, &elementwise::MULTIPLY, &[x, x])?;
+    let sum = call_with(b, &SUM, &[squares], &ReduceAttrs { axis, keepdims: true })?;
+    let root = root_of_sum(b, sum, &elementwise::MAXIMUM, eps)?;
+    let y = call(b, &elementwise::DIVIDE, &[x, root])?;
+    cast(b, y, dtype)
+}
+
+/// The axes from `axis` on.
+fn from_axis(ty: &TensorType, axis: i64) -> Result<Vec<i64>> {
+    let first = ty.shape.axis(axis).ok_or("the axis of a normalisation is out of range")?;
+    Ok((first as i64..ty.shape.rank() as i64).collect())
+}
+
+/// `(x - mean) / √(variance + epsilon)`, with mean and variance along some axes.
+fn standardised(
+    b: &mut FunctionBuilder,
+    x: ExprId,
+    axis: Vec<i64>,
+    epsilon: f64,
+) -> Result<ExprId> {
+    let over = ReduceAttrs { axis, keepdims: true };
     let mean = call_with(b, &MEAN, &[x], &over)?;
     let centred = call(b, &elementwise::SUBTRACT, &[x, mean])?;
     let squares = call(b, &elementwise::MULTIPLY, &[centred, centred])?;
     let variance = call_with(b, &MEAN, &[squares], &over)?;
-    let epsilon = b.constant(epsilon);
-    let variance = call(b, &elementwise::ADD, &[variance, epsilon])?;
-    let deviation = call(b, &elementwise::SQRT, &[variance])?;
-    let mut y = call(b, &elementwise::DIVIDE, &[centred, deviation])?;
-    for (index, op) in [(1, &elementwise::MULTIPLY), (2, &elementwise::ADD)] {
-        if let Some(operand) = arg(index) {
-            let operand = cast(b, operand, wide)?;
-            y = call(b, op, &[y, operand])?;
+    let deviation = root_of_sum(b, variance, &elementwise::ADD, epsilon)?;
+    call(b, &elementwise::DIVIDE, &[centred, deviation])
+}
+
+/// The root of a value to which a number was added, or whatever else `op` does.
+fn root_of_sum(
+    b: &mut FunctionBuilder,
+    value: ExprId,
+    op: &'static OpDef,
+    number: f64,
+) -> Result<ExprId> {
+    let dtype = tensor(b, value)?.dtype;
+    let number = Constant::scalar(number, dtype)
+        .ok_or_else(|| PassError::new(format!("a normalisation cannot be of {dtype}")))?;
+    let number = b.constant(number);
+    let value = call(b, op, &[value, number])?;
+    call(b, &elementwise::SQRT, &[value])
+}
+
+/// `value · gamma + beta` in the type of the value.
+fn scaled(
+    b: &mut FunctionBuilder,
+    mut value: ExprId,
+    gamma: Option<ExprId>,
+    beta: Option<ExprId>,
+) -> Result<ExprId> {
+    let dtype = tensor(b, value)?.dtype;
+    for (operand, op) in [(gamma, &elementwise::MULTIPLY), (beta, &elementwise::ADD)] {
+        if let Some(operand) = operand {
+            let operand = cast(b, operand, dtype)?;
+            value = call(b, op, &[value, operand])?;
         }
     }
-    cast(b, y, ty.dtype)
+    Ok(value)
 }
 
 #[cfg(test)]

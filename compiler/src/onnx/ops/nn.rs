@@ -7,10 +7,12 @@ use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::OpDef;
 use crate::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SQRT, SUBTRACT};
 use crate::ops::nn::{
-    BATCH_NORM, BatchNormAttrs, DENSE, DROPOUT, DropoutAttrs, LAYER_NORM, LRN, LayerNormAttrs,
-    LrnAttrs, MATMUL, MatmulAttrs, SoftmaxAttrs,
+    BATCH_NORM, BatchNormAttrs, DENSE, DROPOUT, DropoutAttrs, GROUP_NORM, GroupNormAttrs,
+    INSTANCE_NORM, InstanceNormAttrs, LAYER_NORM, LRN, LayerNormAttrs, LrnAttrs, MATMUL,
+    MatmulAttrs, RMS_NORM, RmsNormAttrs, SoftmaxAttrs,
 };
 use crate::ops::reduce::{MEAN, ReduceAttrs};
+use crate::ops::tensor::{BROADCAST_TO, BroadcastToAttrs};
 
 /// What ONNX adds to a variance unless a node says otherwise.
 pub(super) const EPSILON: f64 = 1e-5f32 as f64;
@@ -181,19 +183,13 @@ pub(super) fn lrn(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.call_with(&LRN, &[x], &attrs)?])
 }
 
-/// Elements less their mean, and `√(variance + epsilon)`, over some axes that stay.
-struct Moments {
-    mean: ExprId,
-    centred: ExprId,
-    deviation: ExprId,
-}
-
+/// The mean and `√(variance + epsilon)`, over some axes that stay.
 fn moments(
     node: &mut Node<'_, '_>,
     x: ExprId,
     axis: Vec<i64>,
     epsilon: f64,
-) -> Result<Moments, NodeError> {
+) -> Result<(ExprId, ExprId), NodeError> {
     let dtype = node.tensor(x)?.dtype;
     let attrs = ReduceAttrs { axis, keepdims: true };
     let mean = node.call_with(&MEAN, &[x], &attrs)?;
@@ -202,8 +198,7 @@ fn moments(
     let variance = node.call_with(&MEAN, &[square], &attrs)?;
     let epsilon = node.scalar(epsilon, dtype)?;
     let variance = node.call(&ADD, &[variance, epsilon])?;
-    let deviation = node.call(&SQRT, &[variance])?;
-    Ok(Moments { mean, centred, deviation })
+    Ok((mean, node.call(&SQRT, &[variance])?))
 }
 
 /// `LayerNormalization`-17: over all axes from `axis` on. Mean and inverse deviation are computed
@@ -235,7 +230,7 @@ pub(super) fn layer_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, No
     if node.wants_output(1) || node.wants_output(2) {
         let wide = node.cast(x, stash_type)?;
         let axes = (first as i64..rank as i64).collect();
-        let Moments { mean, deviation, .. } = moments(node, wide, axes, epsilon)?;
+        let (mean, deviation) = moments(node, wide, axes, epsilon)?;
         let one = node.scalar(1.0, stash_type)?;
         let inverse = node.call(&DIVIDE, &[one, deviation])?;
         outputs.extend([mean, inverse]);
@@ -255,53 +250,62 @@ pub(super) fn stash_type(node: &mut Node<'_, '_>) -> Result<DType, NodeError> {
 /// `RMSNormalization`-23: elements by the root of their mean square over all axes from `axis` on.
 pub(super) fn rms_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, gamma) = (node.input(0)?, node.input(1)?);
-    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let attrs = rms_attrs(node)?;
     let stash_type = stash_type(node)?;
-    let (y, _) = by_root_mean_square(node, x, gamma, axis, epsilon, stash_type)?;
-    Ok(vec![y])
+    Ok(vec![by_root_mean_square(node, x, gamma, &attrs, stash_type)?])
 }
 
-/// The elements by the root of their mean square over all axes from `axis` on, times `gamma`; and
-/// that root.
+/// The attributes `axis` and `epsilon`.
+pub(super) fn rms_attrs(node: &mut Node<'_, '_>) -> Result<RmsNormAttrs, NodeError> {
+    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
+    Ok(RmsNormAttrs { axis, epsilon })
+}
+
+/// The elements by the root of their mean square, computed in `stash_type` at least, times `gamma`.
 pub(super) fn by_root_mean_square(
     node: &mut Node<'_, '_>,
     x: ExprId,
     gamma: ExprId,
-    axis: i64,
-    epsilon: f64,
+    attrs: &RmsNormAttrs,
     stash_type: DType,
-) -> Result<(ExprId, ExprId), NodeError> {
-    let ty = node.tensor(x)?;
-    let first = node.axis(axis, ty.shape.rank())?;
+) -> Result<ExprId, NodeError> {
+    let dtype = node.tensor(x)?.dtype;
+    if stash_type.bits() <= dtype.accumulator().bits() {
+        return node.call_with(&RMS_NORM, &[x, gamma], attrs);
+    }
+    // The factors come after the statistics, in the input's type.
     let wide = node.cast(x, stash_type)?;
-    let square = node.call(&MULTIPLY, &[wide, wide])?;
-    let attrs =
-        ReduceAttrs { axis: (first as i64..ty.shape.rank() as i64).collect(), keepdims: true };
-    let mean = node.call_with(&MEAN, &[square], &attrs)?;
-    let epsilon = node.scalar(epsilon, stash_type)?;
-    let mean = node.call(&ADD, &[mean, epsilon])?;
-    let root = node.call(&SQRT, &[mean])?;
-    let normal = node.call(&DIVIDE, &[wide, root])?;
-    let normal = node.cast(normal, ty.dtype)?;
-    Ok((node.call(&MULTIPLY, &[normal, gamma])?, root))
+    let normal = node.call_with(&RMS_NORM, &[wide], attrs)?;
+    let normal = node.cast(normal, dtype)?;
+    node.multiply(normal, gamma)
+}
+
+/// The root of the mean square, which keeps the axes, in `stash_type`.
+pub(super) fn root_mean_square(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    attrs: &RmsNormAttrs,
+    stash_type: DType,
+) -> Result<ExprId, NodeError> {
+    let rank = node.shape(x)?.rank();
+    let first = node.axis(attrs.axis, rank)?;
+    let wide = node.cast(x, stash_type)?;
+    let square = node.multiply(wide, wide)?;
+    let mean = node.reduce(&MEAN, square, first..rank, true)?;
+    let mean = node.with_scalar(&ADD, mean, attrs.epsilon)?;
+    node.call(&SQRT, &[mean])
 }
 
 /// `InstanceNormalization`-6, -22 (more types): each channel of each example by its own statistics.
 pub(super) fn instance_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, gamma, beta) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    let rank = node.shape(x)?.rank();
-    if rank < 3 {
+    if node.shape(x)?.rank() < 3 {
         return Err(NodeError::new("input 0 must have dimensions (N, C, spatial…)"));
     }
-    let axes = (2..rank as i64).collect();
-    let wide = node.widened(x)?;
-    let Moments { centred, deviation, .. } = moments(node, wide, axes, epsilon)?;
-    let normal = node.call(&DIVIDE, &[centred, deviation])?;
-    let scaled = per_channel(node, normal, gamma, beta)?;
-    let dtype = node.tensor(x)?.dtype;
-    Ok(vec![node.cast(scaled, dtype)?])
+    let attrs = InstanceNormAttrs { axis: 1, epsilon };
+    Ok(vec![node.call_with(&INSTANCE_NORM, &[x, gamma, beta], &attrs)?])
 }
 
 /// `value·gamma + beta` in the value's type, with one of each for each channel, the axis 1 of the
@@ -339,38 +343,45 @@ pub(super) fn per_channel(
 pub(super) fn group_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, gamma, beta) = (node.input(0)?, node.input(1)?, node.input(2)?);
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    let groups = node
+    let num_groups = node
         .attrs
         .int("num_groups")?
         .filter(|&groups| groups > 0)
         .ok_or_else(|| NodeError::new("attribute `num_groups` must be a positive number"))?;
     let TensorType { shape, dtype } = node.tensor(x)?;
-    let mut wide = dtype.accumulator();
-    if node.version >= 21 {
-        let stash_type = stash_type(node)?;
-        wide = if stash_type.bits() > wide.bits() { stash_type } else { wide };
-    }
-    let channels = shape.get(1).and_then(Dim::as_const);
-    let Some(channels) = channels.filter(|channels| channels % groups == 0) else {
-        return Err(NodeError::new(format!(
-            "{groups} groups do not divide the channels of {shape}"
-        )));
-    };
-    // (N, groups, C / groups, spatial…): statistics over all axes from 2 on.
-    let mut dims = vec![shape[0].clone(), Dim::from(groups), Dim::from(channels / groups)];
-    dims.extend_from_slice(&shape[2..]);
-    let rank = dims.len() as i64;
-    let grouped = node.cast(x, wide)?;
-    let grouped = node.reshape(grouped, dims)?;
-    let Moments { centred, deviation, .. } = moments(node, grouped, (2..rank).collect(), epsilon)?;
-    let normal = node.call(&DIVIDE, &[centred, deviation])?;
+    let attrs = GroupNormAttrs { num_groups, axis: 1, epsilon };
     if node.version < 21 {
-        let scaled = per_channel(node, normal, gamma, beta)?;
-        let scaled = node.cast(scaled, dtype)?;
-        return Ok(vec![node.reshape(scaled, shape.to_vec())?]);
+        let channels = shape.get(1).and_then(Dim::as_const);
+        let of_group = channels.filter(|channels| channels % num_groups == 0);
+        let Some(of_group) = of_group.map(|channels| channels / num_groups) else {
+            return Err(NodeError::new(format!(
+                "{num_groups} groups do not divide the channels of {shape}"
+            )));
+        };
+        let gamma = for_each_channel(node, gamma, num_groups, of_group)?;
+        let beta = for_each_channel(node, beta, num_groups, of_group)?;
+        return Ok(vec![node.call_with(&GROUP_NORM, &[x, gamma, beta], &attrs)?]);
+    }
+    let stash_type = stash_type(node)?;
+    if stash_type.bits() <= dtype.accumulator().bits() {
+        return Ok(vec![node.call_with(&GROUP_NORM, &[x, gamma, beta], &attrs)?]);
     }
     // Scale and bias come after the statistics, in the input's type.
-    let normal = node.reshape(normal, shape.to_vec())?;
+    let wide = node.cast(x, stash_type)?;
+    let normal = node.call_with(&GROUP_NORM, &[wide], &attrs)?;
     let normal = node.cast(normal, dtype)?;
     Ok(vec![per_channel(node, normal, gamma, beta)?])
+}
+
+/// A vector with one element for each group as one with the same for each channel of it.
+fn for_each_channel(
+    node: &mut Node<'_, '_>,
+    vector: ExprId,
+    groups: i64,
+    of_group: i64,
+) -> Result<ExprId, NodeError> {
+    let column = node.reshape(vector, vec![groups.into(), 1i64.into()])?;
+    let shape = vec![groups.into(), of_group.into()];
+    let rows = node.call_with(&BROADCAST_TO, &[column], &BroadcastToAttrs { shape })?;
+    node.reshape(rows, vec![(groups * of_group).into()])
 }

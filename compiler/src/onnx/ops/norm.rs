@@ -1,8 +1,10 @@
 //! Normalisation by other norms than a variance, and batch normalisation while training.
 
 use crate::graph::ExprId;
+use crate::ir::DType;
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::elementwise::{ABS, ADD, EQUAL, MULTIPLY, POWER, SQRT};
+use crate::ops::nn::{L2_NORMALIZE, L2NormalizeAttrs};
 use crate::ops::reduce::{MEAN, SUM};
 
 /// `|x|^p`.
@@ -46,6 +48,15 @@ pub(super) fn lp_normalization(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let axis = node.axis(axis, node.shape(x)?.rank())?;
     let dtype = node.tensor(x)?.dtype;
+    if p == 2 {
+        // So small a sum is that of zeros, or of numbers whose squares are no normal ones.
+        let eps = match dtype.accumulator() {
+            DType::F64 => f64::MIN_POSITIVE,
+            _ => f64::from(f32::MIN_POSITIVE),
+        };
+        let attrs = L2NormalizeAttrs { eps, axis: vec![axis as i64] };
+        return Ok(vec![node.call_with(&L2_NORMALIZE, &[x], &attrs)?]);
+    }
     let x = node.widened(x)?;
     let powers = power_of_magnitude(node, x, p)?;
     let sum = node.reduce(&SUM, powers, [axis], true)?;

@@ -241,7 +241,7 @@ fn softmax_flattens_until_version_13() {
 }
 
 #[test]
-fn normalisations_become_one_operator_or_moments() {
+fn normalisations_become_one_operator() {
     let model = x(17, &[2, 4]).input("g", DType::F32, &[4]);
     assert_eq!(
         body(model, "LayerNormalization", &["x", "g"], &[("epsilon", 0.5f32.into())]),
@@ -250,17 +250,33 @@ fn normalisations_become_one_operator_or_moments() {
     let model = x(11, &[1, 2, 4]).input("g", DType::F32, &[2]).input("b", DType::F32, &[2]);
     assert_eq!(
         body(model, "InstanceNormalization", &["x", "g", "b"], &[("epsilon", 0.5f32.into())]),
-        "%0 = mean(%x, axis=[2], keepdims=true);\n\
-         %1 = subtract(%x, %0);\n\
-         %2 = multiply(%1, %1);\n\
-         %3 = mean(%2, axis=[2], keepdims=true);\n\
-         %4 = add(%3, const(0.5, float32));\n\
-         %5 = sqrt(%4);\n\
-         %6 = divide(%1, %5);\n\
-         %7 = reshape(%g, newshape=[2, 1]);\n\
-         %8 = reshape(%b, newshape=[2, 1]);\n\
-         %9 = multiply(%6, %7);\n\
-         add(%9, %8)"
+        "nn.instance_norm(%x, %g, %b, axis=1, epsilon=0.5)"
+    );
+    let model = x(21, &[1, 2, 4]).input("g", DType::F32, &[2]).input("b", DType::F32, &[2]);
+    let groups = [("epsilon", 0.5f32.into()), ("num_groups", 1.into())];
+    assert_eq!(
+        body(model, "GroupNormalization", &["x", "g", "b"], &groups),
+        "nn.group_norm(%x, %g, %b, axis=1, epsilon=0.5, num_groups=1)"
+    );
+    let model = x(18, &[1, 2, 4]).input("g", DType::F32, &[1]).input("b", DType::F32, &[1]);
+    assert_eq!(
+        body(model, "GroupNormalization", &["x", "g", "b"], &groups),
+        "%0 = reshape(%g, newshape=[1, 1]);\n\
+         %1 = broadcast_to(%0, shape=[1, 2]);\n\
+         %2 = reshape(%1, newshape=[2]);\n\
+         %3 = reshape(%b, newshape=[1, 1]);\n\
+         %4 = broadcast_to(%3, shape=[1, 2]);\n\
+         %5 = reshape(%4, newshape=[2]);\n\
+         nn.group_norm(%x, %2, %5, axis=1, epsilon=0.5, num_groups=1)"
+    );
+    let model = x(23, &[2, 4]).input("g", DType::F32, &[4]);
+    assert_eq!(
+        body(model, "RMSNormalization", &["x", "g"], &[("epsilon", 0.5f32.into())]),
+        "nn.rms_norm(%x, %g, axis=-1, epsilon=0.5)"
+    );
+    assert_eq!(
+        unary(13, &[2, 4], "LpNormalization", &[("axis", 0.into())]),
+        "nn.l2_normalize(%x, axis=[0], eps=1.1754943508222875e-38)"
     );
 }
 

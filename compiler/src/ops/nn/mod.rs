@@ -6,12 +6,14 @@ mod conv;
 mod dense;
 mod dropout;
 mod global_pool;
+mod group_norm;
 mod layer_norm;
 mod lrn;
 mod matmul;
 mod max_pool_indices;
 mod pad;
 mod pool;
+mod rms_norm;
 mod roi_align;
 mod softmax;
 mod window;
@@ -23,6 +25,7 @@ pub use conv::{CONV1D, CONV2D, CONV3D, ConvAttrs, conv};
 pub use dense::DENSE;
 pub use dropout::{DROPOUT, DropoutAttrs};
 pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
+pub use group_norm::{GROUP_NORM, GroupNormAttrs, INSTANCE_NORM, InstanceNormAttrs};
 pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
 pub use lrn::{LRN, LrnAttrs};
 pub use matmul::{MATMUL, MatmulAttrs};
@@ -32,6 +35,7 @@ pub use pool::{
     AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D,
     MaxPoolAttrs, avg_pool, max_pool,
 };
+pub use rms_norm::{L2_NORMALIZE, L2NormalizeAttrs, RMS_NORM, RmsNormAttrs};
 pub use roi_align::{ROI_ALIGN, RoiAlignAttrs, RoiAlignMode};
 pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
 pub use window::{AxisWindow, Window};

@@ -8,6 +8,7 @@ mod cumulative;
 mod full;
 mod gather;
 mod grid_sample;
+mod layout_transform;
 mod one_hot;
 mod reshape;
 mod resize2d;
@@ -27,6 +28,7 @@ pub use cumulative::{CUMPROD, CUMSUM, CumulativeAttrs};
 pub use full::{FULL, FullAttrs};
 pub use gather::{GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs};
 pub use grid_sample::{GRID_SAMPLE, GridCoordinates, GridPadding, GridSampleAttrs};
+pub use layout_transform::{LAYOUT_TRANSFORM, LayoutTransformAttrs};
 pub use one_hot::{ONE_HOT, OneHotAttrs};
 pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, SqueezeAttrs};
 pub use resize2d::{

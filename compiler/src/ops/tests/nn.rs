@@ -6,9 +6,10 @@ use crate::ir::DType;
 use crate::ops::nn::{
     AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, BATCH_NORM, BIAS_ADD, BatchNormAttrs,
     BiasAddAttrs, CONV1D, CONV2D, CONV3D, ConvAttrs, DENSE, DROPOUT, DropoutAttrs,
-    GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D, LAYER_NORM, LOG_SOFTMAX, LRN, LayerNormAttrs, LrnAttrs,
-    MATMUL, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D, MatmulAttrs, MaxPoolAttrs, PAD, PadAttrs, PadMode,
-    SOFTMAX, SoftmaxAttrs,
+    GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D, GROUP_NORM, GroupNormAttrs, INSTANCE_NORM,
+    InstanceNormAttrs, L2_NORMALIZE, L2NormalizeAttrs, LAYER_NORM, LOG_SOFTMAX, LRN,
+    LayerNormAttrs, LrnAttrs, MATMUL, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D, MatmulAttrs,
+    MaxPoolAttrs, PAD, PadAttrs, PadMode, RMS_NORM, RmsNormAttrs, SOFTMAX, SoftmaxAttrs,
 };
 
 #[test]
@@ -337,6 +338,56 @@ fn normalisations() {
         &[
             -0.3247403, -0.5795366, 0.09992011, -0.1249001, -0.6794567, -0.2997603, 0.5035032,
             0.1030425, -1.522219, 0.04449563, 0.6557252, 0.6885114,
+        ],
+    );
+    check(
+        &INSTANCE_NORM,
+        &InstanceNormAttrs { axis: 1, epsilon: 1e-5 },
+        &[pattern(&[2, 2, 3], 0), pattern(&[2], 1), pattern(&[2], 2)],
+        &[2, 2, 3],
+        &[
+            -1.558323,
+            -0.04781961,
+            -1.018857,
+            1.421658,
+            0.2132557,
+            0.990086,
+            -0.109539,
+            -0.875,
+            -1.640461,
+            0.759914,
+            1.536744,
+            0.3283417,
+        ],
+    );
+    check(
+        &GROUP_NORM,
+        &GroupNormAttrs { num_groups: 2, axis: 1, epsilon: 0.5 },
+        &[pattern(&[1, 4, 3], 0), pattern(&[4], 1), pattern(&[4], 2)],
+        &[1, 4, 3],
+        &[
+            -1.19974, -0.1505793, -0.82504, 1.3746, 0.5352716, 1.07484, 0.7570064, -0.5076063,
+            -1.772219, -1.330504, -1.456966, -1.260248,
+        ],
+    );
+    check(
+        &RMS_NORM,
+        &RmsNormAttrs { axis: 1, epsilon: 0.5 },
+        &[pattern(&[2, 2, 3], 0), pattern(&[2, 3], 1)],
+        &[2, 2, 3],
+        &[
+            -0.4409223, -0.4703171, -0.1469741, -0.1469741, -0.4703171, -0.4409223, 0.6192921,
+            -0.0, -1.238584, 0.06881024, 0.4403855, 0.8257229,
+        ],
+    );
+    check(
+        &L2_NORMALIZE,
+        &L2NormalizeAttrs { eps: 1e-12, axis: vec![1] },
+        &[pattern(&[2, 2, 3], 0)],
+        &[2, 2, 3],
+        &[
+            -0.5144958, 0.8944272, -0.1961161, -0.857493, 0.4472136, -0.9805807, 0.8741572, 0.0,
+            -0.6689647, 0.4856429, -1.0, 0.7432942,
         ],
     );
     check(

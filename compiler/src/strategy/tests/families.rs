@@ -10,13 +10,13 @@ use crate::ir::{Attrs, BufferSpec, Constant, DType, Dim, TensorType, Type};
 use crate::ops::Op;
 use crate::ops::elementwise::ClipAttrs;
 use crate::ops::nn::{
-    AvgPoolAttrs, BatchNormAttrs, ConvAttrs, LayerNormAttrs, LrnAttrs, MaxPoolAttrs, PadAttrs,
-    PadMode,
+    AvgPoolAttrs, BatchNormAttrs, ConvAttrs, GroupNormAttrs, InstanceNormAttrs, L2NormalizeAttrs,
+    LayerNormAttrs, LrnAttrs, MaxPoolAttrs, PadAttrs, PadMode, RmsNormAttrs,
 };
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
-    CoordinateTransformation, FullAttrs, NearestRounding, OneHotAttrs, Resize2dAttrs, ResizeMethod,
-    ShapeOfAttrs, TakeAttrs, TakeMode,
+    CoordinateTransformation, FullAttrs, LayoutTransformAttrs, NearestRounding, OneHotAttrs,
+    Resize2dAttrs, ResizeMethod, ShapeOfAttrs, TakeAttrs, TakeMode,
 };
 
 /// A call of one operator.
@@ -315,6 +315,23 @@ fn pools_along_one_and_three_axes() {
 }
 
 #[test]
+fn layouts_of_blocks() {
+    let mut cases = Vec::new();
+    for (shape, src, dst) in [
+        (&[2, 32, 5, 3][..], "NCHW", "NCHW16c"),
+        (&[2, 2, 5, 3, 16], "NCHW16c", "NCHW"),
+        (&[2, 2, 5, 3, 16], "NCHW16c", "NCHW8c"),
+        (&[1, 4, 5, 8], "NCW8c", "NWC16c"),
+        (&[8, 12, 3, 3], "OIHW", "OIHW2i4o3i"),
+        (&[3, 4, 5], "ABC", "CBA"),
+    ] {
+        let attrs = LayoutTransformAttrs { src_layout: src.into(), dst_layout: dst.into() };
+        cases.push(call("layout_transform", attrs, &[Some(sample(shape, 1))]));
+    }
+    check(&cases);
+}
+
+#[test]
 fn normalisation_over_axes_and_channels() {
     let mut cases = Vec::new();
     for (axis, scale) in [(-1, vec![17]), (1, vec![5, 17]), (0, vec![]), (2, vec![5, 1])] {
@@ -334,6 +351,27 @@ fn normalisation_over_axes_and_channels() {
         let [gamma, beta, mean] = [1, 2, 3].map(|seed| Some(sample(&[5], seed)));
         let args = [Some(sample(&[3, 5, 17], 1)), gamma, beta, mean, Some(variance)];
         cases.push(call("nn.batch_norm", norm, &args));
+    }
+    for axis in [1, 2, -1] {
+        let x = Some(sample(&[2, 6, 12, 18], 1));
+        let channels = if axis == 1 {
+            6
+        } else if axis == 2 {
+            12
+        } else {
+            18
+        };
+        let [gamma, beta] = [2, 3].map(|seed| Some(sample(&[channels], seed)));
+        let norm = InstanceNormAttrs { axis, epsilon: 1e-5 };
+        cases.push(call("nn.instance_norm", norm, &[x.clone(), None, beta.clone()]));
+        for num_groups in [1, 3, channels as i64] {
+            let norm = GroupNormAttrs { num_groups, axis, epsilon: 1e-5 };
+            cases.push(call("nn.group_norm", norm, &[x.clone(), gamma.clone(), beta.clone()]));
+        }
+        let norm = RmsNormAttrs { axis, epsilon: 1e-5 };
+        cases.push(call("nn.rms_norm", norm, &[x.clone(), Some(sample(&[12, 1], 2))]));
+        let norm = L2NormalizeAttrs { eps: 1e-12, axis: vec![axis, 0] };
+        cases.push(call("nn.l2_normalize", norm, &[x]));
     }
     for size in [1, 2, 5, 100] {
         let lrn = LrnAttrs { size, alpha: 0.5, beta: 0.75, bias: 1.5 };

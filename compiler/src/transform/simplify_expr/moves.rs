@@ -7,8 +7,9 @@ use crate::ir::{Attrs, DType, TensorType, normalize_axis};
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    BROADCAST_TO, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, RESHAPE, ReshapeAttrs, SQUEEZE,
-    STRIDED_SLICE, StridedSliceAttrs, TRANSPOSE, TransposeAttrs,
+    BROADCAST_TO, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, LAYOUT_TRANSFORM,
+    LayoutTransformAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, STRIDED_SLICE, StridedSliceAttrs,
+    TRANSPOSE, TransposeAttrs,
 };
 use crate::ops::{Op, OpDef};
 use crate::pass::Result;
@@ -28,6 +29,8 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
         transpose(b, x, site.attrs)
     } else if RESHAPES.iter().any(|def| op.is(def)) {
         reshape(b, x, site.ty)
+    } else if op.is(&LAYOUT_TRANSFORM) {
+        layout_transform(b, x, site.attrs)
     } else if op.is(&CAST) {
         cast(b, x, site.attrs)
     } else if op.is(&PAD) {
@@ -74,6 +77,29 @@ fn transpose(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option
     }
     let axes = axes.into_iter().map(|axis| axis as i64).collect();
     call_with(b, &TRANSPOSE, &[source], &TransposeAttrs { axes }).map(Some)
+}
+
+fn layout_transform(b: &mut FunctionBuilder, x: ExprId, attrs: &Attrs) -> Result<Option<ExprId>> {
+    let LayoutTransformAttrs { mut src_layout, dst_layout } = attrs.parse()?;
+    let mut source = x;
+    if let Some(Call { args, attrs, .. }) = call_of(b, x, &LAYOUT_TRANSFORM)
+        && let Some(&Some(inner)) = args.first()
+    {
+        let before: LayoutTransformAttrs = attrs.parse()?;
+        // Letters alone say which axis is which.
+        if before.dst_layout == src_layout {
+            (src_layout, source) = (before.src_layout, inner);
+        }
+    }
+    if src_layout == dst_layout {
+        return Ok(Some(source));
+    }
+    if source == x {
+        return Ok(None);
+    }
+    let attrs = Attrs::from_struct(&LayoutTransformAttrs { src_layout, dst_layout })?;
+    // Blocks of an extent with symbols may be known to fit only after those in between.
+    Ok(b.call(Op::new(&LAYOUT_TRANSFORM), &[source], attrs).ok())
 }
 
 fn reshape(b: &mut FunctionBuilder, x: ExprId, ty: &TensorType) -> Result<Option<ExprId>> {

@@ -8,8 +8,8 @@ use crate::graph::interp::{Tensor, Value, evaluate};
 use crate::ir::{Constant, DType, Dim, IRModule};
 use crate::ops::elementwise::CastAttrs;
 use crate::ops::nn::{
-    BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, MatmulAttrs, MaxPoolAttrs, PadAttrs,
-    PadMode,
+    BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, GroupNormAttrs, InstanceNormAttrs,
+    L2NormalizeAttrs, MatmulAttrs, MaxPoolAttrs, PadAttrs, PadMode, RmsNormAttrs,
 };
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
@@ -19,9 +19,10 @@ use crate::ops::tensor::{
 use crate::pass::{Pass, PassRef};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use crate::transform::{
-    BackwardFoldScaleAxis, CanonicalizeCast, CombineParallelBatchMatmul, CombineParallelConv2d,
-    CombineParallelDense, DivToMul, FoldScaleAxis, ForwardFoldScaleAxis, MIN_BATCH_MATMUL_BRANCHES,
-    MIN_CONV2D_BRANCHES, MIN_DENSE_BRANCHES,
+    AnnotateTarget, BackwardFoldScaleAxis, COMPOSITE_PATTERNS, CanonicalizeCast,
+    CombineParallelBatchMatmul, CombineParallelConv2d, CombineParallelDense, DivToMul,
+    EXTERNAL_TARGETS, FoldScaleAxis, ForwardFoldScaleAxis, MIN_BATCH_MATMUL_BRANCHES,
+    MIN_CONV2D_BRANCHES, MIN_DENSE_BRANCHES, MergeCompilerRegions, MergeComposite, PartitionGraph,
 };
 
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
@@ -38,7 +39,7 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (0u8..28, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
+    (0u8..32, 0usize..100, 0usize..100, -1.0f32..1.0, any::<bool>())
         .prop_map(|(what, a, b, seed, bind)| Step { what, a, b, seed, bind })
 }
 
@@ -243,6 +244,26 @@ fn apply(net: &mut Net, values: &[ExprId], constants: &[ExprId], step: &Step) ->
             let two = net.scalar(f64::from(step.seed));
             let scaled = net.op("multiply", &[a, two]);
             net.op("sigmoid", &[scaled])
+        }
+        28 | 29 => {
+            let gamma = per_channel(net, &[CHANNELS], step.seed);
+            let args: &[ExprId] = if step.bind { &[a, gamma, gamma] } else { &[a, gamma] };
+            if step.what == 28 {
+                let attrs = GroupNormAttrs { num_groups: 2, axis: 1, epsilon: 0.5 };
+                net.op_with("nn.group_norm", args, &attrs)
+            } else {
+                let attrs = InstanceNormAttrs { axis: -3, epsilon: 0.5 };
+                net.op_with("nn.instance_norm", args, &attrs)
+            }
+        }
+        30 => {
+            let gamma = per_channel(net, &channel, step.seed);
+            let attrs = RmsNormAttrs { axis: if step.bind { -1 } else { 1 }, epsilon: 0.5 };
+            net.op_with("nn.rms_norm", &[a, gamma], &attrs)
+        }
+        31 => {
+            let axis = if step.bind { vec![-1] } else { vec![1, 2] };
+            net.op_with("nn.l2_normalize", &[a], &L2NormalizeAttrs { eps: 0.01, axis })
         }
         _ => {
             let bias = per_channel(net, &[CHANNELS], step.seed);
@@ -468,6 +489,31 @@ proptest! {
             let after = pass.run(module.clone(), &cx).unwrap();
             assert_close(&expected, &evaluate(&after, "main", &inputs()).unwrap())?;
         }
+    }
+
+    #[test]
+    fn parts_for_other_code_generators_keep_the_value(steps in proptest::collection::vec(step(), 1..14)) {
+        let mut module = graph(&steps);
+        let expected = evaluate(&module, "main", &inputs()).unwrap();
+        let ops = ["add", "multiply", "nn.relu", "tanh", "nn.conv2d"].map(String::from).to_vec();
+        let pattern = "nn.relu(add(*, *))".to_owned();
+        let cx = verifying()
+            .config(&COMPOSITE_PATTERNS, vec![("dsp.add_relu".to_owned(), pattern)])
+            .config(&EXTERNAL_TARGETS, vec![("dsp".to_owned(), ops)])
+            .build()
+            .unwrap();
+        let parts: [PassRef; 4] = [
+            MergeComposite.into(),
+            AnnotateTarget.into(),
+            MergeCompilerRegions.into(),
+            PartitionGraph.into(),
+        ];
+        for pass in parts {
+            module = pass.run(module, &cx).unwrap();
+            assert_close(&expected, &evaluate(&module, "main", &inputs()).unwrap())?;
+        }
+        let calls = module.to_string().matches("Compiler=\"dsp\"").count();
+        prop_assert_eq!(calls, module.len() - 1, "{}", module);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Layer normalisations, with the sums that ONNX Runtime's optimiser joined to them.
 
-use super::super::nn::{self, EPSILON};
+use super::super::nn;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::ops::missing;
 use crate::ops::elementwise::EQUAL;
-use crate::ops::nn::{LAYER_NORM, LayerNormAttrs};
+use crate::ops::nn::{LAYER_NORM, LayerNormAttrs, RMS_NORM, RmsNormAttrs};
 use crate::ops::reduce::SUM;
 use crate::ops::tensor::{TAKE, TakeAttrs, TakeMode};
 
@@ -19,12 +19,11 @@ pub(super) fn simplified_layer_normalization(
     node: &mut Node<'_, '_>,
 ) -> Result<Outputs, NodeError> {
     let (x, gamma) = (node.input(0)?, node.input(1)?);
-    let epsilon = node.attrs.float("epsilon")?.unwrap_or(EPSILON);
-    let axis = node.attrs.int("axis")?.unwrap_or(-1);
+    let attrs = nn::rms_attrs(node)?;
     let stash_type = nn::stash_type(node)?;
-    let (y, root) = nn::by_root_mean_square(node, x, gamma, axis, epsilon, stash_type)?;
-    let mut outputs = vec![y];
+    let mut outputs = vec![nn::by_root_mean_square(node, x, gamma, &attrs, stash_type)?];
     if node.wants_output(1) {
+        let root = nn::root_mean_square(node, x, &attrs, stash_type)?;
         let one = node.scalar(1.0, stash_type)?;
         outputs.push(node.divide(one, root)?);
     }
@@ -66,8 +65,8 @@ pub(super) fn skip_simplified(node: &mut Node<'_, '_>) -> Result<Outputs, NodeEr
     let sum = skipped(node, bias)?;
     let gamma = node.input(2)?;
     let epsilon = node.attrs.float("epsilon")?.unwrap_or(SKIP_EPSILON);
-    let stash_type = node.tensor(sum)?.dtype.accumulator();
-    let (y, _) = nn::by_root_mean_square(node, sum, gamma, -1, epsilon, stash_type)?;
+    let attrs = RmsNormAttrs { axis: -1, epsilon };
+    let y = node.call_with(&RMS_NORM, &[sum, gamma], &attrs)?;
     Ok(vec![y, sum, sum, sum])
 }
 
