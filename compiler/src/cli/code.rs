@@ -80,11 +80,6 @@ pub(super) struct CodeArgs {
     #[arg(long = "input-value", value_name = "NAME=V,V..", value_parser = parse_value,
           action = ArgAction::Append)]
     input_values: Vec<Named<InputValue>>,
-    /// Input that takes what an output was in the run before, zeros at first; the model keeps it, and
-    /// callers see neither; may be given more than once
-    #[arg(long = "state", value_name = "INPUT=OUTPUT", value_parser = parse_state,
-          action = ArgAction::Append)]
-    states: Vec<(String, String)>,
     /// Folder that links to external data may lead to, outside of the model's folder; may be given
     /// more than once
     #[arg(long = "external-data-folder", value_name = "DIR", action = ArgAction::Append)]
@@ -145,13 +140,6 @@ pub(super) fn parse_named<T, E: Display>(
 
 pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a size"))
-}
-
-fn parse_state(text: &str) -> Result<(String, String), String> {
-    let names =
-        text.split_once('=').filter(|(input, output)| !input.is_empty() && !output.is_empty());
-    let (input, output) = names.ok_or("it has to be an input and an output: INPUT=OUTPUT")?;
-    Ok((input.to_owned(), output.to_owned()))
 }
 
 fn parse_dim(text: &str) -> Result<Named<DimSize>, String> {
@@ -223,7 +211,6 @@ impl CodeArgs {
         options.dims = by_name("dimension", &self.dims)?;
         options.input_shapes = by_name("the shape of input", &self.input_shapes)?;
         options.input_values = by_name("the value of input", &self.input_values)?;
-        options.states = self.states.clone();
         options.external_folders = self.external_folders.clone();
         options.executor = self.executor;
         options.denormals = self.denormals;
@@ -258,7 +245,6 @@ impl CodeArgs {
         args.extend(self.dims.iter().map(|dim| format!("--dim={}", dim.text)));
         args.extend(self.input_shapes.iter().map(|shape| format!("--input-shape={}", shape.text)));
         args.extend(self.input_values.iter().map(|value| format!("--input-value={}", value.text)));
-        args.extend(self.states.iter().map(|(input, output)| format!("--state={input}={output}")));
         args.extend(self.disabled_passes.iter().map(|name| format!("--disable-pass={name}")));
         args.extend(self.external.iter().map(|name| format!("--external={name}")));
         args.extend(self.config.iter().map(|(name, value)| format!("--config={name}={value}")));

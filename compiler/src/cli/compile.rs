@@ -48,6 +48,11 @@ pub(super) struct Args {
     /// Name of the model [default: the file's]
     #[arg(long)]
     name: Option<String>,
+    /// Input that takes what an output was in the run before, zeros at first; the model keeps it, and
+    /// callers see neither; may be given more than once
+    #[arg(long = "state", value_name = "INPUT=OUTPUT", value_parser = parse_state,
+          action = ArgAction::Append)]
+    states: Vec<(String, String)>,
     /// Most bytes of the workspace: a model that takes more is an error
     #[arg(long, value_name = "N")]
     max_workspace_bytes: Option<u64>,
@@ -122,6 +127,13 @@ impl Emit {
     }
 }
 
+fn parse_state(text: &str) -> Result<(String, String), String> {
+    let names =
+        text.split_once('=').filter(|(input, output)| !input.is_empty() && !output.is_empty());
+    let (input, output) = names.ok_or("it has to be an input and an output: INPUT=OUTPUT")?;
+    Ok((input.to_owned(), output.to_owned()))
+}
+
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let Some(backend) = args.backend.backend()? else {
@@ -132,6 +144,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut options = args.code.options_for(args.target.as_deref())?;
     options.backend = backend;
     options.name = args.name.clone();
+    options.states = args.states.clone();
     options.budget = Budget {
         workspace_bytes: args.max_workspace_bytes,
         weight_bytes: args.max_weight_bytes,

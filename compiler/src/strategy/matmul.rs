@@ -15,6 +15,7 @@ use crate::ir::{BufferSpec, DType};
 use crate::ops::broadcast;
 use crate::te::StageId;
 use crate::tir::border::fill_halo;
+use crate::tir::transform::limit_fill;
 use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
 
 /// Rows of a tile where the number of rows is known at run time alone: with as many columns as there
@@ -45,8 +46,9 @@ struct MatMul {
     tile: i64,
     n: i64,
     k: i64,
-    /// How many terms a sum has, if each run has its own number.
+    /// How many terms a sum has, if each run has its own number, and how many columns there are.
     terms: Option<PrimExpr>,
+    columns: Option<PrimExpr>,
     transpose_b: bool,
     ty: TileType,
 }
@@ -119,6 +121,9 @@ impl Emitter {
         if terms.is_some() && ty.fours {
             return refused("of bytes whose number of terms is known at run time alone");
         }
+        let last = batch.len() + 1;
+        let mut limits = self.dag.limits(inner).iter();
+        let columns = limits.find(|limit| limit.axis == last).map(|limit| limit.extent.clone());
         if !constant && m < MIN_PACKED_ROWS {
             return refused("of few rows with a matrix that is computed");
         }
@@ -140,6 +145,7 @@ impl Emitter {
             n,
             k,
             terms,
+            columns,
             transpose_b,
             ty,
         };
@@ -253,7 +259,10 @@ impl Emitter {
             let value = emitter.func.load(matrices, from);
             emitter.func.store(p.rhs, index.iter().cloned(), value)
         });
-        Stmt::block("panels", copy)
+        let axes = if p.transpose_b { [1, 0] } else { [0, 1] };
+        let ends = axes.into_iter().zip([p.terms.clone(), p.columns.clone()]);
+        let ends = ends.filter_map(|(axis, end)| Some((axis, end?)));
+        Stmt::block("panels", limit_fill(&self.func, copy, p.rhs, ends))
     }
 
     /// A block of rows: each panel goes over its tiles.

@@ -57,6 +57,7 @@ pub use instrument_bound_checkers::{
     INSTRUMENT_BOUND_CHECKERS, InstrumentBoundCheckers, instrument_bound_checkers,
 };
 pub use legalize_register_access::{LegalizeRegisterAccess, legalize_register_access};
+pub(crate) use limit_loops::limit_fill;
 pub use limit_loops::{
     LimitLoops, RUN_TIME_LENGTHS_ATTR, RunTimeLength, RunTimeLengths, limit_loops,
 };
