@@ -88,6 +88,7 @@ pub fn compile(
         symbol,
         inputs: tensors(model.inputs),
         outputs: tensors(model.outputs),
+        states: Vec::new(),
         sizes: Default::default(),
         workspace_bytes: model.workspace_bytes,
         scratch_offset: model.workspace_bytes,
