@@ -2,10 +2,11 @@
 
 use niello::ir::{DType, Dim};
 use niello::ops::nn::{
-    BatchNormAttrs, BiasAddAttrs, DropoutAttrs, LayerNormAttrs, LrnAttrs, SoftmaxAttrs,
+    BatchNormAttrs, BiasAddAttrs, DropoutAttrs, GroupNormAttrs, InstanceNormAttrs,
+    L2NormalizeAttrs, LayerNormAttrs, LrnAttrs, RmsNormAttrs, SoftmaxAttrs,
 };
 use niello::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
-use niello::ops::tensor::ShapeOfAttrs;
+use niello::ops::tensor::{ArangeAttrs, FullAttrs, ShapeOfAttrs};
 
 use super::{Generator, Known, Value};
 
@@ -94,14 +95,21 @@ impl Generator<'_> {
     fn shape_of(&mut self, x: &Value) -> Option<Value> {
         let attrs = ShapeOfAttrs { dtype: self.choices.of(&[DType::I64, DType::I32]) };
         let known = Known::exact(0.0, super::MAX_ELEMENTS as f64, 0);
-        match self.choices.below(3) {
+        match self.choices.below(4) {
             0 => self.emit("ndarray_size", &[x], attrs, known),
             1 => self.emit("shape_of", &[x], attrs, known),
+            2 => {
+                let length = self.choices.of(&[5, 1, 18]);
+                let (start, step) = self.choices.of(&[(0, 1), (7, -2)]);
+                let (dtype, length) = (attrs.dtype, Dim::from(length));
+                let attrs = ArangeAttrs { start, step, length, dtype };
+                self.emit("arange", &[], attrs, Known::exact(-27.0, 17.0, 0))
+            }
             _ => {
                 let fill = self.range(x.dtype);
                 let fill = self.constant(x.dtype, &[], fill);
                 let shape = x.shape.iter().copied().map(Dim::from).collect();
-                let attrs = niello::ops::tensor::FullAttrs { shape };
+                let attrs = FullAttrs { shape };
                 self.emit("full", &[&fill], attrs, fill.known)
             }
         }
@@ -111,7 +119,7 @@ impl Generator<'_> {
     pub(super) fn normalisation(&mut self) -> Option<Value> {
         let x = self.pick(|value| value.is_float() && value.rank() > 0 && value.len() > 0)?;
         let known = x.known;
-        match self.choices.below(6) {
+        match self.choices.below(8) {
             0 => {
                 let x = self.within(&x, 8.0)?;
                 let axis = self.choices.below(x.rank());
@@ -155,7 +163,9 @@ impl Generator<'_> {
                 let id = self.call("nn.layer_norm", args, attrs);
                 self.keep(id, known)
             }
-            4 if x.rank() >= 2 => {
+            4 => self.root_mean_square(&x),
+            5 if x.rank() >= 3 && x.shape[0] > 0 => self.group_norm(&x),
+            6 if x.rank() >= 2 => {
                 let x = self.within(&x, 4.0)?;
                 let size = self.choices.of(&[3, 1, 5, 2]);
                 let attrs = LrnAttrs { size, alpha: 0.25, beta: 0.75, bias: 1.0 };
@@ -169,6 +179,49 @@ impl Generator<'_> {
                 self.keep(field, known)
             }
         }
+    }
+
+    /// Elements by the root of their mean square, or of the sum of their squares.
+    fn root_mean_square(&mut self, x: &Value) -> Option<Value> {
+        let x = self.within(x, 4.0)?;
+        let axis = self.choices.below(x.rank());
+        let extent: i64 = x.shape[axis..].iter().product();
+        let error = 8.0 * x.known.error + 4.0 * x.known.bound() * (extent as f64 + 16.0);
+        // At most four by the root of one half.
+        let known = Known { lo: -6.0, hi: 6.0, ..x.known }.rounded(error);
+        if self.choices.below(2) == 1 {
+            let attrs = L2NormalizeAttrs { eps: 0.5, axis: vec![axis as i64] };
+            return self.emit("nn.l2_normalize", &[&x], attrs, known);
+        }
+        let channels = [x.shape[x.rank() - 1]];
+        let gamma = self.constant(x.dtype, &channels, Known::exact(-1.0, 1.0, -2));
+        let attrs = RmsNormAttrs { axis: axis as i64, epsilon: 0.5 };
+        let args = [Some(&x), Some(&gamma)];
+        let args = &args[..1 + self.choices.below(2)];
+        let id = self.call("nn.rms_norm", args, attrs);
+        self.keep(id, known)
+    }
+
+    /// Normalisation of groups of channels, or of each.
+    fn group_norm(&mut self, x: &Value) -> Option<Value> {
+        let x = self.within(x, 4.0)?;
+        let channels = x.shape[1];
+        let gamma = self.constant(x.dtype, &[channels], Known::exact(-1.0, 1.0, -2));
+        let beta = self.constant(x.dtype, &[channels], Known::exact(-1.0, 1.0, -2));
+        let extent: i64 = x.shape[1..].iter().product();
+        let error = 8.0 * x.known.error + 4.0 * x.known.bound() * (extent as f64 + 16.0);
+        let known = Known { lo: -17.0, hi: 17.0, ..x.known }.rounded(error);
+        let args = [Some(&x), Some(&gamma), Some(&beta)];
+        let args = &args[..1 + self.choices.below(3)];
+        let id = if self.choices.below(2) == 1 {
+            let attrs = InstanceNormAttrs { axis: 1, epsilon: 0.5 };
+            self.call("nn.instance_norm", args, attrs)
+        } else {
+            let num_groups = if channels % 2 == 0 { 2 } else { 1 };
+            let attrs = GroupNormAttrs { num_groups, axis: 1, epsilon: 0.5 };
+            self.call("nn.group_norm", args, attrs)
+        };
+        self.keep(id, known)
     }
 
     fn batch_norm(&mut self) -> Option<Value> {

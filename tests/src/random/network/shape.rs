@@ -3,9 +3,9 @@
 use niello::ir::{DType, Dim};
 use niello::ops::nn::{PadAttrs, PadMode};
 use niello::ops::tensor::{
-    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs, NearestRounding,
-    OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, SplitAttrs, SqueezeAttrs,
-    StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs,
+    LayoutTransformAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod,
+    SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 use super::{Generator, Known, MAX_ELEMENTS, Value};
@@ -63,6 +63,11 @@ impl Generator<'_> {
     }
 
     fn transpose(&mut self, x: &Value) -> Option<Value> {
+        if x.rank() == 2 && self.choices.below(2) == 1 {
+            let dst_layout = if x.shape[1] % 2 == 0 { "CN2c" } else { "CN" }.to_owned();
+            let attrs = LayoutTransformAttrs { src_layout: "NC".to_owned(), dst_layout };
+            return self.emit("layout_transform", &[x], attrs, x.known);
+        }
         let mut axes: Vec<i64> = (0..x.rank() as i64).collect();
         for i in (1..axes.len()).rev() {
             axes.swap(i, self.choices.below(i + 1));
