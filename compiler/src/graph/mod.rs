@@ -5,6 +5,7 @@
 //! is pushed. Edits go through [`Rewriter`], one forward sweep from an old function to a new one.
 
 mod builder;
+mod dot;
 mod expr;
 mod function;
 pub mod interp;
@@ -20,6 +21,7 @@ mod verify;
 pub mod visit;
 
 pub use builder::FunctionBuilder;
+pub use dot::dot;
 pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
 pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
 pub use parse::{

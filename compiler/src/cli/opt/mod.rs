@@ -48,6 +48,12 @@ pub(super) struct Args {
     /// Write the text to a file, and large constants to a sidecar beside it
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Draw the module, too: a file of Graphviz (.dot)
+    #[arg(long, value_name = "FILE", conflicts_with = "run_reproducer")]
+    graph: Option<PathBuf>,
+    /// Draw the module as it is before the passes
+    #[arg(long, value_name = "FILE", conflicts_with = "run_reproducer")]
+    graph_before: Option<PathBuf>,
     /// Print the type of each value
     #[arg(long)]
     types: bool,
@@ -102,6 +108,9 @@ fn run_on_model(args: &Args, path: &Path, teller: &mut Teller) -> Result<(), Fai
         return Ok(());
     }
     let module = read(path, &options, teller)?;
+    if let Some(path) = &args.graph_before {
+        write_file(path, graph::dot(&module).as_bytes())?;
+    }
     if let Some(command) = &args.bisect {
         let passes =
             |builder: PassContextBuilder| builder.build()?.scope(|cx| list.run(module.clone(), cx));
@@ -123,6 +132,9 @@ fn run_on_model(args: &Args, path: &Path, teller: &mut Teller) -> Result<(), Fai
     };
     teller.tell(&said);
     let module = result.map_err(|error| teller.fail(&Teller::of_failure(&error)))?;
+    if let Some(path) = &args.graph {
+        write_file(path, graph::dot(&module).as_bytes())?;
+    }
     let print = PrintOptions { types: args.types, ..PrintOptions::default() };
     match &args.output {
         Some(path) => write_module(&module, &print, path),
