@@ -21,7 +21,7 @@ pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
 use crate::codegen::check_external;
-use crate::diagnostics::{ProblemNode, Report};
+use crate::diagnostics::{Problem, ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
@@ -111,6 +111,7 @@ pub fn compile(
         }
     };
     states::keep(&mut program, &states, levels);
+    program.store_directly();
     let located = |report: Report| locate(report, &module);
     program.verify().map_err(located)?;
     program.merge_equal_kernels();
@@ -133,6 +134,12 @@ pub fn compile(
     })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
     let single_calls = options.single_calls || options.executor == Executor::Graph;
+    if single_calls && !program.regions.is_empty() {
+        let message =
+            "the model has loops or branches that run, so its calls cannot be made one by one";
+        let help = "compile it without profile, comparison call by call, or graph executor";
+        return Err(Problem::new(message).help(help).into());
+    }
     let calls = if single_calls { entry.single_calls() } else { Vec::new() };
     let count = calls.len();
     let entries = std::iter::once(entry).chain(calls).collect();

@@ -6,8 +6,8 @@
 
 use super::interface::Interface;
 use crate::diagnostics::{Problem, Report};
-use crate::executor::{Program, Step, TensorInfo, Value, ValueId, ValueKind};
-use crate::strategy;
+use crate::executor::{Program, TensorInfo, ValueId, ValueKind};
+use crate::strategy::copy_value as copy;
 use crate::target::Target;
 
 impl Interface {
@@ -94,17 +94,4 @@ pub(super) fn keep(program: &mut Program, states: &[[usize; 2]], levels: &[Targe
     for (from, state) in changes {
         copy(program, from, Some(state), levels);
     }
-}
-
-/// Adds a step that copies a dense value: to a new one, unless it is said to which.
-fn copy(program: &mut Program, from: ValueId, to: Option<ValueId>, levels: &[Target]) -> ValueId {
-    let Value { name, dtype, spec, .. } = program.values[from].clone();
-    let kernel = strategy::copy(&format!("keep_{}", program.kernels.len()), &spec, dtype, levels);
-    let kernel = program.kernels.push(kernel);
-    let to = to.unwrap_or_else(|| {
-        let kind = ValueKind::Computed;
-        program.values.push(Value { name, dtype, spec, kind, run_time: Vec::new() })
-    });
-    program.steps.push(Step { kernel, args: vec![from, to] });
-    to
 }

@@ -1,5 +1,6 @@
 //! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
+mod control_flow;
 mod external;
 mod graph_executor;
 mod lowering;

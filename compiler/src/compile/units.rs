@@ -46,7 +46,11 @@ pub(super) fn program(
         stages.run("unit strategy", || strategy::program(&module, levels, &Default::default()))?;
     let weights = program.values.values().filter_map(|value| match &value.kind {
         ValueKind::Constant(constant) => constant.ty().num_elements(),
-        ValueKind::Input(_) | ValueKind::Computed | ValueKind::State | ValueKind::View(_) => None,
+        ValueKind::Input(_)
+        | ValueKind::Computed
+        | ValueKind::Variable
+        | ValueKind::State
+        | ValueKind::View(_) => None,
     });
     if program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
         return Ok(None);

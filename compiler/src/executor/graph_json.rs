@@ -107,6 +107,7 @@ impl Graph<'_> {
                 ValueKind::Input(_)
                 | ValueKind::Constant(_)
                 | ValueKind::Computed
+                | ValueKind::Variable
                 | ValueKind::State => break,
             }
         }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Program, Value, ValueId, ValueKind};
+use cranelift_entity::SecondaryMap;
+
+use super::{Part, Program, RegionKind, Value, ValueId, ValueKind};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, SharedBytes, TensorType};
-use crate::tir::{self, ParamKind, PrimFunc};
+use crate::tir::{self, ParamKind};
 
 /// What elements hold before they are computed: no value that a model would compute by chance.
 const UNDEFINED: u8 = 0xa5;
@@ -38,27 +40,15 @@ pub fn interpret(
         let bytes = match &value.kind {
             ValueKind::Input(position) => Some(input_bytes(value, &inputs[*position])?),
             ValueKind::Constant(constant) => Some(packed(value, constant)?),
-            ValueKind::Computed => Some(undefined(value)?),
+            ValueKind::Computed | ValueKind::Variable => Some(undefined(value)?),
             // As in the first run.
             ValueKind::State => Some(vec![0; undefined(value)?.len()]),
             ValueKind::View(_) => None,
         };
         memory.extend(bytes.map(|bytes| (id, bytes)));
     }
-    for (number, step) in program.steps.iter().enumerate() {
-        let args: Vec<ValueId> = step.args.iter().map(|&arg| roots[arg]).collect();
-        let Some(func) = program.kernels[step.kernel].versions.get(level) else {
-            return Err(Problem::new(format!("the program has no code for the CPU level {level}")));
-        };
-        if let Some(symbol) = func.external_symbol() {
-            let message = format!(
-                "step {number}: `{symbol}` is a function of another code generator, which has no loops"
-            );
-            return Err(Problem::new(message));
-        }
-        run(func, &args, &sizes[..func.dims.len()], &mut memory)
-            .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
-    }
+    Run { program, level, sizes: &sizes, roots: &roots, memory: &mut memory }
+        .parts(&program.parts())?;
     let output = |&id: &ValueId| {
         let value = &program.values[id];
         let bytes = memory.get(&roots[id]).cloned().unwrap_or_default();
@@ -68,22 +58,70 @@ pub fn interpret(
     program.outputs.iter().map(output).collect()
 }
 
-/// Runs one step on the memory of `args`.
-fn run(
-    func: &PrimFunc,
-    args: &[ValueId],
-    sizes: &[i64],
-    memory: &mut BTreeMap<ValueId, Vec<u8>>,
-) -> Result<(), tir::InterpError> {
-    let mut buffers: Vec<Vec<u8>> =
-        args.iter().map(|arg| memory.get(arg).cloned().unwrap_or_default()).collect();
-    tir::interpret(func, &mut buffers, sizes)?;
-    for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
-        if param.kind == ParamKind::Output {
-            memory.insert(*arg, buffer);
+/// A run, and the memory of each root.
+struct Run<'a> {
+    program: &'a Program,
+    level: usize,
+    sizes: &'a [i64],
+    roots: &'a SecondaryMap<ValueId, ValueId>,
+    memory: &'a mut BTreeMap<ValueId, Vec<u8>>,
+}
+
+impl Run<'_> {
+    /// Runs parts in order. Calls itself for each region within another one.
+    fn parts(&mut self, parts: &[Part]) -> Result<(), Problem> {
+        for part in parts {
+            match part {
+                Part::Step(number) => self.step(*number)?,
+                Part::Region { kind: RegionKind::If, condition, parts } => {
+                    if self.holds(*condition) {
+                        self.parts(parts)?;
+                    }
+                }
+                Part::Region { kind: RegionKind::Unless, condition, parts } => {
+                    if !self.holds(*condition) {
+                        self.parts(parts)?;
+                    }
+                }
+                Part::Region { kind: RegionKind::While, condition, parts } => {
+                    while self.holds(*condition) {
+                        self.parts(parts)?;
+                    }
+                }
+            }
         }
+        Ok(())
     }
-    Ok(())
+
+    fn holds(&self, condition: ValueId) -> bool {
+        let bytes = self.memory.get(&self.roots[condition]);
+        bytes.and_then(|bytes| bytes.first()).is_some_and(|&byte| byte != 0)
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), Problem> {
+        let step = &self.program.steps[number];
+        let Some(func) = self.program.kernels[step.kernel].versions.get(self.level) else {
+            let message = format!("the program has no code for the CPU level {}", self.level);
+            return Err(Problem::new(message));
+        };
+        if let Some(symbol) = func.external_symbol() {
+            let message = format!(
+                "step {number}: `{symbol}` is a function of another code generator, which has no loops"
+            );
+            return Err(Problem::new(message));
+        }
+        let args: Vec<ValueId> = step.args.iter().map(|&arg| self.roots[arg]).collect();
+        let mut buffers: Vec<Vec<u8>> =
+            args.iter().map(|arg| self.memory.get(arg).cloned().unwrap_or_default()).collect();
+        tir::interpret(func, &mut buffers, &self.sizes[..func.dims.len()])
+            .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
+        for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
+            if param.kind == ParamKind::Output {
+                self.memory.insert(*arg, buffer);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn tensor_type(value: &Value) -> TensorType {

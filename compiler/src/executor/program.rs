@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
-use super::{RunTimeAxis, RunTimeSizes, Units};
+use super::{Region, RunTimeAxis, RunTimeSizes, Units};
 use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
 use crate::graph::ExprId;
@@ -33,6 +33,9 @@ pub enum ValueKind {
     /// Kept from run to run, zeros at first: dense memory of its own, to which a step may store when
     /// no other step reads it any more.
     State,
+    /// Computed by several steps, of which the last that ran counts: the state of a loop, or the
+    /// result of a choice. Dense.
+    Variable,
     /// The elements of an earlier value under another shape: the same memory. Both are dense.
     View(ValueId),
 }
@@ -123,7 +126,7 @@ impl Kernel {
 /// A model as a static sequence of kernel calls.
 ///
 /// Steps are in an order in which every value is computed before it is read. A value is computed by
-/// at most one step.
+/// at most one step, but for states and variables.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Values.
@@ -132,6 +135,9 @@ pub struct Program {
     pub kernels: PrimaryMap<KernelId, Kernel>,
     /// The calls, in order.
     pub steps: Vec<Step>,
+    /// The steps that do not run exactly once: properly nested, in the order of their first steps,
+    /// what is around others before them.
+    pub regions: Vec<Region>,
     /// The model's inputs, in its order; their kind is [`ValueKind::Input`].
     pub inputs: Vec<ValueId>,
     /// The model's outputs, in its order: dense values of any kind; one value may occur twice.
@@ -150,7 +156,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Multiply-accumulate operations of all steps.
+    /// Multiply-accumulate operations of all steps, each counted once.
     pub fn macs(&self) -> u64 {
         self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
     }

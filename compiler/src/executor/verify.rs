@@ -2,7 +2,7 @@
 
 use cranelift_entity::SecondaryMap;
 
-use super::{Program, Step, Value, ValueId, ValueKind};
+use super::{Program, Region, Step, Value, ValueId, ValueKind};
 use crate::diagnostics::{Problem, Report};
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{Param, ParamKind, PrimFuncData};
@@ -19,6 +19,7 @@ impl Program {
         verifier.values();
         verifier.kernels();
         verifier.steps();
+        verifier.regions();
         verifier.interface();
         verifier.report.into_result(())
     }
@@ -74,6 +75,10 @@ impl Verifier<'_> {
                     }
                 }
                 ValueKind::Computed | ValueKind::State => {}
+                ValueKind::Variable if value.spec.is_dense() => {}
+                ValueKind::Variable => {
+                    self.problem(format!("{id} is a variable in layout {}", value.spec));
+                }
                 ValueKind::View(of) => self.view(id, value, *of),
             }
         }
@@ -146,6 +151,54 @@ impl Verifier<'_> {
         }
     }
 
+    /// Regions are nested, and what is computed in one is read in it alone.
+    fn regions(&mut self) {
+        let program = self.program;
+        for (at, region) in program.regions.iter().enumerate() {
+            let Some(value) = program.values.get(region.condition) else {
+                self.problem(format!("region {at} has a condition that does not exist"));
+                continue;
+            };
+            let is_flag = value.dtype == DType::Bool && value.spec.is_dense();
+            if !is_flag || value.spec.num_elements() != Some(1) {
+                let (dtype, spec) = (value.dtype, &value.spec);
+                self.problem(format!("region {at} has a condition that is {spec} of {dtype}"));
+            }
+            let is_nested = |before: &Region| {
+                let (outer, inner) = (&before.steps, &region.steps);
+                outer.end <= inner.start || (outer.start <= inner.start && inner.end <= outer.end)
+            };
+            let ends = !region.steps.is_empty() && region.steps.end <= program.steps.len();
+            if !ends || !program.regions[..at].iter().all(is_nested) {
+                let steps = &region.steps;
+                self.problem(format!("region {at} of the steps {steps:?} crosses another one"));
+            }
+        }
+        if program.regions.is_empty() || !self.report.is_empty() {
+            return;
+        }
+        let roots = program.roots();
+        let mut computed_in: SecondaryMap<ValueId, Vec<usize>> = SecondaryMap::new();
+        for (number, step) in program.steps.iter().enumerate() {
+            let around: Vec<usize> = program.regions_around(number).collect();
+            let params = &program.kernels[step.kernel].signature().params;
+            for (&arg, param) in step.args.iter().zip(params) {
+                let root = roots[arg];
+                let is_local = program.values[root].kind == ValueKind::Computed;
+                if param.kind == ParamKind::Output && is_local {
+                    computed_in[root].clone_from(&around);
+                } else if !around.starts_with(&computed_in[root]) {
+                    self.problem(format!("step {number} reads {arg} outside of its region"));
+                }
+            }
+        }
+        for &output in &program.outputs {
+            if !computed_in[roots[output]].is_empty() {
+                self.problem(format!("the output {output} is computed in a region"));
+            }
+        }
+    }
+
     /// Whether kernel and values exist and their numbers agree.
     fn step(&mut self, number: usize, step: &Step) -> bool {
         let Some(kernel) = self.program.kernels.get(step.kernel) else {
@@ -209,7 +262,10 @@ impl Verifier<'_> {
                     self.problem(format!("{place} is a constant, but {arg} is none"));
                 }
                 ParamKind::Output
-                    if !matches!(value.kind, ValueKind::Computed | ValueKind::State) =>
+                    if !matches!(
+                        value.kind,
+                        ValueKind::Computed | ValueKind::State | ValueKind::Variable
+                    ) =>
                 {
                     self.problem(format!("{place} is an output, but {arg} is not computed"));
                 }
@@ -218,7 +274,7 @@ impl Verifier<'_> {
         }
         for (&arg, param) in step.args.iter().zip(&func.params) {
             if param.kind == ParamKind::Output {
-                if is_computed[arg] && program.values[arg].kind != ValueKind::State {
+                if is_computed[arg] && program.values[arg].kind == ValueKind::Computed {
                     self.problem(format!(
                         "step {number} computes {arg}, which is computed already"
                     ));

@@ -98,7 +98,8 @@ fn place(
             ValueKind::State => (0, u32::MAX),
             _ => (first, last),
         };
-        let in_arena = matches!(value.kind, ValueKind::Computed | ValueKind::State);
+        let in_arena =
+            matches!(value.kind, ValueKind::Computed | ValueKind::Variable | ValueKind::State);
         if !in_arena || storage.direct[id].is_some() {
             continue;
         }
@@ -148,12 +149,8 @@ fn place(
         places[id] = match (&program.values[root].kind, buffer_of[root]) {
             (ValueKind::Input(position), _) => Place::Input(*position),
             (ValueKind::Constant(_), _) => Place::Weights(root),
-            (ValueKind::Computed | ValueKind::State | ValueKind::View(_), Some(index)) => {
-                Place::Arena(offsets[index])
-            }
-            (ValueKind::Computed | ValueKind::State | ValueKind::View(_), None) => {
-                storage.direct[root].map_or(Place::Nowhere, Place::Output)
-            }
+            (_, Some(index)) => Place::Arena(offsets[index]),
+            (_, None) => storage.direct[root].map_or(Place::Nowhere, Place::Output),
         };
     }
     let offset = |index: Option<usize>| index.map(|index| offsets[index]);

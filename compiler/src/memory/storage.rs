@@ -3,7 +3,7 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::diagnostics::Problem;
-use crate::executor::{Program, Value, ValueId, ValueKind};
+use crate::executor::{Program, RegionKind, Value, ValueId, ValueKind};
 use crate::tir::ParamKind;
 
 /// What is copied, once all steps have run.
@@ -82,14 +82,16 @@ fn direct_outputs(
     for (position, &output) in program.outputs.iter().enumerate() {
         let root = roots[output];
         let value = &program.values[root];
-        if value.kind == ValueKind::Computed && value.spec.is_dense() && direct[root].is_none() {
+        let is_own = matches!(value.kind, ValueKind::Computed | ValueKind::Variable);
+        if is_own && value.spec.is_dense() && direct[root].is_none() {
             direct[root] = Some(position);
         }
     }
     direct
 }
 
-/// When the memory of each value, with its views, is in use; `None` if no step uses it.
+/// When the memory of each value, with its views, is in use; `None` if no step uses it. Of what is
+/// there before a loop and read in it, each time through the loop finds what it was.
 pub(super) fn lives(
     program: &Program,
     roots: &SecondaryMap<ValueId, ValueId>,
@@ -99,6 +101,20 @@ pub(super) fn lives(
         let step = step_number(step);
         for &arg in &call.args {
             lives[roots[arg]].get_or_insert(Life { first: step, last: step }).last = step;
+        }
+    }
+    for region in program.regions.iter().rev() {
+        let (first, end) = (step_number(region.steps.start), step_number(region.steps.end));
+        let condition = &mut lives[roots[region.condition]];
+        let condition = condition.get_or_insert(Life { first, last: first });
+        condition.last = condition.last.max(first);
+        if region.kind == RegionKind::While {
+            condition.last = condition.last.max(end);
+            for life in lives.values_mut().flatten() {
+                if life.first < first && (first..end).contains(&life.last) {
+                    life.last = end;
+                }
+            }
         }
     }
     lives
@@ -172,6 +188,7 @@ impl Program {
                 ValueKind::Input(_)
                 | ValueKind::Constant(_)
                 | ValueKind::Computed
+                | ValueKind::Variable
                 | ValueKind::State => id,
             };
         }

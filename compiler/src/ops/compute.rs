@@ -40,6 +40,8 @@ pub struct Compute<'a> {
     pub args: &'a [Option<StageId>],
     /// Extents and data types of the results, as inferred.
     pub results: &'a [(Vec<i64>, DType)],
+    /// Whether the result is in the memory of the first argument: a statement stores what differs.
+    pub in_place: bool,
 }
 
 /// The stage of each result of a call.

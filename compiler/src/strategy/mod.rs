@@ -30,6 +30,7 @@ mod tests;
 pub use crate::target::CHANNEL_BLOCK;
 use conv2d::halo_fits;
 pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
+pub(crate) use program::copy_value;
 pub use program::program;
 pub use run_time::units_are_independent;
 

@@ -3,7 +3,7 @@
 use cranelift_entity::SecondaryMap;
 
 use crate::diagnostics::{Problem, ProblemNode, pin};
-use crate::graph::{Callee, Expr, ExprId, Function, PrintOptions, print_function};
+use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
 use crate::ops::{Compute, tensor};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
@@ -22,6 +22,8 @@ pub(super) struct Primitive {
     pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
+    /// Whether the function is one call, which changes some elements of its first parameter.
+    pub(super) is_update: bool,
 }
 
 impl Primitive {
@@ -118,7 +120,8 @@ pub(super) fn tensors_of(
     }
 }
 
-/// The dag of a primitive function.
+/// The dag of a primitive function. If it is made `in_place`, and is an update, its result is in the
+/// memory of its first parameter, which it does not read.
 ///
 /// # Errors
 ///
@@ -127,9 +130,11 @@ pub(super) fn primitive(
     name: &str,
     function: &Function,
     extents: &Extents<'_>,
+    in_place: bool,
 ) -> Result<Primitive, Vec<Problem>> {
     let mut builder = Builder {
         extents,
+        in_place,
         dag: ComputeDag::new(name),
         values: SecondaryMap::new(),
         params: Vec::new(),
@@ -161,13 +166,27 @@ pub(super) fn primitive(
                 .map(str::to_owned)
                 .collect(),
             reshape_only: builder.reshape_only,
+            is_update: is_update(function),
         }),
         _ => Err(problems),
     }
 }
 
+/// Whether a function is one call of an operator that changes some elements of the first parameter.
+fn is_update(function: &Function) -> bool {
+    let Expr::Call(Call { callee: Callee::Op(op), args, .. }) = function.expr(function.result())
+    else {
+        return false;
+    };
+    let is_simple = |arg: &ExprId| matches!(function.expr(*arg), Expr::Var(_) | Expr::Constant(_));
+    tensor::is_update(*op)
+        && args.first().copied().flatten() == function.params().first().copied()
+        && args.iter().flatten().all(is_simple)
+}
+
 struct Builder<'a> {
     extents: &'a Extents<'a>,
+    in_place: bool,
     dag: ComputeDag,
     /// The stages of each expression; `None` if it, or something it needs, is a problem.
     values: SecondaryMap<ExprId, Option<Vec<StageId>>>,
@@ -231,6 +250,7 @@ impl Builder<'_> {
                     attrs: &call.attrs,
                     args: &args,
                     results: &results,
+                    in_place: self.in_place,
                 })
                 .map_err(|error| problem_at(error.0, span))
             }

@@ -2,23 +2,28 @@
 //! primitive function is scheduled once for each combination of layouts it is called with.
 
 mod external;
+mod variables;
+
+use std::collections::BTreeMap;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
 use super::conv2d::reads_blocks;
-use super::primitive::{Primitive, primitive, problem_at, static_tensor, tensors_of};
+use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
     KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
 };
-use crate::graph::{Callee, Expr, ExprId, Function};
+use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorType};
 use crate::target::Target;
 use crate::te::{Anchor, ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
 use crate::tir::ParamKind;
+
+pub(crate) use variables::copy_value;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
 /// gets a version for each of `levels`, narrowest first. What has one of `sizes` is made for the
@@ -44,10 +49,7 @@ pub fn program(
         if !function.attrs().flag("Primitive") {
             continue;
         }
-        let made = primitive(global.name(), function, &|dim| sizes.greatest(dim));
-        let made =
-            made.and_then(|primitive| run_time::limited(global.name(), function, primitive, sizes));
-        match made {
+        match run_time::limited(global.name(), function, sizes, false) {
             Ok(primitive) => {
                 primitives.insert(global.clone(), primitive);
             }
@@ -55,7 +57,9 @@ pub fn program(
         }
     }
     let live = main.live();
-    for (_, data) in main.iter().filter(|(id, _)| live[*id]) {
+    let mut members: SecondaryMap<ScopeId, Vec<ExprId>> = SecondaryMap::new();
+    for (id, data) in main.iter().filter(|(id, _)| live[*id]) {
+        members[data.scope].push(id);
         if let Expr::Func(closure) = &data.expr
             && let Some(compiler) = closure.attrs.str("Compiler")
         {
@@ -65,10 +69,13 @@ pub fn program(
     if !problems.is_empty() {
         return Err(Report { problems });
     }
+    let changes = variables::changes(module, main, &live, &primitives, sizes)
+        .map_err(|problems| Report { problems })?;
     let mut lowering = Lowering {
         module,
         main,
         primitives: &primitives,
+        changes: &changes,
         levels,
         program: Program { sizes: sizes.clone(), ..Program::default() },
         values: SecondaryMap::new(),
@@ -76,6 +83,7 @@ pub fn program(
         kernels: IndexMap::new(),
         variants: IndexMap::new(),
         demands: demands(main, &primitives),
+        members,
     };
     match lowering.run() {
         Ok(()) => Ok(Program { of_main: lowering.values, ..lowering.program }),
@@ -111,8 +119,9 @@ fn demands(
         let count = main.ty(id).as_tuple().map_or(1, <[_]>::len);
         demands[id] = vec![Demand::default(); count];
     }
-    for demand in &mut demands[main.result()] {
-        demand.dense = true;
+    let inner = main.iter().flat_map(|(_, data)| data.expr.scopes());
+    for scope in inner.chain([main.body()]) {
+        demands[main.scope(scope).result].iter_mut().for_each(|demand| demand.dense = true);
     }
     // Users come after what they use, so demands are complete when they are handed on.
     for id in main.ids().rev() {
@@ -145,12 +154,13 @@ fn demands(
                     }
                 }
             }
-            Expr::Var(_)
-            | Expr::GlobalVar(_)
-            | Expr::Constant(_)
-            | Expr::If(_)
-            | Expr::While(_)
-            | Expr::Func(_) => {}
+            Expr::While(loops) => {
+                for &init in &loops.init {
+                    demands[init].iter_mut().for_each(|demand| demand.dense = true);
+                }
+            }
+            Expr::Var(_) | Expr::GlobalVar(_) | Expr::Constant(_) | Expr::If(_) | Expr::Func(_) => {
+            }
         }
     }
     demands
@@ -217,39 +227,37 @@ fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
     if let Expr::GlobalVar(global) = main.expr(*callee) { Some(global) } else { None }
 }
 
-/// A kernel is determined by the function, and the layout of each argument; `None` for constants.
-type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
+/// A kernel is determined by the name of its dag, and the layout of each argument; `None` for
+/// constants.
+type KernelKey = (String, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 
 struct Lowering<'a> {
     module: &'a IRModule,
     main: &'a Function,
     primitives: &'a IndexMap<GlobalVar, Primitive>,
+    /// What the calls that change the state of a loop where it is call instead.
+    changes: &'a BTreeMap<ExprId, Primitive>,
     levels: &'a [Target],
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
     values: SecondaryMap<ExprId, Vec<ValueId>>,
     constants: IndexMap<(Constant, BufferSpec), ValueId>,
     kernels: IndexMap<KernelKey, KernelId>,
-    /// How many kernels there are of each function.
-    variants: IndexMap<GlobalVar, usize>,
+    /// How many kernels there are of each dag.
+    variants: IndexMap<String, usize>,
     demands: SecondaryMap<ExprId, Vec<Demand>>,
+    /// What is alive in each scope of `main`, in order.
+    members: SecondaryMap<ScopeId, Vec<ExprId>>,
 }
 
 impl Lowering<'_> {
     fn run(&mut self) -> Result<(), Problem> {
-        let live = self.main.live();
-        for id in self.main.ids().filter(|&id| live[id]) {
-            self.values[id] = self.expr(id)?;
-        }
-        let result = self.main.result();
-        self.program.outputs = self.values[result].clone();
+        self.program.outputs = self.scope(self.main.body())?;
         self.pack_outputs();
         for position in 0..self.program.outputs.len() {
             let output = self.program.outputs[position];
             if !self.program.values[output].run_time.is_empty() {
                 self.program.outputs[position] = self.run_time_copy(output, Way::ToCaller);
-            } else if !self.program.values[output].spec.is_dense() {
-                self.program.outputs[position] = self.dense_copy(output);
             }
         }
         Ok(())
@@ -375,17 +383,7 @@ impl Lowering<'_> {
                 inputs.map(|((ty, (shape, _)), axes)| self.input(name, ty, shape, axes)).collect()
             }
             // A constant's value is made where it is used, in the layout that is read there.
-            Expr::Constant(constant) => {
-                if self.demands[id].first().is_some_and(|demand| demand.dense) && self.is_output(id)
-                {
-                    let (shape, _) = static_tensor(constant.ty(), span, &|dim| {
-                        self.program.sizes.greatest(dim)
-                    })?;
-                    return Ok(vec![self.constant(constant, BufferSpec::dense(&shape))]);
-                }
-                Ok(Vec::new())
-            }
-            Expr::GlobalVar(_) => Ok(Vec::new()),
+            Expr::Constant(_) | Expr::GlobalVar(_) => Ok(Vec::new()),
             Expr::Tuple(fields) => {
                 Ok(fields.iter().flat_map(|field| self.values[*field].clone()).collect())
             }
@@ -406,9 +404,9 @@ impl Lowering<'_> {
                 let args: Vec<ExprId> = call.args.iter().flatten().copied().collect();
                 self.call(id, &global.clone(), &args)
             }
-            Expr::If(_) | Expr::While(_) | Expr::Func(_) => {
-                Err(problem_at("no code can be generated for control flow yet", span))
-            }
+            Expr::If(choice) => self.choice(id, choice),
+            Expr::While(loops) => self.repetition(id, loops),
+            Expr::Func(_) => Err(problem_at("no code can be generated for a closure", span)),
         }
     }
 
@@ -416,12 +414,6 @@ impl Lowering<'_> {
     fn tensors_of(&self, id: ExprId) -> Result<Vec<(Vec<i64>, DType)>, Problem> {
         let greatest = |dim: &Dim| self.program.sizes.greatest(dim);
         tensors_of(self.main.ty(id), self.main.span(id), &greatest)
-    }
-
-    fn is_output(&self, id: ExprId) -> bool {
-        let result = self.main.result();
-        result == id
-            || matches!(self.main.expr(result), Expr::Tuple(fields) if fields.contains(&id))
     }
 
     fn constant(&mut self, constant: &Constant, spec: BufferSpec) -> ValueId {
@@ -448,7 +440,8 @@ impl Lowering<'_> {
         args: &[ExprId],
     ) -> Result<Vec<ValueId>, Problem> {
         let span = self.main.span(id);
-        let Some(primitive) = self.primitives.get(global) else {
+        let changed = self.changes.get(&id);
+        let Some(primitive) = changed.or_else(|| self.primitives.get(global)) else {
             if let Some(function) = self.module.function(global.name())
                 && let Some(compiler) = function.attrs().str("Compiler")
             {
@@ -513,7 +506,7 @@ impl Lowering<'_> {
         let of_kernel: Vec<(usize, RunTimeAxis)> = of_params
             .flat_map(|(at, axes)| axes.iter().map(move |axis| (at, axis.clone())))
             .collect();
-        let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel);
+        let kernel = self.kernel(primitive, arg_specs, &specs, &of_kernel);
 
         let func = self.program.kernels[kernel].signature().clone();
         let inner = primitive.constants.iter().map(|(_, constant)| Err(constant.clone()));
@@ -527,8 +520,10 @@ impl Lowering<'_> {
                 }
             });
         }
-        let mut values = Vec::with_capacity(results.len());
-        for (((_, dtype), spec), run_time) in results.into_iter().zip(specs).zip(axes) {
+        let first = step_args.first().copied();
+        let mut values: Vec<ValueId> = first.filter(|_| changed.is_some()).into_iter().collect();
+        let results = results.into_iter().skip(values.len());
+        for (((_, dtype), spec), run_time) in results.zip(specs).zip(axes) {
             values.push(self.program.values.push(Value {
                 name: global.name().to_owned(),
                 dtype,
@@ -544,13 +539,13 @@ impl Lowering<'_> {
 
     fn kernel(
         &mut self,
-        global: &GlobalVar,
         primitive: &Primitive,
         args: Vec<Option<BufferSpec>>,
         results: &[BufferSpec],
         axes: &[(usize, RunTimeAxis)],
     ) -> KernelId {
-        let key = (global.clone(), args.clone(), results.to_vec());
+        let name = &primitive.dag.func.name;
+        let key = (name.clone(), args.clone(), results.to_vec());
         if let Some(&kernel) = self.kernels.get(&key) {
             return kernel;
         }
@@ -571,7 +566,7 @@ impl Lowering<'_> {
             primitive.results.iter().copied().zip(results.iter().cloned()).collect();
         let mut dag = primitive.dag.clone();
         // One function in several layouts is several kernels.
-        let variants = self.variants.entry(global.clone()).or_default();
+        let variants = self.variants.entry(name.clone()).or_default();
         *variants += 1;
         if *variants > 1 {
             dag.func.name = format!("{}_v{variants}", dag.func.name);

@@ -45,7 +45,7 @@ pub(super) fn axes_of(
     tensor_types(ty).into_iter().map(axes).collect()
 }
 
-/// The primitive of a function for the greatest sizes, with how far a run goes along each axis.
+/// The [primitive] of a function for the greatest sizes, with how far a run goes along each axis.
 ///
 /// # Errors
 ///
@@ -53,9 +53,10 @@ pub(super) fn axes_of(
 pub(super) fn limited(
     name: &str,
     function: &Function,
-    mut greatest: Primitive,
     sizes: &RunTimeSizes,
+    in_place: bool,
 ) -> Result<Primitive, Vec<Problem>> {
+    let mut greatest = primitive(name, function, &|dim| sizes.greatest(dim), in_place)?;
     let live = function.live();
     let ids = || function.ids().filter(|&id| live[id]);
     let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
@@ -70,7 +71,7 @@ pub(super) fn limited(
     let dims = sizes.declare(&mut greatest.dag.func);
     let mut made = Vec::new();
     for sample in sizes.samples().unwrap_or_default().iter().skip(1) {
-        made.push(primitive(name, function, &|dim| sizes.value(dim, sample))?.dag);
+        made.push(primitive(name, function, &|dim| sizes.value(dim, sample), in_place)?.dag);
     }
     let known = Known::new(function, sizes, &dims);
     let limits = known.limits(&greatest.dag, &made).map_err(|op| {
@@ -101,7 +102,7 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
     sizes.len() == 1
         && module.functions().all(|(_, function)| is_ours(function))
         && primitives.all(|(global, function)| {
-            let made = |extents: &Extents<'_>| primitive(global.name(), function, extents);
+            let made = |extents: &Extents<'_>| primitive(global.name(), function, extents, false);
             let Some(samples) = sizes.samples() else { return false };
             let dags: Result<Vec<ComputeDag>, _> = (samples.iter())
                 .map(|sample| made(&|dim| sizes.value(dim, sample)).map(|made| made.dag))

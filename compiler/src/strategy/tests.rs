@@ -175,7 +175,7 @@ impl Case {
     /// The kernel, and what is in its buffers before it runs: the same for all versions.
     fn schedule(&self, targets: &[Target]) -> (Kernel, Vec<Vec<u8>>) {
         let Primitive { dag, params, results: stages, .. } =
-            primitive("kernel", &self.function, &IntExpr::as_const)
+            primitive("kernel", &self.function, &IntExpr::as_const, false)
                 .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
         let params: Vec<KernelParam> = params
             .iter()
@@ -677,8 +677,8 @@ fn long_chains_are_cut_before_they_nest_too_deep() {
 fn in_place_only_where_each_element_is_read_before_it_is_written() {
     let pairs = |net: Net, result: ExprId, specs: &[BufferSpec], out: BufferSpec| {
         let function = net.finish(result);
-        let p =
-            primitive("kernel", &function, &IntExpr::as_const).unwrap_or_else(|e| panic!("{e:?}"));
+        let p = primitive("kernel", &function, &IntExpr::as_const, false)
+            .unwrap_or_else(|e| panic!("{e:?}"));
         let params: Vec<KernelParam> = p
             .params
             .iter()

@@ -8,8 +8,8 @@ use inkwell::values::{BasicMetadataValueEnum, FunctionValue, IntValue, PointerVa
 use inkwell::{GlobalVisibility, IntPredicate, attributes::AttributeLoc};
 
 use super::kernel::{Failure, Result, Unit, field, param_types, pointer_param};
-use crate::executor::Units;
 use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer};
+use crate::executor::{Part, RegionKind, Units};
 
 /// Writes `<symbol>_run` and its parts.
 pub(super) fn generate<'ctx>(unit: &Unit<'_, 'ctx>, entry: &Entry) -> Result<()> {
@@ -38,6 +38,16 @@ struct Writer<'a, 'ctx> {
     entry: &'a Entry,
     /// Functions of kernels that have been declared, by symbol.
     kernels: BTreeMap<&'a str, FunctionValue<'ctx>>,
+}
+
+/// The calls of one level being written.
+struct Calls<'a, 'ctx> {
+    level: usize,
+    /// Prefix of the names of functions that have some of the calls, and how many there are.
+    name: &'a str,
+    functions: usize,
+    /// The copy of the context that calls of the function being written get.
+    context: PointerValue<'ctx>,
 }
 
 /// A function being written, and the bases that pointers are relative to.
@@ -166,24 +176,14 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
         Ok(())
     }
 
-    /// Makes the calls of one level, in functions of their own if there are many.
+    /// Makes the calls of one level.
     fn level(&mut self, level: usize, name: &str, body: &Body<'ctx>) -> Result<()> {
-        let entry = self.entry;
-        if entry.calls.len() <= CALLS_PER_FUNCTION {
-            return self.calls(level, &entry.calls, body);
-        }
-        for (number, calls) in entry.calls.chunks(CALLS_PER_FUNCTION).enumerate() {
-            let function = self.function(&format!("{name}_{number}"), Linkage::Internal)?;
-            let part = Body::new(self.unit, function)?;
-            self.calls(level, calls, &part)?;
-            part.builder.build_return(None)?;
-            call_alike(body, function)?;
-        }
-        Ok(())
+        let mut calls = Calls { level, name, functions: 0, context: self.context(body)? };
+        self.parts(&self.entry.parts, &mut calls, body)
     }
 
-    /// The calls, with a copy of the context whose scratch memory changes.
-    fn calls(&mut self, level: usize, calls: &'a [Call], body: &Body<'ctx>) -> Result<()> {
+    /// A copy of the context whose scratch memory changes.
+    fn context(&self, body: &Body<'ctx>) -> Result<PointerValue<'ctx>> {
         let (unit, entry, builder) = (self.unit, self.entry, &body.builder);
         let context_type = unit.context_type();
         let context = builder.build_alloca(context_type, "context")?;
@@ -199,36 +199,100 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
         let none = unit.pointer_type().const_null();
         let parallel = builder.build_select(more, none, parallel.into_pointer_value(), "")?;
         builder.build_store(place, parallel)?;
-        for call in calls {
-            let Some(symbol) = entry.functions[call.kernel].get(level) else { continue };
-            if let Some((offset, stride)) = call.scratch {
-                let scratch = self.at(body, body.workspace, offset)?;
-                let field = builder.build_struct_gep(context_type, context, field::SCRATCH, "")?;
-                builder.build_store(field, scratch)?;
-                let field =
-                    builder.build_struct_gep(context_type, context, field::SCRATCH_STRIDE, "")?;
-                builder.build_store(field, unit.usize_type().const_int(stride, false))?;
-            }
-            let kernel = *self.kernels.entry(symbol).or_insert_with(|| {
-                let mut params = param_types(unit, call.args.len(), call.sizes);
-                if !call.external {
-                    return unit.function(symbol, &params, Linkage::External);
-                }
-                params.remove(0);
-                let function = unit.function(symbol, &params, Linkage::External);
-                function.as_global_value().set_visibility(GlobalVisibility::Default);
-                function
-            });
-            let context = (!call.external).then(|| context.into());
-            let mut args: Vec<BasicMetadataValueEnum<'ctx>> = context.into_iter().collect();
-            for &pointer in &call.args {
-                args.push(self.pointer(body, pointer)?.into());
-            }
-            for number in 0..call.sizes {
-                args.push(self.run_time_size(body, number)?.into());
-            }
-            builder.build_call(kernel, &args, "")?;
+        Ok(context)
+    }
+
+    /// Parts in order, in functions of their own if there are many.
+    fn parts(
+        &mut self,
+        parts: &'a [Part<Pointer>],
+        calls: &mut Calls<'_, 'ctx>,
+        body: &Body<'ctx>,
+    ) -> Result<()> {
+        if parts.len() <= CALLS_PER_FUNCTION {
+            return parts.iter().try_for_each(|part| self.part(part, calls, body));
         }
+        let outer = calls.context;
+        for parts in parts.chunks(CALLS_PER_FUNCTION) {
+            let name = format!("{}_{}", calls.name, calls.functions);
+            calls.functions += 1;
+            let function = self.function(&name, Linkage::Internal)?;
+            let part = Body::new(self.unit, function)?;
+            calls.context = self.context(&part)?;
+            parts.iter().try_for_each(|inner| self.part(inner, calls, &part))?;
+            part.builder.build_return(None)?;
+            call_alike(body, function)?;
+        }
+        calls.context = outer;
+        Ok(())
+    }
+
+    /// A call, or a region. Calls itself for each region within another one.
+    fn part(
+        &mut self,
+        part: &'a Part<Pointer>,
+        calls: &mut Calls<'_, 'ctx>,
+        body: &Body<'ctx>,
+    ) -> Result<()> {
+        let (kind, condition, parts) = match part {
+            Part::Step(number) => return self.call(&self.entry.calls[*number], calls, body),
+            Part::Region { kind, condition, parts } => (*kind, *condition, parts),
+        };
+        let (unit, builder) = (self.unit, &body.builder);
+        let block = |name| unit.context.append_basic_block(body.function, name);
+        let (head, inside, end) = (block("region"), block("region.inside"), block("region.end"));
+        builder.build_unconditional_branch(head)?;
+        builder.position_at_end(head);
+        let byte = unit.context.i8_type();
+        let condition = builder.build_load(byte, self.pointer(body, condition)?, "")?;
+        let zero = byte.const_zero();
+        let (condition, not) = (condition.into_int_value(), IntPredicate::NE);
+        let holds = builder.build_int_compare(not, condition, zero, "")?;
+        let (if_so, if_not, next) = match kind {
+            RegionKind::If => (inside, end, end),
+            RegionKind::Unless => (end, inside, end),
+            RegionKind::While => (inside, end, head),
+        };
+        builder.build_conditional_branch(holds, if_so, if_not)?;
+        builder.position_at_end(inside);
+        self.parts(parts, calls, body)?;
+        builder.build_unconditional_branch(next)?;
+        builder.position_at_end(end);
+        Ok(())
+    }
+
+    fn call(&mut self, call: &'a Call, calls: &Calls<'_, 'ctx>, body: &Body<'ctx>) -> Result<()> {
+        let (unit, builder) = (self.unit, &body.builder);
+        let Some(symbol) = self.entry.functions[call.kernel].get(calls.level) else {
+            return Ok(());
+        };
+        if let Some((offset, stride)) = call.scratch {
+            let field =
+                |number| builder.build_struct_gep(unit.context_type(), calls.context, number, "");
+            let scratch = self.at(body, body.workspace, offset)?;
+            builder.build_store(field(field::SCRATCH)?, scratch)?;
+            let stride = unit.usize_type().const_int(stride, false);
+            builder.build_store(field(field::SCRATCH_STRIDE)?, stride)?;
+        }
+        let kernel = *self.kernels.entry(symbol).or_insert_with(|| {
+            let mut params = param_types(unit, call.args.len(), call.sizes);
+            if !call.external {
+                return unit.function(symbol, &params, Linkage::External);
+            }
+            params.remove(0);
+            let function = unit.function(symbol, &params, Linkage::External);
+            function.as_global_value().set_visibility(GlobalVisibility::Default);
+            function
+        });
+        let context = (!call.external).then(|| calls.context.into());
+        let mut args: Vec<BasicMetadataValueEnum<'ctx>> = context.into_iter().collect();
+        for &pointer in &call.args {
+            args.push(self.pointer(body, pointer)?.into());
+        }
+        for number in 0..call.sizes {
+            args.push(self.run_time_size(body, number)?.into());
+        }
+        builder.build_call(kernel, &args, "")?;
         Ok(())
     }
 

@@ -7,10 +7,11 @@ use cranelift_entity::SecondaryMap;
 
 use super::{KernelFunctions, PackedWeights, Scratch};
 use crate::codegen::c::{GENERATED, declarations, denormals_around, signature, words, wrap};
-use crate::executor::{KernelId, Program, Units, ValueId};
+use crate::executor::{KernelId, Part, Program, RegionKind, Units, ValueId};
 use crate::memory::{MemoryPlan, Place, Storage};
 
-/// Kernel calls in one function: compilers take more than linear time for a function's length.
+/// Kernel calls and regions in one function: compilers take more than linear time for a function's
+/// length.
 pub const CALLS_PER_FUNCTION: usize = 500;
 
 /// Parameters of each C function that calls kernels.
@@ -21,8 +22,8 @@ const PARAMETERS: [&str; 3] =
 ///
 /// If runs have sizes of their own, there is one more input: an array of these, as `int64`.
 ///
-/// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order with the
-/// functions of that level, a level beyond the last being the last, and then the
+/// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order, those of
+/// [regions](Self::parts) as often as their conditions say, with the functions of that level, a level beyond the last being the last, and then the
 /// [`copies`](Self::copies). The processor's mode for denormal numbers is set around that, and
 /// restored. Each call is handed a copy of the context, in which `scratch` and `scratch_stride` are
 /// what the call says, and after it its arguments. A context of more workers than
@@ -34,6 +35,8 @@ pub struct Entry {
     pub symbol: String,
     /// The calls, in order.
     pub calls: Vec<Call>,
+    /// The same as a tree of regions, with positions of calls.
+    pub parts: Vec<Part<Pointer>>,
     /// Symbols of the functions of each kernel, level by level.
     pub functions: SecondaryMap<KernelId, Vec<String>>,
     /// Number of levels, at least 1.
@@ -146,6 +149,7 @@ impl Entry {
                 external: program.kernels[step.kernel].signature().external_symbol().is_some(),
             }
         });
+        let parts = located(program.parts(), &pointer);
         let copies = storage.copies.iter().map(|copy| Copy {
             from: pointer(copy.from),
             output: copy.output,
@@ -162,6 +166,7 @@ impl Entry {
         Entry {
             symbol: symbol.to_owned(),
             calls: calls.collect(),
+            parts,
             functions: symbols,
             levels,
             workers: scratch.workers,
@@ -177,10 +182,12 @@ impl Entry {
     }
 
     /// An entry for each call, and a last one for the copies if there are any: made in order, they
-    /// do what this one does, for the first unit if it repeats them. The symbol of each is `<symbol>_call_<n>`.
+    /// do what this one does if it has no regions, for the first unit if it repeats them. The symbol
+    /// of each is `<symbol>_call_<n>`.
     pub fn single_calls(&self) -> Vec<Entry> {
         let only = |calls: &[Call], copies: &[Copy]| Entry {
             calls: calls.to_vec(),
+            parts: (0..calls.len()).map(Part::Step).collect(),
             copies: copies.to_vec(),
             units: None,
             ..self.clone()
@@ -259,41 +266,9 @@ impl Entry {
         format!("{GENERATED}\n\n{}\n{text}", declarations(&text, true))
     }
 
-    /// Writes the calls of one level into `body`, or, if there are many, into functions before it.
+    /// Writes the calls of one level into `body`.
     fn level(&self, level: usize, name: &str, text: &mut String, body: &mut String) {
-        if self.calls.len() <= CALLS_PER_FUNCTION {
-            self.calls(level, &self.calls, body);
-            return;
-        }
-        for (number, calls) in self.calls.chunks(CALLS_PER_FUNCTION).enumerate() {
-            let mut part = String::new();
-            self.calls(level, calls, &mut part);
-            let name = format!("{name}_{number}");
-            self.function("static __attribute__((noinline)) ", &name, &part, text);
-            let _ = writeln!(body, "    {name}(ctx, inputs, outputs);");
-        }
-    }
-
-    fn calls(&self, level: usize, calls: &[Call], text: &mut String) {
-        for call in calls {
-            let Some(symbol) = self.functions[call.kernel].get(level) else { continue };
-            let mut context = "ctx";
-            if let Some((offset, stride)) = call.scratch {
-                let scratch = Pointer::Workspace(offset);
-                let _ = writeln!(text, "    own.scratch = {scratch};");
-                let _ = writeln!(text, "    own.scratch_stride = {stride};");
-                context = "&own";
-            }
-            let context = (!call.external).then(|| context.to_owned());
-            let args = context.into_iter().chain(call.args.iter().map(Pointer::to_string));
-            let sizes = (0..call.sizes).map(|size| format!("sizes[{size}]"));
-            let args: Vec<String> = args.chain(sizes).collect();
-            let mut lines = Vec::new();
-            wrap(&format!("{symbol}({});", args.join(", ")), 1, &mut lines);
-            for line in lines {
-                let _ = writeln!(text, "{line}");
-            }
-        }
+        CallWriter { entry: self, level, name, functions: 0, text }.parts(&self.parts, 1, body);
     }
 
     /// Writes a function: before its body, the bases that pointers are relative to, and a context
@@ -328,6 +303,84 @@ impl Entry {
         }
         let _ = writeln!(text, "{body}}}");
     }
+}
+
+/// Writes the calls of one level; if there are many, in functions of their own.
+struct CallWriter<'a> {
+    entry: &'a Entry,
+    level: usize,
+    /// Prefix of the functions' names.
+    name: &'a str,
+    /// How many there are.
+    functions: usize,
+    /// What they are written to.
+    text: &'a mut String,
+}
+
+impl CallWriter<'_> {
+    /// Writes parts into the body of a function.
+    fn parts(&mut self, parts: &[Part<Pointer>], indent: usize, body: &mut String) {
+        if parts.len() <= CALLS_PER_FUNCTION {
+            return parts.iter().for_each(|part| self.part(part, indent, body));
+        }
+        for parts in parts.chunks(CALLS_PER_FUNCTION) {
+            let mut own = String::new();
+            parts.iter().for_each(|part| self.part(part, 1, &mut own));
+            let name = format!("{}_{}", self.name, self.functions);
+            self.functions += 1;
+            self.entry.function("static __attribute__((noinline)) ", &name, &own, self.text);
+            let _ = writeln!(body, "{}{name}(ctx, inputs, outputs);", "    ".repeat(indent));
+        }
+    }
+
+    /// Writes a call, or a region. Calls itself for each region within another one.
+    fn part(&mut self, part: &Part<Pointer>, indent: usize, body: &mut String) {
+        let (kind, condition, parts) = match part {
+            Part::Step(number) => return self.call(&self.entry.calls[*number], indent, body),
+            Part::Region { kind, condition, parts } => (kind, condition, parts),
+        };
+        let before = match kind {
+            RegionKind::If => "if (",
+            RegionKind::Unless => "if (!",
+            RegionKind::While => "while (",
+        };
+        let space = "    ".repeat(indent);
+        let _ = writeln!(body, "{space}{before}*(const u8 *)({condition})) {{");
+        self.parts(parts, indent + 1, body);
+        let _ = writeln!(body, "{space}}}");
+    }
+
+    fn call(&self, call: &Call, indent: usize, body: &mut String) {
+        let Some(symbol) = self.entry.functions[call.kernel].get(self.level) else { return };
+        let space = "    ".repeat(indent);
+        let mut context = "ctx";
+        if let Some((offset, stride)) = call.scratch {
+            let scratch = Pointer::Workspace(offset);
+            let _ = writeln!(body, "{space}own.scratch = {scratch};");
+            let _ = writeln!(body, "{space}own.scratch_stride = {stride};");
+            context = "&own";
+        }
+        let context = (!call.external).then(|| context.to_owned());
+        let args = context.into_iter().chain(call.args.iter().map(Pointer::to_string));
+        let sizes = (0..call.sizes).map(|size| format!("sizes[{size}]"));
+        let args: Vec<String> = args.chain(sizes).collect();
+        let mut lines = Vec::new();
+        wrap(&format!("{symbol}({});", args.join(", ")), indent, &mut lines);
+        for line in lines {
+            let _ = writeln!(body, "{line}");
+        }
+    }
+}
+
+/// Parts whose conditions are where `pointer` says.
+fn located(parts: Vec<Part>, pointer: &impl Fn(ValueId) -> Pointer) -> Vec<Part<Pointer>> {
+    let located = |part| match part {
+        Part::Step(number) => Part::Step(number),
+        Part::Region { kind, condition, parts } => {
+            Part::Region { kind, condition: pointer(condition), parts: located(parts, pointer) }
+        }
+    };
+    parts.into_iter().map(located).collect()
 }
 
 /// The loop over the units of a run, which calls a function for each.

@@ -38,7 +38,10 @@ impl Program {
         let levels = self.kernels.values().next().map_or(1, |kernel| kernel.versions.len());
         let mut borders: BTreeMap<Digest, KernelId> = BTreeMap::new();
         let steps = std::mem::take(&mut self.steps);
+        // Where each step begins among the new ones.
+        let mut places: Vec<usize> = Vec::with_capacity(steps.len() + 1);
         for step in steps {
+            places.push(self.steps.len());
             let outputs: Vec<ValueId> = {
                 let params = &self.kernels[step.kernel].signature().params;
                 let args = step.args.iter().zip(params);
@@ -64,6 +67,10 @@ impl Program {
             for output in outputs {
                 self.zero_behind(output, levels, &mut borders);
             }
+        }
+        places.push(self.steps.len());
+        for region in &mut self.regions {
+            region.steps = places[region.steps.start]..places[region.steps.end];
         }
     }
 
@@ -115,7 +122,7 @@ impl Program {
             for step in &self.steps {
                 (step.kernel, &step.args).hash(hasher);
             }
-            (&self.inputs, &self.outputs, &self.units).hash(hasher);
+            (&self.regions, &self.inputs, &self.outputs, &self.units).hash(hasher);
             for ExternalCode { symbol, source, needs } in &self.external {
                 (symbol, source, needs).hash(hasher);
             }

@@ -406,6 +406,7 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
     let entry = Entry {
         symbol: "t".to_owned(),
         calls: vec![call],
+        parts: vec![crate::executor::Part::Step(0)],
         functions,
         levels: 1,
         workers: 2,

@@ -34,6 +34,7 @@ pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, 
 pub use resize2d::{
     CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
 };
+pub(crate) use scatter::is_update;
 pub use scatter::{
     SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
 };

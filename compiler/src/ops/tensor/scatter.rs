@@ -12,7 +12,7 @@ use crate::ops::compute::{Compute, Stages};
 use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
-use crate::ops::{EvalError, InferCx, Input, OpDef};
+use crate::ops::{EvalError, InferCx, Input, Op, OpDef};
 use crate::te::{ComputeDag, combined};
 use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
@@ -224,6 +224,11 @@ struct Places<'a> {
     place: &'a PlaceOf<'a>,
 }
 
+/// Whether [`Compute::in_place`] is for this operator.
+pub(crate) fn is_update(op: Op) -> bool {
+    op.is(&SCATTER_ELEMENTS) || op.is(&SCATTER_ND)
+}
+
 /// A copy of a tensor, then one update after the other. Places outside are passed over.
 fn compute_scatter(
     cx: &mut Compute<'_>,
@@ -236,11 +241,18 @@ fn compute_scatter(
     if given.contains(&0) {
         return unchanged(cx);
     }
-    let op = cx.op.name;
-    let result = cx.dag.statement(op, &shape, dtype, &[x, indices, updates], |dag, result| {
-        let (vars, index) = loops(dag, &shape);
-        let copy = dag.func.store(result, index.iter().cloned(), dag.at(x, &index));
-        let copy = nest(vars, &shape, dtype, copy);
+    let (op, in_place) = (cx.op.name, cx.in_place);
+    let read = [x, indices, updates];
+    let read = if in_place { &read[1..] } else { &read };
+    let result = cx.dag.statement(op, &shape, dtype, read, |dag, result| {
+        let copy = match in_place {
+            true => Stmt::nop(),
+            false => {
+                let (vars, index) = loops(dag, &shape);
+                let copy = dag.func.store(result, index.iter().cloned(), dag.at(x, &index));
+                nest(vars, &shape, dtype, copy)
+            }
+        };
 
         let (vars, by) = loops(dag, &given);
         let (outer, slice) = vars.split_at(places.outer);

@@ -14,7 +14,7 @@ use crate::tir::ParamKind;
 /// What the rules of a kernel missed on the widest level.
 fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> Vec<String> {
     let primitive =
-        crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const)
+        crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const, false)
             .unwrap();
     let params: Vec<KernelParam> = (primitive.params.iter().zip(args))
         .map(|(&param, spec)| (param, ParamKind::Input, spec.clone()))

@@ -24,7 +24,7 @@ fn relu(shape: &[i64]) -> Function {
 /// Whether the schedule for wide vectors has a turn in it.
 fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
     let primitive =
-        crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const)
+        crate::strategy::primitive::primitive("kernel", function, &crate::ir::Dim::as_const, false)
             .unwrap();
     let params: Vec<_> =
         primitive.params.iter().map(|&param| (param, ParamKind::Input, input.clone())).collect();

@@ -174,7 +174,7 @@ fn errors_are_within_what_is_said_of_them() {
 
 /// Whether a function is scheduled as a whole; else its loops are right, but slow.
 fn is_scheduled(function: &Function, specs: &[BufferSpec]) -> bool {
-    let primitive = primitive("kernel", function, &crate::ir::Dim::as_const).unwrap();
+    let primitive = primitive("kernel", function, &crate::ir::Dim::as_const, false).unwrap();
     let params: Vec<KernelParam> = primitive
         .params
         .iter()

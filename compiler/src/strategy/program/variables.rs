@@ -1,0 +1,349 @@
+//! Branches and loops, and the memory that their steps change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cranelift_entity::SecondaryMap;
+use indexmap::IndexMap;
+
+use super::{Lowering, Primitive, RunTimeAxis, callee as callee_of, run_time, tensors_of};
+use crate::diagnostics::Problem;
+use crate::executor::{
+    KernelId, Program, Region, RegionKind, RunTimeSizes, Step, Value, ValueId, ValueKind,
+};
+use crate::graph::{Call, Expr, ExprId, Function, If, ScopeId, While};
+use crate::ir::{BufferSpec, DType, GlobalVar, IRModule};
+use crate::strategy;
+use crate::target::Target;
+use crate::tir::ParamKind;
+
+/// The calls of `main` that change some elements of a loop's state, which nothing else reads: with a
+/// primitive that does so where the state is.
+pub(super) fn changes(
+    module: &IRModule,
+    main: &Function,
+    live: &SecondaryMap<ExprId, bool>,
+    primitives: &IndexMap<GlobalVar, Primitive>,
+    sizes: &RunTimeSizes,
+) -> Result<BTreeMap<ExprId, Primitive>, Vec<Problem>> {
+    let mut changes = BTreeMap::new();
+    let uses = main.use_counts_among(live);
+    let loops = main.iter().filter(|(id, _)| live[*id]).filter_map(|(_, data)| match &data.expr {
+        Expr::While(loops) => Some(loops.body),
+        _ => None,
+    });
+    let bodies: BTreeSet<ScopeId> = loops.collect();
+    for (id, data) in main.iter().filter(|(id, data)| live[*id] && bodies.contains(&data.scope)) {
+        let Expr::Call(Call { callee, args, .. }) = &data.expr else { continue };
+        let (Some(global), Some(Some(state))) = (callee_of(main, callee), args.first()) else {
+            continue;
+        };
+        let is_update = primitives.get(global).is_some_and(|primitive| primitive.is_update);
+        let is_state = main.scope(data.scope).params.contains(state) && uses[*state] == 1;
+        if let (true, Some(function)) = (is_update && is_state, module.function(global.name())) {
+            let name = format!("{}_in_place", global.name());
+            changes.insert(id, run_time::limited(&name, function, sizes, true)?);
+        }
+    }
+    Ok(changes)
+}
+
+impl Lowering<'_> {
+    /// A choice: each branch stores to the same variables.
+    pub(super) fn choice(&mut self, id: ExprId, choice: &If) -> Result<Vec<ValueId>, Problem> {
+        let condition = self.dense_values(choice.cond)?[0];
+        let results = self.variables(id, "choice")?;
+        for (kind, scope) in
+            [(RegionKind::If, choice.then_scope), (RegionKind::Unless, choice.else_scope)]
+        {
+            self.region(kind, condition, |lowering| {
+                let values = lowering.scope(scope)?;
+                lowering.store_all(&values, &results);
+                Ok(())
+            })?;
+        }
+        Ok(results)
+    }
+
+    /// A loop: its state is in variables, which the body reads and then changes.
+    pub(super) fn repetition(
+        &mut self,
+        id: ExprId,
+        loops: &While,
+    ) -> Result<Vec<ValueId>, Problem> {
+        let mut first = Vec::new();
+        for &init in &loops.init {
+            first.extend(self.dense_values(init)?);
+        }
+        let state = self.variables(id, "state")?;
+        self.store_all(&first, &state);
+        for scope in [loops.cond, loops.body] {
+            let mut rest = &state[..];
+            for &param in &self.main.scope(scope).params {
+                let count = tensors_of(self.main.ty(param), self.main.span(id), &|dim| {
+                    self.program.sizes.greatest(dim)
+                })?
+                .len();
+                let (own, others) = rest.split_at(count.min(rest.len()));
+                (self.values[param], rest) = (own.to_vec(), others);
+            }
+        }
+        let goes_on = self.variable("goes_on", DType::Bool, BufferSpec::dense(&[]), Vec::new());
+        let values = self.scope(loops.cond)?;
+        self.store_all(&values, &[goes_on]);
+        self.region(RegionKind::While, goes_on, |lowering| {
+            let next = lowering.scope(loops.body)?;
+            lowering.store_all(&next, &state);
+            let values = lowering.scope(loops.cond)?;
+            lowering.store_all(&values, &[goes_on]);
+            Ok(())
+        })?;
+        Ok(state)
+    }
+
+    /// Adds the region of the steps that `body` adds, if there are any.
+    fn region(
+        &mut self,
+        kind: RegionKind,
+        condition: ValueId,
+        body: impl FnOnce(&mut Self) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let (place, start) = (self.program.regions.len(), self.program.steps.len());
+        body(self)?;
+        let steps = start..self.program.steps.len();
+        if !steps.is_empty() {
+            self.program.regions.insert(place, Region { kind, condition, steps });
+        }
+        Ok(())
+    }
+
+    /// Lowers what is in a scope; returns the tensors of its result, dense. Calls itself for each
+    /// scope within another one.
+    pub(super) fn scope(&mut self, scope: ScopeId) -> Result<Vec<ValueId>, Problem> {
+        for id in self.members[scope].clone() {
+            let is_bound =
+                matches!(self.main.expr(id), Expr::Var(_)) && !self.values[id].is_empty();
+            if !is_bound {
+                self.values[id] = self.expr(id)?;
+            }
+        }
+        self.dense_values(self.main.scope(scope).result)
+    }
+
+    /// The tensors of an expression in dense memory, constants among them.
+    pub(super) fn dense_values(&mut self, id: ExprId) -> Result<Vec<ValueId>, Problem> {
+        match self.main.expr(id) {
+            Expr::Tuple(fields) => {
+                let mut values = Vec::with_capacity(fields.len());
+                for &field in fields {
+                    values.extend(self.dense_values(field)?);
+                }
+                Ok(values)
+            }
+            Expr::Constant(constant) => {
+                let tensors = self.tensors_of(id)?;
+                let constants = tensors.iter().map(|(shape, _)| BufferSpec::dense(shape));
+                Ok(constants.map(|spec| self.constant(constant, spec)).collect())
+            }
+            _ => {
+                let values = self.values[id].clone();
+                let is_dense = |value| self.program.values[value].spec.is_dense();
+                let dense: Vec<bool> = values.iter().map(|&value| is_dense(value)).collect();
+                let values = values.into_iter().zip(dense);
+                let made = values.map(|(value, dense)| match dense {
+                    true => value,
+                    false => self.dense_copy(value),
+                });
+                Ok(made.collect())
+            }
+        }
+    }
+
+    /// A variable for each tensor of an expression.
+    fn variables(&mut self, id: ExprId, name: &str) -> Result<Vec<ValueId>, Problem> {
+        let tensors = self.tensors_of(id)?.into_iter().zip(self.axes_of(id)?);
+        let tensors: Vec<_> = tensors.collect();
+        let made = tensors.into_iter().map(|((shape, dtype), axes)| {
+            self.variable(name, dtype, BufferSpec::dense(&shape), axes)
+        });
+        Ok(made.collect())
+    }
+
+    fn variable(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        spec: BufferSpec,
+        run_time: Vec<RunTimeAxis>,
+    ) -> ValueId {
+        let (name, kind) = (name.to_owned(), ValueKind::Variable);
+        self.program.values.push(Value { name, dtype, spec, kind, run_time })
+    }
+
+    /// Stores values to variables, all at once: none of them is stored to before it is read.
+    fn store_all(&mut self, values: &[ValueId], variables: &[ValueId]) {
+        let roots = self.program.roots();
+        let pairs = || values.iter().copied().zip(variables.iter().copied());
+        let changed: Vec<ValueId> =
+            pairs().filter(|&(value, to)| roots[value] != to).map(|(_, to)| to).collect();
+        let mut stores = Vec::with_capacity(changed.len());
+        for (value, to) in pairs().filter(|&(value, to)| roots[value] != to) {
+            let value = match changed.contains(&roots[value]) {
+                true => copy_value(&mut self.program, value, None, self.levels),
+                false => value,
+            };
+            stores.push((value, to));
+        }
+        for (value, to) in stores {
+            copy_value(&mut self.program, value, Some(to), self.levels);
+        }
+    }
+}
+
+/// Adds a step that copies a dense value: to a new one, unless it is said to which.
+pub(crate) fn copy_value(
+    program: &mut Program,
+    from: ValueId,
+    to: Option<ValueId>,
+    levels: &[Target],
+) -> ValueId {
+    let Value { name, dtype, spec, run_time, .. } = program.values[from].clone();
+    let spec = to.map_or(spec, |to| program.values[to].spec.clone());
+    let kernel = strategy::copy(&format!("keep_{}", program.kernels.len()), &spec, dtype, levels);
+    let kernel = program.kernels.push(kernel);
+    let to = to.unwrap_or_else(|| {
+        let kind = ValueKind::Computed;
+        program.values.push(Value { name, dtype, spec, kind, run_time })
+    });
+    program.steps.push(Step { kernel, args: vec![from, to] });
+    to
+}
+
+impl Program {
+    /// Has steps store to variables and states directly whose results would be copied there: if
+    /// nothing else reads the result later, and nothing reads what was there before in between.
+    pub fn store_directly(&mut self) {
+        let mut uses: SecondaryMap<ValueId, Vec<usize>> = Default::default();
+        let mut roots = self.roots();
+        for (number, step) in self.steps.iter().enumerate() {
+            for &arg in &step.args {
+                uses[roots[arg]].push(number);
+            }
+        }
+        for region in &self.regions {
+            uses[roots[region.condition]].push(region.steps.start);
+        }
+        for &output in &self.outputs {
+            uses[roots[output]].push(usize::MAX);
+        }
+        let mut removed = vec![false; self.steps.len()];
+        for number in 0..self.steps.len() {
+            let [from, to] = self.steps[number].args[..] else { continue };
+            let Some(maker) = self.direct_store(number, [from, to], &roots, &uses, &removed) else {
+                continue;
+            };
+            removed[number] = true;
+            for step in maker..number {
+                for arg in &mut self.steps[step].args {
+                    if *arg == from {
+                        *arg = to;
+                    }
+                }
+            }
+            for (id, value) in &mut self.values {
+                if value.kind == ValueKind::View(from) {
+                    value.kind = ValueKind::View(to);
+                }
+                if roots[id] == from {
+                    roots[id] = to;
+                }
+            }
+            let moved = std::mem::take(&mut uses[from]);
+            uses[to].extend(moved);
+            for value in self.of_main.values_mut().flatten() {
+                if *value == from {
+                    *value = to;
+                }
+            }
+        }
+        self.remove_steps(&removed);
+    }
+
+    /// The step that may store to the second value instead of the first one, which the copy of that
+    /// number reads.
+    fn direct_store(
+        &self,
+        copy: usize,
+        [from, to]: [ValueId; 2],
+        roots: &SecondaryMap<ValueId, ValueId>,
+        uses: &SecondaryMap<ValueId, Vec<usize>>,
+        removed: &[bool],
+    ) -> Option<usize> {
+        let (source, target) = (&self.values[from], &self.values[to]);
+        let is_kept = matches!(target.kind, ValueKind::Variable | ValueKind::State);
+        let is_alike = (source.dtype, &source.spec, &source.run_time)
+            == (target.dtype, &target.spec, &target.run_time);
+        let kernel = &self.kernels[self.steps[copy].kernel];
+        let is_copy = matches!(&kernel.loops[..], [loops] if loops.op == "copy");
+        if !is_kept || !is_alike || !is_copy || source.kind != ValueKind::Computed || to > from {
+            return None;
+        }
+        let maker = uses[from].iter().copied().min()?;
+        if uses[from].iter().any(|&user| user > copy)
+            || !self.regions_around(maker).eq(self.regions_around(copy))
+        {
+            return None;
+        }
+        let writes = |step: usize, value: ValueId| {
+            let step = &self.steps[step];
+            let params = &self.kernels[step.kernel].signature().params;
+            step.args
+                .iter()
+                .zip(params)
+                .position(|(&arg, param)| arg == value && param.kind == ParamKind::Output)
+        };
+        let output = writes(maker, from)?;
+        let again = (maker + 1..copy).any(|step| !removed[step] && writes(step, from).is_some());
+        let between = uses[to].iter().any(|&user| maker < user && user < copy && !removed[user]);
+        if again || between {
+            return None;
+        }
+        // The step itself may read what it stores to where its kernel allows that.
+        let step = &self.steps[maker];
+        let inplace = &self.kernels[step.kernel].signature().inplace;
+        let reads_elsewhere = step.args.iter().enumerate().any(|(position, &arg)| {
+            position != output && roots[arg] == to && !inplace.contains(&(output, position))
+        });
+        (!reads_elsewhere).then_some(maker)
+    }
+
+    /// Leaves out steps.
+    fn remove_steps(&mut self, removed: &[bool]) {
+        let mut places = Vec::with_capacity(removed.len() + 1);
+        let mut kept = 0;
+        for &removed in removed {
+            places.push(kept);
+            kept += usize::from(!removed);
+        }
+        places.push(kept);
+        let mut removed = removed.iter();
+        self.steps.retain(|_| removed.next().is_none_or(|&removed| !removed));
+        for region in &mut self.regions {
+            region.steps = places[region.steps.start]..places[region.steps.end];
+        }
+        self.regions.retain(|region| !region.steps.is_empty());
+        // Kernels of no step would be code for nothing.
+        let mut used: BTreeMap<KernelId, KernelId> = BTreeMap::new();
+        let kernels = std::mem::take(&mut self.kernels);
+        for step in &self.steps {
+            used.entry(step.kernel).or_insert(step.kernel);
+        }
+        for (id, kernel) in kernels {
+            if let Some(number) = used.get_mut(&id) {
+                *number = self.kernels.push(kernel);
+            }
+        }
+        for step in &mut self.steps {
+            step.kernel = used.get(&step.kernel).copied().unwrap_or(step.kernel);
+        }
+    }
+}
