@@ -1,16 +1,17 @@
 //! Operators that have graphs as attributes: control flow, and attention with changes of its own.
 //!
-//! A branch whose condition is known is imported alone, and loops are unrolled, so that the module
-//! has no control flow. Where a condition depends on the model's inputs, both sides are computed and
-//! one is selected: the operators are pure, and code without branches is what kernels are made of.
+//! A branch whose condition is known is imported alone, and loops of few steps are unrolled: code
+//! without branches is what kernels are made of. Everything else becomes an `if` or a loop of the
+//! module. So do long loops, unless a value changes its type from step to step, or something must be
+//! known of a step while compiling.
 
 use super::functions::FlatNode;
 use super::graph::{Body, GraphImporter, Value};
 use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError};
-use crate::graph::ExprId;
-use crate::ir::{DType, Type};
+use crate::graph::{ExprId, ScopeKind};
+use crate::ir::{DType, Dim, Type};
 use crate::onnx::ops::attention;
-use crate::ops::elementwise::{LOGICAL_AND, WHERE};
+use crate::onnx::ops::repeat::{Row, UNROLLED_NODES, Until};
 
 /// A scan, whatever it goes over.
 struct Scan<'a> {
@@ -39,21 +40,51 @@ impl<'a> GraphImporter<'a, '_, '_> {
         if let Some(holds) = flag(&mut node, condition)? {
             return Ok(self.shared.run(&bodies[usize::from(!holds)], &[]));
         }
-        let [yes, no] = bodies.map(|body| self.shared.run(&body, &[]));
-        if yes.len() != no.len() {
-            return Err(NodeError::new(format!(
-                "one branch has {} outputs and the other {}",
-                yes.len(),
-                no.len()
-            )));
+        let condition = node.reshape(condition, Vec::new())?;
+        let around = node.builder.current_scope();
+        let mut scopes = Vec::with_capacity(2);
+        let mut results = Vec::with_capacity(2);
+        for body in bodies {
+            self.shared.builder.open_scope(ScopeKind::Branch);
+            let values = self.shared.run(&body, &[]);
+            let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
+            if values.contains(&Value::Unknown) {
+                node.leave_loop(around);
+                return Ok(vec![Value::Unknown; proto.output.len()]);
+            }
+            let tensors: Vec<ExprId> =
+                values.iter().flat_map(|&value| elements(&node, value)).collect();
+            let result = node.builder.tuple(&tensors);
+            scopes.push(node.builder.close_scope(result));
+            results.push(values);
         }
         let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
-        let condition = node.reshape(condition, Vec::new())?;
-        yes.into_iter().zip(no).map(|(yes, no)| select(&mut node, condition, yes, no)).collect()
+        check_branches(&node, condition, [&results[0], &results[1]])?;
+        let choice = node.builder.if_else(condition, scopes[0], scopes[1])?;
+        let mut next = 0;
+        let mut field = |node: &mut Node<'_, '_>| {
+            next += 1;
+            node.builder.tuple_get(choice, next - 1)
+        };
+        let mut values = Vec::with_capacity(results[0].len());
+        for &value in &results[0] {
+            values.push(match value {
+                Value::Known(id) => Value::Known(match node.elements(id).map(<[ExprId]>::len) {
+                    Some(count) => {
+                        let fields: Result<Vec<_>, _> =
+                            (0..count).map(|_| field(&mut node)).collect();
+                        node.sequence(&fields?)
+                    }
+                    None => field(&mut node)?,
+                }),
+                Value::Absent | Value::Unknown => value,
+            });
+        }
+        Ok(values)
     }
 
-    /// `Loop`-1, -11, -13, -16, -19 and later (more types). The number of steps must be known, or be
-    /// bounded by one that is.
+    /// `Loop`-1, -11, -13, -16, -19 and later (more types). If steps make tensors together, their
+    /// number must be known, or be a size of the run.
     pub(super) fn import_loop(
         &mut self,
         proto: &'a FlatNode<'_>,
@@ -75,72 +106,165 @@ impl<'a> GraphImporter<'a, '_, '_> {
         }
         let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
         let steps = match node.optional(0) {
-            Some(_) => node.int_input(0)?,
+            Some(count) => {
+                let known = node.known_value(count).and_then(|constant| constant.to_i64_vec());
+                known.and_then(|values| values.first().copied())
+            }
             None => None,
         };
-        // Whether the next step takes place, if that is not known.
-        let mut running: Option<ExprId> = None;
-        let mut goes_on = true;
+        let mut begins = Some(true);
         if let Some(condition) = node.optional(1) {
-            match flag(&mut node, condition)? {
-                Some(holds) => goes_on = holds,
-                None => running = Some(node.reshape(condition, Vec::new())?),
-            }
+            begins = flag(&mut node, condition)?;
         }
-        let mut values: Vec<Value> =
+        let carried: Vec<Value> =
             inputs[2..].iter().map(|input| input.map_or(Value::Absent, Value::Known)).collect();
-        let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); graph.output.len() - 1 - carried];
+        if (steps == Some(0) || begins == Some(false)) && graph.output.len() == carried.len() + 1 {
+            return Ok(carried);
+        }
+        if begins.is_some()
+            && self.is_short(&body, steps)
+            && let Some(values) = self.unroll_loop(proto, &body, steps, &carried)?
+        {
+            return Ok(values);
+        }
+        let told = self.shared.report.problems.len();
+        let run = self.run_loop(proto, &body, inputs, steps, begins, &carried);
+        if begins.is_none() || !can_unroll(&run, steps) {
+            return run;
+        }
+        let problems = self.shared.report.problems.split_off(told);
+        if let Ok(Some(values)) = self.unroll_loop(proto, &body, steps, &carried) {
+            return Ok(values);
+        }
+        self.shared.report.problems.truncate(told);
+        self.shared.report.problems.extend(problems);
+        run
+    }
+
+    /// Whether a loop is unrolled without trying anything else.
+    fn is_short(&self, body: &Body<'_>, steps: Option<i64>) -> bool {
+        let nodes = |steps: i64| usize::try_from(steps).ok()?.checked_mul(body.len());
+        steps.and_then(nodes).is_some_and(|nodes| nodes <= UNROLLED_NODES)
+    }
+
+    /// The steps of a loop one after the other; `None` if it is not known how many there are.
+    fn unroll_loop(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        body: &Body<'_>,
+        steps: Option<i64>,
+        carried: &[Value],
+    ) -> Result<Option<Vec<Value>>, NodeError> {
+        let mut values = carried.to_vec();
+        let outputs = body.graph.output.len() - 1;
+        let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); outputs - carried.len()];
         let mut step = 0i64;
-        while goes_on && steps.is_none_or(|steps| step < steps) {
-            if running.is_some() && (steps.is_none() || !scanned.is_empty()) {
-                let error = NodeError::new("the number of steps depends on the model's inputs");
-                let node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
-                let causes = [node.optional(0), node.optional(1), running];
-                return Err(error.help(rewrite(&node, causes.into_iter().flatten())));
-            }
+        while steps.is_none_or(|steps| step < steps) {
             let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
-            let number = node.scalar(step as f64, DType::I64)?;
-            let condition = match running {
-                Some(running) => running,
-                None => node.scalar(1.0, DType::Bool)?,
-            };
+            let number = node.int(step);
+            let condition = node.scalar(1.0, DType::Bool)?;
             let mut given = vec![Value::Known(number), Value::Known(condition)];
             given.extend(&values);
-            let results = self.step(&body, step, &given)?;
+            let results = self.step(body, step, &given)?;
             if results.contains(&Value::Unknown) {
-                return Ok(vec![Value::Unknown; graph.output.len() - 1]);
+                return Ok(Some(vec![Value::Unknown; outputs]));
             }
             let mut results = results.into_iter();
-            let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
             let next = results.next();
             for (value, new) in values.iter_mut().zip(results.by_ref()) {
-                *value = match running {
-                    Some(running) => select(&mut node, running, new, *value)?,
-                    None => new,
-                };
+                *value = new;
             }
             for (list, value) in scanned.iter_mut().zip(results) {
                 list.push(value.element()?);
             }
+            step += 1;
             if let Some(next) = next.and_then(Value::known) {
+                let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
                 match flag(&mut node, next)? {
-                    Some(holds) => goes_on = holds,
-                    None => {
-                        let next = node.reshape(next, Vec::new())?;
-                        running = Some(match running {
-                            Some(running) => node.call(&LOGICAL_AND, &[running, next])?,
-                            None => next,
-                        });
-                    }
+                    Some(true) => {}
+                    Some(false) => break,
+                    None if steps == Some(step) => break,
+                    None => return Ok(None),
                 }
             }
-            step += 1;
         }
         let mut node = self.shared.node(proto, 0, Vec::new(), Attributes::none());
         for list in scanned {
             values.push(Value::Known(stack(&mut node, &list, 0)?));
         }
-        Ok(values)
+        Ok(Some(values))
+    }
+
+    /// A loop that runs.
+    fn run_loop(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        body: &Body<'_>,
+        inputs: &[Option<ExprId>],
+        steps: Option<i64>,
+        begins: Option<bool>,
+        carried: &[Value],
+    ) -> Result<Vec<Value>, NodeError> {
+        let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
+        let mut states = vec![match node.optional(1) {
+            Some(condition) => node.reshape(condition, Vec::new())?,
+            None => node.scalar(1.0, DType::Bool)?,
+        }];
+        states.extend(tensors(&node, carried)?);
+        let count = match node.optional(0) {
+            Some(count) => Some(node.reshape(count, Vec::new())?),
+            None => None,
+        };
+        let length = count.and_then(|count| {
+            let known = node.builder.data_of(count).shape_value.as_deref().and_then(<[Dim]>::first);
+            steps.map(Dim::from).or_else(|| known.cloned())
+        });
+        let repeat = node.begin_loop(&states);
+        let (around, step) = (repeat.around(), repeat.step);
+        let given: Vec<Value> =
+            [step].iter().chain(&repeat.states).copied().map(Value::Known).collect();
+        let results = self.shared.run(body, &given);
+        let mut node = self.shared.node(proto, 0, inputs.to_vec(), Attributes::none());
+        if results.contains(&Value::Unknown) {
+            node.leave_loop(around);
+            return Ok(vec![Value::Unknown; results.len() - 1]);
+        }
+        let finish = || {
+            let mut next = tensors(&node, &results)?;
+            let rows = next.split_off(states.len());
+            let goes_on = flag(&mut node, next[0])?;
+            let ends = goes_on != Some(true) || begins != Some(true);
+            next[0] = if ends { node.reshape(next[0], Vec::new())? } else { repeat.states[0] };
+            let rows = match (length, ends && goes_on != Some(true)) {
+                _ if rows.is_empty() => Vec::new(),
+                (Some(rows_of), false) => {
+                    let row = |value| Row { value, at: step, rows: rows_of.clone() };
+                    rows.into_iter().map(row).collect()
+                }
+                _ => {
+                    let error = NodeError::new(
+                        "the number of steps depends on the model's inputs, and so would the extent \
+                         of an output",
+                    );
+                    return Err(
+                        error.help(rewrite(&node, inputs.iter().take(2).flatten().copied()))
+                    );
+                }
+            };
+            if !ends && count.is_none() {
+                return Err(NodeError::new("the loop does not end"));
+            }
+            node.end_loop(repeat, &next, &rows, Until { count, state: ends.then_some(0) })
+        };
+        match finish() {
+            Ok((last, rows)) => {
+                Ok(last.into_iter().skip(1).chain(rows).map(Value::Known).collect())
+            }
+            Err(error) => {
+                node.leave_loop(around);
+                Err(error)
+            }
+        }
     }
 
     /// `Scan`-8, -9 (no batch axis), -11 (negative axes), -16, -19 and later (more types).
@@ -234,24 +358,48 @@ impl<'a> GraphImporter<'a, '_, '_> {
         sequences: &[ExprId],
     ) -> Result<Vec<Value>, NodeError> {
         let node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
-        let mut axes = Vec::with_capacity(sequences.len());
+        let mut along = Vec::with_capacity(sequences.len());
         let mut steps = None;
         for (&sequence, &axis) in sequences.iter().zip(&scan.in_axes) {
             let axis = node.axis(axis, node.shape(sequence)?.rank())?;
-            let length = node.known_extent(sequence, axis)?;
-            if *steps.get_or_insert(length) != length {
+            let length = &node.shape(sequence)?[axis];
+            if steps.get_or_insert_with(|| length.clone()) != length {
                 return Err(NodeError::new("the scanned inputs are not of equal length"));
             }
-            axes.push(axis);
+            along.push((sequence, axis));
         }
-        let steps = steps.unwrap_or(0);
+        let steps = steps.unwrap_or_else(|| Dim::from(0i64));
+        let known = steps.as_const();
+        if self.is_short(&scan.body, known) {
+            return self.unroll_scan(proto, scan, states, &along, known.unwrap_or(0));
+        }
+        let told = self.shared.report.problems.len();
+        let run = self.run_scan(proto, scan, states, &along, &steps);
+        match known {
+            Some(steps) if can_unroll(&run, known) => {
+                self.shared.report.problems.truncate(told);
+                self.unroll_scan(proto, scan, states, &along, steps)
+            }
+            Some(_) | None => run,
+        }
+    }
+
+    /// The steps of a scan one after the other.
+    fn unroll_scan(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        scan: &Scan<'_>,
+        states: &[ExprId],
+        along: &[(ExprId, usize)],
+        steps: i64,
+    ) -> Result<Vec<Value>, NodeError> {
         let mut values: Vec<Value> = states.iter().copied().map(Value::Known).collect();
         let mut scanned: Vec<Vec<ExprId>> = vec![Vec::new(); scan.out_axes.len()];
         for step in 0..steps {
             let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
             let mut given = values.clone();
-            for (index, (&sequence, &axis)) in sequences.iter().zip(&axes).enumerate() {
-                let at = if scan.in_reverse[index] == 1 { steps - 1 - step } else { step };
+            for (&(sequence, axis), &reverse) in along.iter().zip(&scan.in_reverse) {
+                let at = if reverse == 1 { steps - 1 - step } else { step };
                 given.push(Value::Known(node.step_of(sequence, axis, at)?));
             }
             let results = self.step(&scan.body, step, &given)?;
@@ -273,6 +421,50 @@ impl<'a> GraphImporter<'a, '_, '_> {
             values.push(Value::Known(stack(&mut node, &list, axis)?));
         }
         Ok(values)
+    }
+
+    /// A scan as a loop that runs.
+    fn run_scan(
+        &mut self,
+        proto: &'a FlatNode<'_>,
+        scan: &Scan<'_>,
+        states: &[ExprId],
+        along: &[(ExprId, usize)],
+        steps: &Dim,
+    ) -> Result<Vec<Value>, NodeError> {
+        let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
+        let count = node.extent(along[0].0, along[0].1)?;
+        let repeat = node.begin_loop(states);
+        let (around, step) = (repeat.around(), repeat.step);
+        let from_end = node.from_end(count, step)?;
+        let at = |reverse: i64| if reverse == 1 { from_end } else { step };
+        let mut given: Vec<Value> = repeat.states.iter().copied().map(Value::Known).collect();
+        for (&(sequence, axis), &reverse) in along.iter().zip(&scan.in_reverse) {
+            given.push(Value::Known(node.slice_at(sequence, axis, at(reverse))?));
+        }
+        let results = self.shared.run(&scan.body, &given);
+        let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());
+        if results.contains(&Value::Unknown) {
+            node.leave_loop(around);
+            return Ok(vec![Value::Unknown; results.len()]);
+        }
+        let finish = || {
+            let mut next = tensors(&node, &results)?;
+            let outputs = next.split_off(states.len()).into_iter().zip(&scan.out_reverse);
+            let row = |(value, &reverse)| Row { value, at: at(reverse), rows: steps.clone() };
+            let rows: Vec<Row> = outputs.map(row).collect();
+            let until = Until { count: Some(count), state: None };
+            let (mut values, rows) = node.end_loop(repeat, &next, &rows, until)?;
+            for (tensor, &axis) in rows.into_iter().zip(&scan.out_axes) {
+                let rank = node.shape(tensor)?.rank();
+                let axis = node.axis(axis, rank)?;
+                let mut order: Vec<usize> = (1..rank).collect();
+                order.insert(axis, 0);
+                values.push(node.transposed(tensor, &order)?);
+            }
+            Ok(values.into_iter().map(Value::Known).collect())
+        };
+        finish().inspect_err(|_| node.leave_loop(around))
     }
 
     /// `SequenceMap`-17: a graph for each element of a sequence. Other sequences go along with it, and
@@ -390,59 +582,59 @@ fn rewrite(node: &Node<'_, '_>, values: impl IntoIterator<Item = ExprId>) -> Str
     format!("rewrite the model without it{fix}")
 }
 
-/// One of two values of equal type, by a scalar condition; of two sequences, element by element.
-fn select(
-    node: &mut Node<'_, '_>,
-    condition: ExprId,
-    yes: Value,
-    no: Value,
-) -> Result<Value, NodeError> {
-    if yes == no {
-        return Ok(yes);
-    }
-    let (yes, no) = match (yes, no) {
-        (Value::Known(yes), Value::Known(no)) => (yes, no),
-        (Value::Unknown, _) | (_, Value::Unknown) => return Ok(Value::Unknown),
-        (Value::Absent, Value::Known(_)) | (_, Value::Absent) => {
-            let error = NodeError::new(
-                "the condition depends on the model's inputs, and so would whether an optional value \
-                 has an element",
-            );
-            return Err(error.help(rewrite(node, [condition])));
-        }
-    };
-    if let (Some(first), Some(second)) = (node.elements(yes), node.elements(no))
-        && first.len() == second.len()
-    {
-        let pairs: Vec<_> = first.iter().copied().zip(second.iter().copied()).collect();
-        let elements = pairs
-            .into_iter()
-            .map(|(yes, no)| select_tensor(node, condition, yes, no))
-            .collect::<Result<Vec<_>, _>>()?;
-        return Ok(Value::Known(node.sequence(&elements)));
-    }
-    select_tensor(node, condition, yes, no).map(Value::Known)
+/// The tensors of a value: of a sequence its elements, and none of nothing.
+fn elements(node: &Node<'_, '_>, value: Value) -> Vec<ExprId> {
+    let Some(id) = value.known() else { return Vec::new() };
+    node.elements(id).map_or_else(|| vec![id], <[ExprId]>::to_vec)
 }
 
-fn select_tensor(
-    node: &mut Node<'_, '_>,
+/// The values, each of which must be a tensor.
+fn tensors(node: &Node<'_, '_>, values: &[Value]) -> Result<Vec<ExprId>, NodeError> {
+    let tensor = |&value: &Value| {
+        let id = value.element()?;
+        node.tensor(id).map(|_| id)
+    };
+    values.iter().map(tensor).collect()
+}
+
+/// Whether a loop that could not be imported as one has few enough steps to unroll it.
+fn can_unroll(run: &Result<Vec<Value>, NodeError>, steps: Option<i64>) -> bool {
+    let failed = run.as_ref().map_or(true, |values| values.contains(&Value::Unknown));
+    failed && steps.is_none_or(|steps| steps <= MAX_UNROLLED_STEPS as i64)
+}
+
+/// Checks that both branches of a condition that is not known give the same kinds of values.
+fn check_branches(
+    node: &Node<'_, '_>,
     condition: ExprId,
-    yes: ExprId,
-    no: ExprId,
-) -> Result<ExprId, NodeError> {
-    if yes == no {
-        return Ok(yes);
+    [yes, no]: [&[Value]; 2],
+) -> Result<(), NodeError> {
+    let depends = |what: String| {
+        let message = format!("the condition depends on the model's inputs, and so would {what}");
+        NodeError::new(message).help(rewrite(node, [condition]))
+    };
+    if yes.len() != no.len() {
+        let (yes, no) = (yes.len(), no.len());
+        return Err(NodeError::new(format!("one branch has {yes} outputs and the other {no}")));
     }
-    let (yes_ty, no_ty) = (node.tensor(yes)?, node.tensor(no)?);
-    if yes_ty != no_ty {
-        return Err(NodeError::new(format!(
-            "the condition depends on the model's inputs, and so would the type of a value: {} or {}",
-            Type::from(yes_ty),
-            Type::from(no_ty)
-        ))
-        .help(rewrite(node, [condition])));
+    for (&yes, &no) in yes.iter().zip(no) {
+        if (yes == Value::Absent) != (no == Value::Absent) {
+            return Err(depends("whether an optional value has an element".to_owned()));
+        }
+        let (yes, no) = (elements(node, yes), elements(node, no));
+        if yes.len() != no.len() {
+            let (yes, no) = (yes.len(), no.len());
+            return Err(depends(format!("the length of a sequence: {yes} or {no}")));
+        }
+        for (yes, no) in yes.into_iter().zip(no) {
+            let (yes, no) = (node.tensor(yes)?, node.tensor(no)?);
+            if yes != no {
+                let (yes, no) = (Type::from(yes), Type::from(no));
+                return Err(depends(format!("the type of a value: {yes} or {no}")));
+            }
+        }
     }
-    node.call(&WHERE, &[condition, yes, no])
+    Ok(())
 }
 
 /// The values of all steps along a new axis.

@@ -86,7 +86,7 @@ pub struct Node<'a, 'b> {
     pub version: i64,
     pub(super) proto: &'a NodeProto,
     pub(super) inputs: Vec<Option<ExprId>>,
-    pub(super) builder: &'b mut FunctionBuilder,
+    pub(in crate::onnx) builder: &'b mut FunctionBuilder,
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
     pub(super) labels: &'b mut BTreeMap<String, Vec<String>>,

@@ -176,7 +176,7 @@ impl Node<'_, '_> {
     }
 
     /// The axes in another order; the value itself if it is theirs.
-    pub(super) fn transposed(
+    pub(in crate::onnx) fn transposed(
         &mut self,
         value: ExprId,
         axes: &[usize],

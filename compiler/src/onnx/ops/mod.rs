@@ -22,6 +22,7 @@ mod rearrange;
 mod recurrent;
 mod reduce;
 mod registered;
+pub(super) mod repeat;
 mod resize;
 mod sampling;
 mod selected;

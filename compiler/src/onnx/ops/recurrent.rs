@@ -1,20 +1,21 @@
 //! Recurrent layers: `LSTM`, `GRU` and `RNN`, step by step.
 //!
-//! The projection of the whole sequence is one matrix product. The steps are unrolled: each is the
-//! product with the recurrent weights and the gates. Steps are equal kernels, which are compiled
-//! once, so the length of the sequence costs calls and not code. Where each run has a length of its
-//! own, there are the steps of the greatest, and those behind its end keep the state.
+//! The projection of the whole sequence is one matrix product. A step is the product with the
+//! recurrent weights and the gates. A few steps are unrolled; more are a loop, which makes as many as
+//! the sequence of a run has.
 
-use super::tensor::places;
+use super::repeat::{Row, Until};
 use crate::graph::ExprId;
-use crate::ir::{Constant, DType, Dim};
-use crate::onnx::import::{MAX_UNROLLED_STEPS, Node, NodeError, Outputs};
+use crate::ir::{DType, Dim};
+use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::elementwise::{
     ADD, ELU, EluAttrs, GREATER, HARDSIGMOID, HardsigmoidAttrs, LEAKY_RELU, LeakyReluAttrs,
     MULTIPLY, RELU, SIGMOID, SOFTPLUS, SOFTSIGN, TANH, THRESHOLDED_RELU, ThresholdedReluAttrs,
 };
 use crate::ops::nn::DENSE;
-use crate::ops::tensor::{SHAPE_OF, ShapeOfAttrs, TAKE, TakeAttrs, TakeMode};
+
+/// Most steps that are unrolled.
+const MAX_UNROLLED_STEPS: i64 = 16;
 
 /// The kind of layer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,10 +149,8 @@ pub(super) fn lstm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
 /// A layer, of one direction or two.
 struct Layer {
     cell: Cell,
-    /// Length of the sequence; the greatest, if each run has a length of its own.
-    steps: i64,
-    /// That length.
-    open: Option<Dim>,
+    /// Length of the sequence.
+    steps: Dim,
     batch: Dim,
     /// Elements of the hidden state.
     hidden: i64,
@@ -199,19 +198,8 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
     if batch_first {
         x = node.transposed(x, &[1, 0, 2])?;
     }
-    let length = node.shape(x)?[0].clone();
-    let open = (!length.is_const()).then_some(length);
-    let steps = match open.as_ref().and_then(|length| node.facts().bounds_of(length).upper) {
-        Some(most) => most,
-        None => node.known_extent(x, 0)?,
-    };
-    if steps > MAX_UNROLLED_STEPS as i64 {
-        return Err(NodeError::new(format!(
-            "the sequence has {steps} steps, but at most {MAX_UNROLLED_STEPS} are unrolled"
-        ))
-        .help("feed the sequence in pieces and hand on the state"));
-    }
-    if steps == 0 {
+    let steps = node.shape(x)?[0].clone();
+    if steps.as_const() == Some(0) {
         return Err(NodeError::new("the sequence is empty"));
     }
     let hidden = node.known_extent(node.input(2)?, 2)?;
@@ -238,7 +226,6 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
     let mut layer = Layer {
         cell,
         steps,
-        open,
         batch: shape[1].clone(),
         hidden,
         dtype: ty.dtype,
@@ -259,15 +246,14 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
             }
             Cell::Rnn | Cell::Gru { .. } => State { hidden, cell: hidden },
         };
-        let (outputs, last) = layer.run(node, &direction, state)?;
-        sequences.push(layer.stack(node, &outputs, &[1, 1])?);
-        hiddens.push(layer.stack(node, &[last.hidden], &[1])?);
-        cells.push(layer.stack(node, &[last.cell], &[1])?);
+        let (sequence, last) = layer.run(node, &direction, state)?;
+        let mut dims = node.shape(sequence)?.to_vec();
+        dims.insert(1, Dim::from(1i64));
+        sequences.push(node.reshape(sequence, dims)?);
+        hiddens.push(layer.stack(node, &[last.hidden])?);
+        cells.push(layer.stack(node, &[last.cell])?);
     }
     let mut sequence = node.concatenate(&sequences, 1)?;
-    if let Some(length) = &layer.open {
-        sequence = places(node, sequence, 0, 0, length.clone())?;
-    }
     let mut states = vec![node.concatenate(&hiddens, 0)?];
     if let Cell::Lstm { .. } = cell {
         states.push(node.concatenate(&cells, 0)?);
@@ -346,35 +332,14 @@ fn read_activations(
 impl Layer {
     /// The lengths of the sequences, if some may be shorter than the whole.
     fn read_lengths(&self, node: &mut Node<'_, '_>) -> Result<Option<ExprId>, NodeError> {
-        let Some(lengths) = node.optional(4) else {
-            return self.open.is_some().then(|| self.length(node)).transpose();
-        };
+        let Some(lengths) = node.optional(4) else { return Ok(None) };
         if let Ok(Some(known)) = node.ints_input(4)
-            && known.iter().all(|&length| length == self.steps)
+            && known.iter().all(|&length| self.steps == Dim::from(length))
         {
             return Ok(None);
         }
         let column = node.reshape(lengths, vec![self.batch.clone(), Dim::from(1i64)])?;
         Ok(Some(column))
-    }
-
-    /// The length of the sequence, `(1, 1)`.
-    fn length(&self, node: &mut Node<'_, '_>) -> Result<ExprId, NodeError> {
-        let attrs = ShapeOfAttrs { dtype: DType::I64 };
-        let extents = node.call_with(&SHAPE_OF, &[self.x], &attrs)?;
-        let length = node.slice(extents, 0, 0, 1)?;
-        node.reshape(length, vec![Dim::from(1i64); 2])
-    }
-
-    /// What belongs to a step in a projected sequence. Behind the end of a run's sequence anything
-    /// will do, as its length is known then.
-    fn step(&self, node: &mut Node<'_, '_>, x: ExprId, at: i64) -> Result<ExprId, NodeError> {
-        if self.open.is_none() {
-            return node.step_of(x, 0, at);
-        }
-        let place = node
-            .constant(Constant::from_i64(&[], &[at]).map_err(|e| NodeError::new(e.to_string()))?);
-        node.call_with(&TAKE, &[x, place], &TakeAttrs { axis: 0, mode: TakeMode::Clip })
     }
 
     /// An initial state of a direction, `(batch, hidden)`: zero if the input is left out.
@@ -456,49 +421,91 @@ impl Layer {
         node.slice(gates, axis, index * self.hidden, (index + 1) * self.hidden)
     }
 
-    /// The hidden state after each step, in the order of the sequence, and the last state.
+    /// The hidden state after each step, in the order of the sequence: `(steps, batch, hidden)`; and
+    /// the last state.
     fn run(
         &self,
         node: &mut Node<'_, '_>,
         direction: &Direction,
         mut state: State,
-    ) -> Result<(Vec<ExprId>, State), NodeError> {
+    ) -> Result<(ExprId, State), NodeError> {
+        let Some(steps) = self.steps.as_const().filter(|&steps| steps <= MAX_UNROLLED_STEPS) else {
+            return self.run_loop(node, direction, state);
+        };
         let mut outputs = Vec::new();
-        for step in 0..self.steps {
-            let at = if direction.is_reverse { self.steps - 1 - step } else { step };
-            let x = self.step(node, direction.projected, at)?;
-            let mut next = match self.cell {
-                Cell::Rnn => self.rnn(node, direction, x, state)?,
-                Cell::Gru { linear_before_reset } => {
-                    self.gru(node, direction, x, state, linear_before_reset)?
-                }
-                Cell::Lstm { input_forget } => {
-                    self.lstm(node, direction, x, state, input_forget)?
-                }
-            };
-            let mut output = next.hidden;
-            if let Some(lengths) = self.lengths {
-                // Behind its end a sequence keeps its state and puts out zeros.
-                let dtype = node.tensor(lengths)?.dtype;
-                let place = Constant::scalar(at as f64, dtype)
-                    .ok_or_else(|| NodeError::new(format!("lengths cannot be {dtype}")))?;
-                let place = node.constant(place);
-                let within = node.call(&GREATER, &[lengths, place])?;
-                let zero = node.scalar(0.0, self.dtype)?;
-                output = node.choose(within, next.hidden, zero)?;
-                next.hidden = node.choose(within, next.hidden, state.hidden)?;
-                next.cell = match self.cell {
-                    Cell::Lstm { .. } => node.choose(within, next.cell, state.cell)?,
-                    Cell::Rnn | Cell::Gru { .. } => next.hidden,
-                };
-            }
+        for step in 0..steps {
+            let at = if direction.is_reverse { steps - 1 - step } else { step };
+            let x = node.step_of(direction.projected, 0, at)?;
+            let at = node.int(at);
+            let (output, next) = self.step(node, direction, x, at, state)?;
             outputs.push(output);
             state = next;
         }
         if direction.is_reverse {
             outputs.reverse();
         }
-        Ok((outputs, state))
+        Ok((self.stack(node, &outputs)?, state))
+    }
+
+    /// As [`run`](Self::run), by a loop.
+    fn run_loop(
+        &self,
+        node: &mut Node<'_, '_>,
+        direction: &Direction,
+        state: State,
+    ) -> Result<(ExprId, State), NodeError> {
+        let count = node.extent(self.x, 0)?;
+        let mut states = vec![state.hidden];
+        if let Cell::Lstm { .. } = self.cell {
+            states.push(state.cell);
+        }
+        let repeat = node.begin_loop(&states);
+        let at = match direction.is_reverse {
+            true => node.from_end(count, repeat.step)?,
+            false => repeat.step,
+        };
+        let x = node.slice_at(direction.projected, 0, at)?;
+        let cell = repeat.states.last().copied().unwrap_or(repeat.step);
+        let state = State { hidden: repeat.states[0], cell };
+        let (value, next) = self.step(node, direction, x, at, state)?;
+        let next = &[next.hidden, next.cell][..states.len()];
+        let row = Row { value, at, rows: self.steps.clone() };
+        let until = Until { count: Some(count), state: None };
+        let (last, rows) = node.end_loop(repeat, next, &[row], until)?;
+        let cell = last.last().copied().unwrap_or(last[0]);
+        Ok((rows[0], State { hidden: last[0], cell }))
+    }
+
+    /// A step: what it puts out, and its state. `x` is what belongs to it in the projected sequence,
+    /// and `at` its place there.
+    fn step(
+        &self,
+        node: &mut Node<'_, '_>,
+        direction: &Direction,
+        x: ExprId,
+        at: ExprId,
+        state: State,
+    ) -> Result<(ExprId, State), NodeError> {
+        let mut next = match self.cell {
+            Cell::Rnn => self.rnn(node, direction, x, state)?,
+            Cell::Gru { linear_before_reset } => {
+                self.gru(node, direction, x, state, linear_before_reset)?
+            }
+            Cell::Lstm { input_forget } => self.lstm(node, direction, x, state, input_forget)?,
+        };
+        let Some(lengths) = self.lengths else { return Ok((next.hidden, next)) };
+        // Behind its end a sequence keeps its state and puts out zeros.
+        let dtype = node.tensor(lengths)?.dtype;
+        let place = node.cast(at, dtype)?;
+        let within = node.call(&GREATER, &[lengths, place])?;
+        let zero = node.scalar(0.0, self.dtype)?;
+        let output = node.choose(within, next.hidden, zero)?;
+        next.hidden = node.choose(within, next.hidden, state.hidden)?;
+        next.cell = match self.cell {
+            Cell::Lstm { .. } => node.choose(within, next.cell, state.cell)?,
+            Cell::Rnn | Cell::Gru { .. } => next.hidden,
+        };
+        Ok((output, next))
     }
 
     /// An activation of what is clipped before, if the layer says so.
@@ -615,15 +622,9 @@ impl Layer {
         Ok(State { hidden: node.multiply(output, shown)?, cell })
     }
 
-    /// States, each under these extents and `(batch, hidden)`, one after the other.
-    fn stack(
-        &self,
-        node: &mut Node<'_, '_>,
-        states: &[ExprId],
-        leading: &[i64],
-    ) -> Result<ExprId, NodeError> {
-        let mut dims: Vec<Dim> = leading.iter().copied().map(Dim::from).collect();
-        dims.extend([self.batch.clone(), Dim::from(self.hidden)]);
+    /// States one after the other: `(count, batch, hidden)`.
+    fn stack(&self, node: &mut Node<'_, '_>, states: &[ExprId]) -> Result<ExprId, NodeError> {
+        let dims = vec![Dim::from(1i64), self.batch.clone(), Dim::from(self.hidden)];
         let states: Vec<ExprId> = states
             .iter()
             .map(|&state| node.reshape(state, dims.clone()))
