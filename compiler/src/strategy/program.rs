@@ -4,7 +4,7 @@
 mod external;
 mod variables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
@@ -40,8 +40,18 @@ pub fn program(
     let Some(main) = module.function("main") else {
         return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
     };
+    let live = main.live();
+    let changes = variables::changes(module, main, &live);
+    let mut needed: BTreeSet<(GlobalVar, bool)> = BTreeSet::new();
+    for (id, data) in main.iter().filter(|(id, _)| live[*id]) {
+        if let Expr::Call(call) = &data.expr
+            && let Some(global) = callee(main, &call.callee)
+        {
+            needed.insert((global.clone(), changes.contains(&id)));
+        }
+    }
     let mut problems = Vec::new();
-    let mut primitives: IndexMap<GlobalVar, Primitive> = IndexMap::new();
+    let mut primitives = Primitives::new();
     for (global, function) in module.functions() {
         if let Some(compiler) = function.attrs().str("Compiler") {
             problems.extend(external::unknown(&format!("`{global}`"), compiler));
@@ -49,14 +59,17 @@ pub fn program(
         if !function.attrs().flag("Primitive") {
             continue;
         }
-        match run_time::limited(global.name(), function, sizes, false) {
-            Ok(primitive) => {
-                primitives.insert(global.clone(), primitive);
+        for (in_place, suffix) in [(false, ""), (true, "_in_place")] {
+            let key = (global.clone(), in_place);
+            if needed.contains(&key) {
+                let name = format!("{}{suffix}", global.name());
+                match run_time::limited(&name, function, sizes, in_place) {
+                    Ok(primitive) => drop(primitives.insert(key, primitive)),
+                    Err(found) => problems.extend(found),
+                }
             }
-            Err(found) => problems.extend(found),
         }
     }
-    let live = main.live();
     let mut members: SecondaryMap<ScopeId, Vec<ExprId>> = SecondaryMap::new();
     for (id, data) in main.iter().filter(|(id, _)| live[*id]) {
         members[data.scope].push(id);
@@ -69,8 +82,6 @@ pub fn program(
     if !problems.is_empty() {
         return Err(Report { problems });
     }
-    let changes = variables::changes(module, main, &live, &primitives, sizes)
-        .map_err(|problems| Report { problems })?;
     let mut lowering = Lowering {
         module,
         main,
@@ -110,10 +121,7 @@ struct Demand {
 }
 
 /// Demands of every tensor of `main`: for each expression one for each of its tensors.
-fn demands(
-    main: &Function,
-    primitives: &IndexMap<GlobalVar, Primitive>,
-) -> SecondaryMap<ExprId, Vec<Demand>> {
+fn demands(main: &Function, primitives: &Primitives) -> SecondaryMap<ExprId, Vec<Demand>> {
     let mut demands: SecondaryMap<ExprId, Vec<Demand>> = SecondaryMap::new();
     for id in main.ids() {
         let count = main.ty(id).as_tuple().map_or(1, <[_]>::len);
@@ -137,7 +145,8 @@ fn demands(
                 merge(&mut demands[*tuple], *index as usize, demand);
             }
             Expr::Call(call) => {
-                let Some(primitive) = callee(main, &call.callee).and_then(|g| primitives.get(g))
+                let global = callee(main, &call.callee);
+                let Some(primitive) = global.and_then(|g| primitives.get(&(g.clone(), false)))
                 else {
                     // Functions of other code generators take dense tensors.
                     for &arg in call.args.iter().flatten() {
@@ -227,6 +236,10 @@ fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
     if let Expr::GlobalVar(global) = main.expr(*callee) { Some(global) } else { None }
 }
 
+/// The primitives of functions: those that make a new tensor, and those that change the first argument
+/// where it is.
+type Primitives = BTreeMap<(GlobalVar, bool), Primitive>;
+
 /// A kernel is determined by the name of its dag, and the layout of each argument; `None` for
 /// constants.
 type KernelKey = (String, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
@@ -234,9 +247,9 @@ type KernelKey = (String, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 struct Lowering<'a> {
     module: &'a IRModule,
     main: &'a Function,
-    primitives: &'a IndexMap<GlobalVar, Primitive>,
-    /// What the calls that change the state of a loop where it is call instead.
-    changes: &'a BTreeMap<ExprId, Primitive>,
+    primitives: &'a Primitives,
+    /// The calls that change the state of a loop where it is.
+    changes: &'a BTreeSet<ExprId>,
     levels: &'a [Target],
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
@@ -440,8 +453,8 @@ impl Lowering<'_> {
         args: &[ExprId],
     ) -> Result<Vec<ValueId>, Problem> {
         let span = self.main.span(id);
-        let changed = self.changes.get(&id);
-        let Some(primitive) = changed.or_else(|| self.primitives.get(global)) else {
+        let in_place = self.changes.contains(&id);
+        let Some(primitive) = self.primitives.get(&(global.clone(), in_place)) else {
             if let Some(function) = self.module.function(global.name())
                 && let Some(compiler) = function.attrs().str("Compiler")
             {
@@ -521,7 +534,7 @@ impl Lowering<'_> {
             });
         }
         let first = step_args.first().copied();
-        let mut values: Vec<ValueId> = first.filter(|_| changed.is_some()).into_iter().collect();
+        let mut values: Vec<ValueId> = first.filter(|_| in_place).into_iter().collect();
         let results = results.into_iter().skip(values.len());
         for (((_, dtype), spec), run_time) in results.zip(specs).zip(axes) {
             values.push(self.program.values.push(Value {

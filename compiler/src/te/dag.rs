@@ -197,7 +197,8 @@ impl StageKind {
         self
     }
 
-    /// What is left without values, the extents of what is reduced, and the places of parts.
+    /// What is left without values, those of statements too, the extents of what is reduced, and the
+    /// places of parts.
     fn frame(&self) -> StageKind {
         let values = vec![PrimExpr::index(0); self.values().len()];
         let mut kind = self.clone().with_values(values);
@@ -208,9 +209,13 @@ impl StageKind {
                 parts.iter_mut().for_each(|part| part.offset = 0);
                 return kind;
             }
-            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Extern { .. } => {
+            StageKind::Extern { statement, .. } => {
+                let statement = Arc::make_mut(statement);
+                let body = std::mem::replace(&mut statement.body, Stmt::nop());
+                statement.body = body.map_exprs(&mut |expr| PrimExpr::zero(expr.dtype()));
                 return kind;
             }
+            StageKind::Placeholder | StageKind::Compute(_) => return kind,
         };
         axes.iter_mut().for_each(|axis| axis.extent = 0);
         kind

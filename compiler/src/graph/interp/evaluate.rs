@@ -412,6 +412,13 @@ impl Machine<'_, '_> {
             true => message,
             false => format!("in a call of {global}: {message}"),
         })?;
+        let mut symbols = symbols;
+        // A kernel may have extents of what is around it that none of its arguments has.
+        if plan.function.attrs().flag("Primitive")
+            && let Some(caller) = self.frames.last()
+        {
+            symbols.add(&self.activations[caller.activation].symbols);
+        }
         let body = plan.function.body();
         let index = self.activate(plan, body, symbols)?;
         self.enter(index, body, Return::Call, args)

@@ -63,6 +63,13 @@ impl Symbols {
         Ok(symbols)
     }
 
+    /// Takes over the values of symbols that have none.
+    pub(super) fn add(&mut self, others: &Symbols) {
+        for (symbol, value) in &others.0 {
+            self.0.entry(symbol.clone()).or_insert(*value);
+        }
+    }
+
     /// Checks a computed value against the inferred type. Symbols without a value take theirs from
     /// it, and are added to `new`.
     ///

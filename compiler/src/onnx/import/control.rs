@@ -232,10 +232,14 @@ impl<'a> GraphImporter<'a, '_, '_> {
         let finish = || {
             let mut next = tensors(&node, &results)?;
             let rows = next.split_off(states.len());
-            let goes_on = flag(&mut node, next[0])?;
+            // A body that hands on its condition leaves it as it began.
+            let goes_on = match next[0] == repeat.states[0] {
+                true => begins,
+                false => flag(&mut node, next[0])?,
+            };
             let ends = goes_on != Some(true) || begins != Some(true);
             next[0] = if ends { node.reshape(next[0], Vec::new())? } else { repeat.states[0] };
-            let rows = match (length, ends && goes_on != Some(true)) {
+            let rows = match (length, ends) {
                 _ if rows.is_empty() => Vec::new(),
                 (Some(rows_of), false) => {
                     let row = |value| Row { value, at: step, rows: rows_of.clone() };

@@ -3,48 +3,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::SecondaryMap;
-use indexmap::IndexMap;
 
-use super::{Lowering, Primitive, RunTimeAxis, callee as callee_of, run_time, tensors_of};
+use super::{Lowering, RunTimeAxis, callee as callee_of, tensors_of};
 use crate::diagnostics::Problem;
-use crate::executor::{
-    KernelId, Program, Region, RegionKind, RunTimeSizes, Step, Value, ValueId, ValueKind,
-};
-use crate::graph::{Call, Expr, ExprId, Function, If, ScopeId, While};
-use crate::ir::{BufferSpec, DType, GlobalVar, IRModule};
+use crate::executor::{KernelId, Program, Region, RegionKind, Step, Value, ValueId, ValueKind};
+use crate::graph::{Call, Expr, ExprData, ExprId, Function, If, ScopeId, While};
+use crate::ir::{BufferSpec, DType, IRModule};
 use crate::strategy;
+use crate::strategy::primitive::is_update;
 use crate::target::Target;
 use crate::tir::ParamKind;
 
-/// The calls of `main` that change some elements of a loop's state, which nothing else reads: with a
-/// primitive that does so where the state is.
+/// The calls of `main` that change some elements of a loop's state, which nothing else reads: they are
+/// made where the state is.
 pub(super) fn changes(
     module: &IRModule,
     main: &Function,
     live: &SecondaryMap<ExprId, bool>,
-    primitives: &IndexMap<GlobalVar, Primitive>,
-    sizes: &RunTimeSizes,
-) -> Result<BTreeMap<ExprId, Primitive>, Vec<Problem>> {
-    let mut changes = BTreeMap::new();
+) -> BTreeSet<ExprId> {
     let uses = main.use_counts_among(live);
-    let loops = main.iter().filter(|(id, _)| live[*id]).filter_map(|(_, data)| match &data.expr {
+    let alive = || main.iter().filter(|(id, _)| live[*id]);
+    let bodies = alive().filter_map(|(_, data)| match &data.expr {
         Expr::While(loops) => Some(loops.body),
         _ => None,
     });
-    let bodies: BTreeSet<ScopeId> = loops.collect();
-    for (id, data) in main.iter().filter(|(id, data)| live[*id] && bodies.contains(&data.scope)) {
-        let Expr::Call(Call { callee, args, .. }) = &data.expr else { continue };
-        let (Some(global), Some(Some(state))) = (callee_of(main, callee), args.first()) else {
-            continue;
-        };
-        let is_update = primitives.get(global).is_some_and(|primitive| primitive.is_update);
-        let is_state = main.scope(data.scope).params.contains(state) && uses[*state] == 1;
-        if let (true, Some(function)) = (is_update && is_state, module.function(global.name())) {
-            let name = format!("{}_in_place", global.name());
-            changes.insert(id, run_time::limited(&name, function, sizes, true)?);
-        }
-    }
-    Ok(changes)
+    let bodies: BTreeSet<ScopeId> = bodies.collect();
+    let is_change = |data: &ExprData| {
+        let Expr::Call(Call { callee, args, .. }) = &data.expr else { return false };
+        let Some(Some(state)) = args.first() else { return false };
+        bodies.contains(&data.scope)
+            && main.scope(data.scope).params.contains(state)
+            && uses[*state] == 1
+            && callee_of(main, callee)
+                .and_then(|global| module.function(global.name()))
+                .is_some_and(is_update)
+    };
+    alive().filter(|(_, data)| is_change(data)).map(|(id, _)| id).collect()
 }
 
 impl Lowering<'_> {
