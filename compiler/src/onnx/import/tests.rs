@@ -526,7 +526,8 @@ fn a_known_condition_leaves_one_branch() {
     assert_eq!(body(&condition(false)), "  negative(%x)\n}\n");
     assert_eq!(
         body(&ImportOptions::default()),
-        "  %0 = add(%x, %x);\n  %1 = negative(%x);\n  where(%c, %0, %1)\n}\n"
+        "  %0 = if (%c) {\n    %1 = add(%x, %x);\n    (%1,)\n  } else {\n    %2 = negative(%x);\n    \
+           (%2,)\n  };\n  %0.0\n}\n"
     );
     assert_eq!(static_inputs(&branches(false)), ["c"]);
 }
@@ -591,9 +592,10 @@ fn loops_are_unrolled() {
 }
 
 #[test]
-fn a_loop_that_stops_by_its_data_selects_what_was_last() {
+fn a_loop_that_stops_by_its_data_runs() {
     let model = adding_loop(3, ("Less", &["v", "k"]), &["y"]);
     let module = import_default(&model).unwrap().module;
+    assert!(text(&model).contains(" while "), "{}", text(&model));
     let run = |x: f32, k: f32| {
         let arg = |value: f32| {
             let constant = Constant::from_f32(&[1], &[value]).unwrap();
@@ -610,9 +612,32 @@ fn a_loop_that_stops_by_its_data_selects_what_was_last() {
         scanned[0].contains("the number of steps depends on the model's inputs"),
         "{scanned:?}"
     );
-    let long =
-        problems(&adding_loop(5000, ("Identity", &["c"]), &["y"]), &ImportOptions::default());
-    assert!(long[0].contains("at most 4096 steps of a loop"), "{long:?}");
+}
+
+#[test]
+fn long_loops_run_unless_a_step_must_know_its_number() {
+    let long = text(&adding_loop(5000, ("Identity", &["c"]), &["y", "all"]));
+    assert!(long.contains("less(%step, const(5000, int64))"), "{long}");
+    // The state grows from step to step.
+    let growing = |steps: i64| {
+        let body = ModelBuilder::new(16)
+            .input::<i64>("i", DType::I64, &[])
+            .input::<i64>("c", DType::Bool, &[])
+            .input("v", DType::F32, &["n"])
+            .node("Concat", &["v", "x"], &["w"], &[("axis", 0.into())])
+            .output::<i64>("c", DType::Bool, &[])
+            .output("w", DType::F32, &["m"]);
+        let steps = Constant::from_i64(&[], &[steps]).unwrap();
+        ModelBuilder::new(16)
+            .input("x", DType::F32, &[1])
+            .initializer("steps", &steps)
+            .node("Loop", &["steps", "", "x"], &["y"], &[("body", body.build_graph().into())])
+            .output("y", DType::F32, &["n"])
+            .build()
+    };
+    assert!(text(&growing(200)).contains("-> Tensor[(201), float32]"));
+    let problems = problems(&growing(5000), &ImportOptions::default());
+    assert!(problems[0].contains("a step of the loop makes a value of type"), "{problems:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Loops that run: the state goes from step to step, and steps store rows of tensors.
 
-use crate::graph::{ExprId, ScopeId, ScopeKind};
+use crate::graph::{Expr, ExprId, ScopeId, ScopeKind};
 use crate::ir::{Constant, DType, Dim, Shape, TensorType, Type};
 use crate::onnx::import::{Node, NodeError};
 use crate::ops::elementwise::{LESS, LOGICAL_AND};
@@ -123,32 +123,33 @@ impl Node<'_, '_> {
                 )));
             }
         }
-        let mut tensors = Vec::with_capacity(rows.len());
-        let mut results = vec![repeat.step];
         let one = self.int(1);
-        results[0] = self.add(results[0], one)?;
+        let mut results = vec![self.add(repeat.step, one)?];
         results.extend(next);
+        let mut params = vec![repeat.step];
+        params.extend(&repeat.states);
+        let mut tensors = Vec::with_capacity(rows.len());
         for (number, row) in rows.iter().enumerate() {
             let TensorType { shape, dtype } = self.tensor(row.value)?.clone();
             let dims = |first: Dim| [vec![first], shape.to_vec()].concat();
-            let all = Type::from(TensorType::new(Shape::new(dims(row.rows.clone())), dtype));
+            let all = TensorType::new(Shape::new(dims(row.rows.clone())), dtype);
             let tensor = self.builder.param(&format!("rows{number}"), all.clone());
             let at = self.reshape(row.at, vec![Dim::from(1i64); 2])?;
             let slice = self.reshape(row.value, dims(Dim::from(1i64)))?;
             let attrs = ScatterNdAttrs { reduction: ScatterReduction::Update };
             results.push(self.call_with(&SCATTER_ND, &[tensor, at, slice], &attrs)?);
-            tensors.push((dims(row.rows.clone()), dtype, all));
+            params.push(tensor);
+            tensors.push(all);
         }
         let result = self.builder.tuple(&results);
         let body = self.builder.close_scope(result);
 
-        let mut first = repeat.first;
-        let types: Vec<Type> = first.iter().map(|&value| self.builder.ty(value).clone()).collect();
         self.builder.open_scope(ScopeKind::Loop);
-        let types = types.into_iter().chain(tensors.iter().map(|(_, _, ty)| ty.clone()));
-        let params = types.enumerate();
-        let params: Vec<ExprId> =
-            params.map(|(at, ty)| self.builder.param(&format!("value{at}"), ty)).collect();
+        for param in &mut params {
+            let Expr::Var(name) = self.builder.expr(*param).clone() else { continue };
+            let ty = self.builder.ty(*param).clone();
+            *param = self.builder.param(&name, ty);
+        }
         let is_within = match until.count {
             Some(count) => Some(self.call(&LESS, &[params[0], count])?),
             None => None,
@@ -160,8 +161,9 @@ impl Node<'_, '_> {
         };
         let cond = self.builder.close_scope(goes_on);
 
-        for (dims, dtype, _) in tensors {
-            first.push(self.full(0.0, dtype, dims)?);
+        let mut first = repeat.first;
+        for TensorType { shape, dtype } in tensors {
+            first.push(self.full(0.0, dtype, shape.to_vec())?);
         }
         let last = self.builder.while_loop(&first, cond, body)?;
         let mut fields = Vec::with_capacity(first.len() - 1);

@@ -129,7 +129,7 @@ impl Known {
     }
 
     /// The statement of a stage with the sizes in it; the inner `None` for other stages, and where
-    /// none of it depends on sizes. The outer `None` where it does in what must be constant.
+    /// none of it depends on sizes. The outer `None` where more than numbers do.
     fn statement(&self, all: &[&&Stage]) -> Option<Option<StageKind>> {
         let StageKind::Extern { statement, position } = &all[0].kind else { return Some(None) };
         let exprs = |stage: &&&Stage| {
@@ -155,14 +155,17 @@ impl Known {
         let mut merged = merged.into_iter();
         let body = statement.body.clone();
         let body = body.map_exprs(&mut |expr| merged.next().unwrap_or(expr));
-        let mut is_constant = true;
-        body.walk(&mut |stmt| {
-            if let Stmt::For { extent, kind: ForKind::Vectorized | ForKind::Unrolled, .. } = stmt {
-                is_constant &= extent.as_int().is_some();
+        // Lanes and copies of a body are as many as are known.
+        let body = body.rewrite(&mut |mut stmt| {
+            if let Stmt::For { extent, kind, .. } = &mut stmt
+                && extent.as_int().is_none()
+            {
+                *kind = ForKind::Serial;
             }
+            stmt
         });
         let statement = Arc::new(ExternStatement { body, ..(**statement).clone() });
-        is_constant.then(|| Some(StageKind::Extern { statement, position: *position }))
+        Some(Some(StageKind::Extern { statement, position: *position }))
     }
 
     /// The element of a concatenation whose parts begin where a run says, of the part that it is in;
