@@ -4,6 +4,7 @@
 //! well-behaved, and operators that jump are only given values that every correct implementation
 //! agrees on: see [`Known`].
 
+mod control;
 mod elementwise;
 mod index;
 mod integer;
@@ -62,6 +63,7 @@ pub fn random_network(parts: &[Vec<u32>], dtypes: &[DType]) -> Network {
             values: Vec::new(),
             used: BTreeSet::new(),
             operators,
+            depth: 0,
             random: part.iter().fold(1, |seed, &choice| mixed(seed ^ u64::from(choice))),
         };
         generator.run();
@@ -125,6 +127,8 @@ struct Generator<'a> {
     used: BTreeSet<ExprId>,
     operators: BTreeSet<&'static str>,
     random: u64,
+    /// Scopes around what is made now.
+    depth: usize,
 }
 
 impl Generator<'_> {
@@ -134,23 +138,29 @@ impl Generator<'_> {
             if self.choices.used_up() {
                 break;
             }
-            let made = match self.choices.below(16) {
-                0 | 1 => self.activation(),
-                2 | 3 => self.arithmetic(),
-                4 => self.exact_unary(),
-                5 => self.comparison(),
-                6 => self.integers(),
-                7 => self.conversion(),
-                8 | 9 => self.reduction(),
-                10 => self.normalisation(),
-                11 | 12 => self.window(),
-                13 => self.product(),
-                _ => self.rearrangement(),
-            };
-            // Operators whose error is not known are left out.
-            if made.is_none() {
-                self.activation();
-            }
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        let made = match self.choices.below(18) {
+            0 | 1 => self.activation(),
+            2 | 3 => self.arithmetic(),
+            4 => self.exact_unary(),
+            5 => self.comparison(),
+            6 => self.integers(),
+            7 => self.conversion(),
+            8 | 9 => self.reduction(),
+            10 => self.normalisation(),
+            11 | 12 => self.window(),
+            13 => self.product(),
+            14 => self.choice(),
+            15 => self.repetition(),
+            _ => self.rearrangement(),
+        };
+        // Operators whose error is not known are left out.
+        if made.is_none() {
+            self.activation();
         }
     }
 
@@ -208,8 +218,14 @@ impl Generator<'_> {
         Known::exact(-2.0, 2.0, step)
     }
 
+    /// A new input; within a scope, which has none, a constant.
     fn input(&mut self, dtype: DType, shape: &[i64]) -> Value {
         let known = self.range(dtype);
+        if self.depth > 0 {
+            let value = self.constant(dtype, shape, known);
+            self.values.push(value.clone());
+            return value;
+        }
         let name = format!("x{}_{}", self.number, self.inputs.len());
         let id = self.builder.param(&name, Type::tensor(shape, dtype));
         let tensor = self.elements(dtype, shape, known);

@@ -132,7 +132,7 @@ impl Generator<'_> {
         let log = (count as f64).log2().floor() as i32;
         let bound = f64::from(-log).exp2();
         let known = Known::exact(-bound, bound, -log - 2);
-        if self.choices.below(4) < 3 {
+        if self.choices.below(4) < 3 || self.depth > 0 {
             return self.constant(x.dtype, shape, known);
         }
         let id = self.builder.param(
