@@ -94,6 +94,9 @@ pub struct Kernel {
     pub macs: u64,
     /// How the tensors that it stores are computed, in order.
     pub loops: Vec<Loops>,
+    /// The same with their result in the memory of their first argument, of which they store what
+    /// changes: none of a kernel that changes most of it. See [`Program::store_directly`].
+    pub in_place: Vec<PrimFunc>,
 }
 
 /// How the loops of a tensor were made that a kernel stores, for reports: those of the widest CPU
@@ -113,6 +116,11 @@ pub struct Loops {
 }
 
 impl Kernel {
+    /// A kernel of these versions, of which nothing else is known.
+    pub fn new(versions: Vec<PrimFunc>) -> Kernel {
+        Kernel { versions, macs: 0, loops: Vec::new(), in_place: Vec::new() }
+    }
+
     /// The narrowest version: whose parameters and name are those of all.
     ///
     /// # Panics

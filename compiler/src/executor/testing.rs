@@ -63,7 +63,7 @@ impl ProgramBuilder {
         let result = self.value(name, spec, ValueKind::Computed);
         let mut args = inputs.to_vec();
         args.push(result);
-        self.call(Kernel { versions: vec![PrimFunc::new(func)], macs: 0, loops: vec![] }, args);
+        self.call(Kernel::new(vec![PrimFunc::new(func)]), args);
         result
     }
 

@@ -68,8 +68,7 @@ pub fn schedule(
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
     let mut padding = Padding::default();
     loop {
-        let mut kernel =
-            Kernel { versions: Vec::with_capacity(levels.len()), macs: 0, loops: vec![] };
+        let mut kernel = Kernel::new(Vec::with_capacity(levels.len()));
         let before = padding.clone();
         // The widest first: what is padded for it is padded for all.
         for level in levels.iter().rev() {

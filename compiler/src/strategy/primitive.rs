@@ -22,6 +22,8 @@ pub(super) struct Primitive {
     pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
+    /// Whether the function is one call, which changes some elements of its first parameter.
+    pub(super) is_update: bool,
 }
 
 impl Primitive {
@@ -118,7 +120,7 @@ pub(super) fn tensors_of(
     }
 }
 
-/// The dag of a primitive function. If it is made `in_place`, which an [update](is_update) can be, its
+/// The dag of a primitive function. If it is made `in_place`, which an update can be, its
 /// result is in the memory of its first parameter, which it does not read.
 ///
 /// # Errors
@@ -164,13 +166,14 @@ pub(super) fn primitive(
                 .map(str::to_owned)
                 .collect(),
             reshape_only: builder.reshape_only,
+            is_update: is_update(function),
         }),
         _ => Err(problems),
     }
 }
 
 /// Whether a function is one call of an operator that changes some elements of the first parameter.
-pub(super) fn is_update(function: &Function) -> bool {
+fn is_update(function: &Function) -> bool {
     let Expr::Call(Call { callee: Callee::Op(op), args, .. }) = function.expr(function.result())
     else {
         return false;

@@ -4,8 +4,6 @@
 mod external;
 mod variables;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
@@ -15,7 +13,7 @@ use super::run_time::{self, Way};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
-    KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
+    Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
 };
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorType};
@@ -41,17 +39,8 @@ pub fn program(
         return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
     };
     let live = main.live();
-    let changes = variables::changes(module, main, &live);
-    let mut needed: BTreeSet<(GlobalVar, bool)> = BTreeSet::new();
-    for (id, data) in main.iter().filter(|(id, _)| live[*id]) {
-        if let Expr::Call(call) = &data.expr
-            && let Some(global) = callee(main, &call.callee)
-        {
-            needed.insert((global.clone(), changes.contains(&id)));
-        }
-    }
     let mut problems = Vec::new();
-    let mut primitives = Primitives::new();
+    let mut primitives: IndexMap<GlobalVar, Primitive> = IndexMap::new();
     for (global, function) in module.functions() {
         if let Some(compiler) = function.attrs().str("Compiler") {
             problems.extend(external::unknown(&format!("`{global}`"), compiler));
@@ -59,15 +48,11 @@ pub fn program(
         if !function.attrs().flag("Primitive") {
             continue;
         }
-        for (in_place, suffix) in [(false, ""), (true, "_in_place")] {
-            let key = (global.clone(), in_place);
-            if needed.contains(&key) {
-                let name = format!("{}{suffix}", global.name());
-                match run_time::limited(&name, function, sizes, in_place) {
-                    Ok(primitive) => drop(primitives.insert(key, primitive)),
-                    Err(found) => problems.extend(found),
-                }
+        match run_time::limited(global.name(), function, sizes, false) {
+            Ok(primitive) => {
+                primitives.insert(global.clone(), primitive);
             }
+            Err(found) => problems.extend(found),
         }
     }
     let mut members: SecondaryMap<ScopeId, Vec<ExprId>> = SecondaryMap::new();
@@ -86,7 +71,6 @@ pub fn program(
         module,
         main,
         primitives: &primitives,
-        changes: &changes,
         levels,
         program: Program { sizes: sizes.clone(), ..Program::default() },
         values: SecondaryMap::new(),
@@ -121,7 +105,10 @@ struct Demand {
 }
 
 /// Demands of every tensor of `main`: for each expression one for each of its tensors.
-fn demands(main: &Function, primitives: &Primitives) -> SecondaryMap<ExprId, Vec<Demand>> {
+fn demands(
+    main: &Function,
+    primitives: &IndexMap<GlobalVar, Primitive>,
+) -> SecondaryMap<ExprId, Vec<Demand>> {
     let mut demands: SecondaryMap<ExprId, Vec<Demand>> = SecondaryMap::new();
     for id in main.ids() {
         let count = main.ty(id).as_tuple().map_or(1, <[_]>::len);
@@ -145,8 +132,7 @@ fn demands(main: &Function, primitives: &Primitives) -> SecondaryMap<ExprId, Vec
                 merge(&mut demands[*tuple], *index as usize, demand);
             }
             Expr::Call(call) => {
-                let global = callee(main, &call.callee);
-                let Some(primitive) = global.and_then(|g| primitives.get(&(g.clone(), false)))
+                let Some(primitive) = callee(main, &call.callee).and_then(|g| primitives.get(g))
                 else {
                     // Functions of other code generators take dense tensors.
                     for &arg in call.args.iter().flatten() {
@@ -236,28 +222,21 @@ fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
     if let Expr::GlobalVar(global) = main.expr(*callee) { Some(global) } else { None }
 }
 
-/// The primitives of functions: those that make a new tensor, and those that change the first argument
-/// where it is.
-type Primitives = BTreeMap<(GlobalVar, bool), Primitive>;
-
-/// A kernel is determined by the name of its dag, and the layout of each argument; `None` for
-/// constants.
-type KernelKey = (String, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
+/// A kernel is determined by the function, and the layout of each argument; `None` for constants.
+type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 
 struct Lowering<'a> {
     module: &'a IRModule,
     main: &'a Function,
-    primitives: &'a Primitives,
-    /// The calls that change the state of a loop where it is.
-    changes: &'a BTreeSet<ExprId>,
+    primitives: &'a IndexMap<GlobalVar, Primitive>,
     levels: &'a [Target],
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
     values: SecondaryMap<ExprId, Vec<ValueId>>,
     constants: IndexMap<(Constant, BufferSpec), ValueId>,
     kernels: IndexMap<KernelKey, KernelId>,
-    /// How many kernels there are of each dag.
-    variants: IndexMap<String, usize>,
+    /// How many kernels there are of each function.
+    variants: IndexMap<GlobalVar, usize>,
     demands: SecondaryMap<ExprId, Vec<Demand>>,
     /// What is alive in each scope of `main`, in order.
     members: SecondaryMap<ScopeId, Vec<ExprId>>,
@@ -453,8 +432,7 @@ impl Lowering<'_> {
         args: &[ExprId],
     ) -> Result<Vec<ValueId>, Problem> {
         let span = self.main.span(id);
-        let in_place = self.changes.contains(&id);
-        let Some(primitive) = self.primitives.get(&(global.clone(), in_place)) else {
+        let Some(primitive) = self.primitives.get(global) else {
             if let Some(function) = self.module.function(global.name())
                 && let Some(compiler) = function.attrs().str("Compiler")
             {
@@ -519,7 +497,7 @@ impl Lowering<'_> {
         let of_kernel: Vec<(usize, RunTimeAxis)> = of_params
             .flat_map(|(at, axes)| axes.iter().map(move |axis| (at, axis.clone())))
             .collect();
-        let kernel = self.kernel(primitive, arg_specs, &specs, &of_kernel);
+        let kernel = self.kernel(global, primitive, arg_specs, &specs, &of_kernel)?;
 
         let func = self.program.kernels[kernel].signature().clone();
         let inner = primitive.constants.iter().map(|(_, constant)| Err(constant.clone()));
@@ -533,10 +511,8 @@ impl Lowering<'_> {
                 }
             });
         }
-        let first = step_args.first().copied();
-        let mut values: Vec<ValueId> = first.filter(|_| in_place).into_iter().collect();
-        let results = results.into_iter().skip(values.len());
-        for (((_, dtype), spec), run_time) in results.zip(specs).zip(axes) {
+        let mut values = Vec::with_capacity(results.len());
+        for (((_, dtype), spec), run_time) in results.into_iter().zip(specs).zip(axes) {
             values.push(self.program.values.push(Value {
                 name: global.name().to_owned(),
                 dtype,
@@ -552,23 +528,49 @@ impl Lowering<'_> {
 
     fn kernel(
         &mut self,
+        global: &GlobalVar,
         primitive: &Primitive,
         args: Vec<Option<BufferSpec>>,
         results: &[BufferSpec],
         axes: &[(usize, RunTimeAxis)],
-    ) -> KernelId {
-        let name = &primitive.dag.func.name;
-        let key = (name.clone(), args.clone(), results.to_vec());
+    ) -> Result<KernelId, Problem> {
+        let key = (global.clone(), args.clone(), results.to_vec());
         if let Some(&kernel) = self.kernels.get(&key) {
-            return kernel;
+            return Ok(kernel);
         }
+        // One function in several layouts is several kernels.
+        let variants = self.variants.entry(global.clone()).or_default();
+        *variants += 1;
+        let suffix = if *variants > 1 { format!("_v{variants}") } else { String::new() };
+        let mut kernel = self.scheduled(primitive, &suffix, &args, results, axes);
+        if let (true, Some(function)) = (primitive.is_update, self.module.function(global.name())) {
+            let own = run_time::limited(global.name(), function, &self.program.sizes, true);
+            let own = own.map_err(|mut problems| problems.swap_remove(0))?;
+            let suffix = format!("{suffix}_in_place");
+            kernel.in_place = self.scheduled(&own, &suffix, &args, results, axes).versions;
+        }
+        let kernel = self.program.kernels.push(kernel);
+        debug_assert_eq!(kernel.index() + 1, self.program.kernels.len());
+        self.kernels.insert(key, kernel);
+        Ok(kernel)
+    }
+
+    /// The kernel of a primitive.
+    fn scheduled(
+        &self,
+        primitive: &Primitive,
+        suffix: &str,
+        args: &[Option<BufferSpec>],
+        results: &[BufferSpec],
+        axes: &[(usize, RunTimeAxis)],
+    ) -> Kernel {
         let dense = |stage| BufferSpec::dense(primitive.dag.shape(stage));
         let mut params: Vec<KernelParam> = primitive
             .params
             .iter()
             .zip(args)
             .map(|(&stage, spec)| match spec {
-                Some(spec) => (stage, ParamKind::Input, spec),
+                Some(spec) => (stage, ParamKind::Input, spec.clone()),
                 None => (stage, ParamKind::Constant, dense(stage)),
             })
             .collect();
@@ -578,20 +580,12 @@ impl Lowering<'_> {
         let outputs: Vec<_> =
             primitive.results.iter().copied().zip(results.iter().cloned()).collect();
         let mut dag = primitive.dag.clone();
-        // One function in several layouts is several kernels.
-        let variants = self.variants.entry(name.clone()).or_default();
-        *variants += 1;
-        if *variants > 1 {
-            dag.func.name = format!("{}_v{variants}", dag.func.name);
-        }
+        dag.func.name.push_str(suffix);
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
         self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {
             version.make_mut().origin.clone_from(&primitive.origin);
         }
-        let kernel = self.program.kernels.push(kernel);
-        debug_assert_eq!(kernel.index() + 1, self.program.kernels.len());
-        self.kernels.insert(key, kernel);
         kernel
     }
 }

@@ -239,7 +239,7 @@ pub(super) fn copy(
         func.body = body;
         PrimFunc::new(func)
     };
-    Kernel { versions: levels.iter().map(version).collect(), macs: 0, loops: Vec::new() }
+    Kernel::new(levels.iter().map(version).collect())
 }
 
 /// Copies so many elements from a place to another, in vectors as far as they go.

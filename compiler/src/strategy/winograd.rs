@@ -85,7 +85,7 @@ pub(super) fn kernel(
         cycles: None,
         missed: None,
     };
-    Some(Kernel { versions: versions?, macs: conv.macs(dag), loops: vec![loops] })
+    Some(Kernel { macs: conv.macs(dag), loops: vec![loops], ..Kernel::new(versions?) })
 }
 
 /// The function for one CPU level.

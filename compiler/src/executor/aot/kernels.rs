@@ -54,8 +54,7 @@ impl Program {
                 let key = digest(|hasher| (&value.spec, value.dtype, &value.run_time).hash(hasher));
                 let kernel = *borders.entry(key).or_insert_with(|| {
                     let func = zero_border("zero_border", value.dtype, &value.spec);
-                    let mut kernel =
-                        Kernel { versions: vec![func; levels], macs: 0, loops: vec![] };
+                    let mut kernel = Kernel::new(vec![func; levels]);
                     let axes: Vec<_> =
                         value.run_time.iter().map(|axis| (0, axis.clone())).collect();
                     self.sizes.limit(&mut kernel, &axes);
@@ -98,7 +97,7 @@ impl Program {
                     .collect();
                 func.body = fill_behind(&mut func, buffer, 0, &ends);
                 let versions = vec![PrimFunc::new(func); levels];
-                self.kernels.push(Kernel { versions, macs: 0, loops: vec![] })
+                self.kernels.push(Kernel::new(versions))
             }
         };
         borders.insert(key, kernel);

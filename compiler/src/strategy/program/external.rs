@@ -66,11 +66,7 @@ impl Lowering<'_> {
         let code = made_of(codegen, global, &part, &span)?;
         let func = signature(global.name(), compiler, &code.symbol, &part);
         self.add_external(code, &func).map_err(|message| problem_at(message, &span))?;
-        let kernel = self.program.kernels.push(Kernel {
-            versions: vec![func; self.levels.len()],
-            macs: 0,
-            loops: Vec::new(),
-        });
+        let kernel = self.program.kernels.push(Kernel::new(vec![func; self.levels.len()]));
         let mut step_args = Vec::with_capacity(given.len() + part.results.len());
         for (arg, tensor) in given.into_iter().zip(&part.params) {
             step_args.push(match arg {

@@ -1,45 +1,19 @@
 //! Branches and loops, and the memory that their steps change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{Lowering, RunTimeAxis, callee as callee_of, tensors_of};
+use super::{Lowering, RunTimeAxis, tensors_of};
 use crate::diagnostics::Problem;
-use crate::executor::{KernelId, Program, Region, RegionKind, Step, Value, ValueId, ValueKind};
-use crate::graph::{Call, Expr, ExprData, ExprId, Function, If, ScopeId, While};
-use crate::ir::{BufferSpec, DType, IRModule};
+use crate::executor::{
+    Kernel, KernelId, Program, Region, RegionKind, Step, Value, ValueId, ValueKind,
+};
+use crate::graph::{Expr, ExprId, If, ScopeId, While};
+use crate::ir::{BufferSpec, DType};
 use crate::strategy;
-use crate::strategy::primitive::is_update;
 use crate::target::Target;
 use crate::tir::ParamKind;
-
-/// The calls of `main` that change some elements of a loop's state, which nothing else reads: they are
-/// made where the state is.
-pub(super) fn changes(
-    module: &IRModule,
-    main: &Function,
-    live: &SecondaryMap<ExprId, bool>,
-) -> BTreeSet<ExprId> {
-    let uses = main.use_counts_among(live);
-    let alive = || main.iter().filter(|(id, _)| live[*id]);
-    let bodies = alive().filter_map(|(_, data)| match &data.expr {
-        Expr::While(loops) => Some(loops.body),
-        _ => None,
-    });
-    let bodies: BTreeSet<ScopeId> = bodies.collect();
-    let is_change = |data: &ExprData| {
-        let Expr::Call(Call { callee, args, .. }) = &data.expr else { return false };
-        let Some(Some(state)) = args.first() else { return false };
-        bodies.contains(&data.scope)
-            && main.scope(data.scope).params.contains(state)
-            && uses[*state] == 1
-            && callee_of(main, callee)
-                .and_then(|global| module.function(global.name()))
-                .is_some_and(is_update)
-    };
-    alive().filter(|(_, data)| is_change(data)).map(|(id, _)| id).collect()
-}
 
 impl Lowering<'_> {
     /// A choice: each branch stores to the same variables.
@@ -214,7 +188,8 @@ pub(crate) fn copy_value(
 
 impl Program {
     /// Has steps store to variables and states directly whose results would be copied there: if
-    /// nothing else reads the result later, and nothing reads what was there before in between.
+    /// nothing else reads the result later, and nothing reads what was there before in between. A step
+    /// that changes some elements of what is there stores these alone.
     pub fn store_directly(&mut self) {
         let mut uses: SecondaryMap<ValueId, Vec<usize>> = Default::default();
         let mut roots = self.roots();
@@ -230,12 +205,23 @@ impl Program {
             uses[roots[output]].push(usize::MAX);
         }
         let mut removed = vec![false; self.steps.len()];
+        let mut in_place: BTreeMap<KernelId, KernelId> = BTreeMap::new();
         for number in 0..self.steps.len() {
             let [from, to] = self.steps[number].args[..] else { continue };
             let Some(maker) = self.direct_store(number, [from, to], &roots, &uses, &removed) else {
                 continue;
             };
             removed[number] = true;
+            let made_by = &self.steps[maker];
+            if made_by.args.first().is_some_and(|&arg| roots[arg] == to) {
+                let kernel = &self.kernels[made_by.kernel];
+                if !kernel.in_place.is_empty() {
+                    let kernel = Kernel { versions: kernel.in_place.clone(), ..kernel.clone() };
+                    let known = in_place.entry(made_by.kernel);
+                    let kernel = *known.or_insert_with(|| self.kernels.push(kernel));
+                    self.steps[maker].kernel = kernel;
+                }
+            }
             for step in maker..number {
                 for arg in &mut self.steps[step].args {
                     if *arg == from {
@@ -303,9 +289,12 @@ impl Program {
         }
         // The step itself may read what it stores to where its kernel allows that.
         let step = &self.steps[maker];
-        let inplace = &self.kernels[step.kernel].signature().inplace;
+        let kernel = &self.kernels[step.kernel];
+        let inplace = &kernel.signature().inplace;
+        let changes = |position: usize| position == 0 && !kernel.in_place.is_empty();
         let reads_elsewhere = step.args.iter().enumerate().any(|(position, &arg)| {
-            position != output && roots[arg] == to && !inplace.contains(&(output, position))
+            let is_allowed = inplace.contains(&(output, position)) || changes(position);
+            position != output && roots[arg] == to && !is_allowed
         });
         (!reads_elsewhere).then_some(maker)
     }
