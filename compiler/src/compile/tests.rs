@@ -190,6 +190,40 @@ fn copies_of_channels_read_no_further_than_the_last_block() {
 }
 
 #[test]
+fn constants_that_blocks_of_channels_are_computed_of_are_as_large_as_blocks() {
+    let numbers = |shape: &[i64]| {
+        let count = shape.iter().product::<i64>();
+        Constant::from_i64(shape, &(0..count).map(|at| at % 7 - 3).collect::<Vec<i64>>()).unwrap()
+    };
+    let proto = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1])
+        .initializer("c", &numbers(&[2, 8, 1, 9]))
+        .initializer("w", &numbers(&[16, 8, 1, 2]))
+        .initializer("s", &Constant::from_f32(&[], &[0.0625]).unwrap())
+        .node("Cast", &["c"], &["d"], &[("to", 1.into())])
+        .node("Mul", &["d", "s"], &["f"], &[])
+        .node("Cast", &["w"], &["v"], &[("to", 1.into())])
+        .node("Conv", &["f", "v"], &["y"], &[])
+        .node("Acos", &["f"], &["z"], &[])
+        .node("Abs", &["x"], &["m"], &[])
+        .output("y", DType::F32, &[2, 16, 1, 8])
+        .output("z", DType::F32, &[2, 8, 1, 9])
+        .output("m", DType::F32, &[1])
+        .build();
+    let model = Model::from_onnx("blocks", ModelFile { proto, folder: None, store: None });
+    let mut options = CompileOptions { opt_level: 1, ..options() };
+    options.set_target_cpu("x86-64-v2").unwrap();
+    let levels = options.targets();
+    let module = run(&model, &options).unwrap().module;
+    let program = strategy::program(&module, &levels, &Default::default()).unwrap();
+    let x = Constant::from_f32(&[1], &[1.0]).unwrap();
+    for level in 0..levels.len() {
+        // The interpreter refuses to read what a buffer does not have.
+        crate::executor::interpret(&program, level, std::slice::from_ref(&x)).unwrap();
+    }
+}
+
+#[test]
 fn the_interface_keeps_names_and_symbols() {
     let compilation = run(&dense(), &CompileOptions { stub: true, ..pinned(4) }).unwrap();
     let model = compilation.model;

@@ -1,8 +1,10 @@
 //! Loop nests over the elements of a layout, and which of them can be vectors.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ir::{BufferSpec, DType};
+use crate::target::CHANNEL_BLOCK;
 use crate::tir::{
     Affine, BinaryOp, Bounds, BufferId, BufferScope, ForKind, ParamKind, PrimExpr, PrimFuncData,
     Range, Stmt, VarId,
@@ -402,19 +404,22 @@ impl LaneCheck<'_> {
         if self.overrun && !(self.pad(buffer, axis) && self.is_inside(buffer, axis, &first)) {
             return false;
         }
+        contiguous(&self.spec(buffer), axis, &first, self.lanes)
+    }
+
+    /// The layout of a buffer, with the padding lanes that it gets.
+    fn spec(&self, buffer: BufferId) -> Cow<'_, BufferSpec> {
+        let data = &self.func.buffers[buffer];
         match self.padding.0.get(&buffer) {
-            Some(&(along, lanes)) => {
-                let spec = padded(self.func.buffers[buffer].shape(), along, lanes);
-                contiguous(&spec, axis, &first, self.lanes)
-            }
-            None => contiguous(&self.func.buffers[buffer].spec, axis, &first, self.lanes),
+            Some(&(along, block)) => Cow::Owned(padded(data.shape(), along, block)),
+            None => Cow::Borrowed(&data.spec),
         }
     }
 
     /// Whether lanes from an index on are in a block that the buffer has, be it one of padding lanes.
     fn is_inside(&self, buffer: BufferId, axis: usize, first: &PrimExpr) -> bool {
-        let spec = &self.func.buffers[buffer].spec;
-        let Some(block) = block(spec, axis) else { return true };
+        let spec = self.spec(buffer);
+        let Some(block) = block(&spec, axis) else { return true };
         let end = (spec.shape()[axis] + block - 1) / block * block;
         let first = Affine::of(first).range(&self.bounds);
         first.is_some_and(|first| first.min >= 0 && first.max + self.lanes <= end)
@@ -434,7 +439,9 @@ impl LaneCheck<'_> {
         if !constant || !data.spec.is_dense() {
             return false;
         }
-        *self.padding.0.entry(buffer).or_insert((axis, self.lanes)) == (axis, self.lanes)
+        // Tensors with blocks of channels have as many lanes beyond the shape.
+        let block = self.lanes.max(CHANNEL_BLOCK);
+        *self.padding.0.entry(buffer).or_insert((axis, block)) == (axis, block)
     }
 }
 
