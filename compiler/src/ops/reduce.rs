@@ -157,7 +157,8 @@ pub static SUM: OpDef = OpDef::new(
 .pattern(OpPattern::CommReduce)
 .shape_value(|cx| shape_value(cx, |a, b| a + b));
 
-/// The arithmetic mean; of integers truncated. Of no elements NaN, and of no integers an error.
+/// The arithmetic mean; of integers truncated, whose sum wraps at 64 bits. Of no elements NaN, and of
+/// no integers an error.
 pub static MEAN: OpDef = OpDef::new(
     "mean",
     "mean over axes",
@@ -166,10 +167,12 @@ pub static MEAN: OpDef = OpDef::new(
     |cx| {
         let float =
             Fold { finish: |sum, count| Some(sum / count as f64), ..Fold::new(0.0, |a, b| a + b) };
-        let int = Fold {
-            finish: |sum: i128, count| sum.checked_div(count as i128),
-            ..Fold::new(0, i128::wrapping_add)
+        let is_unsigned = cx.arg(0)?.ty().dtype.is_unsigned_int();
+        let finish: fn(i128, usize) -> Option<i128> = match is_unsigned {
+            true => |sum, count| i128::from(sum as u64).checked_div(count as i128),
+            false => |sum, count| i128::from(sum as i64).checked_div(count as i128),
         };
+        let int = Fold { finish, ..Fold::new(0, i128::wrapping_add) };
         eval(cx, float, int)
     },
     compute_mean,

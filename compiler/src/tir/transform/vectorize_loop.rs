@@ -132,6 +132,15 @@ impl Vectorizer<'_> {
     fn widest_element(&self, var: VarId, body: &Stmt) -> u32 {
         let mut stmts = Vec::new();
         body.walk(&mut |stmt| stmts.push(stmt));
+        // The loop variable, and what has another value in each iteration.
+        let mut varying = BTreeSet::from([var]);
+        for stmt in &stmts {
+            if let Stmt::Let { var: name, value, .. } = stmt
+                && uses_any(value, &varying)
+            {
+                varying.insert(*name);
+            }
+        }
         let mut bits = 8;
         let mut stored: BTreeSet<VarId> = BTreeSet::new();
         // Names are bound before they are used.
@@ -150,7 +159,7 @@ impl Vectorizer<'_> {
                 }
                 _ => continue,
             };
-            widest_value(value, var, &mut bits);
+            widest_value(value, var, &varying, &mut bits);
             names_of_value(value, &mut stored);
         }
         bits
@@ -216,13 +225,13 @@ fn every_second(buffer: BufferId, dtype: DType, indices: &[PrimExpr]) -> Option<
 }
 
 /// Widest data type in an expression, indices of loads aside.
-fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
+fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &mut u32) {
     match expr {
         PrimExpr::Load { dtype, indices, .. } => {
             *bits = (*bits).max(dtype.bits());
             // Positions that were loaded are a vector of their own.
             for index in indices.iter().filter(|index| loads_lanes(index, var)) {
-                widest_value(index, var, bits);
+                widest_value(index, var, varying, bits);
             }
         }
         PrimExpr::Var { var: used, ty } if *used != var && !ty.is_scalar() => {
@@ -240,14 +249,19 @@ fn widest_value(expr: &PrimExpr, var: VarId, bits: &mut u32) {
             }
             // A condition that is scalar for all lanes does not become a vector.
             if let PrimExpr::Compare { lhs, rhs, .. } = other
-                && !lhs.uses(var)
-                && !rhs.uses(var)
+                && !uses_any(lhs, varying)
+                && !uses_any(rhs, varying)
             {
                 return;
             }
-            other.for_each_child(&mut |child| widest_value(child, var, bits));
+            other.for_each_child(&mut |child| widest_value(child, var, varying, bits));
         }
     }
+}
+
+/// Whether one of some variables is in an expression.
+fn uses_any(expr: &PrimExpr, vars: &BTreeSet<VarId>) -> bool {
+    expr.any(&mut |expr| matches!(expr, PrimExpr::Var { var, .. } if vars.contains(var)))
 }
 
 /// Whether an expression loads from another place in each iteration.
