@@ -255,8 +255,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// A dense copy of a value that convolutions read as well.
-    fn dense_copy(&mut self, from: ValueId) -> ValueId {
+    /// The value, or a dense copy of one that convolutions read as well.
+    fn dense(&mut self, from: ValueId) -> ValueId {
+        if self.program.values[from].spec.is_dense() {
+            return from;
+        }
         self.convert(from, "layout_transform", |dag, x| {
             let (shape, dtype) = (dag.shape(x).to_vec(), dag.dtype(x));
             dag.compute("layout_transform", &shape, dtype, |dag, index| dag.at(x, index))
@@ -270,10 +273,7 @@ impl Lowering<'_> {
 
     /// A copy of as much of a value as belongs to a run: callers have memory for no more.
     fn run_time_copy(&mut self, from: ValueId, way: Way) -> ValueId {
-        let from = match self.program.values[from].spec.is_dense() {
-            true => from,
-            false => self.dense_copy(from),
-        };
+        let from = self.dense(from);
         let Value { name, dtype, spec, kind: _, run_time } = self.program.values[from].clone();
         let number = self.program.kernels.len();
         let sizes = &self.program.sizes;

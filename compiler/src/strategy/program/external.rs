@@ -42,10 +42,7 @@ impl Lowering<'_> {
         let codegen = external_codegen(compiler)?;
         let mut given = self.given(args);
         for value in given.iter_mut().flatten() {
-            // A convolution reads it as well.
-            if !self.program.values[*value].spec.is_dense() {
-                *value = self.dense_copy(*value);
-            }
+            *value = self.dense(*value);
         }
         let results = self.tensors_of(id)?;
         let values = given.iter().flatten();

@@ -113,15 +113,8 @@ impl Lowering<'_> {
                 Ok(constants.map(|spec| self.constant(constant, spec)).collect())
             }
             _ => {
-                let values = self.values[id].clone();
-                let is_dense = |value| self.program.values[value].spec.is_dense();
-                let dense: Vec<bool> = values.iter().map(|&value| is_dense(value)).collect();
-                let values = values.into_iter().zip(dense);
-                let made = values.map(|(value, dense)| match dense {
-                    true => value,
-                    false => self.dense_copy(value),
-                });
-                Ok(made.collect())
+                let values = self.values[id].clone().into_iter();
+                Ok(values.map(|value| self.dense(value)).collect())
             }
         }
     }
@@ -129,8 +122,7 @@ impl Lowering<'_> {
     /// A variable for each tensor of an expression.
     fn variables(&mut self, id: ExprId, name: &str) -> Result<Vec<ValueId>, Problem> {
         let tensors = self.tensors_of(id)?.into_iter().zip(self.axes_of(id)?);
-        let tensors: Vec<_> = tensors.collect();
-        let made = tensors.into_iter().map(|((shape, dtype), axes)| {
+        let made = tensors.map(|((shape, dtype), axes)| {
             self.variable(name, dtype, BufferSpec::dense(&shape), axes)
         });
         Ok(made.collect())
@@ -150,12 +142,13 @@ impl Lowering<'_> {
     /// Stores values to variables, all at once: none of them is stored to before it is read.
     fn store_all(&mut self, values: &[ValueId], variables: &[ValueId]) {
         let roots = self.program.roots();
-        let pairs = || values.iter().copied().zip(variables.iter().copied());
-        let changed: Vec<ValueId> =
-            pairs().filter(|&(value, to)| roots[value] != to).map(|(_, to)| to).collect();
-        let mut stores = Vec::with_capacity(changed.len());
-        for (value, to) in pairs().filter(|&(value, to)| roots[value] != to) {
-            let value = match changed.contains(&roots[value]) {
+        let pairs = values.iter().copied().zip(variables.iter().copied());
+        let changes: Vec<(ValueId, ValueId)> =
+            pairs.filter(|&(value, to)| roots[value] != to).collect();
+        let is_changed = |value| changes.iter().any(|&(_, to)| to == roots[value]);
+        let mut stores = Vec::with_capacity(changes.len());
+        for &(value, to) in &changes {
+            let value = match is_changed(value) {
                 true => copy_value(&mut self.program, value, None, self.levels),
                 false => value,
             };
