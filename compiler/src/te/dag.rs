@@ -172,14 +172,18 @@ impl StageKind {
         }
     }
 
-    /// The expressions that elements are made of, other than neutral ones.
-    pub(crate) fn values(&self) -> &[PrimExpr] {
+    /// The expressions that elements are made of, other than neutral ones; of a statement all that it has, extents of
+    /// loops among them.
+    pub(crate) fn values(&self) -> Vec<&PrimExpr> {
         match self {
-            StageKind::Compute(value) | StageKind::Reduce { value, .. } => {
-                std::slice::from_ref(value)
+            StageKind::Compute(value) | StageKind::Reduce { value, .. } => vec![value],
+            StageKind::Joint { reduction, .. } => reduction.values.iter().collect(),
+            StageKind::Extern { statement, .. } => {
+                let mut values = Vec::new();
+                statement.body.walk(&mut |stmt| stmt.for_each_expr(&mut |expr| values.push(expr)));
+                values
             }
-            StageKind::Joint { reduction, .. } => &reduction.values,
-            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => &[],
+            StageKind::Placeholder | StageKind::Concat { .. } => Vec::new(),
         }
     }
 
@@ -192,7 +196,13 @@ impl StageKind {
                 }
             }
             StageKind::Joint { reduction, .. } => Arc::make_mut(reduction).values = values,
-            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => {}
+            StageKind::Extern { statement, .. } => {
+                let mut values = values.into_iter();
+                let statement = Arc::make_mut(statement);
+                let body = std::mem::replace(&mut statement.body, Stmt::nop());
+                statement.body = body.map_exprs(&mut |old| values.next().unwrap_or(old));
+            }
+            StageKind::Placeholder | StageKind::Concat { .. } => {}
         }
         self
     }

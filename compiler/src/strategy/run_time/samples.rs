@@ -110,12 +110,12 @@ impl Known {
                 limits.reductions.push((axis.var, self.number(&extents)?));
             }
         }
-        let values: Vec<&[PrimExpr]> = all().map(|stage| stage.kind.values()).collect();
+        let values: Vec<Vec<&PrimExpr>> = all().map(|stage| stage.kind.values()).collect();
         let merged: Option<Vec<PrimExpr>> = (0..values[0].len())
-            .map(|number| self.merged(&values.iter().map(|v| &v[number]).collect::<Vec<_>>()))
+            .map(|number| self.merged(&values.iter().map(|v| v[number]).collect::<Vec<_>>()))
             .collect();
         let merged = merged?;
-        if merged != values[0] {
+        if merged.iter().ne(values[0].iter().copied()) {
             limits.kinds.insert(id, stage.kind.clone().with_values(merged));
         }
         if let Some(joined) = self.joined(dag, id, &all().collect::<Vec<_>>())? {
