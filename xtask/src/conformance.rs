@@ -215,27 +215,31 @@ impl Results {
 
 /// Makes the folder of ONNX's node cases unless it is there already, and returns it.
 pub(crate) fn generate(python: &Path) -> Result<PathBuf> {
-    generate_by(python, "node", &["generate.py"])
+    generate_by(python, "node", &["tests/conformance/generate.py"])
 }
 
 /// The same for the cases of what exporters write besides.
 pub(crate) fn generate_exports(python: &Path) -> Result<PathBuf> {
-    generate_by(python, "exports", &["exports.py", "microsoft.py", "ml.py"])
+    let scripts = ["exports.py", "microsoft.py", "ml.py"];
+    generate_by(python, "exports", &scripts.map(|script| format!("tests/conformance/{script}")))
 }
 
-/// Makes a folder of cases by the first of the scripts, which imports the others.
-fn generate_by(python: &Path, name: &str, scripts: &[&str]) -> Result<PathBuf> {
-    let scripts: Vec<PathBuf> = scripts
-        .iter()
-        .map(|script| workspace::root().join("tests/conformance").join(script))
-        .collect();
+/// Makes a folder of cases by the first of the sources, a script; the others are what it reads. All are paths in the
+/// workspace.
+pub(crate) fn generate_by(
+    python: &Path,
+    name: &str,
+    sources: &[impl AsRef<Path>],
+) -> Result<PathBuf> {
+    let sources: Vec<PathBuf> =
+        sources.iter().map(|source| workspace::root().join(source)).collect();
     let folder = workspace::target().join("conformance");
     let cases = folder.join(name);
     let stamp = folder.join(format!("{name}.stamp"));
-    // The files follow from the scripts and the packages and from nothing else.
+    // The files follow from the sources and the packages and from nothing else.
     let mut wanted = fs::read_to_string(workspace::root().join("xtask/requirements.txt"))?;
-    for script in &scripts {
-        wanted += &format!("\n{}", fs::read_to_string(script)?);
+    for source in &sources {
+        wanted += &format!("\n{}", fs::read_to_string(source)?);
     }
     if cases.is_dir() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(cases);
@@ -247,7 +251,7 @@ fn generate_by(python: &Path, name: &str, scripts: &[&str]) -> Result<PathBuf> {
             fs::remove_dir_all(stale)?;
         }
     }
-    process::run(Command::new(python).arg("-B").arg(&scripts[0]).arg(&partial))?;
+    process::run(Command::new(python).arg("-B").arg(&sources[0]).arg(&partial))?;
     fs::rename(&partial, &cases)?;
     fs::write(&stamp, wanted)?;
     Ok(cases)
@@ -263,7 +267,7 @@ fn check(backend: Backend, results: &Results, bless: bool) -> Result<usize> {
     let listed = backend.listed();
     let listed: BTreeSet<&str> = listed.lines().filter(|line| !line.is_empty()).collect();
     let lost = results.told_losses(&listed);
-    let unexplained = unexplained(results, &missing()?);
+    let unexplained = unexplained(results, &missing("tests/conformance/missing.txt")?);
     for line in &unexplained {
         println!("{name}: {line}");
     }
@@ -280,9 +284,9 @@ fn check(backend: Backend, results: &Results, bless: bool) -> Result<usize> {
     Ok(lost + unexplained.len())
 }
 
-/// Why cases do not pass, by what their names begin with.
-pub(crate) fn missing() -> Result<Vec<(String, String)>> {
-    let text = fs::read_to_string(workspace::root().join("tests/conformance/missing.txt"))?;
+/// Why cases do not pass, by what their names begin with: a file of the workspace.
+pub(crate) fn missing(file: &str) -> Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(workspace::root().join(file))?;
     let reason = |line: &str| {
         let (cases, reason) = line.split_once(": ").ok_or(format!("`{line}` has no reason"))?;
         Ok((cases.to_owned(), reason.to_owned()))
@@ -291,7 +295,7 @@ pub(crate) fn missing() -> Result<Vec<(String, String)>> {
 }
 
 /// Cases that do not pass and have no reason, and reasons that no such case has.
-fn unexplained(results: &Results, missing: &[(String, String)]) -> Vec<String> {
+pub(crate) fn unexplained(results: &Results, missing: &[(String, String)]) -> Vec<String> {
     let passed = results.passed();
     let others = || results.outcomes.keys().filter(|case| !passed.contains(case.as_str()));
     let cases = others()

@@ -1,4 +1,4 @@
-//! Project automation: `cargo xtask setup | test | conformance | fuzz | sanitize | machines | bench | ratchet | tidy`.
+//! Project automation: `cargo xtask setup | test | conformance | zoo | fuzz | sanitize | machines | bench | ratchet | tidy`.
 //!
 //! It depends on neither LLVM nor the compiler, so that it can install what those need.
 
@@ -17,6 +17,7 @@ mod setup;
 mod test;
 mod tidy;
 mod workspace;
+mod zoo;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,8 @@ enum Task {
     Test(setup::Options),
     /// Runs the ONNX node tests and compares the passing cases with the committed lists
     Conformance(conformance::Options),
+    /// Runs models of many families, made with random weights, beside ONNX Runtime
+    Zoo(zoo::Options),
     /// Looks for faults with random inputs
     #[command(subcommand)]
     Fuzz(fuzz::Kind),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Zoo(options) => zoo::run(&options),
         Task::Fuzz(kind) => fuzz::run(&kind),
         Task::Sanitize(options) => sanitize::run(&options),
         Task::Machines(options) => machines::run(&options),

@@ -3,8 +3,8 @@
 //! A kernel is made for the greatest sizes. It does for smaller ones if an element of a result is the
 //! same expression of the same places for all of them, as tensors' strides are those of the greatest
 //! sizes. That is seen by making the tensor expressions for another value of each size: what differs
-//! then may be extents alone, of tensors and of what is reduced. Reductions end where those of the
-//! run end; what else a run does not need is left out by `tir.LimitLoops`.
+//! then may be extents alone, of tensors and of what is reduced. Reductions, and loops of statements,
+//! end where those of the run end; what else a run does not need is left out by `tir.LimitLoops`.
 
 mod samples;
 

@@ -8,7 +8,7 @@ use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::Winograd;
 use crate::tir::{
-    BinaryOp, Buffer, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Stmt, VarId,
+    BinaryOp, Buffer, BufferId, BufferScope, ForKind, PrimExpr, PrimFuncData, PrimType, Stmt, VarId,
 };
 
 /// A stage of a dag; prints as `stage3`.
@@ -172,14 +172,18 @@ impl StageKind {
         }
     }
 
-    /// The expressions that elements are made of, other than neutral ones.
-    pub(crate) fn values(&self) -> &[PrimExpr] {
+    /// The expressions that elements are made of, other than neutral ones; of a statement all that it
+    /// has, extents of loops among them.
+    pub(crate) fn values(&self) -> Vec<&PrimExpr> {
         match self {
-            StageKind::Compute(value) | StageKind::Reduce { value, .. } => {
-                std::slice::from_ref(value)
+            StageKind::Compute(value) | StageKind::Reduce { value, .. } => vec![value],
+            StageKind::Joint { reduction, .. } => reduction.values.iter().collect(),
+            StageKind::Extern { statement, .. } => {
+                let mut values = Vec::new();
+                statement.body.walk(&mut |stmt| stmt.for_each_expr(&mut |expr| values.push(expr)));
+                values
             }
-            StageKind::Joint { reduction, .. } => &reduction.values,
-            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => &[],
+            StageKind::Placeholder | StageKind::Concat { .. } => Vec::new(),
         }
     }
 
@@ -192,13 +196,27 @@ impl StageKind {
                 }
             }
             StageKind::Joint { reduction, .. } => Arc::make_mut(reduction).values = values,
-            StageKind::Placeholder | StageKind::Concat { .. } | StageKind::Extern { .. } => {}
+            StageKind::Extern { statement, .. } => {
+                let mut values = values.into_iter();
+                let statement = Arc::make_mut(statement);
+                let body = std::mem::replace(&mut statement.body, Stmt::nop());
+                let body = body.map_exprs(&mut |old| values.next().unwrap_or(old));
+                // Lanes, and copies of a body, are as many as are known.
+                statement.body = body.rewrite(&mut |mut stmt| {
+                    if let Stmt::For { extent, kind, .. } = &mut stmt
+                        && extent.as_int().is_none()
+                    {
+                        *kind = ForKind::Serial;
+                    }
+                    stmt
+                });
+            }
+            StageKind::Placeholder | StageKind::Concat { .. } => {}
         }
         self
     }
 
-    /// What is left without values, those of statements too, the extents of what is reduced, and the
-    /// places of parts.
+    /// What is left without values, the extents of what is reduced, and the places of parts.
     fn frame(&self) -> StageKind {
         let values = vec![PrimExpr::index(0); self.values().len()];
         let mut kind = self.clone().with_values(values);
@@ -209,13 +227,9 @@ impl StageKind {
                 parts.iter_mut().for_each(|part| part.offset = 0);
                 return kind;
             }
-            StageKind::Extern { statement, .. } => {
-                let statement = Arc::make_mut(statement);
-                let body = std::mem::replace(&mut statement.body, Stmt::nop());
-                statement.body = body.map_exprs(&mut |expr| PrimExpr::zero(expr.dtype()));
+            StageKind::Placeholder | StageKind::Compute(_) | StageKind::Extern { .. } => {
                 return kind;
             }
-            StageKind::Placeholder | StageKind::Compute(_) => return kind,
         };
         axes.iter_mut().for_each(|axis| axis.extent = 0);
         kind

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::{install, machine, write};
+use super::{machine, write};
 use crate::command::{self, Backend};
 use crate::{Result, process, setup, workspace};
 
@@ -50,7 +50,7 @@ pub(super) fn run(options: &Kernels) -> Result {
     measure.args(backends.iter().map(|backend| format!("--backend={}", backend.name())));
     if let Some(python) = &environment.python {
         // Without the peers, the rest is still worth measuring.
-        if let Err(error) = install(python) {
+        if let Err(error) = setup::add_packages(python, "requirements-bench.txt") {
             eprintln!("the peers could not be installed: {error}");
         }
         measure.arg("--python").arg(python);

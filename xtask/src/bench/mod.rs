@@ -10,7 +10,7 @@ mod throughput;
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::command::{self, Backend};
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result {
         .python
         .as_deref()
         .ok_or("the peers run in Python; run `cargo xtask setup` first")?;
-    install(python)?;
+    setup::add_packages(python, "requirements-bench.txt")?;
     let niello = command::build(&environment)?;
 
     let mut measure = Command::new(python);
@@ -123,15 +123,6 @@ fn code_generator(asked: Option<Backend>, environment: &setup::Environment) -> R
     }
     command::backends(&[backend], environment)?;
     Ok(backend)
-}
-
-/// The packages that only benchmarks need, in the same environment. Does nothing if they are there.
-fn install(python: &Path) -> Result {
-    let requirements = workspace::root().join("xtask/requirements-bench.txt");
-    let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    pip.args(["--only-binary=:all:", "--requirement"]).arg(requirements);
-    process::run(&mut pip)
 }
 
 fn models(options: &Models) -> Vec<PathBuf> {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::{code_generator, install, machine, write};
+use super::{code_generator, machine, write};
 use crate::command::{self, Backend};
 use crate::{Result, process, setup, workspace};
 
@@ -47,7 +47,7 @@ pub(super) fn run(options: &Sweep) -> Result {
         .python
         .as_deref()
         .ok_or("the peers run in Python; run `cargo xtask setup` first")?;
-    install(python)?;
+    setup::add_packages(python, "requirements-bench.txt")?;
     let niello = command::build(&environment)?;
     let mut measure = Command::new(python);
     measure.arg("-B").arg(workspace::root().join("tests/bench/sweep.py")).arg(&niello);

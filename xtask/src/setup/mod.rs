@@ -9,14 +9,14 @@ mod plan;
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub(crate) use machine::Llvm;
 use machine::Machine;
 use plan::{Step, plan};
 
-use crate::{Result, process};
+use crate::{Result, process, workspace};
 
 #[derive(clap::Args)]
 #[group(id = "setup")]
@@ -65,6 +65,15 @@ pub(crate) fn run(options: &Options) -> Result {
     } else {
         Err(environment.missing.join("\nerror: ").into())
     }
+}
+
+/// Adds packages that only one task needs to the Python environment: those of a list in `xtask`, which has all that they
+/// need and that is not there. Does nothing if they are there.
+pub(crate) fn add_packages(python: &Path, list: &str) -> Result {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    pip.args(["--only-binary=:all:", "--requirement"]);
+    process::run(pip.arg(workspace::root().join("xtask").join(list)))
 }
 
 /// Installs what is missing as far as this system, and the person at the terminal, allow.

@@ -5,13 +5,12 @@
 //! all samples; among them are sizes near the least and beyond the greatest.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::executor::RunTimeSizes;
 use crate::graph::Function;
 use crate::ir::{DType, Dim};
-use crate::te::{AxisLimit, ComputeDag, ExternStatement, ReduceAxis, Stage, StageId, StageKind};
-use crate::tir::{ForKind, PrimExpr, Stmt, VarId};
+use crate::te::{AxisLimit, ComputeDag, ReduceAxis, Stage, StageId, StageKind};
+use crate::tir::{PrimExpr, VarId};
 
 use super::super::primitive::Primitive;
 use super::tensor_types;
@@ -111,61 +110,18 @@ impl Known {
                 limits.reductions.push((axis.var, self.number(&extents)?));
             }
         }
-        let values: Vec<&[PrimExpr]> = all().map(|stage| stage.kind.values()).collect();
+        let values: Vec<Vec<&PrimExpr>> = all().map(|stage| stage.kind.values()).collect();
         let merged: Option<Vec<PrimExpr>> = (0..values[0].len())
-            .map(|number| self.merged(&values.iter().map(|v| &v[number]).collect::<Vec<_>>()))
+            .map(|number| self.merged(&values.iter().map(|v| v[number]).collect::<Vec<_>>()))
             .collect();
         let merged = merged?;
-        if merged != values[0] {
+        if merged.iter().ne(values[0].iter().copied()) {
             limits.kinds.insert(id, stage.kind.clone().with_values(merged));
-        }
-        if let Some(kind) = self.statement(&all().collect::<Vec<_>>())? {
-            limits.kinds.insert(id, kind);
         }
         if let Some(joined) = self.joined(dag, id, &all().collect::<Vec<_>>())? {
             limits.kinds.insert(id, StageKind::Compute(joined));
         }
         Some(())
-    }
-
-    /// The statement of a stage with the sizes in it; the inner `None` for other stages, and where
-    /// none of it depends on sizes. The outer `None` where more than numbers do.
-    fn statement(&self, all: &[&&Stage]) -> Option<Option<StageKind>> {
-        let StageKind::Extern { statement, position } = &all[0].kind else { return Some(None) };
-        let exprs = |stage: &&&Stage| {
-            let mut exprs = Vec::new();
-            if let StageKind::Extern { statement, .. } = &stage.kind {
-                statement.body.clone().map_exprs(&mut |expr| {
-                    exprs.push(expr.clone());
-                    expr
-                });
-            }
-            exprs
-        };
-        let samples: Vec<Vec<PrimExpr>> = all.iter().map(exprs).collect();
-        let mut merged = Vec::with_capacity(samples[0].len());
-        for number in 0..samples[0].len() {
-            let of_all: Option<Vec<&PrimExpr>> =
-                samples.iter().map(|exprs| exprs.get(number)).collect();
-            merged.push(self.merged(&of_all?)?);
-        }
-        if merged == samples[0] {
-            return Some(None);
-        }
-        let mut merged = merged.into_iter();
-        let body = statement.body.clone();
-        let body = body.map_exprs(&mut |expr| merged.next().unwrap_or(expr));
-        // Lanes and copies of a body are as many as are known.
-        let body = body.rewrite(&mut |mut stmt| {
-            if let Stmt::For { extent, kind, .. } = &mut stmt
-                && extent.as_int().is_none()
-            {
-                *kind = ForKind::Serial;
-            }
-            stmt
-        });
-        let statement = Arc::new(ExternStatement { body, ..(**statement).clone() });
-        Some(Some(StageKind::Extern { statement, position: *position }))
     }
 
     /// The element of a concatenation whose parts begin where a run says, of the part that it is in;

@@ -32,13 +32,12 @@ fn per_column(node: &Node<'_, '_>, x: ExprId, name: &str, count: usize) -> Resul
 /// `ArrayFeatureExtractor`-1: elements of the last axis.
 pub(super) fn array_feature_extractor(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let (x, which) = (node.input(0)?, node.input(1)?);
-    let count = node.tensor(which)?.num_elements();
-    let count = count.ok_or_else(|| NodeError::new("the extent of input 1 must be known"))?;
-    let which = node.reshape(which, vec![Dim::from(count as i64)])?;
+    let count: Dim = node.shape(which)?.iter().product();
+    let which = node.reshape(which, vec![count.clone()])?;
     let attrs = TakeAttrs { axis: -1, mode: TakeMode::Fast };
     let y = node.call_with(&TAKE, &[x, which], &attrs)?;
     if node.shape(y)?.rank() == 1 {
-        return Ok(vec![node.reshape(y, vec![Dim::from(1i64), Dim::from(count as i64)])?]);
+        return Ok(vec![node.reshape(y, vec![Dim::from(1i64), count])?]);
     }
     Ok(vec![y])
 }
