@@ -353,8 +353,19 @@ fn statements_end_where_a_run_ends() {
         let attrs = [("reverse", reverse.into())];
         of_x(13, |b| b.initializer("axis", &axis).node("CumSum", &["x", "axis"], &["y"], &attrs))
     };
-    for model in [sums(0, 0), sums(0, 1), sums(2, 0), best(1, 0), best(2, 1), best(3, -1)] {
-        check_batches(&model);
+    let places = Constant::from_i64(&[1, 4, 6], &[0; 24]).unwrap();
+    let attrs = [("axis", 0.into()), ("reduction", "add".into())];
+    let scatter = of_x(18, |b| {
+        b.initializer("places", &places).initializer("more", &rows(&[1, 4, 6])).node(
+            "ScatterElements",
+            &["x", "places", "more"],
+            &["y"],
+            &attrs,
+        )
+    });
+    let best = [best(1, 0), best(2, 1), best(3, -1)];
+    for model in [sums(0, 0), sums(0, 1), sums(2, 0), scatter].iter().chain(&best) {
+        check_batches(model);
     }
 }
 
