@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::function::FunctionData;
 use super::{Call, Callee, Closure, Expr, If, ScopeId, While};
 use crate::ir::{DType, Dim, FuncType, Type};
-use crate::ops::{InferArg, InferCx, InputKind, Op};
+use crate::ops::{self, InferArg, InferCx, InputKind, Op};
 
 /// Elements above which an integer constant no longer carries its value as dimensions.
 ///
@@ -173,7 +173,7 @@ fn infer_op(data: &FunctionData, op: Op, call: &Call) -> Result<Typed, TypeError
         })
         .collect();
     let cx = InferCx { op: op.definition(), args: &args, attrs: &call.attrs, facts: &data.facts };
-    let ty = (op.infer)(&cx)?;
+    let ty = ops::infer(&cx)?;
     let value = op.shape_value.and_then(|shape_value| shape_value(&cx));
     Ok((ty, value.filter(|v| v.len() as u64 <= MAX_SHAPE_VALUE).map(Into::into)))
 }

@@ -54,7 +54,7 @@ impl<'a> EvalCx<'a> {
         // Extents are numbers here, so there is nothing to know about symbols.
         static FACTS: Facts = Facts::new();
         let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS };
-        let ty = (def.infer)(&cx)?;
+        let ty = super::infer(&cx)?;
         let results = match &ty {
             Type::Tensor(tensor) => vec![concrete(def, tensor)?],
             Type::Tuple(fields) => fields
@@ -70,6 +70,11 @@ impl<'a> EvalCx<'a> {
     /// The operator.
     pub(super) fn op(&self) -> &'static OpDef {
         self.def
+    }
+
+    /// The attributes.
+    pub(super) fn attributes(&self) -> &'a Attrs {
+        self.attrs
     }
 
     /// The attributes as the operator's struct.

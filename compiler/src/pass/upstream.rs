@@ -28,10 +28,7 @@ const BLOCKS: &str = "`tir.LowerBlocks` does this for all blocks at once";
 
 /// Every pass of TVM, those of graphs first, with what it is here.
 pub const UPSTREAM: &[(&str, Counterpart)] = &[
-    (
-        "AlterOpLayout",
-        Not("strategies choose the layouts that pass between kernels while they schedule them"),
-    ),
+    ("AlterOpLayout", Same),
     ("AnnotateMemoryScope", Not(DEVICES)),
     ("AnnotateSpans", Not("every expression has a span from the importer or the parser")),
     ("AnnotateTarget", Same),
@@ -55,12 +52,7 @@ pub const UPSTREAM: &[(&str, Counterpart)] = &[
     ),
     ("Conv2dToSparse", Not(SPARSE)),
     ("Conv2dToSparse2", Not(SPARSE)),
-    (
-        "ConvertLayout",
-        Not(
-            "models are imported in the layout of ONNX, and strategies choose blocked layouts between kernels",
-        ),
-    ),
+    ("ConvertLayout", Same),
     ("DeadCodeElimination", Same),
     (
         "Defunctionalization",
@@ -79,7 +71,7 @@ pub const UPSTREAM: &[(&str, Counterpart)] = &[
     ("FakeQuantizationToInteger", Same),
     ("FastMath", Not("`.numerics(..)` chooses how `exp` and the like are computed")),
     ("FirstOrderGradient", Not(AD)),
-    ("FlattenAtrousConv", Not("models of ONNX have dilated convolutions as such")),
+    ("FlattenAtrousConv", Same),
     ("FlattenNestedTuples", Not(EXTERNAL)),
     ("FoldConstant", Same),
     ("FoldConstantExpr", Not("`FoldConstant` on a module of one function does the same")),
