@@ -5,9 +5,10 @@ use std::fs;
 use std::sync::Arc;
 
 use niello::compile::{Compilation, Model, Passes, compile};
-use niello::options::CompileOptions;
+use niello::options::{Backend, CompileOptions, PORTABLE};
 use niello::pass::instruments::{Effect, PassTable};
 use niello::pass::{Counterpart, Pass, PassContext, Registry, UPSTREAM};
+use niello::target::Target;
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::workspace;
 
@@ -131,7 +132,10 @@ fn the_table_of_levels_is_that_of_the_digits_model() {
     let list = pipeline(&PipelineExtensions::new()).unwrap();
     let mut columns = Vec::new();
     for opt_level in 0..=4 {
-        let options = CompileOptions { opt_level, without_objects: true, ..Default::default() };
+        let mut options = CompileOptions::new(Target::host());
+        options.set_target_cpu(PORTABLE).unwrap();
+        (options.opt_level, options.without_objects) = (opt_level, true);
+        options.backend = Backend::C;
         let table = Arc::new(PassTable::new(&list));
         let context = Passes::context(&options).shared_instrument(table.clone()).build().unwrap();
         let passes = Passes { context, extensions: PipelineExtensions::new() };

@@ -53,7 +53,7 @@ impl<'a> EvalCx<'a> {
             .collect();
         // Extents are numbers here, so there is nothing to know about symbols.
         static FACTS: Facts = Facts::new();
-        let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS };
+        let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS, equal: None };
         let ty = super::infer(&cx)?;
         let results = match &ty {
             Type::Tensor(tensor) => vec![concrete(def, tensor)?],

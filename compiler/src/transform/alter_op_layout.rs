@@ -42,6 +42,37 @@ impl AlterOpLayout {
     /// the arguments and the attributes. It returns a call in its place, of the same result but for
     /// the layout, or leaves the call as it is. The arguments of the new call are in the layouts in which
     /// it was given them, whatever its attributes say.
+    ///
+    /// A code generator whose convolutions read channels last, but only by fours:
+    ///
+    /// ```
+    /// use niello::graph::{Call, Callee, parse_module, print_module};
+    /// use niello::ops::nn::CONV2D;
+    /// use niello::pass::{Pass, PassContext};
+    /// use niello::transform::AlterOpLayout;
+    ///
+    /// let by_fours = AlterOpLayout::by(|b, op, args, attrs| {
+    ///     let channels = args.first().copied().flatten().and_then(|x| {
+    ///         b.ty(x).as_tensor()?.shape.get(1)?.as_const()
+    ///     });
+    ///     if !op.is(&CONV2D) || !op.is_plain(attrs) || channels.is_none_or(|c| c % 4 != 0) {
+    ///         return Ok(None);
+    ///     }
+    ///     let attrs = attrs.clone().with("data_layout", "NHWC").with("kernel_layout", "HWIO");
+    ///     Ok(Some(Call { callee: Callee::Op(op), args: args.to_vec(), attrs }))
+    /// });
+    /// let module = parse_module(
+    ///     "def @main(%x: Tensor[(1, 4, 6, 6), float32], %w: Tensor[(8, 4, 3, 3), float32])
+    ///        -> Tensor[(1, 8, 4, 4), float32] {
+    ///        nn.relu(nn.conv2d(%x, %w))
+    ///      }",
+    /// )?;
+    /// let text = print_module(&by_fours.run(module, &PassContext::default())?);
+    /// assert!(text.contains("data_layout=\"NHWC\""));
+    /// // The image and the kernel on the way in, and the result behind `nn.relu`.
+    /// assert_eq!(text.matches("layout_transform(").count(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn by(
         rule: impl Fn(&mut FunctionBuilder, Op, &[Option<ExprId>], &Attrs) -> Result<Option<Call>>
         + Send

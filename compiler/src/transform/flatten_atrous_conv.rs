@@ -89,3 +89,37 @@ fn dilated(
     args[0] = space.first().copied().flatten();
     Ok(Some((args, attrs)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::interp::{Tensor, evaluate};
+    use crate::ir::DType;
+    use crate::transform::tests::support::{Net, after, count, tensors};
+
+    #[test]
+    fn the_convolution_with_dilation_computes_the_same() {
+        for crops in [[0, 0], [1, 0], [0, 2], [2, 1]] {
+            let mut net = Net::default();
+            let x = net.input("x", &[2, 3, 5, 4]);
+            let w = net.tensor(&[2, 3, 2, 2], -1.0);
+            let block_shape = vec![1, 3, 2];
+            let paddings = vec![[0, 0], [2, 2], [2, 2]];
+            let attrs = SpaceToBatchAttrs { block_shape: block_shape.clone(), paddings };
+            let y = net.op_with("nn.space_to_batch_nd", &[x], &attrs);
+            let y = net.op_with("nn.conv2d", &[y, w], &ConvAttrs::of_rank(2));
+            let attrs = BatchToSpaceAttrs { block_shape, crops: vec![[0, 0], crops, [1, 1]] };
+            let y = net.op_with("nn.batch_to_space_nd", &[y], &attrs);
+            let before = net.finish(y);
+            let function = after(&FlattenAtrousConv, before.clone());
+            assert_eq!(count(&function, "nn.batch_to_space_nd"), 0);
+            let values = (0..120).map(|i| (f64::from(i) * 0.37).sin()).collect();
+            let x = Tensor::from_floats(DType::F32, &[2, 3, 5, 4], values).unwrap();
+            let [expected, found] = [before, function].map(|function| {
+                let module = IRModule::from_function(function);
+                evaluate(&module, "main", &[x.clone().into()]).unwrap()
+            });
+            assert_eq!(tensors(&expected), tensors(&found), "{crops:?}");
+        }
+    }
+}
