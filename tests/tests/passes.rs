@@ -2,15 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::Arc;
 
+use niello::compile::{Compilation, Model, Passes, compile};
+use niello::options::{Backend, CompileOptions, PORTABLE};
+use niello::pass::instruments::{Effect, PassTable};
 use niello::pass::{Counterpart, Pass, PassContext, Registry, UPSTREAM};
+use niello::target::Target;
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 use niello_tests::workspace;
 
 /// Files of the folder of graph passes that have no pass: the list, the folder itself, shared code,
 /// tests.
-const NO_PASSES: [&str; 8] =
-    ["calls", "channels", "combine", "external", "layers", "mod", "pipeline", "tests"];
+const NO_PASSES: [&str; 9] =
+    ["calls", "channels", "combine", "external", "layers", "mod", "pipeline", "relayout", "tests"];
 
 /// Names of the files and folders in a folder, without `.rs`.
 fn stems(folder: &str) -> BTreeSet<String> {
@@ -119,6 +124,60 @@ here, of which some are in no list of TVM's; looking up a name of this list that
 reason. The list is `UPSTREAM` in `compiler/src/pass/upstream.rs`; this page is written from it, by
 `BLESS=1 cargo test -p niello-tests --test passes`.
 ";
+
+/// The table in `docs/levels.md`; `BLESS=1` writes it.
+#[test]
+fn the_table_of_levels_is_that_of_the_digits_model() {
+    let model = Model::read(&workspace().join("examples/digits/models/digits.onnx")).unwrap();
+    let list = pipeline(&PipelineExtensions::new()).unwrap();
+    let mut columns = Vec::new();
+    for opt_level in 0..=4 {
+        let mut options = CompileOptions::new(Target::host());
+        options.set_target_cpu(PORTABLE).unwrap();
+        (options.opt_level, options.without_objects) = (opt_level, true);
+        options.backend = Backend::C;
+        let table = Arc::new(PassTable::new(&list));
+        let context = Passes::context(&options).shared_instrument(table.clone()).build().unwrap();
+        let passes = Passes { context, extensions: PipelineExtensions::new() };
+        let compilation = compile(&model, &options, &passes).unwrap();
+        columns.push((table.rows(&list), compilation));
+    }
+    let mut text = "| pass | level | `-O0` | `-O1` | `-O2` | `-O3` | `-O4` |\n".to_owned();
+    text.push_str(&format!("|{}\n", "---|".repeat(7)));
+    for (index, pass) in list.passes().iter().enumerate() {
+        let info = pass.info();
+        text.push_str(&format!("| `{}` | {} |", info.name(), info.opt_level()));
+        for (rows, _) in &columns {
+            assert_eq!((rows.len(), &*rows[index].pass), (list.passes().len(), info.name()));
+            let cell = match &rows[index].ran {
+                None => String::new(),
+                Some(Effect { changed: false, .. }) => "=".to_owned(),
+                Some(effect) => {
+                    format!("{} → {}", effect.operators_before, effect.operators_after)
+                }
+            };
+            text.push_str(&format!(" {cell} |"));
+        }
+        text.push('\n');
+    }
+    let mut total = |what: &str, of: fn(&Compilation) -> u64| {
+        let cells: Vec<String> = columns.iter().map(|(_, c)| of(c).to_string()).collect();
+        text.push_str(&format!("| {what} | | {} |\n", cells.join(" | ")));
+    };
+    total("kernels", |compilation| compilation.program.kernels.len() as u64);
+    total("calls of kernels", |compilation| compilation.program.steps.len() as u64);
+    total("arena, bytes", |compilation| compilation.plan.arena_bytes);
+    let path = workspace().join("docs/levels.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once("| pass |").expect("the page has the table");
+    let (_, after) = rest.split_once("\n\n").expect("a paragraph follows the table");
+    let current = format!("{before}{text}\n{after}");
+    if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
+        fs::write(&path, &current).unwrap();
+        return;
+    }
+    assert!(page == current, "docs/levels.md is not current; `BLESS=1` writes it:\n{text}");
+}
 
 #[test]
 fn the_pipeline_has_no_pass_that_is_not_registered() {

@@ -28,7 +28,7 @@ pub use modular::Modular;
 pub use serial::INT_EXPR;
 pub use symbol::Symbol;
 pub use text::ParseError;
-pub use unify::{Mismatch, unify};
+pub use unify::Mismatch;
 
 #[cfg(test)]
 mod tests;

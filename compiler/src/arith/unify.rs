@@ -87,49 +87,40 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// Records in `facts` that `a` and `b` are equal.
-///
-/// An equation that is linear in a symbol with coefficient one defines the symbol; any other one
-/// is kept and used as far as possible.
-///
-/// # Errors
-///
-/// If they are provably different, or one has no value. The facts are then unchanged.
-pub fn unify(a: &IntExpr, b: &IntExpr, facts: &mut Facts) -> Result<(), Mismatch> {
-    if a == b && !a.is_poison() {
-        return Ok(());
-    }
-    let different = || Mismatch::Different { left: facts.simplify(a), right: facts.simplify(b) };
-    if a.is_const() && b.is_const() {
-        return Err(different());
-    }
-    if (a - b).is_poison() {
-        return Err(Mismatch::Poisoned { left: a.clone(), right: b.clone() });
-    }
-    match facts.prove_eq(a, b) {
-        Some(true) => return Ok(()),
-        Some(false) => return Err(different()),
-        None => {}
-    }
-    let mut known = facts.clone();
-    known.zeros.insert(facts.simplify(&(a - b)));
-    known.settle(facts).map_err(|inner| match inner {
-        // What a later equation says would only confuse the reader of this one.
-        Mismatch::Different { .. } => different(),
-        other => other,
-    })?;
-    *facts = known;
-    Ok(())
-}
-
 impl Facts {
-    /// Records that `a` and `b` are equal: [`unify`].
+    /// Records that `a` and `b` are equal.
+    ///
+    /// An equation that is linear in a symbol with coefficient one defines the symbol; any other one
+    /// is kept and used as far as possible.
     ///
     /// # Errors
     ///
     /// If they are provably different, or one has no value. The facts are then unchanged.
     pub fn assume_eq(&mut self, a: &IntExpr, b: &IntExpr) -> Result<(), Mismatch> {
-        unify(a, b, self)
+        if a == b && !a.is_poison() {
+            return Ok(());
+        }
+        let different = || Mismatch::Different { left: self.simplify(a), right: self.simplify(b) };
+        if a.is_const() && b.is_const() {
+            return Err(different());
+        }
+        if (a - b).is_poison() {
+            return Err(Mismatch::Poisoned { left: a.clone(), right: b.clone() });
+        }
+        match self.prove_eq(a, b) {
+            Some(true) => return Ok(()),
+            Some(false) => return Err(different()),
+            None => {}
+        }
+        let mut known = self.clone();
+        known.zeros.insert(self.simplify(&(a - b)));
+        known.settle(self).map_err(|inner| match inner {
+            // What a later equation says would only confuse the reader of this one.
+            Mismatch::Different { .. } => different(),
+            other => other,
+        })?;
+        *self = known;
+        Ok(())
     }
 
     /// Draws the conclusions of what is new since `before`: solves what can be solved of the

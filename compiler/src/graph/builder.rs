@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use cranelift_entity::packed_option::ReservedValue;
 use cranelift_entity::{EntityRef, PrimaryMap};
 
+use super::find_symbols::Found;
 use super::function::FunctionData;
 use super::typing::{self, Typed};
 use super::{
@@ -34,6 +35,8 @@ pub struct FunctionBuilder {
     pub(super) data: FunctionData,
     stack: Vec<ScopeId>,
     span: Span,
+    /// If symbols are found out: why what is known of them is so.
+    pub(super) found: Option<Vec<Found>>,
 }
 
 impl Default for FunctionBuilder {
@@ -55,6 +58,7 @@ impl FunctionBuilder {
             },
             stack: Vec::new(),
             span: Span::Unknown,
+            found: None,
         };
         builder.open_scope(ScopeKind::Body);
         builder
@@ -78,7 +82,7 @@ impl FunctionBuilder {
                 result: ExprId::reserved_value(),
             });
         }
-        FunctionBuilder { data, stack: vec![function.body()], span: Span::Unknown }
+        FunctionBuilder { data, stack: vec![function.body()], span: Span::Unknown, found: None }
     }
 
     /// Makes the scope current, for rewriting.
@@ -86,6 +90,11 @@ impl FunctionBuilder {
         self.stack.clear();
         self.stack.push(scope);
         self.span = span;
+    }
+
+    /// The span of expressions that are pushed.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Sets the span of expressions pushed from now on.
@@ -290,7 +299,10 @@ impl FunctionBuilder {
     ///
     /// If its operands have no fitting types.
     pub fn push(&mut self, expr: Expr) -> Result<ExprId, TypeError> {
-        let typed = typing::infer(&self.data, &expr)?;
+        let typed = match self.found {
+            None => typing::infer(&self.data, &expr, None)?,
+            Some(_) => self.infer_finding(&expr)?,
+        };
         Ok(self.push_typed(expr, typed))
     }
 

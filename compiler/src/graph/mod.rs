@@ -7,6 +7,7 @@
 mod builder;
 mod dot;
 mod expr;
+mod find_symbols;
 mod function;
 pub mod interp;
 mod parse;
@@ -23,6 +24,7 @@ pub mod visit;
 pub use builder::FunctionBuilder;
 pub use dot::dot;
 pub use expr::{Call, Callee, Closure, Expr, ExprId, If, ScopeId, While};
+pub use find_symbols::INFER_SHAPES;
 pub use function::{Binding, ExprData, Function, Scope, ScopeKind};
 pub use parse::{
     ParseError, ParseErrors, parse_constants, parse_function, parse_module, parse_module_with,

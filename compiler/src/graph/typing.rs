@@ -1,12 +1,13 @@
 //! Types of expressions, from the types of their operands.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
 use super::function::FunctionData;
 use super::{Call, Callee, Closure, Expr, If, ScopeId, While};
 use crate::ir::{DType, Dim, FuncType, Type};
-use crate::ops::{InferArg, InferCx, InputKind, Op};
+use crate::ops::{self, InferArg, InferCx, InputKind, Op};
 
 /// Elements above which an integer constant no longer carries its value as dimensions.
 ///
@@ -38,9 +39,17 @@ impl std::error::Error for TypeError {}
 /// A type, and the value of a small integer tensor as dimensions where it is known.
 pub(super) type Typed = (Type, Option<Arc<[Dim]>>);
 
+/// Dimensions that a relation needs to be equal, and that may be.
+pub(super) type Equations = RefCell<Vec<(Dim, Dim)>>;
+
 /// Computes the type of an expression from its operands. Variables and globals have declared types
-/// instead.
-pub(super) fn infer(data: &FunctionData, expr: &Expr) -> Result<Typed, TypeError> {
+/// instead. Dimensions of which it is not known whether they are equal are equal, and `equal` has them
+/// afterwards; without that list they are different.
+pub(super) fn infer(
+    data: &FunctionData,
+    expr: &Expr,
+    equal: Option<&Equations>,
+) -> Result<Typed, TypeError> {
     let ty = match expr {
         Expr::Var(_) | Expr::GlobalVar(_) => {
             return Err(TypeError::new("the type of a variable or a global must be declared"));
@@ -61,7 +70,7 @@ pub(super) fn infer(data: &FunctionData, expr: &Expr) -> Result<Typed, TypeError
                 TypeError::new(format!("field {index} of a tuple of {} fields", fields.len()))
             })?
         }
-        Expr::Call(call) => return infer_call(data, call),
+        Expr::Call(call) => return infer_call(data, call, equal),
         Expr::If(If { cond, then_scope, else_scope }) => {
             expect_condition(&data.exprs[*cond].ty)?;
             let (yes, no) = (result_type(data, *then_scope), result_type(data, *else_scope));
@@ -126,9 +135,13 @@ fn expect_condition(ty: &Type) -> Result<(), TypeError> {
     Err(TypeError::new(format!("a condition must be a boolean scalar, but it is {ty}")))
 }
 
-fn infer_call(data: &FunctionData, call: &Call) -> Result<Typed, TypeError> {
+fn infer_call(
+    data: &FunctionData,
+    call: &Call,
+    equal: Option<&Equations>,
+) -> Result<Typed, TypeError> {
     match &call.callee {
-        Callee::Op(op) => infer_op(data, *op, call),
+        Callee::Op(op) => infer_op(data, *op, call, equal),
         Callee::Expr(callee) => {
             let ty = &data.exprs[*callee].ty;
             let func =
@@ -156,7 +169,12 @@ fn infer_call(data: &FunctionData, call: &Call) -> Result<Typed, TypeError> {
     }
 }
 
-fn infer_op(data: &FunctionData, op: Op, call: &Call) -> Result<Typed, TypeError> {
+fn infer_op(
+    data: &FunctionData,
+    op: Op,
+    call: &Call,
+    equal: Option<&Equations>,
+) -> Result<Typed, TypeError> {
     check_arity(op, &call.args)?;
     let args: Vec<Option<InferArg<'_>>> = call
         .args
@@ -172,8 +190,9 @@ fn infer_op(data: &FunctionData, op: Op, call: &Call) -> Result<Typed, TypeError
             })
         })
         .collect();
-    let cx = InferCx { op: op.definition(), args: &args, attrs: &call.attrs, facts: &data.facts };
-    let ty = (op.infer)(&cx)?;
+    let cx =
+        InferCx { op: op.definition(), args: &args, attrs: &call.attrs, facts: &data.facts, equal };
+    let ty = ops::infer(&cx)?;
     let value = op.shape_value.and_then(|shape_value| shape_value(&cx));
     Ok((ty, value.filter(|v| v.len() as u64 <= MAX_SHAPE_VALUE).map(Into::into)))
 }

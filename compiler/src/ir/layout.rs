@@ -119,6 +119,34 @@ impl Layout {
     fn axes(&self) -> Vec<char> {
         self.dims.iter().filter(|dim| dim.block.is_none()).map(|dim| dim.axis).collect()
     }
+
+    /// The dimensions: each the letter of its axis and, if it is a block, the extent.
+    pub(crate) fn dims(&self) -> impl ExactSizeIterator<Item = (char, Option<i64>)> {
+        self.dims.iter().map(|dim| (dim.axis, dim.block))
+    }
+
+    /// The dimension that is an axis, if no other one is a block of it.
+    pub(crate) fn whole(&self, axis: char) -> Option<usize> {
+        let mut of_axis = self.dims().enumerate().filter(|(_, (letter, _))| *letter == axis);
+        let (place, _) = of_axis.next()?;
+        of_axis.next().is_none().then_some(place)
+    }
+
+    /// The layout without the dimensions for which `keep` is false, which must be blocks.
+    pub(crate) fn filtered(&self, keep: impl Fn(char, Option<i64>) -> bool) -> Layout {
+        let kept = self.dims.iter().filter(|dim| keep(dim.axis, dim.block));
+        Layout { dims: kept.copied().collect() }
+    }
+
+    /// The layout that operators on images, volumes or their kernels have unless they are told
+    /// another one: the axes of this one, whole, `N` and `C` or `O` and `I` before `D`, `H` and `W`.
+    pub(crate) fn default(&self) -> Layout {
+        let mut dims: Vec<LayoutDim> =
+            self.dims.iter().filter(|dim| dim.block.is_none()).copied().collect();
+        let order = |dim: &LayoutDim| "NCOIDHW".find(dim.axis).unwrap_or(usize::MAX);
+        dims.sort_by_key(order);
+        Layout { dims }
+    }
 }
 
 /// One dimension of a tensor in a layout.

@@ -24,6 +24,13 @@ pub struct Attribute {
     pub default: Option<AttrValue>,
 }
 
+impl Attribute {
+    /// The layout of an input.
+    pub(super) fn layout(name: &'static str) -> Attribute {
+        Attribute { name, kind: "layout".to_owned(), optional: true, default: None }
+    }
+}
+
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`: {}", self.name, self.kind)?;

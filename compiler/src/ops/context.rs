@@ -1,5 +1,6 @@
 //! What type relations and evaluations are given.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -32,6 +33,9 @@ pub struct InferCx<'a> {
     pub attrs: &'a Attrs,
     /// What is known about the symbols in the types.
     pub facts: &'a Facts,
+    /// Where dimensions go that may be equal, and that the relation needs to be. Without it they count
+    /// as different.
+    pub(crate) equal: Option<&'a RefCell<Vec<(Dim, Dim)>>>,
 }
 
 impl<'a> InferCx<'a> {

@@ -53,8 +53,8 @@ impl<'a> EvalCx<'a> {
             .collect();
         // Extents are numbers here, so there is nothing to know about symbols.
         static FACTS: Facts = Facts::new();
-        let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS };
-        let ty = (def.infer)(&cx)?;
+        let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS, equal: None };
+        let ty = super::infer(&cx)?;
         let results = match &ty {
             Type::Tensor(tensor) => vec![concrete(def, tensor)?],
             Type::Tuple(fields) => fields
@@ -70,6 +70,11 @@ impl<'a> EvalCx<'a> {
     /// The operator.
     pub(super) fn op(&self) -> &'static OpDef {
         self.def
+    }
+
+    /// The attributes.
+    pub(super) fn attributes(&self) -> &'a Attrs {
+        self.attrs
     }
 
     /// The attributes as the operator's struct.

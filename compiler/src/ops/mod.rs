@@ -11,6 +11,7 @@ mod compute;
 mod context;
 pub mod elementwise;
 mod eval;
+mod layouts;
 pub mod nn;
 pub mod qnn;
 pub mod reduce;
@@ -35,6 +36,7 @@ pub(crate) use compute::broadcast;
 pub use compute::{Compute, ComputeError, Stages};
 pub use context::{EvalError, InferArg, InferCx};
 pub use eval::EvalCx;
+pub(crate) use layouts::{compute, infer};
 pub(crate) use registered::ambiguous;
 pub use registered::{OpEntry, assert_name_is_free, registered};
 pub use relation::DTypes;
@@ -125,6 +127,9 @@ pub struct OpDef {
     /// Pattern for fusion.
     pub pattern: OpPattern,
     attributes: fn() -> Result<Vec<Attribute>, AttrError>,
+    /// Names of the attributes that say in which layouts the first inputs are, if they are in others
+    /// than the functions of this definition are about.
+    pub layouts: &'static [&'static str],
     /// The values of attributes that the text format may leave out.
     pub defaults: fn() -> Attrs,
     /// The type relation: the result type from argument types and attributes.
@@ -153,6 +158,7 @@ impl OpDef {
             summary,
             inputs,
             attributes: attributes::of::<()>,
+            layouts: &[],
             defaults: Attrs::new,
             pattern: OpPattern::Opaque,
             infer,
@@ -173,10 +179,10 @@ impl OpDef {
         attrs: &Attrs,
         args: &[Option<&Tensor>],
     ) -> Result<Vec<Tensor>, EvalError> {
-        (self.eval)(&EvalCx::new(self, attrs, args)?)
+        layouts::eval(&EvalCx::new(self, attrs, args)?)
     }
 
-    /// The attributes that every call has, in the order of their struct.
+    /// The attributes of calls: those of their struct, in its order, then layouts.
     ///
     /// # Errors
     ///
@@ -187,6 +193,7 @@ impl OpDef {
         for attribute in &mut listed {
             attribute.default = defaults.get(attribute.name).cloned();
         }
+        listed.extend(self.layouts.iter().map(|name| Attribute::layout(name)));
         Ok(listed)
     }
 

@@ -140,9 +140,16 @@ impl<'a> InferCx<'a> {
         Ok(mask)
     }
 
-    /// Whether two dimensions are known to be equal.
+    /// Whether two dimensions are known to be equal, or are taken to be.
     pub fn same(&self, a: &Dim, b: &Dim) -> bool {
-        self.facts.prove_eq(a, b) == Some(true)
+        match (self.facts.prove_eq(a, b), self.equal) {
+            (Some(equal), _) => equal,
+            (None, Some(list)) => {
+                list.borrow_mut().push((a.clone(), b.clone()));
+                true
+            }
+            (None, None) => false,
+        }
     }
 
     fn same_shape(&self, a: &[Dim], b: &[Dim]) -> bool {

@@ -10,10 +10,10 @@ use crate::ops::elementwise::{
     LeakyReluAttrs, ReinterpretAttrs, SeluAttrs, ThresholdedReluAttrs,
 };
 use crate::ops::nn::{
-    AvgPoolAttrs, BatchNormAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs, GroupNormAttrs,
-    InstanceNormAttrs, L2NormalizeAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs, MaxPoolAttrs,
-    MaxPoolIndicesAttrs, PadAttrs, PadMode, RmsNormAttrs, RoiAlignAttrs, RoiAlignMode,
-    SoftmaxAttrs, WinogradConv2dAttrs,
+    AvgPoolAttrs, BatchNormAttrs, BatchToSpaceAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs,
+    GroupNormAttrs, InstanceNormAttrs, L2NormalizeAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs,
+    MaxPoolAttrs, MaxPoolIndicesAttrs, PadAttrs, PadMode, RmsNormAttrs, RoiAlignAttrs,
+    RoiAlignMode, SoftmaxAttrs, SpaceToBatchAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
@@ -59,6 +59,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             let axis = ArgReduceAttrs { axis: 1, keepdims: false, select_last_index: false };
             (attrs(axis), UNARY)
         }
+        "annotation.stop_fusion" => (Attrs::new(), UNARY),
         "broadcast_to" => (attrs(BroadcastToAttrs { shape: dims(&[4, 2, 3]) }), UNARY),
         "cast" => (attrs(CastAttrs::to(DType::I16)), UNARY),
         "clip" => (attrs(ClipAttrs { min: Some(0.0), max: None }), UNARY),
@@ -201,6 +202,14 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(pad), &[Some(&[2, 3]), Some(&[])])
         }
         "nn.prelu" => (Attrs::new(), &[Some(&[2, 3, 4]), Some(&[3, 1])]),
+        "nn.batch_to_space_nd" => {
+            let blocks = BatchToSpaceAttrs { block_shape: vec![2, 3], crops: vec![[0, 1], [2, 0]] };
+            (attrs(blocks), &[Some(&[12, 2, 3, 2])])
+        }
+        "nn.space_to_batch_nd" => {
+            let (block_shape, paddings) = (vec![2, 3], vec![[1, 2], [0, 1]]);
+            (attrs(SpaceToBatchAttrs { block_shape, paddings }), &[Some(&[2, 3, 5, 2])])
+        }
         "nn.selu" => (attrs(SeluAttrs { alpha: 1.67, gamma: 1.05 }), UNARY),
         "nn.thresholded_relu" => (attrs(ThresholdedReluAttrs { alpha: 1.0 }), UNARY),
         "one_hot" => {

@@ -5,7 +5,7 @@ use cranelift_entity::SecondaryMap;
 use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
-use crate::ops::{Compute, tensor};
+use crate::ops::{self, Compute, tensor};
 use crate::te::{Anchor, ComputeDag, StageId, held_as, held_constant};
 use crate::tir::PrimExpr;
 
@@ -244,7 +244,7 @@ impl Builder<'_> {
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
                 let results = tensors_of(function.ty(id), span, self.extents)?;
-                (op.compute)(&mut Compute {
+                ops::compute(&mut Compute {
                     dag: &mut self.dag,
                     op,
                     attrs: &call.attrs,

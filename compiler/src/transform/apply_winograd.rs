@@ -74,7 +74,7 @@ impl Conv {
         let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = function.expr(id) else {
             return Ok(None);
         };
-        if !op.is(&CONV2D) {
+        if !op.is(&CONV2D) || !op.is_plain(attrs) {
             return Ok(None);
         }
         let ConvAttrs { strides, padding, dilation, groups, .. } = attrs.parse()?;

@@ -2,8 +2,9 @@
 
 use super::calls::op_of;
 use super::combine::{Root, combine};
-use crate::graph::{ExprId, Function};
+use crate::graph::{Call, ExprId, Function};
 use crate::ir::IRModule;
+use crate::ops::Op;
 use crate::ops::nn::{CONV2D, ConvAttrs};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
@@ -28,9 +29,8 @@ pub fn combine_parallel_conv2d(
 }
 
 fn root(function: &Function, id: ExprId) -> Result<Option<Root>> {
-    let Some((_, call)) = op_of(function.expr(id)).filter(|(op, _)| op.is(&CONV2D)) else {
-        return Ok(None);
-    };
+    let plain = |(op, call): &(Op, &Call)| op.is(&CONV2D) && op.is_plain(&call.attrs);
+    let Some((_, call)) = op_of(function.expr(id)).filter(plain) else { return Ok(None) };
     let ConvAttrs { groups, .. } = call.attrs.parse()?;
     let mut joined = vec![(1, 0)];
     joined.extend(call.args.get(2).copied().flatten().map(|_| (2, 0)));

@@ -34,7 +34,7 @@ pub fn conv1d_to_conv2d(
             continue;
         };
         let scope = old.data_of(id).scope.as_u32();
-        let image = if op.is(&CONV1D) {
+        let image = if op.is(&CONV1D) && op.is_plain(attrs) {
             cx.count("convolutions", 1);
             Some(images.convolution(args, attrs, scope)?)
         } else {

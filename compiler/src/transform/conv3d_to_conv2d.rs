@@ -38,7 +38,7 @@ pub fn conv3d_to_conv2d(
             continue;
         };
         let [Some(x), Some(weight), rest @ ..] = args.as_slice() else { continue };
-        if !op.is(&CONV3D) {
+        if !op.is(&CONV3D) || !op.is_plain(attrs) {
             continue;
         }
         let attrs: ConvAttrs = attrs.parse()?;

@@ -90,6 +90,9 @@ impl Lowering<'_> {
             _ => return Ok(None),
         };
         let Callee::Op(op) = call.callee else { return Ok(None) };
+        if !op.is_plain(&call.attrs) {
+            return Ok(None);
+        }
         let is_any = |defs: &[&OpDef]| defs.iter().any(|def| op.is(def));
         if op.is(&QUANTIZE) {
             return self.quantize(id, call);

@@ -75,6 +75,9 @@ impl Pad {
 
     /// The attributes of a window that has this padding around its own.
     fn folded_into(&self, op: Op, attrs: &Attrs) -> Result<Option<Attrs>> {
+        if !op.is_plain(attrs) {
+            return Ok(None);
+        }
         let is_any = |defs: [&crate::ops::OpDef; 3]| defs.iter().any(|def| op.is(def));
         if is_any([&CONV1D, &CONV2D, &CONV3D]) {
             let mut conv: ConvAttrs = attrs.parse()?;

@@ -30,7 +30,9 @@ impl Layer {
     pub(super) fn of(op: Op, attrs: &Attrs) -> Result<Option<Layer>> {
         let product =
             |output_axis| Layer { op, spatial: 0, takes_bias: false, output_axis, groups: 1 };
-        Ok(if [&CONV1D, &CONV2D, &CONV3D].iter().any(|def| op.is(def)) {
+        Ok(if !op.is_plain(attrs) {
+            None
+        } else if [&CONV1D, &CONV2D, &CONV3D].iter().any(|def| op.is(def)) {
             let ConvAttrs { strides, groups, out_dtype, .. } = attrs.parse()?;
             let spatial = strides.len();
             out_dtype.is_none().then_some(Layer {
@@ -106,7 +108,9 @@ pub(super) enum Passing {
 pub(super) fn passing(op: Op, call: &Call, axis: usize) -> Result<Option<Passing>> {
     let is_any = |defs: &[&OpDef]| defs.iter().any(|def| op.is(def));
     // Windows lie along the axes from 2 on.
-    Ok(if is_any(&[&RELU, &LEAKY_RELU]) {
+    Ok(if !op.is_plain(&call.attrs) {
+        None
+    } else if is_any(&[&RELU, &LEAKY_RELU]) {
         Some(Passing::Positive)
     } else if op.is(&NEGATIVE) {
         Some(Passing::Any)

@@ -1,5 +1,6 @@
 //! Graph passes, one file each; the file's name is the pass's name.
 
+mod alter_op_layout;
 mod annotate_target;
 mod apply_winograd;
 mod backward_fold_scale_axis;
@@ -13,6 +14,7 @@ mod combine_parallel_conv2d;
 mod combine_parallel_dense;
 mod conv1d_to_conv2d;
 mod conv3d_to_conv2d;
+mod convert_layout;
 mod dead_code_elimination;
 mod defuse_ops;
 mod div_to_mul;
@@ -20,6 +22,7 @@ mod eliminate_common_subexpr;
 mod eta_expand;
 mod external;
 mod fake_quantization_to_integer;
+mod flatten_atrous_conv;
 mod fold_constant;
 mod fold_explicit_padding;
 mod fold_scale_axis;
@@ -36,6 +39,7 @@ mod outline_primitives;
 mod partition_graph;
 pub mod pipeline;
 mod promote_low_precision;
+mod relayout;
 mod remove_unused_functions;
 mod simplify_expr;
 mod simplify_inference;
@@ -44,6 +48,7 @@ mod to_basic_block_normal_form;
 mod to_graph_normal_form;
 mod to_mixed_precision;
 
+pub use alter_op_layout::{AlterOpLayout, CHANNEL_BLOCK, alter_op_layout};
 pub use annotate_target::{AnnotateTarget, EXTERNAL_TARGETS, annotate_target};
 pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
 pub use backward_fold_scale_axis::{BackwardFoldScaleAxis, backward_fold_scale_axis};
@@ -60,6 +65,7 @@ pub use combine_parallel_dense::{
 };
 pub use conv1d_to_conv2d::{Conv1dToConv2d, conv1d_to_conv2d};
 pub use conv3d_to_conv2d::{Conv3dToConv2d, conv3d_to_conv2d};
+pub use convert_layout::{ConvertLayout, DESIRED_LAYOUTS, convert_layout};
 pub use dead_code_elimination::{DeadCodeElimination, INLINE_ONCE, dead_code_elimination};
 pub use defuse_ops::{DefuseOps, defuse_ops};
 pub use div_to_mul::{DivToMul, div_to_mul};
@@ -68,6 +74,7 @@ pub use eliminate_common_subexpr::{
 };
 pub use eta_expand::{EtaExpand, eta_expand};
 pub use fake_quantization_to_integer::{FakeQuantizationToInteger, fake_quantization_to_integer};
+pub use flatten_atrous_conv::{FlattenAtrousConv, flatten_atrous_conv};
 pub use fold_constant::{FoldConstant, MAX_GROWN_BYTES, fold_constant};
 pub use fold_explicit_padding::{FoldExplicitPadding, fold_explicit_padding};
 pub use fold_scale_axis::{FoldScaleAxis, fold_scale_axis};

@@ -45,6 +45,29 @@ fn json_has_the_same() {
     assert!(json["workspace_bytes"].is_u64() && json["peak_live_bytes"].is_u64(), "{json}");
 }
 
+#[test]
+fn passes_are_shown_with_what_they_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = scores(folder.path());
+    let args = ["inspect", path(&model), "--passes", "--dim", "batch=2", "-O", "1"];
+    let text = succeeds(&args);
+    let line = |pass: &str| text.lines().find(|line| line.starts_with(pass)).unwrap().to_owned();
+    assert!(line("FoldScaleAxis").ends_with("3  did not run"), "{text}");
+    assert!(line("DeadCodeElimination").contains(" 1  no "), "{text}");
+    assert!(line("FuseOps").contains(" 0  yes        2 -> 2 "), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("2 kernels, an arena of "), "{text}");
+    let json = succeeds(&[&args[..], &["--json", "-"]].concat());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let passes = json["passes"].as_array().unwrap();
+    let fuse = passes.iter().find(|row| row["pass"] == "FuseOps").unwrap();
+    assert_eq!(
+        (&fuse["ran"]["changed"], &fuse["ran"]["operators_after"]),
+        (&true.into(), &2.into())
+    );
+    assert_eq!(json["kernels"], 2);
+    assert!(json["arena_bytes"].is_u64(), "{json}");
+}
+
 /// All problems at once, and everything else that is known.
 #[test]
 fn a_model_that_cannot_be_compiled_is_described_as_far_as_possible() {

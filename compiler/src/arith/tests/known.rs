@@ -1,7 +1,7 @@
 //! Facts: conclusions from them, and the refusal of contradictions.
 
 use super::expr;
-use crate::arith::{Facts, IntExpr, Interval, Mismatch, Modular, Symbol, unify};
+use crate::arith::{Facts, IntExpr, Interval, Mismatch, Modular, Symbol};
 
 fn facts(text: &str) -> Facts {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
@@ -129,7 +129,8 @@ fn equations_are_solved_refuted_or_kept() {
     ] {
         let mut known = facts(known);
         let before = known.clone();
-        unify(&expr(a), &expr(b), &mut known)
+        known
+            .assume_eq(&expr(a), &expr(b))
             .unwrap_or_else(|error| panic!("{before} |- {a} == {b}: {error}"));
         assert_eq!(known.to_string(), result, "{before} |- {a} == {b}");
         assert_eq!(facts(result), known);
@@ -157,7 +158,7 @@ fn contradictions_are_refused_and_change_nothing() {
             Err(error) => panic!("{known}: {error}"),
         };
         let before = known.clone();
-        let result = unify(&expr(a), &expr(b), &mut known);
+        let result = known.assume_eq(&expr(a), &expr(b));
         assert!(result.is_err(), "{before} |- {a} == {b}: {known}");
         assert_eq!(known, before);
     }
@@ -168,7 +169,7 @@ fn contradictions_are_refused_and_change_nothing() {
 #[test]
 fn mismatches_name_the_values() {
     let mut known = facts("* >= 0, n <= 8");
-    let error = unify(&expr("n"), &expr("9"), &mut known).expect_err("9 is out of bounds");
+    let error = known.assume_eq(&expr("n"), &expr("9")).expect_err("9 is out of bounds");
     assert_eq!(error.to_string(), "`n` is never equal to `9`");
     let error = known.assume_bounds(&Symbol::new("n"), Interval::at_least(9));
     let error = error.expect_err("9 is out of bounds");
@@ -191,7 +192,7 @@ fn chains_of_equalities_are_followed() {
     let mut known = Facts::dims();
     for index in 1..200 {
         let (a, b) = (format!("s{:03}", index - 1), format!("s{index:03}"));
-        unify(&(expr(&a) + 1), &expr(&b), &mut known).expect("consistent");
+        known.assume_eq(&(expr(&a) + 1), &expr(&b)).expect("consistent");
     }
     assert_eq!(known.simplify(&expr("s199")).to_string(), "s000 + 199");
     assert_eq!(known.prove_lt(&expr("s000"), &expr("s100")), Some(true));

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::compile::{self, Model, Passes};
+use super::passes::{self, PassFacts};
+use crate::compile::Model;
 use crate::diagnostics::Report;
 use crate::graph::{Callee, Expr};
 use crate::ir::{DType, Definition, Dim, IRModule};
@@ -70,6 +71,9 @@ pub(super) struct Facts {
     pub(super) external_data: Vec<String>,
     /// Symbols that are to be pinned before the model can be compiled.
     pub(super) unpinned: Vec<String>,
+    /// What passes did, if the model can be compiled and they are asked for.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) passes: Option<PassFacts>,
     /// Known if the model can be compiled.
     #[serde(flatten)]
     pub(super) sizes: Option<Sizes>,
@@ -79,7 +83,12 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Everything that can be known of a model, which is called `title`.
-    pub(super) fn of(title: String, model: &Model, options: &CompileOptions) -> Facts {
+    pub(super) fn of(
+        title: String,
+        model: &Model,
+        options: &CompileOptions,
+        with_passes: bool,
+    ) -> Facts {
         let mut facts = Facts {
             model: title,
             producer: String::new(),
@@ -93,6 +102,7 @@ impl Facts {
             parameters: Parameters::default(),
             external_data: Vec::new(),
             unpinned: Vec::new(),
+            passes: None,
             sizes: None,
             problems: Vec::new(),
         };
@@ -107,7 +117,7 @@ impl Facts {
                 }
                 facts.add_interface(&imported, options);
                 if facts.unpinned.is_empty() {
-                    facts.add_sizes(model, options);
+                    facts.add_sizes(model, options, with_passes);
                 }
             }
         }
@@ -190,13 +200,12 @@ impl Facts {
     }
 
     /// What a compilation for the options would need. No machine code is made.
-    fn add_sizes(&mut self, model: &Model, options: &CompileOptions) {
+    fn add_sizes(&mut self, model: &Model, options: &CompileOptions, with_passes: bool) {
         let options = CompileOptions { without_objects: true, ..options.clone() };
-        let compilation =
-            Passes::new(&options).and_then(|passes| compile::compile(model, &options, &passes));
-        match compilation {
+        match passes::compile(model, &options) {
             Err(report) => self.add_problems(&report),
-            Ok(compilation) => {
+            Ok((compilation, passes)) => {
+                self.passes = with_passes.then_some(passes);
                 self.sizes = Some(Sizes {
                     macs: compilation.model.macs,
                     workspace_bytes: compilation.model.workspace_bytes,

@@ -1,6 +1,7 @@
 //! `niello inspect`: what a model consists of, what it takes to run it, and what stands in the way.
 
 mod facts;
+mod passes;
 mod text;
 
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ pub(super) struct Args {
     model: PathBuf,
     #[command(flatten)]
     code: CodeArgs,
+    /// Also show what each pass of the pipeline did, at the level of `-O`
+    #[arg(long)]
+    passes: bool,
     /// Write the same to a file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -27,7 +31,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = args.code.options()?;
     let model = Model::read(&args.model)?;
-    let facts = Facts::of(title(&args.model, &model), &model, &options);
+    let facts = Facts::of(title(&args.model, &model), &model, &options, args.passes);
     if let Some(path) = &args.json {
         write_json(path, &facts)?;
     }

@@ -55,6 +55,10 @@ pub(super) fn of(facts: &Facts) -> String {
         let note = if facts.unsupported.contains(operator) { " (not supported)" } else { "" };
         let _ = writeln!(text, "  {count:>6} {}{note}", one_line(operator));
     }
+    if let Some(passes) = &facts.passes {
+        text.push('\n');
+        text.push_str(&passes.to_string());
+    }
     text
 }
 

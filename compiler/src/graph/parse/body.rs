@@ -11,7 +11,8 @@ use super::parser::{Parser, Reported, Result, did_you_mean};
 use super::types::{MAX_TYPE_NODES, type_fits};
 use crate::arith::Facts;
 use crate::graph::{
-    Call, Callee, Closure, Expr, ExprId, Function, FunctionBuilder, If, ScopeId, ScopeKind, While,
+    Call, Callee, Closure, Expr, ExprId, Function, FunctionBuilder, INFER_SHAPES, If, ScopeId,
+    ScopeKind, While,
 };
 use crate::ir::{Attrs, FuncType, GlobalVar, Span, Type};
 use crate::ops::{self, Op};
@@ -99,6 +100,10 @@ pub(super) fn function(
     let errors = parser.errors.len();
     let Header { params, ret, ret_pos, facts, attrs } = header;
     let mut builder = FunctionBuilder::new();
+    let finds_symbols = attrs.flag(INFER_SHAPES);
+    if finds_symbols {
+        builder.find_symbols();
+    }
     builder.set_attrs(attrs);
     *builder.facts_mut() = facts;
     let mut body = Body {
@@ -116,7 +121,19 @@ pub(super) fn function(
     let result = body.statements();
     let builder = body.builder;
     let result = result.ok().flatten()?;
-    (parser.errors.len() == errors).then(|| builder.finish(result))
+    if parser.errors.len() > errors {
+        return None;
+    }
+    if !finds_symbols {
+        return Some(builder.finish(result));
+    }
+    match builder.finish_found(result) {
+        Ok(function) => Some(function),
+        Err(error) => {
+            parser.error(ret_pos, error.to_string());
+            None
+        }
+    }
 }
 
 impl<'a> Body<'_, 'a> {
@@ -351,10 +368,11 @@ impl<'a> Body<'_, 'a> {
 
     fn check_result(&mut self, result: Value, declared: Option<(Type, Pos)>) {
         let (declared, pos) = declared.unwrap_or_else(|| self.ret.clone());
-        if let Some(id) = result
-            && self.builder.ty(id) != &declared
-        {
-            let found = self.builder.ty(id);
+        let Some(id) = result else { return };
+        let found = self.builder.ty(id).clone();
+        if let Err(error) = self.builder.equate(&found, &declared, "the declared result") {
+            self.parser.error(pos, error.to_string());
+        } else if !self.builder.is_same_type(&found, &declared) {
             let message = format!("the result is declared as {declared}, but it is {found}");
             self.parser.error(pos, message);
         }

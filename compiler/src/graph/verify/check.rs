@@ -218,7 +218,7 @@ impl<'a> Checker<'a> {
 
     /// Checks that inferring the type again gives the same type.
     fn types(&mut self, id: ExprId, expr: &ExprData) {
-        match typing::infer(self.data, &expr.expr) {
+        match typing::infer(self.data, &expr.expr, None) {
             Err(error) => self.at_expr(id, error.to_string()),
             Ok((ty, _)) if ty != expr.ty => {
                 self.at_expr(id, format!("its type is recorded as {}, but it is {ty}", expr.ty));

@@ -93,6 +93,7 @@ const fn define<const RANK: usize>(name: &'static str, summary: &'static str) ->
                 .with("dilation", vec![1; RANK])
                 .with("groups", 1)
         })
+        .layouts(&["data_layout", "kernel_layout"])
         .pattern(OpPattern::OutElemWiseFusable)
 }
 

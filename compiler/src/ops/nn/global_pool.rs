@@ -23,6 +23,7 @@ pub static GLOBAL_AVG_POOL2D: OpDef = OpDef::new(
     },
     |cx| compute(cx, BinaryOp::Add),
 )
+.layouts(&["layout"])
 .pattern(OpPattern::OutElemWiseFusable);
 
 /// The greatest element of each channel of `(N, C, H, W)`, as `(N, C, 1, 1)`.
@@ -42,6 +43,7 @@ pub static GLOBAL_MAX_POOL2D: OpDef = OpDef::new(
     },
     |cx| compute(cx, BinaryOp::Max),
 )
+.layouts(&["layout"])
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>, dtypes: DTypes) -> Result<Type, TypeError> {

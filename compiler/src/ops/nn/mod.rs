@@ -16,6 +16,7 @@ mod pool;
 mod rms_norm;
 mod roi_align;
 mod softmax;
+mod space_to_batch;
 mod window;
 mod winograd;
 
@@ -38,6 +39,9 @@ pub use pool::{
 pub use rms_norm::{L2_NORMALIZE, L2NormalizeAttrs, RMS_NORM, RmsNormAttrs};
 pub use roi_align::{ROI_ALIGN, RoiAlignAttrs, RoiAlignMode};
 pub use softmax::{LOG_SOFTMAX, SOFTMAX, SoftmaxAttrs};
+pub use space_to_batch::{
+    BATCH_TO_SPACE_ND, BatchToSpaceAttrs, SPACE_TO_BATCH_ND, SpaceToBatchAttrs,
+};
 pub use window::{AxisWindow, Window};
 pub use winograd::{CONV2D_WINOGRAD, WinogradConv2dAttrs};
 

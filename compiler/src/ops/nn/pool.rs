@@ -110,6 +110,7 @@ const fn define_max<const RANK: usize>(name: &'static str, summary: &'static str
     OpDef::new(name, summary, X, infer_max::<RANK>, eval_max, compute_max)
         .attributes::<MaxPoolAttrs>()
         .defaults(|| adjacent(RANK))
+        .layouts(&["layout"])
         .pattern(OpPattern::OutElemWiseFusable)
 }
 
@@ -118,6 +119,7 @@ const fn define_avg<const RANK: usize>(name: &'static str, summary: &'static str
     OpDef::new(name, summary, X, infer_avg::<RANK>, eval_avg, compute_avg)
         .attributes::<AvgPoolAttrs>()
         .defaults(|| adjacent(RANK).with("count_include_pad", false))
+        .layouts(&["layout"])
         .pattern(OpPattern::OutElemWiseFusable)
 }
 

@@ -62,26 +62,27 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: LayoutTransformAttrs = cx.attrs()?;
     let map = attrs.map().map_err(|error| ComputeError(error.to_string()))?;
     let x = cx.arg(0)?;
-    cx.element(|dag, index| {
-        let (before, after) = map.digits();
-        let at = before.iter().map(|digit| {
-            // The same digit of the result, or one of the whole index along the axis.
-            if let Some(same) = after.iter().position(|other| other == digit) {
-                return index[same].clone();
-            }
-            let parts =
-                after.iter().zip(index).filter(|(other, _)| other.dim.axis == digit.dim.axis);
-            let whole = parts
-                .map(|(other, at)| at.clone() * other.dim.step)
-                .reduce(|sum, part| sum + part)
-                .unwrap_or_else(|| PrimExpr::index(0));
-            let quotient = if digit.dim.step == 1 { whole } else { whole.floordiv(digit.dim.step) };
-            match digit.block {
-                Some(block) => quotient.floormod(block),
-                None => quotient,
-            }
-        });
-        let at: Vec<PrimExpr> = at.collect();
-        dag.at(x, &at)
-    })
+    cx.element(|dag, index| dag.at(x, &index_before(&map, index)))
+}
+
+/// The index before of the element at an index after.
+pub(in crate::ops) fn index_before(map: &LayoutMap, index: &[PrimExpr]) -> Vec<PrimExpr> {
+    let (before, after) = map.digits();
+    let at = before.iter().map(|digit| {
+        // The same digit of the result, or one of the whole index along the axis.
+        if let Some(same) = after.iter().position(|other| other == digit) {
+            return index[same].clone();
+        }
+        let parts = after.iter().zip(index).filter(|(other, _)| other.dim.axis == digit.dim.axis);
+        let whole = parts
+            .map(|(other, at)| at.clone() * other.dim.step)
+            .reduce(|sum, part| sum + part)
+            .unwrap_or_else(|| PrimExpr::index(0));
+        let quotient = if digit.dim.step == 1 { whole } else { whole.floordiv(digit.dim.step) };
+        match digit.block {
+            Some(block) => quotient.floormod(block),
+            None => quotient,
+        }
+    });
+    at.collect()
 }

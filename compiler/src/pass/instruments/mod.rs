@@ -30,6 +30,7 @@
 //! | [`IrStatistics`] | counts calls, constants and bytes before and after | `--stats` |
 //! | [`PassMemory`] | measures allocations and peaks | `--stats` |
 //! | [`PassStatistics`] | keeps what passes count, and the rewrites they did not make | `--stats` |
+//! | [`PassTable`] | tells what each pass of a list changed | `niello inspect --passes` |
 //! | [`OptBisect`] | runs only the first passes | `--opt-bisect-limit` |
 //! | [`CrashReproducer`] | writes what is needed to repeat a failure | `--reproducer` |
 
@@ -40,6 +41,7 @@ mod ir_statistics;
 mod opt_bisect;
 mod pass_memory;
 mod pass_statistics;
+mod pass_table;
 mod per_thread;
 mod print_ir;
 mod reproducer;
@@ -55,6 +57,7 @@ pub use ir_statistics::IrStatistics;
 pub use opt_bisect::OptBisect;
 pub use pass_memory::PassMemory;
 pub use pass_statistics::PassStatistics;
+pub use pass_table::{Effect, PassRow, PassTable};
 pub use print_ir::{PassSelection, PrintChanged, PrintIr};
 pub use reproducer::{Replay, Reproducer};
 pub use text_output::TextOutput;

@@ -21,7 +21,10 @@ use crate::ops::tensor::{
 
 /// A call of one operator.
 pub(super) fn call(op: &str, attrs: impl Serialize, args: &[Option<Tensor>]) -> Case {
-    let attrs = Attrs::from_struct(&attrs).unwrap();
+    call_with(op, Attrs::from_struct(&attrs).unwrap(), args)
+}
+
+fn call_with(op: &str, attrs: Attrs, args: &[Option<Tensor>]) -> Case {
     let mut b = FunctionBuilder::new();
     let params: Vec<_> =
         args.iter().map(|arg| arg.as_ref().map(|tensor| b.param("x", tensor.ty()))).collect();
@@ -328,6 +331,44 @@ fn layouts_of_blocks() {
         let attrs = LayoutTransformAttrs { src_layout: src.into(), dst_layout: dst.into() };
         cases.push(call("layout_transform", attrs, &[Some(sample(shape, 1))]));
     }
+    check(&cases);
+}
+
+#[test]
+fn convolutions_and_pools_in_other_layouts() {
+    fn of(attrs: &impl Serialize, layouts: &[(&str, &str)]) -> Attrs {
+        let attrs = Attrs::from_struct(attrs).unwrap();
+        layouts.iter().fold(attrs, |attrs, (name, layout)| attrs.with(name, *layout))
+    }
+    let conv = ConvAttrs {
+        strides: vec![2, 1],
+        padding: vec![1, 0, 1, 2],
+        groups: 2,
+        ..ConvAttrs::of_rank(2)
+    };
+    let bias = Some(sample(&[6], 3));
+    let mut cases = Vec::new();
+    for (data, x, kernel, w) in [
+        ("NHWC", &[2, 7, 9, 4], "HWIO", &[3, 3, 2, 6][..]),
+        ("NHWC", &[2, 7, 9, 4], "OHWI", &[6, 3, 3, 2]),
+        ("HWCN", &[7, 9, 4, 2], "OIHW2i3o", &[2, 1, 3, 3, 2, 3]),
+    ] {
+        let attrs = of(&conv, &[("data_layout", data), ("kernel_layout", kernel)]);
+        let args = [Some(sample(x, 1)), Some(sample(w, 2)), bias.clone()];
+        cases.push(call_with("nn.conv2d", attrs, &args));
+    }
+    let plain = ConvAttrs { padding: vec![1; 4], ..ConvAttrs::of_rank(2) };
+    let layouts = [("data_layout", "NCHW4c"), ("kernel_layout", "OIHW4i4o")];
+    let args = [Some(sample(&[1, 2, 5, 6, 4], 1)), Some(sample(&[2, 2, 3, 3, 4, 4], 2)), None];
+    cases.push(call_with("nn.conv2d", of(&plain, &layouts), &args));
+    let line = of(&ConvAttrs::of_rank(1), &[("data_layout", "NWC")]);
+    let args = [Some(sample(&[1, 8, 3], 1)), Some(sample(&[5, 3, 2], 2)), None];
+    cases.push(call_with("nn.conv1d", line, &args));
+    let image = [Some(sample(&[1, 7, 5, 6], 4))];
+    let layout = [("layout", "NHWC")];
+    cases.push(call_with("nn.max_pool2d", of(&MaxPoolAttrs::of_size(&[3, 2]), &layout), &image));
+    cases.push(call_with("nn.avg_pool2d", of(&AvgPoolAttrs::of_size(&[2, 3]), &layout), &image));
+    cases.push(call_with("nn.global_avg_pool2d", of(&(), &layout), &image));
     check(&cases);
 }
 

@@ -7,6 +7,7 @@ use crate::analysis::kernel_scopes;
 use crate::graph::{Callee, Expr, ExprId, Function, Scope};
 use crate::ir::Type;
 use crate::ops::OpPattern;
+use crate::ops::tensor::STOP_FUSION;
 
 /// One use: the user, and the dependence of its elements on those of the value.
 #[derive(Clone, Copy)]
@@ -63,8 +64,8 @@ impl Graph {
             }
             let pattern = match &data.expr {
                 Expr::Call(call) => match call.callee {
-                    Callee::Op(op) => Some(op.pattern),
-                    Callee::Expr(_) => None,
+                    Callee::Op(op) if !op.is(&STOP_FUSION) => Some(op.pattern),
+                    Callee::Op(_) | Callee::Expr(_) => None,
                 },
                 Expr::Tuple(_) => Some(OpPattern::Tuple),
                 Expr::TupleGet { tuple, index: _ } => {

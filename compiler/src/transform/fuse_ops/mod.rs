@@ -15,9 +15,10 @@ use crate::analysis::{Anf, Fused, Liveness};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeKind};
 use crate::ir::{Attrs, Constant, DType, IRModule};
 use crate::ops::Op;
-use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
+use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE, STOP_FUSION};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
+use crate::transform::calls::op_of;
 use graph::Graph;
 use partition::Groups;
 
@@ -32,7 +33,8 @@ crate::register_pass_config_option! {
 ///
 /// Element-wise operators join the convolution, product or reduction whose result they take;
 /// injective ones join each other and element-wise ones. At level 0 each operator is a kernel of
-/// its own. Scalar constants go into kernels, other constants are their arguments.
+/// its own. Scalar constants go into kernels, other constants are their arguments. No kernel goes on
+/// beyond a call of `annotation.stop_fusion`.
 #[function_pass(opt_level = 0, required = [InferType], sets = [Fused], clears = [Anf])]
 pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
@@ -47,6 +49,13 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     }
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_expr()? {
+        if let Some((op, call)) = op_of(rewriter.old().clone().expr(id))
+            && op.is(&STOP_FUSION)
+            && let &[Some(value)] = rewriter.args(call).as_slice()
+        {
+            rewriter.replace(value);
+            continue;
+        }
         let root = graph.contains(id) && groups.root(id) == id;
         let has_call = members[id].iter().any(|&member| graph.is_call(member));
         // Tuples, and fields of a kernel's result, are no kernels by themselves.

@@ -16,13 +16,14 @@ use crate::ops::tensor::{
     ConcatenateAttrs, ExpandDimsAttrs, ReshapeAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
     TransposeAttrs,
 };
-use crate::pass::{Pass, PassRef};
+use crate::pass::{FunctionPass, Pass, PassRef};
 use crate::transform::pipeline::{PipelineExtensions, pipeline};
 use crate::transform::{
-    AnnotateTarget, BackwardFoldScaleAxis, COMPOSITE_PATTERNS, CanonicalizeCast,
-    CombineParallelBatchMatmul, CombineParallelConv2d, CombineParallelDense, DivToMul,
-    EXTERNAL_TARGETS, FoldScaleAxis, ForwardFoldScaleAxis, MIN_BATCH_MATMUL_BRANCHES,
-    MIN_CONV2D_BRANCHES, MIN_DENSE_BRANCHES, MergeCompilerRegions, MergeComposite, PartitionGraph,
+    AlterOpLayout, AnnotateTarget, BackwardFoldScaleAxis, CHANNEL_BLOCK, COMPOSITE_PATTERNS,
+    CanonicalizeCast, CombineParallelBatchMatmul, CombineParallelConv2d, CombineParallelDense,
+    ConvertLayout, DivToMul, EXTERNAL_TARGETS, FoldScaleAxis, ForwardFoldScaleAxis,
+    MIN_BATCH_MATMUL_BRANCHES, MIN_CONV2D_BRANCHES, MIN_DENSE_BRANCHES, MergeCompilerRegions,
+    MergeComposite, PartitionGraph,
 };
 
 /// Channels of every tensor of the random graphs, which are all (1, 4, 3, 3).
@@ -322,8 +323,16 @@ fn passes() -> Vec<PassRef> {
         CombineParallelBatchMatmul.into(),
         BackwardFoldScaleAxis.into(),
         ForwardFoldScaleAxis.into(),
+        AlterOpLayout.into(),
+        channels_last().into(),
     ]);
     passes
+}
+
+fn channels_last() -> FunctionPass {
+    let pools = ["nn.max_pool2d", "nn.avg_pool2d"];
+    let pools = pools.map(|pool| (pool, &["NHWC"] as &[&str]));
+    ConvertLayout::to(&[&[("nn.conv2d", &["NHWC"] as &[&str])], &pools[..]].concat()).unwrap()
 }
 
 /// A layer, what its argument is multiplied with, and what is done to its result.
@@ -483,6 +492,7 @@ proptest! {
             .config(&MIN_CONV2D_BRANCHES, 2)
             .config(&MIN_DENSE_BRANCHES, 2)
             .config(&MIN_BATCH_MATMUL_BRANCHES, 2)
+            .config(&CHANNEL_BLOCK, 2)
             .build()
             .unwrap();
         for pass in passes() {

@@ -1,7 +1,7 @@
 //! Operators that move elements: reshapes, slices, gathers, pads and resizes.
 
 use niello::ir::{DType, Dim};
-use niello::ops::nn::{PadAttrs, PadMode};
+use niello::ops::nn::{BatchToSpaceAttrs, PadAttrs, PadMode, SpaceToBatchAttrs};
 use niello::ops::tensor::{
     BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs,
     LayoutTransformAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod,
@@ -18,7 +18,7 @@ impl Generator<'_> {
     /// One operator that moves elements.
     pub(super) fn rearrangement(&mut self) -> Option<Value> {
         let x = self.pick(|value| value.len() > 0)?;
-        match self.choices.below(12) {
+        match self.choices.below(14) {
             0 => self.reshape(&x),
             1 => self.transpose(&x),
             2 => self.concatenate(&x),
@@ -29,6 +29,8 @@ impl Generator<'_> {
             7 => self.resize(),
             8 => self.one_hot(),
             9 | 10 => self.along_axis(&x),
+            11 => self.emit("annotation.stop_fusion", &[&x], (), x.known),
+            12 => self.blocks(&x),
             _ => self.broadcast_to(&x),
         }
     }
@@ -73,6 +75,21 @@ impl Generator<'_> {
             axes.swap(i, self.choices.below(i + 1));
         }
         self.emit("transpose", &[x], TransposeAttrs { axes }, x.known)
+    }
+
+    /// Every other place along the second axis as a batch of its own, or the other way round.
+    fn blocks(&mut self, x: &Value) -> Option<Value> {
+        if x.rank() < 2 {
+            return None;
+        }
+        if x.shape[0] % 2 == 0 {
+            let crops = vec![[self.choices.below(2) as i64, 0]];
+            let attrs = BatchToSpaceAttrs { block_shape: vec![2], crops };
+            return self.emit("nn.batch_to_space_nd", &[x], attrs, x.known);
+        }
+        let attrs = SpaceToBatchAttrs { block_shape: vec![2], paddings: vec![[x.shape[1] % 2, 0]] };
+        let zero = Known { lo: x.known.lo.min(0.0), hi: x.known.hi.max(0.0), ..x.known };
+        self.emit("nn.space_to_batch_nd", &[x], attrs, zero)
     }
 
     fn concatenate(&mut self, x: &Value) -> Option<Value> {
