@@ -254,7 +254,7 @@ mod tests {
 
     fn facts(model: ModelBuilder, options: &CompileOptions) -> Facts {
         let file = load_bytes(model.to_bytes()).unwrap();
-        Facts::of("m".to_owned(), &Model::from_onnx("m", file), options)
+        Facts::of("m".to_owned(), &Model::from_onnx("m", file), options, false)
     }
 
     /// A matrix product of `batch` rows with a 2 by 3 matrix.

@@ -440,7 +440,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         let count = node.extent(along[0].0, along[0].1)?;
         let repeat = node.begin_loop(states);
         let (around, step) = (repeat.around(), repeat.step);
-        let from_end = node.from_end(count, step)?;
+        let from_end = node.counted_back(count, step)?;
         let at = |reverse: i64| if reverse == 1 { from_end } else { step };
         let mut given: Vec<Value> = repeat.states.iter().copied().map(Value::Known).collect();
         for (&(sequence, axis), &reverse) in along.iter().zip(&scan.in_reverse) {

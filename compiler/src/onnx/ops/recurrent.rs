@@ -461,7 +461,7 @@ impl Layer {
         }
         let repeat = node.begin_loop(&states);
         let at = match direction.is_reverse {
-            true => node.from_end(count, repeat.step)?,
+            true => node.counted_back(count, repeat.step)?,
             false => repeat.step,
         };
         let x = node.slice_at(direction.projected, 0, at)?;

@@ -78,7 +78,7 @@ impl Node<'_, '_> {
     }
 
     /// The place of a step of `count`, counted from the last.
-    pub(in crate::onnx) fn from_end(
+    pub(in crate::onnx) fn counted_back(
         &mut self,
         count: ExprId,
         step: ExprId,
