@@ -21,7 +21,7 @@ pub use passes::Passes;
 pub use stages::{Stage, Stages};
 
 use crate::codegen::check_external;
-use crate::diagnostics::{Problem, ProblemNode, Report};
+use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
@@ -134,11 +134,8 @@ pub fn compile(
     })?;
     let entry = Entry::new(&program, &storage, &plan, &weights, &symbol, &functions, &scratch);
     let single_calls = options.single_calls || options.executor == Executor::Graph;
-    if single_calls && !program.regions.is_empty() {
-        let message =
-            "the model has loops or branches that run, so its calls cannot be made one by one";
-        let help = "compile it without profile, comparison call by call, or graph executor";
-        return Err(Problem::new(message).help(help).into());
+    if options.executor == Executor::Graph {
+        program.check_one_by_one()?;
     }
     let calls = if single_calls { entry.single_calls() } else { Vec::new() };
     let count = calls.len();

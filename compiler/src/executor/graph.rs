@@ -24,7 +24,7 @@ impl<'a> GraphExecutor<'a> {
     /// # Errors
     ///
     /// The model was compiled without [`single_calls`](crate::options::CompileOptions::single_calls),
-    /// or its runs have sizes of their own; the inputs are not of its types.
+    /// its runs have sizes of their own, or it has regions; the inputs are not of its types.
     pub fn new(
         model: &'a LoadedModel,
         program: &'a Program,
@@ -35,6 +35,7 @@ impl<'a> GraphExecutor<'a> {
             let message = "a model whose runs have sizes of their own has no values of one size";
             return Err(Problem::new(message).help("fix the sizes of its dimensions"));
         }
+        program.check_one_by_one()?;
         let call = model.call(inputs)?;
         if call.calls() < program.steps.len() {
             return Err(Problem::new("the model was compiled without functions for single calls"));

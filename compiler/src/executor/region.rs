@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{Program, ValueId};
+use crate::diagnostics::Problem;
 
 /// Steps that run as often as a condition says.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -62,6 +63,21 @@ impl Program {
             }
         }
         done
+    }
+
+    /// Checks that each step runs once, so that a call can be made for each.
+    ///
+    /// # Errors
+    ///
+    /// There are regions.
+    pub fn check_one_by_one(&self) -> Result<(), Problem> {
+        match self.regions.is_empty() {
+            true => Ok(()),
+            false => Err(Problem::new(
+                "the model has loops or branches that run, so its calls cannot be made one by one",
+            )
+            .help("choose the executor `aot`, and do not compare or write values call by call")),
+        }
     }
 
     /// The regions around a step, outermost first.

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use super::measure::{MAX_RUNS, MIN_RUNS, Times, WARM_UP};
 use crate::compile::Compilation;
 use crate::diagnostics::Problem;
-use crate::executor::{KernelRow, LoadedCall};
+use crate::executor::{KernelRow, LoadedCall, Part, RegionKind};
 
 /// Where the time of a model goes.
 pub(super) struct Profile<'a> {
     /// Kernels and the time that all calls of each take, the slowest first.
     kernels: Vec<(&'a KernelRow, Duration)>,
+    /// Loops and branches, each as a whole: what it is, and its time.
+    regions: Vec<(String, Duration)>,
     /// The time of copying values to outputs.
     copies: Duration,
 }
@@ -47,20 +49,53 @@ pub(super) fn profile<'a>(
     let mut medians = times.into_iter().map(|times| Times::of(times).median);
     let rows = &compilation.model.kernels.rows;
     let mut kernels: Vec<_> = rows.iter().map(|row| (row, Duration::ZERO)).collect();
-    for (step, median) in compilation.program.steps.iter().zip(&mut medians) {
-        if let Some((_, sum)) = kernels.iter_mut().find(|(row, _)| row.kernel == step.kernel) {
+    let mut regions = Vec::new();
+    let program = &compilation.program;
+    for (part, median) in program.parts().iter().zip(&mut medians) {
+        let Part::Step(step) = part else {
+            regions.push((described(part, compilation), median));
+            continue;
+        };
+        let kernel = program.steps[*step].kernel;
+        if let Some((_, sum)) = kernels.iter_mut().find(|(row, _)| row.kernel == kernel) {
             *sum += median;
         }
     }
+    // Those of regions alone have no time of their own.
+    kernels.retain(|(_, time)| !time.is_zero());
     kernels.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
-    Ok(Profile { kernels, copies: medians.sum() })
+    Ok(Profile { kernels, regions, copies: medians.sum() })
+}
+
+/// A region and the kernels in it.
+fn described(region: &Part, compilation: &Compilation) -> String {
+    let program = &compilation.program;
+    let mut names: Vec<&str> = Vec::new();
+    let mut open = vec![region];
+    while let Some(part) = open.pop() {
+        match part {
+            Part::Step(step) => {
+                let name = program.kernels[program.steps[*step].kernel].signature().name.as_str();
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+            Part::Region { parts, .. } => open.extend(parts.iter().rev()),
+        }
+    }
+    let what = match region {
+        Part::Region { kind: RegionKind::While, .. } => "loop",
+        Part::Region { .. } | Part::Step(_) => "branch",
+    };
+    format!("{what} of {}", names.join(", "))
 }
 
 /// A table like that of the report, with measured times.
 impl fmt::Display for Profile<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;
-        let sum: Duration = self.kernels.iter().map(|(_, time)| *time).sum();
+        let regions = self.regions.iter().map(|(_, time)| *time);
+        let sum: Duration = self.kernels.iter().map(|(_, time)| *time).chain(regions).sum();
         let all = micros(sum + self.copies).max(f64::MIN_POSITIVE);
         writeln!(
             f,
@@ -84,6 +119,10 @@ impl fmt::Display for Profile<'_> {
                 row.name
             )?;
             write!(f, "{row}")?;
+        }
+        for (what, time) in &self.regions {
+            let time = micros(*time);
+            writeln!(f, "{time:>10.2} {:>5.1}%  {what}", time / all * 100.0)?;
         }
         if !self.copies.is_zero() {
             let time = micros(self.copies);

@@ -136,8 +136,20 @@ fn branches_in_loops_in_branches_change_what_changes_places() {
 }
 
 #[test]
-fn calls_of_a_loop_are_not_made_one_by_one() {
+fn a_loop_is_one_call_of_those_that_are_made_one_by_one() {
     let model = Model::from_module("flow", parse_module(RECURRENCE).unwrap());
-    let error = run(&model, &CompileOptions { single_calls: true, ..options() }).err().unwrap();
+    let inputs = [ints(&[4]), vec![floats(&[6, 1, 20], 1), floats(&[20, 20], 2)]].concat();
+    for &backend in Backend::ALL {
+        let options = CompileOptions { backend, single_calls: true, ..options() };
+        let compilation = run(&model, &options).unwrap();
+        for loaded in load(&compilation.model, &options) {
+            let expected = loaded.run(&inputs).unwrap();
+            let mut call = loaded.call(&inputs).unwrap();
+            (0..compilation.model.calls).for_each(|number| call.run_call(number).unwrap());
+            assert_eq!(call.outputs().unwrap(), expected, "{backend}");
+        }
+    }
+    let options = CompileOptions { executor: crate::options::Executor::Graph, ..options() };
+    let error = run(&model, &options).err().unwrap();
     assert!(error.to_string().contains("one by one"), "{error}");
 }

@@ -181,19 +181,22 @@ impl Entry {
         }
     }
 
-    /// An entry for each call, and a last one for the copies if there are any: made in order, they
-    /// do what this one does if it has no regions, for the first unit if it repeats them. The symbol
-    /// of each is `<symbol>_call_<n>`.
+    /// An entry for each [part](Self::parts), and a last one for the copies if there are any: made in
+    /// order, they do what this one does, for the first unit if it repeats them. The symbol of each is
+    /// `<symbol>_call_<n>`.
     pub fn single_calls(&self) -> Vec<Entry> {
-        let only = |calls: &[Call], copies: &[Copy]| Entry {
+        let only = |calls: &[Call], parts: Vec<Part<Pointer>>, copies: &[Copy]| Entry {
             calls: calls.to_vec(),
-            parts: (0..calls.len()).map(Part::Step).collect(),
+            parts,
             copies: copies.to_vec(),
             units: None,
             ..self.clone()
         };
-        let calls = self.calls.iter().map(|call| only(std::slice::from_ref(call), &[]));
-        let copies = (!self.copies.is_empty()).then(|| only(&[], &self.copies));
+        let calls = self.parts.iter().map(|part| match part {
+            Part::Step(at) => only(&self.calls[*at..=*at], vec![Part::Step(0)], &[]),
+            Part::Region { .. } => only(&self.calls, vec![part.clone()], &[]),
+        });
+        let copies = (!self.copies.is_empty()).then(|| only(&[], Vec::new(), &self.copies));
         let mut entries: Vec<Entry> = calls.chain(copies).collect();
         for (number, entry) in entries.iter_mut().enumerate() {
             entry.symbol = call_symbol(&self.symbol, number);
