@@ -178,6 +178,22 @@ impl Verifier<'_> {
             return;
         }
         let roots = program.roots();
+        let writes = |step: &Step, value: ValueId| {
+            let params = &program.kernels[step.kernel].signature().params;
+            let mut args = step.args.iter().zip(params);
+            args.any(|(&arg, param)| param.kind == ParamKind::Output && arg == value)
+        };
+        for (at, region) in program.regions.iter().enumerate() {
+            let condition = roots[region.condition];
+            let is_made =
+                matches!(program.values[condition].kind, ValueKind::Computed | ValueKind::Variable);
+            let mut before = program.steps[..region.steps.start].iter();
+            if is_made && !before.any(|step| writes(step, condition)) {
+                self.problem(format!(
+                    "region {at} has a condition that no step before it computes"
+                ));
+            }
+        }
         let mut computed_in: SecondaryMap<ValueId, Vec<usize>> = SecondaryMap::new();
         for (number, step) in program.steps.iter().enumerate() {
             let around: Vec<usize> = program.regions_around(number).collect();

@@ -136,6 +136,27 @@ fn branches_in_loops_in_branches_change_what_changes_places() {
 }
 
 #[test]
+fn a_condition_is_read_where_it_is_kept() {
+    let text =
+        "def @main(%x: Tensor[(3), float32], %limit: Tensor[(), float32]) -> Tensor[(3), float32] {
+  %r = loop (%x, const(true, bool)) while (%a: Tensor[(3), float32], %go: Tensor[(), bool]) {
+    %go
+  } do (%a: Tensor[(3), float32], %go: Tensor[(), bool]) {
+    %sum = sum(abs(%a), axis=[0], keepdims=false);
+    %more = less(%sum, %limit);
+    %b = if (%more) { multiply(exp(%a), const(2, float32)) } else { negative(%a) };
+    (%b, %more)
+  };
+  %r.0
+}";
+    let run = |limit: f32| vec![floats(&[3], 4), Constant::from_f32(&[], &[limit]).unwrap()];
+    let program = check(text, &[run(0.0), run(3.0), run(500.0)]).program;
+    let [_, yes, no] = &program.regions[..] else { panic!("{:?}", program.regions) };
+    assert_eq!(yes.condition, no.condition);
+    assert_eq!(program.values[yes.condition].kind, crate::executor::ValueKind::Variable);
+}
+
+#[test]
 fn a_loop_is_one_call_of_those_that_are_made_one_by_one() {
     let model = Model::from_module("flow", parse_module(RECURRENCE).unwrap());
     let inputs = [ints(&[4]), vec![floats(&[6, 1, 20], 1), floats(&[20, 20], 2)]].concat();

@@ -222,6 +222,11 @@ impl Program {
                     }
                 }
             }
+            for region in &mut self.regions {
+                if region.condition == from {
+                    region.condition = to;
+                }
+            }
             for (id, value) in &mut self.values {
                 if value.kind == ValueKind::View(from) {
                     value.kind = ValueKind::View(to);
