@@ -46,7 +46,7 @@ impl AlterOpLayout {
     /// A code generator whose convolutions read channels last, but only by fours:
     ///
     /// ```
-    /// use niello::graph::{Call, Callee, parse_module, print_module};
+    /// use niello::graph::{Call, Callee, PrintOptions, parse_module, print_module};
     /// use niello::ops::nn::CONV2D;
     /// use niello::pass::{Pass, PassContext};
     /// use niello::transform::AlterOpLayout;
@@ -67,7 +67,8 @@ impl AlterOpLayout {
     ///        nn.relu(nn.conv2d(%x, %w))
     ///      }",
     /// )?;
-    /// let text = print_module(&by_fours.run(module, &PassContext::default())?);
+    /// let altered = by_fours.run(module, &PassContext::default())?;
+    /// let text = print_module(&altered, &PrintOptions::default());
     /// assert!(text.contains("data_layout=\"NHWC\""));
     /// // The image and the kernel on the way in, and the result behind `nn.relu`.
     /// assert_eq!(text.matches("layout_transform(").count(), 3);
