@@ -105,7 +105,7 @@ pub struct Artifacts {
     pub shared_weight_bytes: u64,
     /// Bytes of machine code.
     pub code_bytes: u64,
-    /// Multiply-accumulate operations of one run.
+    /// Multiply-accumulate operations of one run, in which each loop makes one step.
     pub macs: u64,
     /// The weights, as later models of the build script can use them.
     pub(crate) for_others: ForOthers,
@@ -347,7 +347,8 @@ impl Config {
         self
     }
 
-    /// The most multiply-accumulate operations that one inference may take.
+    /// The most multiply-accumulate operations that one inference may take, in which each loop makes
+    /// one step: how often it runs is known to a run alone.
     pub fn max_macs(mut self, macs: u64) -> Self {
         self.options.budget.macs = Some(macs);
         self

@@ -344,7 +344,7 @@ pub struct Budget {
     pub weight_bytes: Option<u64>,
     /// Bytes of machine code, all CPU levels together.
     pub code_bytes: Option<u64>,
-    /// Multiply-accumulate operations of one inference.
+    /// Multiply-accumulate operations of one inference, in which each loop makes one step.
     pub macs: Option<u64>,
 }
 

@@ -5,7 +5,8 @@
 Each case is a model of one to three operators (`workload.py`), which follows from the seed and its number. Where a call is
 so short that its own cost shows, all engines run a model of eight copies of it side by side, and times are divided by
 eight. Engines take turns on the same inputs in bound memory; outputs must agree first. Only cases count in which some
-engine takes more than 20 µs. Prints Markdown: a histogram of the ratios to the best peer, and the worst cases.
+engine takes more than 20 µs. Prints Markdown: a histogram of the ratios to the best peer, and the worst cases. Fails if
+niello does not compile a case that ONNX Runtime takes, or computes something else.
 """
 
 import argparse
@@ -44,7 +45,7 @@ TOLERANCES = {"rtol": 1e-3, "atol": 1e-3}
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("niello")
-    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--cases", type=int, default=200, help="how many")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--backend", default="llvm")
@@ -113,8 +114,8 @@ def measure(options, number):
                 result["loops"] = summary[0].get("loops", [])
 
         attempt("openvino", lambda: engines.openvino_call(file, inputs, 1))
-        folder = pathlib.Path(scratch)
-        attempt("niello", lambda: engines.niello_call(options.niello, options.backend, file, inputs, reference, folder))
+        engine, folder = (options.niello, options.backend), pathlib.Path(scratch)
+        attempt("niello", lambda: engines.niello_call(*engine, file, inputs, reference, folder, threads=1))
         times = latency.time_in_turns(calls, options.rounds, options.seconds)
         result["us"] = {name: microseconds / count for name, microseconds in times.items()}
     return result
@@ -122,7 +123,7 @@ def measure(options, number):
 
 def child(options):
     """Measures case after case, a line of JSON for each."""
-    for number in range(options.first, options.cases):
+    for number in range(options.first, options.first + options.cases):
         try:
             result = measure(options, number)
         except engines.Failed as error:
@@ -132,10 +133,10 @@ def child(options):
 
 def measured(options):
     """The results of all cases. A process that ends early takes no case with it but its own."""
-    number = options.first
-    while number < options.cases:
-        command = [sys.executable, "-B", __file__, "--child", f"--cases={options.cases}", f"--seed={options.seed}"]
-        command += [f"--first={number}", f"--backend={options.backend}", f"--rounds={options.rounds}"]
+    number, end = options.first, options.first + options.cases
+    while number < end:
+        command = [sys.executable, "-B", __file__, "--child", f"--first={number}", f"--cases={end - number}"]
+        command += [f"--seed={options.seed}", f"--backend={options.backend}", f"--rounds={options.rounds}"]
         command += [f"--seconds={options.seconds}", options.niello]
         with tempfile.TemporaryFile("w+") as said, subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=said, text=True
@@ -180,7 +181,7 @@ def rules(row):
 
 def printed_histogram(counted):
     values = [value for value, _ in counted]
-    print("| c / best peer | cases | share |\n|---|--:|--:|".replace("c /", "niello /"))
+    print("| niello / best peer | cases | share |\n|---|--:|--:|")
     low = 0.0
     for high in [*BARS, float("inf")]:
         inside = sum(low <= value < high for value in values)
@@ -212,11 +213,21 @@ def printed_worst(options, counted):
         print(f"| {value:.2f} | {' | '.join(cells)} | {row['case']} | {row['nodes']} | {rules(row)} |")
 
 
+def is_refused(row):
+    """Whether no engine takes the model."""
+    return "all" in row["failures"] and not row["us"]
+
+
+def is_wrong(row):
+    """Whether niello does not do what ONNX Runtime does."""
+    return "niello" in row["failures"]
+
+
 def main():
     options = arguments()
     if options.child:
         child(options)
-        return
+        return 0
     rows = []
     for row in measured(options):
         rows.append(row)
@@ -228,12 +239,16 @@ def main():
         options.json.write_text(json.dumps([row | {"ratio": ratio(row)} for row in rows], indent=1))
     counted = [(value, row) for row in rows if (value := ratio(row)) is not None]
     counted.sort(key=lambda entry: -entry[0])
-    if not counted:
-        print(f"None of {len(rows)} cases took {LEAST_US:.0f} µs.")
-    else:
+    if counted:
         printed_histogram(counted)
         printed_operators(counted)
         printed_worst(options, counted)
+    refused, wrong = (sum(map(check, rows)) for check in (is_refused, is_wrong))
+    short = len(rows) - len(counted) - refused - wrong
+    print(
+        f"\nOf {len(rows)} cases {len(counted)} count. {short} take no engine {LEAST_US:.0f} µs, "
+        f"{refused} have no time by any engine, {wrong} none by niello."
+    )
     for row in rows:
         for who, why in row["failures"].items():
             print(f"\n- case {row['case']}, {'every engine' if who == 'all' else who}: {why}: {row['nodes']}")
@@ -241,7 +256,8 @@ def main():
         options.save.mkdir(parents=True, exist_ok=True)
         for _, row in counted[: options.worst]:
             onnx.save(graph_of(options, row["case"]).model(), options.save / f"case-{row['case']}.onnx")
+    return 1 if any(map(is_wrong, rows)) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

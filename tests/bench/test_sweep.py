@@ -3,12 +3,15 @@
     python -m unittest discover -s tests/bench
 """
 
+import argparse
 import math
 import unittest
+from unittest import mock
 
 import numpy as np
 import onnx
 
+import engines
 import sweep
 import workload
 
@@ -66,6 +69,20 @@ class Results(unittest.TestCase):
         loops.append({"op": "sum", "rule": "reduction", "missed": "one element at a time"})
         expected = "add: elementwise; sum: reduction (missed: one element at a time)"
         self.assertEqual(sweep.rules({"loops": loops}), expected)
+
+    def test_an_engine_that_fails_is_named_and_those_that_do_not_are_timed(self):
+        options = argparse.Namespace(seed="s", niello="niello", backend="llvm", rounds=1, seconds=0.0001)
+        why = engines.Failed("no such backend")
+        with (
+            mock.patch.object(engines, "openvino_call", autospec=True, side_effect=engines.Failed("not installed")),
+            mock.patch.object(engines, "niello_call", autospec=True, side_effect=why) as call,
+        ):
+            row = sweep.measure(options, 1)
+        self.assertEqual(row["failures"], {"openvino": "not installed", "niello": "no such backend"})
+        self.assertEqual(list(row["us"]), ["onnxruntime"])
+        self.assertTrue(sweep.is_wrong(row))
+        self.assertFalse(sweep.is_refused(row))
+        call.assert_called_once()
 
 
 if __name__ == "__main__":

@@ -148,7 +148,11 @@ impl Writer<'_> {
                 "WEIGHT_BYTES: usize",
                 grouped(model.weights.len() as u64),
             ),
-            ("Multiply-accumulate operations of one run.", "MACS: u64", grouped(model.macs)),
+            (
+                "Multiply-accumulate operations of one run, in which each loop makes one step.",
+                "MACS: u64",
+                grouped(model.macs),
+            ),
             (
                 "The CPU levels that there is code for, narrowest first.",
                 "CPU_LEVELS: &[__niello::CpuLevel]",

@@ -62,7 +62,7 @@ pub(super) struct Args {
     /// Most bytes of machine code, all CPU levels together
     #[arg(long, value_name = "N")]
     max_code_bytes: Option<u64>,
-    /// Most multiply-accumulate operations of one inference
+    /// Most multiply-accumulate operations of one inference, one step of each loop
     #[arg(long, value_name = "N")]
     max_macs: Option<u64>,
     /// Print what became of each kernel: the rule that made its loops, what it computes and moves

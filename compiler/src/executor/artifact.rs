@@ -104,7 +104,7 @@ pub struct CompiledModel {
     pub constants: StoredConstants,
     /// The weights of another model that the code reads as well.
     pub other_weights: Option<UsedWeights>,
-    /// Multiply-accumulate operations of one inference.
+    /// Multiply-accumulate operations of one inference, in which each loop makes one step.
     pub macs: u64,
     /// What became of each kernel; empty if niello did not make the code.
     pub kernels: KernelReport,

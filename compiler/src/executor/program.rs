@@ -164,7 +164,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Multiply-accumulate operations of all steps, each counted once.
+    /// Multiply-accumulate operations of all steps, each counted once, those in loops as well: how
+    /// often these run is known to a run alone.
     pub fn macs(&self) -> u64 {
         self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
     }

@@ -22,7 +22,7 @@ pub struct KernelRow {
     pub kernel: KernelId,
     /// Its name.
     pub name: String,
-    /// Calls in one run of the model.
+    /// Steps of the model that call it.
     pub calls: usize,
     /// Shapes of what the first call reads, and of what it writes, in the order of the parameters.
     pub shapes: [Vec<Vec<i64>>; 2],

@@ -23,9 +23,9 @@ const PARAMETERS: [&str; 3] =
 /// If runs have sizes of their own, there is one more input: an array of these, as `int64`.
 ///
 /// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order, those of
-/// [regions](Self::parts) as often as their conditions say, with the functions of that level, a level beyond the last being the last, and then the
-/// [`copies`](Self::copies). The processor's mode for denormal numbers is set around that, and
-/// restored. Each call is handed a copy of the context, in which `scratch` and `scratch_stride` are
+/// [regions](Self::parts) as often as their conditions say, and then the [`copies`](Self::copies).
+/// Functions are those of that level, a level beyond the last being the last. The processor's mode
+/// for denormal numbers is set around that, and restored. Each call is handed a copy of the context, in which `scratch` and `scratch_stride` are
 /// what the call says, and after it its arguments. A context of more workers than
 /// [`workers`](Self::workers) has no `parallel_for` in the copy: their scratch memory would be
 /// beyond the workspace.
