@@ -13,7 +13,7 @@ use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
 use crate::tir::border::{fill_behind, fill_halo};
-use crate::tir::{BufferId, ForKind, ParamKind, PrimExpr, Stmt};
+use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
 /// would be mostly padding.
@@ -40,6 +40,8 @@ struct Conv {
     inner: StageId,
     data: BufferId,
     weight: BufferId,
+    /// What the weights are first copied from, if they are no constant.
+    computed: Option<StageId>,
     batch: i64,
     /// Input and output channels of one group.
     in_channels: i64,
@@ -139,7 +141,8 @@ pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
 }
 
 impl Emitter {
-    /// The loops of a convolution of floats, or of bytes, with constant weights.
+    /// The loops of a convolution of floats, or of bytes. Constant weights are packed while the model
+    /// is compiled, of others a packed copy is made.
     ///
     /// # Errors
     ///
@@ -157,27 +160,28 @@ impl Emitter {
         };
         let (data, weight) = (*data, *weight);
         let [from, by, sum] = [data, weight, inner].map(|stage| self.dag.dtype(stage));
-        let Some(ty) = TileType::of(from, by, sum, self.packing) else {
+        let Some(mut ty) = TileType::of(from, by, sum, self.packing) else {
             return refused("of other types than float32 and integers of 8 bits");
         };
-        let stored = [data, weight].map(|stage| self.materialised.get(&stage).copied());
-        let [Some(data_buffer), Some(weight_buffer)] = stored else {
+        let Some(&data_buffer) = self.materialised.get(&data) else {
             return refused("of an operand that is computed in the same kernel");
         };
-        let constant =
-            self.func.param_of(weight_buffer).is_some_and(|p| p.kind == ParamKind::Constant);
-        if !constant {
-            return refused("whose weights are no constant");
-        }
-        if !self.func.buffers[weight_buffer].spec.is_dense() {
+        let (d, w, o) = (self.dag.shape(data), self.dag.shape(weight), self.dag.shape(inner));
+        let stored = self.materialised.get(&weight).copied();
+        let constant = stored.filter(|&buffer| self.is_constant(buffer));
+        if constant.is_some_and(|buffer| !self.func.buffers[buffer].spec.is_dense()) {
             return refused("whose weights another convolution of the kernel has packed");
         }
-        let (d, w, o) = (self.dag.shape(data), self.dag.shape(weight), self.dag.shape(inner));
+        // Behind the channels and taps of a copy there are no zeros.
+        ty.fours &= constant.is_some();
+        let weight_buffer =
+            constant.unwrap_or_else(|| self.func.local("weights", by, BufferSpec::dense(w)));
         let conv = Conv {
             root,
             inner,
             data: data_buffer,
             weight: weight_buffer,
+            computed: constant.is_none().then_some(weight),
             batch: o[0],
             in_channels: w[1],
             out_channels: o[1] / groups,
@@ -194,27 +198,84 @@ impl Emitter {
             return refused("without any element");
         }
         let output = self.materialised[&root];
+        if self.goes_along_rows(&conv, output) {
+            return Ok(self.planes(conv));
+        }
         if !self.is_planar(output) {
             return Ok(self.convolution(conv));
         }
-        // The sums go to blocks first: then both they and what is made of them are vectors.
-        let spec = BufferSpec::nchwc(self.dag.shape(inner), CHANNEL_BLOCK, &[]);
-        let sums = self.func.local("sums", sum, spec);
-        self.scratch.push(sums);
-        self.materialised.insert(inner, sums);
-        let conv = self.convolution(Conv { root: inner, ..conv });
+        // The sums go to blocks first, with what is made of them if that reads no other planes: then
+        // both are vectors.
+        let last = if self.reads_planes(root, inner) { inner } else { root };
+        let spec = BufferSpec::nchwc(self.dag.shape(last), CHANNEL_BLOCK, &[]);
+        let blocks = self.func.local("blocks", self.dag.dtype(last), spec);
+        self.scratch.push(blocks);
+        self.materialised.insert(last, blocks);
+        let conv = self.convolution(Conv { root: last, ..conv });
         self.note(root, "planes from blocks of channels", String::new(), None, None);
-        let rest = if root == inner {
+        let rest = if last == root {
             self.materialised.insert(root, output);
-            self.copy(sums, output)
+            self.copy(blocks, output)
         } else {
             self.emit_compute(root, false)
         };
         Ok(Stmt::seq([conv, rest]))
     }
 
+    /// Whether what is made of a convolution reads other tensors of planes.
+    fn reads_planes(&self, root: StageId, inner: StageId) -> bool {
+        let mut open = vec![root];
+        while let Some(stage) = open.pop() {
+            let Some(buffer) = self.materialised.get(&stage).filter(|_| stage != root) else {
+                open.extend(self.dag.reads(stage).into_iter().filter(|&read| read != inner));
+                continue;
+            };
+            let spec = &self.func.buffers[*buffer].spec;
+            let channels = self.dag.shape(inner)[1];
+            if spec.blocking().is_empty() && spec.num_elements().is_none_or(|n| n > channels) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether planes become planes by groups of so few output channels that vectors of them would be
+    /// mostly padding. All CPU levels must answer alike, as they read the same weights.
+    fn goes_along_rows(&self, conv: &Conv, output: BufferId) -> bool {
+        let lanes = self.packing.lanes(DType::F32);
+        let row = conv.output[1];
+        let is_long = if conv.is_depthwise() { row >= 3 * lanes } else { row >= 8 };
+        let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
+        let is_few = conv.groups > 1 && conv.out_channels * 4 <= lanes;
+        is_few && is_long && !conv.ty.fours && is_dense(conv.data) && is_dense(output)
+    }
+
+    /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
+    fn planes(&mut self, mut conv: Conv) -> Stmt {
+        let data = conv.data;
+        let border = self.image(&mut conv, None);
+        self.note(conv.inner, "convolution of planes along rows", String::new(), None, None);
+        let image = self.dag.stage_of(data);
+        let before = image.and_then(|image| self.materialised.insert(image, conv.data));
+        let sums = self.emit_window(conv.root, conv.inner);
+        if let Some((image, buffer)) = image.zip(before) {
+            self.materialised.insert(image, buffer);
+        }
+        Stmt::seq([border, sums])
+    }
+
     fn convolution(&mut self, conv: Conv) -> Stmt {
-        if conv.is_depthwise() { self.depthwise(conv) } else { self.direct(conv) }
+        let (weight, computed, channels) = (conv.weight, conv.computed, conv.out_channels);
+        let loops = if conv.is_depthwise() { self.depthwise(conv) } else { self.direct(conv) };
+        let Some(stage) = computed else { return loops };
+        let copy = self.fill(weight, stage, &|index| match index {
+            [group, channel, rest @ ..] if rest.len() == 3 => {
+                let first = [group.clone() * channels + channel.clone()];
+                first.into_iter().chain(rest.iter().cloned()).collect()
+            }
+            _ => index.to_vec(),
+        });
+        Stmt::allocate(weight, Stmt::seq([Stmt::block("weights", copy), loops]))
     }
 
     /// Whether an image lies in planes that have room for vectors, one for each of many channels.

@@ -179,12 +179,29 @@ impl Emitter {
             }
             if !self.materialised.contains_key(&stage) {
                 let buffer = self.dag.stages[stage].buffer;
+                if let Some(spec) = self.blocks_between(stage) {
+                    self.func.buffers[buffer].spec = spec;
+                }
                 self.materialised.insert(stage, buffer);
                 self.scratch.push(buffer);
             }
             roots.push(Root { stage, fused: fused.get(&stage).copied() });
         }
         roots
+    }
+
+    /// The layout of a stage between a tensor in blocks, which it reads, and others of its rank: the
+    /// same blocks.
+    fn blocks_between(&self, stage: StageId) -> Option<BufferSpec> {
+        let shape = self.dag.shape(stage);
+        self.dag.reads(stage).into_iter().find_map(|read| {
+            let spec = &self.func.buffers[*self.materialised.get(&read)?].spec;
+            let is_alike = spec.shape().len() == shape.len()
+                && !spec.blocking().is_empty()
+                && spec.blocking().iter().all(|&(axis, _)| spec.shape()[axis] == shape[axis]);
+            let dims = spec.dims().iter().map(|dim| (dim.axis, dim.step));
+            is_alike.then(|| BufferSpec::packed(shape, &dims.collect::<Vec<_>>()))
+        })
     }
 
     /// For each stage the one stored `Compute` stage into which all its uses are inlined, if there
@@ -594,6 +611,27 @@ impl Emitter {
             let value = emitter.func.load(from, index.iter().cloned());
             emitter.func.store(to, index.iter().cloned(), value)
         })
+    }
+
+    /// Fills a buffer of any layout with elements of a stage; `from` says which, by the buffer's
+    /// index.
+    pub(super) fn fill(
+        &mut self,
+        to: BufferId,
+        stage: StageId,
+        from: &dyn Fn(&[PrimExpr]) -> Vec<PrimExpr>,
+    ) -> Stmt {
+        let (spec, dtype) = (self.func.buffers[to].spec.clone(), self.func.buffers[to].dtype);
+        self.cover(&spec, dtype, true, &mut |emitter, index| {
+            let (mut inliner, func) = emitter.inliner();
+            let value = inliner.element(func, stage, &from(index));
+            inliner.wrap(func.store(to, index.iter().cloned(), value))
+        })
+    }
+
+    /// Whether a buffer is a constant that is packed while the model is compiled.
+    pub(super) fn is_constant(&self, buffer: BufferId) -> bool {
+        self.func.param_of(buffer).is_some_and(|param| param.kind == ParamKind::Constant)
     }
 
     /// Outputs that may take an input's place: the input has the same layout and is read nowhere

@@ -2,7 +2,8 @@
 //!
 //! The right operand is read in panels as wide as a tile. A constant is packed in them while the
 //! model is compiled; of one that is computed, a copy is made in them for each matrix of a batch,
-//! which takes a small part of the time of the products if there are a few rows.
+//! which takes a small part of the time of the products if there are many rows. With few, each
+//! element is read once, where it is.
 
 use super::conv2d::around;
 use super::emit::Emitter;
@@ -16,13 +17,14 @@ use crate::ops::broadcast;
 use crate::te::StageId;
 use crate::tir::border::fill_halo;
 use crate::tir::transform::limit_fill;
-use crate::tir::{BufferId, ParamKind, PrimExpr, Stmt};
+use crate::tir::{BufferId, PrimExpr, Stmt};
 
 /// Rows of a tile where the number of rows is known at run time alone: with as many columns as there
 /// are registers for, few enough for runs of one row.
 const RUN_TIME_ROWS: i64 = 4;
 
-/// Fewest rows of products with a matrix of which a copy in panels is made.
+/// Fewest rows of products with a matrix of which a copy in panels is made, if it cannot be read
+/// where it is.
 const MIN_PACKED_ROWS: i64 = 4;
 
 /// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each
@@ -34,10 +36,7 @@ struct MatMul {
     lhs: BufferId,
     /// Extents of the left operand: of its first axes those of the result, or one element for all.
     lhs_shape: Vec<i64>,
-    /// A matrix in panels.
-    rhs: BufferId,
-    /// What it is a copy of, if it is one: a tensor of matrices.
-    packed_from: Option<BufferId>,
+    rhs: Matrices,
     /// Extents of the axes beside rows and columns, and which axis the rows are.
     batch: Vec<i64>,
     row_axis: usize,
@@ -51,6 +50,17 @@ struct MatMul {
     columns: Option<PrimExpr>,
     transpose_b: bool,
     ty: TileType,
+}
+
+/// The right operand, of which a batch reads one matrix.
+struct Matrices {
+    buffer: BufferId,
+    /// Extents of the axes before rows and columns: those of the batch, or one for all of it.
+    batch: Vec<i64>,
+    /// What each matrix of a batch is first copied from, if it is. Then there is one.
+    copied_from: Option<StageId>,
+    /// Whether they are in panels, not row by row.
+    in_panels: bool,
 }
 
 /// Where a tile is: the index of its batch, first row, columns, and its number among those that go
@@ -87,28 +97,23 @@ impl Emitter {
         transpose_b: bool,
     ) -> Result<Stmt, String> {
         let refused = |why: &str| Err(format!("matrix product {why}"));
-        let stored = [lhs, rhs].map(|stage| self.materialised.get(&stage).copied());
-        let [Some(lhs_buffer), Some(rhs_buffer)] = stored else {
+        let Some(&lhs_buffer) = self.materialised.get(&lhs) else {
             return refused("of an operand that is computed in the same kernel");
         };
-        let constant =
-            self.func.param_of(rhs_buffer).is_some_and(|p| p.kind == ParamKind::Constant);
-        let spec = &self.func.buffers[rhs_buffer].spec;
         let plain = block(&self.func.buffers[lhs_buffer].spec, 1).is_none();
         let [from, by, sum] = [lhs, rhs, inner].map(|stage| self.dag.dtype(stage));
         let (l, r, o) = (self.dag.shape(lhs), self.dag.shape(rhs), self.dag.shape(inner));
         let Some(ty) = TileType::of(from, by, sum, self.packing) else {
             return refused("of other types than float32 and integers of 8 bits");
         };
-        if !spec.is_dense() || !plain || l.contains(&0) || r.contains(&0) {
+        let stored = self.materialised.get(&rhs).copied();
+        let dense = stored.is_none_or(|buffer| self.func.buffers[buffer].spec.is_dense());
+        if !dense || !plain || l.contains(&0) || r.contains(&0) {
             return refused("of other layouts than rows of elements");
         }
         let mut batch = o[..o.len() - 1].to_vec();
         let (matrices, matrix) = r.split_at(r.len() - 2);
         let one_matrix = matrices.iter().all(|&extent| extent == 1);
-        if constant && !matrices.is_empty() {
-            return refused("whose constant operand has batch axes");
-        }
         let row_axis =
             if one_matrix && l.len() == o.len() { row_axis(&batch) } else { batch.len() - 1 };
         let at_run_time = self.dag.limits(inner).iter().any(|limit| limit.axis == row_axis);
@@ -124,20 +129,30 @@ impl Emitter {
         let last = batch.len() + 1;
         let mut limits = self.dag.limits(inner).iter();
         let columns = limits.find(|limit| limit.axis == last).map(|limit| limit.extent.clone());
-        if !constant && m < MIN_PACKED_ROWS {
-            return refused("of few rows with a matrix that is computed");
-        }
-        let copy = (!constant).then(|| {
-            let extents = if transpose_b { [n, k] } else { [k, n] };
-            self.func.local("panels", by, BufferSpec::dense(&extents))
-        });
+        let is_constant = |&buffer: &BufferId| self.is_constant(buffer);
+        let reads_rows = m <= MAX_TILE_ROWS && !transpose_b && !ty.fours;
+        let rhs = match stored.filter(|buffer| reads_rows || is_constant(buffer)) {
+            Some(buffer) => Matrices {
+                buffer,
+                batch: matrices.to_vec(),
+                copied_from: None,
+                in_panels: is_constant(&buffer),
+            },
+            None if m < MIN_PACKED_ROWS => {
+                return refused("of few rows with a matrix that is computed");
+            }
+            None => {
+                let extents = BufferSpec::dense(&r[r.len() - 2..]);
+                let buffer = self.func.local("panels", by, extents);
+                Matrices { buffer, batch: Vec::new(), copied_from: Some(rhs), in_panels: true }
+            }
+        };
         let product = MatMul {
             root,
             inner,
             lhs: lhs_buffer,
             lhs_shape,
-            rhs: copy.unwrap_or(rhs_buffer),
-            packed_from: copy.map(|_| rhs_buffer),
+            rhs,
             m,
             tile: if at_run_time { m.min(RUN_TIME_ROWS) } else { m },
             batch,
@@ -178,27 +193,35 @@ impl Emitter {
             window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * p.ty.bytes() },
             scattered: true,
         };
-        let mut tiling = Tiling::choose(self.packing, &work);
-        if p.packed_from.is_some() {
-            // The copy is in a cache.
+        let packing = if p.rhs.in_panels { self.packing } else { self.machine };
+        let mut tiling = Tiling::choose(packing, &work);
+        if p.rhs.copied_from.is_some() || !p.rhs.in_panels {
+            // The copy is in a cache; what comes next in memory is no panel.
             (tiling.ahead, tiling.next) = (0, false);
         }
         let products = p.batch.iter().product::<i64>().unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(products);
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
-        let panel = tiling.vectors * self.packing.lanes(DType::F32);
+        let panel = tiling.vectors * packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
         let width = self.machine.tile_columns(panel, p.tile, DType::F32);
-        let shape = self.func.buffers[p.rhs].shape().to_vec();
-        let (columns, depth) = if p.transpose_b { (0, 1) } else { (1, 0) };
-        let dims: &[(usize, i64)] = match p.ty.fours {
-            false => &[(columns, panel), (depth, 1), (columns, 1)],
-            true => &[(columns, panel), (depth, FOUR), (columns, 1), (depth, 1)],
+        let panels = if p.rhs.in_panels {
+            let shape = self.func.buffers[p.rhs.buffer].shape().to_vec();
+            let first = p.rhs.batch.len();
+            let (columns, depth) = if p.transpose_b { (0, 1) } else { (1, 0) };
+            let (columns, depth) = (first + columns, first + depth);
+            let dims: &[(usize, i64)] = match p.ty.fours {
+                false => &[(columns, panel), (depth, 1), (columns, 1)],
+                true => &[(columns, panel), (depth, FOUR), (columns, 1), (depth, 1)],
+            };
+            let batch = (0..first).map(|axis| (axis, 1));
+            let dims: Vec<(usize, i64)> = batch.chain(dims.iter().copied()).collect();
+            self.func.buffers[p.rhs.buffer].spec = BufferSpec::packed(&shape, &dims);
+            ColumnRun::cover(p.n, &steps(&[panel, width]), lanes)
+        } else {
+            ColumnRun::within(p.n, width, lanes)
         };
-        self.func.buffers[p.rhs].spec = BufferSpec::packed(&shape, dims);
-
-        let panels = ColumnRun::cover(p.n, &steps(&[panel, width]), lanes);
 
         let batch: Vec<(PrimExpr, crate::tir::VarId, i64)> = p
             .batch
@@ -227,7 +250,8 @@ impl Emitter {
                     let row = &(i * tiles.size + tiles.first);
                     let number = &PrimExpr::index(0);
                     let panels = panels.iter().map(|run| {
-                        let fetch = Fetch::new(&tiling, p.rhs, p.ty, [work.depth, panel], run, 1);
+                        let fetch =
+                            Fetch::new(&tiling, p.rhs.buffer, p.ty, [work.depth, panel], run, 1);
                         self.over_columns(run, &mut |emitter, column| {
                             let place = Place { batch: &index, row, column, number };
                             emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
@@ -239,9 +263,9 @@ impl Emitter {
             }
         }
         let mut body = Stmt::seq(stmts);
-        if let Some(matrices) = p.packed_from {
+        if let Some(matrices) = p.rhs.copied_from {
             let copy = self.pack(p, matrices, &index);
-            body = Stmt::allocate(p.rhs, Stmt::seq([copy, body]));
+            body = Stmt::allocate(p.rhs.buffer, Stmt::seq([copy, body]));
         }
         for (_, var, extent) in batch.into_iter().rev() {
             body = around(var, extent, body);
@@ -250,19 +274,15 @@ impl Emitter {
     }
 
     /// Copies the matrix of a place of the batch into panels.
-    fn pack(&mut self, p: &MatMul, matrices: BufferId, batch: &[PrimExpr]) -> Stmt {
-        let (spec, dtype) = (self.func.buffers[p.rhs].spec.clone(), self.func.buffers[p.rhs].dtype);
-        let shape = self.func.buffers[matrices].shape().to_vec();
+    fn pack(&mut self, p: &MatMul, matrices: StageId, batch: &[PrimExpr]) -> Stmt {
+        let shape = self.dag.shape(matrices);
         let first = broadcast(&shape[..shape.len() - 2], &p.batch, batch);
-        let copy = self.cover(&spec, dtype, true, &mut |emitter, index| {
-            let from = first.iter().chain(index).cloned();
-            let value = emitter.func.load(matrices, from);
-            emitter.func.store(p.rhs, index.iter().cloned(), value)
-        });
+        let copy = self
+            .fill(p.rhs.buffer, matrices, &|index| first.iter().chain(index).cloned().collect());
         let axes = if p.transpose_b { [1, 0] } else { [0, 1] };
         let ends = axes.into_iter().zip([p.terms.clone(), p.columns.clone()]);
         let ends = ends.filter_map(|(axis, end)| Some((axis, end?)));
-        Stmt::block("panels", limit_fill(&self.func, copy, p.rhs, ends))
+        Stmt::block("panels", limit_fill(&self.func, copy, p.rhs.buffer, ends))
     }
 
     /// A block of rows: each panel goes over its tiles.
@@ -277,7 +297,8 @@ impl Emitter {
     ) -> Stmt {
         let count = tiles.iter().map(|run| run.count).sum();
         let panels = panels.iter().map(|run| {
-            let fetch = Fetch::new(tiling, p.rhs, p.ty, [p.ty.steps(p.k), panel], run, count);
+            let fetch =
+                Fetch::new(tiling, p.rhs.buffer, p.ty, [p.ty.steps(p.k), panel], run, count);
             self.over_columns(run, &mut |emitter, column| {
                 let mut before = 0;
                 let tiles = tiles.iter().map(|tiles| {
@@ -310,9 +331,13 @@ impl Emitter {
         let steps = p.ty.steps(p.k);
         let (number, k_var) = self.counter("k", steps);
         let k = number.clone() * p.ty.depth();
-        let at = |n: PrimExpr, k: PrimExpr| if p.transpose_b { vec![n, k] } else { vec![k, n] };
+        let matrix = broadcast(&p.rhs.batch, &p.batch, batch);
+        let at = |n: PrimExpr, k: PrimExpr| {
+            let last = if p.transpose_b { [n, k] } else { [k, n] };
+            matrix.iter().cloned().chain(last).collect::<Vec<_>>()
+        };
         let weights = |offset: PrimExpr, depth: PrimExpr| {
-            (p.rhs, at(column.clone() + offset, k.clone() + depth))
+            (p.rhs.buffer, at(column.clone() + offset, k.clone() + depth))
         };
         let index = |i: &PrimExpr, last: PrimExpr| {
             let mut at = batch.to_vec();

@@ -94,6 +94,18 @@ impl Reduction {
         }
     }
 
+    /// The same of a tensor that has a border where it is read: nothing is tested.
+    fn with_border(self) -> Reduction {
+        let value = match self.value {
+            PrimExpr::Binary { op, lhs, rhs } => match *lhs {
+                PrimExpr::Select { then, .. } => PrimExpr::binary(op, *then, *rhs),
+                lhs => PrimExpr::binary(op, lhs, *rhs),
+            },
+            other => other,
+        };
+        Reduction { value, ..self }
+    }
+
     /// How far an axis goes.
     fn extent(&self, axis: usize) -> PrimExpr {
         self.limits[axis].clone().unwrap_or(PrimExpr::index(self.axes[axis].extent))
@@ -158,20 +170,30 @@ impl Reduction {
 }
 
 impl Emitter {
+    /// The sums of a window that slides over a tensor with a border.
+    pub(super) fn emit_window(&mut self, root: StageId, inner: StageId) -> Stmt {
+        let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
+        self.emit_reduction(root, &reduction.with_border())
+    }
+
     /// A reduction without a schedule of its own.
     pub(super) fn emit_reduce(&mut self, root: StageId, inner: StageId) -> Stmt {
         let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
-        if let Some(stmt) = self.reduce_across(root, &reduction) {
+        self.emit_reduction(root, &reduction)
+    }
+
+    fn emit_reduction(&mut self, root: StageId, reduction: &Reduction) -> Stmt {
+        if let Some(stmt) = self.reduce_across(root, reduction) {
             return stmt;
         }
-        if let Some(stmt) = self.reduce_along(root, &reduction, None) {
+        if let Some(stmt) = self.reduce_along(root, reduction, None) {
             return stmt;
         }
-        if let Some(stmt) = self.reduce_in_blocks(root, &reduction) {
+        if let Some(stmt) = self.reduce_in_blocks(root, reduction) {
             return stmt;
         }
         let build = &mut |emitter: &mut Emitter, nest: &Nest| {
-            emitter.reduce_lanes(nest, root, &reduction, 1)
+            emitter.reduce_lanes(nest, root, reduction, 1)
         };
         self.cover_in_scalars(root, build)
     }
@@ -222,22 +244,21 @@ impl Emitter {
         let steps = reduction.axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent));
         let last = reduction.axes.last().map_or(1, |axis| axis.extent);
         // Long rows of the result are sums enough; of short ones, each element has several.
-        if inner >= ACROSS && steps > 1 && reduction.dtype.bits() == 32 {
-            let narrower = widths.iter().copied().filter(|&width| width < ACROSS);
-            let wide: Vec<i64> = std::iter::once(ACROSS).chain(narrower).collect();
+        let is_long = inner >= ACROSS && steps > 1 && reduction.dtype.bits() == 32;
+        let wide: Vec<i64> = match is_long {
+            true => std::iter::once(ACROSS).chain(widths.iter().copied()).collect(),
+            false => widths.clone(),
+        };
+        let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };
+        for (widths, split) in
+            [(&wide, 1), (&widths, split)].into_iter().skip(usize::from(!is_long))
+        {
             let build = &mut |emitter: &mut Emitter, nest: &Nest| {
-                emitter.reduce_lanes(nest, root, reduction, 1)
+                emitter.reduce_lanes(nest, root, reduction, split)
             };
-            if let Some(stmt) = self.cover_in(&spec, &wide, build) {
+            if let Some(stmt) = self.cover_in(&spec, widths, build) {
                 return Some(stmt);
             }
-        }
-        let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };
-        let build = &mut |emitter: &mut Emitter, nest: &Nest| {
-            emitter.reduce_lanes(nest, root, reduction, split)
-        };
-        if let Some(stmt) = self.cover_in(&spec, &widths, build) {
-            return Some(stmt);
         }
         let probe = self.element_of(&extent, &mut |emitter, index| {
             let vars = emitter.fresh(&reduction.axes);
@@ -245,9 +266,14 @@ impl Emitter {
                 vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
             let acc = emitter.func.register("acc", reduction.dtype, &[1]);
             let step = Step { into: acc, at: 0, combine: false };
-            emitter.reduction_step(reduction, index, &by, &0.into(), step, None)
+            let value = emitter.func.load(acc, [PrimExpr::index(0)]);
+            let store = emitter.store_element(root, Some((reduction.stage, value)), index);
+            Stmt::seq([emitter.reduction_step(reduction, index, &by, &0.into(), step, None), store])
         });
-        self.cover_pieces(&spec, &widths, &probe, build)
+        let split = if is_long { 1 } else { split };
+        self.cover_pieces(&spec, &wide, &probe, &mut |emitter, nest| {
+            emitter.reduce_lanes(nest, root, reduction, split)
+        })
     }
 
     /// All lanes of a nest, each with `split` partial sums along the last reduced axis.

@@ -133,6 +133,23 @@ impl ColumnRun {
         }
         runs
     }
+
+    /// `total` columns in tiles of `width` and narrower ones behind, of which no vector is beyond
+    /// the last column.
+    pub(super) fn within(total: i64, width: i64, lanes: i64) -> Vec<ColumnRun> {
+        let mut first = total / lanes * lanes;
+        let mut runs = ColumnRun::cover(first, &[width], lanes);
+        let mut lanes = lanes;
+        while first < total {
+            lanes /= 2;
+            if total - first >= lanes {
+                let columns = Columns::new(lanes, lanes);
+                runs.push(ColumnRun { first, loops: Vec::new(), columns });
+                first += lanes;
+            }
+        }
+        runs
+    }
 }
 
 /// A tile among those of a run.

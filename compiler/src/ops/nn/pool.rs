@@ -297,8 +297,44 @@ impl Window {
     }
 
     /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
-    /// neutral element.
+    /// neutral element. Large windows that overlap are combined along one axis after the other, the
+    /// last one first, so that a window takes the sum and not the product of its extents.
     pub(super) fn reduce(
+        &self,
+        cx: &mut Compute<'_>,
+        x: StageId,
+        shape: &[i64],
+        combiner: BinaryOp,
+        dtype: DType,
+    ) -> StageId {
+        let input = cx.dag.shape(x)[2..].to_vec();
+        if !self.is_less_by_axis(&input, &shape[2..]) {
+            return self.reduce_at_once(cx, x, shape, combiner, dtype);
+        }
+        let (mut stage, mut between) = (x, cx.dag.shape(x).to_vec());
+        for axis in (0..self.axes.len()).rev() {
+            between[axis + 2] = shape[axis + 2];
+            let mut along = Window::dense(&vec![1; self.axes.len()]);
+            along.axes[axis] = self.axes[axis];
+            stage = along.reduce_at_once(cx, stage, &between, combiner, dtype);
+        }
+        stage
+    }
+
+    /// Whether there is much less to combine along one axis after the other.
+    fn is_less_by_axis(&self, input: &[i64], output: &[i64]) -> bool {
+        let elements = |extents: &[i64]| extents.iter().map(|&n| n as f64).product::<f64>();
+        let mut between = input.to_vec();
+        let mut by_axis = 0.0;
+        for (axis, window) in self.axes.iter().enumerate().rev() {
+            between[axis] = output[axis];
+            // What is between is stored and read again.
+            by_axis += elements(&between) * (window.taps + 2) as f64;
+        }
+        by_axis * 1.25 < elements(output) * self.len() as f64
+    }
+
+    fn reduce_at_once(
         &self,
         cx: &mut Compute<'_>,
         x: StageId,
