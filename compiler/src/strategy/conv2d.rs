@@ -6,13 +6,14 @@
 
 use super::emit::{Emitter, adjacent};
 use super::fetch::{Fetch, Step};
+use super::machine::Machine;
 use super::nest::{block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
-use crate::tir::border::{fill_behind, fill_halo};
+use crate::tir::border::padding;
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 
 /// Fewest input channels for which an image is blocked. Fewer are read plane by plane: a block
@@ -32,6 +33,23 @@ pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
     let depthwise = groups > 1 && in_channels == 1;
     let whole_blocks = groups == 1 || in_channels % CHANNEL_BLOCK == 0 || depthwise;
     in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
+}
+
+/// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
+/// few output channels that vectors of them would be mostly padding. All CPU levels must answer alike,
+/// as they read the same weights.
+pub(super) fn goes_along_rows(
+    weight: &[i64],
+    output: &[i64],
+    groups: i64,
+    packing: Machine,
+) -> bool {
+    let lanes = packing.lanes(DType::F32);
+    let (&[_, channels, ..], &[_, columns, .., row]) = (weight, output) else { return false };
+    // Of one channel each, blocks do as well unless a row is some vectors.
+    let is_depthwise = channels == 1 && columns == groups;
+    let is_long = if is_depthwise { row >= 3 * lanes } else { row >= 8 };
+    groups > 1 && is_long && columns / groups * 4 <= lanes
 }
 
 /// Geometry of a convolution.
@@ -198,7 +216,12 @@ impl Emitter {
             return refused("without any element");
         }
         let output = self.materialised[&root];
-        if self.goes_along_rows(&conv, output) {
+        let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
+        if goes_along_rows(w, o, *groups, self.packing)
+            && !ty.fours
+            && is_dense(data_buffer)
+            && is_dense(output)
+        {
             return Ok(self.planes(conv));
         }
         if !self.is_planar(output) {
@@ -239,29 +262,12 @@ impl Emitter {
         false
     }
 
-    /// Whether planes become planes by groups of so few output channels that vectors of them would be
-    /// mostly padding. All CPU levels must answer alike, as they read the same weights.
-    fn goes_along_rows(&self, conv: &Conv, output: BufferId) -> bool {
-        let lanes = self.packing.lanes(DType::F32);
-        let row = conv.output[1];
-        let is_long = if conv.is_depthwise() { row >= 3 * lanes } else { row >= 8 };
-        let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
-        let is_few = conv.groups > 1 && conv.out_channels * 4 <= lanes;
-        is_few && is_long && !conv.ty.fours && is_dense(conv.data) && is_dense(output)
-    }
-
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
     fn planes(&mut self, mut conv: Conv) -> Stmt {
         let data = conv.data;
         let border = self.image(&mut conv, None);
         self.note(conv.inner, "convolution of planes along rows", String::new(), None, None);
-        let image = self.dag.stage_of(data);
-        let before = image.and_then(|image| self.materialised.insert(image, conv.data));
-        let sums = self.emit_window(conv.root, conv.inner);
-        if let Some((image, buffer)) = image.zip(before) {
-            self.materialised.insert(image, buffer);
-        }
-        Stmt::seq([border, sums])
+        Stmt::seq([border, self.reduce_with_border(conv.root, conv.inner, data, conv.data)])
     }
 
     fn convolution(&mut self, conv: Conv) -> Stmt {
@@ -332,15 +338,10 @@ impl Emitter {
             ),
         };
         self.note(conv.inner, "copy of the image with its border", String::new(), None, None);
-        let from = conv.data;
-        let copy = self.func.local("image", conv.ty.lhs, spec.clone());
-        self.scratch.push(copy);
+        let outside = padding(conv.ty.lhs, conv.pad_value);
+        let (copy, fill) = self.copy_with_border(conv.data, spec, &outside);
         conv.data = copy;
-        let border = fill_halo(&mut self.func, copy, conv.pad_value);
-        let fill = self.copy(from, copy);
-        let ends = open.into_iter().map(|limit| (limit.axis, limit.extent)).collect::<Vec<_>>();
-        let behind = fill_behind(&mut self.func, copy, conv.pad_value, &ends);
-        Stmt::seq([border, Stmt::block("image", fill), behind])
+        fill
     }
 
     fn direct(&mut self, mut conv: Conv) -> Stmt {

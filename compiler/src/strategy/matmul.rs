@@ -180,7 +180,7 @@ impl Emitter {
         self.note(p.inner, "copy of rows with zeros behind", String::new(), None, None);
         let copy = self.func.local("rows", p.ty.lhs, spec);
         self.scratch.push(copy);
-        let behind = fill_halo(&mut self.func, copy, 0);
+        let behind = fill_halo(&mut self.func, copy, &PrimExpr::zero(p.ty.lhs));
         let fill = Stmt::block("rows", self.copy(p.lhs, copy));
         (Stmt::seq([behind, fill]), MatMul { lhs: copy, ..p })
     }

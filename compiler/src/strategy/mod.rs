@@ -22,6 +22,7 @@ mod run_time;
 mod tile;
 mod tiling;
 mod turn;
+mod window;
 mod winograd;
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use cranelift_entity::SecondaryMap;
 
+use super::Machine;
+use super::conv2d::goes_along_rows;
 use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
@@ -37,6 +39,7 @@ impl Primitive {
             Anchor::Conv2d { .. }
             | Anchor::Winograd { .. }
             | Anchor::MatMul { .. }
+            | Anchor::Window { .. }
             | Anchor::None => None,
         })
     }
@@ -46,15 +49,24 @@ impl Primitive {
         let stage = self.params[param];
         self.dag.stages.values().any(|s| match &s.anchor {
             Anchor::MatMul { lhs, rhs, .. } => *lhs == stage || *rhs == stage,
-            Anchor::Conv2d { .. } | Anchor::Winograd { .. } | Anchor::None => false,
+            Anchor::Conv2d { .. }
+            | Anchor::Winograd { .. }
+            | Anchor::Window { .. }
+            | Anchor::None => false,
         })
     }
 
-    /// Whether it contains a convolution.
-    pub(super) fn has_conv(&self) -> bool {
-        let is_conv =
-            |anchor: &Anchor| matches!(anchor, Anchor::Conv2d { .. } | Anchor::Winograd { .. });
-        self.dag.stages.values().any(|s| is_conv(&s.anchor))
+    /// Whether it contains a convolution that makes blocks of channels even from planes, on a machine
+    /// that weights are packed for.
+    pub(super) fn makes_blocks(&self, packing: Machine) -> bool {
+        self.dag.stages.iter().any(|(id, stage)| match &stage.anchor {
+            Anchor::Conv2d { weight, groups, .. } => {
+                let (weight, output) = (self.dag.shape(*weight), self.dag.shape(id));
+                !goes_along_rows(weight, output, *groups, packing)
+            }
+            Anchor::Winograd { .. } => true,
+            Anchor::MatMul { .. } | Anchor::Window { .. } | Anchor::None => false,
+        })
     }
 }
 

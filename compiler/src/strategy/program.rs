@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
-use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, halo_needed, schedule};
+use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, Machine, halo_needed, schedule};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
     Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
@@ -209,7 +209,7 @@ fn demand_of(primitive: &Primitive, param: usize) -> Demand {
             };
             Demand { conv: Some([halo(0), halo(1)]), dense: false }
         }
-        Some((Anchor::MatMul { .. } | Anchor::None, _)) | None => {
+        Some((Anchor::MatMul { .. } | Anchor::Window { .. } | Anchor::None, _)) | None => {
             let dense = primitive.reshape_only || primitive.is_matrix(param);
             Demand { conv: None, dense }
         }
@@ -456,6 +456,8 @@ impl Lowering<'_> {
         let blocked_input = given.iter().any(|arg| {
             arg.as_ref().is_ok_and(|&v| !self.program.values[v].spec.blocking().is_empty())
         });
+        let widest = self.levels.last().map(Machine::of);
+        let makes_blocks = widest.is_some_and(|widest| primitive.makes_blocks(widest));
         let specs: Vec<BufferSpec> = results
             .iter()
             .enumerate()
@@ -465,7 +467,7 @@ impl Lowering<'_> {
                     // Blocks are of as many channels as there are.
                     return BufferSpec::dense(shape);
                 }
-                layout(shape, *dtype, demand, primitive.has_conv() || blocked_input)
+                layout(shape, *dtype, demand, makes_blocks || blocked_input)
             })
             .collect();
 

@@ -94,14 +94,15 @@ impl Reduction {
         }
     }
 
-    /// The same of a tensor that has a border where it is read: nothing is tested.
-    fn with_border(self) -> Reduction {
-        let value = match self.value {
-            PrimExpr::Binary { op, lhs, rhs } => match *lhs {
-                PrimExpr::Select { then, .. } => PrimExpr::binary(op, *then, *rhs),
-                lhs => PrimExpr::binary(op, lhs, *rhs),
-            },
+    /// The same of a window over a tensor that has a border, where nothing is tested.
+    pub(super) fn with_border(self) -> Reduction {
+        let inside = |value| match value {
+            PrimExpr::Select { then, .. } => *then,
             other => other,
+        };
+        let value = match self.value {
+            PrimExpr::Binary { op, lhs, rhs } => PrimExpr::binary(op, inside(*lhs), *rhs),
+            value => inside(value),
         };
         Reduction { value, ..self }
     }
@@ -117,7 +118,7 @@ impl Reduction {
         outer.fold(body, |body, (axis, over)| in_run(body, (over.var, self.extent(axis))))
     }
 
-    fn init(&self) -> PrimExpr {
+    pub(super) fn init(&self) -> PrimExpr {
         identity(self.combiner, self.dtype)
     }
 
@@ -170,19 +171,13 @@ impl Reduction {
 }
 
 impl Emitter {
-    /// The sums of a window that slides over a tensor with a border.
-    pub(super) fn emit_window(&mut self, root: StageId, inner: StageId) -> Stmt {
-        let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
-        self.emit_reduction(root, &reduction.with_border())
-    }
-
     /// A reduction without a schedule of its own.
     pub(super) fn emit_reduce(&mut self, root: StageId, inner: StageId) -> Stmt {
         let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
         self.emit_reduction(root, &reduction)
     }
 
-    fn emit_reduction(&mut self, root: StageId, reduction: &Reduction) -> Stmt {
+    pub(super) fn emit_reduction(&mut self, root: StageId, reduction: &Reduction) -> Stmt {
         if let Some(stmt) = self.reduce_across(root, reduction) {
             return stmt;
         }

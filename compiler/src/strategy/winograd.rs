@@ -29,7 +29,10 @@ impl Conv {
             Anchor::Winograd { data, image, weight, algorithm, padding } => {
                 Some(Conv { output, data, image, weight, algorithm, padding })
             }
-            Anchor::Conv2d { .. } | Anchor::MatMul { .. } | Anchor::None => None,
+            Anchor::Conv2d { .. }
+            | Anchor::MatMul { .. }
+            | Anchor::Window { .. }
+            | Anchor::None => None,
         })
     }
 

@@ -134,6 +134,14 @@ pub enum Anchor {
         /// Number of groups of channels.
         groups: i64,
     },
+    /// A reduction of windows that slide over a tensor of `(N, C, spatial..)`, of which what is outside
+    /// counts as the neutral element.
+    Window {
+        /// The tensor.
+        data: StageId,
+        /// How far windows reach beyond it, before and after each spatial axis.
+        border: Vec<(i64, i64)>,
+    },
     /// The last stage of a 3x3 convolution by Winograd's algorithm.
     Winograd {
         /// The image.

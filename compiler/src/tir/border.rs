@@ -1,12 +1,11 @@
 //! Statements that fill the border of a buffer.
 
 use super::{BufferId, ForKind, PrimExpr, PrimFuncData, Stmt};
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, DType};
 
-/// Stores a number to the halo of a buffer; zero, if its elements are floats.
-pub(crate) fn fill_halo(func: &mut PrimFuncData, buffer: BufferId, value: i64) -> Stmt {
+/// Stores a value to the halo of a buffer.
+pub(crate) fn fill_halo(func: &mut PrimFuncData, buffer: BufferId, value: &PrimExpr) -> Stmt {
     let spec = func.buffers[buffer].spec.clone();
-    let value = number(func, buffer, value);
     let mut stmts = Vec::new();
     // One slab for each side of each axis; later axes leave out what earlier ones covered.
     let mut ranges: Vec<(i64, i64)> = spec
@@ -24,7 +23,7 @@ pub(crate) fn fill_halo(func: &mut PrimFuncData, buffer: BufferId, value: i64) -
             let mut slab: Vec<(PrimExpr, i64)> =
                 ranges.iter().map(|&(start, count)| (start.into(), count)).collect();
             slab[axis] = (start.into(), count);
-            stmts.push(fill_box(func, buffer, &spec, &value, &slab));
+            stmts.push(fill_box(func, buffer, &spec, value, &slab));
         }
         ranges[axis] = (0, extent);
     }
@@ -36,11 +35,10 @@ pub(crate) fn fill_halo(func: &mut PrimFuncData, buffer: BufferId, value: i64) -
 pub(crate) fn fill_behind(
     func: &mut PrimFuncData,
     buffer: BufferId,
-    value: i64,
+    value: &PrimExpr,
     ends: &[(usize, PrimExpr)],
 ) -> Stmt {
     let spec = func.buffers[buffer].spec.clone();
-    let value = number(func, buffer, value);
     let whole: Vec<(PrimExpr, i64)> = (spec.shape().iter().zip(spec.halo()))
         .map(|(&extent, halo)| ((-halo.before).into(), extent + halo.before + halo.after))
         .collect();
@@ -50,15 +48,14 @@ pub(crate) fn fill_behind(
         if count > 0 {
             let mut slab = whole.clone();
             slab[*axis] = (end.clone(), count);
-            stmts.push(fill_box(func, buffer, &spec, &value, &slab));
+            stmts.push(fill_box(func, buffer, &spec, value, &slab));
         }
     }
     Stmt::seq(stmts)
 }
 
-/// A number as an element of a buffer.
-fn number(func: &PrimFuncData, buffer: BufferId, value: i64) -> PrimExpr {
-    let dtype = func.buffers[buffer].dtype;
+/// What padding of that number reads as; zero, if elements are floats.
+pub(crate) fn padding(dtype: DType, value: i64) -> PrimExpr {
     if dtype.is_int() { PrimExpr::int(value, dtype) } else { PrimExpr::zero(dtype) }
 }
 

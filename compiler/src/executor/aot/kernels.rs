@@ -10,7 +10,7 @@ use crate::executor::{Kernel, KernelId, Program, Step, Value, ValueId};
 use crate::ir::{Blake3, Digest};
 use crate::memory::{Storage, zero_border};
 use crate::target::Target;
-use crate::tir::border::fill_behind;
+use crate::tir::border::{fill_behind, padding};
 use crate::tir::{ParamKind, PrimExpr, PrimFunc, PrimFuncData};
 
 impl Program {
@@ -95,7 +95,7 @@ impl Program {
                 let ends: Vec<(usize, PrimExpr)> = (run_time.iter())
                     .filter_map(|open| Some((open.axis, self.sizes.extent(&open.extent, &dims)?)))
                     .collect();
-                func.body = fill_behind(&mut func, buffer, 0, &ends);
+                func.body = fill_behind(&mut func, buffer, &padding(*dtype, 0), &ends);
                 let versions = vec![PrimFunc::new(func); levels];
                 self.kernels.push(Kernel::new(versions))
             }

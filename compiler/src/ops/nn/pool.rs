@@ -12,7 +12,7 @@ use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{EvalCx, num_elements};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern};
-use crate::te::{StageId, identity};
+use crate::te::{Anchor, StageId, identity};
 use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `nn.max_pool1d`, `nn.max_pool2d` and `nn.max_pool3d`.
@@ -309,7 +309,14 @@ impl Window {
     ) -> StageId {
         let input = cx.dag.shape(x)[2..].to_vec();
         if !self.is_less_by_axis(&input, &shape[2..]) {
-            return self.reduce_at_once(cx, x, shape, combiner, dtype);
+            let stage = self.reduce_at_once(cx, x, shape, combiner, dtype);
+            let axes = self.axes.iter().zip(&input).zip(&shape[2..]);
+            let border = axes.map(|((axis, &extent), &windows)| axis.border(extent, windows));
+            let border: Vec<(i64, i64)> = border.collect();
+            if border.iter().any(|&reach| reach != (0, 0)) {
+                cx.dag.set_anchor(stage, Anchor::Window { data: x, border });
+            }
+            return stage;
         }
         let (mut stage, mut between) = (x, cx.dag.shape(x).to_vec());
         for axis in (0..self.axes.len()).rev() {
@@ -354,6 +361,12 @@ impl Window {
 }
 
 impl AxisWindow {
+    /// How far so many windows reach beyond an axis of that extent, before and after it.
+    fn border(self, extent: i64, windows: i64) -> (i64, i64) {
+        let last = (windows - 1).saturating_mul(self.stride).saturating_add(self.span() - 1);
+        (self.before, (last - self.before - (extent - 1)).max(0))
+    }
+
     /// Taps of the window of an output index that lie in `low..high`.
     fn taps_within(self, index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
         let start = index.clone() * self.stride - self.before;

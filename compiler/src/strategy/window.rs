@@ -1,0 +1,76 @@
+//! Windows that slide over planes, with a border around these, so that no element is tested.
+
+use super::emit::{Emitter, adjacent};
+use super::reduce::Reduction;
+use crate::ir::BufferSpec;
+use crate::te::StageId;
+use crate::tir::border::{fill_behind, fill_halo};
+use crate::tir::{BufferId, PrimExpr, Stmt};
+
+/// Fewest neighbours in a row of the result for which its planes get a border.
+const MIN_ROW: i64 = 8;
+
+impl Emitter {
+    /// The loops of windows over `data`, which has a border of so many elements before and after each
+    /// spatial axis, if it lies in planes as the result does.
+    pub(super) fn emit_window(
+        &mut self,
+        root: StageId,
+        inner: StageId,
+        data: StageId,
+        border: &[(i64, i64)],
+    ) -> Option<Stmt> {
+        let from = *self.materialised.get(&data)?;
+        let outside = Reduction::of(self, inner)?.init();
+        let [read, written] = [from, self.materialised[&root]].map(|b| &self.func.buffers[b].spec);
+        let is_planar = read.is_dense() && written.is_dense() && adjacent(written) >= MIN_ROW;
+        if !self.rows.is_empty() || !is_planar || self.dag.dtype(data) != self.dag.dtype(inner) {
+            return None;
+        }
+        let plain = BufferSpec::dense(self.dag.shape(data));
+        let spec = border
+            .iter()
+            .zip(2..)
+            .fold(plain, |spec, (&(before, after), axis)| spec.with_halo(axis, before, after));
+        let (copy, fill) = self.copy_with_border(from, spec, &outside);
+        self.note(inner, "windows over planes with a border", String::new(), None, None);
+        Some(Stmt::seq([fill, self.reduce_with_border(root, inner, from, copy)]))
+    }
+
+    /// A reduction of windows over a copy that has the border they need.
+    pub(super) fn reduce_with_border(
+        &mut self,
+        root: StageId,
+        inner: StageId,
+        data: BufferId,
+        copy: BufferId,
+    ) -> Stmt {
+        let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
+        let image = self.dag.stage_of(data);
+        let before = image.and_then(|image| self.materialised.insert(image, copy));
+        let loops = self.emit_reduction(root, &reduction.with_border());
+        if let Some((image, buffer)) = image.zip(before) {
+            self.materialised.insert(image, buffer);
+        }
+        loops
+    }
+
+    /// A copy of a tensor in a layout with a border, and the statements that fill it: the border with
+    /// a value, which is also behind the end of an axis that ends earlier in a run.
+    pub(super) fn copy_with_border(
+        &mut self,
+        from: BufferId,
+        spec: BufferSpec,
+        outside: &PrimExpr,
+    ) -> (BufferId, Stmt) {
+        let copy = self.func.local("image", self.func.buffers[from].dtype, spec);
+        self.scratch.push(copy);
+        let border = fill_halo(&mut self.func, copy, outside);
+        let fill = self.copy(from, copy);
+        let stage = self.dag.stage_of(from);
+        let limits = stage.map_or(Vec::new(), |stage| self.dag.limits(stage).to_vec());
+        let ends: Vec<_> = limits.into_iter().map(|limit| (limit.axis, limit.extent)).collect();
+        let behind = fill_behind(&mut self.func, copy, outside, &ends);
+        (copy, Stmt::seq([border, Stmt::block("image", fill), behind]))
+    }
+}
