@@ -61,6 +61,13 @@ struct Step {
     at: i64,
     /// Whether they are combined with what is there.
     combine: bool,
+    /// Where NaNs go, if `into` has none: what waits for a step is then one instruction.
+    nans: Option<BufferId>,
+}
+
+/// The last value if it is a NaN, else what was there.
+fn last_nan(value: PrimExpr, before: PrimExpr) -> PrimExpr {
+    PrimExpr::select(value.clone().not_equal(value.clone()), value, before)
 }
 
 impl Reduction {
@@ -128,6 +135,12 @@ impl Reduction {
             return PrimExpr::binary(self.combiner, sum, value);
         }
         combine(self.combiner, sum, value, self.sums_products)
+    }
+
+    /// Whether the extreme of a NaN and a number is a NaN.
+    fn keeps_nan(&self) -> bool {
+        let is_extreme = matches!(self.combiner, BinaryOp::Min | BinaryOp::Max);
+        is_extreme && self.dtype.is_float() && !self.ignores_nan
     }
 
     /// Whether what is reduced are the elements of a stage inside of the loops over rows, each once.
@@ -260,7 +273,7 @@ impl Emitter {
             let by: Vec<PrimExpr> =
                 vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
             let acc = emitter.func.register("acc", reduction.dtype, &[1]);
-            let step = Step { into: acc, at: 0, combine: false };
+            let step = Step { into: acc, at: 0, combine: false, nans: None };
             let value = emitter.func.load(acc, [PrimExpr::index(0)]);
             let store = emitter.store_element(root, Some((reduction.stage, value)), index);
             Stmt::seq([emitter.reduction_step(reduction, index, &by, &0.into(), step, None), store])
@@ -282,11 +295,17 @@ impl Emitter {
     ) -> Option<Stmt> {
         let lanes = nest.lane.map_or(1, |lane| lane.1);
         let acc = self.func.register("acc", reduction.dtype, &[split * lanes]);
+        let keeps_nan = reduction.keeps_nan();
+        let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[split * lanes]));
+        let zero = PrimExpr::zero(reduction.dtype);
         let mut first = Vec::new();
         for part in 0..split {
-            first.push(self.lane_stmt(nest, |emitter, _, lane| {
-                emitter.func.store(acc, [lane + part * lanes], reduction.init())
-            })?);
+            for (into, value) in [(Some(acc), reduction.init()), (nans, zero.clone())] {
+                let Some(into) = into else { continue };
+                first.push(self.lane_stmt(nest, |emitter, _, lane| {
+                    emitter.func.store(into, [lane + part * lanes], value)
+                })?);
+            }
         }
         let vars = self.fresh(&reduction.axes);
         let step = |emitter: &mut Emitter, last: Option<PrimExpr>, part: i64| {
@@ -296,7 +315,7 @@ impl Emitter {
                 if let (Some(last), Some(place)) = (last, by.last_mut()) {
                     *place = last;
                 }
-                let step = Step { into: acc, at: part * lanes, combine: true };
+                let step = Step { into: acc, at: part * lanes, combine: true, nans };
                 emitter.reduction_step(reduction, index, &by, &lane, step, None)
             })
         };
@@ -335,17 +354,31 @@ impl Emitter {
                 fold.push(self.lane_stmt(nest, |emitter, _, lane| {
                     let at = lane.clone() + part * lanes;
                     let low = emitter.func.load(acc, [at.clone()]);
-                    let high = emitter.func.load(acc, [lane + (part + parts) * lanes]);
-                    emitter.func.store(acc, [at], reduction.combined(low, high))
+                    let high = emitter.func.load(acc, [lane.clone() + (part + parts) * lanes]);
+                    let low_high = reduction.combined(low, high);
+                    let func = &emitter.func;
+                    let nan = nans.map(|nans| {
+                        let high = func.load(nans, [lane.clone() + (part + parts) * lanes]);
+                        func.store(
+                            nans,
+                            [at.clone()],
+                            last_nan(high, func.load(nans, [at.clone()])),
+                        )
+                    });
+                    Stmt::seq([func.store(acc, [at], low_high)].into_iter().chain(nan))
                 })?);
             }
         }
         let last = self.lane_stmt(nest, |emitter, index, lane| {
-            let value = emitter.func.load(acc, [lane]);
+            let mut value = emitter.func.load(acc, [lane.clone()]);
+            if let Some(nans) = nans {
+                value = last_nan(emitter.func.load(nans, [lane]), value);
+            }
             emitter.store_element(root, Some((reduction.stage, value)), index)
         })?;
         let stmts = first.into_iter().chain([loops]).chain(fold).chain([last]);
-        Some(Stmt::allocate(acc, Stmt::seq(stmts)))
+        let stmt = Stmt::allocate(acc, Stmt::seq(stmts));
+        Some(nans.into_iter().fold(stmt, |stmt, nans| Stmt::allocate(nans, stmt)))
     }
 
     fn fresh(&mut self, axes: &[ReduceAxis]) -> Vec<ReduceAxis> {
@@ -381,11 +414,22 @@ impl Emitter {
         let buffer = kept.as_ref().map(|(stage, _)| self.materialised[stage]);
         let (mut inliner, func) = self.inliner();
         let at = lane.clone() + step.at;
-        let put = |func: &PrimFuncData, value: PrimExpr| {
+        let put = |func: &mut PrimFuncData, value: PrimExpr| {
             if !step.combine {
                 return func.store(step.into, [at.clone()], value);
             }
             let sum = func.load(step.into, [at.clone()]);
+            if let Some(nans) = step.nans {
+                // Of a NaN and a number, the right operand is the extreme.
+                return func.let_stmt("value", value, |func, value| {
+                    let nan = last_nan(value.clone(), func.load(nans, [at.clone()]));
+                    let extreme = PrimExpr::binary(reduction.combiner, value, sum);
+                    Stmt::seq([
+                        func.store(nans, [at.clone()], nan),
+                        func.store(step.into, [at.clone()], extreme),
+                    ])
+                });
+            }
             func.store(step.into, [at.clone()], reduction.combined(sum, value))
         };
         let stmt = match (kept, buffer) {

@@ -48,7 +48,7 @@ impl Emitter {
         let Some((_, group)) = reduction.group() else { return false };
         let into = self.func.register("acc", reduction.dtype, &[group]);
         let vars = self.fresh(&reduction.axes);
-        let step = Step { into, at: 0, combine: true };
+        let step = Step { into, at: 0, combine: true, nans: None };
         let row = Row { reduction, index: &index, vars: &vars, kept: None };
         self.step_along(&row, 0.into(), group, step).is_some()
     }
@@ -82,7 +82,7 @@ impl Emitter {
         let vars = &self.fresh(&reduction.axes);
         let row = Row { reduction, index, vars, kept };
         let tail = self.func.register("tail", reduction.dtype, &[group]);
-        let set = Step { into: tail, at: 0, combine: false };
+        let set = Step { into: tail, at: 0, combine: false, nans: None };
         let from = PrimExpr::index(extent - group);
         let fill = self.step_along(&row, from, group, set)?;
         let mut groups = if has_call(&fill) { GROUPS_OF_CALLS } else { GROUPS };
@@ -103,7 +103,7 @@ impl Emitter {
             Some(limit) => limit.clone().floordiv(wide),
         };
         let (chunk, var) = self.counter("r", extent / wide);
-        let step = Step { into: acc, at: 0, combine: true };
+        let step = Step { into: acc, at: 0, combine: true, nans: None };
         let body = self.step_along(&row, chunk * wide, wide, step)?;
         let chunks = if count.is_const(1) { body } else { in_run(body, (var, count.clone())) };
         let rest = match limit {
@@ -125,7 +125,7 @@ impl Emitter {
         let mut stmts = Vec::new();
         for part in 0..rest / group {
             let at = part * group;
-            let step = Step { into: acc, at, combine: true };
+            let step = Step { into: acc, at, combine: true, nans: None };
             stmts.push(self.step_along(row, PrimExpr::index(full + at), group, step)?);
         }
         let valid = rest % group;
@@ -159,7 +159,7 @@ impl Emitter {
         let number = self.func.index_var("g");
         let first = done.clone() + self.func.var_expr(number) * group;
         let start = first.clone().min(extent - group);
-        let set = Step { into: tail, at: 0, combine: false };
+        let set = Step { into: tail, at: 0, combine: false, nans: None };
         let fill = self.step_along(row, start.clone(), group, set)?;
         let counter = lane_number(row.reduction.dtype);
         let bound = |place: PrimExpr| (place - start.clone()).min(group).cast(counter);
