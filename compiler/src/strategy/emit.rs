@@ -311,7 +311,7 @@ impl Emitter {
     ) -> Result<Option<Stmt>, String> {
         match anchor {
             Anchor::None => Ok(None),
-            Anchor::Window { data, border } => Ok(self.emit_window(root, inner, *data, border)),
+            Anchor::Window { .. } => Ok(self.emit_window(root, inner, anchor)),
             Anchor::Winograd { .. } => {
                 let takes = "constant weights and whole blocks of channels";
                 Err(format!("Winograd's convolution, whose schedule takes {takes}"))

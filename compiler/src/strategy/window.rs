@@ -1,9 +1,10 @@
 //! Windows that slide over planes, with a border around these, so that no element is tested.
 
+use super::conv2d::halo_needed;
 use super::emit::{Emitter, adjacent};
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
-use crate::te::StageId;
+use crate::te::{Anchor, StageId};
 use crate::tir::border::{fill_behind, fill_halo};
 use crate::tir::{BufferId, PrimExpr, Stmt};
 
@@ -11,15 +12,15 @@ use crate::tir::{BufferId, PrimExpr, Stmt};
 const MIN_ROW: i64 = 8;
 
 impl Emitter {
-    /// The loops of windows over `data`, which has a border of so many elements before and after each
-    /// spatial axis, if it lies in planes as the result does.
+    /// The loops of windows over a tensor in planes, if the result lies in such, too.
     pub(super) fn emit_window(
         &mut self,
         root: StageId,
         inner: StageId,
-        data: StageId,
-        border: &[(i64, i64)],
+        anchor: &Anchor,
     ) -> Option<Stmt> {
+        let Anchor::Window { data, taps, strides, padding, dilation } = anchor else { return None };
+        let data = *data;
         let from = *self.materialised.get(&data)?;
         let outside = Reduction::of(self, inner)?.init();
         let [read, written] = [from, self.materialised[&root]].map(|b| &self.func.buffers[b].spec);
@@ -27,11 +28,16 @@ impl Emitter {
         if !self.rows.is_empty() || !is_planar || self.dag.dtype(data) != self.dag.dtype(inner) {
             return None;
         }
-        let plain = BufferSpec::dense(self.dag.shape(data));
-        let spec = border
-            .iter()
-            .zip(2..)
-            .fold(plain, |spec, (&(before, after), axis)| spec.with_halo(axis, before, after));
+        let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
+        let mut spec = BufferSpec::dense(extents);
+        for (axis, at) in (0..taps.len()).zip(2..) {
+            let is_open = self.dag.limits(data).iter().any(|limit| limit.axis == at);
+            let input = (extents[at], is_open);
+            let [taps, stride] = [taps[axis], strides[axis]];
+            let [before, apart] = [padding[axis], dilation[axis]];
+            let (before, after) = halo_needed(input, windows[at], taps, stride, before, apart);
+            spec = spec.with_halo(at, before, after);
+        }
         let (copy, fill) = self.copy_with_border(from, spec, &outside);
         self.note(inner, "windows over planes with a border", String::new(), None, None);
         Some(Stmt::seq([fill, self.reduce_with_border(root, inner, from, copy)]))

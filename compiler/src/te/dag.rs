@@ -139,8 +139,14 @@ pub enum Anchor {
     Window {
         /// The tensor.
         data: StageId,
-        /// How far windows reach beyond it, before and after each spatial axis.
-        border: Vec<(i64, i64)>,
+        /// Taps along each spatial axis.
+        taps: Vec<i64>,
+        /// Steps from window to window.
+        strides: Vec<i64>,
+        /// Elements of the first window before the first element.
+        padding: Vec<i64>,
+        /// Distances of taps.
+        dilation: Vec<i64>,
     },
     /// The last stage of a 3x3 convolution by Winograd's algorithm.
     Winograd {

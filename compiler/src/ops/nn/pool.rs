@@ -310,11 +310,11 @@ impl Window {
         let input = cx.dag.shape(x)[2..].to_vec();
         if !self.is_less_by_axis(&input, &shape[2..]) {
             let stage = self.reduce_at_once(cx, x, shape, combiner, dtype);
-            let axes = self.axes.iter().zip(&input).zip(&shape[2..]);
-            let border = axes.map(|((axis, &extent), &windows)| axis.border(extent, windows));
-            let border: Vec<(i64, i64)> = border.collect();
-            if border.iter().any(|&reach| reach != (0, 0)) {
-                cx.dag.set_anchor(stage, Anchor::Window { data: x, border });
+            if self.overhangs(&input, &shape[2..]) {
+                let padding = self.axes.iter().map(|axis| axis.before).collect();
+                let (taps, strides, dilation) = (self.taps(), self.strides(), self.dilation());
+                let anchor = Anchor::Window { data: x, taps, strides, padding, dilation };
+                cx.dag.set_anchor(stage, anchor);
             }
             return stage;
         }
@@ -361,12 +361,6 @@ impl Window {
 }
 
 impl AxisWindow {
-    /// How far so many windows reach beyond an axis of that extent, before and after it.
-    fn border(self, extent: i64, windows: i64) -> (i64, i64) {
-        let last = (windows - 1).saturating_mul(self.stride).saturating_add(self.span() - 1);
-        (self.before, (last - self.before - (extent - 1)).max(0))
-    }
-
     /// Taps of the window of an output index that lie in `low..high`.
     fn taps_within(self, index: &PrimExpr, low: i64, high: i64) -> PrimExpr {
         let start = index.clone() * self.stride - self.before;
