@@ -18,7 +18,8 @@ use niello::executor::aot::SharedWeights;
 use niello::executor::write_if_changed;
 use niello::options::{Backend, CompileOptions};
 
-use crate::config::{Artifacts, Config};
+use crate::artifacts::Artifacts;
+use crate::config::Config;
 use crate::sharing::ForOthers;
 
 /// What a record begins with; another version's are not read.

@@ -38,6 +38,7 @@
 
 #![allow(clippy::needless_doctest_main, reason = "the example is a whole build script")]
 
+mod artifacts;
 mod cargo;
 mod config;
 mod errors;
@@ -48,7 +49,8 @@ mod sharing;
 mod tests;
 mod watch;
 
-pub use config::{Artifacts, Config, Weights};
+pub use artifacts::Artifacts;
+pub use config::{Config, Weights};
 pub use errors::Errors;
 pub use niello;
 pub use niello::options::{Backend, Denormals, DimSize, Numerics, Threads};

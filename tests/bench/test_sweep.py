@@ -84,6 +84,13 @@ class Results(unittest.TestCase):
         self.assertFalse(sweep.is_refused(row))
         call.assert_called_once()
 
+    def test_nobody_is_wrong_if_both_differ(self):
+        differs = "output 0 differs from ONNX Runtime's in 0.1% of its elements"
+        self.assertTrue(sweep.is_wrong({"failures": {"niello": differs}}))
+        self.assertTrue(sweep.is_wrong({"failures": {"niello": "no rule", "openvino": differs}}))
+        self.assertFalse(sweep.is_wrong({"failures": {"niello": differs, "openvino": differs}}))
+        self.assertFalse(sweep.is_wrong({"failures": {"openvino": differs}}))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -4,10 +4,12 @@ mod bytes;
 mod copies;
 mod every_op;
 mod families;
+mod products;
 mod rows;
 mod sampling;
 mod turn;
 mod widths;
+mod windows;
 mod winograd;
 
 use super::primitive::{Primitive, primitive};
@@ -497,48 +499,6 @@ fn a_residual_is_added_in_the_tile() {
     let haloed = blocked(&shape, &[(1, 1), (1, 1)]);
     let plain = blocked(&shape, &[]);
     check(&function, &[Arg::Input(haloed), Arg::Constant, Arg::Input(plain.clone())], &[plain]);
-}
-
-#[test]
-fn matrix_products_of_any_extents() {
-    for (m, k, n) in [(1, 64, 10), (1, 33, 200), (7, 40, 96), (30, 17, 33), (3, 600, 260)] {
-        let mut net = Net::new();
-        let (x, w, bias) = (net.param(&[m, k]), net.param(&[n, k]), net.param(&[n]));
-        let y = net.plain("nn.dense", &[x, w]);
-        let y = net.plain("add", &[y, bias]);
-        let y = net.plain("tanh", &[y]);
-        let function = net.finish(y);
-        let x = Arg::Input(dense(&[m, k]));
-        check(&function, &[x, Arg::Constant, Arg::Constant], &[dense(&[m, n])]);
-    }
-}
-
-#[test]
-fn batched_products_and_products_of_inputs() {
-    let matmul = |a: &[i64], b: &[i64], out: &[i64], b_constant: bool, tb: bool| {
-        let mut net = Net::new();
-        let (x, y) = (net.param(a), net.param(b));
-        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", tb);
-        let z = net.call("nn.matmul", &[x, y], attrs);
-        let function = net.finish(z);
-        let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
-        check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
-    };
-    matmul(&[2, 9, 20], &[20, 36], &[2, 9, 36], true, false);
-    // Rows along another axis than the last but one.
-    matmul(&[33, 1, 20], &[20, 36], &[33, 1, 36], true, false);
-    matmul(&[2, 17, 3, 20], &[36, 20], &[2, 17, 3, 36], true, true);
-    matmul(&[2, 3, 5, 8], &[2, 3, 8, 21], &[2, 3, 5, 21], false, false);
-    matmul(&[4, 6, 8], &[4, 7, 8], &[4, 6, 7], false, true);
-    // Matrices that are computed are copied in panels, each once for its rows.
-    matmul(&[2, 3, 33, 40], &[2, 3, 40, 48], &[2, 3, 33, 48], false, false);
-    matmul(&[3, 20, 17], &[3, 37, 17], &[3, 20, 37], false, true);
-    matmul(&[2, 3, 9, 20], &[3, 20, 36], &[2, 3, 9, 36], false, false);
-    matmul(&[2, 3, 9, 20], &[2, 1, 36, 20], &[2, 3, 9, 36], false, true);
-    matmul(&[9, 20], &[5, 20, 36], &[5, 9, 36], false, false);
-    matmul(&[1, 9, 20], &[2, 5, 20, 36], &[2, 5, 9, 36], false, false);
-    matmul(&[17, 2, 20], &[20, 36], &[17, 2, 36], false, false);
-    matmul(&[2, 1, 20], &[2, 20, 36], &[2, 1, 36], false, false);
 }
 
 #[test]

@@ -1,0 +1,88 @@
+//! Matrix products and convolutions whose operands are constants or computed.
+
+use super::{Arg, Net, blocked, check, conv, conv_attrs, dense};
+use crate::ir::Attrs;
+
+#[test]
+fn matrix_products_of_any_extents() {
+    for (m, k, n) in [(1, 64, 10), (1, 33, 200), (7, 40, 96), (30, 17, 33), (3, 600, 260)] {
+        let mut net = Net::new();
+        let (x, w, bias) = (net.param(&[m, k]), net.param(&[n, k]), net.param(&[n]));
+        let y = net.plain("nn.dense", &[x, w]);
+        let y = net.plain("add", &[y, bias]);
+        let y = net.plain("tanh", &[y]);
+        let function = net.finish(y);
+        let x = Arg::Input(dense(&[m, k]));
+        check(&function, &[x, Arg::Constant, Arg::Constant], &[dense(&[m, n])]);
+    }
+}
+
+#[test]
+fn batched_products_and_products_of_inputs() {
+    let matmul = |a: &[i64], b: &[i64], out: &[i64], b_constant: bool, tb: bool| {
+        let mut net = Net::new();
+        let (x, y) = (net.param(a), net.param(b));
+        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", tb);
+        let z = net.call("nn.matmul", &[x, y], attrs);
+        let function = net.finish(z);
+        let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
+        check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
+    };
+    matmul(&[2, 9, 20], &[20, 36], &[2, 9, 36], true, false);
+    // Rows along another axis than the last but one.
+    matmul(&[33, 1, 20], &[20, 36], &[33, 1, 36], true, false);
+    matmul(&[2, 17, 3, 20], &[36, 20], &[2, 17, 3, 36], true, true);
+    matmul(&[2, 3, 5, 8], &[2, 3, 8, 21], &[2, 3, 5, 21], false, false);
+    matmul(&[4, 6, 8], &[4, 7, 8], &[4, 6, 7], false, true);
+    // Matrices that are computed are copied in panels, each once for its rows.
+    matmul(&[2, 3, 33, 40], &[2, 3, 40, 48], &[2, 3, 33, 48], false, false);
+    matmul(&[3, 20, 17], &[3, 37, 17], &[3, 20, 37], false, true);
+    matmul(&[2, 3, 9, 20], &[3, 20, 36], &[2, 3, 9, 36], false, false);
+    matmul(&[2, 3, 9, 20], &[2, 1, 36, 20], &[2, 3, 9, 36], false, true);
+    matmul(&[9, 20], &[5, 20, 36], &[5, 9, 36], false, false);
+    matmul(&[1, 9, 20], &[2, 5, 20, 36], &[2, 5, 9, 36], false, false);
+    matmul(&[17, 2, 20], &[20, 36], &[17, 2, 36], false, false);
+    matmul(&[2, 1, 20], &[2, 20, 36], &[2, 1, 36], false, false);
+    // A few rows: matrices are read where they are, whatever the number of columns.
+    matmul(&[4, 20], &[20, 71], &[4, 71], false, false);
+    matmul(&[1, 20], &[3, 20, 5], &[3, 1, 5], false, false);
+    matmul(&[2, 13, 20], &[2, 20, 200], &[2, 13, 200], false, false);
+    // Constants with batch axes.
+    matmul(&[2, 9, 20], &[2, 20, 36], &[2, 9, 36], true, false);
+    matmul(&[9, 20], &[3, 36, 20], &[3, 9, 36], true, true);
+    matmul(&[3, 2, 9, 20], &[2, 20, 50], &[3, 2, 9, 50], true, false);
+    matmul(&[2, 17, 20], &[1, 20, 36], &[2, 17, 36], true, false);
+}
+
+#[test]
+fn weights_that_are_computed_are_packed() {
+    for (x, w, groups) in [
+        ([1, 20, 9, 9], [36, 20, 3, 3], 1),
+        ([2, 32, 6, 6], [40, 16, 3, 3], 2),
+        ([1, 40, 8, 8], [40, 1, 3, 3], 40),
+        ([1, 3, 12, 12], [20, 3, 3, 3], 1),
+        ([1, 12, 6, 9], [8, 3, 3, 3], 4),
+    ] {
+        let mut net = Net::new();
+        let (data, weight, slope) = (net.param(&x), net.param(&w), net.param(&[w[0], 1, 1]));
+        let y = net.call("nn.conv2d", &[data, weight], conv_attrs(1, [1; 4], 1, groups));
+        let y = net.plain("nn.prelu", &[y, slope]);
+        let function = net.finish(y);
+        let args = [Arg::Input(dense(&x)), Arg::Input(dense(&w)), Arg::Constant];
+        let y = [x[0], w[0], x[2], x[3]];
+        check(&function, &args, &[dense(&y)]);
+        check(&function, &args, &[blocked(&y, &[(1, 1), (0, 0)])]);
+    }
+}
+
+#[test]
+fn groups_of_few_channels_go_along_rows() {
+    for (x, w, groups, stride) in [
+        ([2, 6, 9, 70], [12, 1, 3, 3], 6, 1),
+        ([1, 16, 7, 20], [8, 2, 3, 3], 8, 1),
+        ([1, 16, 9, 40], [16, 4, 3, 5], 4, 2),
+        ([1, 9, 5, 60], [9, 1, 3, 3], 9, 1),
+    ] {
+        conv(&x, &w, conv_attrs(stride, [1, 1, 1, 1], 1, groups), dense(&x), dense);
+    }
+}

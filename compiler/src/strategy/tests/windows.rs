@@ -1,0 +1,84 @@
+//! Windows that reach beyond planes, and large ones that are combined axis by axis.
+
+use super::families::{call, floats};
+use super::{Arg, Net, blocked, check, check_all, dense};
+use crate::codegen::testing::runnable_levels;
+use crate::ir::{Attrs, DType};
+use crate::ops::nn::{AvgPoolAttrs, MaxPoolAttrs};
+
+fn window(size: &[i64], strides: &[i64], padding: &[i64]) -> MaxPoolAttrs {
+    MaxPoolAttrs {
+        pool_size: size.to_vec(),
+        strides: strides.to_vec(),
+        padding: padding.to_vec(),
+        dilation: vec![1; size.len()],
+        ceil_mode: false,
+    }
+}
+
+#[test]
+fn windows_over_planes_have_a_border() {
+    for (shape, size, strides, padding) in [
+        ([2, 3, 9, 14], [3, 3], [1, 1], [1, 1, 1, 0]),
+        ([1, 2, 20, 40], [3, 3], [2, 2], [1, 1, 1, 1]),
+        ([1, 5, 12, 80], [3, 5], [1, 1], [1, 2, 1, 0]),
+        // Axis by axis.
+        ([1, 4, 16, 70], [5, 5], [1, 1], [2, 2, 0, 0]),
+        ([1, 20, 13, 13], [9, 9], [1, 1], [4, 4, 4, 4]),
+    ] {
+        let max = Attrs::from_struct(&window(&size, &strides, &padding)).unwrap();
+        let mean = |include: bool| max.clone().with("count_include_pad", include);
+        for (op, attrs) in [
+            ("nn.max_pool2d", max.clone()),
+            ("nn.avg_pool2d", mean(true)),
+            ("nn.avg_pool2d", mean(false)),
+        ] {
+            let mut net = Net::new();
+            let x = net.param(&shape);
+            let y = net.call(op, &[x], attrs);
+            let y = net.plain("nn.relu", &[y]);
+            let function = net.finish(y);
+            let out: Vec<i64> = [0, 1]
+                .into_iter()
+                .map(|axis| {
+                    let padded = shape[axis + 2] + padding[axis] + padding[axis + 2];
+                    (padded - size[axis]) / strides[axis] + 1
+                })
+                .collect();
+            let out = [&shape[..2], &out].concat();
+            check(&function, &[Arg::Input(dense(&shape))], &[dense(&out)]);
+            check(&function, &[Arg::Input(blocked(&shape, &[]))], &[blocked(&out, &[])]);
+        }
+    }
+}
+
+#[test]
+fn a_nan_is_the_greatest_of_each_window_it_is_in() {
+    let mut values: Vec<f64> = (0..2 * 11 * 80).map(|i| f64::from(i * 37 % 101) - 50.0).collect();
+    for place in [0, 79, 500, 881, 1759] {
+        values[place] = f64::NAN;
+    }
+    values[300] = f64::NEG_INFINITY;
+    let planes = floats(DType::F32, &[1, 2, 11, 80], &values);
+    let cubes = floats(DType::F32, &[1, 2, 11, 8, 10], &values);
+    let cases = [
+        call("nn.max_pool2d", window(&[3, 3], &[1, 1], &[1; 4]), &[Some(planes.clone())]),
+        call("nn.max_pool2d", window(&[7, 5], &[1, 1], &[0; 4]), &[Some(planes)]),
+        call("nn.max_pool3d", window(&[3, 3, 3], &[1; 3], &[1; 6]), &[Some(cubes)]),
+    ];
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn means_of_large_windows_count_what_they_have() {
+    let values: Vec<f64> = (0..32 * 9 * 9 * 9).map(|i| f64::from(i * 31 % 64) / 8.0).collect();
+    let cubes = floats(DType::F32, &[1, 32, 9, 9, 9], &values);
+    let MaxPoolAttrs { pool_size, strides, padding, dilation, ceil_mode } =
+        window(&[7, 7, 7], &[1; 3], &[0, 3, 0, 3, 0, 3]);
+    let exclusive =
+        AvgPoolAttrs { pool_size, strides, padding, dilation, ceil_mode, count_include_pad: false };
+    let inclusive = AvgPoolAttrs { count_include_pad: true, ..exclusive.clone() };
+    let mean = |attrs| call("nn.avg_pool3d", attrs, &[Some(cubes.clone())]);
+    let cases = [mean(exclusive), mean(inclusive)];
+    check_all(&cases, &runnable_levels());
+}
