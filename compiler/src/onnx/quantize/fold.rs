@@ -122,7 +122,11 @@ fn folded_weights(
     for (channel, factor) in factors.iter().enumerate() {
         weights[channel * inner..][..inner].iter_mut().for_each(|weight| *weight *= factor);
     }
-    let bias = (0..channels).map(|c| (bias[c] - mean[c]) * factors[c] + beta[c]).collect();
+    let bias: Vec<f64> =
+        (0..channels).map(|c| (bias[c] - mean[c]) * factors[c] + beta[c]).collect();
+    if weights.iter().chain(&bias).any(|&value| !(value as f32).is_finite()) {
+        return None;
+    }
     let float = |dims: &[u64], values: Vec<f64>| {
         let shape: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
         Tensor::from_floats(DType::F32, &shape, values).ok()?.to_constant().ok()

@@ -85,8 +85,12 @@ impl Quantizer {
                 // The new file may be in another folder, so it holds all constants itself.
                 *tensor = constant_to_onnx(&constant, &name).unwrap_or_default();
             }
-            // An initializer that is an input as well is the default of something that changes.
-            if constant.ty().dtype == DType::F32 && graph.input.iter().all(|i| i.name() != name) {
+            // An initializer that is an input as well is the default of something that changes, and
+            // what is not finite has no scale.
+            if constant.ty().dtype == DType::F32
+                && graph.input.iter().all(|input| input.name() != name)
+                && constant.to_f64_vec().is_some_and(|values| values.iter().all(|v| v.is_finite()))
+            {
                 constants.insert(name, constant);
             }
         }

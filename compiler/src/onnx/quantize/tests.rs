@@ -61,3 +61,42 @@ fn what_cannot_be_quantised_is_told() {
     let quantised = model().node("QLinearMatMul", &["x"], &["z"], &[]);
     assert!(error(quantised, &[]).starts_with("the model is quantised already: `z` is"));
 }
+
+#[test]
+fn batch_norm_is_folded_into_a_convolution_that_nothing_else_reads() {
+    let build = |second_use: bool| {
+        let builder = ModelBuilder::new(13)
+            .input("x", DType::F32, &[1, 1, 1, 1])
+            .initializer("w", &f32s(&[1, 1, 1, 1], &[2.0]))
+            .initializer("gamma", &f32s(&[1], &[3.0]))
+            .initializer("beta", &f32s(&[1], &[5.0]))
+            .initializer("mean", &f32s(&[1], &[1.0]))
+            .initializer("var", &f32s(&[1], &[4.0]))
+            .node("Conv", &["x", "w"], &["c"], &[])
+            .node(
+                "BatchNormalization",
+                &["c", "gamma", "beta", "mean", "var"],
+                &["y"],
+                &[("epsilon", ModelAttr::Float(0.0))],
+            )
+            .output("y", DType::F32, &[1, 1, 1, 1]);
+        match second_use {
+            true => builder.output("c", DType::F32, &[1, 1, 1, 1]),
+            false => builder,
+        }
+    };
+    let folded = |second_use| {
+        let file = load_bytes(build(second_use).to_bytes()).unwrap();
+        Quantizer::new(file, &[]).unwrap()
+    };
+    let quantizer = folded(false);
+    let graph = quantizer.float_model().proto.graph.as_ref().unwrap();
+    assert_eq!(graph.node.len(), 1);
+    assert_eq!(graph.node[0].output, ["y"]);
+    // 3 / sqrt(4) · (2x − 1) + 5
+    assert_eq!(quantizer.constants["w"], f32s(&[1, 1, 1, 1], &[3.0]));
+    assert_eq!(quantizer.constants["beta"], f32s(&[1], &[3.5]));
+    let names: Vec<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
+    assert_eq!(names, ["w", "beta"]);
+    assert_eq!(folded(true).float_model().proto.graph.as_ref().unwrap().node.len(), 2);
+}
