@@ -19,7 +19,7 @@ use crate::options::{
 use crate::target::{Target, TargetError};
 
 /// The CPU that commands compile for unless they are told: the one they run on.
-const NATIVE: &str = "native";
+pub(super) const NATIVE: &str = "native";
 
 /// What runs or is made of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

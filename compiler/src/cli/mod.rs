@@ -16,6 +16,7 @@ mod opt;
 mod output;
 mod passes;
 mod progress;
+mod quantize;
 mod run;
 mod runner;
 mod test;
@@ -43,6 +44,8 @@ enum Command {
     Compile(compile::Args),
     /// Run a model on inputs from files
     Run(run::Args),
+    /// Quantise a model, with ranges from sample inputs
+    Quantize(quantize::Args),
     /// Run ONNX test cases and compare with their outputs
     Test(test::Args),
     /// Compile a model, check it and measure how fast it is
@@ -102,6 +105,7 @@ pub fn main() -> ExitCode {
     let result = match Niello::parse().command {
         Command::Compile(args) => compile::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Opt(args) => opt::run(&args),

@@ -12,7 +12,7 @@ use super::proto::{ModelProto, TensorProto};
 use crate::diagnostics::{Problem, Report, options_are_arguments};
 
 /// Largest file that can be one protobuf message.
-const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
+pub(super) const MAX_MODEL_BYTES: u64 = (1 << 31) - 1;
 
 /// A model as it is in its file.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ mod opened;
 mod ops;
 mod ports;
 pub mod proto;
+pub mod quantize;
 mod summary;
 mod tensor;
 

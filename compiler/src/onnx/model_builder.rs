@@ -85,7 +85,7 @@ impl<const N: usize> From<[i64; N]> for ModelAttr {
 }
 
 impl ModelAttr {
-    fn to_proto(&self, name: &str) -> AttributeProto {
+    pub(super) fn to_proto(&self, name: &str) -> AttributeProto {
         let mut proto = AttributeProto { name: Some(name.to_owned()), ..Default::default() };
         let ty = match self {
             ModelAttr::Int(value) => {

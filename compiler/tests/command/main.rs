@@ -12,6 +12,7 @@ mod isolation;
 mod jobserver;
 mod mistakes;
 mod passes;
+mod quantize;
 mod run;
 mod target;
 mod test;

@@ -4,7 +4,7 @@ mod describe;
 mod inputs;
 mod outputs;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, ValueEnum};
 use serde_json::json;
@@ -158,6 +158,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         out.line(&path.display().to_string());
     }
     Ok(())
+}
+
+/// All inputs of a model from one file.
+///
+/// # Errors
+///
+/// Those of [`inputs::read`].
+pub(super) fn inputs_of(
+    model: &Model,
+    options: &CompileOptions,
+    file: &Path,
+) -> Result<Vec<Constant>, Report> {
+    inputs::read(&[file.to_owned()], &[], &ports(model, options)?.0)
 }
 
 /// Inputs and outputs of a model, before it is compiled.
