@@ -21,6 +21,7 @@ use niello::pass::{
 use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
+use crate::artifacts::Artifacts;
 use crate::cargo::{Directives, Environment};
 use crate::last_build::LastBuild;
 use crate::sharing::{self, ForOthers};

@@ -605,31 +605,6 @@ impl Emitter {
         (index, var)
     }
 
-    /// Copies a tensor into another layout.
-    pub(super) fn copy(&mut self, from: BufferId, to: BufferId) -> Stmt {
-        let (spec, dtype) = (self.func.buffers[to].spec.clone(), self.func.buffers[to].dtype);
-        self.cover(&spec, dtype, true, &mut |emitter, index| {
-            let value = emitter.func.load(from, index.iter().cloned());
-            emitter.func.store(to, index.iter().cloned(), value)
-        })
-    }
-
-    /// Fills a buffer of any layout with elements of a stage; `from` says which, by the buffer's
-    /// index.
-    pub(super) fn fill(
-        &mut self,
-        to: BufferId,
-        stage: StageId,
-        from: &dyn Fn(&[PrimExpr]) -> Vec<PrimExpr>,
-    ) -> Stmt {
-        let (spec, dtype) = (self.func.buffers[to].spec.clone(), self.func.buffers[to].dtype);
-        self.cover(&spec, dtype, true, &mut |emitter, index| {
-            let (mut inliner, func) = emitter.inliner();
-            let value = inliner.element(func, stage, &from(index));
-            inliner.wrap(func.store(to, index.iter().cloned(), value))
-        })
-    }
-
     /// Whether a buffer is a constant that is packed while the model is compiled.
     pub(super) fn is_constant(&self, buffer: BufferId) -> bool {
         self.func.param_of(buffer).is_some_and(|param| param.kind == ParamKind::Constant)

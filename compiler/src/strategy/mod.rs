@@ -5,6 +5,7 @@
 //! loops of the stage that is stored, in vectors where all it reads lies in vectors.
 
 mod conv2d;
+mod copies;
 mod emit;
 mod fetch;
 mod flat;

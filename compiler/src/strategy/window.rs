@@ -5,8 +5,7 @@ use super::emit::{Emitter, adjacent};
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId};
-use crate::tir::border::{fill_behind, fill_halo};
-use crate::tir::{BufferId, PrimExpr, Stmt};
+use crate::tir::{BufferId, Stmt};
 
 /// Fewest neighbours in a row of the result for which its planes get a border.
 const MIN_ROW: i64 = 8;
@@ -59,24 +58,5 @@ impl Emitter {
             self.materialised.insert(image, buffer);
         }
         loops
-    }
-
-    /// A copy of a tensor in a layout with a border, and the statements that fill it: the border with
-    /// a value, which is also behind the end of an axis that ends earlier in a run.
-    pub(super) fn copy_with_border(
-        &mut self,
-        from: BufferId,
-        spec: BufferSpec,
-        outside: &PrimExpr,
-    ) -> (BufferId, Stmt) {
-        let copy = self.func.local("image", self.func.buffers[from].dtype, spec);
-        self.scratch.push(copy);
-        let border = fill_halo(&mut self.func, copy, outside);
-        let fill = self.copy(from, copy);
-        let stage = self.dag.stage_of(from);
-        let limits = stage.map_or(Vec::new(), |stage| self.dag.limits(stage).to_vec());
-        let ends: Vec<_> = limits.into_iter().map(|limit| (limit.axis, limit.extent)).collect();
-        let behind = fill_behind(&mut self.func, copy, outside, &ends);
-        (copy, Stmt::seq([border, Stmt::block("image", fill), behind]))
     }
 }

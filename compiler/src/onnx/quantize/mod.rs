@@ -83,7 +83,9 @@ impl Quantizer {
                 .map_err(|error| Problem::new(format!("initializer `{name}`: {error}")))?;
             if is_external {
                 // The new file may be in another folder, so it holds all constants itself.
-                *tensor = constant_to_onnx(&constant, &name).unwrap_or_default();
+                *tensor = constant_to_onnx(&constant, &name).ok_or_else(|| {
+                    Problem::new(format!("initializer `{name}` cannot be written to another file"))
+                })?;
             }
             // An initializer that is an input as well is the default of something that changes, and
             // what is not finite has no scale.
