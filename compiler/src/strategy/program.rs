@@ -64,6 +64,7 @@ pub fn program(
             problems.push(not_alone(compiler));
         }
     }
+    problems.extend(variables::check_depth(main).err());
     if !problems.is_empty() {
         return Err(Report { problems });
     }

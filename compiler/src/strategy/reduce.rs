@@ -253,8 +253,11 @@ impl Emitter {
         let last = reduction.axes.last().map_or(1, |axis| axis.extent);
         // Long rows of the result are sums enough; of short ones, each element has several.
         let is_long = inner >= ACROSS && steps > 1 && reduction.dtype.bits() == 32;
+        // NaNs take as many registers again.
+        let has_few = reduction.keeps_nan() && self.machine.registers < 32;
+        let across = if has_few { ACROSS / 2 } else { ACROSS };
         let wide: Vec<i64> = match is_long {
-            true => std::iter::once(ACROSS).chain(widths.iter().copied()).collect(),
+            true => std::iter::once(across).chain(widths.iter().copied()).collect(),
             false => widths.clone(),
         };
         let split = if steps >= MIN_SPLIT_STEPS && last >= GROUPS { GROUPS } else { 1 };

@@ -174,3 +174,17 @@ fn a_loop_is_one_call_of_those_that_are_made_one_by_one() {
     let error = run(&model, &options).err().unwrap();
     assert!(error.to_string().contains("one by one"), "{error}");
 }
+
+#[test]
+fn branches_may_be_within_many_others_but_not_any_number() {
+    let nested = |depth: usize| {
+        let (open, close) = ("if (%c) { ".repeat(depth), " } else { %x }".repeat(depth));
+        let ty = "Tensor[(6), float32]";
+        format!("def @main(%x: {ty}, %c: Tensor[(), bool]) -> {ty} {{ {open}nn.relu(%x){close} }}")
+    };
+    let run_of = |flag| vec![floats(&[6], 1), Constant::scalar(flag, DType::Bool).unwrap()];
+    check(&nested(200), &[run_of(0.0), run_of(1.0)]);
+    let model = Model::from_module("flow", parse_module(&nested(100_000)).unwrap());
+    let error = run(&model, &options()).err().unwrap();
+    assert!(error.to_string().starts_with("a branch or loop is within 200 others"), "{error}");
+}

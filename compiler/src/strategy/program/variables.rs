@@ -9,11 +9,28 @@ use crate::diagnostics::Problem;
 use crate::executor::{
     Kernel, KernelId, Program, Region, RegionKind, Step, Value, ValueId, ValueKind,
 };
-use crate::graph::{Expr, ExprId, If, ScopeId, While};
+use crate::graph::{Expr, ExprId, Function, If, ScopeId, While};
 use crate::ir::{BufferSpec, DType};
 use crate::strategy;
 use crate::target::Target;
 use crate::tir::ParamKind;
+
+/// Most branches and loops within one another. C compilers take blocks within 256 others.
+const MAX_NESTED: usize = 200;
+
+/// Checks that no branch or loop is within too many others: code for them is made by functions that
+/// call themselves.
+pub(super) fn check_depth(main: &Function) -> Result<(), Problem> {
+    let mut depths: SecondaryMap<ScopeId, usize> = SecondaryMap::new();
+    for (id, scope) in main.scopes() {
+        depths[id] = scope.parent.map_or(0, |parent| depths[parent] + 1);
+        if depths[id] > MAX_NESTED {
+            let message = format!("a branch or loop is within {MAX_NESTED} others");
+            return Err(Problem::new(message).help("no more than that are compiled"));
+        }
+    }
+    Ok(())
+}
 
 impl Lowering<'_> {
     /// A choice: each branch stores to the same variables.
