@@ -4,7 +4,8 @@
 //! weights that are packed in the order in which they are read; depthwise convolution has vectors
 //! of channels on both sides. The border of the image is a halo of zeros, so that no tap is tested.
 
-use super::emit::{Emitter, adjacent};
+use super::cover::adjacent;
+use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{block, contiguous};

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
-use super::nest::{Nest, Padding, Run, can_vectorize, can_vectorize_values, innermost};
-use super::rows::row_of;
+use super::nest::{Padding, innermost};
 use crate::executor::Loops;
-use crate::ir::{BufferSpec, DType};
+use crate::ir::BufferSpec;
 use crate::te::{Anchor, ComputeDag, ConcatPart, ReduceAxis, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
@@ -392,136 +391,6 @@ impl Emitter {
         inliner.wrap(stmt)
     }
 
-    /// The widths of vectors that cover the innermost dimension of a layout, widest first, down to
-    /// single elements; none if it has no room for a vector.
-    pub(super) fn widths_for(&self, spec: &BufferSpec, dtype: DType) -> Vec<i64> {
-        let inner = adjacent(spec);
-        let mut widths = Vec::new();
-        let mut lanes = self.machine.lanes(dtype);
-        while lanes >= 4 {
-            if lanes <= inner {
-                widths.push(lanes);
-            }
-            lanes /= 2;
-        }
-        if !widths.is_empty() {
-            widths.push(1);
-        }
-        widths
-    }
-
-    /// The layout that loops go over: of a row only, inside the loops over rows.
-    pub(super) fn extent_of(&self, spec: &BufferSpec) -> BufferSpec {
-        if self.rows.is_empty() { spec.clone() } else { row_of(spec, self.rows.len()) }
-    }
-
-    /// Loops over a layout with a statement for each element: in vectors, if that can be, else in
-    /// blocks that are turned, else element by element. With `overrun`, lanes beyond the shape may
-    /// be written.
-    pub(super) fn cover(
-        &mut self,
-        spec: &BufferSpec,
-        dtype: DType,
-        overrun: bool,
-        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
-    ) -> Stmt {
-        let widths = self.widths_for(&self.extent_of(spec), dtype);
-        if !widths.is_empty() {
-            let vectors = self.cover_in(spec, &widths, &mut |emitter, nest| {
-                let fits = overrun || !nest.overruns;
-                fits.then(|| emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index)))?
-            });
-            if let Some(stmt) = vectors {
-                return stmt;
-            }
-            let probe = self.element_of(spec, element);
-            let in_pieces = self.cover_pieces(spec, &widths, &probe, &mut |emitter, nest| {
-                emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index))
-            });
-            if let Some(stmt) = in_pieces {
-                return stmt;
-            }
-            if let Some(stmt) = self.cover_turned(spec, dtype, overrun, element) {
-                return stmt;
-            }
-            if overrun && let Some(stmt) = self.cover_gathered(spec, dtype, element) {
-                return stmt;
-            }
-        }
-        let scalars = self.cover_in(spec, &[], &mut |emitter, nest| {
-            emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index))
-        });
-        scalars.unwrap_or_else(Stmt::nop)
-    }
-
-    /// Nests that cover a layout in vectors of some widths, or element by element without any, if
-    /// `build` can.
-    pub(super) fn cover_in(
-        &mut self,
-        spec: &BufferSpec,
-        widths: &[i64],
-        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
-    ) -> Option<Stmt> {
-        let spec = self.extent_of(spec);
-        let runs = Nest::runs(&[(0, Nest::inner(&spec))], widths);
-        self.cover_runs(&spec, &runs, build)
-    }
-
-    /// Nests for these runs of the innermost dimension.
-    pub(super) fn cover_runs(
-        &mut self,
-        spec: &BufferSpec,
-        runs: &[Run],
-        build: &mut dyn FnMut(&mut Emitter, &Nest) -> Option<Stmt>,
-    ) -> Option<Stmt> {
-        let nests = Nest::cover(&mut self.func, spec, runs, &self.rows);
-        let mut bodies = Vec::with_capacity(nests.len());
-        for nest in nests {
-            self.extents.extend(nest.loops());
-            let body = build(self, &nest)?;
-            bodies.push((nest, body));
-        }
-        Some(Nest::wrap(bodies))
-    }
-
-    /// One statement for all lanes of a nest, if it can be one of vectors.
-    pub(super) fn lane_stmt(
-        &mut self,
-        nest: &Nest,
-        build: impl FnOnce(&mut Emitter, &[PrimExpr], PrimExpr) -> Stmt,
-    ) -> Option<Stmt> {
-        let Some((_, lanes)) = nest.lane else {
-            let index = nest.index_at(&PrimExpr::index(0));
-            let body = build(self, &index, PrimExpr::index(0));
-            return Some(self.decided(body));
-        };
-        let (lane, var) = self.counter("l", lanes);
-        let body = build(self, &nest.index_at(&lane), lane);
-        let body = self.decided(body);
-        self.can_vectorize(&body, var, lanes, nest.overruns).then(|| {
-            let (min, extent) = (PrimExpr::index(0), PrimExpr::index(lanes));
-            Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
-        })
-    }
-
-    /// Whether a loop over lanes can be one of vectors: [`nest::can_vectorize`](can_vectorize).
-    pub(super) fn can_vectorize(
-        &mut self,
-        body: &Stmt,
-        lane: VarId,
-        lanes: i64,
-        overruns: bool,
-    ) -> bool {
-        let Emitter { func, padding, extents, .. } = self;
-        can_vectorize(func, padding, extents, body, lane, lanes, overruns)
-    }
-
-    /// The same for a body that may use the lane as a value:
-    /// [`nest::can_vectorize_values`](can_vectorize_values).
-    pub(super) fn can_vectorize_values(&self, body: &Stmt, lane: VarId, lanes: i64) -> bool {
-        can_vectorize_values(&self.func, body, lane, lanes)
-    }
-
     pub(super) fn emit_compute(&mut self, root: StageId, flat: bool) -> Stmt {
         let buffer = self.materialised[&root];
         if flat {
@@ -657,13 +526,6 @@ impl Emitter {
         }
         false
     }
-}
-
-/// Adjacent elements of a layout: along its innermost dimension, without the border.
-pub(super) fn adjacent(spec: &BufferSpec) -> i64 {
-    let Some(innermost) = innermost(spec) else { return 1 };
-    let halo = spec.halo()[spec.dims()[innermost].axis];
-    spec.physical_shape()[innermost] - halo.before - halo.after
 }
 
 /// Whether some of a statement's loops are of vectors.

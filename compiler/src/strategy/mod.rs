@@ -6,6 +6,7 @@
 
 mod conv2d;
 mod copies;
+mod cover;
 mod emit;
 mod fetch;
 mod flat;

@@ -13,7 +13,8 @@ mod along;
 
 use std::collections::BTreeMap;
 
-use super::emit::{Emitter, adjacent};
+use super::cover::adjacent;
+use super::emit::Emitter;
 use super::nest::{Nest, in_run};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};

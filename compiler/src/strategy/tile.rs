@@ -1,6 +1,7 @@
 //! Register tiles: the outer product of a column of one operand with vectors of packed weights.
 
 use super::conv2d::around;
+use super::cover::LEAST_LANES;
 use super::emit::Emitter;
 use super::machine::Machine;
 use crate::ir::{BufferSpec, DType};
@@ -378,7 +379,8 @@ impl Tile {
         fits.then_some(stmt)
     }
 
-    /// The accumulators go through memory, and each valid element is stored on its own.
+    /// The accumulators go through memory: the valid elements are stored in narrower vectors, or each
+    /// on its own.
     fn store_lanes(
         &self,
         emitter: &mut Emitter,
@@ -400,17 +402,42 @@ impl Tile {
         });
         let last = vector + 1 == self.columns.vectors;
         let valid = if last { self.columns.valid } else { lanes };
-        let lane_var = emitter.func.index_var("l");
-        let lane = emitter.func.var_expr(lane_var);
-        let drain = self.each_row(emitter, ForKind::Serial, |emitter, outer, inner| {
+        let element = |emitter: &mut Emitter, [outer, inner]: [&PrimExpr; 2], lane: PrimExpr| {
             let row = outer.clone() * self.rows.inner + inner.clone();
             let value = emitter.func.load(spill, [row, lane.clone()]);
             let at = index(outer, inner, lane + vector * lanes);
             emitter.store_element(root, Some((inner_stage, value)), &at)
-        });
-        let (min, extent) = (PrimExpr::index(0), PrimExpr::index(valid));
-        let drain = Stmt::for_loop(lane_var, min, extent, ForKind::Serial, drain);
-        Stmt::allocate(spill, Stmt::seq([fill, drain]))
+        };
+        let mut stmts = vec![fill];
+        let mut first = 0;
+        let mut width = lanes / 2;
+        while width >= LEAST_LANES && first < valid {
+            if valid - first < width {
+                width /= 2;
+                continue;
+            }
+            let mut fits = true;
+            let stmt = self.each_row(emitter, ForKind::Serial, |emitter, outer, inner| {
+                let (lane, var) = emitter.counter("l", width);
+                let body = element(emitter, [outer, inner], lane + first);
+                fits = emitter.can_vectorize(&body, var, width, false);
+                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(width));
+                Stmt::for_loop(var, min, extent, ForKind::Vectorized, body)
+            });
+            if !fits {
+                break;
+            }
+            stmts.push(stmt);
+            first += width;
+        }
+        if first < valid {
+            let (lane, var) = emitter.counter("l", valid - first);
+            let drain = self.each_row(emitter, ForKind::Serial, |emitter, outer, inner| {
+                element(emitter, [outer, inner], lane + first)
+            });
+            stmts.push(around(var, valid - first, drain));
+        }
+        Stmt::allocate(spill, Stmt::seq(stmts))
     }
 
     /// The lifetime of the accumulators.

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use super::emit::{Emitter, adjacent};
+use super::cover::adjacent;
+use super::emit::Emitter;
 use super::nest::{block, coefficient, contiguous, in_loop, innermost};
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};

@@ -1,7 +1,8 @@
 //! Windows that slide over planes, with a border around these, so that no element is tested.
 
 use super::conv2d::halo_needed;
-use super::emit::{Emitter, adjacent};
+use super::cover::adjacent;
+use super::emit::Emitter;
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId};
