@@ -27,15 +27,17 @@ const RUN_TIME_ROWS: i64 = 4;
 /// where it is.
 const MIN_PACKED_ROWS: i64 = 4;
 
-/// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements. Each
-/// of the others can be that of the rows, if the matrix is the same for all: it is read once for each
-/// place of the rest.
+/// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements, or the
+/// last but one if it is transposed. Each of the others can be that of the rows, if the matrix is the
+/// same for all: it is read once for each place of the rest.
 struct MatMul {
     root: StageId,
     inner: StageId,
     lhs: BufferId,
-    /// Extents of the left operand: of its first axes those of the result, or one element for all.
+    /// Extents of the left operand as if it were not transposed: of its first axes those of the
+    /// result, or one element for all.
     lhs_shape: Vec<i64>,
+    transpose_a: bool,
     rhs: Matrices,
     /// Extents of the axes beside rows and columns, and which axis the rows are.
     batch: Vec<i64>,
@@ -92,9 +94,8 @@ impl Emitter {
         &mut self,
         root: StageId,
         inner: StageId,
-        lhs: StageId,
-        rhs: StageId,
-        transpose_b: bool,
+        [lhs, rhs]: [StageId; 2],
+        [transpose_a, transpose_b]: [bool; 2],
     ) -> Result<Stmt, String> {
         let refused = |why: &str| Err(format!("matrix product {why}"));
         let Some(&lhs_buffer) = self.materialised.get(&lhs) else {
@@ -120,7 +121,14 @@ impl Emitter {
         let m = batch.remove(row_axis);
         let matrix = if transpose_b { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] };
         let [k, n] = matrix;
-        let lhs_shape = l.to_vec();
+        let mut lhs_shape = l.to_vec();
+        if transpose_a {
+            let last = lhs_shape.len() - 1;
+            lhs_shape.swap(last - 1, last);
+        }
+        if transpose_a && ty.fours {
+            return refused("of bytes whose left operand is transposed");
+        }
         let mut reduced = self.dag.stages[inner].kind.reduced().iter();
         let terms = reduced.find_map(|axis| self.dag.reduce_limit(axis)).cloned();
         if terms.is_some() && ty.fours {
@@ -152,6 +160,7 @@ impl Emitter {
             inner,
             lhs: lhs_buffer,
             lhs_shape,
+            transpose_a,
             rhs,
             m,
             tile: if at_run_time { m.min(RUN_TIME_ROWS) } else { m },
@@ -352,7 +361,12 @@ impl Emitter {
             extents
         };
         let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
-            (p.lhs, broadcast(&p.lhs_shape, &extents, &index(i, k.clone() + depth)))
+            let mut at = broadcast(&p.lhs_shape, &extents, &index(i, k.clone() + depth));
+            if p.transpose_a {
+                let last = at.len() - 1;
+                at.swap(last - 1, last);
+            }
+            (p.lhs, at)
         };
         let step = Step {
             index: at(column.clone(), k.clone()),

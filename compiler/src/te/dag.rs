@@ -161,13 +161,15 @@ pub enum Anchor {
         /// Zeros before height and width.
         padding: [i64; 2],
     },
-    /// A matrix product of `[.., m, k]` with `[.., n, k]` or `[.., k, n]`, whose first axes are
-    /// broadcast in numpy's manner.
+    /// A matrix product of `[.., m, k]` or `[.., k, m]` with `[.., n, k]` or `[.., k, n]`, whose first
+    /// axes are broadcast in numpy's manner.
     MatMul {
         /// The rows.
         lhs: StageId,
         /// The matrix, or several.
         rhs: StageId,
+        /// Whether the rows are `[k, m]`.
+        transpose_a: bool,
         /// Whether a matrix is `[n, k]`.
         transpose_b: bool,
     },

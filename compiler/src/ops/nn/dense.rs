@@ -74,6 +74,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         at.push(by[0].clone());
         dag.at(x, &at) * dag.at(weight, &[column.clone(), by[0].clone()])
     });
-    cx.dag.set_anchor(stage, Anchor::MatMul { lhs: x, rhs: weight, transpose_b: true });
+    cx.dag.set_anchor(
+        stage,
+        Anchor::MatMul { lhs: x, rhs: weight, transpose_a: false, transpose_b: true },
+    );
     Ok(vec![stage])
 }

@@ -229,9 +229,9 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         };
         dag.at(a, &left_at).cast(dtype) * dag.at(b, &right_at).cast(dtype)
     });
-    if !attrs.transpose_a && !row_vector && !column_vector {
-        let transpose_b = attrs.transpose_b;
-        cx.dag.set_anchor(stage, Anchor::MatMul { lhs: a, rhs: b, transpose_b });
+    if !row_vector && !column_vector {
+        let MatmulAttrs { transpose_a, transpose_b, .. } = attrs;
+        cx.dag.set_anchor(stage, Anchor::MatMul { lhs: a, rhs: b, transpose_a, transpose_b });
     }
     Ok(vec![stage])
 }

@@ -17,16 +17,21 @@ fn matrix_products_of_any_extents() {
     }
 }
 
+/// Checks a product of two tensors, the second of which may be a constant.
+fn product([a, b]: [&[i64]; 2], out: &[i64], b_constant: bool, [ta, tb]: [bool; 2]) {
+    let mut net = Net::new();
+    let (x, y) = (net.param(a), net.param(b));
+    let attrs = Attrs::new().with("transpose_a", ta).with("transpose_b", tb);
+    let z = net.call("nn.matmul", &[x, y], attrs);
+    let function = net.finish(z);
+    let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
+    check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
+}
+
 #[test]
 fn batched_products_and_products_of_inputs() {
     let matmul = |a: &[i64], b: &[i64], out: &[i64], b_constant: bool, tb: bool| {
-        let mut net = Net::new();
-        let (x, y) = (net.param(a), net.param(b));
-        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", tb);
-        let z = net.call("nn.matmul", &[x, y], attrs);
-        let function = net.finish(z);
-        let second = if b_constant { Arg::Constant } else { Arg::Input(dense(b)) };
-        check(&function, &[Arg::Input(dense(a)), second], &[dense(out)]);
+        product([a, b], out, b_constant, [false, tb]);
     };
     matmul(&[2, 9, 20], &[20, 36], &[2, 9, 36], true, false);
     // Rows along another axis than the last but one.
@@ -52,6 +57,31 @@ fn batched_products_and_products_of_inputs() {
     matmul(&[9, 20], &[3, 36, 20], &[3, 9, 36], true, true);
     matmul(&[3, 2, 9, 20], &[2, 20, 50], &[3, 2, 9, 50], true, false);
     matmul(&[2, 17, 20], &[1, 20, 36], &[2, 17, 36], true, false);
+}
+
+#[test]
+fn products_whose_left_operand_is_transposed() {
+    product([&[20, 33], &[20, 36]], &[33, 36], true, [true, false]);
+    product([&[2, 40, 17], &[2, 40, 24]], &[2, 17, 24], false, [true, false]);
+    product([&[20, 9], &[3, 20, 36]], &[3, 9, 36], false, [true, false]);
+    product([&[3, 16, 30], &[1, 40, 16]], &[3, 30, 40], false, [true, true]);
+    product([&[25, 1], &[25, 70]], &[1, 70], false, [true, false]);
+}
+
+#[test]
+fn the_last_columns_of_panels_are_stored_in_narrower_vectors() {
+    // Two heads of attention: a panel has more lanes than a matrix has columns.
+    for columns in [8, 13, 24, 31] {
+        let mut net = Net::new();
+        let shapes = [&[2, 24, 24][..], &[2, 24, columns], &[24, columns]];
+        let [x, y, z] = shapes.map(|shape| net.param(shape));
+        let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", false);
+        let product = net.call("nn.matmul", &[x, y], attrs);
+        let sum = net.plain("add", &[product, z]);
+        let function = net.finish(sum);
+        let args = shapes.map(|shape| Arg::Input(dense(shape)));
+        check(&function, &args, &[dense(&[2, 24, columns])]);
+    }
 }
 
 #[test]
