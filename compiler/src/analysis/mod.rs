@@ -2,6 +2,7 @@
 //! [`PassContext::analysis`](crate::pass::PassContext::analysis).
 
 mod call_graph;
+mod devices;
 mod function;
 mod placement;
 mod property;
@@ -9,6 +10,8 @@ mod purity;
 mod types;
 
 pub use call_graph::{CallGraph, Callees, Calls};
+pub(crate) use devices::is_anywhere;
+pub use devices::{CPU, DEVICE_TYPE, devices};
 pub use function::{Liveness, Scopes, UseCounts, Uses};
 pub(crate) use placement::Placement;
 pub use property::{Anf, BasicBlockNormalForm, Flattened, Fused, Typed, types_hold};

@@ -18,6 +18,14 @@ pub trait ExternalCodegen: Sync {
         &[]
     }
 
+    /// The device whose work it takes, whatever the operators: what is computed [there] by
+    /// `on_device`. 1 is the processor, where the rest is computed.
+    ///
+    /// [there]: crate::analysis::devices
+    fn device_type(&self) -> Option<u32> {
+        None
+    }
+
     /// Names and texts of the patterns that it takes, as `MergeComposite` has them:
     /// `("dsp.dense_relu", "nn.relu(nn.dense(*, const))")`. The name of each begins with the code
     /// generator's and a dot.
@@ -219,6 +227,8 @@ pub fn external_codegen(name: &str) -> Result<&'static dyn ExternalCodegen, Prob
 pub(crate) struct ExternalOptions {
     /// The operators that each takes; the first of several that take one has it.
     pub(crate) targets: Vec<(String, Vec<String>)>,
+    /// The device of each that has one.
+    pub(crate) devices: Vec<(u32, String)>,
     /// Names and texts of patterns.
     pub(crate) patterns: Vec<(String, String)>,
     /// Those whose functions have one call each.
@@ -237,6 +247,7 @@ impl ExternalOptions {
             if !codegen.merges_neighbours() {
                 options.apart.push(name.clone());
             }
+            options.devices.extend(codegen.device_type().map(|device| (device, name.clone())));
             options.targets.push((name, codegen.operators().iter().map(own).collect()));
         }
         options

@@ -8,8 +8,8 @@ use crate::pass::{Pass, PassContext, PassContextBuilder};
 use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 use crate::transform::{
-    APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_TARGETS, MergeCompilerRegions,
-    MergeComposite, PartitionGraph,
+    APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_DEVICES, EXTERNAL_TARGETS,
+    MergeCompilerRegions, MergeComposite, PartitionGraph,
 };
 
 /// The pass before which parts of the graph are given to other code generators.
@@ -53,8 +53,10 @@ impl Passes {
         let builder = match &options.external[..] {
             [] => builder,
             names => {
-                let ExternalOptions { targets, patterns, apart } = ExternalOptions::of(names);
+                let ExternalOptions { targets, devices, patterns, apart } =
+                    ExternalOptions::of(names);
                 let builder = builder.config(&EXTERNAL_TARGETS, targets);
+                let builder = builder.config(&EXTERNAL_DEVICES, devices);
                 builder.config(&COMPOSITE_PATTERNS, patterns).config(&APART, apart)
             }
         };
@@ -79,7 +81,8 @@ impl Passes {
     /// The extensions, with the passes that give parts of the graph to other code generators.
     pub(super) fn all_extensions(&self) -> PipelineExtensions {
         let mut extensions = self.extensions.clone();
-        if !self.context.get(&EXTERNAL_TARGETS).is_empty() {
+        let targets = self.context.get(&EXTERNAL_TARGETS);
+        if !targets.is_empty() || !self.context.get(&EXTERNAL_DEVICES).is_empty() {
             // After what makes calls simpler, and before what niello's own kernels need.
             extensions.before(EXTERNAL_PLACE, MergeComposite);
             extensions.before(EXTERNAL_PLACE, AnnotateTarget);

@@ -63,20 +63,18 @@ pub fn graph_json(program: &Program, plan: &MemoryPlan, entry: &Entry) -> Json {
             "dltype": ["list_str", list(|tensor| json!(tensor.dtype))],
             "shape": ["list_shape", list(|tensor| json!(tensor.shape))],
             "storage_id": ["list_int", list(|tensor| json!(tensor.storage))],
-            "device_index": ["list_int", list(|_| json!(CPU))],
+            "device_index": ["list_int", list(|tensor| json!(tensor.device))],
             "offset": ["list_int", list(|tensor| json!(tensor.offset))],
         },
     })
 }
-
-/// What TVM calls the processor.
-const CPU: u32 = 1;
 
 /// A result of a node.
 struct Tensor {
     dtype: String,
     shape: Vec<i64>,
     storage: usize,
+    device: u32,
     offset: i64,
 }
 
@@ -164,6 +162,7 @@ impl Graph<'_> {
                 dtype: value.dtype.to_string(),
                 shape: value.spec.physical_shape(),
                 storage,
+                device: self.program.device(id),
                 offset,
             });
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
 use super::{Region, RunTimeAxis, RunTimeSizes, Units};
+use crate::analysis::CPU;
 use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
 use crate::graph::ExprId;
@@ -161,9 +162,16 @@ pub struct Program {
     /// The values of each expression of `main` of the module that the program was made of, one for
     /// each field of a tuple; none of a constant.
     pub of_main: SecondaryMap<ExprId, Vec<ValueId>>,
+    /// The devices of values that are not the processor's; see [`devices`](crate::analysis::devices).
+    pub devices: SecondaryMap<ValueId, Option<u32>>,
 }
 
 impl Program {
+    /// The device that computes a value.
+    pub fn device(&self, value: ValueId) -> u32 {
+        self.devices[value].unwrap_or(CPU)
+    }
+
     /// Multiply-accumulate operations of all steps, each counted once, those in loops as well: how
     /// often these run is known to a run alone.
     pub fn macs(&self) -> u64 {

@@ -33,6 +33,8 @@ pub struct ArenaBuffer {
     /// The last step that reads or writes it, at least `first`. The buffer is occupied during both
     /// steps and all between.
     pub last: u32,
+    /// The device that computes it. All are in one arena; blocks are of one device.
+    pub device: u32,
 }
 
 impl ArenaBuffer {
@@ -431,7 +433,7 @@ mod tests {
     use super::*;
 
     fn buffer(bytes: u64, first: u32, last: u32) -> ArenaBuffer {
-        ArenaBuffer { bytes, first, last }
+        ArenaBuffer { bytes, first, last, device: 0 }
     }
 
     fn buffers() -> impl Strategy<Value = Vec<ArenaBuffer>> {

@@ -5,6 +5,7 @@ use cranelift_entity::SecondaryMap;
 use super::arena::{self, ArenaBuffer};
 use super::storage::{Life, Storage, lives, step_number};
 use super::tokens;
+use crate::analysis::CPU;
 use crate::diagnostics::Problem;
 use crate::executor::{KernelId, Program, ValueId, ValueKind};
 
@@ -106,7 +107,7 @@ fn place(
         let bytes = value.physical_bytes()?;
         let group = storage.groups[id].unwrap_or(id);
         let index = *buffer_of[group].get_or_insert_with(|| {
-            buffers.push(ArenaBuffer { bytes, first, last });
+            buffers.push(ArenaBuffer { bytes, first, last, device: program.device(id) });
             buffers.len() - 1
         });
         buffer_of[id] = Some(index);
@@ -122,7 +123,7 @@ fn place(
         let bytes = scratch[call.kernel];
         scratch_of.push((bytes != 0).then(|| {
             let step = step_number(step);
-            buffers.push(ArenaBuffer { bytes, first: step, last: step });
+            buffers.push(ArenaBuffer { bytes, first: step, last: step, device: CPU });
             buffers.len() - 1
         }));
     }

@@ -156,6 +156,7 @@ fn share_places(
                 && direct[to].is_none()
                 && groups[to].is_none()
                 && !taken.contains(&root)
+                && program.device(to) == program.device(root)
                 && same_memory(&program.values[to], &program.values[from])
                 && same_memory(&program.values[to], &program.values[root]);
             if allowed {

@@ -161,7 +161,7 @@ pub fn of_buffers(buffers: &[ArenaBuffer]) -> TokenPlan {
             let released: &Vec<usize> = &storage[over];
             released.iter().for_each(|&token| blocks.release(token));
         }
-        let tensor = TokenTensor { bytes: buffers[index].bytes, device: 0 };
+        let tensor = TokenTensor { bytes: buffers[index].bytes, device: buffers[index].device };
         storage[index] = vec![blocks.request(tensor)];
     }
     TokenPlan { storage, tokens: blocks.tokens }
@@ -385,6 +385,7 @@ mod tests {
         let one = (0u64..2000, 0u32..40, 0u32..8);
         vec(
             one.prop_map(|(bytes, first, length)| ArenaBuffer {
+                device: 0,
                 bytes,
                 first,
                 last: first + length,

@@ -19,11 +19,11 @@ use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs,
-    ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates, GridPadding,
-    GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs,
-    Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
-    ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TopkAttrs,
-    TransposeAttrs, TreeTraverseAttrs,
+    DeviceCopyAttrs, ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates,
+    GridPadding, GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OnDeviceAttrs,
+    OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs,
+    ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs,
+    TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -60,6 +60,8 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(axis), UNARY)
         }
         "annotation.stop_fusion" => (Attrs::new(), UNARY),
+        "device_copy" => (attrs(DeviceCopyAttrs { src_dev_type: 1, dst_dev_type: 2 }), UNARY),
+        "on_device" => (attrs(OnDeviceAttrs { device_type: 2 }), UNARY),
         "broadcast_to" => (attrs(BroadcastToAttrs { shape: dims(&[4, 2, 3]) }), UNARY),
         "cast" => (attrs(CastAttrs::to(DType::I16)), UNARY),
         "clip" => (attrs(ClipAttrs { min: Some(0.0), max: None }), UNARY),

@@ -18,7 +18,7 @@ use Counterpart::{As, Not, Same};
 /// Reasons that several passes share.
 const GPU: &str = "it is for GPUs and DSPs; niello compiles for processors";
 const SPARSE: &str = "there are no sparse weights";
-const DEVICES: &str = "a module is for one processor, so there are no devices to choose between";
+const DEVICES: &str = "other devices have code generators of their own, which `PlanDevices` and `AnnotateTarget` give their work to";
 const MEMORY: &str = "the memory of all values is planned once, after kernels are scheduled (`niello inspect --memory`)";
 const EXTERNAL: &str = "`MergeComposite`, `AnnotateTarget`, `MergeCompilerRegions` and `PartitionGraph` make functions with the attribute `Compiler`, which other passes leave alone; an `ExternalCodegen` is handed each of them";
 const AD: &str = "models are compiled for inference; there are no gradients";
@@ -111,7 +111,7 @@ pub const UPSTREAM: &[(&str, Counterpart)] = &[
         ),
     ),
     ("PartitionGraph", Same),
-    ("PlanDevices", Not(DEVICES)),
+    ("PlanDevices", Same),
     ("PreprocessExternalFuncIO", Not(EXTERNAL)),
     ("PrintIR", Not("`pass::print_ir(header)` makes one; it needs the header")),
     ("QnnCanonicalize", Not("quantised operators have tensor expressions of their own")),
@@ -141,7 +141,7 @@ pub const UPSTREAM: &[(&str, Counterpart)] = &[
         Not("a reshape that copies nothing shares the memory of its operand (`memory::storage`)"),
     ),
     ("RemoveUnusedFunctions", Same),
-    ("RewriteDeviceAnnotation", Not(DEVICES)),
+    ("RewriteDeviceAnnotation", As("PlanDevices")),
     ("ScalarToTensorConstant", Not(GPU)),
     ("SimplifyExpr", Same),
     ("SimplifyExprPostAlterOp", Not("no pass changes layouts in the graph by default")),

@@ -11,6 +11,7 @@ use super::conv2d::reads_blocks;
 use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, Machine, halo_needed, schedule};
+use crate::analysis::{CPU, devices};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
     Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
@@ -82,9 +83,41 @@ pub fn program(
         members,
     };
     match lowering.run() {
-        Ok(()) => Ok(Program { of_main: lowering.values, ..lowering.program }),
+        Ok(()) => {
+            let of_main = lowering.values;
+            let mut program = lowering.program;
+            set_devices(&mut program, module, main, &of_main)
+                .map_err(|problem| Report { problems: vec![problem] })?;
+            Ok(Program { of_main, ..program })
+        }
         Err(problem) => Err(Report { problems: vec![problem] }),
     }
+}
+
+/// Says which values are on other devices than the processor.
+fn set_devices(
+    program: &mut Program,
+    module: &IRModule,
+    main: &Function,
+    of_main: &SecondaryMap<ExprId, Vec<ValueId>>,
+) -> Result<(), Problem> {
+    let devices = devices(module, main)?;
+    let mut is_of_main: SecondaryMap<ValueId, bool> = SecondaryMap::new();
+    for id in main.ids() {
+        for &value in &of_main[id] {
+            is_of_main[value] = true;
+            program.devices[value] = Some(devices[id]).filter(|&device| device != CPU);
+        }
+    }
+    // A copy in another layout is where its original is.
+    for step in &program.steps {
+        if let Some((&to, from)) = step.args.split_last()
+            && !is_of_main[to]
+        {
+            program.devices[to] = from.iter().find_map(|&from| program.devices[from]);
+        }
+    }
+    Ok(())
 }
 
 /// The problem of a closure that is for another code generator.

@@ -12,6 +12,7 @@ use crate::ir::{
 };
 use crate::ops::nn::DROPOUT;
 use crate::ops::qnn::DEQUANTIZE;
+use crate::ops::tensor::DEVICE_COPY;
 use crate::ops::tensor::{
     BROADCAST_TO, EXPAND_DIMS, FULL, FullAttrs, RESHAPE, SQUEEZE, STRIDED_SLICE, TRANSPOSE,
 };
@@ -94,7 +95,7 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
 
 fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call) -> Result<()> {
     let Callee::Op(op) = call.callee else { return Ok(()) };
-    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) {
+    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) || op.is(&DEVICE_COPY) {
         return Ok(());
     }
     let old = rewriter.old().clone();

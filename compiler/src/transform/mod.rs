@@ -38,6 +38,7 @@ mod merge_composite;
 mod outline_primitives;
 mod partition_graph;
 pub mod pipeline;
+mod plan_devices;
 mod promote_low_precision;
 mod relayout;
 mod remove_unused_functions;
@@ -49,7 +50,7 @@ mod to_graph_normal_form;
 mod to_mixed_precision;
 
 pub use alter_op_layout::{AlterOpLayout, CHANNEL_BLOCK, alter_op_layout};
-pub use annotate_target::{AnnotateTarget, EXTERNAL_TARGETS, annotate_target};
+pub use annotate_target::{AnnotateTarget, EXTERNAL_DEVICES, EXTERNAL_TARGETS, annotate_target};
 pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
 pub use backward_fold_scale_axis::{BackwardFoldScaleAxis, backward_fold_scale_axis};
 pub use canonicalize_cast::{CanonicalizeCast, canonicalize_cast};
@@ -88,6 +89,7 @@ pub use merge_compiler_regions::{APART, MergeCompilerRegions, merge_compiler_reg
 pub use merge_composite::{COMPOSITE_PATTERNS, MergeComposite, merge_composite};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
 pub use partition_graph::{PartitionGraph, partition_graph};
+pub use plan_devices::{FALLBACK_DEVICE, PlanDevices, plan_devices};
 pub use promote_low_precision::{PromoteLowPrecision, promote_low_precision};
 pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,

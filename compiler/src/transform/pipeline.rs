@@ -5,7 +5,7 @@ use indexmap::IndexSet;
 use super::{
     ApplyWinograd, CanonicalizeOps, Conv1dToConv2d, Conv3dToConv2d, DeadCodeElimination,
     EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant, FoldExplicitPadding,
-    FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PromoteLowPrecision,
+    FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PlanDevices, PromoteLowPrecision,
     RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
@@ -27,6 +27,7 @@ fn passes() -> Vec<PassRef> {
         SimplifyExpr.into(),
         FoldExplicitPadding.into(),
         FoldScaleAxis.into(),
+        PlanDevices.into(),
         CanonicalizeOps.into(),
         Conv1dToConv2d.into(),
         Conv3dToConv2d.into(),

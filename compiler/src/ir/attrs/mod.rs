@@ -193,6 +193,11 @@ impl Attrs {
         if let Some(AttrValue::Str(v)) = self.get(name) { Some(v) } else { None }
     }
 
+    /// The value of an integer attribute.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        if let Some(AttrValue::Int(v)) = self.get(name) { Some(*v) } else { None }
+    }
+
     /// Names and values in the order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &AttrValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
