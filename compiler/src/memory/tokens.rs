@@ -393,4 +393,35 @@ mod tests {
             0..60,
         )
     }
+
+    #[test]
+    fn blocks_are_of_one_device() {
+        // Two convolutions on one device, their sum on another, a third convolution on the first.
+        let on = |device: u32, args: &[usize]| {
+            let outputs = vec![TokenTensor { bytes: 256, device }];
+            TokenNode::Call { args: args.to_vec(), outputs }
+        };
+        let held = || TokenNode::Held(TokenTensor { bytes: 256, device: 2 });
+        let nodes = [
+            held(),
+            held(),
+            on(2, &[0, 1]),
+            on(1, &[2]),
+            held(),
+            on(2, &[4, 1]),
+            on(1, &[5]),
+            on(1, &[3, 6]),
+            on(2, &[7]),
+            on(2, &[8, 1]),
+        ];
+        let plan = plan(&nodes, &[9]).unwrap();
+        assert_eq!((plan.storage.len(), plan.tokens.len()), (10, 8));
+        for (node, storage) in nodes.iter().zip(&plan.storage) {
+            let device = match node {
+                TokenNode::Call { outputs, .. } => outputs[0].device,
+                _ => 2,
+            };
+            assert_eq!(plan.tokens[storage[0]].device, device);
+        }
+    }
 }

@@ -139,6 +139,10 @@ impl<'de> Deserializer<'de> for Field<'_> {
         visitor.visit_i64(1)
     }
 
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, AttrError> {
+        self.deserialize_i64(visitor)
+    }
+
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, AttrError> {
         *self.0 += "number";
         visitor.visit_f64(1.0)
@@ -192,7 +196,7 @@ impl<'de> Deserializer<'de> for Field<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 char str bytes byte_buf unit unit_struct
+        i8 i16 i32 i128 u8 u16 u64 u128 f32 char str bytes byte_buf unit unit_struct
         tuple_struct map struct identifier ignored_any
     }
 }

@@ -295,10 +295,11 @@ pub fn counterpart(name: &str) -> Option<(&'static str, Counterpart)> {
 }
 
 /// Other names that look-up takes, in canonical form, with the names that they stand for.
-pub(super) const ALIASES: [(&str, &str); 3] = [
+pub(super) const ALIASES: [(&str, &str); 4] = [
     ("inlineglobals", "inline"),
     ("tir.planandupdatebufferallocationlocation", "tir.planbufferallocation"),
     ("tir.storageflatten", "tir.flattenbuffer"),
+    ("rewritedeviceannotation", "plandevices"),
 ];
 
 #[cfg(test)]

@@ -197,3 +197,85 @@ fn say(
         .help("use `device_copy` where another device reads it")
         .into())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::analysis::devices;
+    use crate::graph::parse_module;
+    use crate::ir::IRModule;
+    use crate::pass::Pass;
+    use crate::transform::PlanDevices;
+    use crate::transform::tests::support::verifying;
+
+    fn planned(body: &str) -> Result<IRModule, String> {
+        let tensor = "Tensor[(4), float32]";
+        let text = format!("def @main(%x: {tensor}) -> {tensor} {{\n{body}\n}}");
+        let module = parse_module(&text).unwrap();
+        let cx = verifying().build().unwrap();
+        PlanDevices.run(module, &cx).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_is_annotated_with_one_device() {
+        let body = "%0 = exp(%x);
+            add(on_device(%0, device_type=1), on_device(%0, device_type=2))";
+        let error = planned(body).unwrap_err();
+        let expected = "an expression can only be annotated with one device";
+        assert!(error.contains(expected) && error.contains("device 1 and on device 2"), "{error}");
+        let error = planned(
+            "%0 = on_device(exp(%x), device_type=1);
+            on_device(device_copy(%0, src_dev_type=3, dst_dev_type=2), device_type=2)",
+        );
+        assert!(error.unwrap_err().contains(expected));
+    }
+
+    #[test]
+    fn what_a_branch_computes_is_where_the_choice_is() {
+        let branch = "if (greater(sum(%x, axis=[0], keepdims=false), const(0.0, float32))) {
+            on_device(exp(%x), device_type=2)
+        } else {
+            %x
+        }";
+        let error = planned(branch).unwrap_err();
+        assert!(error.contains("computes on device 2 is read on device 1"), "{error}");
+        planned(&format!("%0 = {branch};\non_device(%0, device_type=2)")).unwrap();
+    }
+
+    #[test]
+    fn devices_spread_from_copies() {
+        let module = planned(
+            "%0 = log(%x);
+            %1 = on_device(negative(%0), device_type=2);
+            %2 = on_device(abs(%0), device_type=2);
+            %3 = on_device(add(%1, %2), device_type=2);
+            on_device(tan(%3), device_type=1)",
+        );
+        let module = module.unwrap();
+        let main = module.function("main").unwrap();
+        let devices = devices(&module, main).unwrap();
+        let found: Vec<String> = main
+            .iter()
+            .filter_map(|(id, data)| {
+                let (op, _) = super::op_of(&data.expr)?;
+                Some(format!("{op} {}", devices[id]))
+            })
+            .collect();
+        let expected =
+            "log 1, device_copy 2, negative 2, device_copy 2, abs 2, add 2, device_copy 1, tan 1";
+        assert_eq!(found.join(", "), expected);
+        let x = main.ids().next().unwrap();
+        assert_eq!(devices[x], 1);
+    }
+
+    #[test]
+    fn a_value_that_is_read_elsewhere_without_a_copy_is_an_error() {
+        let module = planned(
+            "%0 = device_copy(exp(%x), src_dev_type=1, dst_dev_type=2);
+            %1 = device_copy(log(%0), src_dev_type=3, dst_dev_type=1);
+            tan(%1)",
+        );
+        let module = module.unwrap();
+        let error = devices(&module, module.function("main").unwrap()).unwrap_err();
+        assert!(error.message.contains("from device 2 to device 3"), "{}", error.message);
+    }
+}

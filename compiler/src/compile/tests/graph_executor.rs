@@ -86,3 +86,29 @@ fn metadata_tell_interface_memory_and_passes() {
     let passes = metadata["passes"].as_array().unwrap();
     assert!(passes.contains(&json!("FuseOps")), "{passes:?}");
 }
+
+#[test]
+fn blocks_are_of_one_device() {
+    let text = "def @main(%x: Tensor[(8), float32]) -> Tensor[(8), float32] {
+  %0 = on_device(cumsum(%x, axis=0), device_type=2);
+  %1 = cumsum(%0, axis=0);
+  %2 = on_device(cumsum(%1, axis=0), device_type=2);
+  cumsum(%2, axis=0)
+}";
+    let model = Model::from_module("devices", crate::graph::parse_module(text).unwrap());
+    let plain = text.replace("on_device(", "").replace(", device_type=2)", "");
+    let plain = Model::from_module("plain", crate::graph::parse_module(&plain).unwrap());
+    let options = CompileOptions { executor: Executor::Graph, ..options() };
+    let Compilation { model, program, plan, code, .. } = run(&model, &options).unwrap();
+    let graph = graph_json(&program, &plan, code.entry().unwrap());
+    let list = |name: &str| graph["attrs"][name][1].as_array().unwrap().clone();
+    // An input, four sums, and the three copies between them.
+    assert_eq!(json!(list("device_index")), json!([2, 2, 1, 1, 2, 2, 1, 1]));
+    let mut of_block = std::collections::BTreeMap::new();
+    for (block, device) in list("storage_id").iter().zip(list("device_index")) {
+        assert_eq!(of_block.entry(block.to_string()).or_insert_with(|| device.clone()), &device);
+    }
+    let input = [Constant::from_f32(&[8], &[0.5; 8]).unwrap()];
+    let expected = load(&run(&plain, &options).unwrap().model, &options)[0].run(&input);
+    assert_eq!(load(&model, &options)[0].run(&input), expected);
+}
