@@ -342,17 +342,6 @@ mod tests {
     }
 
     #[test]
-    fn devices_do_not_share_blocks() {
-        let on = |args: &[usize], device| TokenNode::Call {
-            args: args.to_vec(),
-            outputs: vec![TokenTensor { bytes: 64, device }],
-        };
-        let nodes = [held(64), on(&[0], 1), on(&[1], 2), on(&[2], 2), on(&[3], 1)];
-        let plan = plan(&nodes, &[4]).unwrap();
-        assert_eq!(plan.storage.concat(), [0, 1, 2, 3, 1]);
-    }
-
-    #[test]
     fn nodes_that_are_not_there_are_errors() {
         assert_eq!(plan(&[call(&[0], 4)], &[]), Err(UnknownNode { node: 0 }));
         assert_eq!(plan(&[held(4), TokenNode::Field(0, 1)], &[]), Err(UnknownNode { node: 1 }));

@@ -28,20 +28,28 @@ pub(super) fn per_channel(
     }
 }
 
-/// Weights whose elements for an output and an input are multiplied by the factor of
-/// `channel(output, input)`. The product is rounded once, to the weights' data type.
+/// Weights whose elements for an output and an input, which are along two axes of theirs, are
+/// multiplied by the factor of `channel(output, input)`. The product is rounded once, to the weights'
+/// data type.
 ///
 /// Weights are the bulk of a model, and build scripts run unoptimised: this is one plain loop.
 pub(super) fn scale_weights(
     weight: &Constant,
     factors: &[f64],
+    [output_axis, input_axis]: [usize; 2],
     channel: impl Fn(usize, usize) -> usize,
 ) -> Option<Constant> {
     let ty = weight.ty().clone();
     let dims: Vec<usize> =
         ty.shape.as_consts()?.into_iter().map(usize::try_from).collect::<Result<_, _>>().ok()?;
-    let &[_, inputs, ref rest @ ..] = dims.as_slice() else { return None };
-    let inner: usize = rest.iter().product();
+    let (first, second) = (output_axis.min(input_axis), output_axis.max(input_axis));
+    let (&firsts, &seconds) = (dims.get(first)?, dims.get(second)?);
+    let between: usize = dims.get(first + 1..second)?.iter().product();
+    let inner: usize = dims.get(second + 1..)?.iter().product();
+    let channel_of = |block: usize| {
+        let (first, second) = (block / seconds / between % firsts, block % seconds);
+        if output_axis < input_axis { channel(first, second) } else { channel(second, first) }
+    };
     let mut scaled: Vec<u8> = weight.to_bytes()?.to_vec();
     macro_rules! scale {
         ($t:ty, $product:expr) => {{
@@ -49,7 +57,7 @@ pub(super) fn scale_weights(
             let mut start = 0;
             while inner > 0 && start < elements.len() {
                 let block = start / inner;
-                let factor = *factors.get(channel(block / inputs, block % inputs))?;
+                let factor = *factors.get(channel_of(block))?;
                 // An index, because an iterator's calls would take longer than the arithmetic.
                 let end = start + inner;
                 while start < end {
@@ -122,10 +130,18 @@ mod tests {
     fn weights_are_scaled_by_output_or_input() {
         let w = constant(&[2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
         let by = |channel: fn(usize, usize) -> usize| {
-            scale_weights(&w, &[10.0, 100.0], channel).unwrap().to_f64_vec().unwrap()
+            scale_weights(&w, &[10.0, 100.0], [0, 1], channel).unwrap().to_f64_vec().unwrap()
         };
         assert_eq!(by(|output, _| output), [10.0, 20.0, 300.0, 400.0]);
         assert_eq!(by(|_, input| input), [10.0, 200.0, 30.0, 400.0]);
-        assert!(scale_weights(&w, &[1.0], |output, _| output).is_none());
+        assert!(scale_weights(&w, &[1.0], [0, 1], |output, _| output).is_none());
+        // Axes in another order, with others between them and before.
+        let w = constant(&[2, 2, 1, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        let scaled = scale_weights(&w, &[10.0, 100.0], [3, 1], |output, _| output).unwrap();
+        let expected = [10.0, 200.0, 30.0, 400.0, 50.0, 600.0, 70.0, 800.0];
+        assert_eq!(scaled.to_f64_vec().unwrap(), expected);
+        let scaled = scale_weights(&w, &[10.0, 100.0], [3, 1], |_, input| input).unwrap();
+        let expected = [10.0, 20.0, 300.0, 400.0, 50.0, 60.0, 700.0, 800.0];
+        assert_eq!(scaled.to_f64_vec().unwrap(), expected);
     }
 }

@@ -140,10 +140,10 @@ impl Folder {
         };
         let new = self.rewriter.mapped(value);
         let rank = self.rewriter.builder().ty(new).as_tensor().map_or(0, |ty| ty.shape.rank());
-        let (Some(outputs), true) = (layer.outputs(&weights), rank > layer.spatial) else {
+        let (Some(outputs), Some(axis)) = (layer.outputs(&weights), layer.channel_axis(rank))
+        else {
             return Ok(None);
         };
-        let axis = rank - 1 - layer.spatial;
         let operand = if change == Change::Bias {
             let BiasAddAttrs { axis: bias_axis } = call.attrs.parse()?;
             let fits = normalize_axis(bias_axis, rank) == Some(axis);
