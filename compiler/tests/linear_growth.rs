@@ -1,13 +1,14 @@
-//! Passes of the pipeline do ten times as much for ten times as many operators: in allocations and
-//! their bytes, as times are different on each machine.
+//! Passes of graphs do ten times as much for ten times as many operators: in allocations and their
+//! bytes, as times are different on each machine. `--nocapture` shows these, too.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use niello::graph::FunctionBuilder;
 use niello::ir::{Attrs, Constant, DType, IRModule, Type};
 use niello::ops::Op;
 use niello::pass::instruments::{CountingAllocator, PassMemory};
-use niello::pass::{Pass, PassContext};
+use niello::pass::{PassContext, PassRef, Registry};
 use niello::transform::pipeline::{PipelineExtensions, pipeline};
 
 #[global_allocator]
@@ -41,41 +42,80 @@ fn chain(operators: usize) -> IRModule {
     IRModule::from_function(b.finish(x))
 }
 
-/// The name, the allocations and their bytes of each pass.
-fn measured(operators: usize) -> Vec<(String, u64, u64)> {
+/// What a pass took, with what is [required](niello::pass::PassInfo::required) before it.
+struct Row {
+    name: String,
+    allocations: u64,
+    bytes: u64,
+    time: Duration,
+}
+
+fn measured(pass: &PassRef, module: IRModule) -> (IRModule, Row) {
     let memory = Arc::new(PassMemory::new());
     let builder = PassContext::builder().opt_level(4).jobs(1).shared_instrument(memory.clone());
     let cx = builder.build().unwrap();
-    let list = pipeline(&PipelineExtensions::new()).unwrap();
-    let module = chain(operators);
-    cx.scope(|cx| list.run(module, cx)).unwrap();
-    let number = |words: &str| words.split(' ').next().unwrap().parse().unwrap();
-    let text = memory.render();
-    let rows = text.lines().map(|line| {
+    let begin = Instant::now();
+    let module = cx.scope(|cx| pass.run(module, cx)).unwrap();
+    let time = begin.elapsed();
+    let name = pass.info().name().to_owned();
+    let mut row = Row { name, allocations: 0, bytes: 0, time };
+    let number = |words: &str| words.split(' ').next().unwrap().parse::<u64>().unwrap();
+    for line in memory.render().lines() {
         // `FoldConstant: 12 allocations, 480 bytes, kept +0, peak +480`.
-        let (name, rest) = line.trim_start().split_once(": ").unwrap();
+        let (_, rest) = line.trim_start().split_once(": ").unwrap();
         let (allocations, bytes) = rest.split_once(", ").unwrap();
-        (name.to_owned(), number(allocations), number(bytes))
-    });
-    rows.collect()
+        row.allocations += number(allocations);
+        row.bytes += number(bytes);
+    }
+    (module, row)
+}
+
+/// The passes of the pipeline, one after the other, and each other pass of graphs alone.
+fn all(operators: usize) -> Vec<Row> {
+    let pipeline = pipeline(&PipelineExtensions::new()).unwrap();
+    let mut rows = Vec::new();
+    let mut module = chain(operators);
+    for pass in pipeline.passes() {
+        let (after, row) = measured(pass, module);
+        rows.push(row);
+        module = after;
+    }
+    let registry = Registry::global();
+    let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+    for pass in registry.entries().filter_map(|entry| entry.pass()) {
+        let name = pass.info().name();
+        if !name.starts_with("tir.") && !names.iter().any(|other| other == name) {
+            rows.push(measured(&pass, chain(operators)).1);
+        }
+    }
+    rows
+}
+
+fn check(small: usize) {
+    let large = 10 * small;
+    let (less, more) = (all(small), all(large));
+    assert!(less.len() > 40, "{} passes", less.len());
+    for (less, more) in less.iter().zip(&more) {
+        let name = &less.name;
+        assert_eq!(*name, more.name);
+        println!("{name}: {:.1?}, {:.1?}", less.time, more.time);
+        assert!(
+            more.allocations <= MAX_GROWTH * less.allocations.max(MIN_ALLOCATIONS),
+            "{name}: {} allocations for {small} operators, {} for {large}",
+            less.allocations,
+            more.allocations
+        );
+        assert!(
+            more.bytes <= MAX_GROWTH * less.bytes.max(MIN_BYTES),
+            "{name}: {} bytes for {small} operators, {} for {large}",
+            less.bytes,
+            more.bytes
+        );
+    }
 }
 
 #[test]
-fn every_pass_of_the_pipeline_grows_with_the_number_of_operators() {
-    let (small, large) = (measured(1_000), measured(10_000));
-    assert!(small.len() > 15, "{small:?}");
-    let names = |rows: &[(String, u64, u64)]| -> Vec<String> {
-        rows.iter().map(|(name, ..)| name.clone()).collect()
-    };
-    assert_eq!(names(&small), names(&large));
-    for ((name, count, bytes), (_, large_count, large_bytes)) in small.iter().zip(&large) {
-        assert!(
-            *large_count <= MAX_GROWTH * (*count).max(MIN_ALLOCATIONS),
-            "{name}: {count} allocations for 1,000 operators, {large_count} for 10,000"
-        );
-        assert!(
-            *large_bytes <= MAX_GROWTH * (*bytes).max(MIN_BYTES),
-            "{name}: {bytes} bytes for 1,000 operators, {large_bytes} for 10,000"
-        );
-    }
+fn every_pass_of_graphs_grows_with_the_number_of_operators() {
+    check(1_000);
+    check(10_000);
 }
