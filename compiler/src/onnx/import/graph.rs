@@ -9,8 +9,8 @@ use super::functions::{self, FlatNode, Functions};
 use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
-    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs, node_name,
-    normal_domain, op_name, problem_node, subgraphs,
+    Attributes, CONVERT, Extents, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs,
+    node_name, normal_domain, op_name, problem_node, subgraphs,
 };
 use crate::diagnostics::{Problem, Report};
 use crate::executor::RunTimeSizes;
@@ -83,9 +83,9 @@ pub(super) struct Body<'a> {
 /// Imports the main graph. `None` if that is not possible; the report says why.
 pub(super) fn import(
     graph: &GraphProto,
-    opsets: Opsets<'_>,
-    functions: &Functions<'_>,
+    (opsets, functions): (Opsets<'_>, &Functions<'_>),
     options: &ImportOptions,
+    extents: Extents<'_>,
     external: &mut ExternalData,
     report: &mut Report,
 ) -> Option<Main> {
@@ -111,10 +111,26 @@ pub(super) fn import(
         shared: &mut shared,
     };
     RunTimeSizes::of(&options.dims).assume(importer.shared.builder.facts_mut());
+    if let Extents::Found(_) = extents {
+        importer.shared.builder.find_symbols();
+    }
     importer.check_graph();
     let inputs = importer.inputs(options);
     for index in order {
         importer.node(&nodes[index]);
+    }
+    if let Extents::Found(found) = extents {
+        let facts = importer.shared.builder.facts_mut();
+        for dim in inputs.iter().flat_map(|input| input.ty.shape.iter()) {
+            let mut symbols = dim.symbols().into_iter();
+            if let (Some(symbol), None) = (symbols.next(), symbols.next())
+                && !options.dims.contains_key(symbol.name())
+                && let Some(size) = facts.simplify(dim).as_const()
+                && let Ok(size) = u64::try_from(size)
+            {
+                found.insert(symbol.name().to_owned(), size);
+            }
+        }
     }
     let (result, outputs) = importer.outputs()?;
     let labels =

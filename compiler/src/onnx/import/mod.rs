@@ -114,7 +114,19 @@ pub struct Imported {
     pub external_files: Vec<PathBuf>,
 }
 
+/// How symbolic extents of inputs that the caller says nothing of are taken.
+enum Extents<'a> {
+    /// As any number.
+    Declared,
+    /// As the number that weights, attributes and other inputs ask for: those that are found, by
+    /// their names.
+    Found(&'a mut BTreeMap<String, u64>),
+}
+
 /// Imports a model. `folder` is where its external data is, if it has any.
+///
+/// An extent of an input that is a symbol in the model becomes the number that some node needs it to
+/// be, as a product with a constant matrix does, unless `options` say what it is.
 ///
 /// # Errors
 ///
@@ -136,13 +148,32 @@ pub fn import(
         // Without known operator sets no node means anything.
         return Err(report);
     }
-    let external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
-    let mut external = external.with_link_targets(&options.external_folders);
     let opsets = Opsets(&info.opsets);
     let functions = Functions::of(model);
-    let imported = graph::import(graph, opsets, &functions, options, &mut external, &mut report);
-    let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
-    let Some(main) = imported else { return Err(report) };
+    let attempt = |options: &ImportOptions, extents: Extents<'_>| {
+        let mut report = Report::new();
+        let external = folder.map_or_else(ExternalData::none, ExternalData::in_folder);
+        let mut external = external.with_link_targets(&options.external_folders);
+        let context = (opsets, &functions);
+        let main = graph::import(graph, context, options, extents, &mut external, &mut report);
+        let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
+        (main, files, report)
+    };
+    let (mut main, mut files, mut report) = attempt(options, Extents::Declared);
+    if !report.is_empty() {
+        let mut found = BTreeMap::new();
+        let (.., explained) = attempt(options, Extents::Found(&mut found));
+        if !found.is_empty() {
+            let mut options = options.clone();
+            options.dims.extend(found.into_iter().map(|(name, size)| (name, size.into())));
+            (main, files, report) = attempt(&options, Extents::Declared);
+            // It tells why an extent is what another node does not take.
+            if !report.is_empty() && !explained.is_empty() {
+                report = explained;
+            }
+        }
+    }
+    let Some(main) = main else { return Err(report) };
     info.metadata.extend(main.labels.into_iter().map(|(output, labels)| {
         (format!("{LABELS}{output}"), serde_json::json!(labels).to_string())
     }));

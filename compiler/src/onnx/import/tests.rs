@@ -676,3 +676,39 @@ fn declared_outputs_that_contradict_what_is_computed_are_told() {
     let open = [ModelDim::from("n"), ModelDim::from(-1)];
     assert!(import_default(&model(&dims(&[2, 3]), &open)).is_ok());
 }
+
+/// A product of `x` with each of some matrices.
+fn products(dims: &[ModelDim], matrices: &[[i64; 2]]) -> ModelProto {
+    let mut builder = ModelBuilder::new(17).input("x", DType::F32, dims);
+    for (index, shape) in matrices.iter().enumerate() {
+        let (w, y) = (format!("w{index}"), format!("y{index}"));
+        let count = (shape[0] * shape[1]) as usize;
+        builder = builder
+            .initializer(&w, &Constant::from_f32(shape, &vec![0.5; count]).unwrap())
+            .node("MatMul", &["x", &w], &[&y], &[])
+            .output(&y, DType::F32, &[ModelDim::from("rows"), shape[1].into()]);
+    }
+    builder.build()
+}
+
+#[test]
+fn extents_are_what_nodes_need_them_to_be() {
+    let open = ["batch".into(), "features".into()];
+    let model = products(&open, &[[20, 10], [20, 4]]);
+    let imported = import_default(&model).unwrap();
+    assert_eq!(imported.inputs[0].ty.to_string(), "Tensor[(batch, 20), float32]");
+    assert_eq!(imported.outputs[1].ty.to_string(), "Tensor[(batch, 4), float32]");
+    // What the caller says counts.
+    let problem = problems(&model, &options(&[("features", 30)], &[])).remove(0);
+    assert!(problem.contains("Tensor[(batch, 30), float32]"), "{problem}");
+}
+
+#[test]
+fn extents_that_two_nodes_need_to_differ_are_told_with_both() {
+    let model = products(&["batch".into(), "features".into()], &[[20, 10], [30, 4]]);
+    let problems = problems(&model, &ImportOptions::default());
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("node `y1` (MatMul, opset 17)"), "{problems:?}");
+    assert!(problems[0].contains("`features` is 20 because of `nn.matmul`"), "{problems:?}");
+    assert!(problems[0].contains("y0"), "{problems:?}");
+}
