@@ -1,6 +1,8 @@
 //! Passes of graphs do ten times as much for ten times as many operators: in allocations and their
 //! bytes, as times are different on each machine. `--nocapture` shows these, too.
 
+#![allow(clippy::print_stdout, reason = "times are for whoever asks to see them")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
