@@ -115,6 +115,7 @@ pub fn compile(
     let located = |report: Report| locate(report, &module);
     program.verify().map_err(located)?;
     program.merge_equal_kernels();
+    memory::order_steps(&mut program)?;
     let digest = program.digest();
     let storage = stages.run("share memory", || memory::Storage::of(&program))?;
     program.insert_border_steps(&storage);

@@ -2,10 +2,12 @@
 
 pub mod arena;
 mod border;
+mod order;
 mod plan;
 mod storage;
 pub mod tokens;
 
 pub use border::zero_border;
+pub use order::order_steps;
 pub use plan::{MemoryPlan, Place, plan, plan_blocks};
 pub use storage::{OutputCopy, Storage};

@@ -74,7 +74,7 @@ pub(super) struct Life {
 }
 
 /// For the values that a step computes into the caller's memory, the position of the output.
-fn direct_outputs(
+pub(super) fn direct_outputs(
     program: &Program,
     roots: &SecondaryMap<ValueId, ValueId>,
 ) -> SecondaryMap<ValueId, Option<usize>> {
