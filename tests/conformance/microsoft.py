@@ -379,6 +379,30 @@ def dynamic_quantize_matmul(c, bias=False, zeros=False, columns=False):
     c.node("DynamicQuantizeMatMul", names)
 
 
+@family("dynamic_quantize_lstm", {
+    "plain": dict(),
+    "columns": dict(columns=True, bias=True),
+    "bidirectional": dict(directions=2, direction="bidirectional", bias=True, zeros=True),
+    "states": dict(states=True, bias=True, peepholes=True),
+    "long": dict(steps=20, bias=True),
+})
+def dynamic_quantize_lstm(
+    c, directions=1, steps=5, columns=False, zeros=False, bias=False, states=False, peepholes=False, **attributes
+):
+    batch, elements, hidden = 3, 6, 4
+    names = [c.input(c.normal(steps, batch, elements))]
+    names += [c.constant(c.bytes(directions, rows, 4 * hidden, dtype=np.int8)) for rows in (elements, hidden)]
+    names.append(c.constant(c.normal(directions, 8 * hidden)) if bias else "")
+    names.append("")
+    names += [c.input(c.normal(directions, batch, hidden)) for _ in range(2)] if states else ["", ""]
+    names.append(c.constant(c.normal(directions, 3 * hidden)) if peepholes else "")
+    shape = (directions, 4 * hidden) if columns else (directions,)
+    for scale_of in (0.02, 0.01):
+        names.append(c.constant((scale_of * (1 + np.arange(np.prod(shape)) % 3)).astype(np.float32).reshape(shape)))
+        names.append(c.constant(np.full(shape, 4 if zeros else 0, np.int8)))
+    c.node("DynamicQuantizeLSTM", names, ["y", "y_h", "y_c"], hidden_size=hidden, **attributes)
+
+
 @family("matmul_integer_to_float", {
     "plain": dict(),
     "zeros": dict(zeros=True),

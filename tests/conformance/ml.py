@@ -211,8 +211,13 @@ def svm_regressor(c, vectors=True, **attributes):
     "three": dict(count=3),
     "strings": dict(labels=["x", "y", "z"], count=3, kernel_type="POLY", kernel_params=[0.3, 0.5, 2.0]),
     "linear": dict(count=3, vectors=False, kernel_type="LINEAR"),
+    "two_probabilities": dict(count=2, probabilities=True),
+    "three_probabilities": dict(count=3, probabilities=True),
+    "five_probabilities": dict(count=5, probabilities=True, kernel_type="POLY", kernel_params=[0.3, 0.5, 2.0]),
 })
-def svm_classifier(c, count, vectors=True, labels=None, kernel_type="RBF", kernel_params=(0.3, 0.0, 0.0), **attributes):
+def svm_classifier(
+    c, count, vectors=True, labels=None, probabilities=False, kernel_type="RBF", kernel_params=(0.3, 0.0, 0.0), **attributes
+):
     pairs, own = count * (count - 1) // 2, [2 + index for index in range(count)]
     attributes |= dict(kernel_type=kernel_type, kernel_params=list(kernel_params))
     if vectors:
@@ -220,6 +225,8 @@ def svm_classifier(c, count, vectors=True, labels=None, kernel_type="RBF", kerne
         attributes |= dict(support_vectors=c.normal(sum(own) * 4).tolist(), rho=c.normal(pairs).tolist())
     else:
         attributes |= dict(coefficients=c.normal(count * 4).tolist(), rho=[0.25])
+    if probabilities:
+        attributes |= dict(prob_a=(c.normal(pairs) - 1.5).tolist(), prob_b=c.normal(pairs).tolist())
     if labels:
         attributes["classlabels_strings"] = c.labels = labels
     else:

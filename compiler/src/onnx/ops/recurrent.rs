@@ -4,6 +4,7 @@
 //! recurrent weights and the gates. A few steps are unrolled; more are a loop, which makes as many as
 //! the sequence of a run has.
 
+use super::microsoft::quantized::dynamic_product;
 use super::repeat::{Row, Until};
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
@@ -131,19 +132,47 @@ impl Activation {
 
 /// `RNN`-7, -14 (`layout`), -22 (more types).
 pub(super) fn rnn(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    layer(node, Cell::Rnn)
+    layer(node, Cell::Rnn, &[])
 }
 
 /// `GRU`-7, -14 (`layout`), -22 (more types).
 pub(super) fn gru(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let linear_before_reset = node.attrs.flag("linear_before_reset", false)?;
-    layer(node, Cell::Gru { linear_before_reset })
+    layer(node, Cell::Gru { linear_before_reset }, &[])
 }
 
 /// `LSTM`-7, -14 (`layout`), -22 (more types).
 pub(super) fn lstm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let input_forget = node.attrs.flag("input_forget", false)?;
-    layer(node, Cell::Lstm { input_forget })
+    layer(node, Cell::Lstm { input_forget }, &[])
+}
+
+/// `com.microsoft.DynamicQuantizeLSTM`-1: weights of 8 bits, of which each product quantises what it
+/// multiplies them with. They are `(directions, elements, gates)`; inputs 8 to 11 are their scales and
+/// zero points.
+pub(super) fn dynamic_quantize_lstm(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let input_forget = node.attrs.flag("input_forget", false)?;
+    layer(node, Cell::Lstm { input_forget }, &[[8, 9], [10, 11]])
+}
+
+/// The weights of a product.
+#[derive(Clone, Copy)]
+enum Weights {
+    /// `(gates, elements)`.
+    Plain(ExprId),
+    /// `(elements, gates)` in 8 bits, with the zero point, and the scale of all or of each gate.
+    Quantised { weights: ExprId, zero: Option<ExprId>, scale: ExprId },
+}
+
+impl Weights {
+    fn product(self, node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
+        match self {
+            Weights::Plain(weights) => node.call(&DENSE, &[x, weights]),
+            Weights::Quantised { weights, zero, scale } => {
+                dynamic_product(node, x, [Some(weights), zero], scale, None)
+            }
+        }
+    }
 }
 
 /// A layer, of one direction or two.
@@ -162,6 +191,9 @@ struct Layer {
     /// Bound of the gates before their activation. As in ONNX Runtime, it does not bound the cell
     /// state, of which ONNX's text says nothing clear.
     clip: Option<f64>,
+    /// The inputs that have scales and zero points of the weights and of the recurrent ones, if these
+    /// are quantised.
+    quantised: &'static [[usize; 2]],
 }
 
 /// What one direction adds.
@@ -171,8 +203,7 @@ struct Direction {
     activations: Vec<Activation>,
     /// `(steps, batch, gates)`: the projected sequence with its bias.
     projected: ExprId,
-    /// `(gates, hidden)`.
-    recurrent: ExprId,
+    recurrent: Weights,
     /// `(gates)`, where it must be added to the recurrent product.
     recurrent_bias: Option<ExprId>,
     /// Weights from the cell state to the input, output and forget gates, each `(hidden)`.
@@ -186,8 +217,12 @@ struct State {
     cell: ExprId,
 }
 
-fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
-    let (mut x, weight) = (node.input(0)?, node.input(1)?);
+fn layer(
+    node: &mut Node<'_, '_>,
+    cell: Cell,
+    quantised: &'static [[usize; 2]],
+) -> Result<Outputs, NodeError> {
+    let mut x = node.input(0)?;
     let ty = node.tensor(x)?;
     if ty.shape.rank() != 3 {
         return Err(NodeError::new(format!(
@@ -202,7 +237,8 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
     if steps.as_const() == Some(0) {
         return Err(NodeError::new("the sequence is empty"));
     }
-    let hidden = node.known_extent(node.input(2)?, 2)?;
+    let axis_of_gates = if quantised.is_empty() { 1 } else { 2 };
+    let hidden = node.known_extent(node.input(2)?, 3 - axis_of_gates)?;
     if let Some(declared) = node.attrs.int("hidden_size")?
         && declared != hidden
     {
@@ -220,7 +256,7 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
             )));
         }
     };
-    check_weights(node, cell, weight, hidden, reverse.len())?;
+    check_weights(node, cell, axis_of_gates, hidden, reverse.len())?;
     let mut activations = read_activations(node, cell, reverse.len())?.into_iter();
     let shape = node.shape(x)?;
     let mut layer = Layer {
@@ -232,6 +268,7 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
         x,
         lengths: None,
         clip: node.attrs.float("clip")?,
+        quantised,
     };
     layer.lengths = layer.read_lengths(node)?;
     // By direction.
@@ -271,21 +308,23 @@ fn layer(node: &mut Node<'_, '_>, cell: Cell) -> Result<Outputs, NodeError> {
 fn check_weights(
     node: &Node<'_, '_>,
     cell: Cell,
-    weight: ExprId,
+    axis_of_gates: usize,
     hidden: i64,
     directions: usize,
 ) -> Result<(), NodeError> {
     let gates = cell.gates().checked_mul(hidden);
-    let inputs = [(weight, "W"), (node.input(2)?, "R")];
+    let inputs = [(node.input(1)?, "W"), (node.input(2)?, "R")];
     for (value, name) in inputs {
         let shape = node.shape(value)?;
         let fits = shape.rank() == 3
             && shape[0].as_const() == Some(directions as i64)
-            && shape[1].as_const() == gates;
+            && shape[axis_of_gates].as_const() == gates;
         if !fits {
+            let gates = format!("{} · {hidden}", cell.gates());
+            let extents =
+                if axis_of_gates == 1 { format!("{gates}, …") } else { format!("…, {gates}") };
             return Err(NodeError::new(format!(
-                "`{name}` must have the shape ({directions}, {} · {hidden}, …), but it is {shape}",
-                cell.gates()
+                "`{name}` must have the shape ({directions}, {extents}), but it is {shape}"
             )));
         }
     }
@@ -381,10 +420,9 @@ impl Layer {
     ) -> Result<Direction, NodeError> {
         let at = index as i64;
         let gates = self.cell.gates() * self.hidden;
-        let (weight, recurrent) = (node.input(1)?, node.input(2)?);
-        let weight = node.first_axis_at(weight, at)?;
-        let recurrent = node.first_axis_at(recurrent, at)?;
-        let mut projected = node.call(&DENSE, &[self.x, weight])?;
+        let weights = self.weights(node, 0, at)?;
+        let recurrent = self.weights(node, 1, at)?;
+        let mut projected = weights.product(node, self.x)?;
         let mut recurrent_bias = None;
         if let Some(bias) = node.optional(3) {
             let bias = node.first_axis_at(bias, at)?;
@@ -408,6 +446,27 @@ impl Layer {
             ]);
         }
         Ok(Direction { is_reverse, activations, projected, recurrent, recurrent_bias, peepholes })
+    }
+
+    /// The weights of a direction: those of the sequence, 0, or of the state, 1.
+    fn weights(
+        &self,
+        node: &mut Node<'_, '_>,
+        which: usize,
+        direction: i64,
+    ) -> Result<Weights, NodeError> {
+        let weights = node.input(1 + which)?;
+        let weights = node.first_axis_at(weights, direction)?;
+        let Some(&[scale, zero]) = self.quantised.get(which) else {
+            return Ok(Weights::Plain(weights));
+        };
+        let scale = node.input(scale)?;
+        let scale = node.first_axis_at(scale, direction)?;
+        let zero = match node.optional(zero) {
+            Some(zero) => Some(node.first_axis_at(zero, direction)?),
+            None => None,
+        };
+        Ok(Weights::Quantised { weights, zero, scale })
     }
 
     /// The part of a gate along an axis.
@@ -530,7 +589,7 @@ impl Layer {
         x: ExprId,
         state: State,
     ) -> Result<State, NodeError> {
-        let recurrent = node.call(&DENSE, &[state.hidden, direction.recurrent])?;
+        let recurrent = direction.recurrent.product(node, state.hidden)?;
         let sum = node.add(recurrent, x)?;
         let hidden = self.activate(node, direction, 0, sum)?;
         Ok(State { hidden, cell: hidden })
@@ -547,7 +606,9 @@ impl Layer {
     ) -> Result<State, NodeError> {
         let both = 2 * self.hidden;
         let (x_both, x_new) = (node.slice(x, 1, 0, both)?, self.gate(node, x, 1, 2)?);
-        let weights = direction.recurrent;
+        let Weights::Plain(weights) = direction.recurrent else {
+            return Err(NodeError::new("weights of a GRU are not quantised"));
+        };
         let (update, new);
         if linear_before_reset {
             let mut recurrent = node.call(&DENSE, &[state.hidden, weights])?;
@@ -591,7 +652,7 @@ impl Layer {
         state: State,
         input_forget: bool,
     ) -> Result<State, NodeError> {
-        let recurrent = node.call(&DENSE, &[state.hidden, direction.recurrent])?;
+        let recurrent = direction.recurrent.product(node, state.hidden)?;
         let gates = node.add(recurrent, x)?;
         let mut input = self.gate(node, gates, 1, 0)?;
         let mut output = self.gate(node, gates, 1, 1)?;

@@ -4,9 +4,9 @@
 mod attention;
 mod fused;
 mod norm;
-mod quantized;
+pub(super) mod quantized;
 
-use super::{OpImport, elementwise, indexed, op, quantize, shaped, tensor};
+use super::{OpImport, elementwise, indexed, op, quantize, recurrent, shaped, tensor};
 use crate::graph::ExprId;
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::elementwise as e;
@@ -16,6 +16,7 @@ pub(super) static TABLE: &[OpImport] = &[
     op("Attention", &[1], (2, 7), attention::attention),
     op("BiasGelu", &[1], (2, 2), fused::bias_gelu),
     op("DequantizeLinear", &[1], (2, 3), |node| at(node, 21, quantize::dequantize_linear)),
+    op("DynamicQuantizeLSTM", &[1], (3, 12), recurrent::dynamic_quantize_lstm),
     op("DynamicQuantizeMatMul", &[1], (3, 5), quantized::dynamic_quantize_matmul),
     op("EmbedLayerNormalization", &[1], (7, 9), norm::embed_layer_normalization),
     shaped("ExpandDims", &[1], (2, 2), &[1], |node| at(node, 13, tensor::unsqueeze)),

@@ -188,7 +188,7 @@ pub(super) fn dynamic_quantize_matmul(node: &mut Node<'_, '_>) -> Result<Outputs
 }
 
 /// The product of numbers, which are quantised for it, and quantised weights.
-pub(super) fn dynamic_product(
+pub(in crate::onnx::ops) fn dynamic_product(
     node: &mut Node<'_, '_>,
     a: ExprId,
     b: [Option<ExprId>; 2],

@@ -1,6 +1,7 @@
 //! Operators of the domain ai.onnx.ml on numbers: what scikit-learn, LightGBM and XGBoost are
 //! exported to.
 
+mod coupling;
 mod encode;
 mod forest;
 mod linear;

@@ -1,16 +1,23 @@
 //! Support vector machines.
 
+use super::coupling::coupled;
 use super::{Classes, PostTransform, floats, opposites, rows, wide};
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::ops::missing;
-use crate::ops::elementwise::{ADD, EXP, GREATER, MULTIPLY, POWER, TANH};
+use crate::ops::elementwise::{ADD, CLIP, ClipAttrs, EXP, GREATER, MULTIPLY, POWER, SIGMOID, TANH};
 use crate::ops::nn::DENSE;
 use crate::ops::reduce::SUM;
 
 /// Most classes that have a vote for each two.
 const MAX_CLASSES: usize = 256;
+
+/// Most classes that have probabilities: a step of the iteration has some calls for each.
+const MAX_COUPLED: usize = 64;
+
+/// Least probability of one of two classes.
+const LEAST: f64 = 1e-7;
 
 /// The function that rows and support vectors are compared by.
 struct Kernel {
@@ -112,14 +119,10 @@ pub(super) fn classifier(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> 
     let kernel = Kernel::read(node)?;
     let transform = PostTransform::read(node)?;
     let classes = Classes::read(node, "classlabels_ints")?;
-    for name in ["prob_a", "prob_b"] {
-        if node.attrs.floats(name)?.is_some_and(|list| !list.is_empty()) {
-            return Err(NodeError::new(format!(
-                "attribute `{name}`, for probabilities of support vectors, is not supported"
-            ))
-            .help("train with `probability=False`"));
-        }
-    }
+    let sigmoids = [
+        wide(node.attrs.floats("prob_a")?.unwrap_or_default()),
+        wide(node.attrs.floats("prob_b")?.unwrap_or_default()),
+    ];
     let coefficients = node.attrs.floats("coefficients")?.ok_or_else(|| missing("coefficients"))?;
     let coefficients = wide(coefficients);
     let rho = wide(node.attrs.floats("rho")?.unwrap_or_default());
@@ -182,6 +185,10 @@ pub(super) fn classifier(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> 
     let scores = node.call(&DENSE, &[near, weights])?;
     let rho = floats(node, &[pairs as i64], &rho, DType::F32)?;
     let scores = node.add(scores, rho)?;
+    let probabilities = match &sigmoids {
+        [a, b] if a.is_empty() && b.is_empty() => None,
+        sigmoids => Some(probabilities(node, scores, sigmoids, classes.len())?),
+    };
     let positive = node.with_scalar(&GREATER, scores, 0.0)?;
     let positive = node.cast(positive, DType::F32)?;
     let votes = floats(node, &[classes.len() as i64, pairs as i64], &votes, DType::F32)?;
@@ -189,6 +196,40 @@ pub(super) fn classifier(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> 
     let rest = floats(node, &[classes.len() as i64], &rest, DType::F32)?;
     let count = node.add(count, rest)?;
     let labels = classes.of_greatest(node, count)?;
-    let scores = if pairs == 1 { opposites(node, scores)? } else { scores };
+    let scores = match probabilities {
+        Some(probabilities) => probabilities,
+        None if pairs == 1 => opposites(node, scores)?,
+        None => scores,
+    };
     Ok(vec![labels, transform.apply(node, scores)?])
+}
+
+/// Probabilities of classes: `1 / (1 + exp(a · score + b))` is that of the first of each two, with an
+/// `a` and a `b` for each pair.
+fn probabilities(
+    node: &mut Node<'_, '_>,
+    scores: ExprId,
+    sigmoids: &[Vec<f64>; 2],
+    classes: usize,
+) -> Result<ExprId, NodeError> {
+    let pairs = classes * (classes - 1) / 2;
+    if sigmoids.iter().any(|list| list.len() != pairs) || classes > MAX_COUPLED {
+        return Err(NodeError::new(format!(
+            "probabilities of {classes} classes, of which there may be {MAX_COUPLED}, need {pairs} \
+             numbers in `prob_a` and `prob_b` each, but there are {} and {}",
+            sigmoids[0].len(),
+            sigmoids[1].len()
+        )));
+    }
+    let negative = sigmoids.each_ref().map(|list| list.iter().map(|x| -x).collect::<Vec<f64>>());
+    let [a, b] = [
+        floats(node, &[pairs as i64], &negative[0], DType::F32)?,
+        floats(node, &[pairs as i64], &negative[1], DType::F32)?,
+    ];
+    let scaled = node.multiply(scores, a)?;
+    let sum = node.add(scaled, b)?;
+    let first = node.call(&SIGMOID, &[sum])?;
+    let range = ClipAttrs { min: Some(LEAST), max: Some(1.0 - LEAST) };
+    let first = node.call_with(&CLIP, &[first], &range)?;
+    coupled(node, first, classes)
 }
