@@ -1,11 +1,11 @@
 //! Copies from device to device.
 
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{EntityRef, SecondaryMap};
 
 use super::calls::{call_with, op_of};
 use super::external::taken_scopes;
 use crate::analysis::{Anf, CPU, DEVICE_TYPE, is_anywhere};
-use crate::diagnostics::{Problem, ProblemNode};
+use crate::diagnostics::Problem;
 use crate::graph::{Expr, ExprId, Function, Rewriter};
 use crate::ir::IRModule;
 use crate::ops::tensor::{DEVICE_COPY, DeviceCopyAttrs, ON_DEVICE, OnDeviceAttrs};
@@ -38,62 +38,22 @@ pub fn plan_devices(function: Function, _module: &IRModule, cx: &PassContext) ->
             && on_device(&function, id).is_none()
             && !taken[function.data_of(id).scope]
     };
-    let devices = places(&function, fallback)?;
+    let places = Places::new(&function, fallback)?;
     let mut rewriter = Rewriter::new(function.clone());
     while let Some(id) = rewriter.next_expr()? {
         if on_device(&function, id).is_some() {
-            let what = rewriter.mapped(annotated(&function, id));
+            let what = rewriter.mapped(places.what[id]);
             rewriter.replace(what);
-            continue;
-        }
-        if !is_placed(id) || copy(&function, id).is_some() {
-            continue;
-        }
-        let from = |operand: ExprId| devices[annotated(&function, operand)];
-        let expr = function.expr(id);
-        for scope in expr.scopes() {
-            let inner = from(function.scope(scope).result).unwrap_or(devices[id].unwrap_or(CPU));
-            if Some(inner) != devices[id] {
-                let message = format!(
-                    "what a branch or a loop computes on device {inner} is read on device {}",
-                    devices[id].unwrap_or(CPU)
-                );
-                return Err(problem(&function, id, message)
-                    .help("put `on_device` around the whole of it as well")
-                    .into());
+        } else if is_placed(id) && copy(&function, id).is_none() {
+            places.check_scopes(&function, id)?;
+            if function.expr(id).operands().any(|operand| places.differ(operand, id).is_some()) {
+                let new = places.with_copies(&function, id, &mut rewriter, cx)?;
+                rewriter.replace(new);
             }
         }
-        if expr.operands().all(|operand| from(operand).is_none_or(|f| Some(f) == devices[id])) {
-            continue;
-        }
-        let mut failed = None;
-        let new = expr.map(
-            |operand| {
-                let value = rewriter.mapped(operand);
-                let (Some(src_dev_type), Some(dst_dev_type)) = (from(operand), devices[id]) else {
-                    return value;
-                };
-                if src_dev_type == dst_dev_type {
-                    return value;
-                }
-                let attrs = DeviceCopyAttrs { src_dev_type, dst_dev_type };
-                cx.count("copies between devices", 1);
-                let copy = call_with(rewriter.builder(), &DEVICE_COPY, &[value], &attrs);
-                copy.unwrap_or_else(|error| {
-                    failed.get_or_insert(error);
-                    value
-                })
-            },
-            |scope| scope,
-        );
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let new = rewriter.builder().push(new)?;
-        rewriter.replace(new);
     }
     // Without copies nothing else would say which device it is.
-    let mut all = ids().filter(|&id| is_placed(id)).map(|id| devices[id].unwrap_or(fallback));
+    let mut all = ids().filter(|&id| is_placed(id)).map(|id| places.device[id].unwrap_or(fallback));
     let first = all.next().unwrap_or(fallback);
     let own = if all.all(|device| device == first) { first } else { fallback };
     if own != CPU {
@@ -114,88 +74,120 @@ fn copy(function: &Function, id: ExprId) -> Option<DeviceCopyAttrs> {
     call.attrs.parse().ok()
 }
 
-/// What `on_device` is said of, if the expression is one: else the expression itself.
-fn annotated(function: &Function, mut id: ExprId) -> ExprId {
-    while on_device(function, id).is_some()
-        && let Some(arg) = function.expr(id).operands().next()
-    {
-        id = arg;
-    }
-    id
+/// Where expressions are computed.
+struct Places {
+    /// What `on_device` is said of, if the expression is one: else the expression itself.
+    what: SecondaryMap<ExprId, ExprId>,
+    /// The device, if there is one.
+    device: SecondaryMap<ExprId, Option<u32>>,
 }
 
-fn problem(function: &Function, id: ExprId, message: String) -> Problem {
-    let problem = Problem::new(message);
-    match ProblemNode::of(function.span(id)) {
-        Some(node) => problem.at(node),
-        None => problem,
-    }
-}
-
-/// The device of each expression, if it has one.
-fn places(function: &Function, fallback: u32) -> Result<SecondaryMap<ExprId, Option<u32>>> {
-    let live = function.live();
-    let mut devices: SecondaryMap<ExprId, Option<u32>> = SecondaryMap::new();
-    for id in function.ids().filter(|&id| live[id]) {
-        let (of, device) = match (on_device(function, id), copy(function, id)) {
-            (Some(device), _) => (annotated(function, id), device),
-            (None, Some(copy)) => {
-                if let Some(arg) = function.expr(id).operands().next() {
-                    let arg = annotated(function, arg);
-                    if !is_anywhere(function, arg) {
-                        say(function, &mut devices, arg, copy.src_dev_type)?;
-                    }
-                }
-                (id, copy.dst_dev_type)
-            }
-            (None, None) => continue,
+impl Places {
+    fn new(function: &Function, fallback: u32) -> Result<Places> {
+        let live = function.live();
+        let ids = || function.ids().filter(|&id| live[id]);
+        let mut places = Places {
+            what: SecondaryMap::with_default(ExprId::new(0)),
+            device: SecondaryMap::new(),
         };
-        say(function, &mut devices, of, device)?;
-    }
-    // Users come after what they use.
-    for id in function.ids().rev().filter(|&id| live[id]) {
-        let expr = function.expr(id);
-        if is_anywhere(function, id) || on_device(function, id).is_some() {
-            continue;
-        }
-        if matches!(expr, Expr::TupleGet { .. }) {
-            continue;
-        }
-        let device = *devices[id].get_or_insert(fallback);
-        for operand in expr.operands() {
-            let of = annotated(function, operand);
-            if matches!(function.expr(of), Expr::Tuple(_)) {
-                devices[of].get_or_insert(device);
+        for id in ids() {
+            places.what[id] = id;
+            let arg = function.expr(id).operands().next().map(|arg| places.what[arg]);
+            if let (Some(device), Some(arg)) = (on_device(function, id), arg) {
+                places.what[id] = arg;
+                places.say(arg, device)?;
+            } else if let (Some(copy), Some(arg)) = (copy(function, id), arg) {
+                places.say(id, copy.dst_dev_type)?;
+                if !is_anywhere(function, arg) {
+                    places.say(arg, copy.src_dev_type)?;
+                }
             }
         }
+        // Users come after what they use.
+        for id in function.ids().rev().filter(|&id| live[id]) {
+            let follows = matches!(function.expr(id), Expr::TupleGet { .. });
+            if follows || is_anywhere(function, id) || on_device(function, id).is_some() {
+                continue;
+            }
+            let device = *places.device[id].get_or_insert(fallback);
+            for operand in function.expr(id).operands().map(|operand| places.what[operand]) {
+                if matches!(function.expr(operand), Expr::Tuple(_)) {
+                    places.device[operand].get_or_insert(device);
+                }
+            }
+        }
+        for id in ids() {
+            if let Expr::TupleGet { tuple, .. } = function.expr(id) {
+                let device = places.device[places.what[*tuple]].unwrap_or(fallback);
+                places.device[id].get_or_insert(device);
+            }
+        }
+        Ok(places)
     }
-    for id in function.ids().filter(|&id| live[id]) {
-        if let Expr::TupleGet { tuple, .. } = function.expr(id) {
-            let device = devices[annotated(function, *tuple)].unwrap_or(fallback);
-            devices[id].get_or_insert(device);
+
+    /// Notes the device of an expression.
+    fn say(&mut self, id: ExprId, device: u32) -> Result<()> {
+        let before = *self.device[id].get_or_insert(device);
+        if before == device {
+            return Ok(());
+        }
+        let message = format!(
+            "a value is to be computed on device {before} and on device {device}; an expression can \
+             only be annotated with one device"
+        );
+        let help = "use `device_copy` where another device reads it";
+        Err(Problem::new(message).help(help).into())
+    }
+
+    /// The devices of a value and of what reads it, if both have one, and they are two.
+    fn differ(&self, value: ExprId, reader: ExprId) -> Option<DeviceCopyAttrs> {
+        let src_dev_type = self.device[self.what[value]]?;
+        let dst_dev_type = self.device[reader]?;
+        (src_dev_type != dst_dev_type).then_some(DeviceCopyAttrs { src_dev_type, dst_dev_type })
+    }
+
+    /// Checks that branches and loops compute what they yield where they are themselves.
+    fn check_scopes(&self, function: &Function, id: ExprId) -> Result<()> {
+        for scope in function.expr(id).scopes() {
+            if let Some(devices) = self.differ(function.scope(scope).result, id) {
+                let message = format!(
+                    "what a branch or a loop computes on device {} is read on device {}",
+                    devices.src_dev_type, devices.dst_dev_type
+                );
+                let help = "put `on_device` around the whole of it as well";
+                return Err(Problem::new(message).help(help).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes an expression with copies of the operands that are on other devices.
+    fn with_copies(
+        &self,
+        function: &Function,
+        id: ExprId,
+        rewriter: &mut Rewriter,
+        cx: &PassContext,
+    ) -> Result<ExprId> {
+        let mut failed = None;
+        let expr = function.expr(id).map(
+            |operand| {
+                let value = rewriter.mapped(operand);
+                let Some(devices) = self.differ(operand, id) else { return value };
+                cx.count("copies between devices", 1);
+                let copy = call_with(rewriter.builder(), &DEVICE_COPY, &[value], &devices);
+                copy.unwrap_or_else(|error| {
+                    failed.get_or_insert(error);
+                    value
+                })
+            },
+            |scope| scope,
+        );
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(rewriter.builder().push(expr)?),
         }
     }
-    Ok(devices)
-}
-
-/// Notes the device of an expression.
-fn say(
-    function: &Function,
-    devices: &mut SecondaryMap<ExprId, Option<u32>>,
-    id: ExprId,
-    device: u32,
-) -> Result<()> {
-    let before = *devices[id].get_or_insert(device);
-    if before == device {
-        return Ok(());
-    }
-    let message = format!(
-        "a value is to be computed on device {before} and on device {device}; an expression can only \
-         be annotated with one device"
-    );
-    Err(problem(function, id, message)
-        .help("use `device_copy` where another device reads it")
-        .into())
 }
 
 #[cfg(test)]
