@@ -19,7 +19,7 @@ use Counterpart::{As, Not, Same};
 const GPU: &str = "it is for GPUs and DSPs; niello compiles for processors";
 const SPARSE: &str = "there are no sparse weights";
 const DEVICES: &str = "other devices have code generators of their own, which `PlanDevices` and `AnnotateTarget` give their work to";
-const MEMORY: &str = "the memory of all values is planned once, after kernels are scheduled (`niello inspect --memory`)";
+const MEMORY: &str = "the memory of all values is planned once, after kernels are scheduled (`niello compile --emit metadata` tells the places)";
 const EXTERNAL: &str = "`MergeComposite`, `AnnotateTarget`, `MergeCompilerRegions` and `PartitionGraph` make functions with the attribute `Compiler`, which other passes leave alone; an `ExternalCodegen` is handed each of them";
 const AD: &str = "models are compiled for inference; there are no gradients";
 const TUNED: &str = "there is no tuning whose results passes could put into a graph";
