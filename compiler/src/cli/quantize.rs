@@ -83,13 +83,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn samples(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Problem> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() {
+        let failed = |error: std::io::Error| {
+            Problem::new(format!("cannot read samples from {}: {error}", path.display()))
+        };
+        if !fs::metadata(path).map_err(failed)?.is_dir() {
             files.push(path.clone());
             continue;
         }
-        let failed = |error: std::io::Error| {
-            Problem::new(format!("{}: cannot read the folder: {error}", path.display()))
-        };
         let entries = fs::read_dir(path).map_err(failed)?;
         let mut found: Vec<PathBuf> = entries
             .map(|entry| entry.map(|entry| entry.path()))

@@ -68,6 +68,7 @@ fn samples_that_do_not_fit_are_told() {
         fails(&["quantize", &model, "--data", path(data), "-o", path(&output)])
     };
     assert!(error(folder.path()).contains("the folder has no samples"));
+    assert!(error(&folder.path().join("elsewhere")).contains("cannot read samples from"));
     let x = folder.path().join("x.npy");
     write(&x, &npy_f32(&[1, 1, 8, 8], &[f32::NAN; PIXELS]));
     assert!(error(&x).contains("has elements that are no finite numbers"));
