@@ -3,9 +3,9 @@
 use niello::ir::{DType, Dim};
 use niello::ops::nn::{BatchToSpaceAttrs, PadAttrs, PadMode, SpaceToBatchAttrs};
 use niello::ops::tensor::{
-    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, ExpandDimsAttrs,
-    LayoutTransformAttrs, NearestRounding, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod,
-    SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, DeviceCopyAttrs, ExpandDimsAttrs,
+    LayoutTransformAttrs, NearestRounding, OnDeviceAttrs, OneHotAttrs, ReshapeAttrs, Resize2dAttrs,
+    ResizeMethod, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 use super::{Generator, Known, MAX_ELEMENTS, Value};
@@ -29,9 +29,21 @@ impl Generator<'_> {
             7 => self.resize(),
             8 => self.one_hot(),
             9 | 10 => self.along_axis(&x),
-            11 => self.emit("annotation.stop_fusion", &[&x], (), x.known),
+            11 => self.marked(&x),
             12 => self.blocks(&x),
             _ => self.broadcast_to(&x),
+        }
+    }
+
+    /// The same elements, at the end of a kernel, or on the processor as everything else.
+    fn marked(&mut self, x: &Value) -> Option<Value> {
+        match self.choices.below(3) {
+            0 => self.emit("annotation.stop_fusion", &[x], (), x.known),
+            1 => self.emit("on_device", &[x], OnDeviceAttrs { device_type: 1 }, x.known),
+            _ => {
+                let attrs = DeviceCopyAttrs { src_dev_type: 1, dst_dev_type: 1 };
+                self.emit("device_copy", &[x], attrs, x.known)
+            }
         }
     }
 
