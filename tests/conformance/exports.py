@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import microsoft
 import ml
+import sizes
 
 
 class Case:
@@ -28,6 +29,8 @@ class Case:
         self.labels = None
         # Fills another case, whose model says what this one computes.
         self.equivalent = None
+        # Values of the inputs in other runs; then outputs are of any size.
+        self.more = []
         self.random = np.random.default_rng(zlib.crc32(name.encode()))
         self.nodes, self.inputs, self.constants, self.feeds, self.outputs = [], [], [], {}, []
 
@@ -98,22 +101,27 @@ def as_numbers(case, result):
 
 def write(case, out):
     model = case.model()
+    run_by = model
     if case.equivalent:
         # Of the same name, and so of the same numbers.
         other = Case(case.name, case.domain, case.opset)
         case.equivalent(other)
-        results = run(other.model(), case.feeds)
-    else:
-        results = run(model, case.feeds)
-    results = [as_numbers(case, result) for result in results]
-    for info, result in zip(model.graph.output, results, strict=True):
-        kind = helper.np_dtype_to_tensor_dtype(result.dtype)
-        info.CopyFrom(helper.make_tensor_value_info(info.name, kind, result.shape))
-    data = out / case.name / "test_data_set_0"
-    data.mkdir(parents=True)
+        run_by = other.model()
+    for number, feeds in enumerate([case.feeds, *case.more]):
+        results = [as_numbers(case, result) for result in run(run_by, feeds)]
+        for info, result in zip(model.graph.output, results, strict=True):
+            kind = helper.np_dtype_to_tensor_dtype(result.dtype)
+            shape = [None] * result.ndim if case.more else result.shape
+            info.CopyFrom(helper.make_tensor_value_info(info.name, kind, shape))
+        data = out / case.name / f"test_data_set_{number}"
+        data.mkdir(parents=True)
+        write_data(data, model, feeds, results)
     (out / case.name / "model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+
+
+def write_data(data, model, feeds, results):
     for kind, arrays, infos in (
-        ("input", case.feeds.values(), model.graph.input),
+        ("input", feeds.values(), model.graph.input),
         ("output", results, model.graph.output),
     ):
         for position, (array, info) in enumerate(zip(arrays, infos, strict=True)):
@@ -127,7 +135,7 @@ def main():
     out = Path(sys.argv[1])
     out.mkdir(parents=True)
     count, failed = 0, []
-    for family in (microsoft, ml):
+    for family in (microsoft, ml, sizes):
         for name, function in family.CASES.items():
             case = Case(f"{family.__name__}_{name}", family.DOMAIN, 21)
             try:

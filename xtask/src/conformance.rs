@@ -220,7 +220,7 @@ pub(crate) fn generate(python: &Path) -> Result<PathBuf> {
 
 /// The same for the cases of what exporters write besides.
 pub(crate) fn generate_exports(python: &Path) -> Result<PathBuf> {
-    let scripts = ["exports.py", "microsoft.py", "ml.py"];
+    let scripts = ["exports.py", "microsoft.py", "ml.py", "sizes.py"];
     generate_by(python, "exports", &scripts.map(|script| format!("tests/conformance/{script}")))
 }
 

@@ -103,9 +103,10 @@ fn document(
          when the model is compiled. The versions in which the standard changed an operator are in brackets.\n\n\
          Random operators, and dropout in training, are functions of the node's seed and of an element's place: a model \
          computes the same each time, on every backend. A node without a seed takes one from the name of its output. \
-         `NonMaxSuppression`, `NonZero`, `Unique` and the condition of `Compress` must be known while compiling, as the \
-         size of the result depends on them, and so must positions in sequences and sizes of \
-         their elements. `RoiAlign` with `sampling_ratio` 0 samples a region that is more than \
+         What `NonMaxSuppression`, `NonZero`, `Unique`, `Compress`, `TopK` with a `k` that is computed, and a `Loop` that \
+         a condition ends leave is as large as a run finds, and has room for the most there may be: `Unique` along an \
+         axis compares up to 2,048 slices, and a loop that a condition ends may put up to 65,536 rows side by side. \
+         Positions in sequences and sizes of their elements must be known while compiling. `RoiAlign` with `sampling_ratio` 0 samples a region that is more than \
          twice as large as the image as often as one of that size. `Resize` with `antialias` takes elements beyond the border for the border, as \
          the standard has it; ONNX Runtime leaves them out, as `exclude_outside` does.\n\n\
          | operator | opsets | {} |\n|---|---|{}\n",

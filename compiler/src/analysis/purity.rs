@@ -6,6 +6,7 @@ use cranelift_entity::SecondaryMap;
 
 use crate::graph::{Callee, Closure, Expr, ExprId, Function, ScopeId};
 use crate::ir::{Definition, GlobalVar, IRModule};
+use crate::ops::tensor::TRUNCATE;
 use crate::pass::{Analyses, Analysis};
 
 /// For each function of a module, whether its calls are free of effects.
@@ -101,7 +102,8 @@ fn effects_if(
             // A closure has its effects when it is called.
             | Expr::Func(_) => false,
             Expr::Call(call) => match &call.callee {
-                Callee::Op(_) => false,
+                // It says what a symbol is, which types may have that are of other values.
+                Callee::Op(op) => op.is(&TRUNCATE),
                 Callee::Expr(callee) => match function.expr(*callee) {
                     Expr::GlobalVar(global) => !pure.get(global).copied().unwrap_or(false),
                     Expr::Func(closure) => in_scope[closure.scope],

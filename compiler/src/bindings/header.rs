@@ -68,8 +68,10 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
     }
     if !model.sizes.is_empty() {
         let sizes = model.sizes.iter();
-        let sizes =
-            sizes.map(|size| format!("{}, {} to {}", comment(&size.name), size.min, size.max));
+        let sizes = sizes.map(|size| {
+            let from = if size.counted { ", which the run stores" } else { "" };
+            format!("{}, {} to {}{from}", comment(&size.name), size.min, size.max)
+        });
         text += &format!(
             "\n/* input {}: the sizes of the run, an int64_t each: {}.\n   Of tensors that have one \
              of them, BYTES are those for the greatest, and a run accesses as many as its size says. */\n",

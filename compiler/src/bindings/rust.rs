@@ -433,8 +433,10 @@ __niello::when_alloc! {{
                 fields
             })
         };
-        let (result, errors) = self.fallible("Outputs<'_>");
-        let (into_result, _) = self.fallible("()");
+        let (result, errors) = Self::result(self.is_told(), "Outputs<'_>");
+        let (into_result, into_errors) =
+            Self::result(self.has_sizes(), if self.counts() { "Sizes" } else { "()" });
+        let counted = if self.counts() { "let sizes = " } else { "" };
         let (none, weights, lifetime) = (
             if self.outputs.is_empty() {
                 "            _none: ::core::marker::PhantomData,\n"
@@ -459,16 +461,16 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
 {run_with}{find_sizes}        let (memory, outputs) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
         let mut buffers = OutputsMut {{
 {buffers}{none}        }};
-        call_model({weights}memory, inputs, &mut buffers{sizes}{executor});
+        {counted}call_model({weights}memory, inputs, &mut buffers{sizes}{executor});
         {ok}Outputs {{
 {results}{none}        }}{end}
     }}
 
     /// Runs the model{pool}; the outputs are written where the caller wants them, so that one of them can
-    /// be an input of the next run.
-{errors}    pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>){into_result} {{
+    /// be an input of the next run.{sizes_doc}
+{into_errors}    pub fn run_into(&mut self, inputs: &Inputs<'_>, outputs: &mut OutputsMut<'_>){into_result} {{
 {run_into_with}{find_sizes}{check_outputs}        let (memory, _) = ::core::convert::AsMut::as_mut(&mut self.workspace).split();
-        call_model({weights}memory, inputs, outputs{sizes}{executor});
+        {counted}call_model({weights}memory, inputs, outputs{sizes}{executor});
 {into_ok}    }}
 }}
 ",
@@ -477,12 +479,23 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
             sizes = if self.has_sizes() { ", sizes" } else { "" },
             find_sizes = self.find_sizes(),
             check_outputs = self.check_outputs(),
-            ok = if self.has_sizes() { "::core::result::Result::Ok(" } else { "" },
-            end = if self.has_sizes() { ")" } else { "" },
-            into_ok = if self.has_sizes() { "        ::core::result::Result::Ok(())\n" } else { "" },
+            ok = if self.is_told() { "::core::result::Result::Ok(" } else { "" },
+            end = if self.is_told() { ")" } else { "" },
+            into_ok = match (self.has_sizes(), self.counts()) {
+                (false, _) => "",
+                (true, false) => "        ::core::result::Result::Ok(())\n",
+                (true, true) => "        ::core::result::Result::Ok(sizes)\n",
+            },
+            sizes_doc = match self.counts() {
+                true => {
+                    " Slices have room for the greatest of the sizes\n    /// that the run \
+                     computes, which are returned."
+                }
+                false => "",
+            },
             run_with = if self.is_parallel() { run_with((&result, errors)) } else { String::new() },
             run_into_with = match self.is_parallel() {
-                true => run_into_with((&into_result, errors)),
+                true => run_into_with((&into_result, into_errors)),
                 false => String::new(),
             },
             buffers = pick("outputs.", "&mut "),
@@ -534,7 +547,7 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
         put!(
             text,
             "/// ```text\n/// let mut model = {make};\n/// let outputs = model.run(&{inputs}){};\n",
-            if self.has_sizes() { "?" } else { "" }
+            if self.is_told() { "?" } else { "" }
         );
         if let Some(output) = self.outputs.first() {
             put!(text, "/// let {0} = outputs.{0};\n", output.ident);
@@ -565,12 +578,13 @@ impl<W: ::core::convert::AsMut<Workspace>> Model<{lifetime}W> {{
     {weights_parameter}_memory: &mut [u8; WORKSPACE_BYTES],
     _inputs: &Inputs<'_>,
     _outputs: &mut OutputsMut<'_>,
-{sizes}{executor}) {{
+{sizes}{executor}){counted} {{
     {}__niello::stub(NAME)
 }}
 ",
                 if self.external() { "let _ = weights;\n    " } else { "" },
                 sizes = if self.has_sizes() { "    _sizes: Sizes,\n" } else { "" },
+                counted = if self.counts() { " -> Sizes" } else { "" },
                 executor = match self.is_parallel() {
                     true => "    _executor: &dyn __niello::Parallel,\n",
                     false => "",
@@ -605,7 +619,7 @@ fn call_model(
     {weights_parameter}memory: &mut [u8; WORKSPACE_BYTES],
     inputs: &Inputs<'_>,
     outputs: &mut OutputsMut<'_>,
-{sizes}{executor}) {{
+{sizes}{executor}){result} {{
 {sizes_array}    let inputs: [*const ::core::ffi::c_void; {input_count}] = [
 {input_pointers}{sizes_pointer}    ];
     let outputs: [*mut ::core::ffi::c_void; {output_count}] = [
@@ -619,12 +633,18 @@ fn call_model(
 {share}    __niello::call_model! {{
         \"{symbol}\", \"{symbol}_run\", level, weights, division, memory, &inputs, &outputs{shared}
     }}
-}}
+{counted}}}
 ",
             sizes = if self.has_sizes() { "    sizes: Sizes,\n" } else { "" },
             cast = if self.has_sizes() { "    clippy::cast_possible_wrap,\n" } else { "" },
             sizes_array = if self.has_sizes() { self.sizes_array() } else { String::new() },
-            sizes_pointer = if self.has_sizes() { "        sizes.as_ptr().cast(),\n" } else { "" },
+            sizes_pointer = match (self.has_sizes(), self.counts()) {
+                (false, _) => "",
+                (true, false) => "        of_run.as_ptr().cast(),\n",
+                (true, true) => "        of_run.as_mut_ptr().cast_const().cast(),\n",
+            },
+            result = if self.counts() { " -> Sizes" } else { "" },
+            counted = if self.counts() { self.counted_sizes() } else { String::new() },
             executor = match self.is_parallel() {
                 true => "    executor: &dyn __niello::Parallel,\n",
                 false => "",

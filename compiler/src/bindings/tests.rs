@@ -104,6 +104,43 @@ fn runs_of_their_own_size_take_slices() {
     );
 }
 
+#[test]
+fn sizes_that_a_run_computes_are_returned() {
+    let counted = |dims: &[(String, crate::options::DimSize)]| {
+        let mut sizes = RunTimeSizes::of(&dims.iter().cloned().collect());
+        let text = "def @main(%x: Tensor[(32), float32], %n: Tensor[(), int64])
+            -> Tensor[(found), float32] { truncate(%x, %n, axis=0, size=\"found\") }";
+        sizes.add_counted(&crate::graph::parse_module(text).unwrap());
+        let mut model = CompiledModel { sizes, ..digits() };
+        model.outputs[0].shape[0] = 32;
+        model.outputs[0].run_time = vec![RunTimeAxis { axis: 0, extent: Dim::symbol("found") }];
+        model
+    };
+    // Nothing can be told wrongly: a run does not fail, but slices for its results may be too short.
+    let alone = rust(&counted(&[]), &BindingsOptions::default()).unwrap();
+    for expected in [
+        "pub fn run(&mut self, inputs: &Inputs<'_>) -> Outputs<'_> {",
+        "-> ::core::result::Result<Sizes, __niello::SizeError> {",
+        "pub const GREATEST: Sizes = Sizes { found: 32 };",
+        "probabilities: &outputs.probabilities[..sizes.found * 10],",
+        "let sizes = call_model(",
+        "of_run.as_mut_ptr().cast_const().cast(),",
+    ] {
+        assert!(alone.contains(expected), "{expected}: {alone}");
+    }
+    let text = header(&counted(&[]), &BindingsOptions::default()).unwrap();
+    assert!(text.contains("found, 0 to 32, which the run stores."), "{text}");
+    let batch = [("batch".to_owned(), crate::options::DimSize::from(1..=4))];
+    let mut both = counted(&batch);
+    both.inputs[0].run_time = vec![RunTimeAxis { axis: 0, extent: Dim::symbol("batch") }];
+    let both = rust(&both, &BindingsOptions::default()).unwrap();
+    for expected in ["let sizes = Sizes::of(inputs)?;", "found: 32,", "..sizes\n"] {
+        assert!(both.contains(expected), "{expected}: {both}");
+    }
+    let stub = BindingsOptions { stub: true, ..BindingsOptions::default() };
+    assert!(rust(&counted(&[]), &stub).unwrap().contains(") -> Sizes {\n"));
+}
+
 /// The identifier is missing in a runtime of another version.
 #[test]
 fn bindings_name_the_runtime_of_this_version() {

@@ -54,7 +54,7 @@ pub(super) fn of(
                 .iter()
                 .any(|axis| sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number))
         };
-        if report.is_empty() && !inputs.iter().any(has_it) {
+        if report.is_empty() && !size.counted && !inputs.iter().any(has_it) {
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }
     }

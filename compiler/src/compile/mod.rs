@@ -91,7 +91,8 @@ pub fn compile(
     let imported = stages.run("import", || model.import(options))?;
     let options = &for_module(options, &imported.module);
     let levels = &options.targets()[..];
-    let sizes = RunTimeSizes::of(&options.dims);
+    let mut sizes = RunTimeSizes::of(&options.dims);
+    sizes.add_counted(&imported.module);
     let mut interface =
         stages.run("interface", || interface::of(model, &imported, sizes.clone()))?;
     let states = interface.keep(&options.states)?;

@@ -1,6 +1,7 @@
 //! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
 mod control_flow;
+mod counted;
 mod external;
 mod graph_executor;
 mod lowering;

@@ -13,7 +13,8 @@ use crate::tir::{self, ParamKind};
 const UNDEFINED: u8 = 0xa5;
 
 /// Runs the versions of a program's kernels for a CPU level, 0 being the narrowest; lowered or not.
-/// Each value has memory of its own. Where runs have sizes of their own, this one has the greatest.
+/// Each value has memory of its own. Where runs have sizes of their own, this one has the greatest,
+/// but for those that it computes; its results have room for the greatest.
 ///
 /// # Errors
 ///
@@ -31,7 +32,7 @@ pub fn interpret(
             inputs.len()
         )));
     }
-    let sizes: Vec<i64> =
+    let mut sizes: Vec<i64> =
         program.sizes.iter().map(|size| i64::try_from(size.max).unwrap_or(i64::MAX)).collect();
     let roots = program.roots();
     // The bytes of each root in its layout.
@@ -47,7 +48,7 @@ pub fn interpret(
         };
         memory.extend(bytes.map(|bytes| (id, bytes)));
     }
-    Run { program, level, sizes: &sizes, roots: &roots, memory: &mut memory }
+    Run { program, level, sizes: &mut sizes, roots: &roots, memory: &mut memory }
         .parts(&program.parts())?;
     let output = |&id: &ValueId| {
         let value = &program.values[id];
@@ -62,7 +63,7 @@ pub fn interpret(
 struct Run<'a> {
     program: &'a Program,
     level: usize,
-    sizes: &'a [i64],
+    sizes: &'a mut [i64],
     roots: &'a SecondaryMap<ValueId, ValueId>,
     memory: &'a mut BTreeMap<ValueId, Vec<u8>>,
 }
@@ -118,6 +119,13 @@ impl Run<'_> {
         for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
             if param.kind == ParamKind::Output {
                 self.memory.insert(*arg, buffer);
+            }
+        }
+        for count in self.program.counted_by(step, self.roots) {
+            let bytes = self.memory.get(&self.roots[count.value]).map(|bytes| bytes[..].try_into());
+            if let Some(Ok(bytes)) = bytes {
+                let greatest = self.program.sizes.max(count.size);
+                self.sizes[count.size] = i64::from_ne_bytes(bytes).clamp(0, greatest);
             }
         }
         Ok(())

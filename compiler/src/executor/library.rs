@@ -254,7 +254,7 @@ pub struct LoadedCall<'a> {
     model: &'a LoadedModel,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
-    /// The sizes of the run, which the code takes as one more input.
+    /// The sizes of the run, which the code takes as one more input. It stores those that it computes.
     sizes: Vec<i64>,
 }
 
@@ -316,7 +316,8 @@ impl LoadedCall<'_> {
 
     fn run_part(&mut self, only: Option<usize>) -> Result<(), Problem> {
         let inputs = self.inputs.iter().map(|buffer| buffer.bytes().as_ptr().cast());
-        let inputs: Vec<*const c_void> = inputs.chain([self.sizes.as_ptr().cast()]).collect();
+        let inputs: Vec<*const c_void> =
+            inputs.chain([self.sizes.as_mut_ptr().cast_const().cast()]).collect();
         let outputs: Vec<*mut c_void> =
             self.outputs.iter_mut().map(|b| b.bytes_mut().as_mut_ptr().cast()).collect();
         let active = self.model.pool.as_ref().map(|pool| pool.activate(pool.workers()));
@@ -363,7 +364,11 @@ impl LoadedCall<'_> {
         }
         let constant = |(info, buffer): (&TensorInfo, Buffer)| {
             let ty = tensor_type(&model.sizes.shape_of(info, &sizes), info.dtype);
-            Constant::new(ty, SharedBytes::new(buffer.bytes().to_vec()))
+            // Of a size that the run computes, there is room for the greatest.
+            let len = ty.bytes().and_then(|len| usize::try_from(len).ok());
+            let bytes = buffer.bytes();
+            let bytes = len.and_then(|len| bytes.get(..len)).unwrap_or(bytes);
+            Constant::new(ty, SharedBytes::new(bytes.to_vec()))
                 .map_err(|error| Problem::new(error.to_string()))
         };
         model.outputs.iter().zip(outputs).map(constant).collect()

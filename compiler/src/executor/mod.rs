@@ -36,4 +36,5 @@ pub use program::{Kernel, KernelId, Loops, Program, Step, Value, ValueId, ValueK
 pub use region::{Part, Region, RegionKind};
 pub use report::{KernelReport, KernelRow};
 pub use shared::{SHARED_ENTRY, SHARED_LIMIT, write_shared_library};
-pub use sizes::{RunTimeAxis, RunTimeSize, RunTimeSizes, Units};
+pub(crate) use sizes::Truncation;
+pub use sizes::{Count, RunTimeAxis, RunTimeSize, RunTimeSizes, Units};

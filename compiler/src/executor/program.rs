@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
-use super::{Region, RunTimeAxis, RunTimeSizes, Units};
+use super::{Count, Region, RunTimeAxis, RunTimeSizes, Units};
 use crate::analysis::CPU;
 use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
 use crate::graph::ExprId;
 use crate::ir::{BufferSpec, Constant, DType};
-use crate::tir::{ForKind, PrimFunc, Stmt};
+use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
 
 /// A value of a program; prints as `value3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,6 +154,8 @@ pub struct Program {
     /// What each run has a size of its own for: values have room for the greatest. Kernels that
     /// have dimensions have one for each of these, in order.
     pub sizes: RunTimeSizes,
+    /// The sizes that a run computes, of those that some step needs.
+    pub counts: Vec<Count>,
     /// If a run repeats the steps for each unit of a size, where the units are. Then `sizes` is
     /// empty.
     pub units: Option<Units>,
@@ -176,6 +178,18 @@ impl Program {
     /// often these run is known to a run alone.
     pub fn macs(&self) -> u64 {
         self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
+    }
+
+    /// The sizes that are known once a step is done. `roots` are [those](Self::roots) of the values.
+    pub fn counted_by<'a>(
+        &'a self,
+        step: &'a Step,
+        roots: &'a SecondaryMap<ValueId, ValueId>,
+    ) -> impl Iterator<Item = Count> + 'a {
+        let params = &self.kernels[step.kernel].signature().params;
+        let results = step.args.iter().zip(params).filter(|(_, p)| p.kind == ParamKind::Output);
+        let results: Vec<ValueId> = results.map(|(&arg, _)| roots[arg]).collect();
+        self.counts.iter().copied().filter(move |count| results.contains(&roots[count.value]))
     }
 
     /// Functions of other code generators that whoever links the program provides, in order.

@@ -10,10 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Kernel, TensorInfo};
+use super::{Kernel, TensorInfo, ValueId};
 use crate::arith::{Atom, Facts, Interval, Symbol, View};
 use crate::diagnostics::Problem;
-use crate::ir::{Dim, Shape};
+use crate::graph::{Call, Callee, Expr, ExprId, Function};
+use crate::ir::{Dim, IRModule, Shape};
+use crate::ops::tensor::{TRUNCATE, TruncateAttrs};
 use crate::options::DimSize;
 use crate::tir::extent::extent_of;
 use crate::tir::transform::{RunTimeLength, RunTimeLengths};
@@ -28,6 +30,18 @@ pub struct RunTimeSize {
     pub min: u64,
     /// The greatest size, for which memory is planned.
     pub max: u64,
+    /// Whether a run computes it, instead of being told: see [`Count`].
+    pub counted: bool,
+}
+
+/// A size that a run computes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Count {
+    /// The number of the size.
+    pub size: usize,
+    /// The value, a scalar of type `int64`: from the step on that computes it, it is the size, but no
+    /// less than the least and no more than the greatest.
+    pub value: ValueId,
 }
 
 /// An axis whose extent depends on sizes of the run.
@@ -48,7 +62,33 @@ pub struct Units {
     pub outputs: Vec<u64>,
 }
 
-/// All such dimensions of a model, in the order of their names.
+/// A call of `truncate`.
+pub(crate) struct Truncation {
+    /// The name of the size that it defines.
+    pub(crate) size: String,
+    /// What it may be at most.
+    pub(crate) extent: Dim,
+    /// The scalar that says what it is.
+    pub(crate) count: ExprId,
+}
+
+impl Truncation {
+    /// What an expression is, if it is such a call.
+    pub(crate) fn of(function: &Function, id: ExprId) -> Option<Truncation> {
+        let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = function.expr(id) else {
+            return None;
+        };
+        let &[Some(x), Some(count)] = args.as_slice() else { return None };
+        if !op.is(&TRUNCATE) {
+            return None;
+        }
+        let TruncateAttrs { axis, size } = attrs.parse().ok()?;
+        let shape = &function.ty(x).as_tensor()?.shape;
+        Some(Truncation { size, extent: shape[shape.axis(axis)?].clone(), count })
+    }
+}
+
+/// All such dimensions of a model: those of inputs in the order of their names, then counted ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunTimeSizes {
     sizes: Vec<RunTimeSize>,
@@ -59,9 +99,27 @@ impl RunTimeSizes {
     pub fn of(dims: &BTreeMap<String, DimSize>) -> RunTimeSizes {
         let open = dims.iter().filter_map(|(name, size)| {
             let bounds = size.bounds()?;
-            Some(RunTimeSize { name: name.clone(), min: *bounds.start(), max: *bounds.end() })
+            let (name, min, max) = (name.clone(), *bounds.start(), *bounds.end());
+            Some(RunTimeSize { name, min, max, counted: false })
         });
         RunTimeSizes { sizes: open.collect() }
+    }
+
+    /// Adds the sizes that calls of `truncate` in a module define, in its order: each is 0 at least,
+    /// and what is truncated at most.
+    pub(crate) fn add_counted(&mut self, module: &IRModule) {
+        for (_, function) in module.functions() {
+            for id in function.ids() {
+                let Some(found) = Truncation::of(function, id) else { continue };
+                // An extent that is not known is that of an input, of which interfaces tell.
+                let max = self.greatest(&found.extent).map_or(0, |max| max.max(0).unsigned_abs());
+                if let Some(known) = self.sizes.iter_mut().find(|size| size.name == found.size) {
+                    known.max = known.max.max(max);
+                } else {
+                    self.sizes.push(RunTimeSize { name: found.size, min: 0, max, counted: true });
+                }
+            }
+        }
     }
 
     /// The sizes.
@@ -72,6 +130,11 @@ impl RunTimeSizes {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.sizes.len()
+    }
+
+    /// The greatest value of the size of that number.
+    pub(crate) fn max(&self, number: usize) -> i64 {
+        self.sizes.get(number).map_or(0, |size| i64::try_from(size.max).unwrap_or(i64::MAX))
     }
 
     /// Whether there is none: every run is like the others.
@@ -85,7 +148,7 @@ impl RunTimeSizes {
     /// # Errors
     ///
     /// An input has another shape than the model's for any sizes within their bounds, or two inputs
-    /// do not agree.
+    /// do not agree. Sizes that a run computes are the greatest before it.
     pub(crate) fn of_run(
         &self,
         infos: &[TensorInfo],
@@ -133,8 +196,10 @@ impl RunTimeSizes {
             }
         }
         // Each size is one of some input, and fits `i64`.
-        let value = |of: Option<(u64, &str)>| of.and_then(|(is, _)| i64::try_from(is).ok());
-        let sizes: Vec<i64> = found.into_iter().map(|of| value(of).unwrap_or(1)).collect();
+        let value = |(of, size): (Option<(u64, &str)>, &RunTimeSize)| {
+            i64::try_from(of.map_or(size.max, |(is, _)| is)).unwrap_or(i64::MAX)
+        };
+        let sizes: Vec<i64> = found.into_iter().zip(&self.sizes).map(value).collect();
         for (info, shape) in infos.iter().zip(shapes) {
             let expected = self.shape_of(info, &sizes);
             if *shape != expected {

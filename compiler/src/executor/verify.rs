@@ -20,6 +20,7 @@ impl Program {
         verifier.kernels();
         verifier.steps();
         verifier.regions();
+        verifier.counts();
         verifier.interface();
         verifier.report.into_result(())
     }
@@ -152,6 +153,21 @@ impl Verifier<'_> {
     }
 
     /// Regions are nested, and what is computed in one is read in it alone.
+    fn counts(&mut self) {
+        for count in &self.program.counts {
+            let value = self.program.values.get(count.value);
+            let is_scalar =
+                value.is_some_and(|v| v.dtype == DType::I64 && v.spec.shape().is_empty());
+            let size = self.program.sizes.iter().nth(count.size);
+            if !is_scalar || !size.is_some_and(|size| size.counted) {
+                self.problem(format!(
+                    "size {} is to be {}; such a size is a scalar of type int64",
+                    count.size, count.value
+                ));
+            }
+        }
+    }
+
     fn regions(&mut self) {
         let program = self.program;
         for (at, region) in program.regions.iter().enumerate() {

@@ -17,13 +17,15 @@ const LEAST_GAIN: u64 = 16;
 
 /// Puts the steps of a program in an order in which fewer bytes are alive at a time, if there is one
 /// that is found by taking, of the steps whose arguments are computed, the one after which the least
-/// is alive, and of several the first. Programs with regions or states stay as they are.
+/// is alive, and of several the first. Programs with regions, states or
+/// [counts](Program::counts) stay as they are.
 ///
 /// # Errors
 ///
 /// A value takes more than 2^63 bytes.
 pub fn order_steps(program: &mut Program) -> Result<(), Problem> {
     let is_straight = program.regions.is_empty()
+        && program.counts.is_empty()
         && program
             .values
             .values()

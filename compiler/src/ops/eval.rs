@@ -5,9 +5,9 @@ use std::iter;
 use serde::de::DeserializeOwned;
 
 use super::{EvalError, InferArg, InferCx, InputKind, OpDef};
-use crate::arith::Facts;
+use crate::arith::{Facts, Symbol};
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, DType, TensorType, Type};
+use crate::ir::{Attrs, DType, Dim, TensorType, Type};
 
 /// Most elements that one result may have.
 ///
@@ -55,12 +55,13 @@ impl<'a> EvalCx<'a> {
         static FACTS: Facts = Facts::new();
         let cx = InferCx { op: def, args: &infer_args, attrs, facts: &FACTS, equal: None };
         let ty = super::infer(&cx)?;
+        let size = super::tensor::size_of(def, attrs, args);
         let results = match &ty {
-            Type::Tensor(tensor) => vec![concrete(def, tensor)?],
+            Type::Tensor(tensor) => vec![concrete(def, tensor, size.as_ref())?],
             Type::Tuple(fields) => fields
                 .iter()
                 .filter_map(Type::as_tensor)
-                .map(|tensor| concrete(def, tensor))
+                .map(|tensor| concrete(def, tensor, size.as_ref()))
                 .collect::<Result<_, _>>()?,
             Type::Func(_) | Type::Sequence(_) | Type::Optional(_) => Vec::new(),
         };
@@ -169,19 +170,24 @@ impl<'a> EvalCx<'a> {
     }
 }
 
-/// The extents of a type as numbers.
-fn concrete(def: &OpDef, ty: &TensorType) -> Result<(DType, Vec<usize>), EvalError> {
-    let shape: Option<Vec<usize>> = ty
-        .shape
-        .as_consts()
-        .and_then(|dims| dims.into_iter().map(|d| usize::try_from(d).ok()).collect());
+/// The extents of a type as numbers, of which one symbol may have a value.
+fn concrete(
+    def: &OpDef,
+    ty: &TensorType,
+    size: Option<&(Symbol, i64)>,
+) -> Result<(DType, Vec<usize>), EvalError> {
+    let value = |symbol: &Symbol| size.filter(|(of, _)| of == symbol).map(|&(_, value)| value);
+    let extent = |dim: &Dim| usize::try_from(dim.eval(&value).ok()?).ok();
+    let shape: Option<Vec<usize>> = ty.shape.iter().map(extent).collect();
     let shape = shape.ok_or_else(|| {
         EvalError::new(format!(
             "the result of `{}` is {ty}: its symbols have no values here",
             def.name
         ))
     })?;
-    match ty.num_elements() {
+    let product = || shape.iter().try_fold(1u64, |n, &extent| n.checked_mul(extent as u64));
+    let elements = if shape.contains(&0) { Some(0) } else { product() };
+    match elements {
         Some(n) if n <= MAX_ELEMENTS => Ok((ty.dtype, shape)),
         _ => Err(EvalError::new(format!(
             "the result of `{}` is {ty}: more than the {MAX_ELEMENTS} elements that an evaluation may have",

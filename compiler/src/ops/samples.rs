@@ -12,8 +12,8 @@ use crate::ops::elementwise::{
 use crate::ops::nn::{
     AvgPoolAttrs, BatchNormAttrs, BatchToSpaceAttrs, BiasAddAttrs, ConvAttrs, DropoutAttrs,
     GroupNormAttrs, InstanceNormAttrs, L2NormalizeAttrs, LayerNormAttrs, LrnAttrs, MatmulAttrs,
-    MaxPoolAttrs, MaxPoolIndicesAttrs, PadAttrs, PadMode, RmsNormAttrs, RoiAlignAttrs,
-    RoiAlignMode, SoftmaxAttrs, SpaceToBatchAttrs, WinogradConv2dAttrs,
+    MaxPoolAttrs, MaxPoolIndicesAttrs, NonMaxSuppressionAttrs, PadAttrs, PadMode, RmsNormAttrs,
+    RoiAlignAttrs, RoiAlignMode, SoftmaxAttrs, SpaceToBatchAttrs, WinogradConv2dAttrs,
 };
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
@@ -23,7 +23,7 @@ use crate::ops::tensor::{
     GridPadding, GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OnDeviceAttrs,
     OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs,
     ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs,
-    TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs,
+    TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs, TruncateAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -272,6 +272,19 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
                 &[Some(&[2, 3]), Some(&[7]), Some(&[7]), Some(&[7, 2]), Some(&[4])];
             (attrs(TreeTraverseAttrs { depth: 3 }), shapes)
         }
+        "truncate" => {
+            let truncate = TruncateAttrs { axis: 0, size: "kept".to_owned() };
+            (attrs(truncate), &[Some(&[4, 3]), Some(&[])])
+        }
+        "vision.non_max_suppression" => {
+            let suppress = NonMaxSuppressionAttrs {
+                max_output_boxes: 3,
+                iou_threshold: 0.5,
+                score_threshold: Some(0.1),
+                center_point_box: false,
+            };
+            (attrs(suppress), &[Some(&[2, 5, 4]), Some(&[2, 3, 5])])
+        }
         "vision.roi_align" => {
             let align = RoiAlignAttrs {
                 pooled_size: [2, 3],
@@ -293,6 +306,7 @@ pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
         ("take" | "gather" | "gather_nd" | "scatter_elements" | "scatter_nd", 1)
         | ("one_hot", 0)
         | ("tree_traverse", 1 | 3 | 4)
+        | ("truncate", 1)
         | ("vision.roi_align", 2) => DType::I64,
         ("where", 0) => DType::Bool,
         ("qnn.requantize", 0) => DType::I32,

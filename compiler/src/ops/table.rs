@@ -140,6 +140,8 @@ static TABLE: &[&OpDef] = &[
     &tensor::TOPK,
     &tensor::TRANSPOSE,
     &tensor::TREE_TRAVERSE,
+    &tensor::TRUNCATE,
+    &nn::NON_MAX_SUPPRESSION,
     &nn::ROI_ALIGN,
     &ew::WHERE,
 ];

@@ -5,6 +5,7 @@ use cranelift_entity::SecondaryMap;
 use super::Machine;
 use super::conv2d::goes_along_rows;
 use crate::diagnostics::{Problem, ProblemNode, pin};
+use crate::executor::Truncation;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
 use crate::ir::{Constant, DType, Dim, Span, TensorType, Type};
 use crate::ops::{self, Compute, tensor};
@@ -24,6 +25,9 @@ pub(super) struct Primitive {
     pub(super) origin: Vec<String>,
     /// Whether no call does more than give the elements another shape.
     pub(super) reshape_only: bool,
+    /// The size that the function's only call defines, if that is `truncate`, and the position of its
+    /// count among the parameters, or the count itself.
+    pub(super) truncation: Option<(String, Result<usize, Constant>)>,
     /// Whether the function is one call, which changes some elements of its first parameter.
     pub(super) is_update: bool,
 }
@@ -178,10 +182,21 @@ pub(super) fn primitive(
                 .map(str::to_owned)
                 .collect(),
             reshape_only: builder.reshape_only,
+            truncation: truncation(function),
             is_update: is_update(function),
         }),
         _ => Err(problems),
     }
+}
+
+/// What a function defines that is one call of `truncate`.
+fn truncation(function: &Function) -> Option<(String, Result<usize, Constant>)> {
+    let Truncation { size, count, extent: _ } = Truncation::of(function, function.result())?;
+    let count = match function.expr(count) {
+        Expr::Constant(constant) => Err(constant.clone()),
+        _ => Ok(function.params().iter().position(|&param| param == count)?),
+    };
+    Some((size, count))
 }
 
 /// Whether a function is one call of an operator that changes some elements of the first parameter.

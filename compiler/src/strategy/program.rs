@@ -14,7 +14,7 @@ use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, Machine, halo_need
 use crate::analysis::{CPU, devices};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
-    Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
+    Count, Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
 };
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorType};
@@ -78,6 +78,7 @@ pub fn program(
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
         kernels: IndexMap::new(),
+        counted: IndexMap::new(),
         variants: IndexMap::new(),
         demands: demands(main, &primitives),
         members,
@@ -244,7 +245,8 @@ fn demand_of(primitive: &Primitive, param: usize) -> Demand {
             Demand { conv: Some([halo(0), halo(1)]), dense: false }
         }
         Some((Anchor::MatMul { .. } | Anchor::Window { .. } | Anchor::None, _)) | None => {
-            let dense = primitive.reshape_only || primitive.is_matrix(param);
+            let is_view = primitive.reshape_only || primitive.truncation.is_some();
+            let dense = is_view || primitive.is_matrix(param);
             Demand { conv: None, dense }
         }
     }
@@ -269,6 +271,8 @@ struct Lowering<'a> {
     values: SecondaryMap<ExprId, Vec<ValueId>>,
     constants: IndexMap<(Constant, BufferSpec), ValueId>,
     kernels: IndexMap<KernelKey, KernelId>,
+    /// What says what a size is that a run computes.
+    counted: IndexMap<usize, Result<ValueId, Constant>>,
     /// How many kernels there are of each function.
     variants: IndexMap<GlobalVar, usize>,
     demands: SecondaryMap<ExprId, Vec<Demand>>,
@@ -505,7 +509,15 @@ impl Lowering<'_> {
             })
             .collect();
 
-        if let (true, [Ok(input)], [spec]) = (primitive.reshape_only, &given[..], &specs[..])
+        if let Some((size, count)) = &primitive.truncation {
+            let count = match count {
+                Ok(param) => given[*param].clone(),
+                Err(constant) => Err(constant.clone()),
+            };
+            self.count(size, count).map_err(|problem| problem_at(problem.message, span))?;
+        }
+        let is_view = primitive.reshape_only && given.len() == 1 || primitive.truncation.is_some();
+        if let (true, [Ok(input), ..], [spec]) = (is_view, &given[..], &specs[..])
             && self.program.values[*input].spec.is_dense()
             && spec.is_dense()
         {
@@ -560,6 +572,38 @@ impl Lowering<'_> {
         step_args.extend(&values);
         self.program.steps.push(Step { kernel, args: step_args });
         Ok(values)
+    }
+
+    /// Notes what a size is that a run computes.
+    ///
+    /// # Errors
+    ///
+    /// Something else says what it is as well.
+    fn count(&mut self, name: &str, count: Result<ValueId, Constant>) -> Result<(), Problem> {
+        let Some(size) = self.program.sizes.iter().position(|size| size.name == name) else {
+            return Err(Problem::new(format!("the size `{name}` was not there at import")));
+        };
+        if let Some(known) = self.counted.insert(size, count.clone()) {
+            let again = format!("the size `{name}` has two counts");
+            return if known == count { Ok(()) } else { Err(Problem::new(again)) };
+        }
+        let value = count.unwrap_or_else(|constant| {
+            let spec = BufferSpec::dense(&[]);
+            self.constant(&constant, spec)
+        });
+        let mut root = value;
+        while let ValueKind::View(of) = self.program.values[root].kind {
+            root = of;
+        }
+        // It is read when a step has computed it.
+        let value = match self.program.values[root].kind {
+            ValueKind::Computed | ValueKind::Variable => value,
+            _ => self.convert(value, "count", |dag, x| {
+                dag.compute("count", &[], DType::I64, |dag, _| dag.at(x, &[]))
+            }),
+        };
+        self.program.counts.push(Count { size, value });
+        Ok(())
     }
 
     fn kernel(

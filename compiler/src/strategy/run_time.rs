@@ -99,7 +99,8 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
     // What other code generators make of a function is not known.
     let is_ours = |function: &Function| function.attrs().str("Compiler").is_none();
     let mut primitives = module.functions().filter(|(_, f)| f.attrs().flag("Primitive"));
-    sizes.len() == 1
+    sizes.iter().all(|size| !size.counted)
+        && sizes.len() == 1
         && module.functions().all(|(_, function)| is_ours(function))
         && primitives.all(|(global, function)| {
             let made = |extents: &Extents<'_>| primitive(global.name(), function, extents, false);

@@ -15,8 +15,9 @@ use crate::ops::qnn::DEQUANTIZE;
 use crate::ops::tensor::DEVICE_COPY;
 use crate::ops::tensor::{
     BROADCAST_TO, EXPAND_DIMS, FULL, FullAttrs, RESHAPE, SQUEEZE, STRIDED_SLICE, TRANSPOSE,
+    TRUNCATE,
 };
-use crate::ops::{Op, OpPattern};
+use crate::ops::{Op, OpDef, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
@@ -93,9 +94,12 @@ pub fn fold_constant(function: Function, _module: &IRModule, cx: &PassContext) -
     Ok(rewriter.finish()?)
 }
 
+/// Operators that do something else than computing a value: how large it is, or where.
+static KEPT: [&OpDef; 3] = [&DROPOUT, &DEVICE_COPY, &TRUNCATE];
+
 fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call) -> Result<()> {
     let Callee::Op(op) = call.callee else { return Ok(()) };
-    if call.args.iter().flatten().next().is_none() || op.is(&DROPOUT) || op.is(&DEVICE_COPY) {
+    if call.args.iter().flatten().next().is_none() || KEPT.iter().any(|kept| op.is(kept)) {
         return Ok(());
     }
     let old = rewriter.old().clone();

@@ -20,9 +20,19 @@ impl Writer<'_> {
         !self.model.sizes.is_empty()
     }
 
-    /// What a run returns, and the paragraph of its documentation about errors.
-    pub(super) fn fallible(&self, result: &str) -> (String, &'static str) {
-        match (self.has_sizes(), result) {
+    /// Whether callers tell a run sizes, and may tell wrong ones.
+    pub(super) fn is_told(&self) -> bool {
+        self.model.sizes.iter().any(|size| !size.counted)
+    }
+
+    /// Whether a run computes sizes.
+    pub(super) fn counts(&self) -> bool {
+        self.model.sizes.iter().any(|size| size.counted)
+    }
+
+    /// What a run returns that may fail or not, and the paragraph of its documentation about errors.
+    pub(super) fn result(fails: bool, result: &str) -> (String, &'static str) {
+        match (fails, result) {
             (false, "()") => (String::new(), ""),
             (false, result) => (format!(" -> {result}"), ""),
             (true, result) => {
@@ -33,7 +43,11 @@ impl Writer<'_> {
 
     /// The statement of a run that finds its sizes.
     pub(super) fn find_sizes(&self) -> &'static str {
-        if self.has_sizes() { "        let sizes = Sizes::of(inputs)?;\n" } else { "" }
+        match (self.has_sizes(), self.is_told()) {
+            (false, _) => "",
+            (true, false) => "        let sizes = Sizes::GREATEST;\n",
+            (true, true) => "        let sizes = Sizes::of(inputs)?;\n",
+        }
     }
 
     /// The statements that check the lengths of slices for outputs.
@@ -139,7 +153,9 @@ impl Writer<'_> {
 
     /// Whether callers say the sizes of a run, as the lengths of inputs do not.
     pub(super) fn sizes_are_given(&self) -> bool {
-        (0..self.model.sizes.len()).any(|size| self.says(size).next().is_none())
+        let sizes = self.model.sizes.iter().enumerate();
+        let mut told = sizes.filter(|(_, size)| !size.counted);
+        told.any(|(number, _)| self.says(number).next().is_none())
     }
 
     /// The struct `Sizes`.
@@ -150,7 +166,12 @@ impl Writer<'_> {
         let idents = self.size_idents();
         let sizes = || self.model.sizes.iter().zip(&idents).enumerate();
         let given = self.sizes_are_given();
-        let doc = if given { "" } else { ", which the lengths of its inputs say" };
+        let doc = match (given, self.is_told(), self.counts()) {
+            (true, ..) => "",
+            (false, false, _) => ", which it computes",
+            (false, true, true) => ": the lengths of its inputs say some, and it computes others",
+            (false, true, false) => ", which the lengths of its inputs say",
+        };
         put!(
             text,
             "\n/// The sizes of a run{doc}.\n{NAMED_BY_MODEL}\
@@ -158,13 +179,28 @@ impl Writer<'_> {
         );
         for (_, (size, ident)) in sizes() {
             let name = code(&size.name);
-            put!(text, "    /// {name} in the model: {} to {}.\n", size.min, size.max);
+            let from = if size.counted { ", which a run computes" } else { "" };
+            put!(text, "    /// {name} in the model{from}: {} to {}.\n", size.min, size.max);
             put!(text, "    pub {ident}: usize,\n");
         }
         put!(text, "}}\n\n{UNUSED}impl Sizes {{\n");
+        if !self.is_told() {
+            text.push_str("    /// The greatest: what there is room for.\n");
+            text.push_str("    pub const GREATEST: Sizes = Sizes {");
+            for (_, (size, ident)) in sizes() {
+                put!(text, " {ident}: {},", grouped(size.max));
+            }
+            text.pop();
+            text.push_str(" };\n}\n");
+            return;
+        }
+        let counted = match self.counts() {
+            true => " Those that it computes are the greatest.",
+            false => "",
+        };
         put!(
             text,
-            "    /// The sizes of a run with these inputs.
+            "    /// The sizes of a run with these inputs.{counted}
     ///
     /// # Errors
     ///
@@ -175,6 +211,10 @@ impl Writer<'_> {
         );
         for (number, (size, ident)) in sizes() {
             let (name, min, max) = (&size.name, size.min, size.max);
+            if size.counted {
+                put!(text, "            {ident}: {},\n", grouped(max));
+                continue;
+            }
             let size = format!("__niello::RunSize {{ name: {name:?}, min: {min}, max: {max} }}");
             if given {
                 put!(text, "            {ident}: {size}.check(inputs.sizes.{ident})?,\n");
@@ -203,10 +243,30 @@ impl Writer<'_> {
         text.push_str("        ::core::result::Result::Ok(sizes)\n    }\n}\n");
     }
 
-    /// The statement that puts the sizes where the compiled code reads them.
+    /// The statement that puts the sizes where the compiled code reads them, and writes those that it
+    /// computes.
     pub(super) fn sizes_array(&self) -> String {
         let fields = self.size_idents().into_iter().map(|ident| format!("sizes.{ident} as i64"));
         let fields = fields.collect::<Vec<_>>().join(", ");
-        format!("    let sizes: [i64; {}] = [{fields}];\n", self.model.sizes.len())
+        let mutable = if self.counts() { "mut " } else { "" };
+        format!("    let {mutable}of_run: [i64; {}] = [{fields}];\n", self.model.sizes.len())
+    }
+
+    /// The expression of the sizes as the compiled code has left them.
+    pub(super) fn counted_sizes(&self) -> String {
+        let mut text = String::from("    Sizes {\n");
+        for (number, (size, ident)) in self.model.sizes.iter().zip(self.size_idents()).enumerate() {
+            if size.counted {
+                put!(
+                    text,
+                    "        {ident}: ::core::convert::TryFrom::try_from(of_run[{number}])\
+                     .unwrap_or(0),\n"
+                );
+            }
+        }
+        if self.is_told() {
+            text.push_str("        ..sizes\n");
+        }
+        text + "    }\n"
     }
 }

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::passes::{self, PassFacts};
+use crate::arith::Symbol;
 use crate::compile::Model;
 use crate::diagnostics::Report;
+use crate::executor::RunTimeSizes;
 use crate::graph::{Callee, Expr};
 use crate::ir::{DType, Definition, Dim, IRModule};
 use crate::onnx::{
@@ -184,9 +186,12 @@ impl Facts {
     }
 
     /// Inputs and outputs as they are after import: sizes that options pin are numbers, and others
-    /// have the symbols by which they can be pinned.
+    /// have the symbols by which they can be pinned, but for those that a run computes.
     fn add_interface(&mut self, imported: &Imported, options: &CompileOptions) {
-        let mut seen = BTreeSet::new();
+        let mut counted = RunTimeSizes::default();
+        counted.add_counted(&imported.module);
+        let mut seen: BTreeSet<Symbol> =
+            counted.iter().map(|size| Symbol::new(&size.name)).collect();
         for port in imported.inputs.iter().chain(&imported.outputs) {
             for symbol in port.ty.shape.iter().flat_map(Dim::symbols) {
                 let bounds = options.dims.get(symbol.name()).and_then(|size| size.bounds());

@@ -8,7 +8,7 @@ use inkwell::values::{BasicMetadataValueEnum, FunctionValue, IntValue, PointerVa
 use inkwell::{GlobalVisibility, IntPredicate, attributes::AttributeLoc};
 
 use super::kernel::{Failure, Result, Unit, field, param_types, pointer_param};
-use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer};
+use crate::executor::aot::{CALLS_PER_FUNCTION, Call, Entry, Pointer, SizeCount};
 use crate::executor::{Part, RegionKind, Units};
 
 /// Writes `<symbol>_run` and its parts.
@@ -293,6 +293,20 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
             args.push(self.run_time_size(body, number)?.into());
         }
         builder.build_call(kernel, &args, "")?;
+        call.counts.iter().try_for_each(|count| self.count(body, count))
+    }
+
+    /// Stores a size that the run has computed.
+    fn count(&self, body: &Body<'ctx>, count: &SizeCount) -> Result<()> {
+        let builder = &body.builder;
+        let ty = self.unit.context.i64_type();
+        let is = builder.build_load(ty, self.pointer(body, count.from)?, "")?.into_int_value();
+        let (zero, max) = (ty.const_zero(), ty.const_int(count.max.unsigned_abs(), false));
+        let negative = builder.build_int_compare(IntPredicate::SLT, is, zero, "")?;
+        let is = builder.build_select(negative, zero, is, "")?.into_int_value();
+        let beyond = builder.build_int_compare(IntPredicate::SGT, is, max, "")?;
+        let is = builder.build_select(beyond, max, is, "")?;
+        builder.build_store(self.run_time_size_place(body, count.size)?, is)?;
         Ok(())
     }
 
@@ -319,12 +333,17 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
 
     /// A size of the run.
     fn run_time_size(&self, body: &Body<'ctx>, number: usize) -> Result<IntValue<'ctx>> {
+        let place = self.run_time_size_place(body, number)?;
+        let ty = self.unit.context.i64_type();
+        Ok(body.builder.build_load(ty, place, "")?.into_int_value())
+    }
+
+    fn run_time_size_place(&self, body: &Body<'ctx>, number: usize) -> Result<PointerValue<'ctx>> {
         let sizes = self.nth(body, body.inputs, self.entry.sizes_input)?;
         let ty = self.unit.context.i64_type();
         let number = self.size(number as u64);
         // SAFETY: the array has a number for each size of the model.
-        let place = unsafe { body.builder.build_in_bounds_gep(ty, sizes, &[number], "")? };
-        Ok(body.builder.build_load(ty, place, "")?.into_int_value())
+        Ok(unsafe { body.builder.build_in_bounds_gep(ty, sizes, &[number], "")? })
     }
 
     /// The address of another model's weights.

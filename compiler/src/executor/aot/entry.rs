@@ -7,7 +7,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::{KernelFunctions, PackedWeights, Scratch};
 use crate::codegen::c::{GENERATED, declarations, denormals_around, signature, words, wrap};
-use crate::executor::{KernelId, Part, Program, RegionKind, Units, ValueId};
+use crate::executor::{Count, KernelId, Part, Program, RegionKind, Units, ValueId};
 use crate::memory::{MemoryPlan, Place, Storage};
 
 /// Kernel calls and regions in one function: compilers take more than linear time for a function's
@@ -20,7 +20,8 @@ const PARAMETERS: [&str; 3] =
 
 /// What `<symbol>_run(ctx, inputs, outputs)` does, whatever code generator writes it.
 ///
-/// If runs have sizes of their own, there is one more input: an array of these, as `int64`.
+/// If runs have sizes of their own, there is one more input: an array of these, as `int64`, to which
+/// the run stores those that it computes.
 ///
 /// It looks at `ctx->level` once, makes the [`calls`](field@Self::calls) in order, those of
 /// [regions](Self::parts) as often as their conditions say, and then the [`copies`](Self::copies).
@@ -67,8 +68,21 @@ pub struct Call {
     pub args: Vec<Pointer>,
     /// How many sizes of the run come after its parameters.
     pub sizes: usize,
+    /// The sizes of the run that are known once the call is done.
+    pub counts: Vec<SizeCount>,
     /// Whether another code generator made the function: it takes its parameters and no context.
     pub external: bool,
+}
+
+/// A size that a run computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SizeCount {
+    /// The number of the size.
+    pub size: usize,
+    /// Where it is, as `int64`. One that is negative counts as zero.
+    pub from: Pointer,
+    /// The greatest size; one that is greater counts as this one.
+    pub max: i64,
 }
 
 /// A copy of a value to an output.
@@ -139,6 +153,12 @@ impl Entry {
             Place::Arena(offset) => Pointer::Workspace(offset),
             Place::Nowhere => Pointer::Null,
         };
+        let roots = program.roots();
+        let size_count = |count: Count| SizeCount {
+            size: count.size,
+            from: pointer(count.value),
+            max: program.sizes.max(count.size),
+        };
         let calls = program.steps.iter().enumerate().map(|(number, step)| {
             let offset = plan.scratch.get(number).copied().flatten();
             Call {
@@ -146,6 +166,7 @@ impl Entry {
                 scratch: offset.map(|offset| (offset, scratch.strides[step.kernel])),
                 args: step.args.iter().map(|&arg| pointer(arg)).collect(),
                 sizes: program.kernels[step.kernel].signature().dims.len(),
+                counts: program.counted_by(step, &roots).map(size_count).collect(),
                 external: program.kernels[step.kernel].signature().external_symbol().is_some(),
             }
         });
@@ -286,7 +307,10 @@ impl Entry {
         );
         let other = self.other_weights.as_deref().unwrap_or_default();
         let shared = format!("const void *const shared = {other};");
-        let sizes = format!("const i64 *const sizes = inputs[{}];", self.sizes_input);
+        let sizes = match self.calls.iter().all(|call| call.counts.is_empty()) {
+            true => format!("const i64 *const sizes = inputs[{}];", self.sizes_input),
+            false => format!("i64 *const sizes = (i64 *)inputs[{}];", self.sizes_input),
+        };
         for (name, declaration) in [
             ("shared", &*shared),
             ("sizes", &sizes),
@@ -371,6 +395,12 @@ impl CallWriter<'_> {
         wrap(&format!("{symbol}({});", args.join(", ")), indent, &mut lines);
         for line in lines {
             let _ = writeln!(body, "{line}");
+        }
+        for SizeCount { size, from, max } in &call.counts {
+            let (is, size) = (format!("*(const i64 *)({from})"), format!("sizes[{size}]"));
+            let _ = writeln!(body, "{space}{size} = {is};");
+            let _ =
+                writeln!(body, "{space}{size} = {size} < 0 ? 0 : {size} > {max} ? {max} : {size};");
         }
     }
 }

@@ -121,7 +121,7 @@ impl Program {
             for step in &self.steps {
                 (step.kernel, &step.args).hash(hasher);
             }
-            (&self.regions, &self.inputs, &self.outputs, &self.units).hash(hasher);
+            (&self.regions, &self.inputs, &self.outputs, &self.units, &self.counts).hash(hasher);
             for ExternalCode { symbol, source, needs } in &self.external {
                 (symbol, source, needs).hash(hasher);
             }

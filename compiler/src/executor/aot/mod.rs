@@ -13,7 +13,7 @@ pub use cache::{
 };
 pub use code::{CacheUse, Code, Generator, Listing};
 pub(crate) use entry::call_symbol;
-pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer};
+pub use entry::{CALLS_PER_FUNCTION, Call, Copy, Entry, Pointer, SizeCount};
 pub use kernels::{KernelFunction, KernelFunctions};
 pub use sharing::{SharedWeights, StoredConstants, UsedWeights};
 pub use weights::{PackedWeights, Weights};

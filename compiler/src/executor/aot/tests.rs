@@ -401,8 +401,14 @@ fn contexts_of_more_workers_than_were_planned_for_run_serially() {
     let kernel = KernelId::from_u32(0);
     let mut functions: SecondaryMap<KernelId, Vec<String>> = SecondaryMap::new();
     functions[kernel] = vec!["t_kernel".to_owned()];
-    let call =
-        Call { kernel, scratch: Some((64, 128)), args: Vec::new(), sizes: 0, external: false };
+    let call = Call {
+        kernel,
+        scratch: Some((64, 128)),
+        args: Vec::new(),
+        sizes: 0,
+        counts: Vec::new(),
+        external: false,
+    };
     let entry = Entry {
         symbol: "t".to_owned(),
         calls: vec![call],

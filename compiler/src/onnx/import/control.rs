@@ -11,7 +11,11 @@ use super::{Attributes, MAX_UNROLLED_NODES, MAX_UNROLLED_STEPS, Node, NodeError}
 use crate::graph::{ExprId, ScopeKind};
 use crate::ir::{DType, Dim, Type};
 use crate::onnx::ops::attention;
-use crate::onnx::ops::repeat::{Row, UNROLLED_NODES, Until};
+use crate::onnx::ops::repeat::{Repeated, Row, UNROLLED_NODES, Until};
+
+/// Most steps of a loop that a condition on data ends, if it puts results side by side: there is room
+/// for those of all steps.
+const MAX_COUNTED_STEPS: i64 = 1 << 16;
 
 /// A scan, whatever it goes over.
 struct Scan<'a> {
@@ -239,13 +243,17 @@ impl<'a> GraphImporter<'a, '_, '_> {
             };
             let ends = goes_on != Some(true) || begins != Some(true);
             next[0] = if ends { node.reshape(next[0], Vec::new())? } else { repeat.states[0] };
-            let rows = match (length, ends) {
+            // As many rows as there may be steps.
+            let bounded = length.filter(|length| {
+                !ends || length.as_const().is_none_or(|length| length <= MAX_COUNTED_STEPS)
+            });
+            let rows: Vec<Row> = match bounded {
                 _ if rows.is_empty() => Vec::new(),
-                (Some(rows_of), false) => {
+                Some(rows_of) => {
                     let row = |value| Row { value, at: step, rows: rows_of.clone() };
                     rows.into_iter().map(row).collect()
                 }
-                _ => {
+                None => {
                     let error = NodeError::new(
                         "the number of steps depends on the model's inputs, and so would the extent \
                          of an output",
@@ -258,7 +266,15 @@ impl<'a> GraphImporter<'a, '_, '_> {
             if !ends && count.is_none() {
                 return Err(NodeError::new("the loop does not end"));
             }
-            node.end_loop(repeat, &next, &rows, Until { count, state: ends.then_some(0) })
+            let until = Until { count, state: ends.then_some(0) };
+            let Repeated { steps, last, mut rows } = node.end_loop(repeat, &next, &rows, until)?;
+            if ends && !rows.is_empty() {
+                let size = node.size(steps)?;
+                for row in &mut rows {
+                    *row = node.truncated(*row, 0, &size)?;
+                }
+            }
+            Ok((last, rows))
         };
         match finish() {
             Ok((last, rows)) => {
@@ -458,7 +474,8 @@ impl<'a> GraphImporter<'a, '_, '_> {
             let row = |(value, &reverse)| Row { value, at: at(reverse), rows: steps.clone() };
             let rows: Vec<Row> = outputs.map(row).collect();
             let until = Until { count: Some(count), state: None };
-            let (mut values, rows) = node.end_loop(repeat, &next, &rows, until)?;
+            let Repeated { last: mut values, rows, .. } =
+                node.end_loop(repeat, &next, &rows, until)?;
             for (tensor, &axis) in rows.into_iter().zip(&scan.out_axes) {
                 let rank = node.shape(tensor)?.rank();
                 let axis = node.axis(axis, rank)?;

@@ -1,6 +1,6 @@
 //! One graph: inputs, nodes in order, outputs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use indexmap::IndexMap;
@@ -51,6 +51,8 @@ pub(super) struct Shared<'m> {
     pub(super) known: KnownValues,
     /// Strings that the classes of a value stand for, by its name.
     pub(super) labels: BTreeMap<String, Vec<String>>,
+    /// The symbols of inputs, and of sizes that runs compute.
+    pub(super) sizes: BTreeSet<String>,
     pub(super) functions: &'m Functions<'m>,
     /// Whether the model's opset is too old for a node that was met; told once.
     too_old: bool,
@@ -97,6 +99,7 @@ pub(super) fn import(
         external,
         known: KnownValues::default(),
         labels: BTreeMap::new(),
+        sizes: BTreeSet::new(),
         functions,
         too_old: false,
         is_fixed: true,
@@ -215,6 +218,8 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 self.values.insert(name, value);
                 continue;
             }
+            let symbols = ty.shape.iter().flat_map(Dim::symbols);
+            self.shared.sizes.extend(symbols.map(|symbol| symbol.name().to_owned()));
             let param = self.shared.builder.param(name, ty.clone());
             self.values.insert(name, Value::Known(param));
             ports.push(ModelPort { name: name.to_owned(), ty });

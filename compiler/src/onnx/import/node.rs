@@ -90,6 +90,7 @@ pub struct Node<'a, 'b> {
     pub(super) external: &'b mut ExternalData,
     pub(super) known: &'b mut KnownValues,
     pub(super) labels: &'b mut BTreeMap<String, Vec<String>>,
+    pub(super) sizes: &'b mut BTreeSet<String>,
 }
 
 impl Shared<'_> {
@@ -110,6 +111,7 @@ impl Shared<'_> {
             external: self.external,
             known: &mut self.known,
             labels: &mut self.labels,
+            sizes: &mut self.sizes,
         }
     }
 }
@@ -131,6 +133,16 @@ impl Node<'_, '_> {
             let labels = labels.iter().map(|&label| label.to_owned()).collect();
             self.labels.insert(name.clone(), labels);
         }
+    }
+
+    /// A symbol that nothing has yet, for a size that a run computes: it goes by the node's output.
+    pub(in crate::onnx) fn new_size(&mut self) -> String {
+        let name = format!("{}_size", self.output_name(0));
+        let other = |number: usize| format!("{name}_{number}");
+        let names = std::iter::once(name.clone()).chain((2..).map(other));
+        let name = names.into_iter().find(|name| !self.sizes.contains(name)).unwrap_or(name);
+        self.sizes.insert(name.clone());
+        name
     }
 
     /// The name of an output; empty if it is not named.

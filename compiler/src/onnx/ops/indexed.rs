@@ -10,8 +10,8 @@ use crate::ops::elementwise::{LESS, SUBTRACT};
 use crate::ops::reduce::{ARGMAX, ArgReduceAttrs};
 use crate::ops::tensor::{
     CumulativeAttrs, GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs, ONE_HOT, OneHotAttrs,
-    SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TAKE,
-    TOPK, TakeAttrs, TakeMode, TopkAttrs,
+    SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TOPK,
+    TopkAttrs,
 };
 
 /// Most elements of a mask that is computed while compiling: two extents of a file can ask for any
@@ -70,14 +70,20 @@ pub(super) fn scatter_nd(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> 
 /// are sorted whether or not they must be.
 pub(super) fn topk(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let x = node.input(0)?;
-    let k = if node.version < 10 { node.attrs.int("k")? } else { node.int_input(1)? };
-    let k = k.ok_or_else(|| missing("k"))?;
     let axis = node.attrs.int("axis")?.unwrap_or(-1);
     let mut largest = true;
     if node.version >= 11 {
         largest = node.attrs.flag("largest", true)?;
         node.attrs.flag("sorted", true)?;
     }
+    if let (10.., Some(k)) = (node.version, node.optional(1))
+        && node.builder.data_of(k).shape_value.is_none()
+        && node.known_value(k).is_none()
+    {
+        return super::counted::topk(node, axis, largest);
+    }
+    let k = if node.version < 10 { node.attrs.int("k")? } else { node.int_input(1)? };
+    let k = k.ok_or_else(|| missing("k"))?;
     let both = node.call_with(&TOPK, &[x], &TopkAttrs { k, axis, largest })?;
     Ok(vec![node.field(both, 0)?, node.field(both, 1)?])
 }
@@ -94,31 +100,22 @@ pub(super) fn cumulative(
     Ok(vec![node.call_with(op, &[x], &CumulativeAttrs { axis, exclusive, reverse })?])
 }
 
-/// `Compress`-9, -11 (negative axes): the slices for which the condition holds, which must be known.
-pub(super) fn compress(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = node.input(0)?;
+/// The places along an axis for which the condition of `Compress` holds, which is known.
+pub(super) fn kept_places(
+    node: &mut Node<'_, '_>,
+    x: ExprId,
+    axis: usize,
+) -> Result<ExprId, NodeError> {
     let condition = node.ints_input(1)?.ok_or_else(|| missing("condition"))?;
-    let (x, axis) = match node.attrs.int("axis")? {
-        Some(axis) => (x, axis),
-        None => {
-            let all = node.shape(x)?.iter().product();
-            (node.reshape(x, vec![all])?, 0)
-        }
-    };
     let kept: Vec<i64> =
         (0..).zip(&condition).filter(|(_, holds)| **holds != 0).map(|(index, _)| index).collect();
-    let rank = node.shape(x)?.rank();
-    let extent = node.known_extent(x, node.axis(axis, rank)?)?;
+    let extent = node.known_extent(x, axis)?;
     if let Some(last) = kept.last().filter(|last| **last >= extent) {
         return Err(NodeError::new(format!(
             "the condition holds for slice {last}, but there are {extent}"
         )));
     }
-    let indices = Constant::from_i64(&[kept.len() as i64], &kept)
-        .map_err(|error| NodeError::new(error.to_string()))?;
-    let indices = node.constant(indices);
-    let attrs = TakeAttrs { axis, mode: TakeMode::Fast };
-    Ok(vec![node.call_with(&TAKE, &[x, indices], &attrs)?])
+    node.integers(&[kept.len() as i64], &kept)
 }
 
 /// `Hardmax`-1, -11 (negative axes), -13: 1 where the first greatest element stands. Until -13 all

@@ -7,6 +7,7 @@
 pub(super) mod attention;
 mod calls;
 mod conv_transpose;
+mod counted;
 mod einsum;
 mod elementwise;
 mod indexed;
@@ -30,6 +31,7 @@ mod sequence;
 mod signal;
 mod tensor;
 mod training;
+mod unique;
 mod window;
 
 pub use registered::{ImportFn, OnnxOp, OnnxOpEntry};
@@ -182,7 +184,7 @@ static TABLE: &[OpImport] = &[
     shaped("CenterCropPad", &[18], (2, 2), &[1], rearrange::center_crop_pad),
     op("Clip", &[1, 6, 11, 12, 13], (1, 3), elementwise::clip),
     shaped("Col2Im", &[18], (3, 3), &[1, 2], rearrange::col2im),
-    shaped("Compress", &[9, 11], (2, 2), &[1], indexed::compress),
+    op("Compress", &[9, 11], (2, 2), counted::compress),
     op("Concat", &[1, 4, 11, 13], (1, usize::MAX), tensor::concat),
     op("ConcatFromSequence", &[11], (1, 1), sequence::concat),
     op("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], (0, 0), elementwise::constant),
@@ -261,8 +263,8 @@ static TABLE: &[OpImport] = &[
     op("Multinomial", &[7, 22], (1, 1), random::multinomial),
     op("Neg", &[1, 6, 13], (1, 1), |node| elementwise::unary(node, &e::NEGATIVE)),
     op("NegativeLogLikelihoodLoss", &[12, 13, 22], (2, 3), loss::negative_log_likelihood),
-    shaped("NonMaxSuppression", &[10, 11], (2, 5), &[0, 1, 2, 3, 4], selected::non_max_suppression),
-    shaped("NonZero", &[9, 13], (1, 1), &[0], selected::non_zero),
+    shaped("NonMaxSuppression", &[10, 11], (2, 5), &[2, 3, 4], counted::non_max_suppression),
+    op("NonZero", &[9, 13], (1, 1), counted::non_zero),
     op("Not", &[1], (1, 1), |node| elementwise::unary(node, &e::LOGICAL_NOT)),
     shaped("OneHot", &[9, 11, 28], (3, 3), &[1], tensor::one_hot),
     control("Optional", &[15, 28], (0, 1), &[], Handler::Optional),
@@ -347,7 +349,7 @@ static TABLE: &[OpImport] = &[
     shaped("TopK", &[1, 10, 11, 24], (1, 2), &[1], indexed::topk),
     op("Transpose", &[1, 13, 21, 23, 24, 25], (1, 1), tensor::transpose),
     shaped("Trilu", &[14], (1, 2), &[1], indexed::trilu),
-    shaped("Unique", &[11, 28], (1, 1), &[0], selected::unique),
+    op("Unique", &[11, 28], (1, 1), unique::unique),
     shaped("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], (1, 2), &[1], tensor::unsqueeze),
     shaped("Upsample", &[1, 7, 9, 10], (1, 2), &[1], resize::upsample),
     op("Where", &[9, 16], (3, 3), elementwise::select),

@@ -5,7 +5,7 @@
 //! the sequence of a run has.
 
 use super::microsoft::quantized::dynamic_product;
-use super::repeat::{Row, Until};
+use super::repeat::{Repeated, Row, Until};
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
@@ -530,7 +530,7 @@ impl Layer {
         let next = &[next.hidden, next.cell][..states.len()];
         let row = Row { value, at, rows: self.steps.clone() };
         let until = Until { count: Some(count), state: None };
-        let (last, rows) = node.end_loop(repeat, next, &[row], until)?;
+        let Repeated { last, rows, .. } = node.end_loop(repeat, next, &[row], until)?;
         let cell = last.last().copied().unwrap_or(last[0]);
         Ok((rows[0], State { hidden: last[0], cell }))
     }

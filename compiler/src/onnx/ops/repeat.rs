@@ -102,8 +102,8 @@ impl Node<'_, '_> {
         Repeat { step, states: params, first, around }
     }
 
-    /// Ends a loop: the states that a step leaves, and the rows that it stores. Returns the last
-    /// states, and the tensors of rows, of which those that no step stores are zero.
+    /// Ends a loop: the states that a step leaves, and the rows that it stores. Returns the number of
+    /// steps, the last states, and the tensors of rows, of which those that no step stores are zero.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Node<'_, '_> {
         next: &[ExprId],
         rows: &[Row],
         until: Until,
-    ) -> Result<(Vec<ExprId>, Vec<ExprId>), NodeError> {
+    ) -> Result<Repeated, NodeError> {
         for (&before, &after) in repeat.states.iter().zip(next) {
             let (before, after) = (self.builder.ty(before), self.builder.ty(after));
             if before != after {
@@ -166,12 +166,11 @@ impl Node<'_, '_> {
             first.push(self.full(0.0, dtype, shape.to_vec())?);
         }
         let last = self.builder.while_loop(&first, cond, body)?;
-        let mut fields = Vec::with_capacity(first.len() - 1);
-        for field in 1..first.len() {
-            fields.push(self.builder.tuple_get(last, field as u32)?);
-        }
-        let rows = fields.split_off(next.len());
-        Ok((fields, rows))
+        let mut fields = (0..first.len() as u32).map(|field| self.builder.tuple_get(last, field));
+        let steps = fields.next().unwrap_or(Ok(last))?;
+        let mut last = fields.collect::<Result<Vec<ExprId>, _>>()?;
+        let rows = last.split_off(next.len());
+        Ok(Repeated { steps, last, rows })
     }
 
     /// Gives up a loop of which a step cannot be built, and whatever is open within it.
@@ -181,6 +180,16 @@ impl Node<'_, '_> {
             self.builder.close_scope(nothing);
         }
     }
+}
+
+/// What a loop leaves.
+pub(in crate::onnx) struct Repeated {
+    /// How many steps there were.
+    pub(in crate::onnx) steps: ExprId,
+    /// The last states.
+    pub(in crate::onnx) last: Vec<ExprId>,
+    /// Tensors of rows.
+    pub(in crate::onnx) rows: Vec<ExprId>,
 }
 
 impl Repeat {

@@ -5,9 +5,6 @@ use std::cmp::Ordering;
 use crate::graph::interp::{Elements, Tensor};
 use crate::onnx::import::{Node, NodeError, Outputs};
 
-/// Most boxes of an image: each may be compared with all others.
-const MAX_BOXES: usize = 1 << 12;
-
 fn known(node: &mut Node<'_, '_>, index: usize) -> Result<Tensor, NodeError> {
     let constant = node.constant_input(index)?;
     Tensor::from_constant(&constant).map_err(|error| NodeError::new(error.to_string()))
@@ -103,68 +100,4 @@ pub(super) fn unique(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         outputs.push(node.integers(&[list.len() as i64], &list)?);
     }
     Ok(outputs)
-}
-
-/// A box as the ends along both axes.
-fn ends(corners: &[f64], centred: bool) -> [[f64; 2]; 2] {
-    let &[a, b, c, d] = corners else { return [[0.0; 2]; 2] };
-    if centred {
-        return [[a - c / 2.0, a + c / 2.0], [b - d / 2.0, b + d / 2.0]];
-    }
-    [[a.min(c), a.max(c)], [b.min(d), b.max(d)]]
-}
-
-/// The area in which two boxes overlap, as a share of the area of both.
-fn overlap(a: [[f64; 2]; 2], b: [[f64; 2]; 2]) -> f64 {
-    let area = |[x, y]: [[f64; 2]; 2]| (x[1] - x[0]).max(0.0) * (y[1] - y[0]).max(0.0);
-    let common = [0, 1].map(|axis: usize| [a[axis][0].max(b[axis][0]), a[axis][1].min(b[axis][1])]);
-    let (common, a, b) = (area(common), area(a), area(b));
-    if common <= 0.0 || a <= 0.0 || b <= 0.0 { 0.0 } else { common / (a + b - common) }
-}
-
-/// `NonMaxSuppression`-10, -11: for each image and class the best boxes, without those that overlap
-/// a better one.
-pub(super) fn non_max_suppression(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let (boxes, scores) = (known(node, 0)?, known(node, 1)?);
-    let most = node.int_input(2)?.unwrap_or(0);
-    let threshold = node.number_input(3)?.unwrap_or(0.0);
-    let least_score = node.number_input(4)?;
-    let centred = node.attrs.flag("center_point_box", false)?;
-    let (&[batch, count, 4], &[images, classes, scored]) = (boxes.shape(), scores.shape()) else {
-        return Err(wrong_boxes(&boxes, &scores));
-    };
-    let (Some(corners), Some(points)) = (boxes.floats(), scores.floats()) else {
-        return Err(wrong_boxes(&boxes, &scores));
-    };
-    if batch != images || count != scored || count > MAX_BOXES {
-        return Err(wrong_boxes(&boxes, &scores));
-    }
-    let mut selected: Vec<i64> = Vec::new();
-    for (image, class) in (0..batch).flat_map(|image| (0..classes).map(move |c| (image, c))) {
-        let points = &points[(image * classes + class) * count..][..count];
-        let of = |index: usize| ends(&corners[(image * count + index) * 4..][..4], centred);
-        let mut order: Vec<usize> =
-            (0..count).filter(|&i| least_score.is_none_or(|least| points[i] > least)).collect();
-        order.sort_by(|&a, &b| points[b].total_cmp(&points[a]));
-        let mut taken: Vec<usize> = Vec::new();
-        for index in order {
-            if taken.len() as i64 >= most {
-                break;
-            }
-            if taken.iter().all(|&better| overlap(of(index), of(better)) <= threshold) {
-                taken.push(index);
-                selected.extend([image as i64, class as i64, index as i64]);
-            }
-        }
-    }
-    Ok(vec![node.integers(&[selected.len() as i64 / 3, 3], &selected)?])
-}
-
-fn wrong_boxes(boxes: &Tensor, scores: &Tensor) -> NodeError {
-    NodeError::new(format!(
-        "up to {MAX_BOXES} boxes (images, boxes, 4) and scores (images, classes, boxes) are \
-         expected, but they are {} and {}",
-        boxes.ty(),
-        scores.ty()
-    ))
 }

@@ -11,6 +11,7 @@ mod layer_norm;
 mod lrn;
 mod matmul;
 mod max_pool_indices;
+mod non_max_suppression;
 mod pad;
 mod pool;
 mod rms_norm;
@@ -31,6 +32,7 @@ pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
 pub use lrn::{LRN, LrnAttrs};
 pub use matmul::{MATMUL, MatmulAttrs};
 pub use max_pool_indices::{MAX_POOL_INDICES, MaxPoolIndicesAttrs};
+pub use non_max_suppression::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
 pub use pad::{PAD, PadAttrs, PadMode};
 pub use pool::{
     AVG_POOL1D, AVG_POOL2D, AVG_POOL3D, AvgPoolAttrs, MAX_POOL1D, MAX_POOL2D, MAX_POOL3D,

@@ -22,6 +22,7 @@ mod take;
 mod topk;
 mod transpose;
 mod tree_traverse;
+mod truncate;
 
 pub use arange::{ARANGE, ArangeAttrs};
 pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
@@ -50,6 +51,8 @@ pub use take::{TAKE, TakeAttrs, TakeMode};
 pub use topk::{TOPK, TopkAttrs};
 pub use transpose::{TRANSPOSE, TransposeAttrs};
 pub use tree_traverse::{TREE_TRAVERSE, TreeTraverseAttrs};
+pub(super) use truncate::size_of;
+pub use truncate::{TRUNCATE, TruncateAttrs};
 
 use super::Input;
 use crate::ir::DType;

@@ -3,8 +3,9 @@
 
 use crate::graph::interp::Tensor;
 use crate::ir::{DType, TensorType, Type};
-use crate::ops::all;
 use crate::ops::samples::{dtype_of_input, infer, sample, tensor, types};
+use crate::ops::tensor::TRUNCATE;
+use crate::ops::{Op, all};
 
 #[test]
 fn every_operator_yields_the_types_that_its_relation_says() {
@@ -20,6 +21,10 @@ fn every_operator_yields_the_types_that_its_relation_says() {
             let results = op
                 .evaluate(&call.0, &args)
                 .unwrap_or_else(|error| panic!("`{}` of {dtype}: {error}", op.name));
+            if Op::new(op).is(&TRUNCATE) {
+                // The relation knows no more than a symbol.
+                continue;
+            }
             let found: Vec<Type> = results.iter().map(|result| result.ty().into()).collect();
             let expected = match expected.as_tuple() {
                 Some(fields) => fields.to_vec(),
@@ -68,7 +73,9 @@ fn every_attribute_of_a_sample_is_needed_or_optional() {
         let types: Vec<_> =
             shapes.iter().map(|s| s.map(|s| TensorType::from_consts(s, DType::F32))).collect();
         for (name, _) in attrs.iter() {
-            if (op.name, name) == ("clip", "min") {
+            let may_be_absent =
+                [("clip", "min"), ("vision.non_max_suppression", "score_threshold")];
+            if may_be_absent.contains(&(op.name, name)) {
                 continue;
             }
             let error = infer(op, &attrs.clone().without(name), &types).unwrap_err();

@@ -6,7 +6,7 @@ use super::floats;
 use crate::graph::ExprId;
 use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError};
-use crate::onnx::ops::repeat::Until;
+use crate::onnx::ops::repeat::{Repeated, Until};
 use crate::ops::elementwise::{ABS, ADD, GREATER, LESS, MULTIPLY};
 use crate::ops::nn::DENSE;
 use crate::ops::reduce::{MAX, SUM};
@@ -64,7 +64,7 @@ pub(super) fn coupled(
     let error = node.reduce(&MAX, error, [0, 1], false)?;
     let goes_on = node.with_scalar(&GREATER, error, TOLERANCE / n as f64)?;
     let until = Until { count: Some(count), state: Some(1) };
-    let (last, _) = node.end_loop(repeat, &[next, goes_on], &[], until)?;
+    let Repeated { last, .. } = node.end_loop(repeat, &[next, goes_on], &[], until)?;
     Ok(last[0])
 }
 

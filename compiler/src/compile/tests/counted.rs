@@ -1,0 +1,103 @@
+//! Models of which a run computes sizes.
+
+use super::*;
+use crate::ir::TensorType;
+use crate::onnx::ModelAttr;
+use crate::options::DimSize;
+
+fn model(builder: ModelBuilder) -> Model {
+    let file = ModelFile { proto: builder.build(), folder: None, store: None };
+    Model::from_onnx("counted", file)
+}
+
+fn batch(sizes: impl Into<DimSize>) -> CompileOptions {
+    CompileOptions { dims: [("batch".to_owned(), sizes.into())].into(), ..options() }
+}
+
+/// The elements of `x`, `[batch, 6]`, that are not zero: where they are, their squares, the sum of
+/// these, and how many there are.
+fn squares() -> Model {
+    let unknown = || ModelDim::Unknown;
+    let axes = Constant::from_i64(&[1], &[0]).unwrap();
+    model(
+        ModelBuilder::new(17)
+            .input("x", DType::F32, &[ModelDim::from("batch"), ModelDim::from(6)])
+            .initializer("axes", &axes)
+            .node("NonZero", &["x"], &["at"], &[])
+            .node("Transpose", &["at"], &["rows"], &[("perm", vec![1, 0].into())])
+            .node("GatherND", &["x", "rows"], &["found"], &[])
+            .node("Mul", &["found", "found"], &["y"], &[])
+            .node("ReduceSum", &["y", "axes"], &["sum"], &[("keepdims", ModelAttr::from(0))])
+            .node("Shape", &["y"], &["count"], &[])
+            .output("at", DType::I64, &[ModelDim::from(2), unknown()])
+            .output("y", DType::F32, &[unknown()])
+            .output("sum", DType::F32, &[] as &[ModelDim])
+            .output("count", DType::I64, &[ModelDim::from(1)]),
+    )
+}
+
+/// Every so manyth element of `[rows, 6]` is not zero; none if that is 0.
+fn sparse(rows: i64, every: usize) -> Constant {
+    let value = |at: usize| match every {
+        0 => 0.0,
+        every if at.is_multiple_of(every) => at as f32 + 1.0,
+        _ => 0.0,
+    };
+    Constant::from_f32(&[rows, 6], &(0..rows as usize * 6).map(value).collect::<Vec<_>>()).unwrap()
+}
+
+fn check_squares(loaded: &LoadedModel, rows: i64, every: usize) {
+    let x = sparse(rows, every);
+    let found = loaded.run(std::slice::from_ref(&x)).unwrap();
+    let elements = x.to_f64_vec().unwrap();
+    let places: Vec<usize> = (0..elements.len()).filter(|&at| elements[at] != 0.0).collect();
+    let count = places.len() as i64;
+    let by_axis = |of: &dyn Fn(usize) -> usize| places.iter().map(|&at| of(at) as i64).collect();
+    let indices: [Vec<i64>; 2] = [by_axis(&|at| at / 6), by_axis(&|at| at % 6)];
+    assert_eq!(*found[0].ty(), TensorType::from_consts(&[2, count], DType::I64));
+    assert_eq!(found[0].to_i64_vec().unwrap(), indices.concat());
+    let squares: Vec<f64> = places.iter().map(|&at| elements[at].powi(2)).collect();
+    assert_eq!(*found[1].ty(), TensorType::from_consts(&[count], DType::F32));
+    assert_eq!(found[1].to_f64_vec().unwrap(), squares);
+    assert_eq!(found[2].to_f64_vec().unwrap(), [squares.iter().sum::<f64>()]);
+    assert_eq!(found[3].to_i64_vec().unwrap(), [count]);
+}
+
+#[test]
+fn results_are_as_large_as_a_run_counts() {
+    for (&backend, threads) in Backend::ALL.iter().flat_map(|b| [(b, 1), (b, 3)]) {
+        for (dims, batches) in [(DimSize::from(3), &[3][..]), ((1..=5).into(), &[1, 2, 5])] {
+            let options = CompileOptions { backend, threads, ..batch(dims) };
+            let compiled = run(&squares(), &options).unwrap().model;
+            let sizes: Vec<_> = compiled.sizes.iter().filter(|size| size.counted).collect();
+            let most = 6 * *batches.last().unwrap() as u64;
+            assert_eq!((sizes[0].min, sizes[0].max, sizes.len()), (0, most, 1));
+            for loaded in load(&compiled, &options) {
+                // One run after the other: each has its own count.
+                for (&rows, every) in batches.iter().flat_map(|b| [1, 0, 4, 7].map(|e| (b, e))) {
+                    check_squares(&loaded, rows, every);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn unknown_sizes_of_inputs_are_told_and_no_others() {
+    let report = run(&squares(), &options()).unwrap_err().to_string();
+    assert!(report.contains("the size of `batch` is not known"), "{report}");
+    assert!(!report.contains("at_size"), "{report}");
+}
+
+#[test]
+fn a_size_has_one_count() {
+    let text = "def @main(%x: Tensor[(4), float32], %n: Tensor[(), int64], %m: Tensor[(), int64])
+        -> (Tensor[(kept), float32], Tensor[(kept), float32]) {
+        let %a = truncate(%x, %n, axis=0, size=\"kept\");
+        let %b = truncate(%x, %m, axis=0, size=\"kept\");
+        (%a, %b)
+    }";
+    let model = Model::from_module("twice", crate::graph::parse_module(text).unwrap());
+    let report = run(&model, &options()).unwrap_err().to_string();
+    assert!(report.contains("`kept`"), "{report}");
+}

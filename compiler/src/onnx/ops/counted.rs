@@ -1,0 +1,195 @@
+//! Operators whose result is as large as the elements of their inputs say: it has room for the
+//! greatest, and a run counts how much of it there is.
+
+use std::cell::Cell;
+
+use super::indexed::kept_places;
+use super::missing;
+use crate::graph::ExprId;
+use crate::ir::{DType, Dim};
+use crate::onnx::import::{Node, NodeError, Outputs};
+use crate::ops::elementwise::{GREATER_EQUAL, MAXIMUM, NOT_EQUAL, SUBTRACT};
+use crate::ops::nn::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
+use crate::ops::reduce::SUM;
+use crate::ops::tensor::{
+    ARANGE, ArangeAttrs, CUMSUM, CumulativeAttrs, SCATTER_ELEMENTS, ScatterElementsAttrs,
+    ScatterReduction, TAKE, TOPK, TRUNCATE, TakeAttrs, TakeMode, TopkAttrs, TruncateAttrs,
+};
+
+/// How many elements a run has along an axis: a symbol, and the scalar that says what it is.
+pub(in crate::onnx) struct Size {
+    name: String,
+    count: ExprId,
+    /// Whether something stays that has the size, even if it is not used.
+    is_bound: Cell<bool>,
+}
+
+impl Node<'_, '_> {
+    /// A size of which a value of one integer says what it is in a run.
+    pub(in crate::onnx) fn size(&mut self, count: ExprId) -> Result<Size, NodeError> {
+        let count = self.cast(count, DType::I64)?;
+        let count = self.reshape(count, Vec::new())?;
+        Ok(Size { name: self.new_size(), count, is_bound: Cell::new(false) })
+    }
+
+    /// The first elements along an axis, as many as a size says.
+    pub(in crate::onnx) fn truncated(
+        &mut self,
+        value: ExprId,
+        axis: usize,
+        size: &Size,
+    ) -> Result<ExprId, NodeError> {
+        let attrs = TruncateAttrs { axis: axis as i64, size: size.name.clone() };
+        let truncated = self.call_with(&TRUNCATE, &[value, size.count], &attrs)?;
+        // `Range` may need the size alone.
+        if !size.is_bound.replace(true) {
+            self.builder.bind(&size.name, truncated);
+        }
+        Ok(truncated)
+    }
+
+    /// The numbers `0..count` as 64-bit integers.
+    fn places(&mut self, length: Dim) -> Result<ExprId, NodeError> {
+        let attrs = ArangeAttrs { start: 0, step: 1, length, dtype: DType::I64 };
+        self.call_with(&ARANGE, &[], &attrs)
+    }
+
+    /// Where a vector of booleans holds, in order.
+    fn places_where(&mut self, holds: ExprId) -> Result<ExprId, NodeError> {
+        let dims = self.shape(holds)?.to_vec();
+        let [length] = &dims[..] else {
+            return Err(NodeError::new("a vector of conditions is expected"));
+        };
+        let ones = self.cast(holds, DType::I64)?;
+        let attrs = CumulativeAttrs { axis: 0, exclusive: false, reverse: false };
+        let upto = self.call_with(&CUMSUM, &[ones], &attrs)?;
+        let rank = self.with_scalar(&SUBTRACT, upto, 1.0)?;
+        let rank = self.with_scalar(&MAXIMUM, rank, 0.0)?;
+        // What is left out puts 0 to a place that has at least that.
+        let place = self.places(length.clone())?;
+        let place = self.multiply(place, ones)?;
+        let zeros = self.full(0.0, DType::I64, dims.clone())?;
+        let attrs = ScatterElementsAttrs { axis: 0, reduction: ScatterReduction::Max };
+        let places = self.call_with(&SCATTER_ELEMENTS, &[zeros, rank, place], &attrs)?;
+        let count = self.reduce(&SUM, ones, [0], false)?;
+        let size = self.size(count)?;
+        self.truncated(places, 0, &size)
+    }
+
+    /// The slices along an axis at these places.
+    pub(super) fn taken(
+        &mut self,
+        value: ExprId,
+        places: ExprId,
+        axis: usize,
+    ) -> Result<ExprId, NodeError> {
+        let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
+        self.call_with(&TAKE, &[value, places], &attrs)
+    }
+}
+
+/// `NonZero`-9, -13 (more types): the indices of the elements that are not zero, by axis.
+pub(super) fn non_zero(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    if node.known_value(x).is_some() {
+        return super::selected::non_zero(node);
+    }
+    let ty = node.tensor(x)?;
+    let shape = ty.shape.to_vec();
+    if shape.is_empty() {
+        return Err(NodeError::new(
+            "the input is a scalar, of which there are no indices; give it an axis",
+        ));
+    }
+    let holds = match ty.dtype {
+        DType::Bool => x,
+        _ => node.with_scalar(&NOT_EQUAL, x, 0.0)?,
+    };
+    let elements: Dim = shape.iter().product();
+    let flat = node.reshape(holds, vec![elements.clone()])?;
+    let places = node.places_where(flat)?;
+    let mut indices = Vec::with_capacity(shape.len());
+    for (axis, extent) in shape.iter().enumerate() {
+        let index = node.places(extent.clone())?;
+        let dims = (0..shape.len()).map(|other| match other == axis {
+            true => extent.clone(),
+            false => Dim::from(1i64),
+        });
+        let index = node.reshape(index, dims.collect())?;
+        let index = node.broadcast_to(index, shape.clone())?;
+        let index = node.reshape(index, vec![elements.clone()])?;
+        indices.push(node.taken(index, places, 0)?);
+    }
+    Ok(vec![node.stack(&indices, 0)?])
+}
+
+/// `Compress`-9, -11 (negative axes): the slices for which the condition holds.
+pub(super) fn compress(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let condition = node.input(1)?;
+    let (x, axis) = match node.attrs.int("axis")? {
+        Some(axis) => (x, axis),
+        None => {
+            let all = node.shape(x)?.iter().product();
+            (node.reshape(x, vec![all])?, 0)
+        }
+    };
+    let axis = node.axis(axis, node.shape(x)?.rank())?;
+    let places = match node.known_value(condition) {
+        Some(_) => kept_places(node, x, axis)?,
+        None => {
+            let given = node.shape(condition)?.first().and_then(Dim::as_const);
+            let extent = node.shape(x)?[axis].as_const();
+            if let (Some(given), Some(extent)) = (given, extent)
+                && given > extent
+            {
+                let what = format!("{given} conditions are given for {extent} slices");
+                return Err(NodeError::new(what));
+            }
+            node.places_where(condition)?
+        }
+    };
+    Ok(vec![node.taken(x, places, axis)?])
+}
+
+/// `TopK`-10, -11 (`largest`, `sorted`), -24 (more types) with `k` that a run computes.
+pub(super) fn topk(
+    node: &mut Node<'_, '_>,
+    axis: i64,
+    largest: bool,
+) -> Result<Outputs, NodeError> {
+    let x = node.input(0)?;
+    let k = node.optional(1).ok_or_else(|| missing("k"))?;
+    let at = node.axis(axis, node.shape(x)?.rank())?;
+    let all = node.known_extent(x, at)?;
+    let both = node.call_with(&TOPK, &[x], &TopkAttrs { k: all, axis, largest })?;
+    let size = node.size(k)?;
+    let fields = [node.field(both, 0)?, node.field(both, 1)?];
+    fields.into_iter().map(|field| node.truncated(field, at, &size)).collect()
+}
+
+/// `NonMaxSuppression`-10, -11: for each image and class the best boxes, without those that overlap a
+/// better one.
+pub(super) fn non_max_suppression(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
+    let (boxes, scores) = (node.input(0)?, node.input(1)?);
+    let most = node.int_input(2)?.unwrap_or(0).max(0);
+    let attrs = NonMaxSuppressionAttrs {
+        max_output_boxes: most,
+        iou_threshold: node.number_input(3)?.unwrap_or(0.0),
+        score_threshold: node.number_input(4)?,
+        center_point_box: node.attrs.flag("center_point_box", false)?,
+    };
+    let rows = node.call_with(&NON_MAX_SUPPRESSION, &[boxes, scores], &attrs)?;
+    if let Some(known) = node.known_value(rows) {
+        let found = known.to_i64_vec().unwrap_or_default();
+        let found: Vec<i64> = found.into_iter().take_while(|&number| number >= 0).collect();
+        return Ok(vec![node.integers(&[found.len() as i64 / 3, 3], &found)?]);
+    }
+    // Behind the last row there are rows of -1.
+    let images = node.slice(rows, 1, 0, 1)?;
+    let is_row = node.with_scalar(&GREATER_EQUAL, images, 0.0)?;
+    let ones = node.cast(is_row, DType::I64)?;
+    let count = node.reduce(&SUM, ones, [0, 1], false)?;
+    let size = node.size(count)?;
+    Ok(vec![node.truncated(rows, 0, &size)?])
+}

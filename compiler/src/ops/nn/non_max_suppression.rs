@@ -1,0 +1,395 @@
+//! `vision.non_max_suppression`: the best boxes that overlap no better one (ONNX
+//! `NonMaxSuppression`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::graph::TypeError;
+use crate::graph::interp::{Elements, Tensor};
+use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
+use crate::ops::compute::{Compute, Stages};
+use crate::ops::eval::EvalCx;
+use crate::ops::relation::{DTypes, at_least};
+use crate::ops::{EvalError, InferCx, Input, OpDef};
+use crate::te::{ComputeDag, StageId};
+use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
+
+/// Attributes of `vision.non_max_suppression`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NonMaxSuppressionAttrs {
+    /// Most boxes of an image and a class.
+    pub max_output_boxes: i64,
+    /// Boxes that overlap a better one by a greater share of the area of both are left out.
+    pub iou_threshold: f64,
+    /// Boxes whose score is not greater are left out; without it, none is for its score.
+    pub score_threshold: Option<f64>,
+    /// Whether boxes are `(x, y, width, height)` around a centre, else two opposite corners.
+    pub center_point_box: bool,
+}
+
+/// For each image and class of `scores` `(images, classes, boxes)` the best of the `boxes`
+/// `(images, boxes, 4)`, best first; of equals the first. Rows of image, class and box in `int64`,
+/// and behind the last one rows of -1. Areas are computed in `float32`.
+pub static NON_MAX_SUPPRESSION: OpDef = OpDef::new(
+    "vision.non_max_suppression",
+    "the best boxes that overlap no better one",
+    &[Input::required("boxes"), Input::required("scores")],
+    infer,
+    eval,
+    compute,
+)
+.attributes::<NonMaxSuppressionAttrs>()
+.defaults(|| Attrs::new().with("center_point_box", false));
+
+fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
+    let attrs: NonMaxSuppressionAttrs = cx.attrs()?;
+    let boxes = cx.tensor_of_rank(0, DTypes::Float, 3, "(images, boxes, 4)")?;
+    let scores = cx.tensor_of_rank(1, DTypes::Float, 3, "(images, classes, boxes)")?;
+    at_least("max_output_boxes", attrs.max_output_boxes, 0)?;
+    ensure!(
+        boxes.dtype == DType::F32
+            && scores.dtype == DType::F32
+            && boxes.shape[2].as_const() == Some(4)
+            && cx.same(&boxes.shape[0], &scores.shape[0])
+            && cx.same(&boxes.shape[1], &scores.shape[2]),
+        "boxes (images, boxes, 4) and scores (images, classes, boxes) of float32 are expected, but \
+         they are {boxes} and {scores}"
+    );
+    let most = match scores.shape[2].as_const() {
+        Some(boxes) => boxes.min(attrs.max_output_boxes),
+        None => attrs.max_output_boxes,
+    };
+    let rows = scores.shape[0].clone() * scores.shape[1].clone() * Dim::from(most);
+    cx.result([rows, Dim::from(3i64)], DType::I64)
+}
+
+/// A box as the ends along both axes.
+fn ends(corners: &[f64], centred: bool) -> [[f32; 2]; 2] {
+    let &[a, b, c, d] = corners else { return [[0.0; 2]; 2] };
+    let [a, b, c, d] = [a, b, c, d].map(|number| number as f32);
+    if centred {
+        return [[a - c / 2.0, a + c / 2.0], [b - d / 2.0, b + d / 2.0]];
+    }
+    [[a.min(c), a.max(c)], [b.min(d), b.max(d)]]
+}
+
+fn area([x, y]: [[f32; 2]; 2]) -> f32 {
+    (x[1] - x[0]) * (y[1] - y[0])
+}
+
+/// Whether boxes overlap by more than a share of the area of both.
+fn overlap(a: [[f32; 2]; 2], b: [[f32; 2]; 2], threshold: f32) -> bool {
+    let common = [0, 1].map(|axis: usize| {
+        let (from, to) = (a[axis][0].max(b[axis][0]), a[axis][1].min(b[axis][1]));
+        (to - from).max(0.0)
+    });
+    let (common, a, b) = (common[0] * common[1], area(a), area(b));
+    let overlap = if common > 0.0 && a > 0.0 && b > 0.0 { common / (a + b - common) } else { 0.0 };
+    overlap > threshold
+}
+
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let attrs: NonMaxSuppressionAttrs = cx.attrs()?;
+    let (corners, points) = (cx.floats(0)?, cx.floats(1)?);
+    let &[images, classes, count] = cx.arg(1)?.shape() else {
+        return Err(EvalError::new("scores have three axes"));
+    };
+    let mut rows: Vec<i128> = Vec::new();
+    for (image, class) in (0..images).flat_map(|image| (0..classes).map(move |c| (image, c))) {
+        let points = &points[(image * classes + class) * count..][..count];
+        let of = |index: usize| {
+            ends(&corners[(image * count + index) * 4..][..4], attrs.center_point_box)
+        };
+        let is_enough = |&index: &usize| match attrs.score_threshold {
+            Some(least) => points[index] as f32 > least as f32,
+            None => true,
+        };
+        let mut left: Vec<usize> = (0..count).filter(is_enough).collect();
+        for _ in 0..attrs.max_output_boxes {
+            let better = |best: usize, next: usize| match points[next] > points[best] {
+                true => next,
+                false => best,
+            };
+            let Some(best) = left.iter().copied().reduce(better) else { break };
+            rows.extend([image, class, best].map(|number| number as i128));
+            let threshold = attrs.iou_threshold as f32;
+            left.retain(|&other| other != best && !overlap(of(best), of(other), threshold));
+        }
+    }
+    rows.resize(cx.len(), -1);
+    cx.result(Elements::Int(rows))
+}
+
+/// The boxes that are left of an image and a class, and the rows that are found of all.
+///
+/// What is left is a binary heap with the best on top: as many are taken from it as it needs until
+/// enough are found, and each is compared with those that are found.
+struct Search {
+    boxes: StageId,
+    scores: StageId,
+    result: BufferId,
+    /// Which boxes are in the heap, and their scores.
+    places: BufferId,
+    keys: BufferId,
+    /// Numbers: see the constants.
+    numbers: BufferId,
+    /// Boxes of an image.
+    count: i64,
+    attrs: NonMaxSuppressionAttrs,
+}
+
+/// How many rows are found.
+const FOUND: i64 = 0;
+/// How many of them are of this image and class.
+const TAKEN: i64 = 1;
+/// How many boxes are in the heap.
+const LEFT: i64 = 2;
+/// The place in the heap that may be worse than those below it.
+const CURSOR: i64 = 3;
+/// Whether a box overlaps none that is found: 1, else 0.
+const KEEPS: i64 = 4;
+
+fn compute(cx: &mut Compute<'_>) -> Stages {
+    let attrs: NonMaxSuppressionAttrs = cx.attrs()?;
+    let (boxes, scores) = (cx.arg(0)?, cx.arg(1)?);
+    let &[images, classes, count] = cx.dag.shape(scores) else {
+        return cx.unsupported("without three axes of scores");
+    };
+    let [(shape, _)] = cx.results else {
+        return cx.unsupported("with several results");
+    };
+    let shape = shape.clone();
+    let op = cx.op.name;
+    let result = cx.dag.statement(op, &shape, DType::I64, &[boxes, scores], |dag, result| {
+        let mut local = |name: &str, dtype: DType, count: i64| {
+            dag.func.buffer(name, dtype, BufferSpec::dense(&[count]), BufferScope::Local)
+        };
+        let search = Search {
+            boxes,
+            scores,
+            result,
+            places: local("places", DType::I64, count),
+            keys: local("keys", DType::F32, count),
+            numbers: local("numbers", DType::I64, KEEPS + 1),
+            count,
+            attrs,
+        };
+        let [image, class] = ["image", "class"].map(|name| dag.func.index_var(name));
+        let of = [image, class].map(|var| dag.func.var_expr(var));
+        let steps = [search.candidates(dag, &of), search.heapify(dag), search.take(dag, &of)];
+        let all = serial(image, images, serial(class, classes, Stmt::seq(steps)));
+        let body = Stmt::seq([search.clear(dag, shape[0]), search.set(dag, FOUND, 0), all]);
+        let buffers = [search.places, search.keys, search.numbers];
+        buffers.into_iter().fold(body, |body, buffer| Stmt::allocate(buffer, body))
+    });
+    Ok(vec![result])
+}
+
+fn serial(var: VarId, extent: impl Into<PrimExpr>, body: Stmt) -> Stmt {
+    Stmt::for_loop(var, PrimExpr::index(0), extent.into(), ForKind::Serial, body)
+}
+
+impl Search {
+    fn number(&self, dag: &ComputeDag, which: i64) -> PrimExpr {
+        dag.func.load(self.numbers, [which])
+    }
+
+    fn set(&self, dag: &ComputeDag, which: i64, value: impl Into<PrimExpr>) -> Stmt {
+        dag.func.store(self.numbers, [which], value.into())
+    }
+
+    /// A statement over the value that a number has before it.
+    fn with_number(
+        &self,
+        dag: &mut ComputeDag,
+        which: i64,
+        body: impl FnOnce(&mut ComputeDag, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let value = self.number(dag, which);
+        self.with(dag, value, body)
+    }
+
+    fn with(
+        &self,
+        dag: &mut ComputeDag,
+        value: PrimExpr,
+        body: impl FnOnce(&mut ComputeDag, PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let var = dag.func.var("now", value.ty());
+        let now = dag.func.var_expr(var);
+        Stmt::let_(var, value, body(dag, now))
+    }
+
+    /// A place that is certain to be one.
+    fn inside(&self, at: PrimExpr) -> PrimExpr {
+        at.max(0).min(self.count - 1)
+    }
+
+    /// Rows of -1.
+    fn clear(&self, dag: &mut ComputeDag, rows: i64) -> Stmt {
+        let [row, column] = ["row", "column"].map(|name| dag.func.index_var(name));
+        let at = [row, column].map(|var| dag.func.var_expr(var));
+        let store = dag.func.store(self.result, at, PrimExpr::index(-1));
+        serial(row, rows, serial(column, 3, store))
+    }
+
+    /// Puts a box to a place of the heap.
+    fn put(&self, dag: &ComputeDag, at: &PrimExpr, place: PrimExpr, key: PrimExpr) -> Stmt {
+        let at = self.inside(at.clone());
+        Stmt::seq([
+            dag.func.store(self.places, [at.clone()], place),
+            dag.func.store(self.keys, [at], key),
+        ])
+    }
+
+    fn place(&self, dag: &ComputeDag, at: &PrimExpr) -> PrimExpr {
+        dag.func.load(self.places, [self.inside(at.clone())])
+    }
+
+    fn key(&self, dag: &ComputeDag, at: &PrimExpr) -> PrimExpr {
+        dag.func.load(self.keys, [self.inside(at.clone())])
+    }
+
+    /// All boxes whose score is enough.
+    fn candidates(&self, dag: &mut ComputeDag, [image, class]: &[PrimExpr; 2]) -> Stmt {
+        let var = dag.func.index_var("i");
+        let place = dag.func.var_expr(var);
+        let score = dag.at(self.scores, &[image.clone(), class.clone(), place.clone()]);
+        let at = self.number(dag, LEFT);
+        let keep = [self.put(dag, &at, place, score.clone()), self.set(dag, LEFT, at + 1)];
+        let keep = match self.attrs.score_threshold {
+            Some(least) => {
+                let enough = score.greater(PrimExpr::float(least, DType::F32));
+                Stmt::if_then(enough, Stmt::seq(keep))
+            }
+            None => Stmt::seq(keep),
+        };
+        Stmt::seq([self.set(dag, LEFT, 0), serial(var, self.count, keep)])
+    }
+
+    /// Whether what is at a place of the heap comes before what is at another one.
+    fn better(&self, dag: &ComputeDag, one: &PrimExpr, other: &PrimExpr) -> PrimExpr {
+        let [a, b] = [one, other].map(|at| self.key(dag, at));
+        let first = self.place(dag, one).less(self.place(dag, other));
+        a.clone().greater(b.clone()).or(a.equal(b).and(first))
+    }
+
+    /// Moves what is at a place of the heap down, until nothing below it is better.
+    fn sift(&self, dag: &mut ComputeDag, from: PrimExpr) -> Stmt {
+        let depth = i64::from(64 - self.count.leading_zeros());
+        let step = dag.func.index_var("step");
+        let body = self.with_number(dag, CURSOR, |dag, at| {
+            let left = at.clone() * 2 + 1;
+            let (right, end) = (left.clone() + 1, self.number(dag, LEFT));
+            let takes_right = right.clone().less(end.clone()).and(self.better(dag, &right, &left));
+            let chosen = PrimExpr::select(takes_right, right, left.clone());
+            let swap = self.with(dag, chosen, |dag, below| {
+                let swap = self.with(dag, self.place(dag, &at), |dag, place| {
+                    let key = self.key(dag, &at);
+                    self.with(dag, key, |dag, key| {
+                        let (next, next_key) = (self.place(dag, &below), self.key(dag, &below));
+                        Stmt::seq([
+                            self.put(dag, &at, next, next_key),
+                            self.put(dag, &below, place, key),
+                            self.set(dag, CURSOR, below.clone()),
+                        ])
+                    })
+                });
+                let stays = self.set(dag, CURSOR, self.count);
+                Stmt::if_then_else(self.better(dag, &below, &at), swap, stays)
+            });
+            Stmt::if_then(left.less(end), swap)
+        });
+        Stmt::seq([self.set(dag, CURSOR, from), serial(step, depth, body)])
+    }
+
+    /// Makes a heap of what is left.
+    fn heapify(&self, dag: &mut ComputeDag) -> Stmt {
+        self.with_number(dag, LEFT, |dag, left| {
+            let parents = left.floordiv(2);
+            let var = dag.func.index_var("parent");
+            let from = parents.clone() - 1 - dag.func.var_expr(var);
+            serial(var, parents, self.sift(dag, from))
+        })
+    }
+
+    /// Moves the best boxes that overlap no better one to the rows.
+    fn take(&self, dag: &mut ComputeDag, of: &[PrimExpr; 2]) -> Stmt {
+        let take = self.with_number(dag, LEFT, |dag, left| {
+            let var = dag.func.index_var("i");
+            let is_enough = self.number(dag, TAKEN).less(self.attrs.max_output_boxes);
+            serial(var, left, Stmt::if_then(is_enough, self.take_best(dag, of)))
+        });
+        Stmt::seq([self.set(dag, TAKEN, 0), take])
+    }
+
+    fn take_best(&self, dag: &mut ComputeDag, [image, class]: &[PrimExpr; 2]) -> Stmt {
+        let top = PrimExpr::index(0);
+        let best = self.place(dag, &top);
+        self.with(dag, best, |dag, best| {
+            let last = self.number(dag, LEFT) - 1;
+            let (place, key) = (self.place(dag, &last), self.key(dag, &last));
+            let pop = [
+                self.put(dag, &top, place, key),
+                self.set(dag, LEFT, last),
+                self.sift(dag, top.clone()),
+            ];
+            let (found, taken) = (self.number(dag, FOUND), self.number(dag, TAKEN));
+            let var = dag.func.index_var("other");
+            let row = found.clone() - taken.clone() + dag.func.var_expr(var);
+            let other = dag.func.load(self.result, [row, PrimExpr::index(2)]);
+            let boxes = [&best, &other].map(|at| self.ends(dag, image, &self.inside(at.clone())));
+            let overlaps = self.overlap(&boxes[0], &boxes[1]);
+            let drop = Stmt::if_then(overlaps, self.set(dag, KEEPS, 0));
+            let keeps = self.number(dag, KEEPS).greater(0);
+            let compare = serial(var, taken.clone(), Stmt::if_then(keeps.clone(), drop));
+            let mut keep: Vec<Stmt> = [image, class, &best]
+                .into_iter()
+                .enumerate()
+                .map(|(column, value)| {
+                    let at = [found.clone(), PrimExpr::index(column as i64)];
+                    dag.func.store(self.result, at, value.clone())
+                })
+                .collect();
+            keep.push(self.set(dag, FOUND, found + 1));
+            keep.push(self.set(dag, TAKEN, taken + 1));
+            let keep = Stmt::if_then(keeps, Stmt::seq(keep));
+            let steps = pop.into_iter().chain([self.set(dag, KEEPS, 1), compare, keep]);
+            Stmt::seq(steps)
+        })
+    }
+
+    /// The ends of a box along both axes.
+    fn ends(&self, dag: &ComputeDag, image: &PrimExpr, place: &PrimExpr) -> [[PrimExpr; 2]; 2] {
+        let corner = |number: i64| {
+            dag.at(self.boxes, &[image.clone(), place.clone(), PrimExpr::index(number)])
+        };
+        [0, 1].map(|axis| {
+            let (one, other) = (corner(axis), corner(axis + 2));
+            if self.attrs.center_point_box {
+                let half = other / PrimExpr::float(2.0, DType::F32);
+                [one.clone() - half.clone(), one + half]
+            } else {
+                [one.clone().min(other.clone()), one.max(other)]
+            }
+        })
+    }
+
+    /// Whether two boxes overlap by more than the threshold.
+    fn overlap(&self, a: &[[PrimExpr; 2]; 2], b: &[[PrimExpr; 2]; 2]) -> PrimExpr {
+        let float = |value: f64| PrimExpr::float(value, DType::F32);
+        let [x, y] = [0, 1].map(|axis: usize| {
+            let ([a_from, a_to], [b_from, b_to]) = (a[axis].clone(), b[axis].clone());
+            (a_to.min(b_to) - a_from.max(b_from)).max(float(0.0))
+        });
+        let area = |of: &[[PrimExpr; 2]; 2]| {
+            let [x, y] = of.clone().map(|[from, to]| to - from);
+            x * y
+        };
+        let (common, a, b) = (x * y, area(a), area(b));
+        let is_there = |area: &PrimExpr| area.clone().greater(float(0.0));
+        let overlaps = is_there(&common).and(is_there(&a)).and(is_there(&b));
+        let share = common.clone() / (a + b - common);
+        PrimExpr::select(overlaps, share, float(0.0)).greater(float(self.attrs.iou_threshold))
+    }
+}
