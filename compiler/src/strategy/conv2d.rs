@@ -356,7 +356,7 @@ impl Emitter {
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let work = conv.work(channels);
-        let tiling = Tiling::choose(self.packing, &work);
+        let tiling = Tiling::choose(self.packing, self.machine, &work);
         let images = (conv.batch * conv.groups).unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(images);
         let rule = match (channels, conv.ty.fours) {
@@ -386,18 +386,21 @@ impl Emitter {
         self.func.buffers[conv.weight].spec = BufferSpec::packed(&shape, &dims);
 
         let runs = ColumnRun::cover(conv.out_channels, &widths, lanes);
-        let tiles = self.tiles(&conv, width / lanes);
-        let count: i64 = tiles.iter().map(|tile| tile.y.1 * tile.x.1).sum();
+        let rows = conv.ty.rows(self.machine, width / lanes);
         let direct = Direct { conv: &conv, block: channels };
         let panel = [work.depth, panel];
-        let fetch = |run: &ColumnRun| Fetch::new(&tiling, conv.weight, conv.ty, panel, run, count);
+        let fetch = |run: &ColumnRun, tiles: &[[Run; 2]]| {
+            let count = tiles.iter().map(|[y, x]| y.count * x.count).sum();
+            Fetch::new(&tiling, conv.weight, conv.ty, panel, run, count)
+        };
         let mut stmts = vec![image];
         match tiling.order {
             Order::Rows => {
-                for tile in tiles {
+                let tiles = tile_runs(conv.output, rows);
+                for &tile in &tiles {
                     stmts.push(self.over_tiles(tile, &mut |emitter, y, x, number| {
                         let panels = runs.iter().map(|run| {
-                            let fetch = fetch(run);
+                            let fetch = fetch(run, &tiles);
                             emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
                                 let place = Place { n, g, column, y, x, number };
                                 emitter.tile(&direct, tile, run.columns, &fetch, &place)
@@ -407,47 +410,61 @@ impl Emitter {
                     }));
                 }
             }
-            Order::Panels { .. } => {
-                for run in &runs {
-                    let fetch = fetch(run);
-                    stmts.push(self.over_panels(&conv, run, &mut |emitter, n, g, column| {
-                        let mut before = 0;
-                        let tiles = tiles.iter().map(|&tile| {
-                            let first = before;
-                            before += tile.y.1 * tile.x.1;
-                            emitter.over_tiles(tile, &mut |emitter, y, x, number| {
-                                let number = &(number.clone() + first);
-                                let place = Place { n, g, column, y, x, number };
-                                emitter.tile(&direct, tile, run.columns, &fetch, &place)
-                            })
-                        });
-                        Stmt::seq(tiles.collect::<Vec<_>>())
-                    }));
+            Order::Panels { blocks } => {
+                let [lines, pixels] = conv.output;
+                for block in Run::cover(lines, (lines + blocks - 1) / blocks) {
+                    let (b, b_var) = self.counter("yb", block.count);
+                    let first = &(b * block.size + block.first);
+                    let tiles = tile_runs([block.size, pixels], rows);
+                    let panels = runs.iter().map(|run| {
+                        let fetch = fetch(run, &tiles);
+                        self.panel(&direct, run, &fetch, &tiles, first)
+                    });
+                    let panels = Stmt::seq(panels.collect::<Vec<_>>());
+                    stmts.push(around(b_var, block.count, panels));
                 }
             }
         }
         Stmt::seq(stmts)
     }
 
-    /// Tiles that cover the output: rows and columns are each split evenly.
-    fn tiles(&self, conv: &Conv, vectors: i64) -> Vec<TileRun> {
-        let most = conv.ty.rows(self.machine, vectors);
-        let of = |run: Run| (run.first, run.count, run.size);
-        let runs = tile_runs(conv.output, most).into_iter();
-        runs.map(|[y, x]| TileRun { y: of(y), x: of(x) }).collect()
+    /// The panels of a run, each of which goes over the tiles of a block of lines, of which the first
+    /// is given.
+    fn panel(
+        &mut self,
+        direct: &Direct<'_>,
+        run: &ColumnRun,
+        fetch: &Fetch,
+        tiles: &[[Run; 2]],
+        first: &PrimExpr,
+    ) -> Stmt {
+        self.over_panels(direct.conv, run, &mut |emitter, n, g, column| {
+            let mut before = 0;
+            let tiles = tiles.iter().map(|&tile| {
+                let others = before;
+                before += tile[0].count * tile[1].count;
+                emitter.over_tiles(tile, &mut |emitter, y, x, number| {
+                    let (y, number) = (&(first.clone() + y.clone()), &(number.clone() + others));
+                    let place = Place { n, g, column, y, x, number };
+                    emitter.tile(direct, tile, run.columns, fetch, &place)
+                })
+            });
+            Stmt::seq(tiles.collect::<Vec<_>>())
+        })
     }
 
     /// Loops over the tiles of one size; `body` is handed the first pixel and the tile's number.
     fn over_tiles(
         &mut self,
-        tile: TileRun,
+        [lines, pixels]: [Run; 2],
         body: &mut dyn FnMut(&mut Emitter, &PrimExpr, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
-        let (y, y_var) = self.counter("y", tile.y.1);
-        let (x, x_var) = self.counter("x", tile.x.1);
-        let number = y.clone() * tile.x.1 + x.clone();
-        let stmt = body(self, &(y * tile.y.2 + tile.y.0), &(x * tile.x.2 + tile.x.0), &number);
-        around(y_var, tile.y.1, around(x_var, tile.x.1, stmt))
+        let (y, y_var) = self.counter("y", lines.count);
+        let (x, x_var) = self.counter("x", pixels.count);
+        let number = y.clone() * pixels.count + x.clone();
+        let (y, x) = (y * lines.size + lines.first, x * pixels.size + pixels.first);
+        let stmt = body(self, &y, &x, &number);
+        around(y_var, lines.count, around(x_var, pixels.count, stmt))
     }
 
     /// Loops over batch, groups and the tiles of a run; `body` is handed those, the tile as its
@@ -468,7 +485,7 @@ impl Emitter {
     fn tile(
         &mut self,
         direct: &Direct<'_>,
-        run: TileRun,
+        [lines, pixels]: [Run; 2],
         columns: Columns,
         fetch: &Fetch,
         place: &Place<'_>,
@@ -476,7 +493,7 @@ impl Emitter {
         let Direct { conv, block } = *direct;
         let Place { n, g, column, y, x, number: tile_number } = *place;
         let o = &column.first;
-        let rows = Rows { outer: run.y.2, inner: run.x.2 };
+        let rows = Rows { outer: lines.size, inner: pixels.size };
         let tile = Tile::new(self, rows, columns, conv.ty);
         let first = g.clone() * conv.out_channels + o.clone();
         let clear = tile.clear(self);
@@ -577,7 +594,8 @@ impl Emitter {
         for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
             let (n, n_var) = self.counter("n", conv.batch);
             let body = self.over_columns(&run, &mut |emitter, channel| {
-                let tiles = emitter.tiles(&conv, 1).into_iter().map(|tile| {
+                let rows = conv.ty.rows(emitter.machine, 1);
+                let tiles = tile_runs(conv.output, rows).into_iter().map(|tile| {
                     emitter.over_tiles(tile, &mut |emitter, y, x, _| {
                         let at = [&n, &channel.first, y, x];
                         emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
@@ -593,12 +611,12 @@ impl Emitter {
     fn depthwise_tile(
         &mut self,
         conv: &Conv,
-        run: TileRun,
+        run: [Run; 2],
         columns: Columns,
         unroll: bool,
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
-        let rows = Rows { outer: run.y.2, inner: run.x.2 };
+        let rows = Rows { outer: run[0].size, inner: run[1].size };
         let tile = Tile::new(self, rows, columns, conv.ty);
         let clear = tile.clear(self);
         let [sy, sx] = conv.strides;
@@ -639,7 +657,7 @@ impl Emitter {
     fn prefetch_below(
         &mut self,
         conv: &Conv,
-        run: TileRun,
+        [lines, pixels]: [Run; 2],
         [n, channel, y, x]: [&PrimExpr; 4],
     ) -> Stmt {
         let data = &self.func.buffers[conv.data];
@@ -651,11 +669,11 @@ impl Emitter {
         // Behind the last tap of the last row, and as far to the right as taps reach.
         let behind = |kernel: i64, dilation: i64, padding: i64| (kernel - 1) * dilation - padding;
         let top =
-            (run.y.2 - 1) * sy + behind(conv.kernel[0], conv.dilation[0], conv.padding[0]) + 1;
+            (lines.size - 1) * sy + behind(conv.kernel[0], conv.dilation[0], conv.padding[0]) + 1;
         let left = behind(conv.kernel[1], conv.dilation[1], conv.padding[1]);
         let mut stmts = Vec::new();
-        for row in 0..run.y.2 * sy {
-            for column in 0..run.x.2 * sx {
+        for row in 0..lines.size * sy {
+            for column in 0..pixels.size * sx {
                 let y = y.clone() * sy + (top + row);
                 let x = x.clone() * sx + (left + column);
                 let indices = vec![n.clone(), channel.clone(), y, x];
@@ -665,13 +683,6 @@ impl Emitter {
         }
         Stmt::seq(stmts)
     }
-}
-
-/// Tiles of one size: for rows and columns the first pixel, the number of tiles and their size.
-#[derive(Clone, Copy, Debug)]
-struct TileRun {
-    y: (i64, i64, i64),
-    x: (i64, i64, i64),
 }
 
 /// A serial loop, unless there is one iteration.

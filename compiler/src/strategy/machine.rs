@@ -1,16 +1,27 @@
-//! What a schedule has to know of the target's registers.
+//! What a schedule has to know of the target: its registers, and its caches.
 
 use crate::ir::DType;
 use crate::target::Target;
 
-/// Vector registers of a target, or those of scalars if it has none.
+/// A core of a target: vector registers, or those of scalars if it has none, and caches.
+///
+/// Targets do not say how large their caches are. What is assumed is what most processors with their
+/// features have, and never what the machine has that compiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Machine {
     /// Width of a vector register in bits; 0 without vectors.
     pub(crate) vector_bits: u32,
     /// Number of vector registers.
     pub(crate) registers: u32,
+    /// Bytes of the first and of the second cache level.
+    pub(crate) caches: [i64; 2],
 }
+
+/// Caches of server cores with AVX-512.
+const LARGE_CACHES: [i64; 2] = [48 << 10, 2 << 20];
+
+/// Caches of cores with narrower vectors: desktops, and servers before those.
+const SMALL_CACHES: [i64; 2] = [32 << 10, 512 << 10];
 
 /// Multiply-adds of vectors that begin in one cycle, and as many loads.
 pub(crate) const PER_CYCLE: i64 = 2;
@@ -21,13 +32,24 @@ pub(crate) const MIDDLE_RATE: f64 = 48.0;
 impl Machine {
     pub(crate) fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
-        let registers = match target.arch.as_str() {
-            "x86_64" if has("avx512f") && has("avx512vl") => 32,
-            "x86" => 8,
-            "aarch64" | "riscv32" | "riscv64" => 32,
-            _ => 16,
+        let (registers, caches) = match target.arch.as_str() {
+            "x86_64" if has("avx512f") && has("avx512vl") => (32, LARGE_CACHES),
+            "x86" => (8, SMALL_CACHES),
+            "aarch64" | "riscv32" | "riscv64" => (32, SMALL_CACHES),
+            _ => (16, SMALL_CACHES),
         };
-        Machine { vector_bits: u32::try_from(target.vector_bits()).unwrap_or(0), registers }
+        let vector_bits = u32::try_from(target.vector_bits()).unwrap_or(0);
+        Machine { vector_bits, registers, caches }
+    }
+
+    /// Bytes that stay in the first cache level while others stream by.
+    pub(crate) fn near_bytes(self) -> i64 {
+        self.caches[0] / 2
+    }
+
+    /// Bytes that stay in the second cache level while others stream by.
+    pub(crate) fn middle_bytes(self) -> i64 {
+        self.caches[1] / 2
     }
 
     /// Fewest cycles for multiply-accumulates of `float32`, and for moving bytes from or to the
@@ -119,17 +141,18 @@ mod tests {
         for bits in [256, 128] {
             let machine = Machine::of(&target.clone().with_vector_width(bits).unwrap());
             // The processor has as many registers of them.
-            assert_eq!(machine, Machine { vector_bits: bits as u32, registers: 32 });
+            let vector_bits = bits as u32;
+            assert_eq!(machine, Machine { vector_bits, registers: 32, caches: LARGE_CACHES });
         }
     }
 
     #[test]
     fn tiles_fit_the_registers() {
-        let avx512 = Machine { vector_bits: 512, registers: 32 };
+        let avx512 = Machine { vector_bits: 512, registers: 32, caches: LARGE_CACHES };
         assert_eq!(avx512.tile_rows(2), 14);
         assert_eq!(avx512.tile_rows(3), 9);
         assert_eq!(avx512.tile_rows(4), 7);
-        let avx2 = Machine { vector_bits: 256, registers: 16 };
+        let avx2 = Machine { vector_bits: 256, registers: 16, caches: SMALL_CACHES };
         assert_eq!(avx2.tile_rows(2), 6);
         assert_eq!(avx2.tile_rows(4), 2);
         // A panel of two wide registers is two tiles of two narrower ones.

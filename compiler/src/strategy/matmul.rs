@@ -203,7 +203,7 @@ impl Emitter {
             scattered: true,
         };
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
-        let mut tiling = Tiling::choose(packing, &work);
+        let mut tiling = Tiling::choose(packing, self.machine, &work);
         if p.rhs.copied_from.is_some() || !p.rhs.in_panels {
             // The copy is in a cache; what comes next in memory is no panel.
             (tiling.ahead, tiling.next) = (0, false);

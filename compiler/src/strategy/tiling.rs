@@ -15,16 +15,6 @@ use crate::ir::DType;
 /// Cycles until a sum can be added to again.
 const LATENCY: i64 = 4;
 
-/// Bytes that stay in the first cache level while others stream by: half of it.
-const NEAR_BYTES: i64 = 24 << 10;
-
-/// Bytes of a left operand that stay in the second level while weights and results stream by: half
-/// of it.
-const MIDDLE_BYTES: i64 = 1 << 20;
-
-/// Bytes of weights that stay there while rows stream by.
-const RESIDENT_WEIGHTS: i64 = 1 << 20;
-
 /// Bytes in a cycle from the third level.
 const FAR_RATE: f64 = 10.0;
 
@@ -52,8 +42,9 @@ const STEPS_AHEAD: i64 = 8;
 /// Share of the cycles that a second width of panels costs: its tiles are another piece of code.
 const OTHER_WIDTH: f64 = 0.01;
 
-/// Bytes of a block of rows that is worked on with all panels before the next one.
-const BLOCK_BYTES: i64 = 640 << 10;
+/// Share of the second cache level for a block of rows that is worked on with all panels before the
+/// next one, in sixteenths.
+const BLOCK_SIXTEENTHS: i64 = 5;
 
 /// A sum of products, for one group and one image of a convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,36 +109,33 @@ pub(super) struct Tiling {
 }
 
 impl Tiling {
-    /// The tiling of least cost on a machine.
-    pub(super) fn choose(machine: Machine, work: &Work) -> Tiling {
-        let lanes = machine.lanes(DType::F32);
+    /// The tiling of least cost on a machine, whose weights are packed for `packing`: that, or one with
+    /// wider registers.
+    pub(super) fn choose(packing: Machine, machine: Machine, work: &Work) -> Tiling {
+        let lanes = packing.lanes(DType::F32);
         let needed = (work.columns + lanes - 1) / lanes;
         let (least, most) = match work.rows[0] * work.rows[1] {
             // Few rows: more columns keep enough sums in flight.
-            1 if machine.registers >= 32 => (8, 8),
+            1 if packing.registers >= 32 => (8, 8),
             1 => (6, 6),
             2..=FEW_ROWS => (4, 4),
-            _ if machine.registers >= 32 => (2, 4),
+            _ if packing.registers >= 32 => (2, 4),
             _ => (2, 3),
         };
-        let mut best: Option<(f64, Tiling)> = None;
-        for vectors in least.min(needed)..=most.min(needed) {
-            for order in [Order::Panels { blocks: 1 }, work.blocked_order(), Order::Rows] {
-                let cuts = Cuts::of(machine, work, vectors);
-                let next = order != Order::Rows && cuts.fetches_next(work);
-                let cost = cuts.cost(work, order, next);
-                if best.is_none_or(|(least, _)| cost < least) {
-                    let ahead = if cuts.streams(work, order) { STEPS_AHEAD } else { 0 };
-                    let cycles = cost as u64;
-                    best = Some((cost, Tiling { vectors, order, ahead, next, cycles }));
-                }
-            }
-        }
-        // There is at least one vector.
-        best.map_or(
-            Tiling { vectors: 1, order: Order::Rows, ahead: 0, next: false, cycles: 0 },
-            |(_, tiling)| tiling,
-        )
+        let least_of = |found: [(f64, Tiling); 3]| {
+            let least = |a: (f64, Tiling), b: (f64, Tiling)| if b.0 < a.0 { b } else { a };
+            least(least(found[0], found[1]), found[2])
+        };
+        let of = |machine, vectors| {
+            let cuts = Cuts::of(machine, work, vectors * lanes);
+            let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
+            least_of(orders.map(|order| cuts.tiling(work, order, vectors)))
+        };
+        let first = of(packing, least.min(needed));
+        let (_, packed) = (least.min(needed) + 1..=most.min(needed))
+            .map(|vectors| of(packing, vectors))
+            .fold(first, |a, b| if b.0 < a.0 { b } else { a });
+        if machine == packing { packed } else { of(machine, packed.vectors).1 }
     }
 }
 
@@ -170,32 +158,36 @@ impl Work {
         self.window.bytes(self.rows)
     }
 
-    /// Panels outside, in blocks of rows of a matrix that stay in the second level.
-    fn blocked_order(&self) -> Order {
-        if !self.scattered {
-            return Order::Panels { blocks: 1 };
-        }
-        let wanted = ((self.left_bytes() + BLOCK_BYTES - 1) / BLOCK_BYTES).max(1);
+    /// Panels outside, in blocks of lines of an image, or rows of a matrix, that stay in the second
+    /// level.
+    fn blocked_order(&self, machine: Machine) -> Order {
+        let rows = if self.scattered { self.rows[1] } else { self.rows[0] };
+        let room = machine.caches[1] * BLOCK_SIXTEENTHS / 16;
+        let wanted = ((self.left_bytes() + room - 1) / room).clamp(1, rows.max(1));
         // Equal blocks have equal tiles.
-        let blocks = (wanted..2 * wanted).find(|blocks| self.rows[1] % blocks == 0);
+        let blocks = (wanted..2 * wanted).find(|blocks| rows % blocks == 0);
         Order::Panels { blocks: blocks.unwrap_or(wanted) }
     }
 }
 
 /// The tiles of a work.
 struct Cuts {
+    machine: Machine,
     /// Runs of tiles of one size: how many, and rows and pixels of each.
     tiles: Vec<(i64, [i64; 2])>,
-    /// Runs of panels of one size: how many, and registers of each.
+    /// Runs of panels of one size, or of the tiles' parts of them: how many, and registers of each.
     panels: [(i64, i64); 2],
-    /// Bytes of a whole panel.
+    /// Bytes of a whole one.
     panel_bytes: i64,
     weight_bytes: i64,
 }
 
 impl Cuts {
-    fn of(machine: Machine, work: &Work, vectors: i64) -> Cuts {
+    /// Of panels of so many columns.
+    fn of(machine: Machine, work: &Work, panel: i64) -> Cuts {
         let lanes = machine.lanes(DType::F32);
+        let pixels = work.rows[0] * work.rows[1];
+        let vectors = machine.tile_columns(panel, pixels, DType::F32) / lanes;
         let most = machine.tile_rows(vectors);
         let needed = (work.columns + lanes - 1) / lanes;
         let tiles = tile_runs(work.rows, most)
@@ -204,6 +196,7 @@ impl Cuts {
             .collect();
         let row = work.depth * lanes * 4;
         Cuts {
+            machine,
             tiles,
             panels: [
                 (needed / vectors, vectors),
@@ -212,6 +205,14 @@ impl Cuts {
             panel_bytes: vectors * row,
             weight_bytes: needed * row,
         }
+    }
+
+    /// The tiling in an order, with its cost.
+    fn tiling(&self, work: &Work, order: Order, vectors: i64) -> (f64, Tiling) {
+        let next = order != Order::Rows && self.fetches_next(work);
+        let cost = self.cost(work, order, next);
+        let ahead = if self.streams(work, order) { STEPS_AHEAD } else { 0 };
+        (cost, Tiling { vectors, order, ahead, next, cycles: cost as u64 })
     }
 
     fn tile_count(&self) -> i64 {
@@ -236,7 +237,9 @@ impl Cuts {
             Order::Panels { .. } => self.panel_bytes,
         };
         // Of few rows, each step reads more lines than it multiplies rows.
-        swept > NEAR_BYTES && work.depth > STEPS_AHEAD && work.rows[0] * work.rows[1] > FEW_ROWS
+        swept > self.machine.near_bytes()
+            && work.depth > STEPS_AHEAD
+            && work.rows[0] * work.rows[1] > FEW_ROWS
     }
 
     /// Cycles.
@@ -254,18 +257,19 @@ impl Cuts {
             largest = largest.max(bytes);
         }
         let left = work.left_bytes();
+        let (near, stays) = (self.machine.near_bytes(), self.machine.middle_bytes());
         let again = |once: bool, times: i64| if once { 1 } else { times };
         let (middle, far) = match order {
             Order::Rows => {
-                let weights = self.weight_bytes * again(self.weight_bytes <= NEAR_BYTES, tiles);
-                let rows = tile_bytes * again(largest <= NEAR_BYTES, panels);
-                let resident = self.weight_bytes <= RESIDENT_WEIGHTS;
+                let weights = self.weight_bytes * again(self.weight_bytes <= near, tiles);
+                let rows = tile_bytes * again(largest <= near, panels);
+                let resident = self.weight_bytes <= stays;
                 let weights_far = self.weight_bytes * again(resident, tiles);
                 (weights + rows, FAR_SHARE * (left + weights_far) as f64)
             }
             Order::Panels { blocks } => {
-                let weights = self.weight_bytes * again(self.panel_bytes <= NEAR_BYTES, tiles);
-                let resident = left / blocks <= MIDDLE_BYTES;
+                let weights = self.weight_bytes * again(self.panel_bytes <= near, tiles);
+                let resident = left / blocks <= stays;
                 let share = if next { FETCHED_SHARE } else { FAR_SHARE };
                 let rows_far = left * again(resident, panels);
                 let weights_far = self.weight_bytes * blocks;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-const AVX512: Machine = Machine { vector_bits: 512, registers: 32 };
-const AVX2: Machine = Machine { vector_bits: 256, registers: 16 };
+const AVX512: Machine = Machine { vector_bits: 512, registers: 32, caches: [48 << 10, 2 << 20] };
+const AVX2: Machine = Machine { vector_bits: 256, registers: 16, caches: [32 << 10, 512 << 10] };
 
 fn matrix(m: i64, k: i64, n: i64) -> Work {
     Work {
@@ -28,7 +28,7 @@ fn conv(extent: i64, channels: i64, filters: i64, kernel: i64, stride: i64) -> W
 }
 
 fn chosen(work: Work) -> (i64, Order, bool) {
-    let Tiling { vectors, order, next, .. } = Tiling::choose(AVX512, &work);
+    let Tiling { vectors, order, next, .. } = Tiling::choose(AVX512, AVX512, &work);
     (vectors, order, next)
 }
 
@@ -80,7 +80,7 @@ fn few_rows_have_more_columns_and_fetch_no_panel() {
     for rows in [1, 4, 8] {
         assert!(!chosen(matrix(rows, 1024, 1024)).2, "{rows}");
     }
-    assert_eq!(Tiling::choose(AVX512, &matrix(1, 4096, 4096)).ahead, 0);
+    assert_eq!(Tiling::choose(AVX512, AVX512, &matrix(1, 4096, 4096)).ahead, 0);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn panels_waste_no_registers() {
     assert_eq!(chosen(conv(112, 16, 16, 1, 1)).0, 1);
     for columns in 1..300 {
         for machine in [AVX512, AVX2] {
-            let tiling = Tiling::choose(machine, &conv(14, 64, columns, 1, 1));
+            let tiling = Tiling::choose(machine, machine, &conv(14, 64, columns, 1, 1));
             let lanes = machine.lanes(DType::F32);
             assert!((tiling.vectors - 1) * lanes < columns, "{columns}: {tiling:?}");
         }
@@ -99,8 +99,8 @@ fn panels_waste_no_registers() {
 
 #[test]
 fn nothing_is_asked_for_that_is_in_the_first_level() {
-    assert_eq!(Tiling::choose(AVX512, &conv(224, 3, 32, 3, 2)).ahead, 0);
-    assert_eq!(Tiling::choose(AVX512, &conv(14, 256, 256, 3, 1)).ahead, STEPS_AHEAD);
+    assert_eq!(Tiling::choose(AVX512, AVX512, &conv(224, 3, 32, 3, 2)).ahead, 0);
+    assert_eq!(Tiling::choose(AVX512, AVX512, &conv(14, 256, 256, 3, 1)).ahead, STEPS_AHEAD);
 }
 
 #[test]
