@@ -238,6 +238,7 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "peak_live_bytes": plan.peak_live_bytes,
             "lower_bound_bytes": plan.lower_bound_bytes,
             "token_bytes": plan.token_bytes,
+            "parts": program.count_parts(),
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
             "loops": loops,
