@@ -251,7 +251,7 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
 /// # Errors
 ///
 /// The target has no shared libraries.
-fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
+pub(super) fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
     match target.os.as_str() {
         "windows" => Ok(format!("{stem}.dll")),
         "macos" | "ios" => Ok(format!("lib{stem}.dylib")),

@@ -9,6 +9,7 @@ mod contents;
 pub(crate) mod dynamic;
 mod graph;
 mod graph_json;
+mod graph_module;
 mod interp;
 #[cfg(feature = "llvm")]
 mod jit;
@@ -30,6 +31,7 @@ pub use compare::compare_kernels;
 pub use contents::Contents;
 pub use graph::GraphExecutor;
 pub use graph_json::graph_json;
+pub use graph_module::GraphModule;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
