@@ -238,6 +238,7 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
             "peak_live_bytes": plan.peak_live_bytes,
             "lower_bound_bytes": plan.lower_bound_bytes,
             "token_bytes": plan.token_bytes,
+            "parts": program.count_parts(),
             "weight_bytes": model.weights.len(),
             "code_bytes": code_bytes,
             "loops": loops,
@@ -250,7 +251,7 @@ fn summary(args: &Args, compilation: &Compilation, out: Output) -> Result<(), Fa
 /// # Errors
 ///
 /// The target has no shared libraries.
-fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
+pub(super) fn shared_name(stem: &str, target: &Target) -> Result<String, Problem> {
     match target.os.as_str() {
         "windows" => Ok(format!("{stem}.dll")),
         "macos" | "ios" => Ok(format!("lib{stem}.dylib")),

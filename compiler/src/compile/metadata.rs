@@ -30,13 +30,17 @@ impl Compilation {
                 Place::Arena(offset) if !matches!(value.kind, ValueKind::View(_)) => offset,
                 _ => continue,
             };
-            values.push(json!({
+            let mut described = json!({
                 "name": value.name,
                 "dtype": value.dtype,
                 "shape": value.spec.shape(),
                 "offset": place,
                 "bytes": value.physical_bytes().map_err(Report::from)?,
-            }));
+            });
+            if let Some((whole, _)) = program.lies_in(id) {
+                described["within"] = json!(program.values[whole].name);
+            }
+            values.push(described);
         }
         let mut devices = vec![json!({"device": "cpu", "code_generator": options.backend.name()})];
         devices.extend(

@@ -64,13 +64,14 @@ impl Compilation {
             "{stages}{} kernels, {} functions for {} ({misses} compiled, {hits} in the kernel cache), {} calls, \
              {} multiply-accumulates\n\
              workspace {} bytes (at least {lower_bound_bytes} are needed, {peak_live_bytes} for values alone; \
-             {token_bytes} as storage tokens), weights {} bytes\n",
+             {token_bytes} as storage tokens), {} values in others, weights {} bytes\n",
             program.kernels.len(),
             functions.functions.len(),
             levels.join(", "),
             program.steps.len(),
             model.macs,
             model.workspace_bytes,
+            program.count_parts(),
             model.weights.len(),
         )
     }
@@ -117,6 +118,10 @@ pub fn compile(
     program.verify().map_err(located)?;
     program.merge_equal_kernels();
     memory::order_steps(&mut program)?;
+    // Blocks of the graph executor are of one value at a time.
+    if options.executor == Executor::Aot {
+        stages.run("share parts", || program.share_parts(levels)).map_err(located)?;
+    }
     let digest = program.digest();
     let storage = stages.run("share memory", || memory::Storage::of(&program))?;
     program.insert_border_steps(&storage);

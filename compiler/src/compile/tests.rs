@@ -5,6 +5,7 @@ mod counted;
 mod external;
 mod graph_executor;
 mod lowering;
+mod parts;
 mod quantised;
 mod run_time;
 mod states;

@@ -50,7 +50,8 @@ pub(super) fn program(
         | ValueKind::Computed
         | ValueKind::Variable
         | ValueKind::State
-        | ValueKind::View(_) => None,
+        | ValueKind::View(_)
+        | ValueKind::Within { .. } => None,
     });
     if program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
         return Ok(None);

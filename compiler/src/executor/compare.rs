@@ -8,7 +8,6 @@ use crate::graph::interp::{Elements, Interpreter, Tensor, Tolerance, Value, comp
 use crate::graph::{Callee, Expr, ExprId, Function};
 use crate::ir::{Constant, IRModule};
 use crate::te::{held_constant, is_packed};
-use crate::tir::ParamKind;
 
 /// Compares what each kernel of a run computes with what the interpreter does of the same operands,
 /// so that a kernel does not answer for those before it. Returns how many calls were compared.
@@ -94,21 +93,29 @@ fn value_of(constant: &Constant) -> Result<Value, Problem> {
     tensor.map(Value::from).map_err(|error| Problem::new(error.to_string()))
 }
 
-/// For each value the step that computes it, or what it is a view of.
+/// For each value the last step that computes it or a part of it; for one that is a view or lies
+/// within another, and that no step computes, that of the other.
 pub(super) fn computed_by(program: &Program) -> SecondaryMap<ValueId, Option<usize>> {
     let mut by: SecondaryMap<ValueId, Option<usize>> = SecondaryMap::new();
     for (number, step) in program.steps.iter().enumerate() {
-        let params = &program.kernels[step.kernel].signature().params;
-        for (&arg, param) in step.args.iter().zip(params) {
-            // A halo is zeroed by a step before the one that computes the elements.
-            if param.kind == ParamKind::Output {
-                by[arg] = Some(number);
+        // A halo is zeroed by a step before the one that computes the elements.
+        for id in program.stored_by(step) {
+            let mut at = Some(id);
+            while let Some(id) = at {
+                by[id] = Some(number);
+                at = program.lies_in(id).map(|(whole, _)| whole);
             }
         }
     }
-    let roots = program.roots();
+    let known = by.clone();
     for id in program.values.keys() {
-        by[id] = by[roots[id]];
+        let mut at = id;
+        while known[at].is_none()
+            && let Some((whole, _)) = program.lies_in(at)
+        {
+            at = whole;
+        }
+        by[id] = known[at];
     }
     by
 }

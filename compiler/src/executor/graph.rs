@@ -1,5 +1,7 @@
 //! The graph executor: a compiled model that runs call by call, with every value between calls.
 
+use std::ops::Range;
+
 use super::compare::computed_by;
 use super::{LoadedCall, LoadedModel, Program, ValueId};
 use crate::diagnostics::Problem;
@@ -74,16 +76,19 @@ impl<'a> GraphExecutor<'a> {
             Problem::new(format!("value `{}` cannot be read: {what}", value.name))
         };
         let bytes = usize::try_from(value.physical_bytes()?).map_err(|error| problem(&error))?;
+        let range = |offset: u64| -> Result<Range<usize>, Problem> {
+            let start = usize::try_from(offset).map_err(|error| problem(&error))?;
+            Ok(start..start.saturating_add(bytes))
+        };
         let memory = match self.plan.places[id] {
             Place::Input(position) => Some(self.call.input(position).to_vec()),
-            Place::Output(position) => Some(self.call.output(position).to_vec()),
-            Place::Arena(offset) => {
-                let start = usize::try_from(offset).map_err(|error| problem(&error))?;
-                self.call.workspace(start..start.saturating_add(bytes))
+            Place::Output(position, offset) => {
+                self.call.output(position).get(range(offset)?).map(<[u8]>::to_vec)
             }
+            Place::Arena(offset) => self.call.workspace(range(offset)?),
             Place::Weights(_) | Place::Nowhere => return Ok(None),
         };
-        let memory = memory.ok_or_else(|| problem(&"it is outside of the workspace"))?;
+        let memory = memory.ok_or_else(|| problem(&"it is outside of the memory of a run"))?;
         let dense = match value.spec.is_dense() {
             true => memory,
             false => value.spec.unpack(&memory, value.dtype).map_err(|error| problem(&error))?,

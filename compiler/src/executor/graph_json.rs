@@ -4,7 +4,7 @@ use cranelift_entity::SecondaryMap;
 use serde_json::{Value as Json, json};
 
 use super::aot::{Entry, Pointer};
-use super::{Program, ValueId, ValueKind};
+use super::{Program, ValueId};
 use crate::memory::MemoryPlan;
 use crate::tir::ParamKind;
 
@@ -49,7 +49,7 @@ pub fn graph_json(program: &Program, plan: &MemoryPlan, entry: &Entry) -> Json {
     let copied = |output: usize| entry.copies.iter().find(|copy| copy.output == output);
     let heads: Vec<Json> = (program.outputs.iter().enumerate())
         .map(|(position, &output)| {
-            let pointer = copied(position).map_or(Pointer::Output(position), |copy| copy.from);
+            let pointer = copied(position).map_or(Pointer::Output(position, 0), |copy| copy.from);
             graph.entry(output, &pointer)
         })
         .collect();
@@ -100,18 +100,12 @@ impl Graph<'_> {
         let (mut missing, mut at) = (Vec::new(), id);
         while self.entries[at].is_none() {
             missing.push(at);
-            match self.program.values[at].kind {
-                ValueKind::View(of) => at = of,
-                ValueKind::Input(_)
-                | ValueKind::Constant(_)
-                | ValueKind::Computed
-                | ValueKind::Variable
-                | ValueKind::State => break,
-            }
+            let Some((of, _)) = self.program.lies_in(at) else { break };
+            at = of;
         }
         for id in missing.into_iter().rev() {
             let value = &self.program.values[id];
-            if let ValueKind::View(of) = value.kind {
+            if let Some((of, _)) = self.program.lies_in(id) {
                 let inputs = [self.reference(of)];
                 let name = format!("{}_{}", value.name, self.nodes.len());
                 self.call(&name, "__nop", &inputs, &[(id, pointer)]);
@@ -155,7 +149,7 @@ impl Graph<'_> {
                 Pointer::Weights(offset) | Pointer::Shared(offset) | Pointer::Workspace(offset) => {
                     i64::try_from(offset).unwrap_or(-1)
                 }
-                Pointer::Input(_) | Pointer::Output(_) | Pointer::Null => -1,
+                Pointer::Input(_) | Pointer::Output(..) | Pointer::Null => -1,
             };
             let storage = self.storage(id);
             self.tensors.push(Tensor {
@@ -176,7 +170,7 @@ impl Graph<'_> {
             return block;
         }
         let mut root = id;
-        while let ValueKind::View(of) = self.program.values[root].kind {
+        while let Some((of, _)) = self.program.lies_in(root) {
             root = of;
         }
         *self.own_storage[root].get_or_insert_with(|| {

@@ -34,7 +34,7 @@ pub fn interpret(
     }
     let mut sizes: Vec<i64> =
         program.sizes.iter().map(|size| i64::try_from(size.max).unwrap_or(i64::MAX)).collect();
-    let roots = program.roots();
+    let (roots, offsets) = program.roots_and_offsets();
     // The bytes of each root in its layout.
     let mut memory: BTreeMap<ValueId, Vec<u8>> = BTreeMap::new();
     for (id, value) in &program.values {
@@ -44,11 +44,12 @@ pub fn interpret(
             ValueKind::Computed | ValueKind::Variable => Some(undefined(value)?),
             // As in the first run.
             ValueKind::State => Some(vec![0; undefined(value)?.len()]),
-            ValueKind::View(_) => None,
+            ValueKind::View(_) | ValueKind::Within { .. } => None,
         };
         memory.extend(bytes.map(|bytes| (id, bytes)));
     }
-    Run { program, level, sizes: &mut sizes, roots: &roots, memory: &mut memory }
+    let (sizes, memory) = (&mut sizes, &mut memory);
+    Run { program, level, sizes, roots: &roots, offsets: &offsets, memory }
         .parts(&program.parts())?;
     let output = |&id: &ValueId| {
         let value = &program.values[id];
@@ -65,6 +66,8 @@ struct Run<'a> {
     level: usize,
     sizes: &'a mut [i64],
     roots: &'a SecondaryMap<ValueId, ValueId>,
+    /// How many bytes into the memory of its root each value begins.
+    offsets: &'a SecondaryMap<ValueId, u64>,
     memory: &'a mut BTreeMap<ValueId, Vec<u8>>,
 }
 
@@ -111,14 +114,27 @@ impl Run<'_> {
             );
             return Err(Problem::new(message));
         }
-        let args: Vec<ValueId> = step.args.iter().map(|&arg| self.roots[arg]).collect();
-        let mut buffers: Vec<Vec<u8>> =
-            args.iter().map(|arg| self.memory.get(arg).cloned().unwrap_or_default()).collect();
+        let mut ranges = Vec::with_capacity(step.args.len());
+        let mut buffers: Vec<Vec<u8>> = Vec::with_capacity(step.args.len());
+        for &arg in &step.args {
+            let value = &self.program.values[arg];
+            let bytes = value.physical_bytes()?;
+            let range = [self.offsets[arg], self.offsets[arg].saturating_add(bytes)];
+            let [start, end] = range.map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+            let memory = self.memory.get(&self.roots[arg]).and_then(|root| root.get(start..end));
+            let outside = || Problem::new(format!("`{}` is outside of its memory", value.name));
+            buffers.push(memory.ok_or_else(outside)?.to_vec());
+            ranges.push(start..end);
+        }
         tir::interpret(func, &mut buffers, &self.sizes[..func.dims.len()])
             .map_err(|error| Problem::new(format!("step {number}: {error}")))?;
-        for ((arg, buffer), param) in args.iter().zip(buffers).zip(&func.params) {
-            if param.kind == ParamKind::Output {
-                self.memory.insert(*arg, buffer);
+        for (((arg, range), buffer), param) in
+            step.args.iter().zip(ranges).zip(buffers).zip(&func.params)
+        {
+            if param.kind == ParamKind::Output
+                && let Some(memory) = self.memory.get_mut(&self.roots[*arg])
+            {
+                memory[range].copy_from_slice(&buffer);
             }
         }
         for count in self.program.counted_by(step, self.roots) {

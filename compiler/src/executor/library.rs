@@ -24,7 +24,7 @@ type SingleCall = unsafe extern "C" fn(
     outputs: *const *mut c_void,
 ) -> i32;
 
-type Workspace = unsafe extern "C" fn() -> *const u8;
+type Workspace = unsafe extern "C" fn(bytes: *mut usize) -> *const u8;
 
 type SetParallel =
     unsafe extern "C" fn(parallel_for: ParallelFor, pool: *mut c_void, workers: usize);
@@ -40,7 +40,6 @@ pub struct LoadedModel {
     sizes: RunTimeSizes,
     /// Calls that can be made one by one.
     calls: usize,
-    workspace_bytes: usize,
     /// Most threads that can share a run.
     threads: usize,
     /// Those that do; none if it runs on the calling thread alone.
@@ -66,6 +65,38 @@ enum Code {
     /// Objects linked in memory.
     #[cfg(feature = "llvm")]
     Jit(super::jit::JitModel),
+}
+
+impl Code {
+    /// Opens a shared library; says whether it has functions for single calls and takes threads.
+    fn open(path: &Path, has_calls: bool, has_threads: bool) -> Result<Code, Problem> {
+        let failed = |what: String| {
+            Problem::new(format!("{}: cannot load the library: {what}", path.display()))
+        };
+        let library = DynamicLibrary::open(path).map_err(failed)?;
+        let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
+        // SAFETY: the library's text defines the function with this signature.
+        let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
+        let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
+        // SAFETY: the library's text defines the function with this signature.
+        let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
+        let (mut call, mut workspace) = (None, None);
+        if has_calls {
+            let symbol = library.symbol(SHARED_CALL).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            call = Some(unsafe { std::mem::transmute::<*mut c_void, SingleCall>(symbol) });
+            let symbol = library.symbol(SHARED_WORKSPACE).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            workspace = Some(unsafe { std::mem::transmute::<*mut c_void, Workspace>(symbol) });
+        }
+        let mut set_parallel = None;
+        if has_threads {
+            let symbol = library.symbol(SHARED_PARALLEL).map_err(failed)?;
+            // SAFETY: the library's text defines the function with this signature.
+            set_parallel = Some(unsafe { std::mem::transmute::<*mut c_void, SetParallel>(symbol) });
+        }
+        Ok(Code::Library { entry, call, workspace, limit, set_parallel, _library: library })
+    }
 }
 
 /// Marks memory that must not be accessed.
@@ -96,33 +127,32 @@ impl LoadedModel {
     ///
     /// The system cannot load it.
     pub fn load(model: &CompiledModel, path: &Path) -> Result<LoadedModel, Problem> {
-        let failed = |what: String| {
-            Problem::new(format!("{}: cannot load the library: {what}", path.display()))
-        };
-        let library = DynamicLibrary::open(path).map_err(failed)?;
-        let symbol = library.symbol(SHARED_ENTRY).map_err(failed)?;
-        // SAFETY: the library's text defines the function with this signature.
-        let entry = unsafe { std::mem::transmute::<*mut c_void, Entry>(symbol) };
-        let symbol = library.symbol(SHARED_LIMIT).map_err(failed)?;
-        // SAFETY: the library's text defines the function with this signature.
-        let limit = unsafe { std::mem::transmute::<*mut c_void, Limit>(symbol) };
-        let (mut call, mut workspace) = (None, None);
-        if model.calls > 0 {
-            let symbol = library.symbol(SHARED_CALL).map_err(failed)?;
-            // SAFETY: the library's text defines the function with this signature.
-            call = Some(unsafe { std::mem::transmute::<*mut c_void, SingleCall>(symbol) });
-            let symbol = library.symbol(SHARED_WORKSPACE).map_err(failed)?;
-            // SAFETY: the library's text defines the function with this signature.
-            workspace = Some(unsafe { std::mem::transmute::<*mut c_void, Workspace>(symbol) });
-        }
-        let mut set_parallel = None;
-        if model.workers > 1 {
-            let symbol = library.symbol(SHARED_PARALLEL).map_err(failed)?;
-            // SAFETY: the library's text defines the function with this signature.
-            set_parallel = Some(unsafe { std::mem::transmute::<*mut c_void, SetParallel>(symbol) });
-        }
-        let code = Code::Library { entry, call, workspace, limit, set_parallel, _library: library };
+        let code = Code::open(path, model.calls > 0, model.workers > 1)?;
         Ok(LoadedModel::new(code, model))
+    }
+
+    /// Loads a shared library of which nothing is known but these. Its calls can be made one by one,
+    /// it chooses its CPU level and has threads of its own.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot load it, or it has no calls that can be made one by one.
+    pub(super) fn open(
+        path: &Path,
+        inputs: Vec<TensorInfo>,
+        outputs: Vec<TensorInfo>,
+        calls: usize,
+    ) -> Result<LoadedModel, Problem> {
+        Ok(LoadedModel {
+            code: Code::open(path, true, false)?,
+            inputs,
+            outputs,
+            sizes: RunTimeSizes::default(),
+            calls,
+            threads: 1,
+            pool: None,
+            _alone: PhantomData,
+        })
     }
 
     /// Links the objects of `model`, which was compiled for this machine, in memory: no linker and
@@ -149,7 +179,6 @@ impl LoadedModel {
             outputs,
             sizes,
             calls,
-            workspace_bytes: usize::try_from(model.workspace_bytes).unwrap_or(0),
             threads,
             pool: None,
             _alone: PhantomData,
@@ -293,11 +322,12 @@ impl LoadedCall<'_> {
     /// or the model was compiled without functions for single calls.
     pub(super) fn workspace(&self, part: Range<usize>) -> Option<Vec<u8>> {
         let workspace = match &self.model.code {
-            // SAFETY: the library has a workspace of so many bytes for as long as it is open, and
-            // no call writes to it before the part is copied.
-            Code::Library { workspace, .. } => unsafe {
-                std::slice::from_raw_parts((*workspace)?(), self.model.workspace_bytes)
-            },
+            Code::Library { workspace, .. } => {
+                let mut bytes = 0;
+                // SAFETY: the library has a workspace of as many bytes as it says for as long as it
+                // is open, and no call writes to it before the part is copied.
+                unsafe { std::slice::from_raw_parts((*workspace)?(&raw mut bytes), bytes) }
+            }
             #[cfg(feature = "llvm")]
             Code::Jit(model) => model.workspace(),
         };

@@ -39,6 +39,14 @@ pub enum ValueKind {
     Variable,
     /// The elements of an earlier value under another shape: the same memory. Both are dense.
     View(ValueId),
+    /// A part of another value's memory. If steps compute the parts of a value, they compute all of
+    /// it, and none computes the value itself; else the part can be read once the value is computed.
+    Within {
+        /// The other value, which is computed, itself or by its parts.
+        whole: ValueId,
+        /// Bytes before the part: a multiple of [`BUFFER_ALIGNMENT`](crate::ir::BUFFER_ALIGNMENT).
+        offset: u64,
+    },
 }
 
 /// A tensor that passes between kernels.
@@ -98,6 +106,27 @@ pub struct Kernel {
     /// The same with their result in the memory of their first argument, of which they store what
     /// changes: none of a kernel that changes most of it. See [`Program::store_directly`].
     pub in_place: Vec<PrimFunc>,
+    /// What it does if it computes nothing: see [`Program::share_parts`].
+    pub moves: Option<Moves>,
+}
+
+/// What a kernel does that only moves elements, by the positions of its parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Moves {
+    /// Puts parameters side by side.
+    Concatenation {
+        /// The axis.
+        axis: usize,
+        /// Each parameter and where it begins along the axis, in order.
+        parts: Vec<(usize, i64)>,
+    },
+    /// Takes parts of a parameter.
+    Slices {
+        /// The parameter.
+        from: usize,
+        /// The axis of each result, and where the result begins along it.
+        parts: Vec<(usize, i64)>,
+    },
 }
 
 /// How the loops of a tensor were made that a kernel stores, for reports: those of the widest CPU
@@ -119,7 +148,7 @@ pub struct Loops {
 impl Kernel {
     /// A kernel of these versions, of which nothing else is known.
     pub fn new(versions: Vec<PrimFunc>) -> Kernel {
-        Kernel { versions, macs: 0, loops: Vec::new(), in_place: Vec::new() }
+        Kernel { versions, macs: 0, loops: Vec::new(), in_place: Vec::new(), moves: None }
     }
 
     /// The narrowest version: whose parameters and name are those of all.
@@ -180,6 +209,12 @@ impl Program {
         self.steps.iter().map(|step| self.kernels[step.kernel].macs).sum()
     }
 
+    /// How many values are parts of others.
+    pub fn count_parts(&self) -> usize {
+        let is_part = |value: &&Value| matches!(value.kind, ValueKind::Within { .. });
+        self.values.values().filter(is_part).count()
+    }
+
     /// The sizes that are known once a step is done. `roots` are [those](Self::roots) of the values.
     pub fn counted_by<'a>(
         &'a self,
@@ -190,6 +225,32 @@ impl Program {
         let results = step.args.iter().zip(params).filter(|(_, p)| p.kind == ParamKind::Output);
         let results: Vec<ValueId> = results.map(|(&arg, _)| roots[arg]).collect();
         self.counts.iter().copied().filter(move |count| results.contains(&roots[count.value]))
+    }
+
+    /// Puts others in the place of each step, and drops kernels that no step calls any longer.
+    pub(crate) fn replace_steps(&mut self, others: Vec<Vec<Step>>) {
+        let mut places = Vec::with_capacity(others.len() + 1);
+        self.steps.clear();
+        for steps in others {
+            places.push(self.steps.len());
+            self.steps.extend(steps);
+        }
+        places.push(self.steps.len());
+        for region in &mut self.regions {
+            region.steps = places[region.steps.start]..places[region.steps.end];
+        }
+        self.regions.retain(|region| !region.steps.is_empty());
+        let mut used: SecondaryMap<KernelId, bool> = SecondaryMap::new();
+        for step in &self.steps {
+            used[step.kernel] = true;
+        }
+        let mut renumbered: SecondaryMap<KernelId, Option<KernelId>> = SecondaryMap::new();
+        for (id, kernel) in std::mem::take(&mut self.kernels) {
+            renumbered[id] = used[id].then(|| self.kernels.push(kernel));
+        }
+        for step in &mut self.steps {
+            step.kernel = renumbered[step.kernel].unwrap_or(step.kernel);
+        }
     }
 
     /// Functions of other code generators that whoever links the program provides, in order.

@@ -28,7 +28,7 @@ const POOL: &str = include_str!("shared/pool.c");
 /// for these.
 pub(super) const SHARED_CALL: &str = "niello_call";
 
-/// The function of such a library that says where the workspace is.
+/// The function of such a library that says where the workspace is, and how many bytes it has.
 pub(super) const SHARED_WORKSPACE: &str = "niello_workspace";
 
 /// Writes `model`, which must have been compiled for `target`, as the shared library `path`.
@@ -90,18 +90,22 @@ fn c_text(model: &CompiledModel, has_threads: bool) -> String {
         0 | 1 => (Default::default(), serial, "const "),
         workers => (shared_loops(workers, has_threads), "", ""),
     };
+    let bytes = model.workspace_bytes.max(1);
     let single_calls = match model.calls {
         0 => String::new(),
         _ => format!(
             "
 int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outputs) {{
     static void (*const calls[])(const struct niello_context *, const void *const *, void *const *) = {{{names}}};
+    if (number >= sizeof calls / sizeof calls[0])
+        return 1;
     const struct niello_context ctx = context();
     calls[number](&ctx, inputs, outputs);
 {end}    return 0;
 }}
 
-const void *{SHARED_WORKSPACE}(void) {{
+const void *{SHARED_WORKSPACE}(usize *bytes) {{
+    *bytes = {bytes};
     return workspace;
 }}
 "
@@ -119,7 +123,7 @@ static u8 workspace[{bytes}] __attribute__((aligned(64)));
 int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs);
 unsigned {SHARED_LIMIT}(unsigned most);
 int {SHARED_CALL}(unsigned number, const void *const *inputs, void *const *outputs);
-const void *{SHARED_WORKSPACE}(void);
+const void *{SHARED_WORKSPACE}(usize *bytes);
 #pragma GCC visibility pop
 
 static unsigned level(void) {{
@@ -146,7 +150,6 @@ int {SHARED_ENTRY}(const void *const *inputs, void *const *outputs) {{
 }}
 {single_calls}",
         level = level_function("best_level", &model.levels),
-        bytes = model.workspace_bytes.max(1),
     );
     format!("{GENERATED}\n\n{}\n{text}", declarations(&text, true))
 }

@@ -34,6 +34,11 @@ impl ProgramBuilder {
         self.value("view", BufferSpec::dense(shape), ValueKind::View(of))
     }
 
+    /// A part of another value's memory.
+    pub(crate) fn within(&mut self, whole: ValueId, offset: u64, spec: BufferSpec) -> ValueId {
+        self.value("part", spec, ValueKind::Within { whole, offset })
+    }
+
     pub(crate) fn output(&mut self, value: ValueId) {
         self.program.outputs.push(value);
     }

@@ -2,9 +2,10 @@
 
 use cranelift_entity::SecondaryMap;
 
+use super::computed::Computed;
 use super::{Program, Region, Step, Value, ValueId, ValueKind};
 use crate::diagnostics::{Problem, Report};
-use crate::ir::{BufferSpec, DType};
+use crate::ir::{BUFFER_ALIGNMENT, BufferSpec, DType};
 use crate::tir::{Param, ParamKind, PrimFuncData};
 
 impl Program {
@@ -81,6 +82,7 @@ impl Verifier<'_> {
                     self.problem(format!("{id} is a variable in layout {}", value.spec));
                 }
                 ValueKind::View(of) => self.view(id, value, *of),
+                ValueKind::Within { whole, offset } => self.within(id, value, *whole, *offset),
             }
         }
     }
@@ -96,6 +98,19 @@ impl Verifier<'_> {
             self.problem(format!(
                 "{id}, {} of {}, cannot view {of}, {} of {}",
                 value.spec, value.dtype, viewed.spec, viewed.dtype
+            ));
+        }
+    }
+
+    fn within(&mut self, id: ValueId, value: &Value, whole: ValueId, offset: u64) {
+        let Some(of) = self.program.values.get(whole) else {
+            return self.problem(format!("{id} is within {whole}, which does not exist"));
+        };
+        let [part, all] = [value, of].map(|value| value.physical_bytes().unwrap_or(0));
+        let fits = offset.checked_add(part).is_some_and(|end| end <= all);
+        if !fits || !offset.is_multiple_of(BUFFER_ALIGNMENT as u64) {
+            self.problem(format!(
+                "{id}, {part} bytes, cannot be {offset} bytes behind the begin of {whole}, {all} bytes"
             ));
         }
     }
@@ -123,30 +138,40 @@ impl Verifier<'_> {
     }
 
     fn steps(&mut self) {
-        // A view refers back, but a view of what does not exist was reported above.
-        if self
-            .program
-            .values
-            .iter()
-            .any(|(id, v)| matches!(v.kind, ValueKind::View(of) if of >= id))
-        {
+        let program = self.program;
+        // A view of what does not exist, or does not come before it, was reported above.
+        let is_lost = |(id, value): (ValueId, &Value)| match value.kind {
+            ValueKind::View(of) => of >= id,
+            ValueKind::Within { whole, .. } => !program.values.is_valid(whole),
+            ValueKind::Input(_)
+            | ValueKind::Constant(_)
+            | ValueKind::Computed
+            | ValueKind::State
+            | ValueKind::Variable => false,
+        };
+        if program.values.iter().any(is_lost) {
             return;
         }
-        let roots = self.program.roots();
-        let mut is_computed: SecondaryMap<ValueId, bool> = SecondaryMap::new();
-        for (id, value) in &self.program.values {
-            is_computed[id] = matches!(
-                value.kind,
-                ValueKind::Input(_) | ValueKind::Constant(_) | ValueKind::State
-            );
-        }
-        for (number, step) in self.program.steps.iter().enumerate() {
-            if self.step(number, step) {
-                self.arguments(number, step, &roots, &mut is_computed);
+        let roots = program.roots();
+        for (id, value) in &program.values {
+            let root = &program.values[roots[id]].kind;
+            if matches!(value.kind, ValueKind::Within { .. }) && *root != ValueKind::Computed {
+                let root = roots[id];
+                self.problem(format!("{id} is within {root}, which no step computes"));
+                return;
             }
         }
-        for &output in &self.program.outputs {
-            if self.program.values.is_valid(output) && !is_computed[roots[output]] {
+        let steps = program.steps.iter().enumerate();
+        let steps: Vec<_> = steps.filter(|&(number, step)| self.step(number, step)).collect();
+        let mut computed = Computed::of(program, steps.iter().map(|&(_, step)| step));
+        for id in program.values.keys().filter(|&id| !computed.is_covered(id)) {
+            self.problem(format!("steps do not compute each part of {id} once"));
+        }
+        for (number, step) in steps {
+            self.arguments(number, step, &roots, &mut computed);
+        }
+        for &output in &program.outputs {
+            if program.values.is_valid(output) && !computed.is_there(output) {
                 self.problem(format!("no step computes the output {output}"));
             }
         }
@@ -270,7 +295,7 @@ impl Verifier<'_> {
         number: usize,
         step: &Step,
         roots: &SecondaryMap<ValueId, ValueId>,
-        is_computed: &mut SecondaryMap<ValueId, bool>,
+        computed: &mut Computed<'_>,
     ) {
         let program = self.program;
         let func = program.kernels[step.kernel].signature();
@@ -285,7 +310,7 @@ impl Verifier<'_> {
                 ));
             }
             match param.kind {
-                ParamKind::Input if !is_computed[root] => {
+                ParamKind::Input if !computed.is_there(arg) => {
                     self.problem(format!("{place}: {arg} is read before it is computed"));
                 }
                 ParamKind::Constant
@@ -296,7 +321,10 @@ impl Verifier<'_> {
                 ParamKind::Output
                     if !matches!(
                         value.kind,
-                        ValueKind::Computed | ValueKind::State | ValueKind::Variable
+                        ValueKind::Computed
+                            | ValueKind::State
+                            | ValueKind::Variable
+                            | ValueKind::Within { .. }
                     ) =>
                 {
                     self.problem(format!("{place} is an output, but {arg} is not computed"));
@@ -306,12 +334,12 @@ impl Verifier<'_> {
         }
         for (&arg, param) in step.args.iter().zip(&func.params) {
             if param.kind == ParamKind::Output {
-                if is_computed[arg] && program.values[arg].kind == ValueKind::Computed {
+                if computed.is_done(arg) {
                     self.problem(format!(
                         "step {number} computes {arg}, which is computed already"
                     ));
                 }
-                is_computed[arg] = true;
+                computed.store(arg);
             }
         }
     }
@@ -332,6 +360,9 @@ impl Verifier<'_> {
                     "output {position} is {output} in layout {}; an output is dense",
                     value.spec
                 )),
+                Some(value) if matches!(value.kind, ValueKind::Within { .. }) => self.problem(
+                    format!("output {position} is {output}, which lies within another value"),
+                ),
                 Some(_) => {}
             }
         }
@@ -452,6 +483,58 @@ mod tests {
         builder.program.values[view].kind = ValueKind::View(view);
         assert!(errors(&builder.program).contains("does not come before it"));
         let _ = (x, z);
+    }
+
+    /// A value of 32 elements, each half of which is computed by a step.
+    fn two_halves() -> (ProgramBuilder, [ValueId; 3]) {
+        let mut builder = ProgramBuilder::default();
+        let x = builder.input("x", &[16]);
+        let halves = [builder.add(x, x), builder.add(x, x)];
+        let whole = builder.view(x, &[32]);
+        builder.program.values[whole].kind = ValueKind::Computed;
+        for (half, offset) in halves.into_iter().zip([0, 64]) {
+            builder.program.values[half].kind = ValueKind::Within { whole, offset };
+        }
+        let sum = builder.add(whole, whole);
+        builder.output(sum);
+        (builder, [halves[0], halves[1], whole])
+    }
+
+    #[test]
+    fn a_value_is_computed_when_its_parts_are() {
+        let (mut builder, [_, second, whole]) = two_halves();
+        assert_eq!(builder.program.verify(), Ok(()));
+        let slice = builder.within(whole, 64, BufferSpec::dense(&[4]));
+        let sum = builder.add(slice, second);
+        builder.output(sum);
+        assert_eq!(builder.program.verify(), Ok(()));
+        let mut program = builder.program.clone();
+        program.steps.swap(1, 2);
+        assert!(errors(&program).contains(&format!("{whole} is read before it is computed")));
+        program.steps.remove(2);
+        assert!(errors(&program).contains(&format!("compute each part of {whole} once")));
+        builder.output(slice);
+        assert!(errors(&builder.program).contains("lies within another value"));
+    }
+
+    #[test]
+    fn parts_are_within_what_is_computed() {
+        let (builder, [first, second, whole]) = two_halves();
+        let with = |kind: ValueKind| {
+            let mut program = builder.program.clone();
+            program.values[second].kind = kind;
+            errors(&program)
+        };
+        let within = |whole, offset| ValueKind::Within { whole, offset };
+        assert!(with(within(whole, 0)).contains(&format!("each part of {whole} once")));
+        assert!(with(within(whole, 32)).contains("cannot be 32 bytes behind the begin"));
+        assert!(with(within(whole, 128)).contains("cannot be 128 bytes behind the begin"));
+        assert!(with(within(second, 0)).contains("which no step computes"));
+        let x = builder.program.inputs[0];
+        assert!(with(within(x, 0)).contains("which no step computes"));
+        let lost = ValueId::from_u32(99);
+        assert!(with(within(lost, 0)).contains("value99, which does not exist"));
+        let _ = first;
     }
 
     #[test]

@@ -236,6 +236,28 @@ impl BufferSpec {
         })
     }
 
+    /// A part of the tensor along an axis whose elements lie one after the other, and how many elements
+    /// before it there are: its layout, which is this one with another extent. `None` if other
+    /// elements lie between them, or if it does not begin and end with a block.
+    ///
+    /// Borders of the other axes and padding lanes of the last block belong to the part.
+    pub fn part(&self, axis: usize, range: Range<i64>) -> Option<(BufferSpec, i64)> {
+        let Range { start, end } = range;
+        let extent = *self.shape.get(axis)?;
+        let outermost = self.dims.iter().position(|dim| dim.axis == axis)?;
+        let step = self.dims[outermost].step;
+        let is_plain =
+            self.strides.is_none() && self.offset == 0 && self.halo[axis] == Halo::default();
+        let is_whole = self.physical_shape()[..outermost].iter().all(|&extent| extent == 1);
+        let has_blocks = start % step == 0 && (end % step == 0 || end == extent);
+        if !is_plain || !is_whole || !has_blocks || start < 0 || start >= end || end > extent {
+            return None;
+        }
+        let mut part = self.clone();
+        part.shape[axis] = end - start;
+        Some((part, start / step * self.compact_strides()[outermost]))
+    }
+
     /// Position, in elements, of a logical index; halo positions have indices outside the shape.
     pub fn element_offset(&self, index: &[i64]) -> i64 {
         let mut inside: Vec<Option<i64>> = vec![None; self.shape.len()];

@@ -9,5 +9,5 @@ pub mod tokens;
 
 pub use border::zero_border;
 pub use order::order_steps;
-pub use plan::{MemoryPlan, Place, plan, plan_blocks};
+pub use plan::{MemoryPlan, Place, peak_live_bytes, plan, plan_blocks};
 pub use storage::{OutputCopy, Storage};

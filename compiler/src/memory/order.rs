@@ -17,8 +17,8 @@ const LEAST_GAIN: u64 = 16;
 
 /// Puts the steps of a program in an order in which fewer bytes are alive at a time, if there is one
 /// that is found by taking, of the steps whose arguments are computed, the one after which the least
-/// is alive, and of several the first. Programs with regions, states or
-/// [counts](Program::counts) stay as they are.
+/// is alive, and of several the first. Programs with regions, states, [counts](Program::counts) or
+/// values within others stay as they are.
 ///
 /// # Errors
 ///
@@ -26,10 +26,13 @@ const LEAST_GAIN: u64 = 16;
 pub fn order_steps(program: &mut Program) -> Result<(), Problem> {
     let is_straight = program.regions.is_empty()
         && program.counts.is_empty()
-        && program
-            .values
-            .values()
-            .all(|value| !matches!(value.kind, ValueKind::State | ValueKind::Variable));
+        && program.values.values().all(|value| match value.kind {
+            ValueKind::State | ValueKind::Variable | ValueKind::Within { .. } => false,
+            ValueKind::Input(_)
+            | ValueKind::Constant(_)
+            | ValueKind::Computed
+            | ValueKind::View(_) => true,
+        });
     if !is_straight || program.steps.len() > MAX_STEPS {
         return Ok(());
     }

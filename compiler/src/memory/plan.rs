@@ -9,7 +9,7 @@ use crate::analysis::CPU;
 use crate::diagnostics::Problem;
 use crate::executor::{KernelId, Program, ValueId, ValueKind};
 
-/// The memory of a value: shared with every view of it.
+/// The memory of a value: shared with every view of it, and part of that of what it lies within.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Place {
     /// Nowhere: no step uses it.
@@ -17,8 +17,8 @@ pub enum Place {
     Nowhere,
     /// The caller's input of that position.
     Input(usize),
-    /// The caller's output of that position.
-    Output(usize),
+    /// In the caller's output of that position, so many bytes behind its begin.
+    Output(usize, u64),
     /// Among the weights: the constant that the value is or is a view of.
     Weights(ValueId),
     /// At that offset of the workspace.
@@ -82,14 +82,22 @@ pub fn plan_blocks(
     place(program, storage, scratch, Placement::Blocks)
 }
 
-fn place(
-    program: &Program,
-    storage: &Storage,
-    scratch: &SecondaryMap<KernelId, u64>,
-    placement: Placement,
-) -> Result<MemoryPlan, Problem> {
+/// Most bytes of values in the workspace that are alive in one step.
+///
+/// # Errors
+///
+/// The sizes overflow.
+pub fn peak_live_bytes(program: &Program, storage: &Storage) -> Result<u64, Problem> {
+    let (buffers, _) = buffers(program, storage)?;
+    arena::peak_live_bytes(&buffers).map_err(|error| Problem::new(error.to_string()))
+}
+
+/// The values that need a place in the workspace, and for each value which of these it is.
+type Buffers = (Vec<ArenaBuffer>, SecondaryMap<ValueId, Option<usize>>);
+
+/// One buffer for each group of values that take each other's place.
+fn buffers(program: &Program, storage: &Storage) -> Result<Buffers, Problem> {
     let lives = lives(program, &storage.roots);
-    // One buffer for each group of values that take each other's place.
     let mut buffers: Vec<ArenaBuffer> = Vec::new();
     let mut buffer_of: SecondaryMap<ValueId, Option<usize>> = SecondaryMap::new();
     for (id, value) in &program.values {
@@ -116,6 +124,16 @@ fn place(
         buffer.first = buffer.first.min(first);
         buffer.last = buffer.last.max(last);
     }
+    Ok((buffers, buffer_of))
+}
+
+fn place(
+    program: &Program,
+    storage: &Storage,
+    scratch: &SecondaryMap<KernelId, u64>,
+    placement: Placement,
+) -> Result<MemoryPlan, Problem> {
+    let (mut buffers, buffer_of) = buffers(program, storage)?;
     let too_large = |error: arena::ArenaTooLarge| Problem::new(error.to_string());
     let peak_live_bytes = arena::peak_live_bytes(&buffers).map_err(too_large)?;
     let mut scratch_of: Vec<Option<usize>> = Vec::with_capacity(program.steps.len());
@@ -150,8 +168,9 @@ fn place(
         places[id] = match (&program.values[root].kind, buffer_of[root]) {
             (ValueKind::Input(position), _) => Place::Input(*position),
             (ValueKind::Constant(_), _) => Place::Weights(root),
-            (_, Some(index)) => Place::Arena(offsets[index]),
-            (_, None) => storage.direct[root].map_or(Place::Nowhere, Place::Output),
+            (_, Some(index)) => Place::Arena(offsets[index] + storage.offsets[id]),
+            (_, None) => storage.direct[root]
+                .map_or(Place::Nowhere, |output| Place::Output(output, storage.offsets[id])),
         };
     }
     let offset = |index: Option<usize>| index.map(|index| offsets[index]);

@@ -3,7 +3,7 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::diagnostics::Problem;
-use crate::executor::{Program, RegionKind, Value, ValueId, ValueKind};
+use crate::executor::{Program, RegionKind, Step, Value, ValueId, ValueKind};
 use crate::tir::ParamKind;
 
 /// What is copied, once all steps have run.
@@ -21,13 +21,15 @@ pub struct OutputCopy {
 ///
 /// - A computed output of the model is written straight into the caller's memory; an output that is
 ///   an input, a constant or the same memory as an earlier output is copied at the end.
-/// - Views share the memory of what they view.
+/// - Views share the memory of what they view, and parts of values lie in the memory of these.
 /// - An output of a kernel takes the place of an input that dies there, where the kernel allows it
 ///   and the layouts are equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Storage {
-    /// For each value the one whose memory it is: itself unless it is a view.
+    /// For each value the one whose memory it is: itself unless it is a view or within another one.
     pub roots: SecondaryMap<ValueId, ValueId>,
+    /// For each value how many bytes into that memory it begins.
+    pub offsets: SecondaryMap<ValueId, u64>,
     /// For the values that a step computes into the caller's memory, the position of the output.
     pub direct: SecondaryMap<ValueId, Option<usize>>,
     /// For each value whose place is taken by others or that takes another's, the first of them.
@@ -45,7 +47,7 @@ impl Storage {
     ///
     /// The size of an output overflows.
     pub fn of(program: &Program) -> Result<Storage, Problem> {
-        let roots = program.roots();
+        let (roots, offsets) = program.roots_and_offsets();
         let direct = direct_outputs(program, &roots);
         let mut copies = Vec::new();
         for (output, &from) in program.outputs.iter().enumerate() {
@@ -56,13 +58,12 @@ impl Storage {
         }
         let groups = share_places(program, &roots, &direct, &lives(program, &roots));
         let mut zeroed = SecondaryMap::new();
-        for (id, value) in &program.values {
+        for id in program.steps.iter().flat_map(|step| program.stored_by(step)) {
             // What takes the place of a value of the same layout finds its zeros there.
-            zeroed[id] = value.kind == ValueKind::Computed
-                && value.spec.has_halo()
-                && groups[id].is_none_or(|group| group == id);
+            zeroed[id] =
+                program.values[id].spec.has_halo() && groups[id].is_none_or(|group| group == id);
         }
-        Ok(Storage { roots, direct, groups, zeroed, copies })
+        Ok(Storage { roots, offsets, direct, groups, zeroed, copies })
     }
 }
 
@@ -179,20 +180,57 @@ fn same_memory(a: &Value, b: &Value) -> bool {
 }
 
 impl Program {
-    /// For each value the one whose memory it is: itself unless it is a view.
+    /// For each value the one whose memory it is: itself unless it is a view or within another one.
     pub(crate) fn roots(&self) -> SecondaryMap<ValueId, ValueId> {
+        self.roots_and_offsets().0
+    }
+
+    /// The same, and how many bytes into that memory each value begins.
+    pub(crate) fn roots_and_offsets(
+        &self,
+    ) -> (SecondaryMap<ValueId, ValueId>, SecondaryMap<ValueId, u64>) {
         let mut roots = SecondaryMap::with_default(ValueId::new(0));
+        let mut offsets: SecondaryMap<ValueId, u64> = SecondaryMap::new();
+        let mut is_known: SecondaryMap<ValueId, bool> = SecondaryMap::new();
         for id in self.values.keys() {
-            roots[id] = match self.values[id].kind {
-                // Views come after what they view, so that no chain is walked twice.
-                ValueKind::View(of) => roots[of],
-                ValueKind::Input(_)
-                | ValueKind::Constant(_)
-                | ValueKind::Computed
-                | ValueKind::Variable
-                | ValueKind::State => id,
-            };
+            // Values that lie in one another, from the inside out. Those of a circle, which is
+            // malformed, end somewhere.
+            let mut inside = Vec::new();
+            let mut at = id;
+            while !is_known[at] {
+                is_known[at] = true;
+                roots[at] = at;
+                let Some((whole, _)) = self.lies_in(at) else { break };
+                inside.push(at);
+                at = whole;
+            }
+            for at in inside.into_iter().rev() {
+                if let Some((whole, offset)) = self.lies_in(at) {
+                    roots[at] = roots[whole];
+                    offsets[at] = offsets[whole].saturating_add(offset);
+                }
+            }
         }
-        roots
+        (roots, offsets)
+    }
+
+    /// The value in whose memory a value lies if it has none of its own, and at how many bytes.
+    pub(crate) fn lies_in(&self, id: ValueId) -> Option<(ValueId, u64)> {
+        match self.values[id].kind {
+            ValueKind::View(of) => Some((of, 0)),
+            ValueKind::Within { whole, offset } => Some((whole, offset)),
+            ValueKind::Input(_)
+            | ValueKind::Constant(_)
+            | ValueKind::Computed
+            | ValueKind::Variable
+            | ValueKind::State => None,
+        }
+    }
+
+    /// The values that a step stores to.
+    pub(crate) fn stored_by(&self, step: &Step) -> impl Iterator<Item = ValueId> {
+        let params = &self.kernels[step.kernel].signature().params;
+        let results = step.args.iter().zip(params).filter(|(_, p)| p.kind == ParamKind::Output);
+        results.map(|(&arg, _)| arg)
     }
 }

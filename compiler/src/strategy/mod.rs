@@ -14,6 +14,7 @@ mod gather;
 mod inline;
 mod machine;
 mod matmul;
+mod moves;
 mod nest;
 mod pieces;
 mod primitive;
@@ -102,12 +103,17 @@ pub fn schedule(
     }
 }
 
-/// A kernel that copies a dense tensor.
-pub(crate) fn copy(name: &str, spec: &BufferSpec, dtype: DType, levels: &[Target]) -> Kernel {
+/// A kernel that copies a tensor from one layout to another.
+pub(crate) fn copy(
+    name: &str,
+    [from, to]: [&BufferSpec; 2],
+    dtype: DType,
+    levels: &[Target],
+) -> Kernel {
     let mut dag = ComputeDag::new(name);
-    let x = dag.placeholder("x", spec.shape(), dtype);
-    let y = dag.compute("copy", spec.shape(), dtype, |dag, index| dag.at(x, index));
-    schedule(dag, &[(x, ParamKind::Input, spec.clone())], &[(y, spec.clone())], levels)
+    let x = dag.placeholder("x", to.shape(), dtype);
+    let y = dag.compute("copy", to.shape(), dtype, |dag, index| dag.at(x, index));
+    schedule(dag, &[(x, ParamKind::Input, from.clone())], &[(y, to.clone())], levels)
 }
 
 /// Whether constants have the same layout in all versions.

@@ -2,12 +2,14 @@
 //! primitive function is scheduled once for each combination of layouts it is called with.
 
 mod external;
+mod parts;
 mod variables;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
 use super::conv2d::reads_blocks;
+use super::moves::moves;
 use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
 use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, Machine, halo_needed, schedule};
@@ -592,7 +594,7 @@ impl Lowering<'_> {
             self.constant(&constant, spec)
         });
         let mut root = value;
-        while let ValueKind::View(of) = self.program.values[root].kind {
+        while let Some((of, _)) = self.program.lies_in(root) {
             root = of;
         }
         // It is read when a step has computed it.
@@ -661,7 +663,9 @@ impl Lowering<'_> {
             primitive.results.iter().copied().zip(results.iter().cloned()).collect();
         let mut dag = primitive.dag.clone();
         dag.func.name.push_str(suffix);
+        let stages: Vec<StageId> = params.iter().map(|&(stage, ..)| stage).collect();
         let mut kernel = schedule(dag, &params, &outputs, self.levels);
+        kernel.moves = moves(&primitive.dag, &stages, &primitive.results);
         self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {
             version.make_mut().origin.clone_from(&primitive.origin);

@@ -168,3 +168,32 @@ fn mistakes_are_reported_and_leave_no_file() {
     fs::remove_file(&wrong).unwrap();
     assert_eq!(names(files.folder.path()), before);
 }
+
+#[test]
+fn a_graph_runs_with_the_library_beside_it() {
+    let files = Files::new();
+    let out = files.path("out");
+    let kinds = ["--executor", "graph", "--emit", "graph-json,shared", "--name", "scores"];
+    let args = ["compile", &files.model, "-o", &out, "--dim", "batch=2"];
+    succeeds(&[&args[..], &kinds].concat());
+    let graph = format!("{out}/scores.graph.json");
+    let [first, second, values] = ["first.npy", "second.npy", "values.npz"].map(|n| files.path(n));
+    let run = ["run", &graph, &files.x, &files.bias, "-o", &first, "-o", &second];
+    let text = succeeds(&[&run[..], &["--values", &values]].concat());
+    assert_eq!(text, format!("{first}\n{second}\n"));
+    assert_eq!(npy_elements(first.as_ref()), SCORES);
+    assert_eq!(npy_elements(second.as_ref()), TOTAL);
+    assert!(fs::metadata(&values).unwrap().len() > 0);
+
+    let error = fails(&["run", &graph, &files.x, &files.bias, "--compare-with", "interp"]);
+    assert!(error.contains("says nothing of their operators"), "{error}");
+    let error = fails(&["run", &graph, &files.x]);
+    assert!(error.contains("bias"), "{error}");
+    write(graph.as_ref(), b"{\"nodes\": []}");
+    let error = fails(&["run", &graph, &files.x, &files.bias]);
+    assert!(error.contains("there is no list `node_row_ptr`"), "{error}");
+    assert!(error.contains("niello compile --executor graph"), "{error}");
+    let missing = files.path("missing.graph.json");
+    let error = fails(&["run", &missing, &files.x]);
+    assert!(error.contains("missing.graph.json"), "{error}");
+}

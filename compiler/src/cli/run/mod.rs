@@ -10,21 +10,25 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::code::{CodeArgs, Engine};
+use super::compile::shared_name;
 use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::runner::Runner;
 use super::{Failure, formats};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
+use crate::executor::{GraphModule, TensorInfo};
 use crate::graph::interp::Tolerance;
 use crate::ir::{Constant, DType};
 use crate::onnx;
 use crate::options::CompileOptions;
+use crate::target::Target;
 
 /// Run a model on inputs from files.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The model: ONNX, or the text of a module
+    /// The model: ONNX, the text of a module, or a `.graph.json` that `niello compile` wrote beside
+    /// a shared library
     model: PathBuf,
     /// Inputs in the model's order: files of one tensor each (.npy, .pb), or archives whose names
     /// are the inputs' (.npz)
@@ -90,8 +94,76 @@ struct Port {
     dtype: Option<DType>,
 }
 
+/// What the outputs of a run are, and what is said of it.
+struct Ran {
+    /// The model's name.
+    model: String,
+    targets: Vec<outputs::Target>,
+    outputs: Vec<(String, Constant)>,
+    /// How many calls agree with the interpreter, if they were compared.
+    compared: Option<usize>,
+}
+
 /// Runs the command.
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let ran = match args.model.to_str().and_then(|model| model.strip_suffix(".graph.json")) {
+        Some(stem) => run_graph(args, Path::new(stem))?,
+        None => run_model(args)?,
+    };
+    let named: Vec<(&str, &Constant)> =
+        ran.outputs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let out = Output::beside(args.json.as_deref());
+    if let Some(compared) = ran.compared {
+        out.line(&format!("{compared} calls of kernels agree with the interpreter"));
+    }
+    if let Some(path) = &args.json {
+        let outputs: Vec<_> =
+            named.iter().map(|(name, value)| describe::json(name, value)).collect();
+        let mut summary = json!({"model": ran.model, "outputs": outputs});
+        if let Some(compared) = ran.compared {
+            summary["compared_calls"] = compared.into();
+        }
+        write_json(path, &summary)?;
+    }
+    if ran.targets.is_empty() {
+        named.iter().for_each(|(name, value)| out.text(&describe::text(name, value)));
+        return Ok(());
+    }
+    for path in outputs::write(&ran.targets, &named)? {
+        out.line(&path.display().to_string());
+    }
+    Ok(())
+}
+
+/// Runs a graph that was written beside a shared library of the same name.
+fn run_graph(args: &Args, stem: &Path) -> Result<Ran, Failure> {
+    if args.compare_with.is_some() {
+        let message = "--compare-with: a graph of kernels says nothing of their operators";
+        return Err(Problem::new(message)
+            .help("compare the model that it was compiled from")
+            .into());
+    }
+    let name = stem.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let library = stem.with_file_name(shared_name(&name, &Target::host())?);
+    let module = GraphModule::load(&args.model, &library)?;
+    let port = |info: &TensorInfo| Port { name: info.name.clone(), dtype: Some(info.dtype) };
+    let input_ports: Vec<Port> = module.inputs().iter().map(port).collect();
+    let output_ports: Vec<Port> = module.outputs().iter().map(port).collect();
+    let targets = outputs::targets(&args.output, &output_ports)?;
+    let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;
+    if let Some(path) = &args.values {
+        let values = module.values(&inputs)?;
+        let named: Vec<(&str, &Constant)> =
+            values.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        formats::write(path, &named)?;
+    }
+    let names = output_ports.into_iter().map(|port| port.name);
+    let outputs = names.zip(module.run(&inputs)?).collect();
+    Ok(Ran { model: name, targets, outputs, compared: None })
+}
+
+/// Compiles a model and runs it.
+fn run_model(args: &Args) -> Result<Ran, Failure> {
     let mut options = args.code.options()?;
     options.single_calls = args.compare_with.is_some() || args.values.is_some();
     if options.single_calls && args.backend.backend()?.is_none() {
@@ -136,28 +208,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     progress.finish();
-    let named: Vec<_> = runner.output_names().iter().map(String::as_str).zip(&values).collect();
-    let out = Output::beside(args.json.as_deref());
-    if let Some(compared) = compared {
-        out.line(&format!("{compared} calls of kernels agree with the interpreter"));
-    }
-    if let Some(path) = &args.json {
-        let outputs: Vec<_> =
-            named.iter().map(|(name, value)| describe::json(name, value)).collect();
-        let mut summary = json!({"model": model.stem, "outputs": outputs});
-        if let Some(compared) = compared {
-            summary["compared_calls"] = compared.into();
-        }
-        write_json(path, &summary)?;
-    }
-    if targets.is_empty() {
-        named.iter().for_each(|(name, value)| out.text(&describe::text(name, value)));
-        return Ok(());
-    }
-    for path in outputs::write(&targets, &named)? {
-        out.line(&path.display().to_string());
-    }
-    Ok(())
+    let outputs = runner.output_names().iter().cloned().zip(values).collect();
+    Ok(Ran { model: model.stem.clone(), targets, outputs, compared })
 }
 
 /// All inputs of a model from one file.

@@ -313,7 +313,7 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
     fn copies(&self, body: &Body<'ctx>) -> Result<()> {
         for copy in &self.entry.copies {
             let from = self.pointer(body, copy.from)?;
-            let to = self.pointer(body, Pointer::Output(copy.output))?;
+            let to = self.pointer(body, Pointer::Output(copy.output, 0))?;
             let bytes = self.size(copy.bytes);
             body.builder.build_memcpy(to, 1, from, 1, bytes)?;
         }
@@ -323,7 +323,10 @@ impl<'a, 'ctx> Writer<'a, 'ctx> {
     fn pointer(&self, body: &Body<'ctx>, pointer: Pointer) -> Result<PointerValue<'ctx>> {
         match pointer {
             Pointer::Input(position) => self.nth(body, body.inputs, position),
-            Pointer::Output(position) => self.nth(body, body.outputs, position),
+            Pointer::Output(position, offset) => {
+                let output = self.nth(body, body.outputs, position)?;
+                self.at(body, output, offset)
+            }
             Pointer::Weights(offset) => self.at(body, body.weights, offset),
             Pointer::Shared(offset) => self.at(body, self.other_weights(), offset),
             Pointer::Workspace(offset) => self.at(body, body.workspace, offset),

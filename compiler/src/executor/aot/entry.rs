@@ -101,8 +101,8 @@ pub struct Copy {
 pub enum Pointer {
     /// The caller's input of that position.
     Input(usize),
-    /// The caller's output of that position.
-    Output(usize),
+    /// In the caller's output of that position, that many bytes behind its begin.
+    Output(usize, u64),
     /// That many bytes after `ctx->weights`.
     Weights(u64),
     /// That many bytes after the symbol of [`Entry::other_weights`].
@@ -118,7 +118,10 @@ impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Pointer::Input(position) => write!(f, "inputs[{position}]"),
-            Pointer::Output(position) => write!(f, "outputs[{position}]"),
+            Pointer::Output(position, 0) => write!(f, "outputs[{position}]"),
+            Pointer::Output(position, offset) => {
+                write!(f, "(u8 *)outputs[{position}] + {offset}")
+            }
             Pointer::Weights(0) => f.write_str("weights"),
             Pointer::Weights(offset) => write!(f, "weights + {offset}"),
             Pointer::Shared(0) => f.write_str("shared"),
@@ -148,7 +151,7 @@ impl Entry {
     ) -> Entry {
         let pointer = |value: ValueId| match plan.places[value] {
             Place::Input(position) => Pointer::Input(position),
-            Place::Output(position) => Pointer::Output(position),
+            Place::Output(position, offset) => Pointer::Output(position, offset),
             Place::Weights(constant) => weights.places[constant].unwrap_or(Pointer::Null),
             Place::Arena(offset) => Pointer::Workspace(offset),
             Place::Nowhere => Pointer::Null,

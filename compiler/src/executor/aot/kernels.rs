@@ -37,11 +37,9 @@ impl Program {
     pub fn insert_border_steps(&mut self, storage: &Storage) {
         let levels = self.kernels.values().next().map_or(1, |kernel| kernel.versions.len());
         let mut borders: BTreeMap<Digest, KernelId> = BTreeMap::new();
-        let steps = std::mem::take(&mut self.steps);
-        // Where each step begins among the new ones.
-        let mut places: Vec<usize> = Vec::with_capacity(steps.len() + 1);
-        for step in steps {
-            places.push(self.steps.len());
+        let mut all: Vec<Vec<Step>> = Vec::with_capacity(self.steps.len());
+        for step in std::mem::take(&mut self.steps) {
+            let mut steps = Vec::new();
             let outputs: Vec<ValueId> = {
                 let params = &self.kernels[step.kernel].signature().params;
                 let args = step.args.iter().zip(params);
@@ -60,30 +58,28 @@ impl Program {
                     self.sizes.limit(&mut kernel, &axes);
                     self.kernels.push(kernel)
                 });
-                self.steps.push(Step { kernel, args: vec![output] });
+                steps.push(Step { kernel, args: vec![output] });
             }
-            self.steps.push(step);
+            steps.push(step);
             for output in outputs {
-                self.zero_behind(output, levels, &mut borders);
+                steps.extend(self.zero_behind(output, levels, &mut borders));
             }
+            all.push(steps);
         }
-        places.push(self.steps.len());
-        for region in &mut self.regions {
-            region.steps = places[region.steps.start]..places[region.steps.end];
-        }
+        self.replace_steps(all);
     }
 
-    /// Adds the step that zeroes what lies behind a value where its axes end before the greatest
-    /// sizes do, if somebody reads that as its halo.
+    /// The step that zeroes what lies behind a value where its axes end before the greatest sizes
+    /// do, if somebody reads that as its halo.
     fn zero_behind(
         &mut self,
         value: ValueId,
         levels: usize,
         borders: &mut BTreeMap<Digest, KernelId>,
-    ) {
+    ) -> Option<Step> {
         let Value { spec, dtype, run_time, .. } = &self.values[value];
         if run_time.iter().all(|open| spec.halo()[open.axis].after == 0) {
-            return;
+            return None;
         }
         let key = digest(|hasher| ("behind", spec, dtype, run_time).hash(hasher));
         let kernel = match borders.get(&key) {
@@ -101,7 +97,7 @@ impl Program {
             }
         };
         borders.insert(key, kernel);
-        self.steps.push(Step { kernel, args: vec![value] });
+        Some(Step { kernel, args: vec![value] })
     }
 
     /// A digest of everything that decides the program's code and weights, names of kernels

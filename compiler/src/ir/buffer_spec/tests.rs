@@ -55,6 +55,25 @@ fn scalars_empty_tensors_and_views_have_layouts() {
 }
 
 #[test]
+fn parts_whose_elements_lie_side_by_side_have_layouts() {
+    let blocked = |channels| BufferSpec::nchwc(&[1, channels, 3, 2], 16, &[(1, 1), (1, 1)]);
+    let plane = 5 * 4 * 16;
+    assert_eq!(blocked(40).part(1, 16..32), Some((blocked(16), plane)));
+    assert_eq!(blocked(40).part(1, 32..40), Some((blocked(8), 2 * plane)));
+    assert_eq!(blocked(40).part(1, 8..24), None, "it begins within a block");
+    assert_eq!(blocked(40).part(1, 0..8), None, "it ends within a block");
+    assert_eq!(blocked(40).part(2, 0..1), None, "the axis has a border");
+    let dense = BufferSpec::dense(&[1, 4, 6]);
+    assert_eq!(dense.part(1, 1..3), Some((BufferSpec::dense(&[1, 2, 6]), 6)));
+    assert_eq!(dense.part(0, 0..1), Some((dense.clone(), 0)));
+    assert_eq!(dense.part(2, 0..2), None, "other elements lie between its rows");
+    assert_eq!(dense.part(1, 3..5), None, "it ends behind the tensor");
+    assert_eq!(dense.part(1, 2..2), None);
+    assert_eq!(dense.part(3, 0..1), None);
+    assert_eq!(dense.clone().with_offset(1).part(1, 0..1), None);
+}
+
+#[test]
 fn malformed_layouts_are_refused() {
     for (text, message) in [
         ("[2, -1]", "negative"),

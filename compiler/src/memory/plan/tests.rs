@@ -25,7 +25,7 @@ fn a_computed_output_is_in_the_callers_memory_and_the_rest_in_the_arena() {
     let (storage, plan) = planned(&b.program);
     assert_eq!(plan.places[x], Place::Input(0));
     assert_eq!(plan.places[y], Place::Arena(0));
-    assert_eq!(plan.places[z], Place::Output(0));
+    assert_eq!(plan.places[z], Place::Output(0, 0));
     assert_eq!((plan.arena_bytes, storage.copies), (64, vec![]));
 }
 
@@ -40,8 +40,8 @@ fn outputs_that_no_step_writes_are_copied() {
         b.output(output);
     }
     let (storage, plan) = planned(&b.program);
-    assert_eq!(plan.places[y], Place::Output(0), "the view is the first of them");
-    assert_eq!(plan.places[view], Place::Output(0));
+    assert_eq!(plan.places[y], Place::Output(0, 0), "the view is the first of them");
+    assert_eq!(plan.places[view], Place::Output(0, 0));
     let copies: Vec<_> = storage.copies.iter().map(|c| (c.from, c.output, c.bytes)).collect();
     assert_eq!(copies, [(x, 1, 16), (w, 2, 8), (y, 3, 16), (view, 4, 16)]);
     assert_eq!(plan.arena_bytes, 0);
@@ -189,7 +189,7 @@ fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
             let bytes = program.values[value].physical_bytes().unwrap();
             (0u8, offset, offset + bytes)
         }
-        Place::Output(position) => (1, position as u64, position as u64 + 1),
+        Place::Output(position, _) => (1, position as u64, position as u64 + 1),
         Place::Input(position) => (2, position as u64, position as u64 + 1),
         Place::Weights(_) | Place::Nowhere => (3, 0, 0),
     };
@@ -211,7 +211,7 @@ fn check_by_running(program: &Program) -> Result<(), TestCaseError> {
     }
     for (position, &output) in program.outputs.iter().enumerate() {
         let copied = storage.copies.iter().any(|copy| copy.output == position);
-        prop_assert!(copied || plan.places[output] == Place::Output(position));
+        prop_assert!(copied || plan.places[output] == Place::Output(position, 0));
         if program.values[roots[output]].kind == ValueKind::Computed {
             let held = owner.iter().any(|entry| entry.1 == roots[output]);
             prop_assert!(held, "output {output} was overwritten");

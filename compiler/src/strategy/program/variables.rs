@@ -186,7 +186,8 @@ pub(crate) fn copy_value(
 ) -> ValueId {
     let Value { name, dtype, spec, run_time, .. } = program.values[from].clone();
     let spec = to.map_or(spec, |to| program.values[to].spec.clone());
-    let kernel = strategy::copy(&format!("keep_{}", program.kernels.len()), &spec, dtype, levels);
+    let name_of_copy = format!("keep_{}", program.kernels.len());
+    let kernel = strategy::copy(&name_of_copy, [&spec, &spec], dtype, levels);
     let kernel = program.kernels.push(kernel);
     let to = to.unwrap_or_else(|| {
         let kind = ValueKind::Computed;
@@ -260,7 +261,9 @@ impl Program {
                 }
             }
         }
-        self.remove_steps(&removed);
+        let steps = std::mem::take(&mut self.steps).into_iter().zip(removed);
+        let left = steps.map(|(step, removed)| if removed { Vec::new() } else { vec![step] });
+        self.replace_steps(left.collect());
     }
 
     /// The step that may store to the second value instead of the first one, which the copy of that
@@ -312,36 +315,5 @@ impl Program {
             position != output && roots[arg] == to && !is_allowed
         });
         (!reads_elsewhere).then_some(maker)
-    }
-
-    /// Leaves out steps.
-    fn remove_steps(&mut self, removed: &[bool]) {
-        let mut places = Vec::with_capacity(removed.len() + 1);
-        let mut kept = 0;
-        for &removed in removed {
-            places.push(kept);
-            kept += usize::from(!removed);
-        }
-        places.push(kept);
-        let mut removed = removed.iter();
-        self.steps.retain(|_| removed.next().is_none_or(|&removed| !removed));
-        for region in &mut self.regions {
-            region.steps = places[region.steps.start]..places[region.steps.end];
-        }
-        self.regions.retain(|region| !region.steps.is_empty());
-        // Kernels of no step would be code for nothing.
-        let mut used: BTreeMap<KernelId, KernelId> = BTreeMap::new();
-        let kernels = std::mem::take(&mut self.kernels);
-        for step in &self.steps {
-            used.entry(step.kernel).or_insert(step.kernel);
-        }
-        for (id, kernel) in kernels {
-            if let Some(number) = used.get_mut(&id) {
-                *number = self.kernels.push(kernel);
-            }
-        }
-        for step in &mut self.steps {
-            step.kernel = used.get(&step.kernel).copied().unwrap_or(step.kernel);
-        }
     }
 }
