@@ -5,27 +5,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use niello::bindings::WeightsPlacement;
-use niello::codegen::c::compiler_variables;
 use niello::codegen::object::text_bytes;
 use niello::compile::{Model, Passes, Stages, compile};
 use niello::diagnostics::{Problem, Report};
-use niello::executor::aot::{KernelCache, SharedWeights};
+use niello::executor::aot::SharedWeights;
 use niello::executor::{CompiledModel, PackageOptions, write_if_changed, write_package};
 use niello::onnx::InputValue;
-use niello::options::{
-    Backend, CompileOptions, Denormals, DimSize, MAX_OPT_LEVEL, Numerics, PORTABLE, Threads,
-};
+use niello::options::{Backend, CompileOptions, Denormals, DimSize, Numerics, Threads};
 use niello::pass::{
     ConfigKey, ConfigValue, InstrumentRef, PassContextBuilder, PassInstrument, PassRef,
 };
-use niello::target::{CpuLevel, Target};
+use niello::samples::quantize::Quantization;
+use niello::target::Target;
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::artifacts::Artifacts;
 use crate::cargo::{Directives, Environment};
 use crate::last_build::LastBuild;
 use crate::sharing::{self, ForOthers};
-use crate::{Errors, log, watch};
+use crate::{Errors, log, quantize, watch};
 
 /// Where a model's weights go.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,17 +54,18 @@ impl std::fmt::Debug for PassOption {
 #[must_use = "nothing is compiled before `try_compile` is called"]
 pub struct Config {
     pub(crate) model: PathBuf,
-    options: CompileOptions,
+    pub(crate) options: CompileOptions,
     extensions: PipelineExtensions,
     instruments: Vec<InstrumentRef>,
     pass_options: Vec<PassOption>,
-    target_cpu: Option<String>,
-    cpu_levels: Option<Vec<String>>,
+    pub(crate) target_cpu: Option<String>,
+    pub(crate) cpu_levels: Option<Vec<String>>,
     pub(crate) weights: Weights,
     weights_of: Option<String>,
     out_dir: Option<PathBuf>,
     pub(crate) runtime: Option<String>,
     emit_rerun: bool,
+    pub(crate) quantization: Option<Quantization>,
 }
 
 /// What makes a compiled model of a file, watched by instruments.
@@ -96,6 +95,7 @@ impl Config {
             out_dir: None,
             runtime: None,
             emit_rerun: true,
+            quantization: None,
         }
     }
 
@@ -162,6 +162,28 @@ impl Config {
     /// linked to; this is for other arrangements.
     pub fn external_data_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.external_folders.push(folder.into());
+        self
+    }
+
+    /// Quantises the model, which is ONNX in floats, before it is compiled. It runs on the samples
+    /// then, on the machine that compiles; of bindings alone (`NIELLO_STUB`) nothing is quantised, as
+    /// inputs and outputs stay what they are. `niello quantize` does the same and tells the errors.
+    ///
+    /// ```no_run
+    /// use niello_build::{Calibration, Method, Quantization};
+    ///
+    /// niello_build::configure("models/digits.onnx")
+    ///     .quantize(
+    ///         Quantization::new(Method::Static)
+    ///             .samples("models/digits-samples")
+    ///             .calibration(Calibration::Percentile(99.99))
+    ///             .skip("/fc/Gemm"),
+    ///     )
+    ///     .try_compile()
+    ///     .unwrap_or_else(|errors| errors.exit());
+    /// ```
+    pub fn quantize(mut self, how: Quantization) -> Self {
+        self.quantization = Some(how);
         self
     }
 
@@ -356,16 +378,23 @@ impl Config {
             && self.extensions.is_empty();
         self.compile_and_tell(is_plain, |path, options, instruments| {
             let mut stages = Stages::default();
-            let model = stages.run("read", || Model::read(path))?;
+            let mut model = stages.run("read", || Model::read(path))?;
+            let mut external = Vec::new();
+            if let (Some(how), false) = (&self.quantization, options.stub) {
+                (model, external) =
+                    stages.run("quantise", || quantize::quantised(model, how, options))?;
+            }
             let compilation = compile(&model, options, &self.passes(options, instruments)?)?;
             stages.0.extend(compilation.stages.0);
-            Ok((compilation.model, stages))
+            let mut model = compilation.model;
+            model.external_data.append(&mut external);
+            Ok((model, stages))
         })
     }
 
     /// As [`try_compile`](Self::try_compile) with `compile` in the place of niello's own compiler:
-    /// for tools that make or change models themselves. Passes that were added to the pipeline play
-    /// no part then.
+    /// for tools that make or change models themselves. Quantisation, and passes that were added to
+    /// the pipeline, play no part then.
     ///
     /// # Errors
     ///
@@ -472,7 +501,10 @@ impl Config {
                 if self.emit_rerun {
                     directives.rerun_if_changed(&self.model);
                     let external = &artifacts.external_data;
-                    external.iter().for_each(|file| directives.rerun_if_changed(file));
+                    let samples = self.quantization.iter().flat_map(Quantization::sample_paths);
+                    external.iter().chain(samples).for_each(|path| {
+                        directives.rerun_if_changed(path);
+                    });
                     environment.watched().for_each(|name| directives.rerun_if_env_changed(name));
                 }
                 if let (false, Some(folder)) = (options.stub, &out_dir) {
@@ -558,82 +590,6 @@ impl Config {
             macs: model.macs,
             for_others,
         })
-    }
-
-    /// The builder's options with what the environment says; problems go into `report`.
-    fn effective_options(
-        &self,
-        environment: &mut Environment<'_>,
-        report: &mut Report,
-    ) -> CompileOptions {
-        let mut options = self.options.clone();
-        options.package = environment.cargo("CARGO_PKG_NAME").unwrap_or_default();
-        options.version = environment.cargo("CARGO_PKG_VERSION").unwrap_or_default();
-        let jobs = environment.cargo("NUM_JOBS").and_then(|jobs| jobs.parse().ok());
-        options.jobs = jobs.unwrap_or(1).max(1);
-        // LLVM ends the process that it fails in, which would be the build script without a word.
-        options.isolate = true;
-
-        if environment.is_build_script() {
-            match Target::from_cargo_env(|name| environment.cargo(name)) {
-                Ok(target) => options.target = target,
-                Err(error) => report.push(Problem::new(error.to_string())),
-            }
-        }
-        environment.watch("NIELLO_MEMORY_LIMIT");
-        let folder =
-            environment.cargo("OUT_DIR").map(|folder| Path::new(&folder).join("niello-kernels"));
-        match KernelCache::of_variables(folder, |name| environment.user(name)) {
-            Ok(cache) => options.kernel_cache = cache,
-            Err(problem) => report.push(problem),
-        }
-        for variable in compiler_variables(&options.target) {
-            environment.watch(&variable);
-        }
-        let from_environment = environment.user("NIELLO_TARGET_CPU");
-        let levels = self.cpu_levels.as_deref().filter(|_| from_environment.is_none());
-        let cpu = from_environment.or_else(|| self.target_cpu.clone());
-        match options.set_target_cpu(cpu.as_deref().unwrap_or(PORTABLE)) {
-            Ok(()) => {}
-            Err(error) => report.push(Problem::new(error.to_string())),
-        }
-        if let Some(names) = levels {
-            options.levels.clear();
-            for name in names {
-                match CpuLevel::from_name(name) {
-                    Some(level) => options.levels.push(level),
-                    None => report.push(
-                        Problem::new(format!("`{name}` is not a CPU level"))
-                            .help("the levels are baseline, x86-64-v3, x86-64-v4, x86-64-v4-vnni"),
-                    ),
-                }
-            }
-        }
-        if let Some(name) = environment.user("NIELLO_BACKEND") {
-            match name.parse() {
-                Ok(backend) => options.backend = backend,
-                Err(error) => report.push(Problem::new(format!("NIELLO_BACKEND: {error}"))),
-            }
-        }
-        let level = environment.user("NIELLO_OPT_LEVEL");
-        let level_text = level.unwrap_or_else(|| options.opt_level.to_string());
-        match level_text.parse() {
-            Ok(level) if level <= MAX_OPT_LEVEL => options.opt_level = level,
-            _ => report.push(Problem::new(format!(
-                "`{level_text}` is not an optimisation level; they are 0 to {MAX_OPT_LEVEL}"
-            ))),
-        }
-        let on_docs_rs = environment.user("DOCS_RS").is_some();
-        options.stub = match environment.user("NIELLO_STUB").as_deref() {
-            Some("1" | "true") => true,
-            Some("0" | "false") => false,
-            None | Some("") => on_docs_rs,
-            Some(other) => {
-                report.push(Problem::new(format!("NIELLO_STUB is `{other}`; it can be 0 or 1")));
-                false
-            }
-        };
-        options
     }
 
     /// The weights of the model `other` for this one; none if there is nothing to be shared.

@@ -1,8 +1,8 @@
 //! The last build of a model, whose files stand if this one would make the same.
 //!
 //! Cargo runs a build script again when a time stamp changes, which a checkout does to every file.
-//! So the contents decide: of the model and the data beside it, of the options, of the build script
-//! itself. The digest is made for code that is not optimised, as build scripts are: some ten
+//! So the contents decide: of the model and the data beside it, of samples, of the options, of the
+//! build script itself. The digest is made for code that is not optimised, as build scripts are: some ten
 //! instructions for sixteen bytes. It is not cryptographic, as the only ones who could make two
 //! models alike are those who may change the model.
 
@@ -48,11 +48,20 @@ impl LastBuild {
         let script = std::env::current_exe().ok()?;
         let script = (stamp(&script.metadata().ok()?), script);
         let limit = std::env::var_os("NIELLO_MEMORY_LIMIT");
-        let decides =
-            (&config.model, &options, &config.weights, &config.runtime, compiler, script, limit);
+        let quantization = config.quantization.as_ref().filter(|_| !options.stub);
+        let samples = match quantization {
+            Some(how) => how.sample_files().ok()?,
+            None => Vec::new(),
+        };
+        let quantization = (quantization, &samples);
+        let decides = (
+            (&config.model, &options, &config.weights, &config.runtime),
+            (compiler, script, limit, quantization),
+        );
         let mut digest = Digest::default();
         digest.update(format!("{decides:?}").as_bytes());
         digest.update_file(&config.model).ok()?;
+        samples.iter().try_for_each(|sample| digest.update_file(sample)).ok()?;
         let path = folder.join(format!("{}.niello-build", config.log_stem()));
         Some(LastBuild { path, inputs: digest })
     }

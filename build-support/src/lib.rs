@@ -41,9 +41,11 @@
 mod artifacts;
 mod cargo;
 mod config;
+mod effective;
 mod errors;
 mod last_build;
 mod log;
+mod quantize;
 mod sharing;
 #[cfg(test)]
 mod tests;
@@ -53,7 +55,9 @@ pub use artifacts::Artifacts;
 pub use config::{Config, Weights};
 pub use errors::Errors;
 pub use niello;
+pub use niello::onnx::quantize::{Calibration, Method};
 pub use niello::options::{Backend, Denormals, DimSize, Numerics, Threads};
+pub use niello::samples::quantize::Quantization;
 
 use std::path::PathBuf;
 

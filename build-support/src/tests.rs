@@ -5,24 +5,27 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use niello::compile::{Passes, Stages};
+use niello::compile::{Model, Passes, Stages};
 use niello::diagnostics::{Problem, ProblemNode, Report};
 use niello::executor::aot::{SharedWeights, UsedWeights};
 use niello::executor::{CompiledModel, ObjectFile, TensorInfo};
 use niello::graph::parse_module;
-use niello::ir::{DType, IRModule};
+use niello::ir::{Constant, DType, IRModule};
+use niello::onnx::ModelBuilder;
 use niello::options::CompileOptions;
 use niello::pass::instruments::IrStatistics;
 use niello::pass::{
     InstrumentRef, ModulePass, PassContext, PassContextBuilder, PassInfo, PassTiming,
 };
+use niello::samples::formats;
 use niello::target::{CpuLevel, Target};
 use niello::transform::pipeline::PipelineExtensions;
 
 use crate::cargo::{Directives, Environment};
 use crate::last_build::LastBuild;
+use crate::quantize::quantised;
 use crate::sharing::ForOthers;
-use crate::{Artifacts, Config, Errors, Weights, configure};
+use crate::{Artifacts, Calibration, Config, Errors, Method, Quantization, Weights, configure};
 
 /// A build script's environment for a 64-bit Linux machine, with some variables of the user's.
 fn environment(out_dir: &Path, user: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -558,4 +561,69 @@ fn the_last_build_stands_as_long_as_nothing_differs() {
         // Nothing depends on the last line's break.
         assert!(same.artifacts().is_none() || end + 1 == text.len());
     }
+}
+
+/// A folder with a model that multiplies by a matrix, and another one with a sample of its input.
+fn with_samples() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let f32s = |dims: &[i64], values: &[f32]| Constant::from_f32(dims, values).unwrap();
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 2])
+        .initializer("w", &f32s(&[2, 2], &[1.0, -0.5, 0.25, 2.0]))
+        .node("MatMul", &["x", "w"], &["y"], &[])
+        .output("y", DType::F32, &[1, 2]);
+    fs::write(folder.path().join("m.onnx"), model.to_bytes()).unwrap();
+    let samples = folder.path().join("samples");
+    fs::create_dir(&samples).unwrap();
+    formats::write(&samples.join("x.npy"), &[("x", &f32s(&[1, 2], &[1.0, -1.0]))]).unwrap();
+    folder
+}
+
+#[test]
+fn a_model_is_quantised_by_its_samples_on_the_way() {
+    let folder = with_samples();
+    let model = || Model::read(&folder.path().join("m.onnx")).unwrap();
+    let how = Quantization::new(Method::Static).samples(folder.path().join("samples"));
+    let options = CompileOptions::new(Target::host());
+    let (quantized, external) = quantised(model(), &how, &options).unwrap();
+    let graph = quantized.as_onnx().unwrap().proto.graph.as_ref().unwrap();
+    let ops: Vec<_> = graph.node.iter().map(|node| node.op_type()).collect();
+    assert_eq!(ops, ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "MatMul"]);
+    assert_eq!((quantized.stem.as_str(), external.len()), ("m", 0));
+
+    let error = |how: &Quantization| quantised(model(), how, &options).unwrap_err().to_string();
+    let none = error(&Quantization::new(Method::Static));
+    assert!(none.contains("from sample inputs, and none are given"), "{none}");
+    let percentile = Calibration::Percentile(0.0);
+    let none = error(&how.clone().calibration(percentile));
+    assert!(none.starts_with("the percentile is 0"), "{none}");
+    let skipped = error(&how.skip("MatMul"));
+    assert!(skipped.starts_with("there is nothing to quantise"), "{skipped}");
+}
+
+#[test]
+fn samples_are_watched_and_decide_whether_the_last_build_stands() {
+    let folder = with_samples();
+    let (path, samples) = (folder.path().join("m.onnx"), folder.path().join("samples"));
+    let out = folder.path().join("out");
+    let config =
+        configure(&path).quantize(Quantization::new(Method::Static).samples(samples.clone()));
+    let (result, lines) = run(&config, &environment(&out, &[]), |_, o| Ok(model(o)));
+    let artifacts = result.unwrap();
+    let watched = format!("cargo::rerun-if-changed={}\n", samples.display());
+    assert!(lines.contains(&watched), "{lines}");
+
+    let options = CompileOptions::new(Target::host());
+    let build = |config: &Config| LastBuild::of(config, &out, &options).unwrap();
+    build(&config).keep(&artifacts);
+    assert!(build(&config).artifacts().is_some());
+    assert!(build(&configure(&path)).artifacts().is_none());
+    let symmetric = Quantization::new(Method::Static).samples(samples.clone()).symmetric(true);
+    assert!(build(&configure(&path).quantize(symmetric)).artifacts().is_none());
+    let other = Constant::from_f32(&[1, 2], &[0.5, -1.0]).unwrap();
+    formats::write(&samples.join("x.npy"), &[("x", &other)]).unwrap();
+    assert!(build(&config).artifacts().is_none());
+    build(&config).keep(&artifacts);
+    formats::write(&samples.join("y.npy"), &[("x", &other)]).unwrap();
+    assert!(build(&config).artifacts().is_none());
 }

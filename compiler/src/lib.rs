@@ -24,6 +24,7 @@ pub mod ops;
 pub mod options;
 mod parallel;
 pub mod pass;
+pub mod samples;
 pub mod schedule;
 pub mod strategy;
 pub mod target;

@@ -8,7 +8,7 @@ use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
 use super::code::{CodeArgs, Engine};
-use super::output::{Output, write_file, write_json};
+use super::output::{Output, write_json};
 use super::progress::Progress;
 use super::{Failure, Problem};
 use crate::bindings::{self, BindingsOptions, WeightsPlacement};
@@ -17,6 +17,7 @@ use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
 use crate::executor::{CompiledModel, Contents, graph_json, write_shared_library};
+use crate::files::write_file;
 use crate::graph::print_with_sidecar;
 use crate::options::{Budget, CompileOptions, Executor};
 use crate::target::Target;

@@ -8,7 +8,6 @@ mod cache;
 mod case;
 mod code;
 mod compile;
-mod formats;
 mod inspect;
 mod isolated;
 mod operators;
@@ -18,7 +17,6 @@ mod passes;
 mod progress;
 mod quantize;
 mod run;
-mod runner;
 mod test;
 
 use std::path::Path;

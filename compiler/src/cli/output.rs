@@ -1,15 +1,13 @@
 //! Where a command's text and files go.
 
-use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::Failure;
 use crate::diagnostics::Problem;
-use crate::executor::Contents;
+use crate::files::write_file;
 
 /// The human text of a command: on the standard output, unless JSON goes there.
 #[derive(Clone, Copy, Debug)]
@@ -65,78 +63,4 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
         return written.map_err(|error| failed(&error).into());
     }
     Ok(write_file(path, text.as_bytes())?)
-}
-
-/// Writes a file, which appears whole under its name or not at all.
-///
-/// # Errors
-///
-/// Those of the file system.
-pub(super) fn write_file<'a>(
-    path: &Path,
-    contents: impl Into<Contents<'a>>,
-) -> Result<(), Problem> {
-    let contents: Contents<'_> = contents.into();
-    let failed = |error: io::Error| {
-        Problem::new(format!("{}: cannot write the file: {error}", path.display()))
-    };
-    // A device or a pipe cannot be replaced by a file, and must not.
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()) {
-        return contents.write_file(path).map_err(failed);
-    }
-    // The file that a link leads to is replaced, not the link.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let temporary = beside(&target);
-    let written = contents.write_file(&temporary).and_then(|()| fs::rename(&temporary, &target));
-    written.map_err(|error| {
-        // The error is told; a file that is left over as well would only confuse.
-        let _ = fs::remove_file(&temporary);
-        failed(error)
-    })
-}
-
-/// A name in the folder of `path` that no other process takes.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_appears_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        write_file(&path, b"old".as_slice()).unwrap();
-        // What has the file open goes on reading the old one.
-        let mut open = fs::File::open(&path).unwrap();
-        write_file(&path, b"new".as_slice()).unwrap();
-        let mut old = Vec::new();
-        io::Read::read_to_end(&mut open, &mut old).unwrap();
-        assert_eq!((old, fs::read(&path).unwrap()), (b"old".to_vec(), b"new".to_vec()));
-        assert!(write_file(&folder.path().join("none/file"), b"".as_slice()).is_err());
-        let taken = folder.path().join("folder");
-        fs::create_dir(&taken).unwrap();
-        let error = write_file(&taken, b"".as_slice()).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{}: cannot write the file: ", taken.display())));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn links_and_devices_are_not_replaced() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        fs::write(&file, b"old".as_slice()).unwrap();
-        std::os::unix::fs::symlink("file", &link).unwrap();
-        write_file(&link, b"new".as_slice()).unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        write_file(Path::new("/dev/null"), b"text".as_slice()).unwrap();
-        assert!(!fs::metadata("/dev/null").unwrap().is_file());
-    }
 }

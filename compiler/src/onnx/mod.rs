@@ -15,7 +15,6 @@ mod summary;
 mod tensor;
 
 pub use external::ExternalData;
-#[cfg(feature = "cli")]
 pub(crate) use external::LFS_POINTER;
 pub use import::{
     Attributes, ImportOptions, Imported, MAX_OPSET, MIN_OPSET, ModelInfo, ModelPort, Node,

@@ -59,6 +59,82 @@ fn a_quantised_model_is_smaller_and_computes_nearly_the_same() {
     }
 }
 
+/// The operators of a model's file, and how often each is there.
+fn operators(file: &std::path::Path) -> String {
+    let text = succeeds(&["inspect", path(file)]);
+    text.split_once("operators").map(|(_, after)| after.to_owned()).unwrap_or(text)
+}
+
+#[test]
+fn every_method_makes_a_smaller_model_and_tells_what_it_loses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (sample, output) = (file("x.npy"), file("q.onnx"));
+    write(&sample, &npy_f32(&[1, 1, 8, 8], &images()[0]));
+    let model = digits("models/digits.onnx");
+    let before = fs::read(&model).unwrap().len();
+    for (method, expected, most) in [
+        ("static", "DequantizeLinear", 0.4),
+        ("dynamic", "ConvInteger", 0.4),
+        ("weights8", "DequantizeLinear", 0.4),
+        ("weights4", "MatMulNBits", 0.4),
+        ("float16", "Cast", 0.6),
+    ] {
+        let text = succeeds(&[
+            "quantize",
+            &model,
+            "--method",
+            method,
+            "--data",
+            path(&sample),
+            "-o",
+            path(&output),
+        ]);
+        let layer = text.lines().find(|line| line.starts_with("/fc/Gemm")).unwrap();
+        assert!(layer.contains(" dB, "), "{method}: {text}");
+        assert!(operators(&output).contains(expected), "{method}");
+        let after = fs::read(&output).unwrap().len();
+        assert!((after as f64) < before as f64 * most, "{method}: {after} of {before} bytes");
+        // Without samples it is the same model, and there is nothing to tell of layers.
+        if method != "static" {
+            let bytes = fs::read(&output).unwrap();
+            let text = succeeds(&["quantize", &model, "--method", method, "-o", path(&output)]);
+            assert!(!text.contains(" dB"), "{text}");
+            assert_eq!(fs::read(&output).unwrap(), bytes, "{method}");
+        }
+    }
+}
+
+#[test]
+fn calibrations_choose_the_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (sample, output) = (file("x.npy"), file("q.onnx"));
+    write(&sample, &npy_f32(&[1, 1, 8, 8], &images()[0]));
+    let model = digits("models/digits.onnx");
+    let common = ["quantize", model.as_str(), "--data", path(&sample), "-o", path(&output)];
+    let quantized = |args: &[&str]| {
+        succeeds(&[&common[..], args].concat());
+        fs::read(&output).unwrap()
+    };
+    let all = quantized(&[]);
+    assert_eq!(quantized(&["--calibration", "minmax"]), all);
+    let most = quantized(&["--calibration", "percentile"]);
+    assert_eq!(quantized(&["--percentile", "99.99"]), most);
+    // Of so few numbers there is no distribution that would leave some of them out.
+    assert_eq!(quantized(&["--calibration", "entropy"]), all);
+    for args in [&["--percentile", "90"][..], &["--symmetric"]] {
+        assert!(quantized(args) != all, "{args:?}");
+    }
+    let error = |args: &[&str]| fails(&[&common[..], args].concat());
+    let several = error(&["--calibration", "entropy", "--percentile", "99"]);
+    assert!(several.contains("--percentile is for --calibration percentile"), "{several}");
+    let dynamic = error(&["--method", "dynamic", "--symmetric"]);
+    assert!(dynamic.contains("the method `dynamic` takes no ranges from samples"), "{dynamic}");
+    let none = fails(&["quantize", &model, "-o", path(&output)]);
+    assert!(none.contains("name their files: --data PATH"), "{none}");
+}
+
 #[test]
 fn samples_that_do_not_fit_are_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::Checked;
 use crate::cli::case::{self, DataSet};
-use crate::cli::runner::{Runner, interpret, open_inputs};
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, Setting, pin};
 use crate::graph::interp::{Tensor, TensorError, Tolerance, compare};
 use crate::ir::{Constant, TensorType};
 use crate::onnx::{self, DeclaredDim, DeclaredPort, TestValue};
 use crate::options::CompileOptions;
+use crate::samples::runner::{Runner, interpret, open_inputs};
 
 /// Most multiply-accumulates that the interpreter is asked for.
 ///

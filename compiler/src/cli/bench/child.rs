@@ -10,11 +10,11 @@ use super::sizes::SizeArgs;
 use super::{Outcome, Row};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::write_json;
-use crate::cli::runner::Runner;
 use crate::cli::{Failure, isolated, title};
 use crate::codegen::object::text_bytes;
 use crate::compile::Model;
 use crate::diagnostics::{Problem, Report};
+use crate::samples::runner::Runner;
 
 /// Measure a model in this process.
 #[derive(clap::Args, Debug)]
@@ -48,7 +48,8 @@ fn row(args: &Args) -> Result<(Row, Option<String>), Failure> {
     options.single_calls = args.profile;
     let model = Model::read(&args.model)?;
     let data = check::data(&args.model, &model, &args.sizes.fixed(&options)?)?;
-    let runner = Runner::new(args.backend, &model, data.inputs(), &options, args.code.workers())?;
+    let (backend, workers) = (args.backend.backend()?, args.code.workers());
+    let runner = Runner::new(backend, &model, data.inputs(), &options, workers)?;
     let checked = check::check(&args.model, &model, &runner, &data, &options)?;
     let (Some(compilation), Some(loaded)) = (runner.compilation(), runner.loaded()) else {
         return Err(Problem::new("the interpreter is not measured").into());

@@ -12,9 +12,10 @@ use clap::ArgAction;
 
 use super::Failure;
 use super::code::CodeArgs;
-use super::output::{Output, write_file};
+use super::output::Output;
 use crate::compile::{self, Model, Passes};
 use crate::diagnostics::{Diagnostic, Problem};
+use crate::files::write_file;
 use crate::graph::{self, PrintOptions, print_with_sidecar, verify_module};
 use crate::ir::IRModule;
 use crate::options::CompileOptions;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::cli::Failure;
-use crate::cli::output::{Output, write_file};
+use crate::cli::output::Output;
 use crate::diagnostics::{Problem, Report};
+use crate::files::write_file;
 use crate::pass::instruments::{
     CrashReproducer, DumpIr, IrStatistics, OptBisect, PassMemory, PassSelection, PassStatistics,
     PassTiming, PrintChanged, PrintIr, TextOutput, TimingFormat, VerifyEach,

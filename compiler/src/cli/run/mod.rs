@@ -1,7 +1,6 @@
 //! `niello run`: a model run once on inputs from files.
 
 mod describe;
-mod inputs;
 mod outputs;
 
 use std::path::{Path, PathBuf};
@@ -9,19 +8,19 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, ValueEnum};
 use serde_json::json;
 
+use super::Failure;
 use super::code::{CodeArgs, Engine};
 use super::compile::shared_name;
 use super::output::{Output, write_json};
 use super::progress::Progress;
-use super::runner::Runner;
-use super::{Failure, formats};
 use crate::compile::Model;
-use crate::diagnostics::{Problem, Report};
+use crate::diagnostics::Problem;
 use crate::executor::{GraphModule, TensorInfo};
 use crate::graph::interp::Tolerance;
-use crate::ir::{Constant, DType};
-use crate::onnx;
-use crate::options::CompileOptions;
+use crate::ir::Constant;
+use crate::samples::formats;
+use crate::samples::inputs::{self, Port, ports};
+use crate::samples::runner::Runner;
 use crate::target::Target;
 
 /// Run a model on inputs from files.
@@ -87,13 +86,6 @@ fn parse_tolerance(text: &str) -> Result<f64, String> {
     }
 }
 
-/// An input or output as the model declares it.
-struct Port {
-    name: String,
-    /// `None` if it is not declared, or niello has no such type: the compiler tells.
-    dtype: Option<DType>,
-}
-
 /// What the outputs of a run are, and what is said of it.
 struct Ran {
     /// The model's name.
@@ -150,7 +142,7 @@ fn run_graph(args: &Args, stem: &Path) -> Result<Ran, Failure> {
     let input_ports: Vec<Port> = module.inputs().iter().map(port).collect();
     let output_ports: Vec<Port> = module.outputs().iter().map(port).collect();
     let targets = outputs::targets(&args.output, &output_ports)?;
-    let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;
+    let inputs = inputs::read(&args.inputs, Some(&args.named), &input_ports)?;
     if let Some(path) = &args.values {
         let values = module.values(&inputs)?;
         let named: Vec<(&str, &Constant)> =
@@ -180,9 +172,10 @@ fn run_model(args: &Args) -> Result<Ran, Failure> {
     input_ports.retain(|port| !options.input_values.contains_key(&port.name));
     // Everything that can be wrong with files is told before the model is compiled.
     let targets = outputs::targets(&args.output, &output_ports)?;
-    let inputs = inputs::read(&args.inputs, &args.named, &input_ports)?;
+    let inputs = inputs::read(&args.inputs, Some(&args.named), &input_ports)?;
     let progress = Progress::spinner(args.json.as_deref(), "compiling");
-    let runner = Runner::new(args.backend, &model, &inputs, &options, args.code.workers())?;
+    let runner =
+        Runner::new(args.backend.backend()?, &model, &inputs, &options, args.code.workers())?;
     progress.say("running");
     let (values, compared) = match args.compare_with {
         None => match &args.values {
@@ -210,35 +203,4 @@ fn run_model(args: &Args) -> Result<Ran, Failure> {
     progress.finish();
     let outputs = runner.output_names().iter().cloned().zip(values).collect();
     Ok(Ran { model: model.stem.clone(), targets, outputs, compared })
-}
-
-/// All inputs of a model from one file.
-///
-/// # Errors
-///
-/// Those of [`inputs::read`].
-pub(super) fn inputs_of(
-    model: &Model,
-    options: &CompileOptions,
-    file: &Path,
-) -> Result<Vec<Constant>, Report> {
-    inputs::read(&[file.to_owned()], &[], &ports(model, options)?.0)
-}
-
-/// Inputs and outputs of a model, before it is compiled.
-fn ports(model: &Model, options: &CompileOptions) -> Result<(Vec<Port>, Vec<Port>), Report> {
-    if let Some(file) = model.as_onnx() {
-        let summary = onnx::summary(&file.proto);
-        let port = |port: onnx::DeclaredPort| Port { name: port.name, dtype: port.dtype };
-        let (inputs, outputs) = (summary.inputs, summary.outputs);
-        return Ok((
-            inputs.into_iter().map(port).collect(),
-            outputs.into_iter().map(port).collect(),
-        ));
-    }
-    // Everything that a text says of its interface is in its types; nothing is left to import.
-    let imported = model.import(options)?;
-    let (inputs, outputs) = (imported.inputs, imported.outputs);
-    let port = |port: onnx::ModelPort| Port { name: port.name, dtype: Some(port.ty.dtype) };
-    Ok((inputs.into_iter().map(port).collect(), outputs.into_iter().map(port).collect()))
 }

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::Port;
-use super::inputs::names;
-use crate::cli::formats::{self, Format};
 use crate::diagnostics::{Problem, Report};
 use crate::ir::Constant;
+use crate::samples::formats::{self, Format};
+use crate::samples::inputs::{Port, names};
 
 /// A file and the positions of the outputs that go into it.
 #[derive(Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use super::{Outcome, Verdict};
 use crate::cli::case::{self, CaseTolerance, DataSet};
 use crate::cli::code::{CodeArgs, Engine};
 use crate::cli::output::Output;
-use crate::cli::runner::{Runner, open_inputs};
 use crate::cli::{Failure, isolated};
 use crate::compile::Model;
 use crate::graph::interp::compare;
 use crate::ir::Constant;
 use crate::onnx::{self, TestValue};
 use crate::options::CompileOptions;
+use crate::samples::runner::{Runner, open_inputs};
 
 /// Longest reason in bytes: it is passed on through a pipe, which holds a few KiB unread.
 const MAX_REASON_BYTES: usize = 2000;
@@ -119,7 +119,8 @@ fn run_case(args: &Args, folder: &Path, options: &CompileOptions) -> Result<u64,
         // One compilation serves all data sets of the same shapes.
         if !ready.as_ref().is_some_and(serves) {
             let workers = args.code.workers();
-            let runner = Runner::new(args.backend, &model, &inputs, &options, workers)
+            let backend = args.backend.backend().map_err(|problem| problem.to_string())?;
+            let runner = Runner::new(backend, &model, &inputs, &options, workers)
                 .map_err(|report| report.to_string())?;
             ready = Some((inputs.clone(), runner));
         }

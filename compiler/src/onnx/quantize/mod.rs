@@ -1,36 +1,79 @@
-//! Post-training quantisation of ONNX graphs, in the QDQ form.
+//! Post-training quantisation of ONNX graphs.
 //!
-//! `QuantizeLinear` and `DequantizeLinear` go around what each quantised operator reads, as ONNX
-//! Runtime's `quantize_static` writes them: activations as `uint8` with one scale and zero point for
-//! a tensor, weights as `int8` with a scale for each output channel, biases as `int32` in the scale
-//! of the sums. The scheme is that of Jacob et al., "Quantization and Training of Neural Networks for
-//! Efficient Integer-Arithmetic-Only Inference" (2018). Everything else stays as it is in the model.
+//! The result is a model of ONNX Runtime's as of niello's. What it reads and writes stays as it was,
+//! and so do all operators but those that are quantised, and batch normalisation, which goes into
+//! the convolution before it. Each [`Method`] is a module.
 
+mod calibration;
+mod dynamic;
+mod float16;
 mod fold;
+mod half_types;
+mod qdq;
 mod range;
+mod weights;
+mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use prost::Message;
 
 use super::external::ExternalData;
 use super::load::{MAX_MODEL_BYTES, ModelFile};
-use super::model_builder::ModelAttr;
-use super::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use super::proto::{
+    AttributeProto, DataType, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, ValueInfoProto,
+};
 use super::tensor::{constant_from_onnx, constant_to_onnx};
 use crate::diagnostics::{Problem, Report};
-use crate::graph::interp::Tensor;
 use crate::ir::{Constant, DType};
-pub use range::Range;
-
-/// The oldest operator set in which `DequantizeLinear` takes a scale for each channel.
-const MIN_QDQ_OPSET: i64 = 13;
+pub use calibration::{Calibration, Histogram};
+pub use range::{Affine, Range};
+use writer::Writer;
 
 /// Operators that are quantised.
 const QUANTISED: [&str; 3] = ["Conv", "Gemm", "MatMul"];
 
-/// The greatest magnitude of a weight: the same on both sides, so that the zero point is 0.
-const MAX_WEIGHT: f64 = 127.0;
+/// What a model's numbers become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum Method {
+    /// Activations and weights become 8-bit integers; samples give the ranges of activations
+    #[default]
+    Static,
+    /// Activations and weights become 8-bit integers; each run finds the ranges of activations
+    Dynamic,
+    /// Weights alone become 8-bit integers
+    Weights8,
+    /// Weights alone become integers: those of matrix products of 4 bits, those of convolutions of 8
+    Weights4,
+    /// Weights and activations become floats of 16 bits
+    Float16,
+}
+
+impl Method {
+    /// The name by which people ask for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Static => "static",
+            Method::Dynamic => "dynamic",
+            Method::Weights8 => "weights8",
+            Method::Weights4 => "weights4",
+            Method::Float16 => "float16",
+        }
+    }
+
+    /// The oldest operator set that has what the method writes, and what that is.
+    fn needs(self) -> (i64, &'static str) {
+        match self {
+            Method::Static | Method::Weights8 | Method::Weights4 => {
+                (13, "scales for each channel need")
+            }
+            Method::Dynamic => (11, "DynamicQuantizeLinear needs"),
+            Method::Float16 => (7, "operators on float16 need"),
+        }
+    }
+}
 
 /// An operator that is going to be quantised.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,35 +90,66 @@ pub struct Site {
     node: usize,
     /// The axis of the weights that output channels go along.
     axis: usize,
+    /// Whether a product takes its operands as they are: `alpha`, `beta` and `transA` are not given.
+    is_plain: bool,
 }
 
-/// A model that is ready to be quantised: batch normalisation is folded into convolutions.
+/// A model that is ready to be quantised.
 #[derive(Clone, Debug)]
 pub struct Quantizer {
     file: ModelFile,
+    method: Method,
+    skip: Vec<String>,
     constants: BTreeMap<String, Constant>,
     sites: Vec<Site>,
+    external_files: Vec<PathBuf>,
+}
+
+/// A quantised model.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// The model.
+    pub file: ModelFile,
+    /// What people should know of it, a sentence each.
+    pub remarks: Vec<String>,
+    /// New names of values that exist in `float16` alone.
+    renamed: BTreeMap<String, String>,
+}
+
+impl Quantized {
+    /// The name of what takes the place of a value of the float model.
+    pub fn name_of<'a>(&'a self, value: &'a str) -> &'a str {
+        self.renamed.get(value).map_or(value, String::as_str)
+    }
 }
 
 impl Quantizer {
-    /// Finds what can be quantised. `skip` has names of nodes and operators that stay as they are.
+    /// Finds what can be quantised. `skip` has names of nodes and operators that stay as they are;
+    /// links in the model's folder may lead to `external_folders`.
     ///
     /// # Errors
     ///
     /// The model is quantised already, its operator set is too old, a name in `skip` is neither a
     /// node nor an operator of it, constants cannot be read, or there is nothing to quantise.
-    pub fn new(mut file: ModelFile, skip: &[String]) -> Result<Quantizer, Report> {
-        check(&file.proto, skip)?;
+    pub fn new(
+        mut file: ModelFile,
+        method: Method,
+        skip: &[String],
+        external_folders: &[PathBuf],
+    ) -> Result<Quantizer, Report> {
+        check(&file.proto, method, skip)?;
         let mut external = match &file.folder {
             Some(folder) => ExternalData::in_folder(folder),
             None => ExternalData::none(),
         };
-        external = external.with_link_targets(file.store.as_slice());
+        external =
+            external.with_link_targets(external_folders).with_link_targets(file.store.as_slice());
         let graph = file.proto.graph.get_or_insert_default();
+        constant_nodes_to_initializers(graph);
         let mut constants = BTreeMap::new();
         for tensor in &mut graph.initializer {
             let is_external = tensor.is_external();
-            if !is_external && tensor.data_type != Some(super::proto::DataType::Float as i32) {
+            if !is_external && tensor.data_type != Some(DataType::Float as i32) {
                 continue;
             }
             let name = tensor.name().to_owned();
@@ -87,35 +161,39 @@ impl Quantizer {
                     Problem::new(format!("initializer `{name}` cannot be written to another file"))
                 })?;
             }
-            // An initializer that is an input as well is the default of something that changes, and
-            // what is not finite has no scale.
+            // An initializer that is an input as well is the default of something that changes.
             if constant.ty().dtype == DType::F32
                 && graph.input.iter().all(|input| input.name() != name)
-                && constant.to_f64_vec().is_some_and(|values| values.iter().all(|v| v.is_finite()))
             {
                 constants.insert(name, constant);
             }
         }
+        let external_files = external.files().map(PathBuf::from).collect();
         fold::fold_batch_norm(graph, &mut constants);
-        let sites: Vec<Site> = sites(graph, &constants, skip);
-        if sites.is_empty() {
+        let sites = sites(graph, &constants, method, skip);
+        if sites.is_empty() && method != Method::Float16 {
             return Err(Problem::new(format!(
                 "there is nothing to quantise: no {} with float32 weights that are constant",
                 QUANTISED.join(", ")
             ))
             .into());
         }
-        Ok(Quantizer { file, constants, sites })
+        Ok(Quantizer { file, method, skip: skip.to_vec(), constants, sites, external_files })
     }
 
-    /// What is going to be quantised, in the model's order.
+    /// The operators whose weights are going to be quantised, in the model's order.
     pub fn sites(&self) -> &[Site] {
         &self.sites
     }
 
     /// The values whose ranges are needed, in the order of their names.
     pub fn activations(&self) -> BTreeSet<&str> {
-        self.sites.iter().map(|site| site.input.as_str()).collect()
+        match self.method {
+            Method::Static => self.sites.iter().map(|site| site.input.as_str()).collect(),
+            Method::Dynamic | Method::Weights8 | Method::Weights4 | Method::Float16 => {
+                BTreeSet::new()
+            }
+        }
     }
 
     /// The model before quantisation.
@@ -123,81 +201,70 @@ impl Quantizer {
         &self.file
     }
 
-    /// The quantised model.
+    /// The files beside the model that its constants were in.
+    pub fn external_files(&self) -> &[PathBuf] {
+        &self.external_files
+    }
+
+    /// The quantised model. `scales` has one for each of the [`activations`](Self::activations).
     ///
     /// # Errors
     ///
-    /// An activation has no range, or the model is too large for one file.
-    pub fn quantized(&self, ranges: &BTreeMap<String, Range>) -> Result<ModelFile, Report> {
+    /// An activation has no scale, or the model is too large for one file.
+    pub fn quantized(&self, scales: &BTreeMap<String, Affine>) -> Result<Quantized, Report> {
         let mut file = self.file.clone();
+        let opset = opset(&file.proto);
         let graph = file.proto.graph.get_or_insert_default();
-        let mut writer = Writer::new(graph);
-        for (at, mut node) in std::mem::take(&mut writer.graph.node).into_iter().enumerate() {
-            if let Some(site) = self.sites.iter().find(|site| site.node == at) {
-                let range = ranges.get(&site.input).ok_or_else(|| {
-                    Problem::new(format!(
-                        "`{}` of {} has no range: no run has computed it",
-                        site.input, site.name
-                    ))
-                })?;
-                self.quantise(&mut writer, site, &mut node, range);
+        let (mut remarks, mut renamed) = (Vec::new(), BTreeMap::new());
+        let mut uses_microsoft = false;
+        if self.method == Method::Float16 {
+            (remarks, renamed) = float16::convert(graph, &self.constants, &self.skip, opset);
+        } else {
+            let mut writer = Writer::new(graph);
+            for (at, mut node) in writer.take_nodes().into_iter().enumerate() {
+                let Some(site) = self.sites.iter().find(|site| site.node == at) else {
+                    writer.push(node);
+                    continue;
+                };
+                match self.method {
+                    Method::Static => {
+                        let scale = scales.get(&site.input).ok_or_else(|| {
+                            Problem::new(format!(
+                                "`{}` of {} has no range: no run has computed it",
+                                site.input, site.name
+                            ))
+                        })?;
+                        qdq::activations_and_weights(self, &mut writer, site, &mut node, scale);
+                        writer.push(node);
+                    }
+                    Method::Dynamic => dynamic::integers(self, &mut writer, site, node),
+                    Method::Weights4 if site.is_plain => {
+                        uses_microsoft = true;
+                        qdq::nibbles(self, &mut writer, site, node);
+                    }
+                    Method::Weights8 | Method::Weights4 | Method::Float16 => {
+                        qdq::weights(self, &mut writer, site, &mut node);
+                        writer.push(node);
+                    }
+                }
             }
-            writer.nodes.push(node);
+            writer.finish();
         }
-        writer.finish();
+        let sets = &mut file.proto.opset_import;
+        if uses_microsoft && sets.iter().all(|set| set.domain() != MICROSOFT) {
+            let domain = Some(MICROSOFT.to_owned());
+            sets.push(OperatorSetIdProto { domain, version: Some(1) });
+        }
         if file.proto.encoded_len() as u64 > MAX_MODEL_BYTES {
             let message = "the quantised model is too large for one file";
             return Err(Problem::new(message).into());
         }
-        Ok(file)
-    }
-
-    /// Puts quantisation around what a node reads.
-    fn quantise(&self, writer: &mut Writer<'_>, site: &Site, node: &mut NodeProto, range: &Range) {
-        let (scale, zero) = range.asymmetric();
-        node.input[0] = writer.activation(&site.input, scale, zero);
-        let weight = std::mem::take(&mut node.input[1]);
-        let Some(values) = self.constants.get(&weight).and_then(Constant::to_f64_vec) else {
-            return node.input[1] = weight;
-        };
-        let dims = self.constants[&weight].ty().shape.as_consts().unwrap_or_default();
-        let inner: usize = dims[site.axis + 1..].iter().map(|&dim| dim as usize).product();
-        let channels = dims[site.axis] as usize;
-        let channel = |at: usize| at / inner % channels;
-        let mut greatest = vec![0f64; channels];
-        for (at, value) in values.iter().enumerate() {
-            greatest[channel(at)] = greatest[channel(at)].max(value.abs());
-        }
-        let scales: Vec<f32> =
-            greatest.iter().map(|&most| range::scale(most, MAX_WEIGHT)).collect();
-        let quantised = values.iter().enumerate().map(|(at, value)| {
-            let steps = (value / f64::from(scales[channel(at)])).round_ties_even();
-            steps.clamp(-MAX_WEIGHT, MAX_WEIGHT) as i128
-        });
-        let quantised = ints(&dims, DType::I8, quantised.collect());
-        node.input[1] = writer.constant(&weight, quantised, &scales, site.axis);
-        if let Some(bias) = node.input.get(2).filter(|name| !name.is_empty()).cloned()
-            && let Some(values) = self.constants.get(&bias).and_then(Constant::to_f64_vec)
-            && values.len() == channels
-        {
-            // One channel alone has a scale for the whole tensor, like any other.
-            let scales: Vec<f32> = scales.iter().map(|&weight| weight * scale).collect();
-            let steps: Vec<f64> = values
-                .iter()
-                .zip(&scales)
-                .map(|(value, &scale)| (value / f64::from(scale)).round_ties_even())
-                .collect();
-            // A bias beyond 32 bits stays a float: the sums would not hold it.
-            if steps.iter().all(|steps| steps.abs() <= f64::from(i32::MAX)) {
-                let dims = self.constants[&bias].ty().shape.as_consts().unwrap_or_default();
-                let steps = steps.iter().map(|&steps| steps as i128).collect();
-                let axis = dims.len().saturating_sub(1);
-                let steps = ints(&dims, DType::I32, steps);
-                node.input[2] = writer.constant(&bias, steps, &scales, axis);
-            }
-        }
+        Ok(Quantized { file, remarks, renamed })
     }
 }
+
+/// The domain of ONNX Runtime's own operators.
+const MICROSOFT: &str = "com.microsoft";
 
 /// A model of which these values are outputs, after its own.
 pub fn with_outputs(file: &ModelFile, values: &BTreeSet<&str>) -> ModelFile {
@@ -213,14 +280,33 @@ pub fn with_outputs(file: &ModelFile, values: &BTreeSet<&str>) -> ModelFile {
     file
 }
 
-fn ints(dims: &[u64], dtype: DType, values: Vec<i128>) -> Constant {
-    let shape: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
-    let tensor = Tensor::from_ints(dtype, &shape, values).expect("as many values as weights");
-    tensor.to_constant().expect("the values are within the type")
+/// Makes initializers of nodes that are float constants, so that there is one kind of weights.
+fn constant_nodes_to_initializers(graph: &mut GraphProto) {
+    let GraphProto { node, initializer, .. } = graph;
+    node.retain_mut(|node| {
+        if !is_plain(node, "Constant") || node.output.len() != 1 {
+            return true;
+        }
+        let value = node.attribute.iter_mut().find(|attribute| attribute.name() == "value");
+        let tensor = value.and_then(|attribute| {
+            let is_float = attribute.t.as_ref()?.data_type == Some(DataType::Float as i32);
+            attribute.t.take_if(|_| is_float)
+        });
+        let Some(mut tensor) = tensor else { return true };
+        tensor.name = node.output.pop();
+        initializer.push(*tensor);
+        false
+    });
+}
+
+/// The version of ONNX's own operators that a model uses.
+fn opset(model: &ModelProto) -> i64 {
+    let set = model.opset_import.iter().find(|set| set.domain().is_empty());
+    set.map_or(1, |set| set.version())
 }
 
 /// What is wrong with a model before one looks at its operators.
-fn check(model: &ModelProto, skip: &[String]) -> Result<(), Report> {
+fn check(model: &ModelProto, method: Method, skip: &[String]) -> Result<(), Report> {
     let mut report = Report::new();
     let nodes = model.graph.as_ref().map_or(&[][..], |graph| &graph.node);
     if let Some(node) = nodes.iter().find(|node| is_quantised(node.op_type())) {
@@ -233,22 +319,18 @@ fn check(model: &ModelProto, skip: &[String]) -> Result<(), Report> {
             .help("quantise the float model that it was made of"),
         );
     }
-    let opset = model.opset_import.iter().find(|set| set.domain().is_empty());
-    let opset = opset.map_or(1, |set| set.version());
-    if opset < MIN_QDQ_OPSET {
+    let (opset, (least, what)) = (opset(model), method.needs());
+    if opset < least {
         report.push(
-            Problem::new(format!(
-                "the model uses operator set {opset}, but scales for each channel need {MIN_QDQ_OPSET}"
-            ))
-            .help(format!(
-                "convert it: onnx.version_converter.convert_version(model, {MIN_QDQ_OPSET})"
-            )),
+            Problem::new(format!("the model uses operator set {opset}, but {what} {least}")).help(
+                format!("convert it: onnx.version_converter.convert_version(model, {least})"),
+            ),
         );
     }
     for name in skip {
-        if !nodes.iter().any(|node| name_of(node) == name || node.op_type() == name) {
+        if !nodes.iter().any(|node| is_skipped(node, std::slice::from_ref(name))) {
             report.push(Problem::new(format!(
-                "--skip {name}: the model has no such node and no such operator"
+                "{name} is to be skipped, but the model has no such node and no such operator"
             )));
         }
     }
@@ -256,7 +338,7 @@ fn check(model: &ModelProto, skip: &[String]) -> Result<(), Report> {
 }
 
 fn is_quantised(op: &str) -> bool {
-    ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"].contains(&op)
+    ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulNBits"].contains(&op)
         || op.starts_with("QLinear")
         || op.ends_with("Integer")
 }
@@ -266,31 +348,61 @@ fn name_of(node: &NodeProto) -> &str {
     node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(output)
 }
 
+/// Whether a node is an operator of ONNX's own.
+fn is_plain(node: &NodeProto, op: &str) -> bool {
+    node.op_type() == op && node.domain().is_empty()
+}
+
+fn is_skipped(node: &NodeProto, skip: &[String]) -> bool {
+    skip.iter().any(|name| name_of(node) == name || node.op_type() == name)
+}
+
 /// An attribute of a node.
 fn attribute<'a>(node: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
     node.attribute.iter().find(|attribute| attribute.name() == name)
 }
 
-fn sites(graph: &GraphProto, constants: &BTreeMap<String, Constant>, skip: &[String]) -> Vec<Site> {
+/// Whether an attribute of a node is a number other than 0.
+fn flag(node: &NodeProto, name: &str) -> bool {
+    attribute(node, name).is_some_and(|value| value.i() != 0)
+}
+
+fn sites(
+    graph: &GraphProto,
+    constants: &BTreeMap<String, Constant>,
+    method: Method,
+    skip: &[String],
+) -> Vec<Site> {
     let nodes = graph.node.iter().enumerate();
     let site = |(at, node): (usize, &NodeProto)| {
-        let skipped = skip.iter().any(|name| name_of(node) == name || node.op_type() == name);
-        if skipped || !node.domain().is_empty() || !QUANTISED.contains(&node.op_type()) {
+        if is_skipped(node, skip)
+            || !node.domain().is_empty()
+            || !QUANTISED.contains(&node.op_type())
+        {
             return None;
         }
         let [input, weight, ..] = &node.input[..] else { return None };
-        let shape = constants.get(weight).map(|weight| weight.ty().shape.rank());
-        let int = |name| attribute(node, name).map_or(0, AttributeProto::i);
+        let weight = constants.get(weight)?;
         let one = |name| attribute(node, name).is_none_or(|value| value.f() == 1.0);
-        let axis = match (node.op_type(), shape?) {
-            ("Conv", 3..) => 0,
-            ("Gemm", 2) if int("transA") == 0 && one("alpha") && one("beta") => {
-                usize::from(int("transB") == 0)
+        let (axis, is_plain) = match (node.op_type(), weight.ty().shape.rank()) {
+            ("Conv", 3..) => (0, false),
+            ("Gemm", 2) => {
+                let is_plain = !flag(node, "transA") && one("alpha") && one("beta");
+                (usize::from(!flag(node, "transB")), is_plain)
             }
-            ("MatMul", 2) => 1,
+            ("MatMul", 2) => (1, true),
             _ => return None,
         };
+        let takes_operands = is_plain || node.op_type() == "Conv";
+        if !takes_operands && matches!(method, Method::Static | Method::Dynamic) {
+            return None;
+        }
         if constants.contains_key(input) || graph.initializer.iter().any(|t| t.name() == input) {
+            return None;
+        }
+        // What is not finite has no scale.
+        if method != Method::Float16 && !weight.to_f64_vec()?.iter().all(|value| value.is_finite())
+        {
             return None;
         }
         Some(Site {
@@ -300,101 +412,10 @@ fn sites(graph: &GraphProto, constants: &BTreeMap<String, Constant>, skip: &[Str
             input: input.clone(),
             node: at,
             axis,
+            is_plain,
         })
     };
     nodes.filter_map(site).collect()
-}
-
-/// A graph that is written anew, with nodes and constants between what was there.
-struct Writer<'a> {
-    graph: &'a mut GraphProto,
-    nodes: Vec<NodeProto>,
-    /// All names of values.
-    names: BTreeSet<String>,
-    /// What stands for an activation.
-    activations: BTreeMap<String, String>,
-    /// Initializers of which quantised copies are made.
-    replaced: BTreeSet<String>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(graph: &'a mut GraphProto) -> Writer<'a> {
-        let names = fold::used_names(graph).into_keys().collect();
-        let (nodes, activations, replaced) = Default::default();
-        Writer { graph, nodes, names, activations, replaced }
-    }
-
-    /// A name that nothing else has.
-    fn fresh(&mut self, base: &str, what: &str) -> String {
-        let mut name = format!("{base}_{what}");
-        let mut number = 1;
-        while !self.names.insert(name.clone()) {
-            number += 1;
-            name = format!("{base}_{what}_{number}");
-        }
-        name
-    }
-
-    fn initializer(&mut self, base: &str, what: &str, constant: &Constant) -> String {
-        let name = self.fresh(base, what);
-        self.graph.initializer.extend(constant_to_onnx(constant, &name));
-        name
-    }
-
-    fn node(&mut self, op: &str, base: &str, input: Vec<String>, attrs: &[(&str, i64)]) -> String {
-        let output = self.fresh(base, op);
-        let attrs = attrs.iter().map(|&(name, value)| ModelAttr::Int(value).to_proto(name));
-        self.nodes.push(NodeProto {
-            input,
-            output: vec![output.clone()],
-            name: Some(output.clone()),
-            op_type: Some(op.to_owned()),
-            attribute: attrs.collect(),
-            ..NodeProto::default()
-        });
-        output
-    }
-
-    /// An activation, quantised and dequantised.
-    fn activation(&mut self, value: &str, scale: f32, zero: u8) -> String {
-        if let Some(known) = self.activations.get(value) {
-            return known.clone();
-        }
-        let scale = Constant::scalar(f64::from(scale), DType::F32).expect("a float has constants");
-        let scale = self.initializer(value, "scale", &scale);
-        let zero = Constant::scalar(f64::from(zero), DType::U8).expect("a byte has constants");
-        let zero = self.initializer(value, "zero_point", &zero);
-        let input = vec![value.to_owned(), scale.clone(), zero.clone()];
-        let quantised = self.node("QuantizeLinear", value, input, &[]);
-        let output = self.node("DequantizeLinear", value, vec![quantised, scale, zero], &[]);
-        self.activations.insert(value.to_owned(), output.clone());
-        output
-    }
-
-    /// A constant that is dequantised, with a scale for each index along an axis.
-    fn constant(&mut self, base: &str, steps: Constant, scales: &[f32], axis: usize) -> String {
-        self.replaced.insert(base.to_owned());
-        let extent = scales.len();
-        let dtype = steps.ty().dtype;
-        let zeros = ints(&[extent as u64], dtype, vec![0; extent]);
-        let scales =
-            Constant::from_f32(&[extent as i64], scales).expect("as many as the extent says");
-        let input = vec![
-            self.initializer(base, "quantized", &steps),
-            self.initializer(base, "scale", &scales),
-            self.initializer(base, "zero_point", &zeros),
-        ];
-        self.node("DequantizeLinear", base, input, &[("axis", axis as i64)])
-    }
-
-    /// Sets the nodes, and takes out initializers that only had quantised uses.
-    fn finish(self) {
-        let Writer { graph, nodes, replaced, .. } = self;
-        graph.node = nodes;
-        let used = fold::used_names(graph);
-        let is_used = |name: &str| used.get(name).is_some_and(|&uses| uses > 0);
-        graph.initializer.retain(|t| !replaced.contains(t.name()) || is_used(t.name()));
-    }
 }
 
 #[cfg(test)]

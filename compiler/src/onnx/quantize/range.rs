@@ -9,6 +9,15 @@ pub struct Range {
     pub max: f64,
 }
 
+/// Which number an unsigned byte stands for: `(byte - zero_point) * scale`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Affine {
+    /// The difference of neighbours.
+    pub scale: f32,
+    /// The byte that stands for 0.
+    pub zero_point: u8,
+}
+
 /// The smallest scale: so that it is a normal number, and its reciprocal finite.
 const MIN_SCALE: f32 = 1e-30;
 
@@ -32,10 +41,26 @@ impl Range {
         })
     }
 
-    /// Scale and zero point with which unsigned bytes cover the range.
-    pub fn asymmetric(self) -> (f32, u8) {
+    /// The greatest magnitude.
+    pub fn magnitude(self) -> f64 {
+        self.max.max(-self.min)
+    }
+
+    /// What of the range is within a magnitude.
+    #[must_use]
+    pub fn within(self, magnitude: f64) -> Range {
+        Range { min: self.min.max(-magnitude), max: self.max.min(magnitude) }
+    }
+
+    /// All bytes cover the range.
+    pub fn asymmetric(self) -> Affine {
         let scale = scale(self.max - self.min, 255.0);
         let zero = (-self.min / f64::from(scale)).round_ties_even().clamp(0.0, 255.0);
-        (scale, zero as u8)
+        Affine { scale, zero_point: zero as u8 }
+    }
+
+    /// 0 is in the middle of the bytes, as with signed ones that have no zero point.
+    pub fn symmetric(self) -> Affine {
+        Affine { scale: scale(self.magnitude(), 127.0), zero_point: 128 }
     }
 }

@@ -1,7 +1,7 @@
 //! Ranges with known scales, and graphs before and after.
 
 use super::*;
-use crate::onnx::{ModelBuilder, load_bytes};
+use crate::onnx::{ModelAttr, ModelBuilder, load_bytes};
 
 fn f32s(dims: &[i64], values: &[f32]) -> Constant {
     Constant::from_f32(dims, values).unwrap()
@@ -16,31 +16,48 @@ fn model() -> ModelBuilder {
         .output("y", DType::F32, &[1, 2])
 }
 
+fn quantizer(model: ModelBuilder, method: Method) -> Quantizer {
+    Quantizer::new(load_bytes(model.to_bytes()).unwrap(), method, &[], &[]).unwrap()
+}
+
 fn error(model: ModelBuilder, skip: &[String]) -> String {
     let file = load_bytes(model.to_bytes()).unwrap();
-    Quantizer::new(file, skip).unwrap_err().to_string()
+    Quantizer::new(file, Method::Static, skip, &[]).unwrap_err().to_string()
+}
+
+fn constant(graph: &GraphProto, name: &str) -> Constant {
+    let tensor = graph.initializer.iter().find(|tensor| tensor.name() == name).unwrap();
+    constant_from_onnx(tensor, &mut ExternalData::none()).unwrap()
+}
+
+/// The operators of the graph that a method makes of a model, with the names of their operands and
+/// results.
+fn nodes(graph: &GraphProto) -> Vec<String> {
+    let text = |node: &NodeProto| {
+        format!("{} = {}({})", node.output.join(", "), node.op_type(), node.input.join(", "))
+    };
+    graph.node.iter().map(text).collect()
 }
 
 #[test]
 fn ranges_cover_zero_and_map_it_to_a_whole_step() {
     let range = Range::ZERO.cover(&[-1.0, 1.55]).unwrap();
-    let (scale, zero) = range.asymmetric();
+    let Affine { scale, zero_point } = range.asymmetric();
     assert!((f64::from(scale) - 0.01).abs() < 1e-8);
-    assert_eq!(zero, 100);
-    assert_eq!(Range::ZERO.cover(&[1.0, 2.0]).unwrap().asymmetric(), (2.0 / 255.0, 0));
-    assert_eq!(Range::ZERO.asymmetric(), (1.0, 0));
+    assert_eq!(zero_point, 100);
+    assert_eq!(range.symmetric(), Affine { scale: 1.55 / 127.0, zero_point: 128 });
+    let positive = Range::ZERO.cover(&[1.0, 2.0]).unwrap();
+    assert_eq!(positive.asymmetric(), Affine { scale: 2.0 / 255.0, zero_point: 0 });
+    assert_eq!(Range::ZERO.asymmetric(), Affine { scale: 1.0, zero_point: 0 });
     assert_eq!(Range::ZERO.cover(&[f64::NAN]), None);
 }
 
 #[test]
 fn weights_have_a_scale_for_each_output_channel() {
-    let quantizer = Quantizer::new(load_bytes(model().to_bytes()).unwrap(), &[]).unwrap();
-    let ranges = [("x".to_owned(), Range { min: 0.0, max: 2.55 })].into();
-    let graph = quantizer.quantized(&ranges).unwrap().proto.graph.unwrap();
-    let constant = |name: &str| {
-        let tensor = graph.initializer.iter().find(|tensor| tensor.name() == name).unwrap();
-        constant_from_onnx(tensor, &mut ExternalData::none()).unwrap()
-    };
+    let quantizer = quantizer(model(), Method::Static);
+    let scales = [("x".to_owned(), Range { min: 0.0, max: 2.55 }.asymmetric())].into();
+    let graph = quantizer.quantized(&scales).unwrap().file.proto.graph.unwrap();
+    let constant = |name| constant(&graph, name);
     assert_eq!(constant("w_quantized").to_i64_vec().unwrap(), [127, 127, -64, 64]);
     assert_eq!(constant("w_scale"), f32s(&[2], &[1.27 / 127.0, 0.5 / 127.0]));
     assert_eq!(constant("b_quantized").to_i64_vec().unwrap(), [10_000, -25_400]);
@@ -55,7 +72,9 @@ fn what_cannot_be_quantised_is_told() {
     let skip = ["Gemm".to_owned()];
     assert!(error(model(), &skip).starts_with("there is nothing to quantise"));
     let skip = ["none".to_owned()];
-    assert!(error(model(), &skip).starts_with("--skip none: the model has no such node"));
+    assert!(
+        error(model(), &skip).starts_with("none is to be skipped, but the model has no such node")
+    );
     let old = ModelBuilder::new(12).node("Relu", &["x"], &["y"], &[]);
     assert!(error(old, &[]).starts_with("the model uses operator set 12, but"));
     let quantised = model().node("QLinearMatMul", &["x"], &["z"], &[]);
@@ -85,10 +104,7 @@ fn batch_norm_is_folded_into_a_convolution_that_nothing_else_reads() {
             false => builder,
         }
     };
-    let folded = |second_use| {
-        let file = load_bytes(build(second_use).to_bytes()).unwrap();
-        Quantizer::new(file, &[]).unwrap()
-    };
+    let folded = |second_use| quantizer(build(second_use), Method::Static);
     let quantizer = folded(false);
     let graph = quantizer.float_model().proto.graph.as_ref().unwrap();
     assert_eq!(graph.node.len(), 1);
@@ -99,4 +115,143 @@ fn batch_norm_is_folded_into_a_convolution_that_nothing_else_reads() {
     let names: Vec<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
     assert_eq!(names, ["w", "beta"]);
     assert_eq!(folded(true).float_model().proto.graph.as_ref().unwrap().node.len(), 2);
+}
+
+#[test]
+fn dynamic_products_are_of_bytes_and_scaled_by_run_and_channel() {
+    let quantized = quantizer(model(), Method::Dynamic).quantized(&BTreeMap::new()).unwrap();
+    let graph = quantized.file.proto.graph.unwrap();
+    assert_eq!(
+        nodes(&graph),
+        [
+            "x_quantized, x_scale, x_zero_point = DynamicQuantizeLinear(x)",
+            "y_MatMulInteger = MatMulInteger(x_quantized, w_quantized, x_zero_point, w_zero_point)",
+            "y_Cast = Cast(y_MatMulInteger)",
+            "y_Mul = Mul(x_scale, w_scale)",
+            "y_Mul_2 = Mul(y_Cast, y_Mul)",
+            "y = Add(y_Mul_2, b)",
+        ]
+    );
+    assert_eq!(constant(&graph, "w_quantized").to_i64_vec().unwrap(), [255, 255, 64, 192]);
+    assert_eq!(constant(&graph, "w_zero_point").to_i64_vec().unwrap(), [128]);
+    assert!(graph.initializer.iter().all(|tensor| tensor.name() != "w"));
+}
+
+#[test]
+fn dynamic_convolutions_have_scales_and_biases_of_channels() {
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 1, 4, 4])
+        .initializer("w", &f32s(&[2, 1, 1, 1], &[1.27, -2.54]))
+        .initializer("b", &f32s(&[2], &[1.0, -1.0]))
+        .node("Conv", &["x", "w", "b"], &["y"], &[("strides", [2, 2].into())])
+        .output("y", DType::F32, &[1, 2, 2, 2]);
+    let quantized = quantizer(model, Method::Dynamic).quantized(&BTreeMap::new()).unwrap();
+    let graph = quantized.file.proto.graph.unwrap();
+    let ops: Vec<&str> = graph.node.iter().map(NodeProto::op_type).collect();
+    let expected = ["DynamicQuantizeLinear", "ConvInteger", "Cast", "Mul", "Mul", "Reshape", "Add"];
+    assert_eq!(ops, expected);
+    assert_eq!(attribute(&graph.node[1], "strides").unwrap().ints, [2, 2]);
+    assert_eq!(constant(&graph, "w_scale"), f32s(&[2, 1, 1], &[0.01, 2.54 / 127.0]));
+    assert_eq!(constant(&graph, "b_shape").to_i64_vec().unwrap(), [2, 1, 1]);
+}
+
+#[test]
+fn weights_alone_are_dequantised_for_every_reader_once() {
+    let model = model()
+        .node("Gemm", &["x", "w"], &["z"], &[("alpha", ModelAttr::Float(0.5))])
+        .output("z", DType::F32, &[1, 2]);
+    let quantized = quantizer(model, Method::Weights8).quantized(&BTreeMap::new()).unwrap();
+    let graph = quantized.file.proto.graph.unwrap();
+    let dequantized = "w_DequantizeLinear";
+    assert_eq!(
+        nodes(&graph),
+        [
+            format!("{dequantized} = DequantizeLinear(w_quantized, w_scale, w_zero_point)"),
+            format!("y = Gemm(x, {dequantized}, b)"),
+            format!("z = Gemm(x, {dequantized})"),
+        ]
+    );
+}
+
+#[test]
+fn four_bits_have_a_scale_and_a_zero_point_for_each_block_of_a_column() {
+    // Two columns of 33 rows: the second block of each has one element.
+    let mut values: Vec<f32> = (0..66).map(|at| (at / 2 % 16) as f32).collect();
+    (values[64], values[65]) = (-3.0, 6.0);
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 33])
+        .initializer("w", &f32s(&[33, 2], &values))
+        .node("MatMul", &["x", "w"], &["y"], &[])
+        .output("y", DType::F32, &[1, 2]);
+    let quantized = quantizer(model, Method::Weights4).quantized(&BTreeMap::new()).unwrap();
+    let proto = quantized.file.proto;
+    assert!(proto.opset_import.iter().any(|set| set.domain() == "com.microsoft"));
+    let graph = proto.graph.unwrap();
+    assert_eq!(nodes(&graph), ["y = MatMulNBits(x, w_packed, w_scale, w_zero_point)"]);
+    assert_eq!(constant(&graph, "w_scale"), f32s(&[2, 2], &[1.0, 0.2, 1.0, 0.4]));
+    assert_eq!(constant(&graph, "w_zero_point").to_i64_vec().unwrap(), [0xf0, 0x00]);
+    let packed = constant(&graph, "w_packed");
+    assert_eq!(packed.ty().shape.as_consts().unwrap(), [2, 2, 16]);
+    let bytes = packed.to_i64_vec().unwrap();
+    assert_eq!(bytes[..4], [0x10, 0x32, 0x54, 0x76]);
+    // -3 is 0 steps, what lies beyond the matrix 15, which stand for 0; of 6 it is 15 and 0.
+    assert_eq!([bytes[16], bytes[17], bytes[48], bytes[49]], [0xf0, 0xff, 0x0f, 0]);
+}
+
+#[test]
+fn float16_has_casts_at_the_border_and_around_what_stays() {
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 2])
+        .initializer("w", &f32s(&[2, 2], &[1.0, 1e-9, -1e6, 0.1]))
+        .node("MatMul", &["x", "w"], &["h"], &[])
+        .node("Relu", &["h"], &["r"], &[])
+        .node_in("custom", "Scale", &["r"], &["s"], &[])
+        .node("Shape", &["r"], &["n"], &[])
+        .node("Reshape", &["r", "n"], &["y"], &[])
+        .output("y", DType::F32, &[1, 2])
+        .output("s", DType::F32, &[1, 2]);
+    let quantized = quantizer(model, Method::Float16).quantized(&BTreeMap::new()).unwrap();
+    let remark = "initializer `w`: 1 of its numbers are beyond ±65504";
+    assert!(quantized.remarks.len() == 1 && quantized.remarks[0].starts_with(remark));
+    assert_eq!((quantized.name_of("h"), quantized.name_of("r")), ("h_float16", "r"));
+    let graph = quantized.file.proto.graph.unwrap();
+    assert_eq!(
+        nodes(&graph),
+        [
+            "x_float16 = Cast(x)",
+            "h_float16 = MatMul(x_float16, w_float16)",
+            "r_float16 = Relu(h_float16)",
+            "r = Cast(r_float16)",
+            "s = Scale(r)",
+            "n = Shape(r)",
+            "y_float16 = Reshape(r_float16, n)",
+            "y = Cast(y_float16)",
+        ]
+    );
+    let values = constant(&graph, "w_float16").to_f64_vec().unwrap();
+    assert_eq!((values[0], values[1], values[2]), (1.0, 2f64.powi(-24), -65504.0));
+    assert!((values[3] - 0.1).abs() < 1e-4);
+    assert!(graph.initializer.iter().all(|tensor| tensor.name() != "w"));
+}
+
+#[test]
+fn float16_leaves_integers_and_what_is_skipped_alone() {
+    let model = ModelBuilder::new(13)
+        .input("x", DType::F32, &[1, 2])
+        .input("i", DType::I64, &[1, 2])
+        .node("Add", &["i", "i"], &["j"], &[])
+        .node("Gather", &["x", "j"], &["g"], &[("axis", 1i64.into())])
+        .node("Exp", &["g"], &["e"], &[])
+        .output("e", DType::F32, &[1, 1, 2]);
+    let file = load_bytes(model.to_bytes()).unwrap();
+    let quantizer = Quantizer::new(file, Method::Float16, &["Exp".to_owned()], &[]).unwrap();
+    let graph = quantizer.quantized(&BTreeMap::new()).unwrap().file.proto.graph.unwrap();
+    let expected = [
+        "j = Add(i, i)",
+        "x_float16 = Cast(x)",
+        "g_float16 = Gather(x_float16, j)",
+        "g = Cast(g_float16)",
+        "e = Exp(g)",
+    ];
+    assert_eq!(nodes(&graph), expected);
 }

@@ -12,9 +12,8 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::Path;
 
-use super::output::write_file;
 use crate::diagnostics::Problem;
-use crate::files;
+use crate::files::{self, write_file};
 use crate::ir::Constant;
 use crate::onnx::LFS_POINTER;
 
@@ -26,7 +25,7 @@ const MAX_BYTES: u64 = 4 << 30;
 
 /// How tensors are stored in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Format {
+pub enum Format {
     /// One tensor, by numpy.
     Npy,
     /// Several tensors with names: a zip archive of `.npy` files.
@@ -41,7 +40,7 @@ impl Format {
     /// # Errors
     ///
     /// It stands for none.
-    pub(super) fn of(path: &Path) -> Result<Format, Problem> {
+    pub fn of(path: &Path) -> Result<Format, Problem> {
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
         match ending.as_deref() {
             Some("npy") => Ok(Format::Npy),
@@ -62,7 +61,7 @@ impl Format {
 ///
 /// The file cannot be read, is of another format than its ending says, or holds what is no tensor
 /// of niello's.
-pub(super) fn read(path: &Path) -> Result<Vec<(Option<String>, Constant)>, Problem> {
+pub fn read(path: &Path) -> Result<Vec<(Option<String>, Constant)>, Problem> {
     let format = Format::of(path)?;
     let problem = |what: &str| Problem::new(format!("{}: {what}", path.display()));
     let mut file = open(path).map_err(|what| problem(&what))?;
@@ -118,7 +117,7 @@ fn foreign(
 /// # Errors
 ///
 /// The format has no such data type, or the file cannot be written.
-pub(super) fn write(path: &Path, tensors: &[(&str, &Constant)]) -> Result<(), Problem> {
+pub fn write(path: &Path, tensors: &[(&str, &Constant)]) -> Result<(), Problem> {
     let format = Format::of(path)?;
     let problem = |what: String| Problem::new(format!("{}: {what}", path.display()));
     let bytes = match (format, tensors) {

@@ -1,6 +1,5 @@
 //! Running a model on given inputs: by the interpreter or as native code.
 
-use super::code::Engine;
 use crate::codegen::c::TempFolder;
 use crate::compile::{self, Compilation, Model, Passes};
 use crate::diagnostics::{Problem, Report};
@@ -11,7 +10,7 @@ use crate::onnx;
 use crate::options::{Backend, CompileOptions, Executor};
 
 /// A model that is ready to run.
-pub(super) struct Runner {
+pub struct Runner {
     engine: Ready,
     /// Positions of the inputs that are passed; the others are compiled in.
     passed: Vec<usize>,
@@ -28,15 +27,16 @@ enum Ready {
 }
 
 impl Runner {
-    /// Makes a model ready for inputs of these shapes. Inputs that a compiled model does not take,
+    /// Makes a model ready for inputs of these shapes, as native code of a code generator or for the
+    /// interpreter. Inputs that a compiled model does not take,
     /// such as the shape of a Reshape, become part of it with the values they have here. `workers`
     /// threads share a run of native code, of those that the options allow.
     ///
     /// # Errors
     ///
     /// The number of inputs is not the model's, or the model cannot be compiled for them.
-    pub(super) fn new(
-        engine: Engine,
+    pub fn new(
+        backend: Option<Backend>,
         model: &Model,
         inputs: &[Constant],
         options: &CompileOptions,
@@ -44,7 +44,7 @@ impl Runner {
     ) -> Result<Runner, Report> {
         let mut options = options.clone();
         let passed = fit(model, inputs, &mut options)?;
-        match engine.backend()? {
+        match backend {
             None => {
                 let imported = model.import(&options)?;
                 let outputs = imported.outputs.into_iter().map(|port| port.name).collect();
@@ -64,7 +64,7 @@ impl Runner {
     }
 
     /// What was compiled, unless the interpreter runs the model.
-    pub(super) fn compilation(&self) -> Option<&Compilation> {
+    pub fn compilation(&self) -> Option<&Compilation> {
         match &self.engine {
             Ready::Interp(_) => None,
             Ready::Native { compilation, .. } => Some(compilation),
@@ -72,7 +72,7 @@ impl Runner {
     }
 
     /// The library, unless the interpreter runs the model.
-    pub(super) fn loaded(&self) -> Option<&LoadedModel> {
+    pub fn loaded(&self) -> Option<&LoadedModel> {
         match &self.engine {
             Ready::Interp(_) => None,
             Ready::Native { model, .. } => Some(model),
@@ -81,7 +81,7 @@ impl Runner {
 
     /// Lets native code use no wider CPU level than the one of that place among the model's. Returns
     /// the place of the level that runs from now on.
-    pub(super) fn limit_level(&mut self, most: usize) -> usize {
+    pub fn limit_level(&mut self, most: usize) -> usize {
         match &mut self.engine {
             Ready::Interp(_) => 0,
             Ready::Native { model, .. } => model.limit_level(most),
@@ -89,17 +89,17 @@ impl Runner {
     }
 
     /// Names of the outputs, in the model's order.
-    pub(super) fn output_names(&self) -> &[String] {
+    pub fn output_names(&self) -> &[String] {
         &self.outputs
     }
 
     /// Kernel calls of one run.
-    pub(super) fn kernels(&self) -> u64 {
+    pub fn kernels(&self) -> u64 {
         self.compilation().map_or(0, |compilation| compilation.program.steps.len() as u64)
     }
 
     /// Whether what was made for the inputs `former` serves `new` as well.
-    pub(super) fn serves(&self, former: &[Constant], new: &[Constant]) -> bool {
+    pub fn serves(&self, former: &[Constant], new: &[Constant]) -> bool {
         former.len() == new.len()
             && former.iter().zip(new).enumerate().all(|(position, (former, new))| {
                 if self.passed.contains(&position) {
@@ -111,7 +111,7 @@ impl Runner {
     }
 
     /// Those of the model's inputs that are passed; the others are compiled in.
-    pub(super) fn passed(&self, inputs: &[Constant]) -> Vec<Constant> {
+    pub fn passed(&self, inputs: &[Constant]) -> Vec<Constant> {
         self.passed.iter().filter_map(|&position| inputs.get(position).cloned()).collect()
     }
 
@@ -120,7 +120,7 @@ impl Runner {
     /// # Errors
     ///
     /// The inputs are not of the types that the model was made ready for, or it fails.
-    pub(super) fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+    pub fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
         let passed = self.passed(inputs);
         match &self.engine {
             Ready::Interp(module) => interpret(module, &passed),
@@ -136,7 +136,7 @@ impl Runner {
     /// # Errors
     ///
     /// As [`run`](Self::run), and if the interpreter runs the model.
-    pub(super) fn by_calls(&self, inputs: &[Constant]) -> Result<GraphExecutor<'_>, Problem> {
+    pub fn by_calls(&self, inputs: &[Constant]) -> Result<GraphExecutor<'_>, Problem> {
         let Ready::Native { model, compilation } = &self.engine else {
             return Err(Problem::new("the interpreter has no kernels that run one by one"));
         };
@@ -151,7 +151,7 @@ impl Runner {
     /// # Errors
     ///
     /// The first call whose results differ; if there is none, the first output.
-    pub(super) fn compare(
+    pub fn compare(
         &self,
         model: &Model,
         inputs: &[Constant],
@@ -183,7 +183,11 @@ impl Runner {
 }
 
 /// Names of the inputs whose value no option fixes, in the model's order.
-fn open_names(model: &Model, options: &CompileOptions) -> Result<Vec<String>, Report> {
+///
+/// # Errors
+///
+/// Those of [`Model::input_names`].
+pub fn open_names(model: &Model, options: &CompileOptions) -> Result<Vec<String>, Report> {
     let mut names = model.input_names()?;
     names.retain(|name| !options.input_values.contains_key(name));
     Ok(names)
@@ -191,7 +195,11 @@ fn open_names(model: &Model, options: &CompileOptions) -> Result<Vec<String>, Re
 
 /// Of values for all inputs those whose value no option fixes. What is no list of values for all
 /// inputs stays as it is, and [`Runner::new`] refuses it.
-pub(super) fn open_inputs(
+///
+/// # Errors
+///
+/// Those of [`Model::input_names`].
+pub fn open_inputs(
     model: &Model,
     options: &CompileOptions,
     mut inputs: Vec<Constant>,
@@ -269,7 +277,7 @@ fn native(
 }
 
 /// The outputs of a module's function `main`, by the reference interpreter.
-pub(super) fn interpret(module: &IRModule, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
+pub fn interpret(module: &IRModule, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
     let problem = |error: &dyn std::error::Error| Problem::new(error.to_string());
     let tensor = |constant| Tensor::from_constant(constant).map_err(|error| problem(&error));
     let args: Vec<Value> =

@@ -2,32 +2,47 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Port;
-use crate::cli::formats;
+use super::formats;
+use crate::compile::Model;
 use crate::diagnostics::{Problem, Report, suggest};
-use crate::ir::Constant;
+use crate::ir::{Constant, DType};
+use crate::onnx;
+use crate::options::CompileOptions;
+
+/// An input or output as the model declares it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// The name.
+    pub name: String,
+    /// `None` if it is not declared, or niello has no such type: the compiler tells.
+    pub dtype: Option<DType>,
+}
 
 /// The inputs found so far, by position, with the file that each is from.
 struct Inputs<'a> {
     ports: &'a [Port],
     found: Vec<Option<(Constant, String)>>,
+    /// Whether inputs can be given by name, outside of archives.
+    takes_names: bool,
     report: Report,
 }
 
-/// Reads the model's inputs from files, by position and by name.
+/// Reads the model's inputs from files, by position and by name; `named` are arguments `NAME=FILE` of
+/// commands that have such.
 ///
 /// # Errors
 ///
 /// Every problem: files that cannot be read, names that the model does not have, types that are
 /// not its types, inputs that are given twice or not at all.
-pub(super) fn read(
+pub fn read(
     files: &[PathBuf],
-    named: &[String],
+    named: Option<&[String]>,
     ports: &[Port],
 ) -> Result<Vec<Constant>, Report> {
     let found = ports.iter().map(|_| None).collect();
-    let mut inputs = Inputs { ports, found, report: Report::new() };
-    for text in named {
+    let takes_names = named.is_some();
+    let mut inputs = Inputs { ports, found, takes_names, report: Report::new() };
+    for text in named.unwrap_or_default() {
         inputs.read_named(text);
     }
     for file in files {
@@ -144,10 +159,14 @@ impl Inputs<'_> {
             for (port, found) in self.ports.iter().zip(&self.found) {
                 if found.is_none() {
                     let name = &port.name;
-                    self.report.push(
-                        Problem::new(format!("input `{name}` is not given"))
-                            .help(format!("name its file: --input {name}=FILE")),
-                    );
+                    let help = match self.takes_names {
+                        true => format!("name its file: --input {name}=FILE"),
+                        false => {
+                            format!("an archive has all of a run: numpy.savez(file, {name}=...)")
+                        }
+                    };
+                    let message = format!("input `{name}` is not given");
+                    self.report.push(Problem::new(message).help(help));
                 }
             }
         }
@@ -156,8 +175,45 @@ impl Inputs<'_> {
     }
 }
 
+/// All inputs of a model from one file, but for those whose value an option fixes.
+///
+/// # Errors
+///
+/// Those of [`read`].
+pub fn inputs_of(
+    model: &Model,
+    options: &CompileOptions,
+    file: &Path,
+) -> Result<Vec<Constant>, Report> {
+    let (mut ports, _) = ports(model, options)?;
+    ports.retain(|port| !options.input_values.contains_key(&port.name));
+    read(&[file.to_owned()], None, &ports)
+}
+
+/// Inputs and outputs of a model, before it is compiled.
+///
+/// # Errors
+///
+/// The model is a text that cannot be compiled.
+pub fn ports(model: &Model, options: &CompileOptions) -> Result<(Vec<Port>, Vec<Port>), Report> {
+    if let Some(file) = model.as_onnx() {
+        let summary = onnx::summary(&file.proto);
+        let port = |port: onnx::DeclaredPort| Port { name: port.name, dtype: port.dtype };
+        let (inputs, outputs) = (summary.inputs, summary.outputs);
+        return Ok((
+            inputs.into_iter().map(port).collect(),
+            outputs.into_iter().map(port).collect(),
+        ));
+    }
+    // Everything that a text says of its interface is in its types; nothing is left to import.
+    let imported = model.import(options)?;
+    let (inputs, outputs) = (imported.inputs, imported.outputs);
+    let port = |port: onnx::ModelPort| Port { name: port.name, dtype: Some(port.ty.dtype) };
+    Ok((inputs.into_iter().map(port).collect(), outputs.into_iter().map(port).collect()))
+}
+
 /// Names of inputs or outputs, as a list for people.
-pub(super) fn names(ports: &[Port]) -> String {
+pub fn names(ports: &[Port]) -> String {
     if ports.is_empty() {
         return "none".to_owned();
     }
@@ -168,7 +224,6 @@ pub(super) fn names(ports: &[Port]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::DType;
 
     fn ports() -> [Port; 2] {
         let port = |name: &str, dtype| Port { name: name.to_owned(), dtype: Some(dtype) };
@@ -209,7 +264,7 @@ mod tests {
             let text = |report: Report| {
                 report.to_string().replace(&format!("{}/", self.0.path().display()), "")
             };
-            read(&files, &named, &ports()).map_err(text)
+            read(&files, Some(&named), &ports()).map_err(text)
         }
     }
 
