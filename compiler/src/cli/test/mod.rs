@@ -108,8 +108,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut code = args.code.clone();
     code.target_cpu.get_or_insert_with(|| PORTABLE.to_owned());
     // What is wrong with the options would be wrong with every case.
-    check_levels(args.backend, &code.options()?)?;
+    let options = code.options()?;
     let cases = case::find(&args.folders)?;
+    check_levels(args.backend, &options)?;
     let names: Vec<String> = cases.iter().map(|case| case::name(case)).collect();
     let out = Output::beside(args.json.as_deref());
     let progress = Progress::parts(args.json.as_deref(), cases.len(), "cases");

@@ -29,7 +29,8 @@ pub struct WinogradTiles {
 impl WinogradTiles {
     /// Register tiles of two vectors of channels if that divides the channels, else of three or of
     /// one. If the weights stay in the second-level cache, blocks are small, so that they stay
-    /// there too; else blocks are as large as fits, so that weights are read seldom.
+    /// there too; else blocks are as large as fits, so that weights are read seldom. Both are whole
+    /// register tiles.
     ///
     /// `extents` are the convolution's input channels, output channels, height and width.
     pub fn choose(
@@ -49,11 +50,21 @@ impl WinogradTiles {
         };
         let prefetch = bytes(channels.saturating_mul(out)) > RESIDENT_BYTES;
         let tiles = if prefetch {
-            (RESIDENT_BYTES / bytes(channels.saturating_add(panel)).max(1))
-                .clamp(rows, count.max(rows))
+            let fit = RESIDENT_BYTES / bytes(channels.saturating_add(panel)).max(1);
+            if fit < count { (fit - fit % rows).max(rows) } else { count.max(rows) }
         } else {
-            // Blocks of one size, so that there is one copy of the code.
-            (rows..=2 * rows).find(|tiles| count % tiles == 0).unwrap_or(2 * rows)
+            // Register tiles are as high as they can be: lower ones wait for their sums. Then blocks
+            // of one size, so that there is one copy of the code; else as few as possible.
+            let heights = |tiles: i64| (tiles + rows - 1) / rows;
+            let register_tiles =
+                |tiles: i64| count / tiles * heights(tiles) + heights(count % tiles);
+            let is_ragged = |tiles: i64| count % tiles != 0;
+            (rows..=2 * rows)
+                .min_by_key(|&tiles| {
+                    let last = if is_ragged(tiles) { -tiles } else { tiles };
+                    (register_tiles(tiles), is_ragged(tiles), last)
+                })
+                .unwrap_or(rows)
         };
         WinogradTiles { tiles, rows, panel, packed: panel, lanes, prefetch }
     }
