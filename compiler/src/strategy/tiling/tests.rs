@@ -46,7 +46,6 @@ fn weights_beyond_the_second_level_are_swept_once_and_fetched_ahead() {
         matrix(16, 1024, 1024),
         conv(14, 256, 256, 3, 1),
         conv(14, 512, 512, 3, 1),
-        conv(28, 512, 512, 3, 1),
         conv(7, 512, 512, 3, 1),
         conv(14, 1024, 256, 1, 1),
         conv(14, 256, 1024, 1, 1),
@@ -71,6 +70,24 @@ fn weights_that_stay_are_swept_for_each_tile() {
 fn a_large_matrix_is_multiplied_in_blocks_of_rows() {
     let (_, order, next) = chosen(matrix(1024, 1024, 1024));
     assert_eq!((order, next), (Order::Panels { blocks: 8 }, true));
+}
+
+#[test]
+fn an_image_that_does_not_stay_is_gone_through_in_blocks_of_lines() {
+    let of = |machine, work: Work| Tiling::choose(machine, machine, &work).order;
+    assert_eq!(of(AVX512, conv(28, 512, 512, 3, 1)), Order::Panels { blocks: 4 });
+    // The second level of such machines is smaller.
+    assert_eq!(of(AVX512, conv(14, 1024, 256, 1, 1)), PANELS);
+    assert_eq!(of(AVX2, conv(14, 1024, 256, 1, 1)), Order::Panels { blocks: 7 });
+}
+
+#[test]
+fn levels_share_panels_and_have_orders_of_their_own() {
+    let work = conv(14, 1024, 256, 1, 1);
+    let (wide, narrow) =
+        (Tiling::choose(AVX512, AVX512, &work), Tiling::choose(AVX512, AVX2, &work));
+    assert_eq!(wide.vectors, narrow.vectors);
+    assert_ne!(wide.order, narrow.order);
 }
 
 #[test]
