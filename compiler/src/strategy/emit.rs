@@ -102,14 +102,15 @@ impl Emitter {
     /// The kernel's body.
     pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
         let roots = self.plan(outputs);
-        let stmts = match self.row_axes(&roots) {
+        let axes = self.row_axes(&roots);
+        let stmts = match axes {
             Some(axes) => vec![self.emit_rows(&roots, axes)],
             None => {
                 let flat = self.flatten(&roots);
                 roots.iter().map(|root| self.emit_block(root, flat)).collect()
             }
         };
-        self.func.inplace = self.inplace_pairs(&roots);
+        self.func.inplace = self.inplace_pairs(&roots, axes);
         let mut body = Stmt::seq(stmts);
         for buffer in std::mem::take(&mut self.scratch) {
             body = Stmt::allocate(buffer, body);
@@ -480,40 +481,44 @@ impl Emitter {
         self.func.param_of(buffer).is_some_and(|param| param.kind == ParamKind::Constant)
     }
 
-    /// Outputs that may take an input's place: the input has the same layout and is read nowhere
-    /// but at the index that is being written.
-    fn inplace_pairs(&self, roots: &[Root]) -> Vec<(usize, usize)> {
-        let mut pairs = Vec::new();
-        let [root] = roots else { return pairs };
-        let Some(output) = self
-            .func
-            .params
-            .iter()
-            .position(|param| param.buffer == self.materialised[&root.stage])
+    /// Outputs that may take an input's place: the input has the same layout, and no element of it is
+    /// read once it is overwritten. `axes` are those of the rows, if the roots are computed by rows.
+    fn inplace_pairs(&mut self, roots: &[Root], axes: Option<usize>) -> Vec<(usize, usize)> {
+        let [.., last] = roots else { return Vec::new() };
+        let written = self.materialised[&last.stage];
+        let is_output = |param: &Param| param.kind == ParamKind::Output;
+        let params = self.func.params.clone();
+        let output = params.iter().position(|param| param.buffer == written);
+        let (Some(output), 1) = (output, params.iter().filter(|param| is_output(param)).count())
         else {
-            return pairs;
+            return Vec::new();
         };
-        let written = &self.func.buffers[self.func.params[output].buffer];
-        let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
-        let computes = matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_));
-        for (position, param) in self.func.params.iter().enumerate() {
-            let read = &self.func.buffers[param.buffer];
-            if param.kind != ParamKind::Input
-                || read.spec != written.spec
-                || read.dtype != written.dtype
-                || !computes
-            {
+        let mut pairs = Vec::new();
+        for (position, param) in params.iter().enumerate() {
+            let (from, to) = (&self.func.buffers[param.buffer], &self.func.buffers[written]);
+            let alike = from.spec == to.spec && from.dtype == to.dtype;
+            if param.kind != ParamKind::Input || !alike {
                 continue;
             }
             let Some(stage) = self.dag.stage_of(param.buffer) else { continue };
-            if self.reaches(&fused_reads, stage) {
-                continue;
-            }
-            if self.reads_in_place(root.stage, stage, &root.fused.into_iter().collect::<Vec<_>>()) {
+            let is_possible = match (roots, axes) {
+                ([root], _) => self.is_read_in_place(root, stage),
+                (_, Some(axes)) => self.is_read_in_rows(roots, axes, stage),
+                (_, None) => false,
+            };
+            if is_possible {
                 pairs.push((output, position));
             }
         }
         pairs
+    }
+
+    /// Whether a stored stage is read nowhere but at the index of the root that is computed of it.
+    fn is_read_in_place(&self, root: &Root, stage: StageId) -> bool {
+        let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
+        matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_))
+            && !self.reaches(&fused_reads, stage)
+            && self.reads_in_place(root.stage, stage, &root.fused.into_iter().collect::<Vec<_>>())
     }
 
     /// Whether computing any of the stages reads `wanted`.

@@ -182,6 +182,12 @@ impl Reduction {
         }
         (group >= 4).then_some((extent, group))
     }
+
+    /// Whether all groups are whole, in every run.
+    pub(super) fn has_whole_groups(&self) -> bool {
+        let is_whole = self.group().is_none_or(|(extent, group)| extent % group == 0);
+        is_whole && self.limits.iter().all(Option::is_none)
+    }
 }
 
 impl Emitter {

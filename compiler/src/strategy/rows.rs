@@ -91,13 +91,11 @@ impl Emitter {
             let shared = shape.iter().zip(other).take_while(|(a, b)| a == b).count();
             most = most.min(shared);
         }
-        let stored: BTreeMap<StageId, BufferId> = (roots.iter().map(|root| root.stage))
-            .chain(self.materialised.keys().copied())
-            .map(|stage| (stage, self.dag.stages[stage].buffer))
-            .collect();
+        let stored = self.stored_stages(roots);
+        let stages: Vec<StageId> = roots.iter().map(|root| root.stage).collect();
         for root in roots {
             for stage in [Some(root.stage), root.fused].into_iter().flatten() {
-                most = most.min(self.own_row(stage, root.fused, roots, &stored));
+                most = most.min(self.own_row(stage, root.fused, &stages, &stored));
             }
         }
         (1..=most).rev().find(|&axes| {
@@ -106,23 +104,23 @@ impl Emitter {
         })
     }
 
-    /// How many leading indices of all that a stage reads of the roots are the stage's own.
+    /// How many leading indices of all that a stage reads of others are the stage's own.
     fn own_row(
         &self,
         stage: StageId,
         fused: Option<StageId>,
-        roots: &[Root],
+        others: &[StageId],
         stored: &BTreeMap<StageId, BufferId>,
     ) -> usize {
         let mut func = self.func.clone();
         let index = self.index_of(stage);
         // What it is made of: all that is inlined, up to what is stored.
-        let others = stored.iter().filter(|(other, _)| **other != stage);
-        let mut others: BTreeMap<StageId, BufferId> = others.map(|(&s, &b)| (s, b)).collect();
+        let kept = stored.iter().filter(|(other, _)| **other != stage);
+        let mut kept: BTreeMap<StageId, BufferId> = kept.map(|(&s, &b)| (s, b)).collect();
         if let Some(fused) = fused.filter(|fused| *fused != stage) {
-            others.insert(fused, self.dag.stages[fused].buffer);
+            kept.insert(fused, self.dag.stages[fused].buffer);
         }
-        let mut inliner = Inliner::new(&self.dag, &others, &self.uses);
+        let mut inliner = Inliner::new(&self.dag, &kept, &self.uses);
         let value = match &self.dag.stages[stage].kind {
             StageKind::Reduce { value, .. } => inliner.expression(&mut func, value.clone()),
             StageKind::Compute(_) => inliner.computed(&mut func, stage, &index),
@@ -135,12 +133,73 @@ impl Emitter {
         let mut own = index.len();
         stmt.walk_exprs(&mut |expr| {
             if let PrimExpr::Load { buffer, indices, .. } = expr
-                && roots.iter().any(|root| self.dag.stages[root.stage].buffer == *buffer)
+                && others.iter().any(|&other| self.dag.stages[other].buffer == *buffer)
             {
                 own = own.min(indices.iter().zip(&index).take_while(|(a, b)| a == b).count());
             }
         });
         own
+    }
+
+    /// Whether an input of the result's layout is read in its own row only, and there no element of it
+    /// after the result's was stored.
+    pub(super) fn is_read_in_rows(&mut self, roots: &[Root], axes: usize, input: StageId) -> bool {
+        let [.., last] = roots else { return false };
+        let output = self.materialised[&last.stage];
+        let stored = self.stored_stages(roots);
+        let stays_in_row = |root: &Root| {
+            let stages = [Some(root.stage), root.fused];
+            let mut stages = stages.into_iter().flatten();
+            stages.all(|stage| self.own_row(stage, root.fused, &[input], &stored) >= axes)
+        };
+        // The first root that stores to the result's memory, and those behind it.
+        let writes = |root: &Root| self.materialised[&root.stage] == output;
+        let Some(first) = roots.iter().position(writes) else { return false };
+        let reads = |root: &Root| {
+            let inner = root.fused.unwrap_or(root.stage);
+            let stages = [root.stage, inner];
+            stages.into_iter().any(|stage| self.reads_stored(stage, input, &stored))
+        };
+        let writer = &roots[first];
+        let kept: Vec<StageId> = stored.keys().copied().collect();
+        let is_in_place = !reads(writer)
+            || (writer.fused.is_none()
+                && matches!(self.dag.stages[writer.stage].kind, StageKind::Compute(_))
+                && self.reads_in_place(writer.stage, input, &kept));
+        let possible =
+            is_in_place && roots.iter().all(stays_in_row) && !roots[first + 1..].iter().any(reads);
+        // What is added up on the way is computed in groups, the last of which begins among what
+        // others have stored unless all are whole.
+        let next = roots.get(first + 1).map(|next| next.fused.unwrap_or(next.stage));
+        let reduction = next.and_then(|next| Reduction::of(self, next));
+        possible && reduction.is_none_or(|reduction| reduction.has_whole_groups())
+    }
+
+    /// The stages that are stored, and their buffers.
+    fn stored_stages(&self, roots: &[Root]) -> BTreeMap<StageId, BufferId> {
+        (roots.iter().map(|root| root.stage))
+            .chain(self.materialised.keys().copied())
+            .map(|stage| (stage, self.dag.stages[stage].buffer))
+            .collect()
+    }
+
+    /// Whether computing a stage of what is stored reads `wanted`, which is stored.
+    fn reads_stored(
+        &self,
+        stage: StageId,
+        wanted: StageId,
+        stored: &BTreeMap<StageId, BufferId>,
+    ) -> bool {
+        let mut pending = self.dag.reads(stage);
+        while let Some(read) = pending.pop() {
+            if read == wanted {
+                return true;
+            }
+            if !stored.contains_key(&read) {
+                pending.extend(self.dag.reads(read));
+            }
+        }
+        false
     }
 
     /// Whether loops are left inside of those over the first `axes`, at least one of them over
