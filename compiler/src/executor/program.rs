@@ -216,7 +216,7 @@ impl Program {
     }
 
     /// The sizes that are known once a step is done. `roots` are [those](Self::roots) of the values.
-    pub fn counted_by<'a>(
+    pub(crate) fn counted_by<'a>(
         &'a self,
         step: &'a Step,
         roots: &'a SecondaryMap<ValueId, ValueId>,
