@@ -129,14 +129,36 @@ def write_data(data, model, feeds, results):
             (data / f"{kind}_{position}.pb").write_bytes(proto.SerializeToString(deterministic=True))
 
 
+# Cases with products of bytes.
+QUANTISED = ("dynamic_quantize_", "qattention_", "qgemm_", "qlinear_conv_")
+
+
+def saturates():
+    """Whether ONNX Runtime adds products of bytes in 16 bits, as it does on machines without dot products of them."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["a", "b"], ["y"])],
+        "saturates",
+        [helper.make_tensor_value_info("a", TensorProto.UINT8, [1, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.INT32, [1, 1])],
+        [numpy_helper.from_array(np.full((16, 1), 127, np.int8), "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return run(model, {"a": np.full((1, 16), 255, np.uint8)})[0].item() != 16 * 255 * 127
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     out = Path(sys.argv[1])
     out.mkdir(parents=True)
     count, failed = 0, []
+    inexact = QUANTISED if saturates() else ()
+    if inexact:
+        print("skipped: quantised products, whose sums ONNX Runtime lets saturate on this machine", file=sys.stderr)
     for family in (microsoft, ml, sizes):
         for name, function in family.CASES.items():
+            if family is microsoft and name.startswith(inexact):
+                continue
             case = Case(f"{family.__name__}_{name}", family.DOMAIN, 21)
             try:
                 function(case)
