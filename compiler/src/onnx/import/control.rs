@@ -460,7 +460,7 @@ impl<'a> GraphImporter<'a, '_, '_> {
         let at = |reverse: i64| if reverse == 1 { from_end } else { step };
         let mut given: Vec<Value> = repeat.states.iter().copied().map(Value::Known).collect();
         for (&(sequence, axis), &reverse) in along.iter().zip(&scan.in_reverse) {
-            given.push(Value::Known(node.slice_at(sequence, axis, at(reverse))?));
+            given.push(Value::Known(node.taken(sequence, at(reverse), axis)?));
         }
         let results = self.shared.run(&scan.body, &given);
         let mut node = self.shared.node(proto, scan.version, Vec::new(), Attributes::none());

@@ -154,6 +154,18 @@ impl Node<'_, '_> {
         self.concatenate(&with_axis, axis)
     }
 
+    /// The slices along an axis at such places: the axes of `places` take its place, so that one
+    /// place leaves the slice alone.
+    pub(in crate::onnx) fn taken(
+        &mut self,
+        value: ExprId,
+        places: ExprId,
+        axis: usize,
+    ) -> Result<ExprId, NodeError> {
+        let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
+        self.call_with(&TAKE, &[value, places], &attrs)
+    }
+
     /// The values one after the other along an axis. Many are joined in groups first: C compilers
     /// take far too long over a function of a thousand arguments, and equal groups are one kernel.
     pub(in crate::onnx) fn concatenate(

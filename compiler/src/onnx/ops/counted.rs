@@ -13,7 +13,7 @@ use crate::ops::nn::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
 use crate::ops::reduce::SUM;
 use crate::ops::tensor::{
     ARANGE, ArangeAttrs, CUMSUM, CumulativeAttrs, SCATTER_ELEMENTS, ScatterElementsAttrs,
-    ScatterReduction, TAKE, TOPK, TRUNCATE, TakeAttrs, TakeMode, TopkAttrs, TruncateAttrs,
+    ScatterReduction, TOPK, TRUNCATE, TopkAttrs, TruncateAttrs,
 };
 
 /// How many elements a run has along an axis: a symbol, and the scalar that says what it is.
@@ -74,17 +74,6 @@ impl Node<'_, '_> {
         let count = self.reduce(&SUM, ones, [0], false)?;
         let size = self.size(count)?;
         self.truncated(places, 0, &size)
-    }
-
-    /// The slices along an axis at these places.
-    pub(super) fn taken(
-        &mut self,
-        value: ExprId,
-        places: ExprId,
-        axis: usize,
-    ) -> Result<ExprId, NodeError> {
-        let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
-        self.call_with(&TAKE, &[value, places], &attrs)
     }
 }
 

@@ -523,7 +523,7 @@ impl Layer {
             true => node.counted_back(count, repeat.step)?,
             false => repeat.step,
         };
-        let x = node.slice_at(direction.projected, 0, at)?;
+        let x = node.taken(direction.projected, at, 0)?;
         let cell = repeat.states.last().copied().unwrap_or(repeat.step);
         let state = State { hidden: repeat.states[0], cell };
         let (value, next) = self.step(node, direction, x, at, state)?;

@@ -4,9 +4,7 @@ use crate::graph::{Expr, ExprId, ScopeId, ScopeKind};
 use crate::ir::{Constant, DType, Dim, Shape, TensorType, Type};
 use crate::onnx::import::{Node, NodeError};
 use crate::ops::elementwise::{LESS, LOGICAL_AND};
-use crate::ops::tensor::{
-    SCATTER_ND, SHAPE_OF, ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, TAKE, TakeAttrs, TakeMode,
-};
+use crate::ops::tensor::{SCATTER_ND, SHAPE_OF, ScatterNdAttrs, ScatterReduction, ShapeOfAttrs};
 
 /// Most nodes, all steps taken together, of a loop of a known number of steps that is unrolled:
 /// there, steps are fused with what is around them.
@@ -64,17 +62,6 @@ impl Node<'_, '_> {
         let at = axis as i64;
         let extent = self.slice(extents, 0, at, at + 1)?;
         self.reshape(extent, Vec::new())
-    }
-
-    /// The slice at an index that is an `int64` scalar, without that axis.
-    pub(in crate::onnx) fn slice_at(
-        &mut self,
-        value: ExprId,
-        axis: usize,
-        index: ExprId,
-    ) -> Result<ExprId, NodeError> {
-        let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
-        self.call_with(&TAKE, &[value, index], &attrs)
     }
 
     /// The place of a step of `count`, counted from the last.
