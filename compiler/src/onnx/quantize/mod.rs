@@ -173,7 +173,7 @@ impl Quantizer {
         let sites = sites(graph, &constants, method, skip);
         if sites.is_empty() && method != Method::Float16 {
             return Err(Problem::new(format!(
-                "there is nothing to quantise: no {} with float32 weights that are constant",
+                "there is nothing to quantise: no {} with constant float32 weights that are finite",
                 QUANTISED.join(", ")
             ))
             .into());
