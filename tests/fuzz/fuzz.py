@@ -27,7 +27,7 @@ import numpy as np
 import onnx
 import peer
 import shrink
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 # Cases that are written, compiled and judged together; enough of them to fill processes of one setting.
 CHUNK = 1000
@@ -109,6 +109,30 @@ class Niello:
 
     def __init__(self, program, backend):
         self.program, self.backend = program, backend
+        self.out_of_reach = []
+
+    def leave_out_cpus_out_of_reach(self):
+        """Finds the CPUs whose code this machine cannot run; what is drawn for them is compiled for `native`."""
+        x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+        y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+        graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "probe", [x], [y])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        one = np.ones(1, np.float32)
+        for cpu in dict.fromkeys(cpu for cpu, _, _ in generate.CPUS):
+            with tempfile.TemporaryDirectory() as root:
+                write_case(Path(root) / "cases" / "probe", model, {"x": one}, [one])
+                try:
+                    self.test(Path(root) / "cases", (3, cpu, "", "flush"))
+                except RuntimeError as error:
+                    if "this machine cannot run" not in str(error):
+                        raise
+                    print(f"this machine cannot run {cpu}: its cases are compiled for native")
+                    self.out_of_reach.append(cpu)
+
+    def setting(self, seed, graph):
+        """The setting of a case, within what this machine can run."""
+        level, cpu, running, denormals = generate.setting(seed, graph)
+        return level, "native" if cpu in self.out_of_reach else cpu, running, denormals
 
     def test(self, folder, setting):
         """Runs the cases in a folder; returns (reason or None, folder of outputs) for each name."""
@@ -177,7 +201,7 @@ def run_chunk(task):
             except Exception as error:  # noqa: BLE001: it has many exceptions
                 report.skipped[plain(str(error).split("\n")[0])[:120]] += 1
                 continue
-            setting = generate.setting(case_seed(seed, number), graph)
+            setting = niello.setting(case_seed(seed, number), graph)
             write_case(root / "-".join(map(str, setting)) / f"case_{number}", model, graph.feeds, expected)
             cases.setdefault(setting, {})[number] = model, graph.feeds, expected
             report.nodes += len(graph.values)
@@ -273,6 +297,7 @@ def main():
     parser.add_argument("--tries", type=int, default=300, help="models that are tried to make one smaller")
     options = parser.parse_args()
     niello = Niello(options.niello, options.backend)
+    niello.leave_out_cpus_out_of_reach()
     numbers = range(options.first, options.first + options.cases)
     size = max(1, min(CHUNK, -(-options.cases // options.jobs)))
     tasks = [(niello, options.seed, numbers[at : at + size]) for at in range(0, len(numbers), size)]

@@ -122,19 +122,17 @@ impl Tiling {
             _ if packing.registers >= 32 => (2, 4),
             _ => (2, 3),
         };
-        let least_of = |found: [(f64, Tiling); 3]| {
-            let least = |a: (f64, Tiling), b: (f64, Tiling)| if b.0 < a.0 { b } else { a };
-            least(least(found[0], found[1]), found[2])
-        };
+        let cheaper = |a: (f64, Tiling), b: (f64, Tiling)| if b.0 < a.0 { b } else { a };
         let of = |machine, vectors| {
             let cuts = Cuts::of(machine, work, vectors * lanes);
-            let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
-            least_of(orders.map(|order| cuts.tiling(work, order, vectors)))
+            let with = |order| cuts.tiling(work, order, vectors);
+            let panels =
+                cheaper(with(Order::Panels { blocks: 1 }), with(work.blocked_order(machine)));
+            cheaper(panels, with(Order::Rows))
         };
-        let first = of(packing, least.min(needed));
-        let (_, packed) = (least.min(needed) + 1..=most.min(needed))
-            .map(|vectors| of(packing, vectors))
-            .fold(first, |a, b| if b.0 < a.0 { b } else { a });
+        let (first, last) = (least.min(needed), most.min(needed));
+        let widths = (first + 1..=last).map(|vectors| of(packing, vectors));
+        let (_, packed) = widths.fold(of(packing, first), cheaper);
         if machine == packing { packed } else { of(machine, packed.vectors).1 }
     }
 }
