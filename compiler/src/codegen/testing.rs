@@ -63,6 +63,16 @@ impl LoadedKernel {
 
     /// Runs the kernel on buffers with the sizes of the function's parameters.
     pub(crate) fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64]) {
+        self.run_in_place(buffers, dims, &[]);
+    }
+
+    /// The same, with the parameters of each pair (output, input) in the input's memory.
+    pub(crate) fn run_in_place(
+        &self,
+        buffers: &mut [Vec<u8>],
+        dims: &[i64],
+        pairs: &[(usize, usize)],
+    ) {
         // Room around each, so that what is handed over is aligned to 64.
         let mut copies: Vec<Vec<u8>> =
             buffers.iter().map(|buffer| vec![0xa5; buffer.len() + 128]).collect();
@@ -73,13 +83,20 @@ impl LoadedKernel {
             copy[start..start + buffer.len()].copy_from_slice(buffer);
             pointers.push(copy[start..].as_mut_ptr().cast());
         }
+        for &(output, input) in pairs {
+            assert_eq!(buffers[output].len(), buffers[input].len(), "one memory has one size");
+            pointers[output] = pointers[input];
+        }
         let scratch_start = scratch.as_ptr().align_offset(64);
         // SAFETY: the pointers stand at buffers of the sizes the kernel was generated for, and the
         // scratch area has room for every worker.
         unsafe {
             (self.entry)(pointers.as_ptr(), dims.as_ptr(), scratch[scratch_start..].as_mut_ptr());
         }
-        for (copy, buffer) in copies.iter().zip(buffers.iter_mut()) {
+        for (position, buffer) in buffers.iter_mut().enumerate() {
+            let memory =
+                pairs.iter().find(|pair| pair.0 == position).map_or(position, |pair| pair.1);
+            let copy = &copies[memory];
             let start = copy.as_ptr().align_offset(64);
             let end = start + buffer.len();
             buffer.copy_from_slice(&copy[start..end]);

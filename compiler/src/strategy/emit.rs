@@ -484,53 +484,28 @@ impl Emitter {
     /// Outputs that may take an input's place: the input has the same layout, and no element of it is
     /// read once it is overwritten. `axes` are those of the rows, if the roots are computed by rows.
     fn inplace_pairs(&mut self, roots: &[Root], axes: Option<usize>) -> Vec<(usize, usize)> {
-        let [.., last] = roots else { return Vec::new() };
-        let written = self.materialised[&last.stage];
-        let is_output = |param: &Param| param.kind == ParamKind::Output;
         let params = self.func.params.clone();
-        let output = params.iter().position(|param| param.buffer == written);
-        let (Some(output), 1) = (output, params.iter().filter(|param| is_output(param)).count())
-        else {
-            return Vec::new();
+        let of_kind = |kind: ParamKind| -> Vec<usize> {
+            (0..params.len()).filter(|&at| params[at].kind == kind).collect()
         };
-        let mut pairs = Vec::new();
-        for (position, param) in params.iter().enumerate() {
-            let (from, to) = (&self.func.buffers[param.buffer], &self.func.buffers[written]);
-            let alike = from.spec == to.spec && from.dtype == to.dtype;
-            if param.kind != ParamKind::Input || !alike {
-                continue;
+        let outputs = of_kind(ParamKind::Output);
+        let mut pairs: Vec<(usize, usize)> = Vec::new();
+        for input in of_kind(ParamKind::Input) {
+            let Some(stage) = self.dag.stage_of(params[input].buffer) else { continue };
+            let mut possible = Vec::new();
+            for &output in &outputs {
+                let [from, to] = [input, output].map(|at| &self.func.buffers[params[at].buffer]);
+                let alike = from.spec == to.spec && from.dtype == to.dtype;
+                if alike && self.may_overwrite(roots, axes, stage, params[output].buffer) {
+                    possible.push(output);
+                }
             }
-            let Some(stage) = self.dag.stage_of(param.buffer) else { continue };
-            let is_possible = match (roots, axes) {
-                ([root], _) => self.is_read_in_place(root, stage),
-                (_, Some(axes)) => self.is_read_in_rows(roots, axes, stage),
-                (_, None) => false,
-            };
-            if is_possible {
-                pairs.push((output, position));
-            }
+            // Each output is to have a place, before one has several to choose from.
+            let places = |output: &usize| pairs.iter().filter(|pair| pair.0 == *output).count();
+            let output = possible.into_iter().min_by_key(places);
+            pairs.extend(output.map(|output| (output, input)));
         }
         pairs
-    }
-
-    /// Whether a stored stage is read nowhere but at the index of the root that is computed of it.
-    fn is_read_in_place(&self, root: &Root, stage: StageId) -> bool {
-        let fused_reads = root.fused.map(|fused| self.dag.reads(fused)).unwrap_or_default();
-        matches!(self.dag.stages[root.stage].kind, StageKind::Compute(_))
-            && !self.reaches(&fused_reads, stage)
-            && self.reads_in_place(root.stage, stage, &root.fused.into_iter().collect::<Vec<_>>())
-    }
-
-    /// Whether computing any of the stages reads `wanted`.
-    fn reaches(&self, from: &[StageId], wanted: StageId) -> bool {
-        let mut pending = from.to_vec();
-        while let Some(stage) = pending.pop() {
-            if stage == wanted {
-                return true;
-            }
-            pending.extend(self.dag.reads(stage));
-        }
-        false
     }
 }
 

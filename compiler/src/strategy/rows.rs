@@ -141,38 +141,51 @@ impl Emitter {
         own
     }
 
-    /// Whether an input of the result's layout is read in its own row only, and there no element of it
-    /// after the result's was stored.
-    pub(super) fn is_read_in_rows(&mut self, roots: &[Root], axes: usize, input: StageId) -> bool {
-        let [.., last] = roots else { return false };
-        let output = self.materialised[&last.stage];
-        let stored = self.stored_stages(roots);
-        let stays_in_row = |root: &Root| {
-            let stages = [Some(root.stage), root.fused];
-            let mut stages = stages.into_iter().flatten();
-            stages.all(|stage| self.own_row(stage, root.fused, &[input], &stored) >= axes)
-        };
-        // The first root that stores to the result's memory, and those behind it.
+    /// Whether an output may be the memory of an input of its layout: no element of the input is read
+    /// after the output's is stored. By rows, the input is read in its own row only.
+    pub(super) fn may_overwrite(
+        &mut self,
+        roots: &[Root],
+        axes: Option<usize>,
+        input: StageId,
+        output: BufferId,
+    ) -> bool {
+        // The first root that stores to the output's memory, and those behind it.
         let writes = |root: &Root| self.materialised[&root.stage] == output;
         let Some(first) = roots.iter().position(writes) else { return false };
+        let (writer, behind) = (&roots[first], &roots[first + 1..]);
+        let stored = self.stored_stages(roots);
         let reads = |root: &Root| {
-            let inner = root.fused.unwrap_or(root.stage);
-            let stages = [root.stage, inner];
-            stages.into_iter().any(|stage| self.reads_stored(stage, input, &stored))
+            let stages = [Some(root.stage), root.fused];
+            stages.into_iter().flatten().any(|stage| self.reads_stored(stage, input, &stored))
         };
-        let writer = &roots[first];
-        let kept: Vec<StageId> = stored.keys().copied().collect();
-        let is_in_place = !reads(writer)
-            || (writer.fused.is_none()
-                && matches!(self.dag.stages[writer.stage].kind, StageKind::Compute(_))
-                && self.reads_in_place(writer.stage, input, &kept));
-        let possible =
-            is_in_place && roots.iter().all(stays_in_row) && !roots[first + 1..].iter().any(reads);
+        if behind.iter().any(reads) {
+            return false;
+        }
+        if reads(writer) {
+            let fused_reads =
+                writer.fused.is_some_and(|fused| self.reads_stored(fused, input, &stored));
+            let kept: Vec<StageId> = stored.keys().copied().chain(writer.fused).collect();
+            let at_its_index = matches!(self.dag.stages[writer.stage].kind, StageKind::Compute(_))
+                && !fused_reads
+                && self.reads_in_place(writer.stage, input, &kept);
+            if !at_its_index {
+                return false;
+            }
+        }
+        let Some(axes) = axes else { return true };
+        let stays_in_row = |root: &Root| {
+            let mut stages = [Some(root.stage), root.fused].into_iter().flatten();
+            stages.all(|stage| self.own_row(stage, root.fused, &[input], &stored) >= axes)
+        };
+        if !roots.iter().all(stays_in_row) {
+            return false;
+        }
         // What is added up on the way is computed in groups, the last of which begins among what
         // others have stored unless all are whole.
-        let next = roots.get(first + 1).map(|next| next.fused.unwrap_or(next.stage));
+        let next = behind.first().map(|next| next.fused.unwrap_or(next.stage));
         let reduction = next.and_then(|next| Reduction::of(self, next));
-        possible && reduction.is_none_or(|reduction| reduction.has_whole_groups())
+        reduction.is_none_or(|reduction| reduction.has_whole_groups())
     }
 
     /// The stages that are stored, and their buffers.

@@ -31,7 +31,8 @@ pub struct PrimFuncData {
     pub dims: Vec<VarId>,
     /// Parameters that may be the same memory, as positions (output, input) in
     /// [`params`](Self::params). Each element of the output is written after the element of the
-    /// input at the same position was last read.
+    /// input at the same position was last read. An output may be that of one of several inputs, an
+    /// input that of one output.
     pub inplace: Vec<(usize, usize)>,
     /// All buffers, also those no longer used.
     pub buffers: PrimaryMap<BufferId, Buffer>,
@@ -337,16 +338,18 @@ impl PrimFuncData {
         self.params.iter().copied().find(|param| param.buffer == buffer)
     }
 
-    /// The parameter that may be the same memory as a buffer: its partner in
+    /// The parameters that may be the same memory as a buffer: its partners in
     /// [`inplace`](Self::inplace).
-    pub fn same_memory(&self, buffer: BufferId) -> Option<BufferId> {
-        let position = self.params.iter().position(|param| param.buffer == buffer)?;
-        let other = self.inplace.iter().find_map(|&(output, input)| match position {
-            _ if position == output => Some(input),
-            _ if position == input => Some(output),
-            _ => None,
-        })?;
-        self.params.get(other).map(|param| param.buffer)
+    pub fn same_memory(&self, buffer: BufferId) -> impl Iterator<Item = BufferId> {
+        let position = self.params.iter().position(|param| param.buffer == buffer);
+        self.inplace.iter().filter_map(move |&(output, input)| {
+            let other = match position? {
+                position if position == output => input,
+                position if position == input => output,
+                _ => return None,
+            };
+            self.params.get(other).map(|param| param.buffer)
+        })
     }
 }
 

@@ -101,12 +101,15 @@ impl Verifier<'_> {
                 }
             }
         }
-        for &(output, input) in &func.inplace {
+        for (pair, &(output, input)) in func.inplace.iter().enumerate() {
             let kind = |position: usize| func.params.get(position).map(|param| param.kind);
             if kind(output) != Some(ParamKind::Output) || kind(input) != Some(ParamKind::Input) {
                 self.error(format!(
                     "in-place pair ({output}, {input}) is not an output and an input"
                 ));
+            }
+            if func.inplace[..pair].iter().any(|&(_, other)| other == input) {
+                self.error(format!("input {input} may be the memory of several outputs"));
             }
         }
     }

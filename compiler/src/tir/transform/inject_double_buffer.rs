@@ -267,7 +267,7 @@ impl Uses {
     /// Whether a buffer, or one that may be the same memory, is used.
     fn touches(&self, data: &PrimFuncData, id: BufferId) -> bool {
         let uses = |id: &BufferId| self.stored.contains(id) || self.loaded.contains(id);
-        uses(&id) || data.same_memory(id).as_ref().is_some_and(uses)
+        uses(&id) || data.same_memory(id).any(|other| uses(&other))
     }
 }
 
