@@ -11,7 +11,7 @@ use super::fetch::{Fetch, Step};
 use super::machine::MAX_TILE_ROWS;
 use super::nest::{block, in_run};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
-use super::tiling::{Order, Run, Tiling, Window, Work};
+use super::tiling::{Order, Run, Tiling, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::broadcast;
 use crate::te::StageId;
@@ -195,13 +195,7 @@ impl Emitter {
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
-        let work = Work {
-            rows: [1, p.tile],
-            columns: p.n,
-            depth: p.ty.steps(p.k),
-            window: Window { strides: [1, 1], extents: [1, 1], pixel: p.k * p.ty.bytes() },
-            scattered: true,
-        };
+        let work = Work::product(p.tile, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
         let mut tiling = Tiling::choose(packing, self.machine, &work);
         if p.rhs.copied_from.is_some() || !p.rhs.in_panels {

@@ -152,6 +152,18 @@ impl fmt::Display for Tiling {
 }
 
 impl Work {
+    /// The product of a matrix of `m` rows, of so many bytes each, with one of `n` columns, in sums of
+    /// `depth` terms.
+    pub(super) fn product(m: i64, n: i64, depth: i64, row_bytes: i64) -> Work {
+        Work {
+            rows: [1, m],
+            columns: n,
+            depth,
+            window: Window { strides: [1, 1], extents: [1, 1], pixel: row_bytes },
+            scattered: true,
+        }
+    }
+
     fn left_bytes(&self) -> i64 {
         self.window.bytes(self.rows)
     }

@@ -6,14 +6,6 @@ use crate::strategy::Machine;
 use crate::target::Target;
 use crate::tir::BufferScope;
 
-/// Bytes that stay in the second-level cache of a core while other data streams through it: half of
-/// the 2 MiB of server cores of 2023, on which the constants here were measured.
-pub(super) const RESIDENT_BYTES: i64 = 1 << 20;
-
-/// Bytes for a block of rows, the panel in use and the next panel: three quarters of such a cache.
-/// 1024 x 1024 x 1024 is 5% faster with blocks of 128 to 256 rows than without.
-const BLOCK_BYTES: i64 = 3 << 19;
-
 /// Number of rows from which a panel is used long enough for a prefetch of the next one to pay off.
 const MIN_PREFETCH_ROWS: i64 = 16;
 
@@ -76,10 +68,13 @@ impl MatmulTiles {
         };
         // The left operand is read in order, so that the hardware fetches it in time, and may take
         // the whole cache.
-        let panels_outside = times(panels, left, 2 * RESIDENT_BYTES).saturating_add(right);
-        let rows_outside = times(tiles, right, RESIDENT_BYTES).saturating_add(left);
+        let (whole, resident) = (machine.caches[1], machine.middle_bytes());
+        let panels_outside = times(panels, left, whole).saturating_add(right);
+        let rows_outside = times(tiles, right, resident).saturating_add(left);
+        // A block of rows, the panel in use and the next one have three quarters of it: of 2 MiB, the
+        // product of 1024 x 1024 x 1024 is 5% faster with blocks of 128 to 256 rows than without.
         let panel = bytes(k, vectors * lanes);
-        let block_rows = (BLOCK_BYTES - 2 * panel) / bytes(1, k.max(1));
+        let block_rows = (whole / 4 * 3 - 2 * panel) / bytes(1, k.max(1));
         let blocks = (m.max(1) - 1) / block_rows.max(rows) + 1;
         let in_blocks = blocks.saturating_mul(right).saturating_add(left);
         let block = in_blocks < panels_outside.min(rows_outside);
@@ -90,7 +85,7 @@ impl MatmulTiles {
             lanes,
             panels_outside,
             block: block.then(|| (m - 1) / blocks + 1),
-            prefetch_panel: panels_outside && right > RESIDENT_BYTES && m >= MIN_PREFETCH_ROWS,
+            prefetch_panel: panels_outside && right > resident && m >= MIN_PREFETCH_ROWS,
             ahead: if m >= MIN_PREFETCH_ROWS { AHEAD } else { 0 },
         }
     }

@@ -1,6 +1,6 @@
 //! Schedules for matrix products of bytes.
 
-use super::matmul::{RESIDENT_BYTES, Results, results, store_last};
+use super::matmul::{Results, results, store_last};
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, Schedule, ScheduleError, TensorIntrin};
 use crate::strategy::Machine;
@@ -18,6 +18,8 @@ pub struct Int8Tiles {
     pub vectors: i64,
     /// Sums of a vector: 4, 8 or 16.
     pub lanes: u32,
+    /// Bytes of a right operand beyond which the next panel is prefetched while one is used.
+    pub resident_bytes: i64,
 }
 
 impl Int8Tiles {
@@ -28,7 +30,9 @@ impl Int8Tiles {
         let lanes = u32::try_from(machine.lanes(DType::I32)).ok()?;
         let vectors = 2;
         let rows = machine.tile_rows(vectors).max(1);
-        target.has_dot_add(lanes).then_some(Int8Tiles { rows, vectors, lanes })
+        let resident_bytes = machine.middle_bytes();
+        let tiles = Int8Tiles { rows, vectors, lanes, resident_bytes };
+        target.has_dot_add(lanes).then_some(tiles)
     }
 
     /// The layout of a right operand `[k, n]` in which memory order is the order of reads within a
@@ -102,7 +106,7 @@ pub fn matmul_int8(
     let init = s.decompose_reduction(product, k0)?;
     let lane = s.get_loops(init)?.last().copied();
     s.vectorize(lane.ok_or_else(|| problem("the product has no columns"))?)?;
-    if n.saturating_mul(k_extent) > RESIDENT_BYTES {
+    if n.saturating_mul(k_extent) > tiles.resident_bytes {
         s.prefetch_next(product, BufferAccess::Read(1), j0, k0, 2)?;
     }
     s.tensorize(j2, &intrinsic)

@@ -126,7 +126,7 @@ fn machine_code_computes_products_that_end_within_a_tile() {
 
 #[test]
 fn a_product_of_bytes_is_made_of_dot_products() {
-    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16, resident_bytes: 1 << 20 };
     // Rows that do not divide evenly, partly filled panels and groups.
     for (m, k, n) in [(4, 8, 32), (9, 8, 64), (5, 12, 40), (3, 7, 32), (5, 1, 40)] {
         let mut te = te::Builder::new("matmul");
@@ -155,7 +155,7 @@ fn dot_products_need_their_instruction() {
     let y = te.compute("Y", [4, 8], |index| x.at(index).max(te::f32(0.0)));
     let mut s = Schedule::new(te.prim_func(&[x, y]).unwrap());
     let block = s.get_block("Y").unwrap();
-    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16, resident_bytes: 1 << 20 };
     let error = matmul_int8(&mut s, block, tiles).unwrap_err();
     assert_eq!(error.to_string(), "matmul_int8: the product is not in three loops");
 }
@@ -178,7 +178,7 @@ fn product_of_bytes([m, k, n]: [i64; 3], tiles: Int8Tiles) -> (PrimFunc, PrimFun
 /// So `niello::build` adds no checks to them.
 #[test]
 fn indices_of_the_schedules_are_proved_to_be_inside() {
-    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16 };
+    let tiles = Int8Tiles { rows: 4, vectors: 2, lanes: 16, resident_bytes: 1 << 20 };
     for [m, k, n] in [[8, 8, 64], [5, 7, 40]] {
         let mut te = te::Builder::new("matmul");
         let a = te.placeholder("A", [m, k], DType::F32);

@@ -1,6 +1,5 @@
 //! The schedule for Winograd's convolution, in blocks of tiles.
 
-use super::matmul::RESIDENT_BYTES;
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, LoopRv, Schedule, ScheduleError};
 use crate::strategy::Machine;
@@ -48,9 +47,9 @@ impl WinogradTiles {
             let elements = elements.saturating_mul(algorithm.inputs().pow(2));
             elements.saturating_mul(4)
         };
-        let prefetch = bytes(channels.saturating_mul(out)) > RESIDENT_BYTES;
+        let prefetch = bytes(channels.saturating_mul(out)) > machine.middle_bytes();
         let tiles = if prefetch {
-            let fit = RESIDENT_BYTES / bytes(channels.saturating_add(panel)).max(1);
+            let fit = machine.middle_bytes() / bytes(channels.saturating_add(panel)).max(1);
             if fit < count { (fit - fit % rows).max(rows) } else { count.max(rows) }
         } else {
             // Register tiles are as high as they can be: lower ones wait for their sums. Then blocks

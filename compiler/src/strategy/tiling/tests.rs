@@ -6,13 +6,7 @@ const AVX512: Machine = Machine { vector_bits: 512, registers: 32, caches: [48 <
 const AVX2: Machine = Machine { vector_bits: 256, registers: 16, caches: [32 << 10, 512 << 10] };
 
 fn matrix(m: i64, k: i64, n: i64) -> Work {
-    Work {
-        rows: [1, m],
-        columns: n,
-        depth: k,
-        window: Window { strides: [1, 1], extents: [1, 1], pixel: k * 4 },
-        scattered: true,
-    }
+    Work::product(m, n, k, k * 4)
 }
 
 /// A square image that keeps its extent, but for the stride.
