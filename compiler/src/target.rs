@@ -392,6 +392,11 @@ impl Target {
         matches!(self.arch.as_str(), "x86" | "x86_64") && has("avx512f") && has("avx512vl")
     }
 
+    /// Whether `float16` is converted to `float32` and back by an instruction.
+    pub fn has_fp16_conversion(&self) -> bool {
+        matches!(self.arch.as_str(), "x86" | "x86_64") && self.has_feature("f16c")
+    }
+
     /// Whether products of `uint8` and `int8`, four of which are added to each of so many `int32`,
     /// are an instruction.
     pub fn has_dot_add(&self, lanes: u32) -> bool {

@@ -90,7 +90,7 @@ pub enum CompareOp {
     Ge,
 }
 
-/// Mathematical functions, lane by lane, on floats.
+/// Mathematical functions, lane by lane, on floats; and conversions that some processors have.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Intrinsic {
     /// e to the power x.
@@ -142,6 +142,10 @@ pub enum Intrinsic {
     Acosh,
     /// Inverse hyperbolic tangent.
     Atanh,
+    /// The `float32` of the same value as the bits of a `float16`, a `uint16`.
+    FromFp16,
+    /// The bits of the nearest `float16` of a `float32`, ties to even, as a `uint16`.
+    ToFp16,
 }
 
 /// An expression. Every value is a scalar or a vector; nothing has side effects.
@@ -390,7 +394,7 @@ impl CompareOp {
 
 impl Intrinsic {
     /// Every intrinsic with its name.
-    pub const ALL: [(Intrinsic, &'static str); 24] = [
+    pub const ALL: [(Intrinsic, &'static str); 26] = [
         (Intrinsic::Exp, "exp"),
         (Intrinsic::Log, "log"),
         (Intrinsic::Tanh, "tanh"),
@@ -415,11 +419,23 @@ impl Intrinsic {
         (Intrinsic::Asinh, "asinh"),
         (Intrinsic::Acosh, "acosh"),
         (Intrinsic::Atanh, "atanh"),
+        (Intrinsic::FromFp16, "from_fp16"),
+        (Intrinsic::ToFp16, "to_fp16"),
     ];
 
     /// Name in text.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
+    }
+
+    /// The types of argument and result of a conversion; `None` for functions of floats, whose
+    /// result is of their arguments' type.
+    pub fn conversion(self) -> Option<(DType, DType)> {
+        match self {
+            Intrinsic::FromFp16 => Some((DType::U16, DType::F32)),
+            Intrinsic::ToFp16 => Some((DType::F32, DType::U16)),
+            _ => None,
+        }
     }
 
     /// Number of arguments.
@@ -504,7 +520,8 @@ impl PrimExpr {
                     expr = first;
                     continue;
                 }
-                PrimExpr::Call { args, .. } => {
+                PrimExpr::Call { intrinsic, args } => {
+                    dtype = dtype.or(intrinsic.conversion().map(|(_, result)| result));
                     let Some(first) = args.first() else { break PrimType::scalar(DType::F32) };
                     expr = first;
                     continue;

@@ -207,9 +207,15 @@ pub fn mul_add(dtype: DType, a: u64, b: u64, c: u64) -> Option<u64> {
     })
 }
 
-/// Evaluates a mathematical function: in `f64`, rounded to the type.
+/// Evaluates a mathematical function, in `f64`, rounded to the type; or a conversion.
 pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
-    let x = float_value(*args.first()?, dtype)?;
+    let first = *args.first()?;
+    match intrinsic {
+        Intrinsic::FromFp16 => return cast(DType::F16, DType::F32, first),
+        Intrinsic::ToFp16 => return cast(dtype, DType::F16, first),
+        _ => {}
+    }
+    let x = float_value(first, dtype)?;
     let y = match args.get(1) {
         Some(bits) => float_value(*bits, dtype)?,
         None => 0.0,
@@ -239,6 +245,7 @@ pub fn call(intrinsic: Intrinsic, dtype: DType, args: &[u64]) -> Option<u64> {
         Intrinsic::Asinh => x.asinh(),
         Intrinsic::Acosh => x.acosh(),
         Intrinsic::Atanh => x.atanh(),
+        Intrinsic::FromFp16 | Intrinsic::ToFp16 => return None,
     };
     float_bits(result, dtype)
 }

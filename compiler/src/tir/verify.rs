@@ -561,10 +561,15 @@ impl Verifier<'_> {
     }
 
     fn call(&mut self, intrinsic: Intrinsic, ty: PrimType) -> PrimType {
-        if !ty.dtype.is_float() || ty.dtype.is_storage_only() {
+        let conversion = intrinsic.conversion();
+        let is_defined = match conversion {
+            Some((from, _)) => ty.dtype == from,
+            None => ty.dtype.is_float() && !ty.dtype.is_storage_only(),
+        };
+        if !is_defined {
             self.error(format!("{} is not defined on {ty}", intrinsic.name()));
         }
-        ty
+        conversion.map_or(ty, |(_, result)| ty.with_dtype(result))
     }
 
     /// The common type of operands.

@@ -658,6 +658,7 @@ impl Emitter<'_> {
                 return Ok(Value::new(Piece::primary(text), ty));
             }
             Intrinsic::Ldexp => return Err("ldexp must be lowered first".to_owned()),
+            Intrinsic::FromFp16 | Intrinsic::ToFp16 => return self.convert_fp16(intrinsic, values),
             _ => self.libm(intrinsic.name(), ty.dtype)?,
         };
         let function = match intrinsic {
@@ -674,6 +675,17 @@ impl Emitter<'_> {
         };
         let args: Vec<_> = values.into_iter().map(|value| value.piece.text).collect();
         Ok(Value::new(Piece::primary(format!("{function}({})", args.join(", "))), ty))
+    }
+
+    /// The value of the bits of a `float16`, or the bits of a value.
+    fn convert_fp16(&mut self, intrinsic: Intrinsic, values: Vec<Value>) -> Result<Value> {
+        let conversion = intrinsic.conversion().filter(|_| self.target.has_fp16_conversion());
+        let (Some((_, to)), Ok([value])) = (conversion, <[Value; 1]>::try_from(values)) else {
+            return Err(format!("{} must be lowered first", intrinsic.name()));
+        };
+        let (from, to) = (value.ty, value.ty.with_dtype(to));
+        let function = helpers::convert_fp16(&mut self.preamble, intrinsic, from, to, self.target);
+        Ok(Value::new(Piece::primary(format!("{function}({})", value.piece.text)), to))
     }
 
     /// A function of the system's mathematical library.

@@ -206,6 +206,66 @@ pub(super) fn ldexp(preamble: &mut Preamble, ty: PrimType) -> String {
     })
 }
 
+/// Between the bits of `float16` and values of `float32`; the target has instructions for it, for
+/// whole registers of `float32`.
+pub(super) fn convert_fp16(
+    preamble: &mut Preamble,
+    intrinsic: Intrinsic,
+    from: PrimType,
+    to: PrimType,
+    target: &Target,
+) -> String {
+    let is_widening = intrinsic == Intrinsic::FromFp16;
+    let name = format!("{}_{}", intrinsic.name(), from.lanes);
+    let widest = if target.has_feature("avx512f") { 16 } else { 8 };
+    let parts =
+        [16, 8, 4].into_iter().find(|part| *part <= widest && from.lanes.is_multiple_of(*part));
+    let Some(part) = parts.filter(|part| *part < from.lanes) else {
+        return preamble.helper(name, !from.is_scalar(), |preamble, name| {
+            let (source, result) = (preamble.type_name(from), preamble.type_name(to));
+            let head = format!("NIELLO_INLINE {result} {name}({source} x) {{\n    {result} r;\n");
+            let body = match (from.lanes, is_widening) {
+                (4 | 8 | 16, true) => {
+                    "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
+                }
+                (4 | 8 | 16, false) => {
+                    "    __asm__(\"vcvtps2ph $0, %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
+                }
+                (1, true) => "    __asm__(\"vmovd %1, %0\\n\\tvcvtph2ps %0, %0\" : \"=x\"(r) : \
+                              \"r\"((unsigned)x));\n"
+                    .to_owned(),
+                (1, false) => {
+                    "    unsigned bits;\n    __asm__(\"vcvtps2ph $0, %1, %1\\n\\tvmovd %1, \
+                               %0\" : \"=r\"(bits), \"+x\"(x));\n    r = bits;\n"
+                        .to_owned()
+                }
+                _ => {
+                    let one = |ty: PrimType| ty.with_lanes(1);
+                    let scalar = convert_fp16(preamble, intrinsic, one(from), one(to), target);
+                    let lanes = from.lanes;
+                    format!(
+                        "    for (int i = 0; i < {lanes}; i++)\n        r[i] = {scalar}(x[i]);\n"
+                    )
+                }
+            };
+            format!("{head}{body}    return r;\n}}\n")
+        });
+    };
+    preamble.helper(name, true, |preamble, name| {
+        let [source, source_part] = [from, from.with_lanes(part)].map(|ty| preamble.type_name(ty));
+        let [result, result_part] = [to, to.with_lanes(part)].map(|ty| preamble.type_name(ty));
+        let (count, parts) = (from.lanes / part, [from, to].map(|ty| ty.with_lanes(part)));
+        let convert = convert_fp16(preamble, intrinsic, parts[0], parts[1], target);
+        format!(
+            "NIELLO_INLINE {result} {name}({source} x) {{\n    \
+             union {{ {source} whole; {source_part} part[{count}]; }} from = {{x}};\n    \
+             union {{ {result} whole; {result_part} part[{count}]; }} to;\n    \
+             for (int i = 0; i < {count}; i++)\n        \
+             to.part[i] = {convert}(from.part[i]);\n    return to.whole;\n}}\n"
+        )
+    })
+}
+
 /// The bits of a scalar as another type of the same width.
 pub(super) fn reinterpret(preamble: &mut Preamble, from: DType, to: DType) -> String {
     let name = format!("bits_{}_{}", from.short_name(), to.short_name());

@@ -416,6 +416,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Intrinsic::Round => "llvm.roundeven",
             Intrinsic::Sigmoid => return Err("sigmoid must be lowered first".into()),
             Intrinsic::Ldexp => return self.ldexp(ty, &values),
+            Intrinsic::FromFp16 | Intrinsic::ToFp16 => {
+                return self.convert_fp16(intrinsic, ty, &values);
+            }
             Intrinsic::Exp
             | Intrinsic::Log
             | Intrinsic::Tanh
@@ -446,6 +449,29 @@ impl<'ctx> Emitter<'_, 'ctx> {
             Intrinsic::Abs => self.call_intrinsic("llvm.arithmetic.fence", ty, &[result]),
             _ => Ok(result),
         }
+    }
+
+    /// The value of the bits of a `float16`, or the bits of a value.
+    fn convert_fp16(
+        &self,
+        intrinsic: Intrinsic,
+        ty: PrimType,
+        values: &[Value<'ctx>],
+    ) -> Result<Value<'ctx>> {
+        if !self.unit.target.has_fp16_conversion() {
+            return Err(format!("{} must be lowered first", intrinsic.name()).into());
+        }
+        let &[value] = values else { return Err("a conversion takes one value".into()) };
+        let with_lanes = |element: BasicTypeEnum<'ctx>| with_lanes(element, ty.lanes);
+        let half = with_lanes(self.unit.context.f16_type().into());
+        if intrinsic == Intrinsic::ToFp16 {
+            let rounded = self.cast(InstructionOpcode::FPTrunc, value, half)?;
+            let bits = with_lanes(self.unit.context.i16_type().into());
+            return Ok(self.builder.build_bit_cast(rounded, bits, "")?);
+        }
+        let value = self.builder.build_bit_cast(value, half, "")?;
+        let single = with_lanes(self.unit.context.f32_type().into());
+        self.cast(InstructionOpcode::FPExt, value, single)
     }
 
     /// `x · 2^n`, by the instruction that the target has for it.

@@ -169,7 +169,8 @@ pub(super) fn call(arithmetic: Arithmetic, intrinsic: Intrinsic, args: &[Value])
         same_type(first, value)?;
     }
     let args: Vec<&Value> = args.iter().collect();
-    map_lanes(&args, dtype, |lanes| arithmetic.call(intrinsic, dtype, lanes))
+    let result = intrinsic.conversion().map_or(dtype, |(_, result)| result);
+    map_lanes(&args, result, |lanes| arithmetic.call(intrinsic, dtype, lanes))
         .map_err(|()| unsupported(intrinsic.name(), dtype))
 }
 

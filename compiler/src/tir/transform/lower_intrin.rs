@@ -21,7 +21,8 @@
 //!
 //! NaN, infinities and signed zeros give what C's functions give. `sqrt`, `abs` and, where the
 //! target has them, `floor`, `ceil`, `trunc` and `round` are instructions and stay. Everything else
-//! stays as well and is a call of the system's mathematical library.
+//! stays as well and is a call of the system's mathematical library. Conversions of `float16` are
+//! operations on bits where the target has no instruction for them.
 
 mod math;
 mod rounding;
@@ -29,6 +30,7 @@ mod rounding;
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, prim_func_pass};
 use crate::target::Target;
+use crate::tir::transform::unsupported_dtype_legalize::convert as small_floats;
 use crate::tir::transform::{FLUSH_DENORMALS, LowerMulAdd};
 use crate::tir::{BinaryOp, Intrinsic, PrimExpr, PrimFunc, PrimFuncData, Stmt};
 use math::Math;
@@ -175,6 +177,11 @@ fn call(
         | Intrinsic::Round
         | Intrinsic::Abs
         | Intrinsic::Ldexp => PrimExpr::Call { intrinsic, args },
+        Intrinsic::FromFp16 | Intrinsic::ToFp16 if target.has_fp16_conversion() => {
+            PrimExpr::Call { intrinsic, args }
+        }
+        Intrinsic::FromFp16 => small_floats::widen(data, x, DType::F16),
+        Intrinsic::ToFp16 => small_floats::narrow(data, x, DType::F16),
         Intrinsic::Exp
         | Intrinsic::Log
         | Intrinsic::Tanh

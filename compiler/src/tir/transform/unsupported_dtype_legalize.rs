@@ -10,7 +10,7 @@
 //! precision of `float32`.
 
 mod compute;
-mod convert;
+pub(super) mod convert;
 
 use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
@@ -198,7 +198,7 @@ impl Legalize<'_> {
                 }
                 Some(_) => {
                     let bits = self.load_bits(buffer, dtype, indices);
-                    convert::widen(self.data, bits, dtype)
+                    convert::from_bits(self.data, bits, dtype)
                 }
             },
             other => other,
@@ -210,8 +210,8 @@ impl Legalize<'_> {
         match self.types.computed_in(dtype) {
             None => value.cast(dtype),
             Some(DType::F32) => {
-                let bits = convert::narrow(self.data, value, dtype);
-                convert::widen(self.data, bits, dtype)
+                let bits = convert::to_bits(self.data, value, dtype);
+                convert::from_bits(self.data, bits, dtype)
             }
             Some(_) => convert::narrow_int(value, dtype),
         }
@@ -222,7 +222,7 @@ impl Legalize<'_> {
         let bits =
             if self.types.contain(from) { self.bits_of(value, from) } else { self.expr(value) };
         if self.types.contain(dtype) {
-            return convert::widen(self.data, bits, dtype);
+            return convert::from_bits(self.data, bits, dtype);
         }
         bits.reinterpret(dtype)
     }
@@ -241,11 +241,11 @@ impl Legalize<'_> {
             // A cast is rounded once, on the way to the bits.
             PrimExpr::Cast { value, dtype: to } if to == dtype => {
                 let value = self.expr(*value);
-                convert::narrow(self.data, value, dtype)
+                convert::to_bits(self.data, value, dtype)
             }
             value => {
                 let value = self.expr(value);
-                convert::narrow(self.data, value, dtype)
+                convert::to_bits(self.data, value, dtype)
             }
         }
     }

@@ -244,7 +244,10 @@ fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &m
             }
         }
         other => {
-            if matches!(other, PrimExpr::Cast { .. } | PrimExpr::Reinterpret { .. }) {
+            if matches!(
+                other,
+                PrimExpr::Cast { .. } | PrimExpr::Reinterpret { .. } | PrimExpr::Call { .. }
+            ) {
                 *bits = (*bits).max(other.dtype().bits());
             }
             // A condition that is scalar for all lanes does not become a vector.

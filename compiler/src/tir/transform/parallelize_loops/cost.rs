@@ -84,7 +84,9 @@ impl Work {
                 | Intrinsic::Ceil
                 | Intrinsic::Trunc
                 | Intrinsic::Round
-                | Intrinsic::Abs => 1.0,
+                | Intrinsic::Abs
+                | Intrinsic::FromFp16
+                | Intrinsic::ToFp16 => 1.0,
                 Intrinsic::Sqrt => DIVISION,
                 Intrinsic::Exp
                 | Intrinsic::Log

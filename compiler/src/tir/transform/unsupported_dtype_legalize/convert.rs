@@ -52,8 +52,31 @@ fn shr(value: PrimExpr, amount: u32) -> PrimExpr {
     PrimExpr::binary(BinaryOp::Shr, value, int(amount.into()))
 }
 
+/// The value of a small float's bits. Some targets have an instruction for `float16`, so what is to
+/// be done for those is decided when intrinsics are lowered.
+pub(super) fn from_bits(data: &mut PrimFuncData, bits: PrimExpr, dtype: DType) -> PrimExpr {
+    match dtype {
+        DType::F16 => PrimExpr::call(Intrinsic::FromFp16, bits),
+        _ => widen(data, bits, dtype),
+    }
+}
+
+/// The bits of the nearest small float, as [`narrow`] or by the intrinsic for `float16`.
+pub(super) fn to_bits(data: &mut PrimFuncData, value: PrimExpr, dtype: DType) -> PrimExpr {
+    if dtype != DType::F16 {
+        return narrow(data, value, dtype);
+    }
+    let mut names = Names::new(data);
+    let value = single(&mut names, value);
+    names.finish(PrimExpr::call(Intrinsic::ToFp16, value))
+}
+
 /// Converts the bits of a small float to `float32`.
-pub(super) fn widen(data: &mut PrimFuncData, bits: PrimExpr, dtype: DType) -> PrimExpr {
+pub(in crate::tir::transform) fn widen(
+    data: &mut PrimFuncData,
+    bits: PrimExpr,
+    dtype: DType,
+) -> PrimExpr {
     let mut names = Names::new(data);
     let code = names.bind("code", bits.cast(DType::I32));
     let value = match SmallFloat::of(dtype) {
@@ -103,12 +126,13 @@ fn widen_e8m0(code: PrimExpr) -> PrimExpr {
 
 /// The bits of the nearest small float, ties to even, as an unsigned integer of its width. Beyond
 /// the greatest number the result is infinity, NaN or that number, whichever the format has.
-pub(super) fn narrow(data: &mut PrimFuncData, value: PrimExpr, dtype: DType) -> PrimExpr {
+pub(in crate::tir::transform) fn narrow(
+    data: &mut PrimFuncData,
+    value: PrimExpr,
+    dtype: DType,
+) -> PrimExpr {
     let mut names = Names::new(data);
-    let value = match value.dtype() {
-        DType::F64 => round_to_odd(&mut names, value),
-        _ => value.cast(DType::F32),
-    };
+    let value = single(&mut names, value);
     let bits = names.bind("bits", value.reinterpret(DType::I32));
     let magnitude = names.bind("magnitude", bits.clone().and(int(F32_MAGNITUDE)));
     let code = match SmallFloat::of(dtype) {
@@ -177,6 +201,14 @@ fn narrow_e8m0(magnitude: PrimExpr) -> PrimExpr {
     let least = magnitude.clone().less_equal(int(0x40_0000));
     let bounded = int(F32_INFINITY).min(magnitude);
     PrimExpr::select(least, int(0), shr(bounded + int(0x40_0000), 23))
+}
+
+/// A `float32` that rounds to any smaller format like the value.
+fn single(names: &mut Names<'_>, value: PrimExpr) -> PrimExpr {
+    match value.dtype() {
+        DType::F64 => round_to_odd(names, value),
+        _ => value.cast(DType::F32),
+    }
 }
 
 /// A `float32` that rounds to any smaller format like the `float64`: if it is not exact, its last
