@@ -471,7 +471,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
         }
         let value = self.builder.build_bit_cast(value, half, "")?;
         let single = with_lanes(self.unit.context.f32_type().into());
-        self.cast(InstructionOpcode::FPExt, value, single)
+        let value = self.cast(InstructionOpcode::FPExt, value, single)?;
+        // LLVM would compare halves, for which there is no instruction, instead of their values.
+        self.call_intrinsic("llvm.arithmetic.fence", single, &[value])
     }
 
     /// `x · 2^n`, by the instruction that the target has for it.
