@@ -110,9 +110,10 @@ def with_rows(path, rows, to):
 def lleaves_call(path, inputs, rows):
     """What lleaves predicts, and a call of what it compiled without the layers of Python around it."""
     trees = lleaves.Model(path)
-    # One row has no use for blocks of trees, says its documentation.
-    blocks = {"fblocksize": trees.num_trees()} if rows == 1 else {}
-    cache = path.with_name(f"{path.stem}-{rows == 1}.lleaves")
+    # One row has no use for blocks of trees, says its documentation; but as one block, large forests take hours.
+    is_block = rows == 1 and trees.num_trees() <= 100
+    blocks = {"fblocksize": trees.num_trees()} if is_block else {}
+    cache = path.with_name(f"{path.stem}-{is_block}.lleaves")
     trees.compile(cache=cache, use_fp64=False, **blocks)
     pointer = ctypes.POINTER(ctypes.c_float)
     output = np.empty(rows, np.float32)

@@ -269,7 +269,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
         "transpose" => (attrs(TransposeAttrs { axes: vec![1, 0] }), UNARY),
         "tree_sum" => {
             let shapes: Shapes = &[Some(&[2, 3]), Some(&[4, 7]), Some(&[4, 7]), Some(&[4, 8, 2])];
-            (attrs(TreeSumAttrs { form: TreeForm::Levels }), shapes)
+            (attrs(TreeSumAttrs { form: TreeForm::Chains, levels: 2, at_least: false }), shapes)
         }
         "tree_traverse" => {
             let shapes: Shapes =

@@ -3,10 +3,11 @@
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::Op;
+use crate::ops::elementwise::NEGATIVE;
 use crate::ops::reduce::{ReduceAttrs, SUM};
 use crate::ops::tensor::{
-    CHAINS, MAX_TREE_DEPTH, MAX_WRITTEN_DEPTH, TAKE, TREE_SUM, TREE_TRAVERSE, TakeAttrs, TreeForm,
-    TreeSumAttrs, TreeTraverseAttrs,
+    CHAINS, CONCATENATE, MAX_TREE_DEPTH, MAX_WRITTEN_DEPTH, TAKE, TREE_SUM, TREE_TRAVERSE,
+    TakeAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs,
 };
 use crate::pass::{PassContext, Result, function_pass};
 use crate::strategy::Machine;
@@ -30,8 +31,8 @@ pub fn compile_trees(function: Function, _module: &IRModule, cx: &PassContext) -
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
         let Some(linked) = Linked::of(&old, id)? else { continue };
-        let form = match linked.shape().form(machine) {
-            Ok(form) => form,
+        let (form, levels) = match linked.shape().best(machine) {
+            Ok(best) => best,
             Err(why) => {
                 cx.missed(id, why);
                 continue;
@@ -41,7 +42,7 @@ pub fn compile_trees(function: Function, _module: &IRModule, cx: &PassContext) -
         let x = rewriter.mapped(linked.x);
         let builder = rewriter.builder();
         let [feature, threshold, leaves] = constants.map(|constant| builder.constant(constant));
-        let attrs = Attrs::from_struct(&TreeSumAttrs { form })?;
+        let attrs = Attrs::from_struct(&TreeSumAttrs { form, levels, at_least: linked.at_least })?;
         let new = builder.call(Op::new(&TREE_SUM), &[x, feature, threshold, leaves], attrs)?;
         cx.count("forests", 1);
         rewriter.replace(new);
@@ -65,13 +66,11 @@ struct Shape {
     dtype: DType,
 }
 
-/// Nanoseconds of the steps of each form, on one core of a server of 2021 with AVX2 (AMD EPYC 7003);
-/// what the forms cost there differs by less than a quarter from the sums below. Machines with wider
-/// vectors do more lanes in the time of a vector; other figures have not been measured there, and
-/// only ratios matter.
+/// Nanoseconds of the steps of each form, measured on one core of a server of 2021 with AVX2 (AMD
+/// EPYC). What they cost with wider vectors has not been measured; only ratios matter.
 mod ns {
     /// A step of a row in a tree beside enough others.
-    pub(super) const CHAIN: f64 = 0.8;
+    pub(super) const CHAIN: f64 = 1.0;
     /// The same alone: two loads that depend on each other, and a comparison.
     pub(super) const CHAIN_ALONE: f64 = 5.0;
     /// To read a leaf and add it.
@@ -79,29 +78,35 @@ mod ns {
     /// A branch, of which every third or so is guessed wrong.
     pub(super) const BRANCH: f64 = 2.5;
     /// A node for a vector of rows.
-    pub(super) const LEVEL: f64 = 0.75;
+    pub(super) const LEVEL: f64 = 0.8;
+    /// To begin a row in a tree where whole levels end.
+    pub(super) const BEGIN: f64 = 0.4;
     /// An element of the columns that are put side by side.
     pub(super) const TURN: f64 = 1.0;
     /// A step of a row in a tree whose nodes say where they lead to, and the place of its leaf.
     pub(super) const LINKED: f64 = 2.4;
-    /// A node or a leaf from behind the second cache level, beside others.
+    /// A line of nodes from behind the second cache level, beside others.
     pub(super) const FAR: f64 = 2.0;
 }
 
 impl Shape {
-    /// The fastest form of complete trees.
+    /// The fastest way through complete trees: the form, and the levels that are computed whole.
     ///
     /// # Errors
     ///
     /// Why nodes that say where they lead to are faster.
-    fn form(&self, machine: Machine) -> Result<TreeForm, &'static str> {
+    fn best(&self, machine: Machine) -> Result<(TreeForm, u32), &'static str> {
         if !(1..=MAX_TREE_DEPTH).contains(&self.depth) || self.bytes() > MAX_BYTES {
             return Err("the trees are too deep to be complete");
         }
-        let forms = [TreeForm::Branches, TreeForm::Chains, TreeForm::Levels];
-        let cost = |form: &TreeForm| self.cost(*form, machine);
-        let best = forms.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        best.filter(|best| cost(best) < self.linked_cost(machine))
+        let written = self.depth.min(MAX_WRITTEN_DEPTH);
+        let chains = (0..=written).map(|levels| (TreeForm::Chains, levels));
+        let branches = (TreeForm::Branches, 0);
+        let cost = |way: &(TreeForm, u32)| self.cost(*way, machine);
+        chains
+            .chain([branches])
+            .min_by(|a, b| cost(a).total_cmp(&cost(b)))
+            .filter(|best| cost(best) < self.linked_cost(machine))
             .ok_or("complete trees would have many more nodes than these have")
     }
 
@@ -113,26 +118,28 @@ impl Shape {
     }
 
     /// Nanoseconds of all rows, for complete trees.
-    fn cost(&self, form: TreeForm, machine: Machine) -> f64 {
-        let depth = f64::from(self.depth);
+    fn cost(&self, (form, levels): (TreeForm, u32), machine: Machine) -> f64 {
+        let (depth, whole) = (f64::from(self.depth), f64::from(levels));
         let pairs = self.rows * self.trees;
         let leaf = ns::LEAF * self.width;
-        match form {
-            TreeForm::Branches | TreeForm::Levels if self.depth > MAX_WRITTEN_DEPTH => {
-                f64::INFINITY
-            }
-            TreeForm::Branches => pairs * (depth * ns::BRANCH + leaf),
-            TreeForm::Chains => {
-                let overlapped = pairs.min(CHAINS as f64);
-                let step = ns::CHAIN.max(ns::CHAIN_ALONE / overlapped);
-                pairs * (depth * step + leaf) + self.far(self.bytes(), depth, machine)
-            }
-            TreeForm::Levels => {
-                let vectors = (self.rows / machine.lanes(self.dtype) as f64).ceil();
-                let nodes = self.trees * (depth.exp2() - 1.0);
-                vectors * nodes * ns::LEVEL * self.width + self.rows * self.columns * ns::TURN
-            }
+        if form == TreeForm::Branches {
+            let fits = self.depth <= MAX_WRITTEN_DEPTH;
+            return if fits { pairs * (depth * ns::BRANCH + leaf) } else { f64::INFINITY };
         }
+        let mut cost = self.far(self.bytes(), depth, machine);
+        if levels > 0 {
+            let vectors = (self.rows / machine.lanes(self.dtype) as f64).ceil();
+            // For each number of a leaf, trees are gone through again.
+            let times = if levels == self.depth { self.width } else { 1.0 };
+            cost += vectors * self.trees * (whole.exp2() - 1.0) * ns::LEVEL * times;
+            cost += self.rows * self.columns * ns::TURN;
+        }
+        if levels < self.depth {
+            let step = ns::CHAIN.max(ns::CHAIN_ALONE / pairs.min(CHAINS as f64));
+            let begin = if levels > 0 { ns::BEGIN } else { 0.0 };
+            cost += pairs * ((depth - whole) * step + begin + leaf);
+        }
+        cost
     }
 
     /// Nanoseconds of all rows, for trees whose nodes say where they lead to.
@@ -172,6 +179,8 @@ struct Linked {
     width: usize,
     /// Whether leaves have rows of numbers.
     is_wide: bool,
+    /// Whether nodes ask for elements of at least their threshold.
+    at_least: bool,
     dtype: DType,
 }
 
@@ -230,20 +239,46 @@ impl Linked {
         if !is_same || !matches!(dtype, DType::F32 | DType::F64) || roots.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Linked {
-            x,
-            rows,
-            columns,
-            depth,
-            feature,
-            threshold,
-            children,
-            roots,
-            table,
-            width,
-            is_wide,
-            dtype,
-        }))
+        Ok(Some(
+            Linked {
+                x,
+                rows,
+                columns,
+                depth,
+                feature,
+                threshold,
+                children,
+                roots,
+                table,
+                width,
+                is_wide,
+                at_least: false,
+                dtype,
+            }
+            .without_negatives(function),
+        ))
+    }
+
+    /// The same trees without the columns of negative elements behind the others, if all nodes ask
+    /// for those: a negative element of at most a number is an element of at least its negative.
+    fn without_negatives(self, function: &Function) -> Linked {
+        let positive = call_of(function, self.x, &CONCATENATE).and_then(|(_, args)| {
+            let &[Some(x), Some(negative)] = args else { return None };
+            let (_, of) = call_of(function, negative, &NEGATIVE)?;
+            (of == [Some(x)]).then_some(x)
+        });
+        let columns = positive
+            .and_then(|x| function.ty(x).as_tensor()?.shape.get(1)?.as_const())
+            .filter(|columns| 2 * columns == self.columns);
+        let (Some(x), Some(columns)) = (positive, columns) else { return self };
+        // Leaves compare with NaN, which does not hold either way.
+        let asks = |node: usize| !self.threshold[node].is_nan();
+        if !(0..self.feature.len()).all(|node| !asks(node) || self.feature[node] >= columns) {
+            return self;
+        }
+        let feature = self.feature.iter().map(|column| (column - columns).max(0)).collect();
+        let threshold = self.threshold.iter().map(|threshold| -threshold).collect();
+        Linked { x, columns, feature, threshold, at_least: true, ..self }
     }
 
     /// Levels of the complete trees: at least one.

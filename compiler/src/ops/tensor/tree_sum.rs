@@ -1,7 +1,7 @@
 //! `tree_sum`: the sum of what complete binary trees of comparisons yield for each row of a matrix.
 //!
 //! Every tree has all nodes of its depth, level by level, so that no node says where it leads to: the
-//! children of node `i` are `2 i + 1` and `2 i + 2`. There are three ways to compute it, between which
+//! children of node `i` are `2 i + 1` and `2 i + 2`. There are several ways to compute it, between which
 //! [`compile_trees`](crate::transform::compile_trees()) chooses by what they cost. All add in the same
 //! order, and yield the same bits.
 
@@ -28,11 +28,13 @@ pub const MAX_WRITTEN_DEPTH: u32 = 6;
 /// many as these fill the time, and the registers.
 pub const CHAINS: i64 = 8;
 
-/// Rows that whole levels are computed of at a time: their columns lie side by side.
-const LEVEL_ROWS: i64 = 64;
+/// Rows of one statement of whole levels: lanes of a vector register of the widest machines, or of a
+/// few.
+const LEVEL_ROWS: i64 = 16;
 
-/// Lanes of one statement of whole levels: a vector register of the widest machines, or a few.
-const LEVEL_LANES: i64 = 16;
+/// Bytes of the columns that lie side by side for whole levels: rows in parts of that size go through
+/// all trees.
+const TURNED_BYTES: i64 = 1 << 18;
 
 /// How trees lead rows to their leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -41,25 +43,27 @@ pub enum TreeForm {
     /// One row and tree after the other, by branches: a processor that guesses right need not wait
     /// for what a node compares.
     Branches,
-    /// Several rows and trees side by side, level by level, without branches: each takes the node of
-    /// the next level from an array.
+    /// Several rows and trees side by side, without branches.
     Chains,
-    /// All nodes of a tree for vectors of rows, of whose results those that count are chosen.
-    Levels,
 }
 
 /// Attributes of `tree_sum`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreeSumAttrs {
-    /// How it is computed: `branches`, `chains` or `levels`.
+    /// How it is computed: `branches` or `chains`.
     pub form: TreeForm,
+    /// The first levels of which `chains` compute all nodes, for vectors of rows, to choose of the
+    /// results; at each level below, a row takes its node from an array.
+    pub levels: u32,
+    /// Whether nodes ask for elements of at least their threshold, not for such of at most it.
+    pub at_least: bool,
 }
 
 /// For each row of `x` the sum, tree by tree from the first one, of what `leaves` have where each
-/// tree leads: a number, or a row of them. At node `i`, element `feature` of the row that is at most
-/// `threshold` leads to node `2 i + 2`, any other, NaN included, to node `2 i + 1`; behind the last
-/// node are the leaves. A feature outside counts as the nearest.
+/// tree leads: a number, or a row of them. At node `i`, element `feature` of the row that is at most,
+/// or at least, `threshold` leads to node `2 i + 2`, any other, NaN included, to node `2 i + 1`;
+/// behind the last node are the leaves. A feature outside counts as the nearest.
 pub static TREE_SUM: OpDef = OpDef::new(
     "tree_sum",
     "the sum of what complete trees of comparisons yield for each row",
@@ -74,7 +78,7 @@ pub static TREE_SUM: OpDef = OpDef::new(
     compute,
 )
 .attributes::<TreeSumAttrs>()
-.defaults(|| Attrs::new().with("form", "chains"));
+.defaults(|| Attrs::new().with("form", "chains").with("levels", 0).with("at_least", false));
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: TreeSumAttrs = cx.attrs()?;
@@ -107,10 +111,14 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
              `feature` is {feature} and `leaves` is {leaves}"
         )));
     };
+    let written = match attrs.form {
+        TreeForm::Branches => depth,
+        TreeForm::Chains => attrs.levels,
+    };
     ensure!(
-        attrs.form == TreeForm::Chains || depth <= MAX_WRITTEN_DEPTH,
-        "the trees are of depth {depth}, but attribute `form` must be `chains` for more than \
-         {MAX_WRITTEN_DEPTH}"
+        written <= MAX_WRITTEN_DEPTH.min(depth) && attrs.levels <= written,
+        "attributes `form` and `levels` have {written} levels of nodes written out, but there are \
+         {depth}, and at most {MAX_WRITTEN_DEPTH} can be, of `branches` all"
     );
     ensure!(columns.as_const() != Some(0), "there must be a column, but `x` is {x}");
     let width = match &leaves.shape[2..] {
@@ -133,6 +141,7 @@ fn depth_of(nodes: i64) -> Option<u32> {
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
+    let TreeSumAttrs { form: _, levels: _, at_least } = cx.attrs()?;
     let (x, threshold, leaves) = (cx.floats(0)?, cx.floats(2)?, cx.floats(3)?);
     let feature = cx.ints(1)?;
     let (columns, dtype) = (cx.arg(0)?.shape()[1], cx.arg(0)?.dtype());
@@ -146,7 +155,9 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
             while node < nodes {
                 let at = tree * nodes + node;
                 let column = feature[at].clamp(0, columns as i128 - 1) as usize;
-                node = 2 * node + 1 + usize::from(row[column] <= threshold[at]);
+                let (value, threshold) = (row[column], threshold[at]);
+                let second = if at_least { value >= threshold } else { value <= threshold };
+                node = 2 * node + 1 + usize::from(second);
             }
             let leaf = (tree * (nodes + 1) + node - nodes) * width;
             for (sum, value) in sum.iter_mut().zip(&leaves[leaf..leaf + width]) {
@@ -175,6 +186,7 @@ struct Trees<'d> {
     trees: i64,
     depth: u32,
     width: i64,
+    at_least: bool,
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {
@@ -201,11 +213,12 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             trees,
             depth,
             width,
+            at_least: attrs.at_least,
         };
         match attrs.form {
             TreeForm::Branches => all.branches(),
-            TreeForm::Chains => all.chains(),
-            TreeForm::Levels => all.levels(),
+            TreeForm::Chains if attrs.levels == 0 => all.chains(),
+            TreeForm::Chains => all.levels(attrs.levels),
         }
     });
     Ok(vec![sums])
@@ -253,8 +266,10 @@ impl<'d> Trees<'d> {
         column.min(self.columns - 1)
     }
 
-    fn threshold(&self, tree: &PrimExpr, node: &PrimExpr) -> PrimExpr {
-        self.dag.at(self.threshold, &[tree.clone(), node.clone()])
+    /// Whether a value leads from a node to its second child.
+    fn is_second(&self, value: PrimExpr, tree: &PrimExpr, node: &PrimExpr) -> PrimExpr {
+        let threshold = self.dag.at(self.threshold, &[tree.clone(), node.clone()]);
+        if self.at_least { value.greater_equal(threshold) } else { value.less_equal(threshold) }
     }
 
     /// What a leaf of a tree has.
@@ -293,7 +308,7 @@ impl<'d> Trees<'d> {
         }
         let at = PrimExpr::index(node);
         let value = self.dag.at(self.x, &[row.clone(), self.column(tree, &at)]);
-        let cond = value.less_equal(self.threshold(tree, &at));
+        let cond = self.is_second(value, tree, &at);
         let [first, second] = [1, 2].map(|child| self.branch(row, tree, 2 * node + child));
         Stmt::if_then_else(cond, second, first)
     }
@@ -304,114 +319,161 @@ impl<'d> Trees<'d> {
         let rows = (CHAINS / trees).clamp(1, self.rows.max(1));
         let body = in_runs(self, "block", self.trees, trees, |all, tree, trees| {
             in_runs(all, "row", all.rows, rows, |all, row, rows| {
-                all.chain(&|at| row.clone() + at, rows, &|at| tree.clone() + at, trees)
+                let root = |_, _| PrimExpr::index(0);
+                all.chain(all.depth, row, rows, tree, trees, &root)
             })
         });
         Stmt::seq([zeros, body])
     }
 
-    /// Leads some rows through some trees, and adds what these yield.
+    /// Leads some rows through so many levels of some trees, each from its `start`, and adds what
+    /// these yield.
     fn chain(
         &mut self,
-        row: &dyn Fn(i64) -> PrimExpr,
+        levels: u32,
+        row: &PrimExpr,
         rows: i64,
-        tree: &dyn Fn(i64) -> PrimExpr,
+        tree: &PrimExpr,
         trees: i64,
+        start: &dyn Fn(i64, i64) -> PrimExpr,
     ) -> Stmt {
         let nodes = self.nodes();
         let node = self.dag.func.register("node", DType::I64, &[rows * trees]);
         let chain = |at: i64, of: i64| PrimExpr::index(at * trees + of);
-        let pairs = || (0..rows).flat_map(move |at| (0..trees).map(move |of| (at, of)));
-        let start: Vec<Stmt> = pairs()
-            .map(|(at, of)| self.dag.func.store(node, [chain(at, of)], PrimExpr::index(0)))
-            .collect();
-        let step: Vec<Stmt> = pairs()
-            .map(|(at, of)| {
-                let here = self.dag.func.load(node, [chain(at, of)]);
-                let value = self.dag.at(self.x, &[row(at), self.column(&tree(of), &here)]);
-                let second = value.less_equal(self.threshold(&tree(of), &here));
-                let next = here * 2 + 1 + second.cast(DType::I64);
-                self.dag.func.store(node, [chain(at, of)], next)
-            })
-            .collect();
-        let level = self.dag.func.index_var("level");
-        let steps = in_loop(level, self.depth.into(), ForKind::Serial, Stmt::seq(step));
-        let mut sums = Vec::new();
-        for at in 0..rows {
-            for column in 0..self.width {
-                let place = [row(at), column.into()];
-                let mut sum = self.dag.func.load(self.result, place.clone());
-                for of in 0..trees {
-                    let leaf = self.dag.func.load(node, [chain(at, of)]) - nodes;
-                    sum = sum + self.leaf(&tree(of), leaf, column);
-                }
-                sums.push(self.dag.func.store(self.result, place, sum));
-            }
+        let (row, tree) = (|at: i64| row.clone() + at, |of: i64| tree.clone() + of);
+        let mut stmts = Vec::new();
+        let mut step = Vec::new();
+        for (at, of) in (0..rows).flat_map(|at| (0..trees).map(move |of| (at, of))) {
+            stmts.push(self.dag.func.store(node, [chain(at, of)], start(at, of)));
+            let here = self.dag.func.load(node, [chain(at, of)]);
+            let value = self.dag.at(self.x, &[row(at), self.column(&tree(of), &here)]);
+            let second = self.is_second(value, &tree(of), &here);
+            let next = here * 2 + 1 + second.cast(DType::I64);
+            step.push(self.dag.func.store(node, [chain(at, of)], next));
         }
-        let all = start.into_iter().chain([steps]).chain(sums);
-        Stmt::allocate(node, Stmt::seq(all))
+        let level = self.dag.func.index_var("level");
+        stmts.push(in_loop(level, levels.into(), ForKind::Serial, Stmt::seq(step)));
+        for (at, column) in (0..rows).flat_map(|at| (0..self.width).map(move |c| (at, c))) {
+            let place = [row(at), column.into()];
+            let mut sum = self.dag.func.load(self.result, place.clone());
+            for of in 0..trees {
+                let leaf = self.dag.func.load(node, [chain(at, of)]) - nodes;
+                sum = sum + self.leaf(&tree(of), leaf, column);
+            }
+            stmts.push(self.dag.func.store(self.result, place, sum));
+        }
+        Stmt::allocate(node, Stmt::seq(stmts))
     }
 
-    fn levels(&mut self) -> Stmt {
-        let size = LEVEL_ROWS.min(self.rows.max(1));
-        in_runs(self, "block", self.rows, size, |all, first, rows| all.level_rows(first, rows))
+    /// The first levels whole, the rest by chains.
+    fn levels(&mut self, levels: u32) -> Stmt {
+        let zeros = self.zeros();
+        let line = self.columns * i64::from(self.dtype.bits() / 8);
+        let lines = (TURNED_BYTES / line).max(LEVEL_ROWS).min(self.rows.max(1));
+        let parts = in_runs(self, "part", self.rows, lines, |all, first, rows| {
+            let spec = BufferSpec::dense(&[all.columns, rows]);
+            let turned = all.dag.func.local("turned", all.dtype, spec);
+            let turn = all.turn(turned, first, rows);
+            let blocks = in_runs(all, "block", all.trees, CHAINS, |all, tree, trees| {
+                in_runs(all, "rows", rows, LEVEL_ROWS, |all, from, rows| {
+                    let row = first.clone() + from.clone();
+                    if levels == all.depth {
+                        return all.whole(turned, from, &row, rows, tree, trees);
+                    }
+                    all.begun(levels, turned, from, &row, rows, tree, trees)
+                })
+            });
+            Stmt::allocate(turned, Stmt::seq([turn, blocks]))
+        });
+        Stmt::seq([zeros, parts])
     }
 
-    /// Some rows by whole levels.
-    fn level_rows(&mut self, first: &PrimExpr, rows: i64) -> Stmt {
-        let mut local = |name: &str, lines: i64| {
-            self.dag.func.local(name, self.dtype, BufferSpec::dense(&[lines, rows]))
-        };
-        let (turned, sums) = (local("turned", self.columns), local("sums", self.width));
+    /// Puts the columns of some rows side by side.
+    fn turn(&mut self, turned: BufferId, first: &PrimExpr, rows: i64) -> Stmt {
         let [(line, row), (lane, column)] = ["row", "column"].map(|name| self.new_loop(name));
         let value = self.dag.at(self.x, &[first.clone() + row.clone(), column.clone()]);
-        let turn = self.dag.func.store(turned, [column, row], value);
-        let turn = in_loop(lane, self.columns, ForKind::Serial, turn);
-        let turn = in_loop(line, rows, ForKind::Serial, turn);
-
-        let [(line, column), (lane, row)] = ["column", "row"].map(|name| self.new_loop(name));
-        let zero = self.dag.func.store(sums, [column, row], PrimExpr::zero(self.dtype));
-        let zero = in_loop(lane, rows, ForKind::Vectorized, zero);
-        let zero = in_loop(line, self.width, ForKind::Serial, zero);
-
-        let (tree, of) = self.new_loop("tree");
-        let add = in_runs(self, "lanes", rows, LEVEL_LANES, |all, from, lanes| {
-            Stmt::seq((0..all.width).map(|column| {
-                let (lane, by) = all.new_loop("lane");
-                let at = [column.into(), from.clone() + by];
-                let value = all.chosen(turned, &of, &at[1], 0, column);
-                let sum = all.dag.func.load(sums, at.clone()) + value;
-                in_loop(lane, lanes, ForKind::Vectorized, all.dag.func.store(sums, at, sum))
-            }))
-        });
-        let add = in_loop(tree, self.trees, ForKind::Serial, add);
-
-        let [(line, row), (lane, column)] = ["row", "column"].map(|name| self.new_loop(name));
-        let sum = self.dag.func.load(sums, [column.clone(), row.clone()]);
-        let store = self.dag.func.store(self.result, [first.clone() + row, column], sum);
-        let store = in_loop(lane, self.width, ForKind::Serial, store);
-        let store = in_loop(line, rows, ForKind::Serial, store);
-        let body = Stmt::seq([turn, zero, add, store]);
-        Stmt::allocate(turned, Stmt::allocate(sums, body))
+        let store = self.dag.func.store(turned, [column, row], value);
+        let store = in_loop(lane, self.columns, ForKind::Serial, store);
+        in_loop(line, rows, ForKind::Serial, store)
     }
 
-    /// What a tree yields for a row that is at a node, of columns that lie side by side.
+    /// Adds what trees all of whose levels are computed whole yield for some rows.
+    fn whole(
+        &mut self,
+        turned: BufferId,
+        from: &PrimExpr,
+        row: &PrimExpr,
+        rows: i64,
+        tree: &PrimExpr,
+        trees: i64,
+    ) -> Stmt {
+        let (each, of) = self.new_loop("tree");
+        let of = tree.clone() + of;
+        let adds = Stmt::seq((0..self.width).map(|column| {
+            let (lane, by) = self.new_loop("lane");
+            let at = [row.clone() + by.clone(), column.into()];
+            let leaf = |leaf: i64| self.leaf(&of, (leaf - self.nodes()).into(), column);
+            let value = self.chosen(turned, &of, &(from.clone() + by), 0, self.nodes(), &leaf);
+            let sum = self.dag.func.load(self.result, at.clone()) + value;
+            in_loop(lane, rows, ForKind::Vectorized, self.dag.func.store(self.result, at, sum))
+        }));
+        in_loop(each, trees, ForKind::Serial, adds)
+    }
+
+    /// Leads some rows through some trees, whose first levels are computed whole.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a block of rows and one of trees, each of which two loops around have made"
+    )]
+    fn begun(
+        &mut self,
+        levels: u32,
+        turned: BufferId,
+        from: &PrimExpr,
+        row: &PrimExpr,
+        rows: i64,
+        tree: &PrimExpr,
+        trees: i64,
+    ) -> Stmt {
+        let starts = self.dag.func.local("starts", DType::I32, BufferSpec::dense(&[trees, rows]));
+        let [(each, of), (lane, by)] = ["tree", "lane"].map(|name| self.new_loop(name));
+        let node = |node: i64| PrimExpr::int(node, DType::I32);
+        let (at, nodes) = (tree.clone() + of.clone(), (1 << levels) - 1);
+        let start = self.chosen(turned, &at, &(from.clone() + by.clone()), 0, nodes, &node);
+        let start = self.dag.func.store(starts, [of, by], start);
+        let start = in_loop(lane, rows, ForKind::Vectorized, start);
+        let start = in_loop(each, trees, ForKind::Serial, start);
+
+        let (line, by) = self.new_loop("row");
+        let row = row.clone() + by.clone();
+        let begin: Vec<PrimExpr> = (0..trees)
+            .map(|of| self.dag.func.load(starts, [of.into(), by.clone()]).cast(DType::I64))
+            .collect();
+        let begin = |_, of: i64| begin[of as usize].clone();
+        let rest = self.chain(self.depth - levels, &row, 1, tree, trees, &begin);
+        let rest = in_loop(line, rows, ForKind::Serial, rest);
+        Stmt::allocate(starts, Stmt::seq([start, rest]))
+    }
+
+    /// What `found` says of the node that a row gets to from one, behind the first `nodes`, of
+    /// columns that lie side by side.
     fn chosen(
         &self,
         turned: BufferId,
         tree: &PrimExpr,
         row: &PrimExpr,
         node: i64,
-        column: i64,
+        nodes: i64,
+        found: &dyn Fn(i64) -> PrimExpr,
     ) -> PrimExpr {
-        if node >= self.nodes() {
-            return self.leaf(tree, PrimExpr::index(node - self.nodes()), column);
+        if node >= nodes {
+            return found(node);
         }
         let at = PrimExpr::index(node);
         let value = self.dag.func.load(turned, [self.column(tree, &at), row.clone()]);
-        let cond = value.less_equal(self.threshold(tree, &at));
+        let cond = self.is_second(value, tree, &at);
         let [first, second] =
-            [1, 2].map(|child| self.chosen(turned, tree, row, 2 * node + child, column));
+            [1, 2].map(|child| self.chosen(turned, tree, row, 2 * node + child, nodes, found));
         PrimExpr::select(cond, second, first)
     }
 }
