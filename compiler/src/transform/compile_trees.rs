@@ -16,6 +16,9 @@ use crate::transform::InferType;
 /// Most bytes of complete trees: what a few bytes of a model can ask for has no bounds.
 const MAX_BYTES: f64 = (1 << 28) as f64;
 
+/// Bytes of nodes that stay in the caches of most targets while others stream by.
+const NEAR_BYTES: f64 = (256 << 10) as f64;
+
 /// Sums up what constant trees yield in one kernel, which goes through them in the way that takes the
 /// least time.
 ///
@@ -31,13 +34,12 @@ pub fn compile_trees(function: Function, _module: &IRModule, cx: &PassContext) -
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
         let Some(linked) = Linked::of(&old, id)? else { continue };
-        let (form, levels) = match linked.shape().best(machine) {
-            Ok(best) => best,
-            Err(why) => {
-                cx.missed(id, why);
-                continue;
-            }
-        };
+        let shape = linked.shape();
+        if !shape.is_complete() {
+            cx.missed(id, "complete trees would have many more nodes than these have");
+            continue;
+        }
+        let (form, levels) = shape.best(machine);
         let Some(constants) = linked.complete() else { continue };
         let x = rewriter.mapped(linked.x);
         let builder = rewriter.builder();
@@ -68,6 +70,9 @@ struct Shape {
 
 /// Nanoseconds of the steps of each form, measured on one core of a server of 2021 with AVX2 (AMD
 /// EPYC). What they cost with wider vectors has not been measured; only ratios matter.
+///
+/// Not measured faster in any case, and so no form of its own: nodes by instructions that gather lanes,
+/// as that processor takes four times as long for them as for chains.
 mod ns {
     /// A step of a row in a tree beside enough others.
     pub(super) const CHAIN: f64 = 1.0;
@@ -85,36 +90,19 @@ mod ns {
     pub(super) const TURN: f64 = 1.0;
     /// A step of a row in a tree whose nodes say where they lead to, and the place of its leaf.
     pub(super) const LINKED: f64 = 2.4;
-    /// A line of nodes from behind the second cache level, beside others.
+    /// A line of nodes from behind the caches, beside others.
     pub(super) const FAR: f64 = 2.0;
 }
 
 impl Shape {
     /// The fastest way through complete trees: the form, and the levels that are computed whole.
-    ///
-    /// # Errors
-    ///
-    /// Why nodes that say where they lead to are faster.
-    fn best(&self, machine: Machine) -> Result<(TreeForm, u32), &'static str> {
-        if !(1..=MAX_TREE_DEPTH).contains(&self.depth) || self.bytes() > MAX_BYTES {
-            return Err("the trees are too deep to be complete");
-        }
+    fn best(&self, machine: Machine) -> (TreeForm, u32) {
         let written = self.depth.min(MAX_WRITTEN_DEPTH);
-        let chains = (0..=written).map(|levels| (TreeForm::Chains, levels));
-        let branches = (TreeForm::Branches, 0);
+        let ways = (0..=written).map(|levels| (TreeForm::Chains, levels));
+        let branches = (self.depth <= written).then_some((TreeForm::Branches, 0));
         let cost = |way: &(TreeForm, u32)| self.cost(*way, machine);
-        chains
-            .chain([branches])
-            .min_by(|a, b| cost(a).total_cmp(&cost(b)))
-            .filter(|best| cost(best) < self.linked_cost(machine))
-            .ok_or("complete trees would have many more nodes than these have")
-    }
-
-    /// Bytes of the complete trees.
-    fn bytes(&self) -> f64 {
-        let (number, leaves) = (f64::from(self.dtype.bits() / 8), f64::from(self.depth).exp2());
-        let feature = f64::from(column_type(self.columns as i64).bits() / 8);
-        self.trees * leaves * (feature + number + number * self.width)
+        let best = ways.chain(branches).min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        best.unwrap_or((TreeForm::Chains, 0))
     }
 
     /// Nanoseconds of all rows, for complete trees.
@@ -123,10 +111,9 @@ impl Shape {
         let pairs = self.rows * self.trees;
         let leaf = ns::LEAF * self.width;
         if form == TreeForm::Branches {
-            let fits = self.depth <= MAX_WRITTEN_DEPTH;
-            return if fits { pairs * (depth * ns::BRANCH + leaf) } else { f64::INFINITY };
+            return pairs * (depth * ns::BRANCH + leaf);
         }
-        let mut cost = self.far(self.bytes(), depth, machine);
+        let mut cost = 0.0;
         if levels > 0 {
             let vectors = (self.rows / machine.lanes(self.dtype) as f64).ceil();
             // For each number of a leaf, trees are gone through again.
@@ -142,20 +129,24 @@ impl Shape {
         cost
     }
 
-    /// Nanoseconds of all rows, for trees whose nodes say where they lead to.
-    fn linked_cost(&self, machine: Machine) -> f64 {
-        let depth = f64::from(self.depth);
-        let bytes = self.nodes * f64::from(16 + self.dtype.bits() / 8);
-        let step = depth * ns::LINKED + 2.0 * ns::LEAF * self.width;
-        self.rows * self.trees * step + self.far(bytes, depth, machine)
-    }
-
-    /// Nanoseconds in which nodes come from behind the second cache level: those that rows pass, or
-    /// all of them once, as trees stay in the caches for all rows.
-    fn far(&self, bytes: f64, depth: f64, machine: Machine) -> f64 {
-        let outside = (1.0 - machine.middle_bytes() as f64 / bytes).max(0.0);
-        let lines = (bytes / 64.0).min(self.rows * self.trees * (depth + 1.0));
-        outside * lines * ns::FAR
+    /// Whether complete trees are faster than nodes that say where they lead to.
+    ///
+    /// As that decides in which order sums are taken, it is up to the trees alone: a forest yields the
+    /// same for any number of rows, and on every target.
+    fn is_complete(&self) -> bool {
+        let (depth, number) = (f64::from(self.depth), f64::from(self.dtype.bits() / 8));
+        let feature = f64::from(column_type(self.columns as i64).bits() / 8);
+        let complete = self.trees * depth.exp2() * (feature + number + number * self.width);
+        let linked = self.nodes * (16.0 + number);
+        let leaf = ns::LEAF * self.width;
+        let row = |step: f64, leaf: f64, bytes: f64| {
+            let outside = (1.0 - NEAR_BYTES / bytes).max(0.0);
+            let lines = (bytes / 64.0).min(self.trees * (depth + 1.0));
+            self.trees * (depth * step + leaf) + outside * lines * ns::FAR
+        };
+        (1..=MAX_TREE_DEPTH).contains(&self.depth)
+            && complete <= MAX_BYTES
+            && row(ns::CHAIN, leaf, complete) < row(ns::LINKED, 2.0 * leaf, linked)
     }
 }
 
@@ -355,4 +346,112 @@ fn constant<T, const N: usize>(
 ) -> Option<Constant> {
     let bytes: Vec<u8> = values.iter().flat_map(bytes).collect();
     Constant::new(TensorType::from_consts(dims, dtype), SharedBytes::new(bytes)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::interp::{Tensor, Value, evaluate};
+    use crate::ops::tensor::{ConcatenateAttrs, TakeMode};
+    use crate::target::Target;
+    use crate::transform::tests::support::{Net, after, tensors};
+
+    /// Vectors of eight `float32`.
+    fn machine() -> Machine {
+        let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        Machine::of(&target.with_cpu("x86-64-v3").unwrap())
+    }
+
+    fn shape(trees: f64, depth: u32, rows: f64) -> Shape {
+        let nodes = trees * f64::from(depth + 1).exp2();
+        Shape { trees, depth, nodes, rows, columns: 30.0, width: 1.0, dtype: DType::F32 }
+    }
+
+    #[test]
+    fn forms_are_chosen_by_cost() {
+        let best = |trees, depth, rows| shape(trees, depth, rows).best(machine());
+        // A tree for a row: nothing to do while it waits.
+        assert_eq!(best(1.0, 5, 1.0), (TreeForm::Branches, 0));
+        // Many trees, or many rows of one.
+        assert_eq!(best(500.0, 8, 1.0), (TreeForm::Chains, 0));
+        assert_eq!(best(1.0, 5, 1000.0), (TreeForm::Chains, 0));
+        // Many rows of many trees: the first levels whole, of small ones all.
+        assert_eq!(best(500.0, 8, 1000.0), (TreeForm::Chains, 4));
+        assert_eq!(best(100.0, 6, 1000.0), (TreeForm::Chains, 4));
+        assert_eq!(best(100.0, 3, 1000.0), (TreeForm::Chains, 3));
+        assert_eq!(best(100.0, 4, 1000.0), (TreeForm::Chains, 4));
+        // Vectors of more lanes take more levels.
+        let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        let wide = Machine::of(&target.with_cpu("x86-64-v4").unwrap());
+        assert_eq!(shape(500.0, 8, 1000.0).best(wide), (TreeForm::Chains, 5));
+        // Columns that are put side by side for a few trees alone.
+        let many = Shape { columns: 2000.0, ..shape(8.0, 8, 1000.0) };
+        assert_eq!(many.best(machine()), (TreeForm::Chains, 0));
+    }
+
+    #[test]
+    fn trees_with_few_nodes_for_their_depth_stay_as_they_are() {
+        assert!(shape(500.0, 8, 1.0).is_complete());
+        assert!(shape(1.0, 12, 1.0).is_complete());
+        // Half of the nodes, and 63 nodes at a depth of 15.
+        assert!(Shape { nodes: 500.0 * 256.0, ..shape(500.0, 8, 1.0) }.is_complete());
+        assert!(!Shape { nodes: 100.0 * 127.0, ..shape(100.0, 15, 1.0) }.is_complete());
+        assert!(!shape(1.0, MAX_TREE_DEPTH + 1, 1.0).is_complete());
+    }
+
+    /// A sum over trees whose nodes ask for columns from `first` on, of an argument and perhaps its
+    /// negative.
+    fn forest(is_doubled: bool, first: i64) -> Function {
+        let mut net = Net::default();
+        let x = net.input("x", &[5, 3]);
+        let mut all = x;
+        if is_doubled {
+            let negative = net.op("negative", &[x]);
+            all = net.op_with("concatenate", &[x, negative], &ConcatenateAttrs { axis: 1 });
+        }
+        // Leaves 0 to 3; a chain of three steps, and a tree of one.
+        let (own, nan) = ([0, 0, 1, 1, 2, 2, 3, 3], f64::NAN);
+        let children: Vec<i64> = [&own[..], &[0, 1, 4, 2, 5, 3, 3, 2]].concat();
+        let column = |of: [i64; 4]| of.map(|of| first + of);
+        let feature: Vec<i64> = [[0; 4], column([0, 1, 2, 1])].concat();
+        let threshold = [[nan; 4], [0.5, -0.25, 1.0, 0.0]].concat();
+        let mut constant = |dims: &[i64], values: &[i64]| {
+            net.0.constant(Constant::from_i64(dims, values).unwrap())
+        };
+        let (feature, children) = (constant(&[8], &feature), constant(&[8, 2], &children));
+        let roots = constant(&[2], &[6, 7]);
+        let threshold: Vec<f32> = threshold.iter().map(|&value| value as f32).collect();
+        let threshold = net.0.constant(Constant::from_f32(&[8], &threshold).unwrap());
+        let args = [all, feature, threshold, children, roots];
+        let leaves = net.op_with("tree_traverse", &args, &TreeTraverseAttrs { depth: 3 });
+        let table = net.0.constant(Constant::from_f32(&[4], &[1.0, 10.0, 100.0, 1000.0]).unwrap());
+        let attrs = TakeAttrs { axis: 0, mode: TakeMode::Clip };
+        let values = net.op_with("take", &[table, leaves], &attrs);
+        let sum = net.op_with("sum", &[values], &ReduceAttrs { axis: vec![1], keepdims: true });
+        net.finish(sum)
+    }
+
+    fn values(function: &Function) -> Vec<f64> {
+        let x = (0..15).map(|i| f64::from(i * 7 % 15) / 4.0 - 1.5);
+        let x = x.enumerate().map(|(i, x)| if i == 4 { f64::NAN } else { x }).collect();
+        let x = Tensor::from_floats(DType::F32, &[5, 3], x).unwrap();
+        let module = IRModule::from_function(function.clone());
+        let sums = evaluate(&module, "main", &[Value::from(x)]).unwrap();
+        tensors(&sums)[0].floats().unwrap().to_vec()
+    }
+
+    #[test]
+    fn complete_trees_yield_what_the_trees_did() {
+        // Nodes that ask for the elements, for their negatives, and for both.
+        for (is_doubled, first, at_least) in [(false, 0, false), (true, 3, true), (true, 2, false)]
+        {
+            let before = forest(is_doubled, first);
+            let after = after(&CompileTrees, before.clone());
+            let (attrs, args) = call_of(&after, after.result(), &TREE_SUM).unwrap();
+            assert_eq!(attrs.parse::<TreeSumAttrs>().unwrap().at_least, at_least);
+            let columns = after.ty(args[0].unwrap()).as_tensor().unwrap().shape[1].as_const();
+            assert_eq!(columns, Some(if is_doubled && !at_least { 6 } else { 3 }));
+            assert_eq!(values(&after), values(&before), "{first}");
+        }
+    }
 }
