@@ -24,7 +24,7 @@ const NEAR_BYTES: f64 = (256 << 10) as f64;
 ///
 /// Trees become complete, level by level, where that is faster than nodes that say where they lead
 /// to. The sum is taken tree by tree, not in the order of a reduction, which rounds it otherwise.
-#[function_pass(opt_level = 1, required = [InferType])]
+#[function_pass(opt_level = 3, required = [InferType])]
 pub fn compile_trees(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
         return Ok(function);
