@@ -32,8 +32,11 @@ pub const CHAINS: i64 = 8;
 /// few.
 const LEVEL_ROWS: i64 = 16;
 
-/// Bytes of the columns that lie side by side for whole levels: rows in parts of that size go through
-/// all trees.
+/// Most rows that go through all trees before others do, so that threads can share them; more would
+/// not save much of the time in which trees come from the caches.
+const PART_ROWS: i64 = 256;
+
+/// Most bytes of the columns of such rows that lie side by side for whole levels.
 const TURNED_BYTES: i64 = 1 << 18;
 
 /// How trees lead rows to their leaves.
@@ -313,17 +316,30 @@ impl<'d> Trees<'d> {
         Stmt::if_then_else(cond, second, first)
     }
 
-    fn chains(&mut self) -> Stmt {
+    /// All rows, in parts of at most so many.
+    fn in_parts(
+        &mut self,
+        most: i64,
+        body: impl FnMut(&mut Trees<'d>, &PrimExpr, i64) -> Stmt,
+    ) -> Stmt {
+        let parts = (self.rows + most - 1) / most;
         let zeros = self.zeros();
+        let size = (self.rows / parts.max(1)).max(1);
+        Stmt::seq([zeros, in_runs(self, "part", self.rows, size, body)])
+    }
+
+    fn chains(&mut self) -> Stmt {
         let trees = self.trees.clamp(1, CHAINS);
-        let rows = (CHAINS / trees).clamp(1, self.rows.max(1));
-        let body = in_runs(self, "block", self.trees, trees, |all, tree, trees| {
-            in_runs(all, "row", all.rows, rows, |all, row, rows| {
-                let root = |_, _| PrimExpr::index(0);
-                all.chain(all.depth, row, rows, tree, trees, &root)
+        self.in_parts(PART_ROWS, |all, first, lines| {
+            let rows = (CHAINS / trees).clamp(1, lines);
+            in_runs(all, "block", all.trees, trees, |all, tree, trees| {
+                in_runs(all, "row", lines, rows, |all, row, rows| {
+                    let root = |_, _| PrimExpr::index(0);
+                    let row = first.clone() + row.clone();
+                    all.chain(all.depth, &row, rows, tree, trees, &root)
+                })
             })
-        });
-        Stmt::seq([zeros, body])
+        })
     }
 
     /// Leads some rows through so many levels of some trees, each from its `start`, and adds what
@@ -367,10 +383,9 @@ impl<'d> Trees<'d> {
 
     /// The first levels whole, the rest by chains.
     fn levels(&mut self, levels: u32) -> Stmt {
-        let zeros = self.zeros();
         let line = self.columns * i64::from(self.dtype.bits() / 8);
-        let lines = (TURNED_BYTES / line).max(LEVEL_ROWS).min(self.rows.max(1));
-        let parts = in_runs(self, "part", self.rows, lines, |all, first, rows| {
+        let most = (TURNED_BYTES / line).clamp(LEVEL_ROWS, PART_ROWS);
+        self.in_parts(most, |all, first, rows| {
             let spec = BufferSpec::dense(&[all.columns, rows]);
             let turned = all.dag.func.local("turned", all.dtype, spec);
             let turn = all.turn(turned, first, rows);
@@ -384,8 +399,7 @@ impl<'d> Trees<'d> {
                 })
             });
             Stmt::allocate(turned, Stmt::seq([turn, blocks]))
-        });
-        Stmt::seq([zeros, parts])
+        })
     }
 
     /// Puts the columns of some rows side by side.
