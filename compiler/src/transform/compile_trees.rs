@@ -19,8 +19,7 @@ const MAX_BYTES: f64 = (1 << 28) as f64;
 /// Bytes of nodes that stay in the caches of most targets while others stream by.
 const NEAR_BYTES: f64 = (256 << 10) as f64;
 
-/// Sums up what constant trees yield in one kernel, which goes through them in the way that takes the
-/// least time.
+/// Sums up what constant trees yield in one kernel, in the form that takes the least time.
 ///
 /// Trees become complete, level by level, where that is faster than nodes that say where they lead
 /// to. The sum is taken tree by tree, not in the order of a reduction, which rounds it otherwise.

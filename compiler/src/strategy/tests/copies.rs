@@ -259,9 +259,11 @@ fn complete_trees_yield_the_same_in_every_form() {
         (0..count).map(|i| ((i * step) % range) as f64 / 4.0 - 1.0).collect()
     };
     let mut cases = Vec::new();
-    // One row and tree, as many as go side by side, and with a rest; leaves with rows of numbers.
+    // One row and tree, as many as go side by side, and with a rest; leaves with rows of numbers; rows
+    // in parts.
+    let shapes = [(1, 1, 3, None), (5, 1, 1, None), (1, 19, 4, None), (16, 8, 4, None)];
     for (rows, trees, depth, width) in
-        [(1, 1, 3, None), (5, 1, 1, None), (1, 19, 4, None), (16, 8, 4, None), (37, 11, 3, Some(3))]
+        shapes.into_iter().chain([(37, 11, 3, Some(3)), (515, 2, 2, None)])
     {
         let (nodes, leaves) = ((1 << depth) - 1, 1 << depth);
         let dtypes = [(DType::F32, DType::U8), (DType::F64, DType::I32)];
