@@ -23,7 +23,7 @@ use crate::ops::tensor::{
     GridPadding, GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OnDeviceAttrs,
     OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs,
     ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs,
-    TakeMode, TopkAttrs, TransposeAttrs, TreeTraverseAttrs, TruncateAttrs,
+    TakeMode, TopkAttrs, TransposeAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs, TruncateAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -267,6 +267,10 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(take), &[Some(&[2, 3]), Some(&[2, 2])])
         }
         "transpose" => (attrs(TransposeAttrs { axes: vec![1, 0] }), UNARY),
+        "tree_sum" => {
+            let shapes: Shapes = &[Some(&[2, 3]), Some(&[4, 7]), Some(&[4, 7]), Some(&[4, 8, 2])];
+            (attrs(TreeSumAttrs { form: TreeForm::Chains, levels: 2, at_least: false }), shapes)
+        }
         "tree_traverse" => {
             let shapes: Shapes =
                 &[Some(&[2, 3]), Some(&[7]), Some(&[7]), Some(&[7, 2]), Some(&[4])];
@@ -305,6 +309,7 @@ pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
     match (op.name, input) {
         ("take" | "gather" | "gather_nd" | "scatter_elements" | "scatter_nd", 1)
         | ("one_hot", 0)
+        | ("tree_sum", 1)
         | ("tree_traverse", 1 | 3 | 4)
         | ("truncate", 1)
         | ("vision.roi_align", 2) => DType::I64,

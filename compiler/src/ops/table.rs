@@ -139,6 +139,7 @@ static TABLE: &[&OpDef] = &[
     &ew::TANH,
     &tensor::TOPK,
     &tensor::TRANSPOSE,
+    &tensor::TREE_SUM,
     &tensor::TREE_TRAVERSE,
     &tensor::TRUNCATE,
     &nn::NON_MAX_SUPPRESSION,

@@ -12,6 +12,7 @@ mod combine;
 mod combine_parallel_batch_matmul;
 mod combine_parallel_conv2d;
 mod combine_parallel_dense;
+mod compile_trees;
 mod conv1d_to_conv2d;
 mod conv3d_to_conv2d;
 mod convert_layout;
@@ -64,6 +65,7 @@ pub use combine_parallel_conv2d::{
 pub use combine_parallel_dense::{
     CombineParallelDense, MIN_DENSE_BRANCHES, combine_parallel_dense,
 };
+pub use compile_trees::{CompileTrees, compile_trees};
 pub use conv1d_to_conv2d::{Conv1dToConv2d, conv1d_to_conv2d};
 pub use conv3d_to_conv2d::{Conv3dToConv2d, conv3d_to_conv2d};
 pub use convert_layout::{ConvertLayout, DESIRED_LAYOUTS, convert_layout};

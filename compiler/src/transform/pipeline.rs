@@ -3,10 +3,10 @@
 use indexmap::IndexSet;
 
 use super::{
-    ApplyWinograd, CanonicalizeOps, Conv1dToConv2d, Conv3dToConv2d, DeadCodeElimination,
-    EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant, FoldExplicitPadding,
-    FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PlanDevices, PromoteLowPrecision,
-    RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
+    ApplyWinograd, CanonicalizeOps, CompileTrees, Conv1dToConv2d, Conv3dToConv2d,
+    DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
+    FoldExplicitPadding, FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PlanDevices,
+    PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -36,6 +36,7 @@ fn passes() -> Vec<PassRef> {
         // After the passes that fold into convolutions, because this one puts casts around them.
         PromoteLowPrecision.into(),
         ApplyWinograd.into(),
+        CompileTrees.into(),
         DeadCodeElimination.into(),
         FuseOps.into(),
         OutlinePrimitives.into(),
@@ -45,12 +46,13 @@ fn passes() -> Vec<PassRef> {
 /// The passes of the pipeline after which results are rounded otherwise, as scales move into weights
 /// or another algorithm takes other sums, or of integers. Without them, what kernels are fused of does not change a
 /// bit of what floats of 32 and 64 bits become.
-pub fn changing_arithmetic() -> [PassRef; 4] {
+pub fn changing_arithmetic() -> [PassRef; 5] {
     [
         SimplifyInference.into(),
         FakeQuantizationToInteger.into(),
         FoldScaleAxis.into(),
         ApplyWinograd.into(),
+        CompileTrees.into(),
     ]
 }
 

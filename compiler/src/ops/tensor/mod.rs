@@ -21,6 +21,7 @@ mod strided_slice;
 mod take;
 mod topk;
 mod transpose;
+mod tree_sum;
 mod tree_traverse;
 mod truncate;
 
@@ -50,6 +51,7 @@ pub use strided_slice::{STRIDED_SLICE, StridedSliceAttrs};
 pub use take::{TAKE, TakeAttrs, TakeMode};
 pub use topk::{TOPK, TopkAttrs};
 pub use transpose::{TRANSPOSE, TransposeAttrs};
+pub use tree_sum::{CHAINS, MAX_TREE_DEPTH, MAX_WRITTEN_DEPTH, TREE_SUM, TreeForm, TreeSumAttrs};
 pub use tree_traverse::{TREE_TRAVERSE, TreeTraverseAttrs};
 pub(super) use truncate::size_of;
 pub use truncate::{TRUNCATE, TruncateAttrs};

@@ -7,7 +7,7 @@ use crate::graph::Function;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::nn::{PadAttrs, PadMode};
-use crate::ops::tensor::{CumulativeAttrs, TopkAttrs, TreeTraverseAttrs};
+use crate::ops::tensor::{CumulativeAttrs, TopkAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs};
 use crate::strategy::{KernelParam, schedule};
 use crate::tir::ParamKind;
 
@@ -248,6 +248,50 @@ fn trees_lead_rows_in_blocks_and_one_by_one() {
         for depth in [0, 1, 6] {
             let args: Vec<_> = args.iter().cloned().map(Some).collect();
             cases.push(call("tree_traverse", TreeTraverseAttrs { depth }, &args));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn complete_trees_yield_the_same_in_every_form() {
+    let some = |count: usize, step: usize, range: usize| -> Vec<f64> {
+        (0..count).map(|i| ((i * step) % range) as f64 / 4.0 - 1.0).collect()
+    };
+    let mut cases = Vec::new();
+    // One row and tree, as many as go side by side, and with a rest; leaves with rows of numbers; rows
+    // in parts.
+    let shapes = [(1, 1, 3, None), (5, 1, 1, None), (1, 19, 4, None), (16, 8, 4, None)];
+    for (rows, trees, depth, width) in
+        shapes.into_iter().chain([(37, 11, 3, Some(3)), (515, 2, 2, None)])
+    {
+        let (nodes, leaves) = ((1 << depth) - 1, 1 << depth);
+        let dtypes = [(DType::F32, DType::U8), (DType::F64, DType::I32)];
+        for (dtype, index) in dtypes {
+            let mut x = some(rows * 5, 7, 13);
+            x[rows / 2] = f64::NAN;
+            let mut threshold = some(trees * nodes, 11, 9);
+            threshold[nodes - 1] = f64::NAN;
+            // What lies outside counts as the nearest.
+            let least = if index == DType::U8 { 0 } else { -2 };
+            let feature: Vec<i128> =
+                (0..trees * nodes).map(|i| ((i * 5) % 9) as i128 + least).collect();
+            let ends: Vec<usize> = [trees, leaves].into_iter().chain(width).collect();
+            let count = ends.iter().product();
+            // Sums that no order but the one is equal to.
+            let values: Vec<f64> = (0..count).map(|i| 1.0 / (i * 17 % 29 + 3) as f64).collect();
+            let args = [
+                floats(dtype, &[rows, 5], &x),
+                ints(index, &[trees, nodes], &feature),
+                floats(dtype, &[trees, nodes], &threshold),
+                floats(dtype, &ends, &values),
+            ];
+            let ways = (0..=depth).map(|levels| (TreeForm::Chains, levels));
+            for (form, levels) in ways.chain([(TreeForm::Branches, 0)]) {
+                let args: Vec<_> = args.iter().cloned().map(Some).collect();
+                let attrs = TreeSumAttrs { form, levels, at_least: rows % 2 == 0 };
+                cases.push(call("tree_sum", attrs, &args));
+            }
         }
     }
     check_all(&cases, &runnable_levels());

@@ -1,5 +1,7 @@
 //! Placement of the allocations of buffers between blocks.
 
+use std::collections::BTreeSet;
+
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
 use crate::tir::stmt::ROLLING_BUFFER;
@@ -8,7 +10,7 @@ use crate::tir::{BufferId, IterKind, PrimFunc, Stmt, VarId};
 /// Moves each `Allocate` to the innermost place around all uses of its buffer.
 ///
 /// TVM's `PlanAndUpdateBufferAllocationLocation`. A schedule allocates every tensor for the whole
-/// function. Without blocks, nothing tells which buffers a loop carries from one iteration to the
+/// function. What is allocated inside of a block stays there. Without blocks, nothing tells which buffers a loop carries from one iteration to the
 /// next, so only functions with blocks are changed.
 #[prim_func_pass(opt_level = 0, name = "tir.PlanBufferAllocation", crate = crate)]
 pub fn plan_buffer_allocation(
@@ -17,11 +19,21 @@ pub fn plan_buffer_allocation(
     _cx: &PassContext,
 ) -> PrimFunc {
     let (mut has_blocks, mut buffers) = (false, Vec::new());
+    // What the statement of a block allocates is of no use to other blocks.
+    let mut within = BTreeSet::new();
     func.body.walk(&mut |stmt| match stmt {
-        Stmt::BlockRealize(_) => has_blocks = true,
+        Stmt::BlockRealize(block) => {
+            has_blocks = true;
+            block.body.walk(&mut |stmt| {
+                if let Stmt::Allocate { buffer, .. } = stmt {
+                    within.insert(*buffer);
+                }
+            });
+        }
         Stmt::Allocate { buffer, .. } => buffers.push(*buffer),
         _ => {}
     });
+    buffers.retain(|buffer| !within.contains(buffer));
     if !has_blocks || buffers.is_empty() {
         return func;
     }
