@@ -1,13 +1,14 @@
 //! `tree_traverse`: where binary trees of comparisons lead each row of a matrix.
 //!
 //! All trees are one flat array of nodes. Every tree takes the same number of steps, and a node where
-//! it ends leads to itself, so that a step is the same few loads for all of them: no branch depends
-//! on the data, and the trees of a block are lanes of vectors.
+//! it ends leads to itself, so that a step is the same few loads for all of them, and no branch depends
+//! on what a node compares. A row goes through several trees side by side, until all of them have
+//! ended.
 
 use serde::{Deserialize, Serialize};
 
 use super::clamped;
-use super::scatter::{in_loop, loops, nest};
+use super::scatter::in_loop;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{DType, Type};
@@ -16,13 +17,17 @@ use crate::ops::eval::EvalCx;
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
+use crate::tir::{BinaryOp, BufferId, ForKind, PrimExpr, Stmt, VarId};
 
 /// Most steps: a tree of a chain of so many comparisons is none that anyone trained.
 const MAX_DEPTH: i64 = 1 << 16;
 
-/// Trees that a row goes through side by side. Their nodes stay in the processor's cache for all rows.
-const BLOCK: i64 = 16;
+/// Trees that a row goes through side by side, whose places are in registers. Their nodes stay in the
+/// processor's cache for all rows.
+const BLOCK: i64 = 8;
+
+/// Steps after which it is looked whether all trees of a block have ended.
+const RUN: i64 = 4;
 
 /// Attributes of `tree_traverse`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -153,32 +158,80 @@ impl Trees {
         if count == 0 {
             return Stmt::nop();
         }
-        let int = |value: PrimExpr| value.cast(DType::I32);
         let row = dag.func.index_var("row");
-        let at = |dag: &ComputeDag, tree: &PrimExpr| {
-            [dag.func.var_expr(row), first.clone() + tree.clone()]
-        };
+        let node = dag.func.register("node", DType::I64, &[count]);
+        let moved = dag.func.register("moved", DType::I64, &[1]);
+        let mut start = Vec::new();
+        let mut end = Vec::new();
+        for of in 0..count {
+            let root = dag.at(self.roots, &[first.clone() + of]).cast(DType::I64);
+            start.push(dag.func.store(node, [of], clamped(root, self.nodes)));
+            let leaf = dag.func.load(node, [of]).cast(DType::I32);
+            end.push(dag.func.store(result, [dag.func.var_expr(row), first.clone() + of], leaf));
+        }
+        start.push(dag.func.store(moved, [0], PrimExpr::index(1)));
 
-        let (vars, index) = loops(dag, &[count]);
-        let root = dag.at(self.roots, &[first.clone() + index[0].clone()]);
-        let root = clamped(root.cast(DType::I64), self.nodes);
-        let start = dag.func.store(result, at(dag, &index[0]), int(root));
-        let start = nest(vars, &[count], DType::I32, start);
-
-        let (vars, index) = loops(dag, &[count]);
-        // What is stored lies within already.
-        let node = dag.func.load(result, at(dag, &index[0])).cast(DType::I64);
-        let feature = dag.at(self.feature, std::slice::from_ref(&node)).cast(DType::I64);
-        let feature = clamped(feature, self.columns);
-        let value = dag.at(self.x, &[dag.func.var_expr(row), feature]);
-        let is_second = value.less_equal(dag.at(self.threshold, std::slice::from_ref(&node)));
-        let which = PrimExpr::select(is_second, PrimExpr::index(1), PrimExpr::index(0));
-        let next = dag.at(self.children, &[node, which]).cast(DType::I64);
-        let next = dag.func.store(result, at(dag, &index[0]), int(clamped(next, self.nodes)));
-        let next = nest(vars, &[count], DType::I32, next);
-
+        // Where none of a row's trees has moved in the last step of a run, none moves any more.
+        let (runs, rest) = (self.depth / RUN, self.depth % RUN);
         let step = dag.func.index_var("step");
-        let steps = in_loop(step, self.depth, ForKind::Serial, next);
-        in_loop(row, self.rows, ForKind::Serial, Stmt::seq([start, steps]))
+        let all_but_one = self.step(dag, row, node, count);
+        let last = self.step_that_tells(dag, row, node, count, moved);
+        let body = Stmt::seq([in_loop(step, RUN - 1, ForKind::Serial, all_but_one), last]);
+        let has_moved = dag.func.load(moved, [0]).not_equal(PrimExpr::index(0));
+        let run = dag.func.index_var("run");
+        let body = in_loop(run, runs, ForKind::Serial, Stmt::if_then(has_moved, body));
+        let step = dag.func.index_var("step");
+        let remaining = self.step(dag, row, node, count);
+        let remaining = in_loop(step, rest, ForKind::Serial, remaining);
+
+        let stmts = start.into_iter().chain([body, remaining]).chain(end);
+        let body = Stmt::allocate(node, Stmt::allocate(moved, Stmt::seq(stmts)));
+        in_loop(row, self.rows, ForKind::Serial, body)
+    }
+
+    /// A step of a row in each of some trees, one after the other: each waits for loads that depend on
+    /// one another, meanwhile there is something to do in the others.
+    fn step(&self, dag: &ComputeDag, row: VarId, node: BufferId, count: i64) -> Stmt {
+        Stmt::seq((0..count).map(|of| {
+            let next = self.next(dag, row, dag.func.load(node, [of]));
+            dag.func.store(node, [of], next)
+        }))
+    }
+
+    /// The same, with whether it has led any of them elsewhere.
+    fn step_that_tells(
+        &self,
+        dag: &mut ComputeDag,
+        row: VarId,
+        node: BufferId,
+        count: i64,
+        moved: BufferId,
+    ) -> Stmt {
+        let next = dag.func.register("next", DType::I64, &[count]);
+        let mut stmts = Vec::new();
+        let mut any = PrimExpr::index(0);
+        for of in 0..count {
+            let to = self.next(dag, row, dag.func.load(node, [of]));
+            stmts.push(dag.func.store(next, [of], to));
+        }
+        for of in 0..count {
+            let [from, to] = [node, next].map(|buffer| dag.func.load(buffer, [of]));
+            any = any.or(PrimExpr::binary(BinaryOp::Xor, from, to));
+        }
+        stmts.push(dag.func.store(moved, [0], any));
+        for of in 0..count {
+            let to = dag.func.load(next, [of]);
+            stmts.push(dag.func.store(node, [of], to));
+        }
+        Stmt::allocate(next, Stmt::seq(stmts))
+    }
+
+    /// The node that a row gets to from one, which lies within.
+    fn next(&self, dag: &ComputeDag, row: VarId, node: PrimExpr) -> PrimExpr {
+        let feature = dag.at(self.feature, std::slice::from_ref(&node)).cast(DType::I64);
+        let value = dag.at(self.x, &[dag.func.var_expr(row), clamped(feature, self.columns)]);
+        let is_second = value.less_equal(dag.at(self.threshold, std::slice::from_ref(&node)));
+        let next = dag.at(self.children, &[node, is_second.cast(DType::I64)]).cast(DType::I64);
+        clamped(next, self.nodes)
     }
 }
