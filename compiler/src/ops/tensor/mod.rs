@@ -68,6 +68,13 @@ fn clamped(which: PrimExpr, extent: i64) -> PrimExpr {
     PrimExpr::index(0).max(which).min(extent - 1)
 }
 
+/// The nearest position of a tensor to an index that is data.
+fn nearest(index: PrimExpr, extent: i64) -> PrimExpr {
+    let is_positive = !index.dtype().is_signed_int() && index.dtype().bits() < 64;
+    let index = index.cast(DType::I64);
+    if is_positive { index.min(extent - 1) } else { clamped(index, extent) }
+}
+
 /// An index that is data, as a position; a negative one counts from the end.
 fn from_either_end(which: PrimExpr, extent: i64) -> PrimExpr {
     let is_signed = which.dtype().is_signed_int();

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::nearest;
 use super::scatter::in_loop;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
@@ -262,11 +263,7 @@ impl<'d> Trees<'d> {
 
     /// The column that a node compares.
     fn column(&self, tree: &PrimExpr, node: &PrimExpr) -> PrimExpr {
-        let feature = self.dag.at(self.feature, &[tree.clone(), node.clone()]);
-        let is_signed = feature.dtype().is_signed_int();
-        let column = feature.cast(DType::I64);
-        let column = if is_signed { column.max(PrimExpr::index(0)) } else { column };
-        column.min(self.columns - 1)
+        nearest(self.dag.at(self.feature, &[tree.clone(), node.clone()]), self.columns)
     }
 
     /// Whether a value leads from a node to its second child.

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::clamped;
+use super::nearest;
 use super::scatter::in_loop;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
@@ -164,8 +164,8 @@ impl Trees {
         let mut start = Vec::new();
         let mut end = Vec::new();
         for of in 0..count {
-            let root = dag.at(self.roots, &[first.clone() + of]).cast(DType::I64);
-            start.push(dag.func.store(node, [of], clamped(root, self.nodes)));
+            let root = dag.at(self.roots, &[first.clone() + of]);
+            start.push(dag.func.store(node, [of], nearest(root, self.nodes)));
             let leaf = dag.func.load(node, [of]).cast(DType::I32);
             end.push(dag.func.store(result, [dag.func.var_expr(row), first.clone() + of], leaf));
         }
@@ -228,10 +228,9 @@ impl Trees {
 
     /// The node that a row gets to from one, which lies within.
     fn next(&self, dag: &ComputeDag, row: VarId, node: PrimExpr) -> PrimExpr {
-        let feature = dag.at(self.feature, std::slice::from_ref(&node)).cast(DType::I64);
-        let value = dag.at(self.x, &[dag.func.var_expr(row), clamped(feature, self.columns)]);
+        let feature = dag.at(self.feature, std::slice::from_ref(&node));
+        let value = dag.at(self.x, &[dag.func.var_expr(row), nearest(feature, self.columns)]);
         let is_second = value.less_equal(dag.at(self.threshold, std::slice::from_ref(&node)));
-        let next = dag.at(self.children, &[node, is_second.cast(DType::I64)]).cast(DType::I64);
-        clamped(next, self.nodes)
+        nearest(dag.at(self.children, &[node, is_second.cast(DType::I64)]), self.nodes)
     }
 }

@@ -60,10 +60,10 @@ fn floats(
     Ok(node.constant(constant))
 }
 
-/// A constant of indices.
+/// A constant of indices, none of which is negative.
 fn indices(node: &mut Node<'_, '_>, dims: &[i64], values: &[i32]) -> Result<ExprId, NodeError> {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let ty = TensorType::from_consts(dims, DType::I32);
+    let ty = TensorType::from_consts(dims, DType::U32);
     let constant = Constant::new(ty, SharedBytes::new(bytes)).map_err(constant_error)?;
     Ok(node.constant(constant))
 }
