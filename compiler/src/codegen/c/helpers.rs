@@ -224,11 +224,20 @@ pub(super) fn convert_fp16(
         return preamble.helper(name, !from.is_scalar(), |preamble, name| {
             let (source, result) = (preamble.type_name(from), preamble.type_name(to));
             let head = format!("NIELLO_INLINE {result} {name}({source} x) {{\n    {result} r;\n");
+            // clang has no registers for vectors of 64 bits.
+            let pair = "long long __attribute__((vector_size(16)))";
             let body = match (from.lanes, is_widening) {
-                (4 | 8 | 16, true) => {
+                (4, true) => format!(
+                    "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(({pair}){{(long long)x}}));\n"
+                ),
+                (4, false) => format!(
+                    "    {pair} bits;\n    __asm__(\"vcvtps2ph $0, %1, %0\" : \"=v\"(bits) : \
+                     \"v\"(x));\n    r = ({result})bits[0];\n"
+                ),
+                (8 | 16, true) => {
                     "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
                 }
-                (4 | 8 | 16, false) => {
+                (8 | 16, false) => {
                     "    __asm__(\"vcvtps2ph $0, %1, %0\" : \"=v\"(r) : \"v\"(x));\n".to_owned()
                 }
                 (1, true) => "    __asm__(\"vmovd %1, %0\\n\\tvcvtph2ps %0, %0\" : \"=x\"(r) : \
