@@ -88,7 +88,7 @@ mod ns {
     /// An element of the columns that are put side by side.
     pub(super) const TURN: f64 = 1.0;
     /// A step of a row in a tree whose nodes say where they lead to, and the place of its leaf.
-    pub(super) const LINKED: f64 = 2.4;
+    pub(super) const LINKED: f64 = 1.7;
     /// A line of nodes from behind the caches, beside others.
     pub(super) const FAR: f64 = 2.0;
 }

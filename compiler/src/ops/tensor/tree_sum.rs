@@ -121,8 +121,9 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     };
     ensure!(
         written <= MAX_WRITTEN_DEPTH.min(depth) && attrs.levels <= written,
-        "attributes `form` and `levels` have {written} levels of nodes written out, but there are \
-         {depth}, and at most {MAX_WRITTEN_DEPTH} can be, of `branches` all"
+        "with attributes `form` and `levels`, nodes of {written} levels are written out, but trees \
+         have {depth} levels, and at most {MAX_WRITTEN_DEPTH} can be; `branches` are of all levels, \
+         and `levels` is for `chains`"
     );
     ensure!(columns.as_const() != Some(0), "there must be a column, but `x` is {x}");
     let width = match &leaves.shape[2..] {
@@ -174,6 +175,16 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         sums.extend(sum);
     }
     cx.result(Elements::Float(sums))
+}
+
+/// Rows of a part, from the first one behind `from` on, which is `row` of all, and trees, that go
+/// side by side.
+struct Block {
+    from: PrimExpr,
+    row: PrimExpr,
+    rows: i64,
+    tree: PrimExpr,
+    trees: i64,
 }
 
 /// The arguments, and where the sums go.
@@ -388,11 +399,13 @@ impl<'d> Trees<'d> {
             let turn = all.turn(turned, first, rows);
             let blocks = in_runs(all, "block", all.trees, CHAINS, |all, tree, trees| {
                 in_runs(all, "rows", rows, LEVEL_ROWS, |all, from, rows| {
-                    let row = first.clone() + from.clone();
+                    let (from, tree) = (from.clone(), tree.clone());
+                    let block =
+                        Block { row: first.clone() + from.clone(), from, rows, tree, trees };
                     if levels == all.depth {
-                        return all.whole(turned, from, &row, rows, tree, trees);
+                        return all.whole(turned, &block);
                     }
-                    all.begun(levels, turned, from, &row, rows, tree, trees)
+                    all.begun(levels, turned, &block)
                 })
             });
             Stmt::allocate(turned, Stmt::seq([turn, blocks]))
@@ -409,15 +422,8 @@ impl<'d> Trees<'d> {
     }
 
     /// Adds what trees all of whose levels are computed whole yield for some rows.
-    fn whole(
-        &mut self,
-        turned: BufferId,
-        from: &PrimExpr,
-        row: &PrimExpr,
-        rows: i64,
-        tree: &PrimExpr,
-        trees: i64,
-    ) -> Stmt {
+    fn whole(&mut self, turned: BufferId, block: &Block) -> Stmt {
+        let (Block { from, row, tree, .. }, rows, trees) = (block, block.rows, block.trees);
         let (each, of) = self.new_loop("tree");
         let of = tree.clone() + of;
         let adds = Stmt::seq((0..self.width).map(|column| {
@@ -432,20 +438,8 @@ impl<'d> Trees<'d> {
     }
 
     /// Leads some rows through some trees, whose first levels are computed whole.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a block of rows and one of trees, each of which two loops around have made"
-    )]
-    fn begun(
-        &mut self,
-        levels: u32,
-        turned: BufferId,
-        from: &PrimExpr,
-        row: &PrimExpr,
-        rows: i64,
-        tree: &PrimExpr,
-        trees: i64,
-    ) -> Stmt {
+    fn begun(&mut self, levels: u32, turned: BufferId, block: &Block) -> Stmt {
+        let (Block { from, row, tree, .. }, rows, trees) = (block, block.rows, block.trees);
         let starts = self.dag.func.local("starts", DType::I32, BufferSpec::dense(&[trees, rows]));
         let [(each, of), (lane, by)] = ["tree", "lane"].map(|name| self.new_loop(name));
         let node = |node: i64| PrimExpr::int(node, DType::I32);

@@ -5,7 +5,7 @@ use crate::ir::{DType, IRModule};
 use crate::pass::{PassContext, Result, prim_func_pass};
 use crate::tir::PrimFunc;
 
-/// Keeps `float16` in memory as the integers of its bits, and makes casts operations on these.
+/// Keeps `float16` in memory as the integers of its bits, and makes casts intrinsics on these.
 ///
 /// The function is flattened. Remaining arithmetic on `float16` is done in `float32`.
 ///

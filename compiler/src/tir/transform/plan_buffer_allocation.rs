@@ -10,8 +10,8 @@ use crate::tir::{BufferId, IterKind, PrimFunc, Stmt, VarId};
 /// Moves each `Allocate` to the innermost place around all uses of its buffer.
 ///
 /// TVM's `PlanAndUpdateBufferAllocationLocation`. A schedule allocates every tensor for the whole
-/// function. What is allocated inside of a block stays there. Without blocks, nothing tells which buffers a loop carries from one iteration to the
-/// next, so only functions with blocks are changed.
+/// function. What is allocated inside of a block stays there. Without blocks, nothing tells which
+/// buffers a loop carries from one iteration to the next, so only functions with blocks are changed.
 #[prim_func_pass(opt_level = 0, name = "tir.PlanBufferAllocation", crate = crate)]
 pub fn plan_buffer_allocation(
     mut func: PrimFunc,
