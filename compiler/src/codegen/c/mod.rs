@@ -15,6 +15,7 @@
 //! worker.
 
 mod bytes;
+mod call;
 mod convert;
 mod expr;
 mod folder;
@@ -32,7 +33,7 @@ mod text;
 mod toolchain;
 mod wrapper;
 
-pub use expr::LIBM_FUNCTIONS;
+pub use call::LIBM_FUNCTIONS;
 pub(crate) use folder::TempFolder;
 pub use kernel::{KernelSource, generate};
 pub use level::level_function;
