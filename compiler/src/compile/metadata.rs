@@ -24,6 +24,7 @@ impl Compilation {
         let tensors = |infos: &[TensorInfo]| infos.iter().map(tensor).collect::<Vec<_>>();
         let planned = pipeline(&passes.all_extensions())?.plan(&passes.context)?;
         let names: Vec<&str> = planned.passes().map(|pass| pass.info().name()).collect();
+        let steps = program.steps_of_use();
         let mut values = Vec::new();
         for (id, value) in &program.values {
             let place = match plan.places[id] {
@@ -36,6 +37,7 @@ impl Compilation {
                 "shape": value.spec.shape(),
                 "offset": place,
                 "bytes": value.physical_bytes().map_err(Report::from)?,
+                "steps": steps[id],
             });
             if let Some((whole, _)) = program.lies_in(id) {
                 described["within"] = json!(program.values[whole].name);

@@ -180,6 +180,22 @@ fn same_memory(a: &Value, b: &Value) -> bool {
 }
 
 impl Program {
+    /// The first and the last step of a run in which each value's memory is in use; `None` if no step
+    /// uses it. What is kept from run to run is in use all the time.
+    pub(crate) fn steps_of_use(&self) -> SecondaryMap<ValueId, Option<[u32; 2]>> {
+        let roots = self.roots();
+        let lives = lives(self, &roots);
+        let mut steps = SecondaryMap::new();
+        for id in self.values.keys() {
+            let root = roots[id];
+            steps[id] = lives[root].map(|Life { first, last }| match self.values[root].kind {
+                ValueKind::State => [0, step_number(self.steps.len().saturating_sub(1))],
+                _ => [first, last],
+            });
+        }
+        steps
+    }
+
     /// For each value the one whose memory it is: itself unless it is a view or within another one.
     pub(crate) fn roots(&self) -> SecondaryMap<ValueId, ValueId> {
         self.roots_and_offsets().0

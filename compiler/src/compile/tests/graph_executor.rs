@@ -83,6 +83,9 @@ fn metadata_tell_interface_memory_and_passes() {
     // The first two products.
     assert_eq!(memory["values"].as_array().unwrap().len(), 2);
     assert_eq!(memory["values"][0]["bytes"], 32);
+    // From the call that computes it to the one that reads it.
+    assert_eq!(memory["values"][0]["steps"], json!([0, 1]));
+    assert_eq!(memory["values"][1]["steps"], json!([1, 2]));
     let passes = metadata["passes"].as_array().unwrap();
     assert!(passes.contains(&json!("FuseOps")), "{passes:?}");
 }
