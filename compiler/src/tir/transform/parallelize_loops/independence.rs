@@ -6,11 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tir::{
-    Affine, Bounds, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Range, Stmt, VarId,
+    Affine, BinaryOp, Bounds, BufferId, BufferScope, PrimExpr, PrimFuncData, PrimType, Range, Stmt,
+    VarId,
 };
 
-/// Most accesses of one buffer that are compared pair by pair.
+/// Most accesses of one buffer, times the iterations after which their indices repeat, that are
+/// compared pair by pair.
 const MAX_ACCESSES: usize = 512;
+
+/// Most iterations after which indices repeat.
+const MAX_PERIOD: i64 = 64;
 
 /// Most multiples of the divisor of large terms that are tried.
 const MAX_MULTIPLES: i128 = 64;
@@ -49,7 +54,9 @@ fn collide(forms: &BTreeSet<(Option<Form>, bool)>, count: i64) -> bool {
     if stores.is_empty() {
         return false;
     }
-    forms.len() > MAX_ACCESSES
+    let period =
+        |(form, _): &(Option<Form>, bool)| form.as_ref().map_or(1, |it| it.own.values.len());
+    forms.len() * forms.iter().map(period).max().unwrap_or(1) > MAX_ACCESSES
         || stores.iter().any(|(store, _)| {
             forms.iter().any(|(other, _)| match (store, other) {
                 (Some(store), Some(other)) => !store.is_apart_from(other, count),
@@ -58,10 +65,64 @@ fn collide(forms: &BTreeSet<(Option<Form>, bool)>, count: i64) -> bool {
         })
 }
 
-/// An index: `own · variable of the loop + Σ factor · fixed + Σ moving + constant`.
+/// A function of the loop's variable that grows by the same step each time the variable grows by the
+/// number of its values: `own · variable`, and what division of that by constants makes of it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Periodic {
+    step: i64,
+    /// Its values where the variable is 0, 1 and so on; not empty.
+    values: Vec<i64>,
+}
+
+impl Periodic {
+    fn period(&self) -> i64 {
+        self.values.len() as i64
+    }
+
+    /// The quotient of `factor · variable + offset` by a positive number, rounded down, or its rest.
+    fn divided(factor: i64, offset: i64, divisor: i64, is_rest: bool) -> Option<Self> {
+        let period =
+            divisor / gcd(factor.unsigned_abs().into(), divisor.unsigned_abs().into()) as i64;
+        (period <= MAX_PERIOD).then_some(())?;
+        let value = |at: i64| {
+            let value = factor.checked_mul(at)?.checked_add(offset)?;
+            Some(if is_rest { value.rem_euclid(divisor) } else { value.div_euclid(divisor) })
+        };
+        let step = if is_rest { 0 } else { factor.checked_mul(period)? / divisor };
+        Some(Periodic { step, values: (0..period).map(value).collect::<Option<_>>()? })
+    }
+
+    /// The same function by more of its values.
+    fn over(&self, period: i64) -> Option<Self> {
+        let value = |at: i64| {
+            let times = at / self.period();
+            self.step.checked_mul(times)?.checked_add(self.values[(at % self.period()) as usize])
+        };
+        let step = self.step.checked_mul(period / self.period())?;
+        Some(Periodic { step, values: (0..period).map(value).collect::<Option<_>>()? })
+    }
+
+    /// Two functions by equally many values.
+    fn aligned(&self, other: &Self) -> Option<(Self, Self)> {
+        let common = gcd(self.values.len() as u128, other.values.len() as u128) as i64;
+        let period = self.period() / common * other.period();
+        (period <= MAX_PERIOD).then_some(())?;
+        Some((self.over(period)?, other.over(period)?))
+    }
+
+    /// `self + factor · other`.
+    fn plus(&self, other: &Self, factor: i64) -> Option<Self> {
+        let (a, b) = self.aligned(other)?;
+        let sum = |a: i64, b: i64| a.checked_add(b.checked_mul(factor)?);
+        let values = a.values.iter().zip(&b.values).map(|(&a, &b)| sum(a, b));
+        Some(Periodic { step: sum(a.step, b.step)?, values: values.collect::<Option<_>>()? })
+    }
+}
+
+/// An index: `own(variable of the loop) + Σ factor · fixed + Σ moving + constant`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
-    own: i64,
+    own: Periodic,
     /// Terms that are the same in all iterations: a key of the expression, and the factor.
     fixed: Vec<(String, i64)>,
     /// Terms that may differ: the factor, and the range of what it multiplies.
@@ -71,58 +132,96 @@ struct Form {
 
 impl Form {
     /// Whether this index in one iteration surely differs from another index in another iteration.
-    ///
-    /// The difference of both is `own · t + m + d`, where `t` is the distance of the iterations, `m` a
-    /// multiple of the greatest common divisor of the large terms, and `d` the sum of the rest.
     fn is_apart_from(&self, other: &Form, count: i64) -> bool {
-        if self.own != other.own || self.fixed != other.fixed {
+        let Some((own, others)) = self.own.aligned(&other.own) else { return false };
+        if own.step != others.step || self.fixed != other.fixed {
             return false;
         }
-        let step = self.own.unsigned_abs() as i128;
-        let (mut low, mut high) = (0i128, 0i128);
-        let mut divisor = 0u64;
-        let mine = self.moving.iter().map(|&(factor, range)| (factor, range, false));
-        let theirs = other.moving.iter().map(|&(factor, range)| (factor, range, true));
-        for (factor, range, is_negative) in mine.chain(theirs) {
-            let is_small = step == 0 || i128::from(factor.unsigned_abs()) < step;
-            let Some((min, max)) = range.filter(|_| is_small) else {
-                divisor = gcd(divisor, factor.unsigned_abs());
-                continue;
-            };
-            let factor = if is_negative { -i128::from(factor) } else { i128::from(factor) };
-            let (a, b) = (factor * i128::from(min), factor * i128::from(max));
-            low += a.min(b);
-            high += a.max(b);
-        }
-        let divisor = i128::from(divisor);
+        let negative = other.moving.iter().map(|&(factor, range)| (-i128::from(factor), range));
+        let moving = self.moving.iter().map(|&(factor, range)| (i128::from(factor), range));
+        let moving: Vec<_> = moving.chain(negative).collect();
         let constant = i128::from(self.constant) - i128::from(other.constant);
-        let (low, high) = (low + constant, high + constant);
-        let last = i128::from(count) - 1;
-        let reach = step * last;
+        own.values.iter().enumerate().all(|(place, &a)| {
+            others.values.iter().enumerate().all(|(other_place, &b)| {
+                let differs = i64::from(place != other_place);
+                let distances = Distances {
+                    step: i128::from(own.step).abs(),
+                    last: i128::from((count - 1 + differs * (own.period() - 1)) / own.period()),
+                    with_none: place != other_place,
+                };
+                distances.are_apart(&moving, i128::from(a) - i128::from(b) + constant)
+            })
+        })
+    }
+}
+
+/// How far apart two iterations may be that are each at a place of its own in a period: `last` periods
+/// at most, forwards or backwards, each a step of the index.
+#[derive(Clone, Copy)]
+struct Distances {
+    step: i128,
+    last: i128,
+    /// Whether they may be of the same period: at the same place they would be the same iteration.
+    with_none: bool,
+}
+
+impl Distances {
+    /// Whether `step · t + Σ moving + constant` is other than 0 for all distances `t`.
+    ///
+    /// The sum is `m + d`, where `m` is a multiple of the greatest common divisor of the large terms,
+    /// and `d` what the ranges of the others allow. Which terms are large is tried.
+    fn are_apart(self, moving: &[(i128, Option<(i64, i64)>)], constant: i128) -> bool {
+        let sizes = moving.iter().map(|(factor, _)| factor.abs());
+        let mut sizes: Vec<i128> = sizes.chain([self.step, i128::MAX]).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes.into_iter().any(|large| {
+            let (mut low, mut high, mut divisor) = (constant, constant, 0);
+            for &(factor, range) in moving {
+                let Some((min, max)) = range.filter(|_| factor.abs() < large) else {
+                    divisor = gcd(divisor, factor.unsigned_abs());
+                    continue;
+                };
+                let (a, b) = (factor * i128::from(min), factor * i128::from(max));
+                low += a.min(b);
+                high += a.max(b);
+            }
+            !self.meets_multiples(low, high, divisor as i128)
+        })
+    }
+
+    /// Whether `step · t + m` is in `-high..=-low` for a distance `t` and a multiple `m` of the divisor.
+    fn meets_multiples(self, low: i128, high: i128, divisor: i128) -> bool {
         if divisor == 0 {
-            return !meets(step, last, low, high);
+            return self.meets(low, high);
+        }
+        // All that both reach are multiples of what they have in common.
+        let common = gcd(divisor.unsigned_abs(), self.step.unsigned_abs()) as i128;
+        if low.div_euclid(common) == high.div_euclid(common) && low.rem_euclid(common) > 0 {
+            return false;
         }
         // The multiples that can make up for the rest.
+        let reach = self.step * self.last;
         let first = (-reach - high).div_euclid(divisor);
         let end = (reach - low).div_euclid(divisor) + 1;
-        end - first <= MAX_MULTIPLES
-            && (first..=end).all(|m| !meets(step, last, low + m * divisor, high + m * divisor))
+        end - first > MAX_MULTIPLES
+            || (first..=end).any(|m| self.meets(low + m * divisor, high + m * divisor))
+    }
+
+    /// Whether `step · t` is in `-high..=-low` for a distance `t`.
+    fn meets(self, low: i128, high: i128) -> bool {
+        let (step, last) = (self.step, self.last);
+        if step == 0 {
+            return low <= 0 && high >= 0 && (self.with_none || last > 0);
+        }
+        // The multiples of the step between these bounds.
+        let least = (-high + step - 1).div_euclid(step).max(-last);
+        let most = (-low).div_euclid(step).min(last);
+        least <= most && (self.with_none || (least, most) != (0, 0))
     }
 }
 
-/// Whether `step · t` is in `-high..=-low` for some `t` other than 0, at most `last` away from it;
-/// if the step is 0, for any `t`.
-fn meets(step: i128, last: i128, low: i128, high: i128) -> bool {
-    if step == 0 {
-        return low <= 0 && high >= 0;
-    }
-    // The multiples of the step between these bounds.
-    let least = (-high + step - 1).div_euclid(step).max(-last);
-    let most = (-low).div_euclid(step).min(last);
-    least <= most && (least, most) != (0, 0)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
+fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
@@ -255,16 +354,18 @@ impl Accesses<'_> {
             return None;
         }
         let affine = self.affine(base);
-        let (mut own, mut fixed) = (0, Vec::new());
+        let (mut own, mut fixed) = (Periodic { step: 0, values: vec![0] }, Vec::new());
         for (atom, factor) in affine.terms {
+            if let Some(sum) = self.periodic(&atom).and_then(|term| own.plus(&term, factor)) {
+                own = sum;
+                continue;
+            }
             let is_moving = atom.any(&mut |expr| match expr {
                 PrimExpr::Var { var, .. } | PrimExpr::Let { var, .. } => self.moving.contains(var),
                 PrimExpr::Load { .. } => true,
                 _ => false,
             });
-            if matches!(atom, PrimExpr::Var { var, .. } if var == self.var) {
-                own = factor;
-            } else if is_moving {
+            if is_moving {
                 let term = Affine { terms: vec![(atom, 1)], constant: 0 };
                 let range = term.range(&self.bounds).map(|range| (range.min, range.max));
                 moving.push((factor, range));
@@ -275,6 +376,25 @@ impl Accesses<'_> {
         fixed.sort();
         moving.sort();
         Some(Form { own, fixed, moving, constant: affine.constant })
+    }
+
+    /// A term that is the loop's variable, or the quotient or rest of a multiple of it.
+    fn periodic(&self, atom: &PrimExpr) -> Option<Periodic> {
+        let is_own =
+            |atom: &PrimExpr| matches!(atom, PrimExpr::Var { var, .. } if *var == self.var);
+        if is_own(atom) {
+            return Some(Periodic { step: 1, values: vec![0] });
+        }
+        let PrimExpr::Binary { op, lhs, rhs } = atom else { return None };
+        let is_rest = match op {
+            BinaryOp::FloorDiv => false,
+            BinaryOp::FloorMod => true,
+            _ => return None,
+        };
+        let inner = Affine::of(lhs);
+        let [(own, factor)] = &inner.terms[..] else { return None };
+        let divisor = rhs.as_int().filter(|divisor| *divisor > 0 && is_own(own))?;
+        Periodic::divided(*factor, inner.constant, divisor, is_rest)
     }
 }
 

@@ -51,6 +51,13 @@ fn iterations_that_store_apart_are_parallel() {
         "for i in serial(64) { y[ramp(i * 64, 1, 64)] = x[ramp(i * 64, 1, 64)] }",
         // The element of the own iteration is read again.
         "for i in serial(64) { y[i] = x[i] for k in serial(9) { y[i] = y[i] + x[k] } }",
+        // Panels of three vectors in blocks of two: where one ends, the next begins.
+        "for i in serial(16) { for j in serial(4) {
+            y[ramp(floordiv(i * 24, 16) * 64 + j * 16 + floormod(i * 24, 16), 1, 8)] = x[ramp(0, 1, 8)]
+            y[ramp(floordiv(i * 24 + 8, 16) * 64 + j * 16 + floormod(i * 24 + 8, 16), 1, 8)] = x[ramp(0, 1, 8)]
+            y[ramp(floordiv(i * 24 + 16, 16) * 64 + j * 16 + floormod(i * 24 + 16, 16), 1, 8)] = x[ramp(0, 1, 8)]
+        } }",
+        "for i in serial(64) { y[floordiv(i, 8) * 16 + floormod(i, 8) * 2 + 1] = x[i] }",
         // A value with a name.
         "for i in serial(64) { let r = i * 64 { y[r + 3] = x[r] } }",
     ] {
@@ -72,6 +79,17 @@ fn iterations_that_may_meet_stay_serial() {
         // Where it stores depends on data, or is rounded.
         "for i in serial(64) { y[t[i]] = x[i] }",
         "for i in serial(64) { y[i / 2] = x[i] }",
+        // Quotients and rests that come again.
+        "for i in serial(64) { y[floordiv(i, 8)] = x[i] }",
+        "for i in serial(64) { y[floormod(i, 8)] = x[i] }",
+        "for i in serial(64) { y[floordiv(i, 8) * 8 + floormod(i, 4)] = x[i] }",
+        "for i in serial(64) { y[floordiv(i, 8) * 6 + floormod(i, 8)] = x[i] }",
+        "for i in serial(9) { y[floordiv(i + 3, 8) + floormod(i + 3, 8)] = x[i] }",
+        // A vector more than a panel has.
+        "for i in serial(16) { for j in serial(4) {
+            y[ramp(floordiv(i * 24, 16) * 64 + j * 16 + floormod(i * 24, 16), 1, 8)] = x[ramp(0, 1, 8)]
+            y[ramp(floordiv(i * 24 + 24, 16) * 64 + j * 16 + floormod(i * 24 + 24, 16), 1, 8)] = x[ramp(0, 1, 8)]
+        } }",
         // Large terms make up for the distance of iterations.
         "for i in serial(64) { y[i] = x[i] y[i + 32] = x[i] }",
     ] {
@@ -183,4 +201,46 @@ fn why_no_loop_is_parallel_is_noted() {
         func.attrs.get(PARALLEL_MISSED_ATTR).map(String::as_str),
         Some("iterations over `i` may share elements of `y`")
     );
+}
+
+proptest::proptest! {
+    /// Indices with quotients and rests, compared iteration by iteration.
+    #[test]
+    fn no_loop_is_parallel_whose_iterations_meet(
+        (count, inner) in (2i64..20, 1i64..5),
+        quotient in (1i64..25, 0i64..9, 1i64..17, 0i64..33),
+        rest in (1i64..25, 0i64..9, 1i64..17, 0i64..9),
+        (step, lanes) in (0i64..40, 2i64..9),
+        other in 0i64..64,
+    ) {
+        let (q_factor, q_offset, q_divisor, q_step) = quotient;
+        let (r_factor, r_offset, r_divisor, r_step) = rest;
+        let index = |i: i64, j: i64| {
+            (i * q_factor + q_offset).div_euclid(q_divisor) * q_step
+                + (i * r_factor + r_offset).rem_euclid(r_divisor) * r_step
+                + j * step
+        };
+        let text = format!(
+            "floordiv(i * {q_factor} + {q_offset}, {q_divisor}) * {q_step} \
+             + floormod(i * {r_factor} + {r_offset}, {r_divisor}) * {r_step} + j * {step}"
+        );
+        let body = format!(
+            "for i in serial({count}) {{ for j in serial({inner}) {{
+                y[ramp({text}, 1, {lanes})] = broadcast(x[i], {lanes})
+                y[{text} + {other}] = x[j]
+            }} }}"
+        );
+        let mut stored_by = BTreeMap::new();
+        let mut meets = false;
+        for (i, j) in (0..count).flat_map(|i| (0..inner).map(move |j| (i, j))) {
+            for place in (0..lanes).chain([other]).map(|offset| index(i, j) + offset) {
+                meets |= *stored_by.entry(place).or_insert(i) != i;
+            }
+        }
+        let text = format!(
+            "prim_func @f(x: input float32[64], y: output float32[65536]) {{ {body} }}"
+        );
+        let outer = parallel(&text, 1).iter().any(|(name, _)| name.starts_with('i'));
+        proptest::prop_assert!(!(meets && outer), "{body}");
+    }
 }
