@@ -17,7 +17,7 @@ const MAX_ACCESSES: usize = 512;
 /// Most iterations after which indices repeat.
 const MAX_PERIOD: i64 = 64;
 
-/// Most multiples of the divisor of large terms that are tried.
+/// Most multiples of a modulus that are tried.
 const MAX_MULTIPLES: i128 = 64;
 
 /// The buffers of which different iterations of the loop over `var`, `count` of them, may touch an
@@ -168,25 +168,34 @@ struct Distances {
 impl Distances {
     /// Whether `step · t + Σ moving + constant` is other than 0 for all distances `t`.
     ///
-    /// The sum is `m + d`, where `m` is a multiple of the greatest common divisor of the large terms,
-    /// and `d` what the ranges of the others allow. Which terms are large is tried.
+    /// By a modulus each factor is a multiple of it and a rest, so that the sum is a multiple as well
+    /// and what the ranges allow for the rests. Which modulus tells is tried: none, the factors, and
+    /// what the largest of them have in common.
     fn are_apart(self, moving: &[(i128, Option<(i64, i64)>)], constant: i128) -> bool {
-        let sizes = moving.iter().map(|(factor, _)| factor.abs());
-        let mut sizes: Vec<i128> = sizes.chain([self.step, i128::MAX]).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
-        sizes.into_iter().any(|large| {
-            let (mut low, mut high, mut divisor) = (constant, constant, 0);
+        let mut factors: Vec<u128> =
+            moving.iter().map(|(factor, _)| factor.unsigned_abs()).collect();
+        factors.sort_unstable_by(|a, b| b.cmp(a));
+        let common = factors.iter().scan(0, |common, &factor| {
+            *common = gcd(*common, factor);
+            Some(*common)
+        });
+        let moduli: BTreeSet<u128> = common.chain(factors.iter().copied()).chain([0]).collect();
+        moduli.into_iter().any(|modulus| {
+            let modulus = modulus as i128;
+            let (mut low, mut high) = (constant, constant);
             for &(factor, range) in moving {
-                let Some((min, max)) = range.filter(|_| factor.abs() < large) else {
-                    divisor = gcd(divisor, factor.unsigned_abs());
-                    continue;
+                let rest = match modulus {
+                    0 => factor,
+                    _ => (factor + modulus / 2).rem_euclid(modulus) - modulus / 2,
                 };
-                let (a, b) = (factor * i128::from(min), factor * i128::from(max));
-                low += a.min(b);
-                high += a.max(b);
+                if rest != 0 {
+                    let Some((min, max)) = range else { return false };
+                    let (a, b) = (rest * i128::from(min), rest * i128::from(max));
+                    low += a.min(b);
+                    high += a.max(b);
+                }
             }
-            !self.meets_multiples(low, high, divisor as i128)
+            !self.meets_multiples(low, high, modulus)
         })
     }
 

@@ -58,6 +58,11 @@ fn iterations_that_store_apart_are_parallel() {
             y[ramp(floordiv(i * 24 + 16, 16) * 64 + j * 16 + floormod(i * 24 + 16, 16), 1, 8)] = x[ramp(0, 1, 8)]
         } }",
         "for i in serial(64) { y[floordiv(i, 8) * 16 + floormod(i, 8) * 2 + 1] = x[i] }",
+        // Groups of 34 channels in blocks of 16, pixels of four rows of four.
+        "for i in serial(4) { for g in serial(4) { for j in serial(4) { for l in serial(8) {
+            y[g * 514 + i * 64 + j * 16 + l] = x[l]
+            y[g * 512 + floordiv(g * 2 + l + 8, 16) * 256 + i * 64 + j * 16 + floormod(g * 2 + l + 8, 16)] = x[l]
+        } } } }",
         // A value with a name.
         "for i in serial(64) { let r = i * 64 { y[r + 3] = x[r] } }",
     ] {
