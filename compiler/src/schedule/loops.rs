@@ -10,6 +10,7 @@ use super::tree::{
 use crate::tir::print::expr_text;
 use crate::tir::region::{var as var_expr, vars_of, within};
 use crate::tir::stmt::ROLLING_BUFFER;
+use crate::tir::transform::INDEPENDENT_LOOP;
 use crate::tir::{Analyzer, Annotations, ForKind, IterKind, PrimExpr, PrimFuncData, Stmt, VarId};
 
 /// Marks a loop that `LoopPartition` divides where conditions on it become constant.
@@ -298,18 +299,17 @@ pub(super) fn reorder(func: &mut PrimFuncData, order: &[VarId]) -> Rewrite<()> {
     Ok(())
 }
 
-/// Sets the kind of a loop.
-pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Rewrite<()> {
-    let extent = match kind {
-        ForKind::Serial | ForKind::Parallel => plain(func, var)?,
-        ForKind::Unrolled | ForKind::Vectorized => {
-            constant(func, var, "split it, and use the loop inside, or pin the dimension")?.into()
-        }
-    };
-    let name = func.var_name(var).to_owned();
-    let at_once = matches!(kind, ForKind::Parallel | ForKind::Vectorized);
-    let stmt = func.loop_stmt(var)?;
-    for block in blocks(stmt).into_iter().filter(|_| at_once) {
+/// Notes that the iterations of a loop may run at the same time.
+pub(super) fn set_independent(func: &mut PrimFuncData, var: VarId) -> Rewrite<()> {
+    plain(func, var)?;
+    write_apart(func, var)?;
+    annotate_loop(func, var, INDEPENDENT_LOOP, "1")
+}
+
+/// An error if iterations of a loop write the same elements.
+fn write_apart(func: &PrimFuncData, var: VarId) -> Rewrite<()> {
+    let name = func.var_name(var);
+    for block in blocks(func.loop_stmt(var)?) {
         let uses = |kind: IterKind| {
             // Variables of enclosing blocks are already replaced by their values.
             block.iters_of(kind).find(|iter| iter.value.uses(var)).map(|iter| iter.var)
@@ -329,6 +329,22 @@ pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Re
             ));
         }
     }
+    Ok(())
+}
+
+/// Sets the kind of a loop.
+pub(super) fn set_kind(func: &mut PrimFuncData, var: VarId, kind: ForKind) -> Rewrite<()> {
+    let extent = match kind {
+        ForKind::Serial | ForKind::Parallel => plain(func, var)?,
+        ForKind::Unrolled | ForKind::Vectorized => {
+            constant(func, var, "split it, and use the loop inside, or pin the dimension")?.into()
+        }
+    };
+    if matches!(kind, ForKind::Parallel | ForKind::Vectorized) {
+        write_apart(func, var)?;
+    }
+    let name = func.var_name(var).to_owned();
+    let stmt = func.loop_stmt(var)?;
     let is_parallel = |info: &LoopInfo| info.kind == ForKind::Parallel;
     if kind == ForKind::Parallel {
         let around = func.loops_around(&|stmt| is_loop(stmt, var));

@@ -330,6 +330,20 @@ impl Schedule {
         self.set_kind("parallel", loop_, ForKind::Parallel)
     }
 
+    /// Notes that the iterations of a loop may run at the same time, and leaves it to
+    /// [`ParallelizeLoops`](crate::tir::transform::ParallelizeLoops) whether threads share them.
+    ///
+    /// # Errors
+    ///
+    /// Iterations write the same elements.
+    pub fn independent(&mut self, loop_: LoopRv) -> Result<()> {
+        self.apply("independent", |this, func| {
+            loops::set_independent(func, this.loop_var(loop_)?)
+        })?;
+        self.record("independent", vec![loop_.into()], Vec::new());
+        Ok(())
+    }
+
     /// Puts a loop of one iteration around a block.
     ///
     /// # Errors

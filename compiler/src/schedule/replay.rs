@@ -188,6 +188,7 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
         "vectorize" => s.vectorize(args.a_loop(0)?)?,
         "unroll" => s.unroll(args.a_loop(0)?)?,
         "parallel" => s.parallel(args.a_loop(0)?)?,
+        "independent" => s.independent(args.a_loop(0)?)?,
         "add_unit_loop" => s.add_unit_loop(args.block(0)?).map(drop)?,
         "annotate" => s.annotate(args.rv(0)?, args.text(1)?, args.text(2)?)?,
         "unannotate" => s.unannotate(args.rv(0)?, args.text(1)?)?,

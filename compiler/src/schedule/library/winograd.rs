@@ -160,6 +160,7 @@ pub fn winograd(
     s.reorder(&[b, i, c])?;
     s.unroll(i)?;
     s.vectorize(c)?;
+    s.independent(block)?;
     Ok(WinogradLoops { blocks: block, inputs, panels: k[0] })
 }
 

@@ -69,7 +69,8 @@ pub use narrow_data_type::{
     NARROW_DATA_TYPE, NarrowDataType, NarrowDataTypeConfig, narrow_data_type,
 };
 pub use parallelize_loops::{
-    PARALLEL_MIN_SHARE, PARALLEL_MISSED_ATTR, PARALLEL_THREADS, ParallelizeLoops, parallelize_loops,
+    INDEPENDENT_LOOP, PARALLEL_MIN_SHARE, PARALLEL_MISSED_ATTR, PARALLEL_THREADS, ParallelizeLoops,
+    parallelize_loops,
 };
 pub use plan_buffer_allocation::{PlanBufferAllocation, plan_buffer_allocation};
 pub use remove_no_op::{RemoveNoOp, remove_no_op};

@@ -26,6 +26,10 @@ crate::register_pass_config_option! {
     pub PARALLEL_MIN_SHARE: u64 = "tir.parallel_min_share", default = 6000;
 }
 
+/// Annotates a loop whose iterations may run at the same time, as whoever made it knows: what
+/// [`Schedule::independent`](crate::schedule::Schedule::independent) leaves.
+pub const INDEPENDENT_LOOP: &str = "pragma_loop_independent";
+
 /// Says why no loop of a function is parallel although sharing its work would pay.
 pub const PARALLEL_MISSED_ATTR: &str = "tir.parallel_missed";
 
@@ -37,12 +41,16 @@ const FORK: f64 = 1.0 / 3.0;
 const ITERATION: f64 = 1.0 / 4.0;
 
 /// How much faster a plan with several parallel loops has to be than one with a single loop around
-/// them.
-const MIN_GAIN: f64 = 1.05;
+/// them: what one of them has stored the next one reads from the caches of other cores.
+const SEVERAL_GAIN: f64 = 1.2;
+
+/// How much faster it has to be to make more of a nest one loop.
+const FUSED_GAIN: f64 = 1.05;
 
 /// Makes loops parallel whose iterations are independent, where sharing their work pays.
 ///
-/// `tir.parallel_threads` says among how many threads, `tir.parallel_min_share` what pays.
+/// `tir.parallel_threads` says among how many threads, `tir.parallel_min_share` what pays. That
+/// iterations are independent is proved, or the loop is annotated with [`INDEPENDENT_LOOP`].
 /// A loop that is chosen has no parallel loop around it. Loops that are perfectly nested become one
 /// if that divides the work better. A local buffer that each iteration fills before it reads it
 /// becomes each thread's own. Reductions are never divided: the results are the same for any
@@ -106,9 +114,18 @@ struct Planner<'a> {
     min_share: f64,
 }
 
-/// The loops that are perfectly nested in a loop, itself first: variable, first value and number of
-/// iterations; and the body of each.
-fn nest(mut stmt: &Stmt) -> Vec<((VarId, i64, i64), &Stmt)> {
+/// A loop of a nest.
+#[derive(Clone, Copy)]
+struct Level<'a> {
+    /// Variable, first value and number of iterations.
+    own: (VarId, i64, i64),
+    body: &'a Stmt,
+    /// Whether its iterations are known to be independent.
+    independent: bool,
+}
+
+/// The loops that are perfectly nested in a loop, itself first.
+fn nest(mut stmt: &Stmt) -> Vec<Level<'_>> {
     let mut loops = Vec::new();
     loop {
         while let Stmt::Block { body, .. } = stmt {
@@ -121,10 +138,11 @@ fn nest(mut stmt: &Stmt) -> Vec<((VarId, i64, i64), &Stmt)> {
         else {
             return loops;
         };
-        if !annotations.is_empty() {
+        let independent = annotations.contains_key(INDEPENDENT_LOOP);
+        if annotations.len() > usize::from(independent) {
             return loops;
         }
-        loops.push(((*var, min, count), &**body));
+        loops.push(Level { own: (*var, min, count), body, independent });
         stmt = body;
     }
 }
@@ -162,7 +180,7 @@ impl<'a> Planner<'a> {
             return plan;
         }
         match self.divided(stmt, plan.serial, bounds) {
-            Some((time, chosen)) if time < plan.best * MIN_GAIN => {
+            Some((time, chosen)) if time < plan.best * SEVERAL_GAIN => {
                 plan.best = time;
                 plan.loops = vec![chosen];
             }
@@ -181,9 +199,9 @@ impl<'a> Planner<'a> {
         let mut inside = bounds.clone();
         let mut shared: BTreeSet<BufferId> = BTreeSet::new();
         let mut iterations = 1i64;
-        for (depth, (own, body)) in nest(head).into_iter().enumerate() {
+        for (depth, Level { own, body, independent }) in nest(head).into_iter().enumerate() {
             let (var, min, count) = own;
-            if count > 1 {
+            if count > 1 && !independent {
                 let Some(found) = conflicts(self.func, own, body, &inside) else { break };
                 shared.extend(found);
             }
@@ -197,7 +215,7 @@ impl<'a> Planner<'a> {
             let each = serial / iterations as f64;
             let rounds = (iterations + workers - 1) / workers;
             let time = FORK * self.min_share + rounds as f64 * each;
-            if best.as_ref().is_none_or(|(least, _)| time * MIN_GAIN < *least) {
+            if best.as_ref().is_none_or(|(least, _)| time * FUSED_GAIN < *least) {
                 let private = shared.clone();
                 let grain = self.grain(iterations, each, workers);
                 best = Some((time, Chosen { head, depth: depth + 1, grain, private }));
@@ -228,7 +246,7 @@ impl<'a> Planner<'a> {
 
     /// Why a loop cannot be divided.
     fn why_not(&self, head: &Stmt, bounds: &Bounds) -> String {
-        let Some(&(own, body)) = nest(head).first() else {
+        let Some(&Level { own, body, .. }) = nest(head).first() else {
             return "a loop has no constant bounds".to_owned();
         };
         let name = &self.func.vars[own.0].name;
@@ -281,29 +299,26 @@ impl Rewrite<'_> {
 
     fn parallel(&mut self, chosen: &Chosen<'_>) -> Stmt {
         let loops = &nest(chosen.head)[..chosen.depth];
-        let mut body = loops.last().map_or_else(Stmt::nop, |(_, body)| (*body).clone());
+        let mut body = loops.last().map_or_else(Stmt::nop, |level| level.body.clone());
         for &buffer in &chosen.private {
             let own = self.func.buffers.push(self.func.buffers[buffer].clone());
             body = Stmt::allocate(own, renamed(body, buffer, own));
         }
-        let count: i64 = loops.iter().map(|((_, _, count), _)| count).product();
         // Loops of one iteration are none.
-        let wide: Vec<_> = loops.iter().filter(|((_, _, count), _)| *count > 1).collect();
-        for ((var, min, count), _) in loops {
-            if *count == 1 {
-                body = Stmt::let_(*var, PrimExpr::index(*min), body);
-            }
+        let (wide, narrow): (Vec<_>, Vec<_>) =
+            loops.iter().map(|level| level.own).partition(|(_, _, count)| *count > 1);
+        let count: i64 = wide.iter().map(|(_, _, count)| count).product();
+        for (var, min, _) in narrow {
+            body = Stmt::let_(var, PrimExpr::index(min), body);
         }
         let (var, min) = match wide[..] {
-            [((var, min, _), _)] => (*var, *min),
+            [(var, min, _)] => (var, min),
             _ => {
-                let names: Vec<&str> = wide
-                    .iter()
-                    .map(|((var, _, _), _)| self.func.vars[*var].name.as_str())
-                    .collect();
+                let names: Vec<&str> =
+                    wide.iter().map(|(var, _, _)| self.func.vars[*var].name.as_str()).collect();
                 let fused = self.func.index_var(names.join("_"));
                 let mut rest = self.func.var_expr(fused);
-                for (position, ((var, min, count), _)) in wide.iter().enumerate().rev() {
+                for (position, (var, min, count)) in wide.iter().enumerate().rev() {
                     let digit = match position {
                         0 => rest.clone(),
                         _ => rest.clone().floormod(*count),

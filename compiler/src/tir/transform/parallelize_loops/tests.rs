@@ -71,6 +71,22 @@ fn iterations_that_store_apart_are_parallel() {
 }
 
 #[test]
+fn a_loop_that_is_said_to_be_independent_is_not_proved() {
+    let params = "x: input float32[4096], y: output float32[4096]";
+    let body = |annotation: &str| {
+        format!(
+            "for b in serial(7) {annotation} {{ for t in serial(7) {{
+                y[floordiv(b * 7 + t, 10) * 20 + floormod(b * 7 + t, 10)] = x[t]
+            }} }}"
+        )
+    };
+    let found =
+        |annotation| parallel(&format!("prim_func @f({params}) {{ {} }}", body(annotation)), 1);
+    assert_eq!(found("[\"pragma_loop_independent\" = \"1\"]"), [("b".to_owned(), 7)]);
+    assert!(found("").iter().all(|(name, _)| name != "b"));
+}
+
+#[test]
 fn iterations_that_may_meet_stay_serial() {
     let out = "x: input float32[4096], y: output float32[4096], t: input int64[64]";
     for body in [
