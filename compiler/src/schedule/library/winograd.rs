@@ -25,10 +25,19 @@ pub struct WinogradTiles {
     pub prefetch: bool,
 }
 
+/// Largest block of tiles that is read from beyond the second-level cache, as a multiple of what stays
+/// there.
+const LARGEST_BLOCK: i64 = 4;
+
+/// How many times as many bytes smaller blocks have to move: larger ones take memory, and leave
+/// fewer of them to threads.
+const LARGER_GAIN: f64 = 1.2;
+
 impl WinogradTiles {
     /// Register tiles of two vectors of channels if that divides the channels, else of three or of
     /// one. If the weights stay in the second-level cache, blocks are small, so that they stay
-    /// there too; else blocks are as large as fits, so that weights are read seldom. Both are whole
+    /// there too; else blocks are as large as fits, or larger where reading the weights for more
+    /// blocks would move more bytes than reading a block again for each panel. Both are whole
     /// register tiles.
     ///
     /// `extents` are the convolution's input channels, output channels, height and width.
@@ -49,8 +58,20 @@ impl WinogradTiles {
         };
         let prefetch = bytes(channels.saturating_mul(out)) > machine.middle_bytes();
         let tiles = if prefetch {
-            let fit = machine.middle_bytes() / bytes(channels.saturating_add(panel)).max(1);
-            if fit < count { (fit - fit % rows).max(rows) } else { count.max(rows) }
+            let weights = bytes(channels.saturating_mul(out));
+            let within = |bytes_of_cache: i64| {
+                let fit = bytes_of_cache / bytes(channels.saturating_add(panel)).max(1);
+                if fit < count { (fit - fit % rows).max(rows) } else { count.max(rows) }
+            };
+            let fit = within(machine.middle_bytes());
+            let again = (out / panel).saturating_mul(bytes(channels).saturating_mul(count));
+            let moved = |tiles: i64| {
+                let blocks = (count + tiles - 1) / tiles;
+                let again = if tiles > fit { again } else { 0 };
+                blocks.saturating_mul(weights).saturating_add(again)
+            };
+            let larger = within(machine.middle_bytes().saturating_mul(LARGEST_BLOCK));
+            if moved(larger) as f64 * LARGER_GAIN < moved(fit) as f64 { larger } else { fit }
         } else {
             // Register tiles are as high as they can be: lower ones wait for their sums. Then blocks
             // of one size, so that there is one copy of the code; else as few as possible.

@@ -151,3 +151,14 @@ fn blocks_are_small_where_weights_stay_in_the_cache() {
     assert_eq!(choose(Winograd::F2, [256, 256, 14, 14]).tiles, 49);
     assert_eq!(choose(Winograd::F4, [16, 48, 8, 8]).panel, 48);
 }
+
+#[test]
+fn blocks_are_large_where_weights_take_longer_to_read_than_they() {
+    let target = Target { arch: "x86_64".to_owned(), ..Target::host() };
+    let target = target.with_cpu("x86-64-v3").unwrap();
+    let tiles = |extents| WinogradTiles::choose(Winograd::F4, extents, &target).tiles;
+    // 16 and 9 tiles, which do not fit, for weights of 9 and of 38 MB.
+    assert_eq!([tiles([256, 256, 14, 14]), tiles([512, 512, 12, 12])], [16, 9]);
+    // Weights of 0.6 MB and a large image: reading it again would take longer.
+    assert_eq!(tiles([64, 64, 224, 224]), 18);
+}
