@@ -1,31 +1,104 @@
 //! Arithmetic on constants that have one element for each channel.
 
-use crate::ir::{Constant, DType, Shape, SharedBytes, TensorType};
+use crate::graph::interp::Tensor;
+use crate::ir::{Attrs, Constant, DType, Layout, Shape, SharedBytes, TensorType};
+use crate::ops::tensor::{LAYOUT_TRANSFORM, LayoutTransformAttrs};
+
+/// The dimensions of a tensor that its channels are along: one, or two if they are in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ChannelAxis {
+    /// The dimension of channels, or of blocks of them.
+    dim: usize,
+    /// The dimension within a block, and how many channels that has.
+    block: Option<(usize, i64)>,
+}
+
+impl ChannelAxis {
+    /// Channels that are not in blocks.
+    pub(super) fn whole(dim: usize) -> ChannelAxis {
+        ChannelAxis { dim, block: None }
+    }
+
+    /// Where a layout has an axis; `None` if it has not, or in blocks of blocks.
+    pub(super) fn of(layout: &Layout, axis: char) -> Option<ChannelAxis> {
+        let mut dims = layout.dims().enumerate().filter(|(_, (letter, _))| *letter == axis);
+        let (dim, _) = dims.next()?;
+        let block = dims.next().and_then(|(dim, (_, block))| Some((dim, block?)));
+        dims.next().is_none().then_some(ChannelAxis { dim, block })
+    }
+
+    /// The dimension, if channels are not in blocks.
+    pub(super) fn as_whole(self) -> Option<usize> {
+        self.block.is_none().then_some(self.dim)
+    }
+
+    /// The dimensions, the outer one first.
+    pub(super) fn dims(self) -> impl Iterator<Item = usize> {
+        [Some(self.dim), self.block.map(|(dim, _)| dim)].into_iter().flatten()
+    }
+
+    /// The extent of a dimension of a tensor with so many channels; 1 if these are not along it.
+    fn extent(self, dim: usize, channels: i64) -> i64 {
+        match self.block {
+            Some((inner, block)) if inner == dim => block,
+            Some((_, block)) if self.dim == dim => channels / block,
+            None if self.dim == dim => channels,
+            _ => 1,
+        }
+    }
+
+    /// The index of a channel along a dimension.
+    fn index(self, dim: usize, channel: usize) -> usize {
+        match self.block {
+            Some((inner, block)) if inner == dim => channel % block as usize,
+            Some((_, block)) if self.dim == dim => channel / block as usize,
+            None if self.dim == dim => channel,
+            _ => 0,
+        }
+    }
+}
 
 /// The elements of a floating-point constant that, broadcast against a tensor of `rank` axes,
 /// differs only along `axis`: one for each of `channels`. `None` for other constants.
 pub(super) fn per_channel(
     constant: &Constant,
     rank: usize,
-    axis: usize,
+    axis: ChannelAxis,
     channels: i64,
 ) -> Option<Vec<f64>> {
     let shape = constant.ty().shape.as_consts()?;
-    let channels = u64::try_from(channels).ok()?;
     // Axes are aligned at the end.
     let missing = rank.checked_sub(shape.len())?;
-    let fits = shape
-        .iter()
-        .enumerate()
-        .all(|(index, &extent)| extent == 1 || (index + missing == axis && extent == channels));
+    let fits = (missing..rank)
+        .zip(&shape)
+        .all(|(dim, &extent)| extent == 1 || i64::try_from(extent) == Ok(axis.extent(dim, channels)));
     if !fits {
         return None;
     }
     let elements = constant.to_f64_vec()?;
-    match elements.as_slice() {
-        [same] => Some(vec![*same; usize::try_from(channels).ok()?]),
-        _ => Some(elements),
-    }
+    let place = |channel: usize| {
+        let along = |place, (dim, &extent): (usize, &u64)| match extent {
+            1 => place,
+            _ => place * extent as usize + axis.index(dim, channel),
+        };
+        (missing..rank).zip(&shape).fold(0, along)
+    };
+    let channels = usize::try_from(channels).ok()?;
+    (0..channels).map(|channel| elements.get(place(channel)).copied()).collect()
+}
+
+/// The elements of a constant that is a vector of `channels` elements, or of one for all of them.
+pub(super) fn of_vector(constant: &Constant, channels: i64) -> Option<Vec<f64>> {
+    per_channel(constant, 1, ChannelAxis::whole(0), channels)
+}
+
+/// A constant in another layout; `None` if its elements are not known or it does not fit the layouts.
+pub(super) fn relaid(constant: &Constant, from: &Layout, to: &Layout) -> Option<Constant> {
+    let tensor = Tensor::from_constant(constant).ok()?;
+    let (src_layout, dst_layout) = (from.to_string(), to.to_string());
+    let attrs = Attrs::from_struct(&LayoutTransformAttrs { src_layout, dst_layout }).ok()?;
+    let moved = LAYOUT_TRANSFORM.evaluate(&attrs, &[Some(&tensor)]).ok()?;
+    moved.first()?.to_constant().ok()
 }
 
 /// Weights whose elements for an output and an input, which are along two axes of theirs, are
@@ -85,11 +158,17 @@ pub(super) fn vector(elements: &[f64], dtype: DType) -> Option<Constant> {
     of_elements(&Shape::from_consts(&[i64::try_from(elements.len()).ok()?]), elements, dtype)
 }
 
-/// A floating-point constant of one element for each place along `axis`, which repeats along the
+/// A floating-point constant of one element for each channel along `axis`, which repeats along the
 /// other axes of a tensor of `rank` axes.
-pub(super) fn along(elements: &[f64], axis: usize, rank: usize, dtype: DType) -> Option<Constant> {
-    let mut dims = vec![1; rank.checked_sub(axis)?];
-    *dims.first_mut()? = i64::try_from(elements.len()).ok()?;
+pub(super) fn along(
+    elements: &[f64],
+    axis: ChannelAxis,
+    rank: usize,
+    dtype: DType,
+) -> Option<Constant> {
+    let channels = i64::try_from(elements.len()).ok()?;
+    // A block is behind the blocks: elements are in the order of channels.
+    let dims: Vec<i64> = (axis.dim..rank).map(|dim| axis.extent(dim, channels)).collect();
     of_elements(&Shape::from_consts(&dims), elements, dtype)
 }
 
@@ -118,12 +197,32 @@ mod tests {
 
     #[test]
     fn values_that_differ_along_one_axis_only_are_per_channel() {
+        let whole = ChannelAxis::whole;
         let c = constant(&[3, 1, 1], &[1.0, 2.0, 3.0]);
-        assert_eq!(per_channel(&c, 4, 1, 3), Some(vec![1.0, 2.0, 3.0]));
-        assert_eq!(per_channel(&c, 4, 2, 3), None);
-        assert_eq!(per_channel(&c, 2, 0, 3), None);
-        assert_eq!(per_channel(&constant(&[], &[5.0]), 4, 1, 2), Some(vec![5.0, 5.0]));
-        assert_eq!(per_channel(&constant(&[3, 2, 1], &[0.0; 6]), 4, 1, 3), None);
+        assert_eq!(per_channel(&c, 4, whole(1), 3), Some(vec![1.0, 2.0, 3.0]));
+        assert_eq!(per_channel(&c, 4, whole(2), 3), None);
+        assert_eq!(per_channel(&c, 2, whole(0), 3), None);
+        assert_eq!(per_channel(&constant(&[], &[5.0]), 4, whole(1), 2), Some(vec![5.0, 5.0]));
+        assert_eq!(per_channel(&constant(&[3, 2, 1], &[0.0; 6]), 4, whole(1), 3), None);
+    }
+
+    #[test]
+    fn channels_in_blocks_are_along_two_dimensions() {
+        let axis = |layout: &str| ChannelAxis::of(&layout.parse().unwrap(), 'C');
+        let blocked = axis("NCHW2c").unwrap();
+        assert_eq!((blocked.dims().collect::<Vec<_>>(), blocked.as_whole()), (vec![1, 4], None));
+        assert_eq!(axis("NHWC"), Some(ChannelAxis::whole(3)));
+        assert_eq!((axis("NHW"), axis("NCHW4c2c")), (None, None));
+
+        let elements = [1.0, 2.0, 3.0, 4.0];
+        let c = along(&elements, blocked, 5, DType::F32).unwrap();
+        assert_eq!(c.ty().shape.as_consts(), Some(vec![2, 1, 1, 2]));
+        assert_eq!(per_channel(&c, 5, blocked, 4), Some(elements.to_vec()));
+        // What is the same for all blocks, or in the whole of one.
+        let (inner, outer) = (constant(&[2], &[1.0, 2.0]), constant(&[2, 1, 1, 1], &[1.0, 2.0]));
+        assert_eq!(per_channel(&inner, 5, blocked, 4), Some(vec![1.0, 2.0, 1.0, 2.0]));
+        assert_eq!(per_channel(&outer, 5, blocked, 4), Some(vec![1.0, 1.0, 2.0, 2.0]));
+        assert_eq!(per_channel(&constant(&[4], &[0.0; 4]), 5, blocked, 4), None);
     }
 
     #[test]

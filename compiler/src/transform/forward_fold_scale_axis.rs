@@ -6,7 +6,7 @@ mod tests;
 use cranelift_entity::SecondaryMap;
 
 use super::calls::{call, op_of};
-use super::channels::{along, per_channel, vector};
+use super::channels::{ChannelAxis, along, of_vector, per_channel, vector};
 use super::layers::{Layer, Passing, passing};
 use crate::analysis::Uses;
 use crate::graph::visit::Users;
@@ -79,7 +79,7 @@ impl Needs {
 /// The channels of a tensor all whose readers can do without its factors.
 #[derive(Clone, Copy)]
 struct Channels {
-    axis: usize,
+    axis: ChannelAxis,
     count: i64,
     needs: Needs,
 }
@@ -134,7 +134,7 @@ impl Readers {
         }
         let is_first = call.args.first() == Some(&Some(x));
         if let Some(layer) = Layer::of(op, &call.attrs)? {
-            return Ok(if is_first { self.of_layer(x, layer, call) } else { None });
+            return Ok(if is_first { self.of_layer(x, &layer, call) } else { None });
         }
         let Some(channels) = self.channels[user] else { return Ok(None) };
         let keeps_type = self.function.ty(x) == self.function.ty(user);
@@ -153,7 +153,7 @@ impl Readers {
         }))
     }
 
-    fn of_layer(&self, x: ExprId, layer: Layer, call: &Call) -> Option<Channels> {
+    fn of_layer(&self, x: ExprId, layer: &Layer, call: &Call) -> Option<Channels> {
         let weight = self.constant(call.args.get(1).copied()??)?;
         let rank = self.function.ty(x).as_tensor()?.shape.rank();
         let fits = layer.has_rank_of(weight) && weight.ty().dtype.is_float();
@@ -186,8 +186,9 @@ impl Readers {
             None => None,
             Some(constant) if op.is(&BIAS_ADD) => {
                 let attrs: BiasAddAttrs = call.attrs.parse()?;
-                let fits = index == 1 && normalize_axis(attrs.axis, rank) == Some(axis);
-                if fits { per_channel(constant, 1, 0, count) } else { None }
+                let along = normalize_axis(attrs.axis, rank);
+                let fits = index == 1 && along.is_some() && along == axis.as_whole();
+                if fits { of_vector(constant, count) } else { None }
             }
             Some(constant) => per_channel(constant, rank, axis, count),
         };

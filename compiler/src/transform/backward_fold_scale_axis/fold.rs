@@ -9,7 +9,7 @@ use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{BIAS_ADD, BiasAddAttrs};
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result};
-use crate::transform::channels::{per_channel, vector};
+use crate::transform::channels::{of_vector, per_channel, vector};
 use crate::transform::layers::Layer;
 
 /// Folds constant factors and summands of what a layer computes into the layer.
@@ -112,7 +112,7 @@ impl Folder {
         let weights = self.constant(weight).filter(|weights| layer.has_rank_of(weights))?;
         let bias = match args.get(2).copied().flatten().or(added) {
             // A vector; one element stands for all channels.
-            Some(bias) => Some(per_channel(&self.constant(bias)?, 1, 0, layer.outputs(&weights)?)?),
+            Some(bias) => Some(of_vector(&self.constant(bias)?, layer.outputs(&weights)?)?),
             None => None,
         };
         Some(Found { layer, attrs, x, weight, bias })
@@ -146,8 +146,9 @@ impl Folder {
         };
         let operand = if change == Change::Bias {
             let BiasAddAttrs { axis: bias_axis } = call.attrs.parse()?;
-            let fits = normalize_axis(bias_axis, rank) == Some(axis);
-            fits.then(|| per_channel(&other, 1, 0, outputs)).flatten()
+            let along = normalize_axis(bias_axis, rank);
+            let fits = along.is_some() && along == axis.as_whole();
+            fits.then(|| of_vector(&other, outputs)).flatten()
         } else {
             per_channel(&other, rank, axis, outputs)
         };
@@ -157,7 +158,7 @@ impl Folder {
         };
         if bias.is_none() && change == Change::Add && !layer.takes_bias {
             // Stays as it is, but is known as a layer from here on, whichever way round it is.
-            return self.add_bias(layer, new, &other, &operand, call);
+            return self.add_bias(&layer, new, &other, &operand, call);
         }
         let (weight, bias) = match change {
             Change::Scale => {
@@ -193,7 +194,7 @@ impl Folder {
     /// or the bias is no vector.
     fn add_bias(
         &mut self,
-        layer: Layer,
+        layer: &Layer,
         sum_of: ExprId,
         given: &Constant,
         bias: &[f64],

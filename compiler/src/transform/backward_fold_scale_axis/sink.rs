@@ -4,17 +4,18 @@ use cranelift_entity::SecondaryMap;
 
 use crate::analysis::UseCounts;
 use crate::graph::{Call, ExprId, Function, Rewriter};
+use crate::ir::normalize_axis;
 use crate::ops::elementwise::{ADD, MULTIPLY, SUBTRACT};
 use crate::ops::nn::{BIAS_ADD, BiasAddAttrs};
 use crate::pass::{PassContext, Result};
 use crate::transform::calls::{call, op_of};
-use crate::transform::channels::{along, per_channel, vector};
+use crate::transform::channels::{ChannelAxis, along, of_vector, per_channel, vector};
 use crate::transform::layers::{Layer, Passing, passing};
 
 /// What factors of a tensor's channels need to get to the layers that they can be folded into.
 #[derive(Clone, Copy)]
 struct Reach {
-    axis: usize,
+    axis: ChannelAxis,
     channels: i64,
     passing: Passing,
 }
@@ -150,7 +151,7 @@ impl Paths<'_> {
     fn reach_of(&self, id: ExprId) -> Result<Option<Reach>> {
         let Some((op, call)) = op_of(self.function.expr(id)) else { return Ok(None) };
         if let Some(layer) = Layer::of(op, &call.attrs)? {
-            return Ok(self.reach_of_layer(id, layer, call));
+            return Ok(self.reach_of_layer(id, &layer, call));
         }
         let rank = self.rank(id);
         if op.is(&MULTIPLY) {
@@ -177,9 +178,10 @@ impl Paths<'_> {
         let Some(reach) = self.through(id, x) else { return Ok(None) };
         if op.is(&BIAS_ADD) {
             let BiasAddAttrs { axis } = call.attrs.parse()?;
-            let fits = crate::ir::normalize_axis(axis, rank) == Some(reach.axis);
+            let along = normalize_axis(axis, rank);
+            let fits = along.is_some() && along == reach.axis.as_whole();
             let bias = args.get(1).and_then(|&bias| self.function.expr(bias).as_constant());
-            let known = bias.is_some_and(|bias| per_channel(bias, 1, 0, reach.channels).is_some());
+            let known = bias.is_some_and(|bias| of_vector(bias, reach.channels).is_some());
             return Ok((fits && known).then_some(reach));
         }
         Ok(passing(op, call, reach.axis)?.map(|passing| match passing {
@@ -188,7 +190,7 @@ impl Paths<'_> {
         }))
     }
 
-    fn reach_of_layer(&self, id: ExprId, layer: Layer, call: &Call) -> Option<Reach> {
+    fn reach_of_layer(&self, id: ExprId, layer: &Layer, call: &Call) -> Option<Reach> {
         let constant = |index: usize| {
             let constant = self.function.expr(call.args.get(index).copied()??).as_constant()?;
             Some(constant).filter(|constant| !constant.is_opaque())
@@ -196,7 +198,7 @@ impl Paths<'_> {
         let weight = constant(1).filter(|weight| layer.has_rank_of(weight))?;
         let channels = layer.outputs(weight)?;
         let unbiased = call.args.get(2).copied().flatten().is_none();
-        let known = unbiased || per_channel(constant(2)?, 1, 0, channels).is_some();
+        let known = unbiased || of_vector(constant(2)?, channels).is_some();
         let axis = layer.channel_axis(self.rank(id))?;
         (known && weight.ty().dtype.is_float()).then_some(Reach {
             axis,
@@ -248,7 +250,7 @@ fn rewrite(
                 let Some(index) = scaled else { continue };
                 let given = args[index].and_then(|arg| b.expr(arg).as_constant());
                 let elements = given.and_then(|given| match is_bias {
-                    true => per_channel(given, 1, 0, channels),
+                    true => of_vector(given, channels),
                     false => per_channel(given, rank, axis, channels),
                 });
                 let Some(elements) = elements else { continue };
