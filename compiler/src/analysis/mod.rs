@@ -2,6 +2,7 @@
 //! [`PassContext::analysis`](crate::pass::PassContext::analysis).
 
 mod call_graph;
+mod demand;
 mod devices;
 mod function;
 mod placement;
@@ -10,6 +11,7 @@ mod purity;
 mod types;
 
 pub use call_graph::{CallGraph, Callees, Calls};
+pub(crate) use demand::{Demand, called, demands};
 pub(crate) use devices::is_anywhere;
 pub use devices::{CPU, DEVICE_TYPE, devices};
 pub use function::{Liveness, Scopes, UseCounts, Uses};

@@ -5,11 +5,12 @@ use crate::diagnostics::Report;
 use crate::ir::IRModule;
 use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
+use crate::target::Target;
 use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 use crate::transform::{
     APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_DEVICES, EXTERNAL_TARGETS,
-    MergeCompilerRegions, MergeComposite, PartitionGraph,
+    MergeCompilerRegions, MergeComposite, PartitionGraph, VECTOR_BITS,
 };
 
 /// The pass before which parts of the graph are given to other code generators.
@@ -46,6 +47,11 @@ impl Passes {
         let builder = builder
             .config(&FLUSH_DENORMALS, options.denormals == Denormals::Flush)
             .config(&STRICT_MATH, strict);
+        let widest = options.targets().last().map_or(0, Target::vector_bits);
+        let builder = match widest == options.target.vector_bits() {
+            true => builder,
+            false => builder.config(&VECTOR_BITS, widest),
+        };
         let builder = match options.threads {
             0 | 1 => builder,
             threads => builder.config(&PARALLEL_THREADS, threads as u64),

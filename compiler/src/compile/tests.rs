@@ -5,6 +5,7 @@ mod counted;
 mod external;
 mod graph_executor;
 mod in_place;
+mod layouts;
 mod lowering;
 mod parts;
 mod quantised;

@@ -7,7 +7,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 
 use super::function::{FunctionData, live};
-use super::{Binding, Call, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
+use super::{Binding, Call, Expr, ExprId, Function, FunctionBuilder, Scope, ScopeId, TypeError};
 use crate::ir::{Attrs, Constant};
 
 /// The new id of each expression of an old function that is still in the new one.
@@ -158,6 +158,25 @@ impl Rewriter {
         let current = self.current.expect("only the current expression can be copied");
         self.copy_current()?;
         Ok(self.mapped(current))
+    }
+
+    /// Gives the current expression, a call, other attributes.
+    ///
+    /// # Errors
+    ///
+    /// If the call does not type with them, and its new operands.
+    ///
+    /// # Panics
+    ///
+    /// As [`replace`](Self::replace), and if the current expression is no call.
+    pub fn replace_attrs(&mut self, attrs: Attrs) -> Result<(), TypeError> {
+        let current = self.current.expect("only the current expression can be changed");
+        let mut expr = self.old.expr(current).map(|operand| self.mapped(operand), |scope| scope);
+        let Expr::Call(call) = &mut expr else { panic!("only calls have attributes") };
+        call.attrs = attrs;
+        let new = self.builder.push(expr)?;
+        self.replace(new);
+        Ok(())
     }
 
     /// Puts a constant in the place of the current expression.

@@ -30,7 +30,7 @@ const MIN_PREFETCHED_BYTES: i64 = 32 << 10;
 
 /// Whether a convolution reads its image in blocks of channels. Groups that begin inside a block
 /// are read plane by plane.
-pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
+pub(crate) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
     let depthwise = groups > 1 && in_channels == 1;
     let whole_blocks = groups == 1 || in_channels % CHANNEL_BLOCK == 0 || depthwise;
     in_channels * groups >= MIN_BLOCKED_CHANNELS && whole_blocks
@@ -39,7 +39,7 @@ pub(super) fn reads_blocks(in_channels: i64, groups: i64) -> bool {
 /// Whether a convolution of planes had better make planes, whose rows are the lanes: by groups of so
 /// few output channels that vectors of them would be mostly padding. All CPU levels must answer alike,
 /// as they read the same weights.
-pub(super) fn goes_along_rows(
+pub(crate) fn goes_along_rows(
     weight: &[i64],
     output: &[i64],
     groups: i64,

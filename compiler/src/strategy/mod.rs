@@ -34,8 +34,9 @@ mod tests;
 pub use crate::target::CHANNEL_BLOCK;
 use conv2d::halo_fits;
 pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
+pub(crate) use conv2d::{goes_along_rows, reads_blocks};
 pub(crate) use program::copy_value;
-pub use program::program;
+pub use program::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked, program};
 pub use run_time::units_are_independent;
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};

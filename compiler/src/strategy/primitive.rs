@@ -2,8 +2,6 @@
 
 use cranelift_entity::SecondaryMap;
 
-use super::Machine;
-use super::conv2d::goes_along_rows;
 use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::executor::Truncation;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
@@ -45,31 +43,6 @@ impl Primitive {
             | Anchor::MatMul { .. }
             | Anchor::Window { .. }
             | Anchor::None => None,
-        })
-    }
-
-    /// Whether a parameter is an operand of a matrix product.
-    pub(super) fn is_matrix(&self, param: usize) -> bool {
-        let stage = self.params[param];
-        self.dag.stages.values().any(|s| match &s.anchor {
-            Anchor::MatMul { lhs, rhs, .. } => *lhs == stage || *rhs == stage,
-            Anchor::Conv2d { .. }
-            | Anchor::Winograd { .. }
-            | Anchor::Window { .. }
-            | Anchor::None => false,
-        })
-    }
-
-    /// Whether it contains a convolution that makes blocks of channels even from planes, on a machine
-    /// that weights are packed for.
-    pub(super) fn makes_blocks(&self, packing: Machine) -> bool {
-        self.dag.stages.iter().any(|(id, stage)| match &stage.anchor {
-            Anchor::Conv2d { weight, groups, .. } => {
-                let (weight, output) = (self.dag.shape(*weight), self.dag.shape(id));
-                !goes_along_rows(weight, output, *groups, packing)
-            }
-            Anchor::Winograd { .. } => true,
-            Anchor::MatMul { .. } | Anchor::Window { .. } | Anchor::None => false,
         })
     }
 }

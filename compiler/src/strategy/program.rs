@@ -2,18 +2,18 @@
 //! primitive function is scheduled once for each combination of layouts it is called with.
 
 mod external;
+mod layouts;
 mod parts;
 mod variables;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 use indexmap::IndexMap;
 
-use super::conv2d::reads_blocks;
 use super::moves::moves;
 use super::primitive::{Primitive, problem_at, tensors_of};
 use super::run_time::{self, Way};
-use super::{CHANNEL_BLOCK, KernelParam, MIN_BLOCKED_CHANNELS, Machine, halo_needed, schedule};
-use crate::analysis::{CPU, devices};
+use super::{KernelParam, schedule};
+use crate::analysis::{CPU, called, devices};
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{
     Count, Kernel, KernelId, Program, RunTimeAxis, RunTimeSizes, Step, Value, ValueId, ValueKind,
@@ -21,9 +21,10 @@ use crate::executor::{
 use crate::graph::{Callee, Expr, ExprId, Function, ScopeId};
 use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorType};
 use crate::target::Target;
-use crate::te::{Anchor, ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
+use crate::te::{ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
 use crate::tir::ParamKind;
 
+pub use layouts::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked};
 pub(crate) use variables::copy_value;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
@@ -82,7 +83,7 @@ pub fn program(
         kernels: IndexMap::new(),
         counted: IndexMap::new(),
         variants: IndexMap::new(),
-        demands: demands(main, &primitives),
+        borders: layouts::borders(main, &primitives),
         members,
     };
     match lowering.run() {
@@ -132,134 +133,6 @@ fn not_alone(compiler: &str) -> Problem {
     })
 }
 
-/// What the users of a value read it as.
-#[derive(Clone, Copy, Default, Debug)]
-struct Demand {
-    /// The border that convolutions need, if there are any: before and after, height and width.
-    conv: Option<[(i64, i64); 2]>,
-    /// Something takes it dense: a matrix product, another shape, the caller.
-    dense: bool,
-}
-
-/// Demands of every tensor of `main`: for each expression one for each of its tensors.
-fn demands(
-    main: &Function,
-    primitives: &IndexMap<GlobalVar, Primitive>,
-) -> SecondaryMap<ExprId, Vec<Demand>> {
-    let mut demands: SecondaryMap<ExprId, Vec<Demand>> = SecondaryMap::new();
-    for id in main.ids() {
-        let count = main.ty(id).as_tuple().map_or(1, <[_]>::len);
-        demands[id] = vec![Demand::default(); count];
-    }
-    let inner = main.iter().flat_map(|(_, data)| data.expr.scopes());
-    for scope in inner.chain([main.body()]) {
-        demands[main.scope(scope).result].iter_mut().for_each(|demand| demand.dense = true);
-    }
-    // Users come after what they use, so demands are complete when they are handed on.
-    for id in main.ids().rev() {
-        match main.expr(id) {
-            Expr::Tuple(fields) => {
-                for (position, &field) in fields.iter().enumerate() {
-                    let demand = demands[id].get(position).copied().unwrap_or_default();
-                    merge(&mut demands[field], 0, demand);
-                }
-            }
-            Expr::TupleGet { tuple, index } => {
-                let demand = demands[id].first().copied().unwrap_or_default();
-                merge(&mut demands[*tuple], *index as usize, demand);
-            }
-            Expr::Call(call) => {
-                let Some(primitive) = callee(main, &call.callee).and_then(|g| primitives.get(g))
-                else {
-                    // Functions of other code generators take dense tensors.
-                    for &arg in call.args.iter().flatten() {
-                        demands[arg].iter_mut().for_each(|demand| demand.dense = true);
-                    }
-                    continue;
-                };
-                let mut param = 0;
-                for &arg in call.args.iter().flatten() {
-                    for field in 0..demands[arg].len() {
-                        let demand = demand_of(primitive, param);
-                        merge(&mut demands[arg], field, demand);
-                        param += 1;
-                    }
-                }
-            }
-            Expr::While(loops) => {
-                for &init in &loops.init {
-                    demands[init].iter_mut().for_each(|demand| demand.dense = true);
-                }
-            }
-            Expr::Var(_) | Expr::GlobalVar(_) | Expr::Constant(_) | Expr::If(_) | Expr::Func(_) => {
-            }
-        }
-    }
-    demands
-}
-
-fn merge(demands: &mut [Demand], field: usize, other: Demand) {
-    let Some(demand) = demands.get_mut(field) else { return };
-    demand.dense |= other.dense;
-    demand.conv = match (demand.conv, other.conv) {
-        (Some(a), Some(b)) => {
-            let widest = |axis: usize| (a[axis].0.max(b[axis].0), a[axis].1.max(b[axis].1));
-            Some([widest(0), widest(1)])
-        }
-        (a, b) => a.or(b),
-    };
-}
-
-fn demand_of(primitive: &Primitive, param: usize) -> Demand {
-    let input = primitive.dag.shape(primitive.params[param]);
-    match primitive.conv_of(param) {
-        Some((
-            Anchor::Conv2d { weight, strides, padding, pad_value, dilation, groups, .. },
-            output,
-        )) => {
-            let kernel = primitive.dag.shape(*weight);
-            if *groups > 1 && !reads_blocks(kernel[1], *groups) {
-                return Demand { conv: None, dense: true };
-            }
-            let limits = primitive.dag.limits(primitive.params[param]);
-            let is_open = |axis: usize| limits.iter().any(|limit| limit.axis == axis);
-            let halo = |axis: usize| {
-                if *pad_value != 0 {
-                    // A halo reads as zero: the kernel makes a copy with the border it needs.
-                    return (0, 0);
-                }
-                halo_needed(
-                    (input[axis + 2], is_open(axis + 2)),
-                    output[axis + 2],
-                    kernel[axis + 2],
-                    strides[axis],
-                    padding[axis],
-                    dilation[axis],
-                )
-            };
-            Demand { conv: Some([halo(0), halo(1)]), dense: false }
-        }
-        Some((Anchor::Winograd { image, padding, .. }, _)) => {
-            let image = primitive.dag.shape(*image);
-            let halo = |axis: usize| {
-                (padding[axis], (image[axis + 2] - padding[axis] - input[axis + 2]).max(0))
-            };
-            Demand { conv: Some([halo(0), halo(1)]), dense: false }
-        }
-        Some((Anchor::MatMul { .. } | Anchor::Window { .. } | Anchor::None, _)) | None => {
-            let is_view = primitive.reshape_only || primitive.truncation.is_some();
-            let dense = is_view || primitive.is_matrix(param);
-            Demand { conv: None, dense }
-        }
-    }
-}
-
-/// The global a call of `main` calls.
-fn callee<'a>(main: &'a Function, callee: &Callee) -> Option<&'a GlobalVar> {
-    let Callee::Expr(callee) = callee else { return None };
-    if let Expr::GlobalVar(global) = main.expr(*callee) { Some(global) } else { None }
-}
-
 /// A kernel is determined by the function, and the layout of each argument; `None` for constants.
 type KernelKey = (GlobalVar, Vec<Option<BufferSpec>>, Vec<BufferSpec>);
 
@@ -277,7 +150,7 @@ struct Lowering<'a> {
     counted: IndexMap<usize, Result<ValueId, Constant>>,
     /// How many kernels there are of each function.
     variants: IndexMap<GlobalVar, usize>,
-    demands: SecondaryMap<ExprId, Vec<Demand>>,
+    borders: SecondaryMap<ExprId, Vec<layouts::Border>>,
     /// What is alive in each scope of `main`, in order.
     members: SecondaryMap<ScopeId, Vec<ExprId>>,
 }
@@ -423,7 +296,7 @@ impl Lowering<'_> {
                 Ok(self.values[*tuple].get(*index as usize).copied().into_iter().collect())
             }
             Expr::Call(call) => {
-                let Some(global) = callee(self.main, &call.callee) else {
+                let Some(global) = called(self.main, call) else {
                     let what = match &call.callee {
                         Callee::Op(op) => format!("the operator `{op}` is in no kernel"),
                         Callee::Expr(_) => "a closure is called".to_owned(),
@@ -493,24 +366,7 @@ impl Lowering<'_> {
         }
         let results = self.tensors_of(id)?;
         let axes = self.axes_of(id)?;
-        let blocked_input = given.iter().any(|arg| {
-            arg.as_ref().is_ok_and(|&v| !self.program.values[v].spec.blocking().is_empty())
-        });
-        let widest = self.levels.last().map(Machine::of);
-        let makes_blocks = widest.is_some_and(|widest| primitive.makes_blocks(widest));
-        let specs: Vec<BufferSpec> = results
-            .iter()
-            .enumerate()
-            .map(|(field, (shape, dtype))| {
-                let demand = self.demands[id].get(field).copied().unwrap_or_default();
-                if axes.get(field).is_some_and(|axes| axes.iter().any(|open| open.axis == 1)) {
-                    // Blocks are of as many channels as there are.
-                    return BufferSpec::dense(shape);
-                }
-                layout(shape, *dtype, demand, makes_blocks || blocked_input)
-            })
-            .collect();
-
+        let specs = self.specs(id, global, &results, &axes)?;
         if let Some((size, count)) = &primitive.truncation {
             let count = match count {
                 Ok(param) => given[*param].clone(),
@@ -671,24 +527,5 @@ impl Lowering<'_> {
             version.make_mut().origin.clone_from(&primitive.origin);
         }
         kernel
-    }
-}
-
-/// The layout of a tensor that a kernel computes.
-///
-/// Blocked where a convolution reads it, or where it comes from blocked tensors and nothing takes
-/// it dense; dense otherwise.
-fn layout(shape: &[i64], dtype: DType, demand: Demand, from_blocked: bool) -> BufferSpec {
-    let is_tiled = matches!(dtype, DType::F32 | DType::F16 | DType::BF16 | DType::I8 | DType::U8);
-    let blockable = is_tiled && shape.len() == 4 && shape[1] >= MIN_BLOCKED_CHANNELS;
-    if !blockable {
-        return BufferSpec::dense(shape);
-    }
-    match demand {
-        Demand { conv: Some(halo), .. } => BufferSpec::nchwc(shape, CHANNEL_BLOCK, &halo),
-        Demand { conv: None, dense: false } if from_blocked => {
-            BufferSpec::nchwc(shape, CHANNEL_BLOCK, &[])
-        }
-        Demand { conv: None, dense: _ } => BufferSpec::dense(shape),
     }
 }

@@ -69,9 +69,9 @@ pub(super) fn per_channel(
     let shape = constant.ty().shape.as_consts()?;
     // Axes are aligned at the end.
     let missing = rank.checked_sub(shape.len())?;
-    let fits = (missing..rank)
-        .zip(&shape)
-        .all(|(dim, &extent)| extent == 1 || i64::try_from(extent) == Ok(axis.extent(dim, channels)));
+    let fits = (missing..rank).zip(&shape).all(|(dim, &extent)| {
+        extent == 1 || i64::try_from(extent) == Ok(axis.extent(dim, channels))
+    });
     if !fits {
         return None;
     }

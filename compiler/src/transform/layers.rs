@@ -80,7 +80,9 @@ impl Layer {
     fn extents(&self, weight: &Constant) -> Option<[i64; 2]> {
         let shape = match &self.blocked {
             None => weight.ty().shape.to_vec(),
-            Some([plain, own]) => LayoutMap::new(own, plain).ok()?.shape(&weight.ty().shape).ok()?,
+            Some([plain, own]) => {
+                LayoutMap::new(own, plain).ok()?.shape(&weight.ty().shape).ok()?
+            }
         };
         let [outputs, inputs] = self.weights;
         Some([shape.get(outputs)?.as_const()?, shape.get(inputs)?.as_const()?])
@@ -120,8 +122,7 @@ impl Layer {
         let Some([plain, own]) = &self.blocked else {
             return scale_weights(weight, factors, self.weights, channel);
         };
-        let scaled =
-            scale_weights(&relaid(weight, own, plain)?, factors, self.weights, channel)?;
+        let scaled = scale_weights(&relaid(weight, own, plain)?, factors, self.weights, channel)?;
         relaid(&scaled, plain, own)
     }
 

@@ -40,6 +40,7 @@ mod outline_primitives;
 mod partition_graph;
 pub mod pipeline;
 mod plan_devices;
+mod plan_layouts;
 mod promote_low_precision;
 mod relayout;
 mod remove_unused_functions;
@@ -92,6 +93,7 @@ pub use merge_composite::{COMPOSITE_PATTERNS, MergeComposite, merge_composite};
 pub use outline_primitives::{OutlinePrimitives, outline_primitives};
 pub use partition_graph::{PartitionGraph, partition_graph};
 pub use plan_devices::{FALLBACK_DEVICE, PlanDevices, plan_devices};
+pub use plan_layouts::{PlanLayouts, VECTOR_BITS, plan_layouts};
 pub use promote_low_precision::{PromoteLowPrecision, promote_low_precision};
 pub use remove_unused_functions::{
     ENTRY_FUNCTIONS, RemoveUnusedFunctions, remove_unused_functions,

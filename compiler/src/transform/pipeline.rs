@@ -6,7 +6,7 @@ use super::{
     ApplyWinograd, CanonicalizeOps, CompileTrees, Conv1dToConv2d, Conv3dToConv2d,
     DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
     FoldExplicitPadding, FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PlanDevices,
-    PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
+    PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -40,6 +40,7 @@ fn passes() -> Vec<PassRef> {
         DeadCodeElimination.into(),
         FuseOps.into(),
         OutlinePrimitives.into(),
+        PlanLayouts.into(),
     ]
 }
 

@@ -1,0 +1,189 @@
+//! The layout of each tensor that goes from kernel to kernel.
+
+use std::collections::BTreeMap;
+
+use cranelift_entity::SecondaryMap;
+
+use crate::analysis::{Demand, called, demands};
+use crate::executor::Truncation;
+use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
+use crate::ir::{AttrValue, Dim, GlobalVar, IRModule, TensorType, Type};
+use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, MATMUL};
+use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
+use crate::pass::{PassContext, Result, function_pass};
+use crate::strategy::{
+    BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, reads_blocks,
+};
+
+crate::register_pass_config_option! {
+    /// Bits of the vectors for which weights are packed; 0 for those of the target. A model for
+    /// several CPU levels has one layout for all, that of the widest.
+    pub VECTOR_BITS: u64 = "relay.PlanLayouts.vector_bits";
+}
+
+/// Says in which layout each kernel stores what it computes.
+///
+/// Images that a convolution reads are in blocks of channels, and so is what kernels make of blocks,
+/// unless something reads it dense: a matrix product, another shape, the caller. It stands at the calls
+/// of kernels, `@fused_nn_conv2d(%x, …, layouts=["NCHW16c"])`, and what stands there before the pass,
+/// stays; a pass after this one may still say otherwise. A tensor can be in blocks if it has four axes,
+/// eight channels or more, and elements of one or two bytes or `float32`.
+#[function_pass(opt_level = 0)]
+pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> Result<Function> {
+    if function.attrs().flag("Primitive") {
+        return Ok(function);
+    }
+    let mut packing = Machine::of(cx.target());
+    if let bits @ 1.. = cx.get(&VECTOR_BITS) {
+        packing.vector_bits = u32::try_from(bits).unwrap_or(0);
+    }
+    let mut kernels: BTreeMap<&GlobalVar, Kernel> = BTreeMap::new();
+    for (global, kernel) in module.functions().filter(|(_, f)| f.attrs().flag("Primitive")) {
+        kernels.insert(global, Kernel::of(kernel, packing)?);
+    }
+    let kernel = |call: &Call| kernels.get(called(&function, call)?);
+    let asked = demands(
+        &function,
+        |call, arg| match kernel(call) {
+            Some(kernel) => kernel.params.get(arg).copied().unwrap_or_default(),
+            // Functions of other code generators take dense tensors.
+            None => Reads::DENSE,
+        },
+        &Reads::DENSE,
+    );
+    let mut blocked: SecondaryMap<ExprId, Vec<bool>> = SecondaryMap::new();
+    let mut rewriter = Rewriter::new(function.clone());
+    while let Some(id) = rewriter.next_expr()? {
+        match function.expr(id) {
+            Expr::Tuple(fields) => {
+                blocked[id] = fields.iter().flat_map(|&field| blocked[field].clone()).collect();
+            }
+            Expr::TupleGet { tuple, index } => {
+                blocked[id] = blocked[*tuple].get(*index as usize).copied().into_iter().collect();
+            }
+            Expr::Call(call) => {
+                let Some(kernel) = kernel(call) else { continue };
+                if let Some(AttrValue::List(layouts)) = call.attrs.get(LAYOUTS) {
+                    let is_blocked = |layout: &AttrValue| *layout == BLOCKED_LAYOUT.into();
+                    blocked[id] = layouts.iter().map(is_blocked).collect();
+                    continue;
+                }
+                let makes_blocks = kernel.makes_blocks
+                    || call.args.iter().flatten().any(|&arg| blocked[arg].contains(&true));
+                blocked[id] = (tensors(function.ty(id)).iter().zip(&asked[id]))
+                    .map(|(ty, reads)| {
+                        can_be_blocked(ty) && (reads.conv || (makes_blocks && !reads.dense))
+                    })
+                    .collect();
+                let count = blocked[id].iter().filter(|&&blocked| blocked).count();
+                if count > 0 {
+                    let name = |&blocked| if blocked { BLOCKED_LAYOUT } else { DENSE_LAYOUT };
+                    let layouts: Vec<&str> = blocked[id].iter().map(name).collect();
+                    rewriter.replace_attrs(call.attrs.clone().with(LAYOUTS, layouts))?;
+                    cx.count("blocked", count as u64);
+                }
+            }
+            Expr::Var(_)
+            | Expr::GlobalVar(_)
+            | Expr::Constant(_)
+            | Expr::If(_)
+            | Expr::While(_)
+            | Expr::Func(_) => {}
+        }
+    }
+    Ok(rewriter.finish()?)
+}
+
+/// The tensors of a type.
+fn tensors(ty: &Type) -> Vec<&TensorType> {
+    match ty.as_tuple() {
+        Some(fields) => fields.iter().filter_map(Type::as_tensor).collect(),
+        None => ty.as_tensor().into_iter().collect(),
+    }
+}
+
+/// How a tensor is read.
+#[derive(Clone, Copy, Default, Debug)]
+struct Reads {
+    /// By convolutions that go over blocks of channels.
+    conv: bool,
+    /// By something that takes it dense.
+    dense: bool,
+}
+
+impl Reads {
+    const DENSE: Reads = Reads { conv: false, dense: true };
+}
+
+impl Demand for Reads {
+    fn merge(&mut self, other: &Reads) {
+        self.conv |= other.conv;
+        self.dense |= other.dense;
+    }
+}
+
+/// What layouts depend on in a kernel's function.
+struct Kernel {
+    /// How each parameter is read, tuples flattened.
+    params: Vec<Reads>,
+    /// Whether a convolution makes blocks, even of planes.
+    makes_blocks: bool,
+}
+
+impl Kernel {
+    fn of(function: &Function, packing: Machine) -> Result<Kernel> {
+        let mut params = Vec::new();
+        // The first tensor of each parameter.
+        let mut first: SecondaryMap<ExprId, Option<usize>> = SecondaryMap::new();
+        for &param in function.params() {
+            first[param] = Some(params.len());
+            params.resize(params.len() + tensors(function.ty(param)).len(), Reads::default());
+        }
+        let param_of = |arg: ExprId| match function.expr(arg) {
+            Expr::TupleGet { tuple, index } => Some(first[*tuple]? + *index as usize),
+            _ => first[arg],
+        };
+        let mut makes_blocks = false;
+        let mut is_view = true;
+        let live = function.live();
+        for (_, data) in function.iter().filter(|(id, _)| live[*id]) {
+            let Expr::Call(Call { callee: Callee::Op(op), args, attrs }) = &data.expr else {
+                continue;
+            };
+            let is = |defs: &[&_]| defs.iter().any(|def| op.is(def));
+            is_view &= is(&[&RESHAPE, &SQUEEZE, &EXPAND_DIMS]);
+            let read = |arg: usize| param_of(args.get(arg).copied().flatten()?);
+            if is(&[&CONV2D]) && op.is_plain(attrs) {
+                let ConvAttrs { groups, .. } = attrs.parse()?;
+                let extents = |id| extents(function, function.ty(id));
+                let weight = args.get(1).copied().flatten().and_then(extents);
+                let (Some(weight), Some(output)) = (weight, self::extents(function, &data.ty))
+                else {
+                    continue;
+                };
+                makes_blocks |= !goes_along_rows(&weight, &output, groups, packing);
+                if let Some(read) = read(0) {
+                    let conv = groups == 1 || reads_blocks(weight[1], groups);
+                    params[read].merge(&Reads { conv, dense: !conv });
+                }
+            } else if is(&[&CONV2D_WINOGRAD]) {
+                makes_blocks = true;
+                if let Some(read) = read(0) {
+                    params[read].conv = true;
+                }
+            } else if is(&[&MATMUL, &DENSE]) {
+                [0, 1].into_iter().filter_map(read).for_each(|read| params[read].dense = true);
+            }
+        }
+        if is_view || Truncation::of(function, function.result()).is_some() {
+            params.fill(Reads::DENSE);
+        }
+        Ok(Kernel { params, makes_blocks })
+    }
+}
+
+/// The extents of a tensor, the greatest ones if a run says what they are.
+fn extents(function: &Function, ty: &Type) -> Option<Vec<i64>> {
+    let greatest = |dim: &Dim| dim.as_const().or_else(|| function.facts().bounds_of(dim).upper);
+    ty.as_tensor()?.shape.iter().map(greatest).collect()
+}
