@@ -37,6 +37,7 @@ pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
 pub(crate) use conv2d::{goes_along_rows, reads_blocks};
 pub(crate) use program::copy_value;
 pub use program::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked, program};
+pub(crate) use run_time::tensor_types;
 pub use run_time::units_are_independent;
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};

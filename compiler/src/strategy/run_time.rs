@@ -21,7 +21,7 @@ use crate::te::{ComputeDag, StageId, StageKind};
 use crate::tir::{Analyzer, BufferId, ForKind, PrimExpr, PrimFunc, PrimFuncData, Stmt, VarId};
 
 /// The tensors of a type, tuples flattened.
-pub(super) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
+pub(crate) fn tensor_types(ty: &Type) -> Vec<&TensorType> {
     match ty {
         Type::Tensor(tensor) => vec![tensor],
         Type::Tuple(fields) => fields.iter().filter_map(Type::as_tensor).collect(),

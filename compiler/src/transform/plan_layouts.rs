@@ -7,12 +7,13 @@ use cranelift_entity::SecondaryMap;
 use crate::analysis::{Demand, called, demands};
 use crate::executor::Truncation;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
-use crate::ir::{AttrValue, Dim, GlobalVar, IRModule, TensorType, Type};
+use crate::ir::{AttrValue, Dim, GlobalVar, IRModule, Type};
 use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, MATMUL};
 use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::strategy::{
     BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, reads_blocks,
+    tensor_types,
 };
 
 crate::register_pass_config_option! {
@@ -35,11 +36,17 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
     }
     let mut packing = Machine::of(cx.target());
     if let bits @ 1.. = cx.get(&VECTOR_BITS) {
-        packing.vector_bits = u32::try_from(bits).unwrap_or(0);
+        packing.vector_bits = u32::try_from(bits).unwrap_or(packing.vector_bits);
     }
     let mut kernels: BTreeMap<&GlobalVar, Kernel> = BTreeMap::new();
-    for (global, kernel) in module.functions().filter(|(_, f)| f.attrs().flag("Primitive")) {
-        kernels.insert(global, Kernel::of(kernel, packing)?);
+    for (_, data) in function.iter() {
+        if let Some(global) = data.expr.as_call().and_then(|call| called(&function, call))
+            && let Some(kernel) = module.function(global.name())
+            && kernel.attrs().flag("Primitive")
+            && !kernels.contains_key(global)
+        {
+            kernels.insert(global, Kernel::of(kernel, packing)?);
+        }
     }
     let kernel = |call: &Call| kernels.get(called(&function, call)?);
     let asked = demands(
@@ -70,7 +77,7 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
                 }
                 let makes_blocks = kernel.makes_blocks
                     || call.args.iter().flatten().any(|&arg| blocked[arg].contains(&true));
-                blocked[id] = (tensors(function.ty(id)).iter().zip(&asked[id]))
+                blocked[id] = (tensor_types(function.ty(id)).iter().zip(&asked[id]))
                     .map(|(ty, reads)| {
                         can_be_blocked(ty) && (reads.conv || (makes_blocks && !reads.dense))
                     })
@@ -92,14 +99,6 @@ pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> 
         }
     }
     Ok(rewriter.finish()?)
-}
-
-/// The tensors of a type.
-fn tensors(ty: &Type) -> Vec<&TensorType> {
-    match ty.as_tuple() {
-        Some(fields) => fields.iter().filter_map(Type::as_tensor).collect(),
-        None => ty.as_tensor().into_iter().collect(),
-    }
 }
 
 /// How a tensor is read.
@@ -137,7 +136,7 @@ impl Kernel {
         let mut first: SecondaryMap<ExprId, Option<usize>> = SecondaryMap::new();
         for &param in function.params() {
             first[param] = Some(params.len());
-            params.resize(params.len() + tensors(function.ty(param)).len(), Reads::default());
+            params.resize(params.len() + tensor_types(function.ty(param)).len(), Reads::default());
         }
         let param_of = |arg: ExprId| match function.expr(arg) {
             Expr::TupleGet { tuple, index } => Some(first[*tuple]? + *index as usize),
@@ -152,7 +151,12 @@ impl Kernel {
             };
             let is = |defs: &[&_]| defs.iter().any(|def| op.is(def));
             is_view &= is(&[&RESHAPE, &SQUEEZE, &EXPAND_DIMS]);
-            let read = |arg: usize| param_of(args.get(arg).copied().flatten()?);
+            let mut read = |arg: usize, reads: Reads| {
+                let param = args.get(arg).copied().flatten().and_then(param_of);
+                if let Some(param) = param.and_then(|param| params.get_mut(param)) {
+                    param.merge(&reads);
+                }
+            };
             if is(&[&CONV2D]) && op.is_plain(attrs) {
                 let ConvAttrs { groups, .. } = attrs.parse()?;
                 let extents = |id| extents(function, function.ty(id));
@@ -162,17 +166,14 @@ impl Kernel {
                     continue;
                 };
                 makes_blocks |= !goes_along_rows(&weight, &output, groups, packing);
-                if let Some(read) = read(0) {
-                    let conv = groups == 1 || reads_blocks(weight[1], groups);
-                    params[read].merge(&Reads { conv, dense: !conv });
-                }
+                let conv = groups == 1 || reads_blocks(weight[1], groups);
+                read(0, Reads { conv, dense: !conv });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
-                if let Some(read) = read(0) {
-                    params[read].conv = true;
-                }
+                read(0, Reads { conv: true, dense: false });
             } else if is(&[&MATMUL, &DENSE]) {
-                [0, 1].into_iter().filter_map(read).for_each(|read| params[read].dense = true);
+                read(0, Reads::DENSE);
+                read(1, Reads::DENSE);
             }
         }
         if is_view || Truncation::of(function, function.result()).is_some() {

@@ -146,12 +146,12 @@ impl Lowering<'_> {
                     BufferSpec::nchwc(shape, CHANNEL_BLOCK, border)
                 }
                 (_, ty) => {
-                    let ty = ty.map(|ty| format!(" of type {ty}")).unwrap_or_default();
-                    let may = ", or \"NCHW16c\" for four axes, of which the second has 8 elements or \
-                               more in every run, of one or two bytes or float32";
+                    let ty = ty.map(|ty| format!(", of type {ty},")).unwrap_or_default();
                     return error(format!(
-                        "result {field} of a call of `{global}`,{ty}, cannot be stored in {layout}: a \
-                         layout is \"{DENSE_LAYOUT}\"{may}"
+                        "result {field} of a call of `{global}`{ty} cannot be stored in {layout}: a \
+                         layout is \"{DENSE_LAYOUT}\", or \"{BLOCKED_LAYOUT}\" for four axes, of which \
+                         the second has {MIN_BLOCKED_CHANNELS} elements or more in every run, of one \
+                         or two bytes or float32"
                     ));
                 }
             });
