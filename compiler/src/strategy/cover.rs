@@ -65,6 +65,9 @@ impl Emitter {
             if overrun && let Some(stmt) = self.cover_gathered(spec, dtype, element) {
                 return stmt;
             }
+            if let Some(stmt) = self.cover_picked(spec, dtype, element) {
+                return stmt;
+            }
         }
         if let Some(stmt) = self.cover_ragged(spec, dtype, element) {
             return stmt;

@@ -120,7 +120,8 @@ impl Emitter {
 
     /// Which stages are stored, in order. The rest is inlined where it is used.
     fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
-        let spread = self.spread_stages();
+        let mut spread = self.spread_stages();
+        spread.extend(self.picked_stages());
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();
         for stage in self.dag.ids() {

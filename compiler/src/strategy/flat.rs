@@ -27,8 +27,8 @@ const PREFETCHED_AHEAD: i64 = 2 << 10;
 const MOST_CUTS: usize = 8;
 
 impl Emitter {
-    /// Gives all tensors of a kernel one axis if it has no sums and they are dense; returns whether
-    /// it does.
+    /// Gives all tensors of a kernel one axis if it has no sums and they are dense, unless places along
+    /// an axis are those of a table; returns whether it does.
     pub(super) fn flatten(&mut self, roots: &[Root]) -> bool {
         let computes = roots.iter().all(|root| {
             matches!(
@@ -46,7 +46,7 @@ impl Emitter {
             let is_first = |axis: usize| shape[..axis].iter().all(|&extent| extent == 1);
             self.dag.limits(stage).iter().all(|limit| is_first(limit.axis))
         });
-        if !computes || !dense || !linear {
+        if !computes || !dense || !linear || self.picks() {
             return false;
         }
         for (stage, &buffer) in &self.materialised {

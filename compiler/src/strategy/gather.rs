@@ -11,26 +11,32 @@ use crate::ir::{BufferSpec, DType};
 use crate::tir::{Analyzer, BufferId, PrimExpr, Stmt, VarId};
 
 /// Most vectors of which one is picked: each takes an instruction to read and one to pick from.
-const MOST_SOURCES: usize = 8;
+pub(super) const MOST_SOURCES: usize = 8;
 
 /// Most vectors along the channels: each has code of its own.
-const MOST_VECTORS: i64 = 64;
+pub(super) const MOST_VECTORS: i64 = 64;
 
 /// Fewest lanes that are worth it.
 const LEAST_LANES: i64 = 4;
 
 /// A vector that is read: a buffer, and the index of its first lane.
 #[derive(Clone, PartialEq, Debug)]
-struct Source {
-    buffer: BufferId,
-    index: Vec<PrimExpr>,
-    axis: usize,
+pub(super) struct Source {
+    pub(super) buffer: BufferId,
+    pub(super) index: Vec<PrimExpr>,
+    pub(super) axis: usize,
 }
 
 /// A vector that is written: what it is picked from, and the source and the lane of each of its lanes.
-struct Picked {
-    sources: Vec<Source>,
-    picks: Vec<(usize, i64)>,
+pub(super) struct Picked {
+    pub(super) sources: Vec<Source>,
+    pub(super) picks: Vec<(usize, i64)>,
+}
+
+/// The registers of a vector that is picked.
+pub(super) struct PickedVector {
+    rows: BufferId,
+    pub(super) result: BufferId,
 }
 
 impl Emitter {
@@ -119,6 +125,26 @@ impl Emitter {
         lanes: i64,
         dtype: DType,
     ) -> Option<Stmt> {
+        let (vector, mut body) = self.pick_lanes(picked, lanes, dtype)?;
+        let (lane, var) = self.counter("l", lanes);
+        let mut at = index.to_vec();
+        at[axis] = at[axis].clone() + lane.clone();
+        let value = self.func.load(vector.result, [lane]);
+        let store = self.func.store(to, at, value);
+        if !self.can_vectorize(&store, var, lanes, true) {
+            return None;
+        }
+        body.push(lanes_of(var, lanes, store));
+        Some(vector.around(Stmt::seq(body)))
+    }
+
+    /// Reads the sources and picks the lanes.
+    pub(super) fn pick_lanes(
+        &mut self,
+        picked: &Picked,
+        lanes: i64,
+        dtype: DType,
+    ) -> Option<(PickedVector, Vec<Stmt>)> {
         let count = picked.sources.len() as i64;
         let rows = self.func.register("rows", dtype, &[count * lanes]);
         let result = self.func.register("picked", dtype, &[lanes]);
@@ -154,16 +180,14 @@ impl Emitter {
         }
         let place = [PrimExpr::ramp(PrimExpr::index(0), 1, lanes as u32)];
         body.push(self.func.store(result, place, so_far));
-        let (lane, var) = self.counter("l", lanes);
-        let mut at = index.to_vec();
-        at[axis] = at[axis].clone() + lane.clone();
-        let value = self.func.load(result, [lane]);
-        let store = self.func.store(to, at, value);
-        if !self.can_vectorize(&store, var, lanes, true) {
-            return None;
-        }
-        body.push(lanes_of(var, lanes, store));
-        Some(Stmt::allocate(rows, Stmt::allocate(result, Stmt::seq(body))))
+        Some((PickedVector { rows, result }, body))
+    }
+}
+
+impl PickedVector {
+    /// Its registers around a statement.
+    pub(super) fn around(&self, body: Stmt) -> Stmt {
+        Stmt::allocate(self.rows, Stmt::allocate(self.result, body))
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) fn limited(
     let ids = || function.ids().filter(|&id| live[id]);
     let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
     if ids().all(|id| is_fixed(function.ty(id))) {
+        greatest.fold_tables();
         return Ok(greatest);
     }
     let problems: Vec<Problem> =

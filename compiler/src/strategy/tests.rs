@@ -193,9 +193,13 @@ impl Case {
 
     /// The kernel, and what is in its buffers before it runs: the same for all versions.
     fn schedule(&self, targets: &[Target]) -> (Kernel, Vec<Vec<u8>>) {
-        let Primitive { dag, params, results: stages, .. } =
-            primitive("kernel", &self.function, &IntExpr::as_const, false)
-                .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
+        let mut made = primitive("kernel", &self.function, &IntExpr::as_const, false)
+            .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
+        made.fold_tables();
+        let Primitive { dag, params, constants, results: stages, .. } = made;
+        let inner = constants.iter().map(|&(stage, _)| {
+            (stage, ParamKind::Constant, BufferSpec::dense(dag.shape(stage)))
+        });
         let params: Vec<KernelParam> = params
             .iter()
             .zip(&self.args)
@@ -203,17 +207,22 @@ impl Case {
                 Arg::Input(spec) => (stage, ParamKind::Input, spec.clone()),
                 Arg::Constant => (stage, ParamKind::Constant, BufferSpec::dense(dag.shape(stage))),
             })
+            .chain(inner)
             .collect();
         let outputs: Vec<_> = stages.iter().copied().zip(self.results.iter().cloned()).collect();
         let kernel = schedule(dag, &params, &outputs, targets);
         let func = kernel.signature();
         let mut buffers: Vec<Vec<u8>> = Vec::new();
         let expected = self.expected();
-        let all = self.tensors.iter().chain(&expected).zip(&func.params).enumerate();
+        let tables: Vec<Tensor> =
+            constants.iter().map(|(_, table)| Tensor::from_constant(table).unwrap()).collect();
+        let results = self.tensors.len() + tables.len();
+        let all = self.tensors.iter().chain(&tables).chain(&expected);
+        let all = all.zip(&func.params).enumerate();
         for (position, (tensor, param)) in all {
             let spec = &func.buffers[param.buffer].spec;
             let mut dense = tensor.to_bytes();
-            if position >= self.tensors.len() {
+            if position >= results {
                 // Garbage: what a kernel does not write must not be right by chance.
                 dense.fill(0x7f);
             }
@@ -225,7 +234,8 @@ impl Case {
     /// Checks the results and returns them.
     fn compare(&self, buffers: &[Vec<u8>], what: &str) -> Vec<Tensor> {
         let expected = self.expected();
-        let results = buffers[self.tensors.len()..].iter().zip(&self.results);
+        let first = buffers.len() - self.results.len();
+        let results = buffers[first..].iter().zip(&self.results);
         (expected.iter().zip(results))
             .map(|(expected, (buffer, spec))| {
                 let dense = spec.unpack(buffer, expected.dtype()).unwrap();

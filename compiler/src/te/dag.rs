@@ -292,6 +292,8 @@ pub struct ComputeDag {
     symbolic: BTreeMap<VarId, PrimExpr>,
     /// Axes of stages of whose elements each run has as many as it says itself.
     limits: BTreeMap<StageId, Vec<AxisLimit>>,
+    /// Elements of placeholders of one axis that are constants.
+    known: BTreeMap<StageId, Vec<i64>>,
 }
 
 /// An axis whose extent is the greatest that a run can have.
@@ -312,7 +314,19 @@ impl ComputeDag {
             by_buffer: SecondaryMap::new(),
             symbolic: BTreeMap::new(),
             limits: BTreeMap::new(),
+            known: BTreeMap::new(),
         }
+    }
+
+    /// Makes a stage of one axis a constant that is handed over.
+    pub(crate) fn set_constant(&mut self, stage: StageId, elements: Option<Vec<i64>>) {
+        self.stages[stage].kind = StageKind::Placeholder;
+        self.known.extend(elements.map(|elements| (stage, elements)));
+    }
+
+    /// The elements of a stage of one axis that are whole numbers known already.
+    pub(crate) fn known(&self, stage: StageId) -> Option<&[i64]> {
+        self.known.get(&stage).map(Vec::as_slice)
     }
 
     /// Says how much of a stage's axes a run has.

@@ -392,10 +392,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             within_image(dag.at(x, &at), index)
         });
     }
-    // One row after the other, and each element of the result from several rows.
-    let widened = [shape[0], shape[1], input[2], shape[3]];
-    let widened = columns.resized(cx.dag, x, &widened, dtype);
-    let resized = rows.resized(cx.dag, widened, &shape, dtype);
+    // Rows of the argument are added up to one of the result, whose elements are then found in it.
+    let row = [shape[0], shape[1], shape[2], input[3]];
+    let row = rows.resized(cx.dag, x, &row, dtype);
+    let resized = columns.resized(cx.dag, row, &shape, dtype);
     if attrs.crops() || resized == x {
         return cx.element(|dag, index| within_image(dag.at(resized, index), index));
     }

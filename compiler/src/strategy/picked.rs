@@ -1,0 +1,193 @@
+//! Loops over a dense tensor that read at places which tables say, as along the columns of an image
+//! that is resized.
+//!
+//! The entries of the tables are known, and with them from which few vectors each vector is picked.
+
+use super::emit::Emitter;
+use super::gather::{MOST_SOURCES, MOST_VECTORS, Picked, PickedVector, Source};
+use super::nest::{Nest, Run, innermost};
+use super::turn::lanes_of;
+use crate::ir::{BufferSpec, DType};
+use crate::te::{StageId, StageKind};
+use crate::tir::{Analyzer, PrimExpr, Stmt, VarId};
+
+/// A load, and what is picked from vectors in its place.
+type Replaced = Vec<(PrimExpr, PrimExpr)>;
+
+impl Emitter {
+    /// Stages that are worth storing: computed, and read by dense ones at places along the last axis
+    /// that a table says.
+    pub(super) fn picked_stages(&self) -> Vec<StageId> {
+        let is_dense = |stage: &StageId| self.func.buffers[self.dag.stages[*stage].buffer].spec.is_dense();
+        if !self.materialised.keys().all(is_dense) {
+            return Vec::new();
+        }
+        let mut picked = Vec::new();
+        for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
+            for value in self.dag.stages[stage].kind.values() {
+                value.walk(&mut |expr| {
+                    if let PrimExpr::Load { buffer, indices, .. } = expr
+                        && indices.last().is_some_and(|index| self.reads_table(index))
+                        && let Some(read) = self.dag.stage_of(*buffer)
+                        && matches!(self.dag.stages[read].kind, StageKind::Compute(_))
+                    {
+                        picked.push(read);
+                    }
+                });
+            }
+        }
+        picked
+    }
+
+    /// Whether some stage is read at places along the last axis that a table says.
+    pub(super) fn picks(&self) -> bool {
+        self.dag.stages.values().any(|stage| {
+            stage.kind.values().into_iter().any(|value| {
+                value.any(&mut |expr| match expr {
+                    PrimExpr::Load { indices, .. } => {
+                        indices.last().is_some_and(|index| self.reads_table(index))
+                    }
+                    _ => false,
+                })
+            })
+        })
+    }
+
+    /// Whether an index is made of entries of a table.
+    fn reads_table(&self, index: &PrimExpr) -> bool {
+        index.any(&mut |expr| self.table_of(expr).is_some())
+    }
+
+    /// The table that a load is of, and the place in it.
+    fn table_of<'a>(&self, expr: &'a PrimExpr) -> Option<(&[i64], &'a PrimExpr)> {
+        let PrimExpr::Load { buffer, indices, .. } = expr else { return None };
+        let [at] = indices.as_slice() else { return None };
+        Some((self.dag.known(self.dag.stage_of(*buffer)?)?, at))
+    }
+
+    /// Loops over a dense layout whose vectors are picked: see the module's documentation.
+    pub(super) fn cover_picked(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
+    ) -> Option<Stmt> {
+        let spec = self.extent_of(spec);
+        if !spec.is_dense() || dtype == DType::Bool || !self.picks() {
+            return None;
+        }
+        // Floats of 16 bits are `float32` in registers.
+        let widths = self.widths_for(&spec, dtype.accumulator());
+        let runs: Vec<Run> = Nest::runs(&[(0, Nest::inner(&spec))], &widths)
+            .into_iter()
+            .flat_map(|Run { start, count, lanes }| {
+                (0..count).map(move |n| Run { start: start + n * lanes, count: 1, lanes })
+            })
+            .collect();
+        if runs.len() as i64 > MOST_VECTORS {
+            return None;
+        }
+        let axis = spec.dims().get(innermost(&spec)?)?.axis;
+        self.cover_runs(&spec, &runs, &mut |emitter, nest| {
+            emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index)).or_else(|| {
+                let (along, lanes) = nest.lane?;
+                let (lane, var) = emitter.counter("l", lanes);
+                let body = element(emitter, &nest.index_at(&lane));
+                (along == axis).then(|| emitter.picked_lanes(body, lane, var, lanes))?
+            })
+        })
+    }
+
+    /// A statement of vectors for a lane's, in which places along the last axis differ as tables say.
+    fn picked_lanes(&mut self, body: Stmt, lane: PrimExpr, var: VarId, lanes: i64) -> Option<Stmt> {
+        let body = self.decided(body);
+        let mut loads: Vec<PrimExpr> = Vec::new();
+        let mut is_guarded = false;
+        body.walk(&mut |stmt| is_guarded |= matches!(stmt, Stmt::If { .. }));
+        body.walk_exprs(&mut |expr| match expr {
+            PrimExpr::Load { indices, .. } if indices.iter().any(|at| self.reads_table(at) && at.uses(var)) => {
+                if !loads.contains(expr) {
+                    loads.push(expr.clone());
+                }
+            }
+            // What a condition on indices guards must not be read ahead.
+            PrimExpr::Select { cond, .. } => {
+                is_guarded |= cond.any(&mut |e| match e {
+                    PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
+                    _ => false,
+                });
+            }
+            _ => {}
+        });
+        if is_guarded {
+            return None;
+        }
+        let mut stmts = Vec::new();
+        let mut vectors: Vec<PickedVector> = Vec::new();
+        let mut replaced: Replaced = Vec::new();
+        for load in loads {
+            let PrimExpr::Load { dtype, .. } = load else { return None };
+            let picked = self.picked(&load, var, lanes)?;
+            let (vector, read) = self.pick_lanes(&picked, lanes, dtype)?;
+            stmts.extend(read);
+            replaced.push((load, self.func.load(vector.result, [lane.clone()])));
+            vectors.push(vector);
+        }
+        let body = body.map_exprs(&mut |expr| {
+            expr.rewrite(&mut |expr| {
+                let found = replaced.iter().find(|(load, _)| *load == expr);
+                found.map_or(expr, |(_, picked)| picked.clone())
+            })
+        });
+        if !self.can_vectorize(&body, var, lanes, false) {
+            return None;
+        }
+        stmts.push(lanes_of(var, lanes, body));
+        Some(vectors.iter().rev().fold(Stmt::seq(stmts), |body, vector| vector.around(body)))
+    }
+
+    /// The vectors that the lanes of a load are in, and which.
+    fn picked(&self, load: &PrimExpr, lane: VarId, lanes: i64) -> Option<Picked> {
+        let PrimExpr::Load { buffer, indices, .. } = load else { return None };
+        let spec = &self.func.buffers[*buffer].spec;
+        let axis = spec.dims().get(innermost(spec)?)?.axis;
+        let varies = |at: usize| indices[at].uses(lane);
+        if !spec.is_dense() || !(0..indices.len()).all(|at| varies(at) == (at == axis)) {
+            return None;
+        }
+        let places: Vec<i64> =
+            (0..lanes).map(|at| self.place(&indices[axis], lane, at)).collect::<Option<_>>()?;
+        let extent = spec.shape()[axis];
+        let (first, last) = (*places.iter().min()?, *places.iter().max()?);
+        let count = (last - first) / lanes + 1;
+        if first < 0 || last >= extent || extent < lanes || count > MOST_SOURCES as i64 {
+            return None;
+        }
+        // The last vector ends with the row at the latest.
+        let starts: Vec<i64> = (0..count).map(|n| (first + n * lanes).min(extent - lanes)).collect();
+        let picks = places.iter().map(|place| {
+            let source = starts.iter().rposition(|start| start <= place)?;
+            Some((source, place - starts[source]))
+        });
+        let picks = picks.collect::<Option<_>>()?;
+        let sources = starts.iter().map(|&start| {
+            let mut index = indices.clone();
+            index[axis] = start.into();
+            Source { buffer: *buffer, index, axis }
+        });
+        Some(Picked { sources: sources.collect(), picks })
+    }
+
+    /// An index in a lane, if the tables say it.
+    fn place(&self, index: &PrimExpr, lane: VarId, at: i64) -> Option<i64> {
+        let index = index.clone().substitute(&[(lane, PrimExpr::index(at))].into());
+        let known = index.rewrite(&mut |expr| {
+            let entry = self.table_of(&expr).and_then(|(table, at)| {
+                let at = Analyzer::new().simplify(at).as_int()?;
+                table.get(usize::try_from(at).ok()?).copied()
+            });
+            entry.map_or(expr, PrimExpr::index)
+        });
+        Analyzer::new().simplify(&known).as_int()
+    }
+}
