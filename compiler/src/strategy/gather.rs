@@ -14,7 +14,7 @@ use crate::tir::{Analyzer, BufferId, PrimExpr, Stmt, VarId};
 pub(super) const MOST_SOURCES: usize = 8;
 
 /// Most vectors along the channels: each has code of its own.
-pub(super) const MOST_VECTORS: i64 = 64;
+const MOST_VECTORS: i64 = 64;
 
 /// Fewest lanes that are worth it.
 const LEAST_LANES: i64 = 4;

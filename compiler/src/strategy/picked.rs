@@ -4,12 +4,15 @@
 //! The entries of the tables are known, and with them from which few vectors each vector is picked.
 
 use super::emit::Emitter;
-use super::gather::{MOST_SOURCES, MOST_VECTORS, Picked, PickedVector, Source};
+use super::gather::{MOST_SOURCES, Picked, PickedVector, Source};
 use super::nest::{Nest, Run, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{StageId, StageKind};
 use crate::tir::{Analyzer, PrimExpr, Stmt, VarId};
+
+/// Most vectors along the last axis: each has code of its own.
+const MOST_VECTORS: usize = 128;
 
 /// A load, and what is picked from vectors in its place.
 type Replaced = Vec<(PrimExpr, PrimExpr)>;
@@ -84,7 +87,7 @@ impl Emitter {
                 (0..count).map(move |n| Run { start: start + n * lanes, count: 1, lanes })
             })
             .collect();
-        if runs.len() as i64 > MOST_VECTORS {
+        if runs.len() > MOST_VECTORS {
             return None;
         }
         let axis = spec.dims().get(innermost(&spec)?)?.axis;

@@ -59,6 +59,9 @@ fn the_errors_of_the_polynomials_are_as_documented() {
         (Intrinsic::Atan, 3.0),
         (Intrinsic::Asin, 3.0),
         (Intrinsic::Acos, 3.0),
+        (Intrinsic::Sin, 4.0),
+        (Intrinsic::Cos, 4.0),
+        (Intrinsic::Tan, 4.0),
     ] {
         let expected: Vec<f64> = inputs
             .iter()
@@ -214,6 +217,8 @@ fn special_arguments_give_the_results_of_c() {
         Intrinsic::Sigmoid,
         Intrinsic::Abs,
         Intrinsic::Sin,
+        Intrinsic::Cos,
+        Intrinsic::Tan,
         Intrinsic::Atan,
         Intrinsic::Asin,
         Intrinsic::Acos,
@@ -295,6 +300,9 @@ fn the_interpreter_and_the_compiler_agree_on_polynomials() {
         Intrinsic::Atan,
         Intrinsic::Asin,
         Intrinsic::Acos,
+        Intrinsic::Sin,
+        Intrinsic::Cos,
+        Intrinsic::Tan,
     ];
     for intrinsic in polynomials {
         let func = elementwise(intrinsic, DType::F32, inputs.len());

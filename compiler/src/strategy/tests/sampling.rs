@@ -1,7 +1,7 @@
 //! Operators that read between elements, or say where they are.
 
 use super::families::{call, floats, ints, resize};
-use super::{check_all, sample};
+use super::{Case, check_all, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::interp::Tensor;
 use crate::ir::DType;
@@ -42,6 +42,40 @@ fn images_by_filters_against_aliasing_about_their_middle_and_of_regions() {
         }
     }
     check_all(&cases, &[runnable_levels().pop().unwrap()]);
+}
+
+#[test]
+fn columns_of_images_are_picked_in_vectors() {
+    let levels = runnable_levels();
+    let resized = |shape: &[usize], size: [i64; 2], places: CoordinateTransformation| {
+        [ResizeMethod::Linear, ResizeMethod::Cubic].map(|method| {
+            let attrs = Resize2dAttrs {
+                coordinate_transformation_mode: places,
+                cubic_exclude: places == CoordinateTransformation::AlignCorners,
+                ..resize(size, method)
+            };
+            call("image.resize2d", attrs, &[Some(sample(shape, 1))])
+        })
+    };
+    let mut cases: Vec<Case> = [
+        resized(&[1, 3, 20, 20], [40, 40], CoordinateTransformation::HalfPixel),
+        resized(&[2, 2, 33, 50], [20, 21], CoordinateTransformation::HalfPixel),
+        // Every second element has a weight of zero.
+        resized(&[1, 2, 18, 18], [18, 36], CoordinateTransformation::Asymmetric),
+        resized(&[1, 2, 17, 19], [23, 47], CoordinateTransformation::AlignCorners),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    for case in &cases {
+        let (kernel, _) = case.schedule(&levels);
+        let missed: Vec<_> = kernel.loops.into_iter().filter_map(|loops| loops.missed).collect();
+        assert!(missed.is_empty(), "{}: {missed:?}", case.name);
+    }
+    // Rows without room for a vector, and more elements than vectors are picked for.
+    cases.extend(resized(&[1, 2, 3, 3], [9, 40], CoordinateTransformation::HalfPixel));
+    cases.extend(resized(&[1, 1, 3, 500], [5, 9000], CoordinateTransformation::HalfPixel));
+    check_all(&cases, &levels);
 }
 
 #[test]

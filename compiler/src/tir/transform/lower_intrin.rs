@@ -11,6 +11,7 @@
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
 //! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
+//! | `sin`, `cos`, `tan` | 4 | reduced to ±π/4 in `float64`, however large; degree 7 and 8 |
 //! | `pow`, exponent 3, −0.5 or 0.75 | 2 | products, square roots |
 //!
 //! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
@@ -24,6 +25,7 @@
 //! stays as well and is a call of the system's mathematical library. Conversions of `float16` are
 //! operations on bits where the target has no instruction for them.
 
+mod angles;
 mod math;
 mod rounding;
 
@@ -88,7 +90,10 @@ fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
             | Intrinsic::Sigmoid
             | Intrinsic::Atan
             | Intrinsic::Asin
-            | Intrinsic::Acos => true,
+            | Intrinsic::Acos
+            | Intrinsic::Sin
+            | Intrinsic::Cos
+            | Intrinsic::Tan => true,
             Intrinsic::Pow => matches!(exponent(), Some(3.0 | -0.5 | 0.75)),
             _ => false,
         }
@@ -104,7 +109,7 @@ fn strict_call(
 ) -> PrimExpr {
     let wide = |args: &[PrimExpr]| args.iter().map(|arg| arg.clone().cast(DType::F64)).collect();
     let lanes = args.first().map_or(1, |x| x.ty().lanes);
-    let part = u32::try_from(target.vector_bits()).map_or(0, |bits| bits / DType::F64.bits());
+    let part = f64_lanes(target);
     if part == 0 || lanes <= part || !lanes.is_multiple_of(part) {
         return call(data, target, flush, intrinsic, wide(&args)).cast(DType::F32);
     }
@@ -123,6 +128,11 @@ fn strict_call(
         value: Box::new(value),
         body: Box::new(body),
     })
+}
+
+/// Lanes of a vector of `float64`; 0 for a target without vectors.
+fn f64_lanes(target: &Target) -> u32 {
+    u32::try_from(target.vector_bits()).map_or(0, |bits| bits / DType::F64.bits())
 }
 
 fn call(
@@ -145,6 +155,9 @@ fn call(
         Intrinsic::Asin if is_f32 => math.finish(|math| math.asin(x)),
         Intrinsic::Acos if is_f32 => math.finish(|math| math.acos(x)),
         Intrinsic::Sigmoid if is_f32 => math.finish(|math| math.sigmoid(x)),
+        Intrinsic::Sin | Intrinsic::Cos | Intrinsic::Tan if is_f32 => {
+            math.finish(|math| math.angle(intrinsic, x, f64_lanes(target)))
+        }
         Intrinsic::Sigmoid => {
             let one = || PrimExpr::float(1.0, dtype);
             let lanes = x.ty().lanes;

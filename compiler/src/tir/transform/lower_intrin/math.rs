@@ -127,13 +127,13 @@ impl<'a> Math<'a> {
         PrimExpr::select(is_denormal, zero, x)
     }
 
-    fn fma(&self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
+    pub(super) fn fma(&self, a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr {
         if self.fused { PrimExpr::mul_add(a, b, c) } else { a * b + c }
     }
 
     /// Horner's scheme, lowest power first: the fewest operations, which decide the time of a long
     /// loop, as its iterations overlap.
-    fn polynomial(&self, x: &PrimExpr, coefficients: &[f32]) -> PrimExpr {
+    pub(super) fn polynomial(&self, x: &PrimExpr, coefficients: &[f32]) -> PrimExpr {
         let mut powers = coefficients.iter().rev().map(|c| PrimExpr::f32(*c));
         let highest = powers.next().unwrap_or(PrimExpr::f32(0.0));
         powers.fold(highest, |sum, c| self.fma(sum, x.clone(), c))
