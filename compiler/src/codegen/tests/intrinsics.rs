@@ -59,9 +59,9 @@ fn the_errors_of_the_polynomials_are_as_documented() {
         (Intrinsic::Atan, 3.0),
         (Intrinsic::Asin, 3.0),
         (Intrinsic::Acos, 3.0),
-        (Intrinsic::Sin, 4.0),
-        (Intrinsic::Cos, 4.0),
-        (Intrinsic::Tan, 4.0),
+        (Intrinsic::Sin, 1.6),
+        (Intrinsic::Cos, 1.6),
+        (Intrinsic::Tan, 3.4),
     ] {
         let expected: Vec<f64> = inputs
             .iter()

@@ -11,7 +11,8 @@
 //! | `erf` | 6 | x·P₅(x²)/Q₅(x²) up to 3.93 |
 //! | `sigmoid` | 3 | 1/(1 + exp(−x)); a result below 2⁻¹²⁶ may be 0 |
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
-//! | `sin`, `cos`, `tan` | 4 | reduced to ±π/4 in `float64`, however large; degree 7 and 8 |
+//! | `sin`, `cos` | 1.6 | reduced to ±π/4 in `float64`, however large; degrees 7 and 8 |
+//! | `tan` | 3.4 | the quotient of both |
 //! | `pow`, exponent 3, −0.5 or 0.75 | 2 | products, square roots |
 //!
 //! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
