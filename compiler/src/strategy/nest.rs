@@ -68,6 +68,21 @@ impl Nest {
         runs
     }
 
+    /// How an innermost dimension is covered in vectors of some widths, widest first, where elements may
+    /// be covered twice: what the widest leaves is in one vector that ends with it.
+    pub(super) fn overlapping(extent: i64, widths: &[i64]) -> Vec<Run> {
+        let Some(&lanes) = widths.first() else { return Nest::runs(&[(0, extent)], widths) };
+        let (count, rest) = (extent / lanes, extent % lanes);
+        let mut runs = vec![Run { start: 0, count, lanes }];
+        let last = widths.iter().rev().find(|&&width| width >= rest && width <= extent);
+        match last {
+            _ if count == 0 => return Nest::runs(&[(0, extent)], widths),
+            Some(&lanes) if rest > 0 => runs.push(Run { start: extent - lanes, count: 1, lanes }),
+            _ => {}
+        }
+        runs
+    }
+
     /// Nests that cover these runs of the innermost physical dimension of a layout.
     ///
     /// The first axes of the index are `rows`: the layout has one element along each of them.

@@ -1,64 +1,83 @@
-//! Loops over a dense tensor that read at places which tables say, as along the columns of an image
-//! that is resized.
+//! Loops over a dense tensor that read at places which are not adjacent, but known: along the columns of
+//! an image that is resized, of a border that repeats elements, or of rows in the opposite order.
 //!
-//! The entries of the tables are known, and with them from which few vectors each vector is picked.
+//! For each vector it is known from which few vectors its elements are picked.
+
+use std::collections::BTreeMap;
 
 use super::emit::Emitter;
 use super::gather::{MOST_SOURCES, Picked, PickedVector, Source};
-use super::nest::{Nest, Run, innermost};
+use super::nest::{Nest, Run, coefficient, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
-use crate::te::{StageId, StageKind};
-use crate::tir::{Analyzer, PrimExpr, Stmt, VarId};
+use crate::te::{Stage, StageId, StageKind};
+use crate::tir::{Analyzer, BufferId, PrimExpr, Stmt, VarId};
 
 /// Most vectors along the last axis: each has code of its own.
 const MOST_VECTORS: usize = 128;
+
+/// Shortest rows that are picked.
+const LEAST_EXTENT: i64 = 8;
 
 /// A load, and what is picked from vectors in its place.
 type Replaced = Vec<(PrimExpr, PrimExpr)>;
 
 impl Emitter {
-    /// Stages that are worth storing: computed, and read by dense ones at places along the last axis
-    /// that a table says.
+    /// Stages that are worth storing: computed, and read several times by a dense one at places that
+    /// are picked.
     pub(super) fn picked_stages(&self) -> Vec<StageId> {
-        let is_dense = |stage: &StageId| self.func.buffers[self.dag.stages[*stage].buffer].spec.is_dense();
+        let is_dense =
+            |stage: &StageId| self.func.buffers[self.dag.stages[*stage].buffer].spec.is_dense();
         if !self.materialised.keys().all(is_dense) {
             return Vec::new();
         }
         let mut picked = Vec::new();
         for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
-            for value in self.dag.stages[stage].kind.values() {
-                value.walk(&mut |expr| {
-                    if let PrimExpr::Load { buffer, indices, .. } = expr
-                        && indices.last().is_some_and(|index| self.reads_table(index))
-                        && let Some(read) = self.dag.stage_of(*buffer)
-                        && matches!(self.dag.stages[read].kind, StageKind::Compute(_))
-                    {
-                        picked.push(read);
-                    }
-                });
-            }
+            let mut reads: BTreeMap<StageId, usize> = BTreeMap::new();
+            self.walk_picked(stage, &mut |buffer| {
+                let read = self.dag.stage_of(buffer);
+                *read.map_or(&mut 0, |read| reads.entry(read).or_default()) += 1;
+            });
+            picked.extend(reads.into_iter().filter(|read| read.1 > 1).map(|read| read.0));
         }
+        picked.retain(|&read| matches!(self.dag.stages[read].kind, StageKind::Compute(_)));
         picked
     }
 
-    /// Whether some stage is read at places along the last axis that a table says.
+    /// Whether some stage reads at places along its last axis that are not adjacent, but known.
     pub(super) fn picks(&self) -> bool {
-        self.dag.stages.values().any(|stage| {
-            stage.kind.values().into_iter().any(|value| {
-                value.any(&mut |expr| match expr {
-                    PrimExpr::Load { indices, .. } => {
-                        indices.last().is_some_and(|index| self.reads_table(index))
-                    }
-                    _ => false,
-                })
-            })
-        })
+        let mut picks = false;
+        for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
+            self.walk_picked(stage, &mut |_| picks = true);
+        }
+        picks
     }
 
-    /// Whether an index is made of entries of a table.
-    fn reads_table(&self, index: &PrimExpr) -> bool {
-        index.any(&mut |expr| self.table_of(expr).is_some())
+    /// Shows the buffers that a stage reads at such places.
+    fn walk_picked(&self, stage: StageId, show: &mut dyn FnMut(BufferId)) {
+        let Stage { kind: StageKind::Compute(value), axes, .. } = &self.dag.stages[stage] else {
+            return;
+        };
+        let (Some(&var), Some(&extent)) = (axes.last(), self.dag.shape(stage).last()) else {
+            return;
+        };
+        let most = self.machine.lanes(DType::F32) * MOST_VECTORS as i64;
+        let is_open = self.dag.limits(stage).iter().any(|limit| limit.axis + 1 == axes.len());
+        if is_open || !(LEAST_EXTENT..=most).contains(&extent) {
+            return;
+        }
+        value.walk(&mut |expr| {
+            let PrimExpr::Load { buffer, indices, .. } = expr else { return };
+            let Some((last, others)) = indices.split_last() else { return };
+            let is_last_alone = !others.iter().any(|index| index.uses(var))
+                && last.uses(var)
+                && !axes[..axes.len() - 1].iter().any(|&axis| last.uses(axis));
+            let is_known = is_last_alone && self.place(last, var, 0).is_some();
+            let is_adjacent = coefficient(last, var).is_some_and(|step| (0..=2).contains(&step));
+            if is_known && !is_adjacent {
+                show(*buffer);
+            }
+        });
     }
 
     /// The table that a load is of, and the place in it.
@@ -101,15 +120,17 @@ impl Emitter {
         })
     }
 
-    /// A statement of vectors for a lane's, in which places along the last axis differ as tables say.
+    /// A statement of vectors for a lane's, in which places along the last axis are picked.
     fn picked_lanes(&mut self, body: Stmt, lane: PrimExpr, var: VarId, lanes: i64) -> Option<Stmt> {
         let body = self.decided(body);
         let mut loads: Vec<PrimExpr> = Vec::new();
         let mut is_guarded = false;
         body.walk(&mut |stmt| is_guarded |= matches!(stmt, Stmt::If { .. }));
         body.walk_exprs(&mut |expr| match expr {
-            PrimExpr::Load { indices, .. } if indices.iter().any(|at| self.reads_table(at) && at.uses(var)) => {
-                if !loads.contains(expr) {
+            PrimExpr::Load { indices, .. } => {
+                let is_adjacent =
+                    |at| coefficient(at, var).is_some_and(|step| (0..=2).contains(&step));
+                if !indices.iter().all(is_adjacent) && !loads.contains(expr) {
                     loads.push(expr.clone());
                 }
             }
@@ -167,7 +188,8 @@ impl Emitter {
             return None;
         }
         // The last vector ends with the row at the latest.
-        let starts: Vec<i64> = (0..count).map(|n| (first + n * lanes).min(extent - lanes)).collect();
+        let starts: Vec<i64> =
+            (0..count).map(|n| (first + n * lanes).min(extent - lanes)).collect();
         let picks = places.iter().map(|place| {
             let source = starts.iter().rposition(|start| start <= place)?;
             Some((source, place - starts[source]))
@@ -181,7 +203,7 @@ impl Emitter {
         Some(Picked { sources: sources.collect(), picks })
     }
 
-    /// An index in a lane, if the tables say it.
+    /// An index where a variable has a value, if that and tables say it.
     fn place(&self, index: &PrimExpr, lane: VarId, at: i64) -> Option<i64> {
         let index = index.clone().substitute(&[(lane, PrimExpr::index(at))].into());
         let known = index.rewrite(&mut |expr| {

@@ -51,6 +51,8 @@ pub(super) struct Reduction {
     ignores_nan: bool,
     /// How far each axis goes, if each run says that itself.
     limits: Vec<Option<PrimExpr>>,
+    /// Whether an element of the result may be computed twice.
+    repeats: bool,
 }
 
 /// What a loop over lanes of a reduction does.
@@ -92,6 +94,7 @@ impl Reduction {
                     sums_products,
                     ignores_nan,
                     limits,
+                    repeats: false,
                 })
             }
             StageKind::Placeholder
@@ -100,6 +103,12 @@ impl Reduction {
             | StageKind::Joint { .. }
             | StageKind::Extern { .. } => None,
         }
+    }
+
+    /// The same where an element of the result may be computed twice, if `repeats`: the last vector of a
+    /// row may begin before the one before it ends.
+    pub(super) fn repeating(self, repeats: bool) -> Reduction {
+        Reduction { repeats, ..self }
     }
 
     /// The same of a window over a tensor that has a border, where nothing is tested.
@@ -274,7 +283,12 @@ impl Emitter {
             let build = &mut |emitter: &mut Emitter, nest: &Nest| {
                 emitter.reduce_lanes(nest, root, reduction, split)
             };
-            if let Some(stmt) = self.cover_in(&spec, widths, build) {
+            let pieces = [(0, inner)];
+            let runs = match reduction.repeats {
+                true => Nest::overlapping(inner, widths),
+                false => Nest::runs(&pieces, widths),
+            };
+            if let Some(stmt) = self.cover_runs(&extent, &runs, build) {
                 return Some(stmt);
             }
         }

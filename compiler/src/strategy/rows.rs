@@ -197,7 +197,7 @@ impl Emitter {
     }
 
     /// Whether computing a stage of what is stored reads `wanted`, which is stored.
-    fn reads_stored(
+    pub(super) fn reads_stored(
         &self,
         stage: StageId,
         wanted: StageId,

@@ -34,7 +34,8 @@ impl Primitive {
         let is_test = |expr: &PrimExpr| match expr {
             PrimExpr::Compare { op: CompareOp::Ne, lhs, rhs } => {
                 let is_zero = rhs.as_float().is_some_and(|value| value == 0.0);
-                is_zero && matches!(&**lhs, PrimExpr::Load { buffer, .. } if nonzero.contains(buffer))
+                is_zero
+                    && matches!(&**lhs, PrimExpr::Load { buffer, .. } if nonzero.contains(buffer))
             }
             _ => false,
         };

@@ -197,9 +197,9 @@ impl Case {
             .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
         made.fold_tables();
         let Primitive { dag, params, constants, results: stages, .. } = made;
-        let inner = constants.iter().map(|&(stage, _)| {
-            (stage, ParamKind::Constant, BufferSpec::dense(dag.shape(stage)))
-        });
+        let inner = constants
+            .iter()
+            .map(|&(stage, _)| (stage, ParamKind::Constant, BufferSpec::dense(dag.shape(stage))));
         let params: Vec<KernelParam> = params
             .iter()
             .zip(&self.args)

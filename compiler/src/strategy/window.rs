@@ -1,15 +1,15 @@
 //! Windows that slide over planes, with a border around these, so that no element is tested.
 
 use super::conv2d::halo_needed;
-use super::cover::adjacent;
+use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::reduce::Reduction;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId};
-use crate::tir::{BufferId, Stmt};
+use crate::tir::{BufferId, ParamKind, Stmt};
 
 /// Fewest neighbours in a row of the result for which its planes get a border.
-const MIN_ROW: i64 = 8;
+const MIN_ROW: i64 = LEAST_LANES;
 
 impl Emitter {
     /// The loops of windows over a tensor in planes, if the result lies in such, too.
@@ -54,7 +54,13 @@ impl Emitter {
         let Some(reduction) = Reduction::of(self, inner) else { return Stmt::nop() };
         let image = self.dag.stage_of(data);
         let before = image.and_then(|image| self.materialised.insert(image, copy));
-        let loops = self.emit_reduction(root, &reduction.with_border());
+        // What reads nothing but the copy may be computed twice.
+        let inputs = self.func.params.iter().filter(|param| param.kind == ParamKind::Input);
+        let mut inputs = inputs.filter_map(|param| self.dag.stage_of(param.buffer));
+        let reads = |input| self.reads_stored(root, input, &self.materialised);
+        let reads_others = inputs.any(|input| Some(input) != image && reads(input));
+        let is_alone = !reads_others && self.dag.limits(root).is_empty();
+        let loops = self.emit_reduction(root, &reduction.with_border().repeating(is_alone));
         if let Some((image, buffer)) = image.zip(before) {
             self.materialised.insert(image, buffer);
         }

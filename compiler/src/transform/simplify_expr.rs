@@ -1,6 +1,7 @@
 //! Expressions that simpler ones stand for.
 
 mod arithmetic;
+mod marks;
 mod moves;
 #[cfg(test)]
 mod tests;
@@ -19,7 +20,8 @@ use crate::transform::InferType;
 /// Of consecutive transposes, changes of layout, reshapes (`squeeze` and `expand_dims` among them), casts that lose
 /// nothing in between, concatenations along one axis, and pads with the same elements, one is left,
 /// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
-/// nothing and the like are `x`, `power(x, 2)` is `x · x`. Unless `tir.strict_math` is on, `-0 + 0`
+/// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
+/// constant matrix, which is finite, is its rows. Unless `tir.strict_math` is on, `-0 + 0`
 /// may be `-0`, and roots are taken for powers of ½ and -½ of what is not negative.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
@@ -73,8 +75,10 @@ impl Site<'_> {
 }
 
 fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option<ExprId>> {
-    match moves::simpler(b, site)? {
-        None => arithmetic::simpler(b, site),
-        found => Ok(found),
+    for rule in [moves::simpler, marks::simpler, arithmetic::simpler] {
+        if let Some(found) = rule(b, site)? {
+            return Ok(Some(found));
+        }
     }
+    Ok(None)
 }

@@ -372,6 +372,14 @@ impl AxisWindow {
     }
 }
 
+/// How many elements along an axis count in a window.
+enum Count {
+    /// As many in each.
+    Taps(i64),
+    /// An entry for each.
+    Table(StageId),
+}
+
 fn compute_max(cx: &mut Compute<'_>) -> Stages {
     let window = cx.attrs::<MaxPoolAttrs>()?.window()?;
     let (x, (shape, dtype)) = (cx.arg(0)?, cx.result());
@@ -386,21 +394,35 @@ fn compute_avg(cx: &mut Compute<'_>) -> Stages {
     let wide = dtype.accumulator();
     let sum = window.reduce(cx, x, &shape, BinaryOp::Add, wide);
     let input = cx.dag.shape(x)[2..].to_vec();
-    let overhangs = window.overhangs(&input, &shape[2..]);
-    cx.element(|dag, index| {
-        let count = if overhangs {
+    let op = cx.op.name;
+    let counts: Vec<Count> = (window.axes.iter().zip(&input).zip(&shape[2..]))
+        .map(|((axis, &extent), &windows)| {
+            let along = Window { axes: vec![*axis] };
+            if !along.overhangs(&[extent], &[windows]) {
+                return Count::Taps(axis.taps);
+            }
             // What ceil mode has beyond the padding never counts.
-            let taps =
-                window.axes.iter().zip(&index[2..]).zip(&input).map(|((axis, i), extent)| {
-                    let (before, after) =
-                        if attrs.count_include_pad { (axis.before, axis.after) } else { (0, 0) };
-                    axis.taps_within(i, -before, extent.saturating_add(after))
-                });
-            taps.reduce(|count, taps| count * taps).unwrap_or(1.into()).max(1).cast(wide)
-        } else {
-            let taps = window.axes.iter().map(|axis| axis.taps as f64).product();
-            PrimExpr::float(taps, wide)
-        };
+            let (before, after) =
+                if attrs.count_include_pad { (axis.before, axis.after) } else { (0, 0) };
+            let table = cx.dag.compute(op, &[windows], wide, |_, index| {
+                let taps = axis.taps_within(&index[0], -before, extent.saturating_add(after));
+                taps.max(1).cast(wide)
+            });
+            cx.dag.set_stored(table);
+            Count::Table(table)
+        })
+        .collect();
+    cx.element(|dag, index| {
+        let mut taps = 1.0;
+        let mut tables = Vec::new();
+        for (count, at) in counts.iter().zip(&index[2..]) {
+            match *count {
+                Count::Taps(count) => taps *= count as f64,
+                Count::Table(table) => tables.push(dag.at(table, std::slice::from_ref(at))),
+            }
+        }
+        let taps = PrimExpr::float(taps, wide);
+        let count = tables.into_iter().fold(taps, |count, table| count * table);
         (dag.at(sum, index) / count).cast(dtype)
     })
 }

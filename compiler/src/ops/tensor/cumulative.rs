@@ -6,12 +6,12 @@ use super::X;
 use super::scatter::{in_loop, loops, nest};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
-use crate::ir::{Attrs, DType, Type};
+use crate::ir::{Attrs, BufferSpec, DType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::{EvalError, InferCx, OpDef};
 use crate::te::{ComputeDag, combined, identity};
-use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt};
+use crate::tir::{BinaryOp, BufferScope, ForKind, PrimExpr, Stmt};
 
 /// Attributes of `cumsum` and `cumprod`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -118,19 +118,36 @@ fn compute(cx: &mut Compute<'_>, combiner: BinaryOp) -> Stages {
             at
         };
         let element = |dag: &ComputeDag, step: PrimExpr| dag.at(x, &at(step)).cast(wide);
-        let first = match attrs.exclusive {
-            true => neutral.clone(),
-            false => combined(combiner, neutral.clone(), element(dag, 0.into())),
+        let line = if extent == 0 {
+            Stmt::nop()
+        } else if axis + 1 == shape.len() {
+            // What is so far stays in a register: stored and read again, it takes longer than a sum.
+            let so_far =
+                dag.func.buffer("so_far", wide, BufferSpec::dense(&[1]), BufferScope::Local);
+            let before = dag.func.load(so_far, [0]);
+            let next = combined(combiner, before, element(dag, dag.func.var_expr(step)));
+            let next = dag.func.store(so_far, [0], next);
+            let now = dag.func.load(so_far, [0]);
+            let put = dag.func.store(result, at(dag.func.var_expr(step)), now);
+            let both = if attrs.exclusive { [put, next] } else { [next, put] };
+            let steps = in_loop(step, extent, ForKind::Serial, Stmt::seq(both));
+            let first = dag.func.store(so_far, [0], neutral.clone());
+            Stmt::allocate(so_far, Stmt::seq([first, steps]))
+        } else {
+            let first = match attrs.exclusive {
+                true => neutral.clone(),
+                false => combined(combiner, neutral.clone(), element(dag, 0.into())),
+            };
+            let first = dag.func.store(result, at(0.into()), first);
+            let first = nest(inner.clone(), &shape[axis + 1..], wide, first);
+            let before = dag.func.load(result, at(dag.func.var_expr(step)));
+            let read = dag.func.var_expr(step) + i64::from(!attrs.exclusive);
+            let next = combined(combiner, before, element(dag, read));
+            let next = dag.func.store(result, at(dag.func.var_expr(step) + 1), next);
+            let next = nest(inner, &shape[axis + 1..], wide, next);
+            let steps = in_loop(step, (extent - 1).max(0), ForKind::Serial, next);
+            Stmt::seq([first, steps])
         };
-        let first = dag.func.store(result, at(0.into()), first);
-        let first = nest(inner.clone(), &shape[axis + 1..], wide, first);
-        let before = dag.func.load(result, at(dag.func.var_expr(step)));
-        let read = dag.func.var_expr(step) + i64::from(!attrs.exclusive);
-        let next = combined(combiner, before, element(dag, read));
-        let next = dag.func.store(result, at(dag.func.var_expr(step) + 1), next);
-        let next = nest(inner, &shape[axis + 1..], wide, next);
-        let steps = in_loop(step, (extent - 1).max(0), ForKind::Serial, next);
-        let line = if extent == 0 { Stmt::nop() } else { Stmt::seq([first, steps]) };
         let outer = vars[..axis].iter().zip(&shape).rev();
         outer.fold(line, |body, (&var, &extent)| in_loop(var, extent, ForKind::Serial, body))
     });

@@ -16,7 +16,7 @@ use crate::pass::Result;
 use crate::transform::calls::{call_of, call_with, uniform_of};
 
 /// The operators that keep the elements in their order.
-const RESHAPES: [&OpDef; 3] = [&RESHAPE, &SQUEEZE, &EXPAND_DIMS];
+pub(super) const RESHAPES: [&OpDef; 3] = [&RESHAPE, &SQUEEZE, &EXPAND_DIMS];
 
 /// A simpler form of a call that moves elements.
 ///
@@ -51,7 +51,7 @@ fn is_of(b: &FunctionBuilder, x: ExprId, ty: &TensorType) -> bool {
 }
 
 /// The first argument of a call of one of some operators.
-fn argument_of(b: &FunctionBuilder, id: ExprId, defs: &[&OpDef]) -> Option<ExprId> {
+pub(super) fn argument_of(b: &FunctionBuilder, id: ExprId, defs: &[&OpDef]) -> Option<ExprId> {
     defs.iter().find_map(|def| call_of(b, id, def))?.args.first().copied().flatten()
 }
 
@@ -110,6 +110,15 @@ fn reshape(b: &mut FunctionBuilder, x: ExprId, ty: &TensorType) -> Result<Option
     if is_of(b, source, ty) {
         return Ok(Some(source));
     }
+    reshape_to(b, source, ty)
+}
+
+/// A tensor in the shape of a type, if it is known to have as many elements.
+pub(super) fn reshape_to(
+    b: &mut FunctionBuilder,
+    source: ExprId,
+    ty: &TensorType,
+) -> Result<Option<ExprId>> {
     let attrs = Attrs::from_struct(&ReshapeAttrs { newshape: ty.shape.to_vec() })?;
     // What is known of a shape in between need not follow from the two others.
     Ok(b.call(Op::new(&RESHAPE), &[source], attrs).ok())
