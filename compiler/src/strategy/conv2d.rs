@@ -50,7 +50,7 @@ pub(crate) fn goes_along_rows(
     // Of one channel each, blocks do as well unless a row is some vectors.
     let is_depthwise = channels == 1 && columns == groups;
     let is_long = if is_depthwise { row >= 3 * lanes } else { row >= 8 };
-    groups > 1 && is_long && columns / groups * 4 <= lanes
+    is_long && columns / groups * 4 <= lanes
 }
 
 /// Geometry of a convolution.

@@ -267,11 +267,13 @@ impl Emitter {
         let inner = adjacent(&extent);
         let steps = reduction.axes.iter().fold(1i64, |n, axis| n.saturating_mul(axis.extent));
         let last = reduction.axes.last().map_or(1, |axis| axis.extent);
-        // Long rows of the result are sums enough; of short ones, each element has several.
-        let is_long = inner >= ACROSS && steps > 1 && reduction.dtype.bits() == 32;
+        // Long rows of the result are sums enough; of short ones, each element has several. Two parts of
+        // a row are many if they may overlap.
+        let least = if reduction.repeats { ACROSS / 2 } else { ACROSS };
+        let is_long = inner >= least && steps > 1 && reduction.dtype.bits() == 32;
         // NaNs take as many registers again.
         let has_few = reduction.keeps_nan() && self.machine.registers < 32;
-        let across = if has_few { ACROSS / 2 } else { ACROSS };
+        let across = if has_few || inner < ACROSS { ACROSS / 2 } else { ACROSS };
         let wide: Vec<i64> = match is_long {
             true => std::iter::once(across).chain(widths.iter().copied()).collect(),
             false => widths.clone(),
