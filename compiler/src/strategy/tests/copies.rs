@@ -1,13 +1,16 @@
 //! Copies, windows and masks in vectors, and lines that are sorted and added up.
 
-use super::families::{call, floats, ints};
+use super::families::{call, floats, ints, resize};
 use super::{Arg, Case, Net, blocked, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
 use crate::graph::interp::Tensor;
 use crate::ir::{Attrs, BufferSpec, DType};
-use crate::ops::nn::{PadAttrs, PadMode};
-use crate::ops::tensor::{CumulativeAttrs, TopkAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs};
+use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
+use crate::ops::tensor::{
+    CumulativeAttrs, ResizeMethod, StridedSliceAttrs, TopkAttrs, TreeForm, TreeSumAttrs,
+    TreeTraverseAttrs,
+};
 use crate::strategy::{KernelParam, schedule};
 use crate::tir::ParamKind;
 
@@ -158,6 +161,50 @@ fn what_is_put_around_a_tensor_leaves_its_inside_to_vectors() {
         vectors(call("nn.pad", attrs, &[Some(x.clone()), None])),
         vectors(call("nn.pad", edge, &[Some(x)])),
     ];
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn elements_at_known_places_are_picked_in_vectors() {
+    let x = sample(&[1, 3, 6, 37], 1);
+    let pad = |mode| PadAttrs { pad_width: vec![[0, 0], [0, 0], [1, 2], [4, 3]], mode };
+    let backwards = StridedSliceAttrs {
+        axes: vec![3],
+        begin: vec![-1],
+        end: vec![-38],
+        strides: vec![-1],
+    };
+    let nearest = ResizeMethod::NearestNeighbor;
+    let mut cases = vec![
+        vectors(call("nn.pad", pad(PadMode::Edge), &[Some(x.clone()), None])),
+        vectors(call("nn.pad", pad(PadMode::Reflect), &[Some(x.clone()), None])),
+        vectors(call("strided_slice", backwards, &[Some(x.clone())])),
+        vectors(call("image.resize2d", resize([12, 74], nearest), &[Some(x.clone())])),
+        vectors(call("image.resize2d", resize([5, 53], nearest), &[Some(x)])),
+    ];
+    // Rows that a vector does not fit in.
+    let short = sample(&[1, 3, 2, 3], 1);
+    cases.push(call("image.resize2d", resize([5, 19], nearest), &[Some(short)]));
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
+fn planes_of_few_channels_are_convolved_along_rows() {
+    let mut cases = Vec::new();
+    for (image, weights, stride) in [
+        ([2, 5, 7, 40], [2, 5, 3, 3], 1),
+        ([1, 3, 9, 75], [3, 3, 3, 5], 2),
+        ([1, 24, 6, 8], [1, 24, 1, 1], 1),
+        ([1, 1, 5, 130], [1, 1, 3, 3], 1),
+    ] {
+        let attrs = ConvAttrs {
+            strides: vec![stride; 2],
+            padding: vec![1, weights[3] as i64 / 2, 1, 0],
+            ..ConvAttrs::of_rank(2)
+        };
+        let args = [sample(&image, 1), sample(&weights, 2)].map(Some);
+        cases.push(call("nn.conv2d", attrs, &[&args[..], &[None]].concat()));
+    }
     check_all(&cases, &runnable_levels());
 }
 

@@ -1,14 +1,17 @@
 //! Tests of the rules that filetests do not show: data types, bits, uses and length.
 
-use crate::graph::{ExprId, ScopeKind};
-use crate::ir::{Constant, DType, Type};
+use crate::graph::interp::{Tensor, evaluate};
+use crate::graph::{ExprId, Function, ScopeKind};
+use crate::ir::{Constant, DType, IRModule, Type};
 use crate::ops::elementwise::CastAttrs;
-use crate::ops::nn::{PadAttrs, PadMode};
-use crate::ops::tensor::{ConcatenateAttrs, ExpandDimsAttrs, SqueezeAttrs, TransposeAttrs};
+use crate::ops::nn::{MatmulAttrs, PadAttrs, PadMode};
+use crate::ops::tensor::{
+    ConcatenateAttrs, ExpandDimsAttrs, OneHotAttrs, SqueezeAttrs, TransposeAttrs,
+};
 use crate::pass::PassContext;
 use crate::tir::transform::STRICT_MATH;
 use crate::transform::SimplifyExpr;
-use crate::transform::tests::support::{Net, after, after_in, count, show};
+use crate::transform::tests::support::{Net, after, after_in, count, show, tensors};
 
 fn casts(dtypes: &[DType]) -> String {
     let mut net = Net::default();
@@ -222,4 +225,33 @@ fn chains_of_a_hundred_thousand_calls_become_one_on_a_small_stack() {
         }
     };
     std::thread::Builder::new().stack_size(512 << 10).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
+fn rows_for_marks_count_from_both_ends_and_are_zeros_beyond_them() {
+    let product = |dtype: DType, first: f32| {
+        let mut net = Net::default();
+        let x = net.0.param("x", Type::tensor(&[7], dtype));
+        let (on, off) = (net.scalar(1.0), net.scalar(0.0));
+        let marks = net.op_with("one_hot", &[x, on, off], &OneHotAttrs { depth: 3, axis: -1 });
+        let matrix = net.tensor(&[3, 2], first);
+        let attrs = MatmulAttrs { transpose_a: false, transpose_b: false, out_dtype: None };
+        let result = net.op_with("nn.matmul", &[marks, matrix], &attrs);
+        net.finish(result)
+    };
+    let numbers = [-4, -3, -1, 0, 2, 3, 100];
+    let value = |function: &Function, dtype: DType| {
+        let x = Tensor::from_ints(dtype, &[7], numbers.to_vec()).unwrap();
+        let module = IRModule::from_function(function.clone());
+        evaluate(&module, "main", &[x.into()]).unwrap()
+    };
+    for dtype in [DType::I8, DType::I32, DType::I64] {
+        let before = product(dtype, 0.5);
+        let rows = after(&SimplifyExpr, before.clone());
+        assert_eq!([count(&rows, "nn.matmul"), count(&rows, "take")], [0, 1]);
+        assert_eq!(tensors(&value(&before, dtype)), tensors(&value(&rows, dtype)), "{dtype}");
+    }
+    // Its greatest numbers would count from the end.
+    assert_eq!(count(&after(&SimplifyExpr, product(DType::U64, 0.5)), "take"), 0);
+    assert_eq!(count(&after(&SimplifyExpr, product(DType::I32, f32::INFINITY)), "take"), 0);
 }
