@@ -129,15 +129,13 @@ impl Emitter {
         for load in loads {
             let PrimExpr::Load { buffer, dtype, indices } = &load else { continue };
             let data = &self.func.buffers[*buffer].spec;
-            match along(data, indices, lane)? {
-                Along::Same | Along::Adjacent => {
-                    // It could be what the result takes the place of.
-                    repeats &= stored.as_ref().is_some_and(|(to, at)| {
-                        *at != *indices || self.func.buffers[*to].spec != *data
-                    });
-                    continue;
-                }
-                Along::Apart => {}
+            // Each row of a block is read at a place of its own, be it none that follows from the others.
+            if let Some(Along::Same | Along::Adjacent) = along(data, indices, lane) {
+                // It could be what the result takes the place of.
+                repeats &= stored.as_ref().is_some_and(|(to, at)| {
+                    *at != *indices || self.func.buffers[*to].spec != *data
+                });
+                continue;
             }
             let known = |var: VarId| vars.contains(&Some(var));
             let strange = indices.iter().any(|index| {

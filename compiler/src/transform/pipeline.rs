@@ -5,8 +5,9 @@ use indexmap::IndexSet;
 use super::{
     ApplyWinograd, CanonicalizeOps, CompileTrees, Conv1dToConv2d, Conv3dToConv2d,
     DeadCodeElimination, EliminateCommonSubexpr, FakeQuantizationToInteger, FoldConstant,
-    FoldExplicitPadding, FoldScaleAxis, FuseOps, InferType, OutlinePrimitives, PlanDevices,
-    PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr, SimplifyInference,
+    FoldExplicitPadding, FoldScaleAxis, FuseOps, GroupConv2dToMatmul, InferType, OutlinePrimitives,
+    PlanDevices, PlanLayouts, PromoteLowPrecision, RemoveUnusedFunctions, SimplifyExpr,
+    SimplifyInference,
 };
 use crate::diagnostics::{Problem, Report, suggest};
 use crate::pass::{PassInfo, PassRef, Result, Sequential, same_name};
@@ -31,6 +32,7 @@ fn passes() -> Vec<PassRef> {
         CanonicalizeOps.into(),
         Conv1dToConv2d.into(),
         Conv3dToConv2d.into(),
+        GroupConv2dToMatmul.into(),
         // Folds calls that scale folding and the new shapes of weights have left.
         FoldConstant.into(),
         // After the passes that fold into convolutions, because this one puts casts around them.

@@ -168,12 +168,8 @@ fn what_is_put_around_a_tensor_leaves_its_inside_to_vectors() {
 fn elements_at_known_places_are_picked_in_vectors() {
     let x = sample(&[1, 3, 6, 37], 1);
     let pad = |mode| PadAttrs { pad_width: vec![[0, 0], [0, 0], [1, 2], [4, 3]], mode };
-    let backwards = StridedSliceAttrs {
-        axes: vec![3],
-        begin: vec![-1],
-        end: vec![-38],
-        strides: vec![-1],
-    };
+    let backwards =
+        StridedSliceAttrs { axes: vec![3], begin: vec![-1], end: vec![-38], strides: vec![-1] };
     let nearest = ResizeMethod::NearestNeighbor;
     let mut cases = vec![
         vectors(call("nn.pad", pad(PadMode::Edge), &[Some(x.clone()), None])),
