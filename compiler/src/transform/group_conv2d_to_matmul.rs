@@ -16,13 +16,12 @@ use crate::transform::InferType;
 /// Fewest output channels of a group: fewer are convolved plane by plane.
 const LEAST_CHANNELS: i64 = 8;
 
-/// Makes 1x1 convolutions whose groups are no whole blocks of channels products of matrices, one for
-/// each group: of weights and the pixels of all planes.
+/// Makes 1x1 convolutions in groups that are no whole blocks of channels products of matrices.
 ///
 /// Lanes of a convolution are output channels, and those of a group that has no whole blocks are padding
-/// in part, or stored one by one; lanes of the product are pixels. Element-wise operators that follow
-/// are computed in the product's shape, so that they can be part of its kernel. Sums are taken in the
-/// same order.
+/// in part, or stored one by one; lanes of the product, one for each group, of weights and the pixels of
+/// all planes, are pixels. Element-wise operators that follow are computed in the product's shape, so
+/// that they can be part of its kernel. Sums are taken in the same order.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn group_conv2d_to_matmul(
     function: Function,
