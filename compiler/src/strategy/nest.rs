@@ -295,7 +295,7 @@ fn padded(shape: &[i64], axis: usize, lanes: i64) -> BufferSpec {
 
 /// Elements from one lane of a load to the next: more apart, vectors would be mostly of what is not
 /// read.
-const MOST_APART: i64 = 2;
+pub(super) const MOST_APART: i64 = 2;
 
 struct LaneCheck<'a> {
     func: &'a PrimFuncData,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::emit::Emitter;
 use super::gather::{MOST_SOURCES, Picked, PickedVector, Source};
-use super::nest::{Nest, Run, coefficient, innermost};
+use super::nest::{MOST_APART, Nest, Run, coefficient, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Stage, StageId, StageKind};
@@ -35,8 +35,9 @@ impl Emitter {
         for stage in self.dag.ids().filter(|stage| self.uses.contains_key(stage)) {
             let mut reads: BTreeMap<StageId, usize> = BTreeMap::new();
             self.walk_picked(stage, &mut |buffer| {
-                let read = self.dag.stage_of(buffer);
-                *read.map_or(&mut 0, |read| reads.entry(read).or_default()) += 1;
+                if let Some(read) = self.dag.stage_of(buffer) {
+                    *reads.entry(read).or_default() += 1;
+                }
             });
             picked.extend(reads.into_iter().filter(|read| read.1 > 1).map(|read| read.0));
         }
@@ -73,8 +74,7 @@ impl Emitter {
                 && last.uses(var)
                 && !axes[..axes.len() - 1].iter().any(|&axis| last.uses(axis));
             let is_known = is_last_alone && self.place(last, var, 0).is_some();
-            let is_adjacent = coefficient(last, var).is_some_and(|step| (0..=2).contains(&step));
-            if is_known && !is_adjacent {
+            if is_known && !is_adjacent(last, var) {
                 show(*buffer);
             }
         });
@@ -128,9 +128,8 @@ impl Emitter {
         body.walk(&mut |stmt| is_guarded |= matches!(stmt, Stmt::If { .. }));
         body.walk_exprs(&mut |expr| match expr {
             PrimExpr::Load { indices, .. } => {
-                let is_adjacent =
-                    |at| coefficient(at, var).is_some_and(|step| (0..=2).contains(&step));
-                if !indices.iter().all(is_adjacent) && !loads.contains(expr) {
+                let is_vector = indices.iter().all(|index| is_adjacent(index, var));
+                if !is_vector && !loads.contains(expr) {
                     loads.push(expr.clone());
                 }
             }
@@ -150,7 +149,10 @@ impl Emitter {
         let mut vectors: Vec<PickedVector> = Vec::new();
         let mut replaced: Replaced = Vec::new();
         for load in loads {
-            let PrimExpr::Load { dtype, .. } = load else { return None };
+            let dtype = load.dtype();
+            if dtype == DType::Bool {
+                return None;
+            }
             let picked = self.picked(&load, var, lanes)?;
             let (vector, read) = self.pick_lanes(&picked, lanes, dtype)?;
             stmts.extend(read);
@@ -215,4 +217,9 @@ impl Emitter {
         });
         Analyzer::new().simplify(&known).as_int()
     }
+}
+
+/// Whether elements at an index that grows with a variable are those of a vector.
+fn is_adjacent(index: &PrimExpr, var: VarId) -> bool {
+    coefficient(index, var).is_some_and(|step| (0..=MOST_APART).contains(&step))
 }

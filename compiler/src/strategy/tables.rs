@@ -31,6 +31,9 @@ impl Primitive {
             }
             self.constants.push((stage, table));
         }
+        if nonzero.is_empty() {
+            return;
+        }
         let is_test = |expr: &PrimExpr| match expr {
             PrimExpr::Compare { op: CompareOp::Ne, lhs, rhs } => {
                 let is_zero = rhs.as_float().is_some_and(|value| value == 0.0);
@@ -70,8 +73,8 @@ fn closed(dag: &ComputeDag) -> BTreeSet<StageId> {
 /// The elements of a stage that depends on its index alone; `None` if there are too many.
 fn table(dag: &ComputeDag, stage: StageId) -> Option<Constant> {
     let (shape, dtype) = (dag.shape(stage), dag.dtype(stage));
-    let steps = |extents: &[i64]| extents.iter().fold(1i64, |n, &extent| n.saturating_mul(extent));
-    if dtype == DType::Bool || !(2..=MOST_ELEMENTS).contains(&steps(shape)) {
+    let elements = shape.iter().fold(1i64, |n, &extent| n.saturating_mul(extent));
+    if dtype == DType::Bool || !(2..=MOST_ELEMENTS).contains(&elements) {
         return None;
     }
     let ty = TensorType::from_consts(shape, dtype);
