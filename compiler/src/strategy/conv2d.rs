@@ -8,9 +8,10 @@ use super::cover::adjacent;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::Machine;
-use super::nest::{block, contiguous};
+use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
 use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
+use super::window::{halo_fits, halo_needed, tests_ends};
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
@@ -43,6 +44,7 @@ pub(crate) fn goes_along_rows(
     weight: &[i64],
     output: &[i64],
     groups: i64,
+    strides: &[i64],
     packing: Machine,
 ) -> bool {
     let lanes = packing.lanes(DType::F32);
@@ -50,7 +52,9 @@ pub(crate) fn goes_along_rows(
     // Of one channel each, blocks do as well unless a row is some vectors.
     let is_depthwise = channels == 1 && columns == groups;
     let is_long = if is_depthwise { row >= 3 * lanes } else { row >= 8 };
-    is_long && columns / groups * 4 <= lanes
+    // Pixels that are further apart are no vectors.
+    let is_near = strides.last().is_some_and(|&stride| stride <= MOST_APART);
+    is_long && is_near && columns / groups * 4 <= lanes
 }
 
 /// Geometry of a convolution.
@@ -136,29 +140,6 @@ struct Place<'a> {
     number: &'a PrimExpr,
 }
 
-/// The zero border a convolution needs along an axis: before and after. Of an extent that is known at
-/// run time alone, what is given are the greatest, and the last step may reach further for others.
-pub fn halo_needed(
-    (input, is_open): (i64, bool),
-    output: i64,
-    kernel: i64,
-    stride: i64,
-    padding: i64,
-    dilation: i64,
-) -> (i64, i64) {
-    let last = (output - 1) * stride + (kernel - 1) * dilation - padding;
-    let further = if is_open { stride - 1 } else { 0 };
-    (padding.max(0), (last + 1 + further - input).max(0))
-}
-
-/// Whether the layout of an image has the border of zeros that is needed along height and width.
-pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
-    needed
-        .iter()
-        .zip(&spec.halo()[2..])
-        .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after)
-}
-
 impl Emitter {
     /// The loops of a convolution of floats, or of bytes. Constant weights are packed while the model
     /// is compiled, of others a packed copy is made.
@@ -218,7 +199,7 @@ impl Emitter {
         }
         let output = self.materialised[&root];
         let is_dense = |buffer| self.func.buffers[buffer].spec.is_dense();
-        if goes_along_rows(w, o, *groups, self.packing)
+        if goes_along_rows(w, o, *groups, strides, self.packing)
             && !ty.fours
             && is_dense(data_buffer)
             && is_dense(output)
@@ -266,8 +247,13 @@ impl Emitter {
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast.
     fn planes(&mut self, mut conv: Conv) -> Stmt {
         let data = conv.data;
+        let rule = "convolution of planes along rows";
+        if tests_ends(&self.halos(&conv), conv.output[1]) {
+            self.note(conv.inner, rule, String::new(), None, None);
+            return self.emit_reduce(conv.root, conv.inner);
+        }
         let border = self.image(&mut conv, None);
-        self.note(conv.inner, "convolution of planes along rows", String::new(), None, None);
+        self.note(conv.inner, rule, String::new(), None, None);
         Stmt::seq([border, self.reduce_with_border(conv.root, conv.inner, data, conv.data)])
     }
 
@@ -295,25 +281,29 @@ impl Emitter {
             && !contiguous(spec, 1, &PrimExpr::index(0), lanes)
     }
 
+    /// The border that the image of a convolution needs along height and width.
+    fn halos(&self, conv: &Conv) -> [(i64, i64); 2] {
+        let shape = self.func.buffers[conv.data].shape();
+        let image = self.dag.stage_of(conv.data);
+        let open = image.map_or(&[][..], |image| self.dag.limits(image));
+        let is_open = |axis| open.iter().any(|limit| limit.axis == axis);
+        [0, 1].map(|axis| {
+            halo_needed(
+                (shape[axis + 2], is_open(axis + 2)),
+                conv.output[axis],
+                conv.kernel[axis],
+                conv.strides[axis],
+                conv.padding[axis],
+                conv.dilation[axis],
+            )
+        })
+    }
+
     /// The image in a layout that fits: itself, or a copy in scratch memory with the border.
     fn image(&mut self, conv: &mut Conv, wanted: Option<i64>) -> Stmt {
+        let mut needed = self.halos(conv);
         let spec = &self.func.buffers[conv.data].spec;
         let shape = spec.shape().to_vec();
-        let image = self.dag.stage_of(conv.data);
-        let open = image.map_or(Vec::new(), |image| self.dag.limits(image).to_vec());
-        let is_open = |axis| open.iter().any(|limit| limit.axis == axis);
-        let mut needed: Vec<(i64, i64)> = (0..2)
-            .map(|axis| {
-                halo_needed(
-                    (shape[axis + 2], is_open(axis + 2)),
-                    conv.output[axis],
-                    conv.kernel[axis],
-                    conv.strides[axis],
-                    conv.padding[axis],
-                    conv.dilation[axis],
-                )
-            })
-            .collect();
         let is_blocked = block(spec, 1) == Some(CHANNEL_BLOCK);
         let serves_planes = is_blocked && conv.groups == 1;
         if conv.ty.fours && wanted.is_none() && !serves_planes {

@@ -34,13 +34,14 @@ mod winograd;
 mod tests;
 
 pub use crate::target::CHANNEL_BLOCK;
-use conv2d::halo_fits;
-pub use conv2d::{MIN_BLOCKED_CHANNELS, halo_needed};
+pub use conv2d::MIN_BLOCKED_CHANNELS;
 pub(crate) use conv2d::{goes_along_rows, reads_blocks};
 pub(crate) use program::copy_value;
 pub use program::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked, program};
 pub(crate) use run_time::tensor_types;
 pub use run_time::units_are_independent;
+use window::halo_fits;
+pub use window::halo_needed;
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;

@@ -74,7 +74,7 @@ fn closed(dag: &ComputeDag) -> BTreeSet<StageId> {
 fn table(dag: &ComputeDag, stage: StageId) -> Option<Constant> {
     let (shape, dtype) = (dag.shape(stage), dag.dtype(stage));
     let elements = shape.iter().fold(1i64, |n, &extent| n.saturating_mul(extent));
-    if dtype == DType::Bool || !(2..=MOST_ELEMENTS).contains(&elements) {
+    if dtype == DType::Bool || !(1..=MOST_ELEMENTS).contains(&elements) {
         return None;
     }
     let ty = TensorType::from_consts(shape, dtype);

@@ -1,6 +1,6 @@
-//! Windows that slide over planes, with a border around these, so that no element is tested.
+//! Windows that slide over planes, with a border around these, so that no element is tested; and
+//! which border images need.
 
-use super::conv2d::halo_needed;
 use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::reduce::Reduction;
@@ -8,8 +8,41 @@ use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ParamKind, Stmt};
 
+/// Shortest row of a result, in pixels, whose ends are tested instead of copying what they read.
+const LONG_ROW: i64 = 64;
+
 /// Fewest neighbours in a row of the result for which its planes get a border.
 const MIN_ROW: i64 = LEAST_LANES;
+
+/// The zero border a convolution needs along an axis: before and after. Of an extent that is known at
+/// run time alone, what is given are the greatest, and the last step may reach further for others.
+pub fn halo_needed(
+    (input, is_open): (i64, bool),
+    output: i64,
+    kernel: i64,
+    stride: i64,
+    padding: i64,
+    dilation: i64,
+) -> (i64, i64) {
+    let last = (output - 1) * stride + (kernel - 1) * dilation - padding;
+    let further = if is_open { stride - 1 } else { 0 };
+    (padding.max(0), (last + 1 + further - input).max(0))
+}
+
+/// Whether the layout of an image has the border of zeros that is needed along height and width.
+pub(super) fn halo_fits(spec: &BufferSpec, needed: &[(i64, i64)]) -> bool {
+    needed
+        .iter()
+        .zip(&spec.halo()[2..])
+        .all(|(&(before, after), halo)| halo.before >= before && halo.after >= after)
+}
+
+/// Whether a border along rows alone, of so many pixels of the result, is no copy of the image: testing what
+/// is at their ends takes less time.
+pub(super) fn tests_ends(halos: &[(i64, i64)], row: i64) -> bool {
+    let rows = halos.split_last().map_or(&[][..], |(_, others)| others);
+    row >= LONG_ROW && rows.iter().all(|&halo| halo == (0, 0))
+}
 
 impl Emitter {
     /// The loops of windows over a tensor in planes, if the result lies in such, too.
@@ -29,15 +62,22 @@ impl Emitter {
             return None;
         }
         let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
-        let mut spec = BufferSpec::dense(extents);
-        for (axis, at) in (0..taps.len()).zip(2..) {
+        let halos = (0..taps.len()).zip(2..).map(|(axis, at)| {
             let is_open = self.dag.limits(data).iter().any(|limit| limit.axis == at);
             let input = (extents[at], is_open);
             let [taps, stride] = [taps[axis], strides[axis]];
-            let [before, apart] = [padding[axis], dilation[axis]];
-            let (before, after) = halo_needed(input, windows[at], taps, stride, before, apart);
-            spec = spec.with_halo(at, before, after);
+            halo_needed(input, windows[at], taps, stride, padding[axis], dilation[axis])
+        });
+        let halos: Vec<(i64, i64)> = halos.collect();
+        if tests_ends(&halos, adjacent(written)) {
+            return None;
         }
+        let spec = halos
+            .iter()
+            .zip(2..)
+            .fold(BufferSpec::dense(extents), |spec, (&(before, after), axis)| {
+                spec.with_halo(axis, before, after)
+            });
         let (copy, fill) = self.copy_with_border(from, spec, &outside);
         self.note(inner, "windows over planes with a border", String::new(), None, None);
         Some(Stmt::seq([fill, self.reduce_with_border(root, inner, from, copy)]))

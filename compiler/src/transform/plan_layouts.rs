@@ -158,15 +158,19 @@ impl Kernel {
                 }
             };
             if is(&[&CONV2D]) && op.is_plain(attrs) {
-                let ConvAttrs { groups, .. } = attrs.parse()?;
+                let ConvAttrs { groups, strides, .. } = attrs.parse()?;
                 let extents = |id| extents(function, function.ty(id));
                 let weight = args.get(1).copied().flatten().and_then(extents);
                 let (Some(weight), Some(output)) = (weight, self::extents(function, &data.ty))
                 else {
                     continue;
                 };
-                makes_blocks |= !goes_along_rows(&weight, &output, groups, packing);
-                let conv = groups == 1 || reads_blocks(weight[1], groups);
+                let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
+                makes_blocks |= !along_rows;
+                // All channels of an image in blocks cost little more than those of planes, and so do
+                // groups of one.
+                let is_dense = along_rows && groups > 1 && weight[1] > 1;
+                let conv = !is_dense && (groups == 1 || reads_blocks(weight[1], groups));
                 read(0, Reads { conv, dense: !conv });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
