@@ -285,10 +285,9 @@ impl Emitter {
             let build = &mut |emitter: &mut Emitter, nest: &Nest| {
                 emitter.reduce_lanes(nest, root, reduction, split)
             };
-            let pieces = [(0, inner)];
             let runs = match reduction.repeats {
                 true => Nest::overlapping(inner, widths),
-                false => Nest::runs(&pieces, widths),
+                false => Nest::runs(&[(0, inner)], widths),
             };
             if let Some(stmt) = self.cover_runs(&extent, &runs, build) {
                 return Some(stmt);

@@ -514,7 +514,8 @@ impl ComputeDag {
     }
 
     /// Has a stage stored even if it could be computed where it is read: a table that takes many
-    /// steps to compute and is read over and over.
+    /// steps to compute and is read over and over. One that depends on its index alone becomes a
+    /// constant where its extents are known.
     pub fn set_stored(&mut self, stage: StageId) {
         self.stages[stage].is_stored = true;
     }
