@@ -8,6 +8,7 @@ use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, Winograd, WinogradConv2
 use crate::pass::{PassContext, Result, function_pass};
 use crate::target::{CHANNEL_BLOCK, ConvCosts};
 use crate::transform::InferType;
+use crate::transform::calls::extents;
 
 crate::register_pass_config_option! {
     /// Most outputs of a tile along an axis: 4, 2 for smaller errors, or 0 for none.
@@ -82,10 +83,7 @@ impl Conv {
             args.get(1).copied().flatten().and_then(|arg| function.expr(arg).as_constant());
         let result = function.ty(id).as_tensor();
         let (Some(weight), Some(result)) = (weight, result) else { return Ok(None) };
-        let dims = |ty: &TensorType| -> Option<Vec<i64>> {
-            ty.shape.iter().map(|dim| dim.as_const()).collect()
-        };
-        let (Some(kernel), Some(result_dims)) = (dims(weight.ty()), dims(result)) else {
+        let (Some(kernel), Some(result_dims)) = (extents(weight.ty()), extents(result)) else {
             return Ok(None);
         };
         let (&[outputs, channels, 3, 3], &[batch, _, height, width]) =

@@ -54,6 +54,11 @@ pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
     tensor.ok_or_else(|| PassError::new(format!("a tensor was expected, not {ty}")))
 }
 
+/// The extents of a tensor, if all are known.
+pub(super) fn extents(ty: &TensorType) -> Option<Vec<i64>> {
+    ty.shape.iter().map(|dim| dim.as_const()).collect()
+}
+
 /// The number that all elements of a constant are; `None` if they differ or are not known.
 pub(super) fn uniform(constant: &Constant) -> Option<f64> {
     let ty = constant.ty();

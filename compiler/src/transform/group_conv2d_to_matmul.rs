@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::calls::{call, call_with, op_of};
+use super::calls::{call, call_with, extents, op_of};
 use crate::graph::{Call, Expr, ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Constant, DType, Dim, IRModule, TensorType};
+use crate::ir::{Constant, DType, Dim, IRModule};
 use crate::ops::OpPattern;
 use crate::ops::elementwise::ADD;
 use crate::ops::nn::{CONV2D, ConvAttrs, MATMUL, MatmulAttrs};
@@ -108,9 +108,7 @@ impl Conv {
             return Ok(None);
         };
         let Expr::Constant(weight) = function.expr(weight) else { return Ok(None) };
-        let dims =
-            |ty: &TensorType| -> Option<Vec<i64>> { ty.shape.iter().map(Dim::as_const).collect() };
-        let (Some(kernel), Some(result_dims)) = (dims(weight.ty()), dims(result)) else {
+        let (Some(kernel), Some(result_dims)) = (extents(weight.ty()), extents(result)) else {
             return Ok(None);
         };
         let (&[outputs, inputs, 1, 1], &[batch, _, height, width]) =

@@ -1,8 +1,8 @@
 //! Expressions that simpler ones stand for.
 
 mod arithmetic;
-mod marks;
 mod moves;
+mod one_hot;
 #[cfg(test)]
 mod tests;
 
@@ -75,7 +75,7 @@ impl Site<'_> {
 }
 
 fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option<ExprId>> {
-    for rule in [moves::simpler, marks::simpler, arithmetic::simpler] {
+    for rule in [moves::simpler, one_hot::simpler, arithmetic::simpler] {
         if let Some(found) = rule(b, site)? {
             return Ok(Some(found));
         }

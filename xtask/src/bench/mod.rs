@@ -145,6 +145,7 @@ fn heading(options: &Models) -> String {
     if options.threads != 1 {
         command += &format!(" --threads {}", options.threads);
     }
+    command += &format!(" --rounds {}", options.rounds);
     if options.models.is_some() {
         command += " --models DIR";
     }

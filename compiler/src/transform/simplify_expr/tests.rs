@@ -228,7 +228,7 @@ fn chains_of_a_hundred_thousand_calls_become_one_on_a_small_stack() {
 }
 
 #[test]
-fn rows_for_marks_count_from_both_ends_and_are_zeros_beyond_them() {
+fn rows_for_one_hot_vectors_count_from_both_ends_and_are_zeros_beyond_them() {
     let product = |dtype: DType, first: f32| {
         let mut net = Net::default();
         let x = net.0.param("x", Type::tensor(&[7], dtype));

@@ -1,17 +1,17 @@
-//! Products of vectors in which one place is marked.
+//! Products of one-hot vectors.
 
 use super::Site;
 use super::moves::{RESHAPES, argument_of, reshape_to};
 use crate::graph::{ExprId, FunctionBuilder};
-use crate::ir::{Constant, DType, Dim, SharedBytes, TensorType};
+use crate::ir::{Constant, DType, SharedBytes, TensorType};
 use crate::ops::elementwise::{ADD, LESS, MINIMUM, WHERE};
 use crate::ops::nn::{MATMUL, MatmulAttrs};
 use crate::ops::tensor::{ONE_HOT, OneHotAttrs, TAKE, TakeAttrs, TakeMode};
 use crate::pass::Result;
-use crate::transform::calls::{call, call_of, call_with, cast, tensor, uniform_of};
+use crate::transform::calls::{call, call_of, call_with, cast, extents, tensor, uniform_of};
 
-/// Rows of a constant matrix for their numbers as vectors with one place marked, times the matrix. A
-/// vector without a mark, whose number is out of range, is a row of zeros.
+/// Rows of a constant matrix for one-hot vectors of their numbers, times the matrix. A vector without a
+/// mark, whose number is out of range, is a row of zeros.
 pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option<ExprId>> {
     let (Some(marks), Some(matrix)) = (site.arg(0), site.arg(1)) else { return Ok(None) };
     if !site.op.is(&MATMUL) {
@@ -29,16 +29,14 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
     if transpose_a || transpose_b || out_dtype.is_some() || !is_last || !is_marked || !keeps_rows {
         return Ok(None);
     }
-    let indices_ty = tensor(b, indices)?;
     // Of the greatest numbers of 64 bits without a sign, one of 64 bits with a sign is another.
-    let Some(rows) =
-        b.expr(matrix).as_constant().and_then(|matrix| with_zeros(matrix, site.strict))
-    else {
-        return Ok(None);
-    };
-    if indices_ty.dtype == DType::U64 {
+    if tensor(b, indices)?.dtype == DType::U64 {
         return Ok(None);
     }
+    let constant = b.expr(matrix).as_constant();
+    let Some(rows) = constant.and_then(|matrix| with_zeros(matrix, site.strict)) else {
+        return Ok(None);
+    };
     let number = |b: &mut FunctionBuilder, value: i64| {
         Constant::scalar(value as f64, DType::I64).map(|constant| b.constant(constant))
     };
@@ -63,8 +61,7 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
 /// of its elements, or if one is -0, to which `strict` sums would be another zero.
 fn with_zeros(matrix: &Constant, strict: bool) -> Option<Constant> {
     let ty = matrix.ty();
-    let extents: Vec<i64> = ty.shape.iter().map(Dim::as_const).collect::<Option<_>>()?;
-    let &[depth, columns] = extents.as_slice() else { return None };
+    let &[depth, columns] = extents(ty)?.as_slice() else { return None };
     if ty.dtype.is_float() {
         let values = matrix.to_f64_vec()?;
         let keeps = |value: &f64| {
