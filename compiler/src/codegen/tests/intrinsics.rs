@@ -263,7 +263,7 @@ fn powers_without_a_library_function_are_right_to_two_units_in_the_last_place() 
     let values: Vec<f32> = others.flat_map(|x| [x, -x]).chain(special).collect();
     let extent = values.len() as i64;
     let args = [f32_bytes(values.iter().copied()), vec![0; 4 * values.len()]];
-    for exponent in [1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 0.75] {
+    for exponent in [1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5, 0.75] {
         let mut func = PrimFuncData::new("power");
         let x = func.input("x", DType::F32, BufferSpec::dense(&[extent]));
         let y = func.output("y", DType::F32, BufferSpec::dense(&[extent]));
@@ -286,6 +286,51 @@ fn powers_without_a_library_function_are_right_to_two_units_in_the_last_place() 
                 assert!(f64::from(y) == right || close || right.abs() > f32::MAX.into(), "{what}");
             }
         }
+    }
+}
+
+#[test]
+fn powers_with_any_exponent_are_rounded_once() {
+    let special = [0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 7.0, 16_777_217.0, 3.3e9, 1e-40, f32::INFINITY];
+    let special: Vec<f32> = special.into_iter().flat_map(|x| [x, -x]).chain([f32::NAN]).collect();
+    let pairs_of_special = special.iter().flat_map(|&x| special.iter().map(move |&y| (x, y)));
+    // Bases of all sizes, with exponents whose results are no zeros and no infinities, and bases near 1.
+    let others = (1..4000).map(|i| {
+        let x = f32::from_bits(i * 0x0007_f3a1);
+        (x, (f64::from(i * 7919 % 277) - 150.5) as f32 / x.log2())
+    });
+    let near_one = (1..1000).map(|i| {
+        let x = 1.0 + (f64::from(i) - 500.5) as f32 * 1e-6;
+        (x, (f64::from(i * 6841 % 277) - 150.5) as f32 / x.log2())
+    });
+    let pairs = pairs_of_special.chain(others).chain(near_one);
+    let (xs, ys): (Vec<f32>, Vec<f32>) = pairs.unzip();
+    let extent = xs.len() as i64;
+    let args = [f32_bytes(xs.clone()), f32_bytes(ys.clone()), vec![0; 4 * xs.len()]];
+    let mut func = PrimFuncData::new("power");
+    let [x, y] = ["x", "y"].map(|name| func.input(name, DType::F32, BufferSpec::dense(&[extent])));
+    let z = func.output("z", DType::F32, BufferSpec::dense(&[extent]));
+    func.body = func.for_("i", extent, ForKind::Vectorized, |f, i| {
+        let power = f.load(x, [i.clone()]).pow(f.load(y, [i.clone()]));
+        f.store(z, [i], power)
+    });
+    let func = PrimFunc::new(func);
+    for target in runnable_levels() {
+        let results = check_level(&func, &[], &args, &target, Denormals::Keep);
+        let mut worst = 0.0_f64;
+        for ((x, y), z) in xs.iter().zip(&ys).zip(f32_values(&results[2])) {
+            let right = f64::from(*x).powf(f64::from(*y));
+            let what = format!("{x:e}^{y:e} = {z:e}, not {right:e}, on {:?}", target.cpu);
+            assert_eq!(z.is_nan(), right.is_nan(), "{what}");
+            if right.is_nan() || z == right as f32 {
+                assert!(right.is_nan() || z.is_sign_negative() == right.is_sign_negative(), "{what}");
+                continue;
+            }
+            let error = (f64::from(z) - right).abs() / ulp(right);
+            assert!(error <= 0.51, "{what}: {error} ulp");
+            worst = worst.max(error);
+        }
+        eprintln!("pow on {:?}: {worst:.4} ulp", target.cpu);
     }
 }
 

@@ -13,7 +13,8 @@
 //! | `atan`, `asin`, `acos` | 3 | reduced to tan(π/8) or ½, degree 11 |
 //! | `sin`, `cos` | 1.6 | reduced to ±π/4 in `float64`, however large; degrees 7 and 8 |
 //! | `tan` | 3.4 | the quotient of both |
-//! | `pow`, exponent 3, −0.5 or 0.75 | 2 | products, square roots |
+//! | `pow`, exponent 3, 4, −0.5 or 0.75 | 2 | products, square roots |
+//! | `pow`, others | 0.51 | 2^(y · log₂ x) in `float64`, degrees 11 and 7; the library's where there are no vectors |
 //!
 //! With [`STRICT_MATH`], `exp`, `tanh`, `erf` and `sigmoid` of `float32` are those of `float64`, rounded,
 //! and so off by half a unit or hardly more.
@@ -28,6 +29,7 @@
 
 mod angles;
 mod math;
+mod powers;
 mod rounding;
 
 use crate::ir::{DType, IRModule};
@@ -95,7 +97,7 @@ fn is_approximate(intrinsic: Intrinsic, args: &[PrimExpr]) -> bool {
             | Intrinsic::Sin
             | Intrinsic::Cos
             | Intrinsic::Tan => true,
-            Intrinsic::Pow => matches!(exponent(), Some(3.0 | -0.5 | 0.75)),
+            Intrinsic::Pow => matches!(exponent(), Some(3.0 | 4.0 | -0.5 | 0.75)),
             _ => false,
         }
 }
@@ -168,16 +170,21 @@ fn call(
         Intrinsic::Ldexp if is_f32 && !target.has_ldexp() => {
             let n = args[1].clone();
             math.finish(|math| {
-                let floor = |math: &mut Math<'_>, n| match target.has_rounding() {
-                    true => PrimExpr::call(Intrinsic::Floor, n),
-                    false => math.round(Intrinsic::Floor, n),
-                };
+                let floor = |math: &mut Math<'_>, n| round(math, target, Intrinsic::Floor, n);
                 math.ldexp(x, n, &floor)
             })
         }
         Intrinsic::Pow => {
             let power = args[1].as_float().and_then(|exponent| power(&mut math, &x, exponent));
-            power.unwrap_or_else(|| math.library_call(intrinsic, args, flush))
+            let part = f64_lanes(target);
+            match power {
+                Some(power) => power,
+                None if is_f32 && part > 0 => {
+                    let trunc = |math: &mut Math<'_>, x| round(math, target, Intrinsic::Trunc, x);
+                    math.finish(|math| math.pow(x, args[1].clone(), part, &trunc))
+                }
+                None => math.library_call(intrinsic, args, flush),
+            }
         }
         Intrinsic::Floor | Intrinsic::Ceil | Intrinsic::Trunc | Intrinsic::Round
             if !target.has_rounding() && matches!(dtype, DType::F32 | DType::F64) =>
@@ -214,6 +221,14 @@ fn call(
     }
 }
 
+/// A rounding function, by an instruction where the target has one.
+fn round(math: &mut Math<'_>, target: &Target, intrinsic: Intrinsic, x: PrimExpr) -> PrimExpr {
+    match target.has_rounding() {
+        true => PrimExpr::call(intrinsic, x),
+        false => math.round(intrinsic, x),
+    }
+}
+
 /// `x` to a power that takes no library function: those that models have; 0.75 is that of
 /// normalisations over neighbouring channels.
 fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
@@ -224,7 +239,7 @@ fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
         let x = PrimExpr::select(is_lowest, constant(f64::INFINITY), x);
         PrimExpr::call(Intrinsic::Sqrt, x) + constant(0.0)
     };
-    if ![1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 0.75].contains(&exponent) {
+    if ![1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5, 0.75].contains(&exponent) {
         return None;
     }
     Some(math.finish(|math| {
@@ -233,6 +248,10 @@ fn power(math: &mut Math<'_>, x: &PrimExpr, exponent: f64) -> Option<PrimExpr> {
             1.0 => x,
             2.0 => x.clone() * x,
             3.0 => x.clone() * x.clone() * x,
+            4.0 => {
+                let square = math.bind("square", x.clone() * x);
+                square.clone() * square
+            }
             0.5 => root(x),
             -0.5 => constant(1.0) / root(x),
             0.75 => {

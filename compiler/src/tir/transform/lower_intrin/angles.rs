@@ -57,20 +57,9 @@ const COS: [f32; 3] = [0.041_666_646, -0.001_388_731_6, 2.443_315_7e-5];
 impl Math<'_> {
     /// `sin`, `cos` or `tan` of a vector, which is reduced in parts of `part` lanes.
     pub(super) fn angle(&mut self, intrinsic: Intrinsic, x: PrimExpr, part: u32) -> PrimExpr {
-        let lanes = x.ty().lanes;
         let x = self.bind("x", x);
         let magnitude = self.bind("magnitude", PrimExpr::call(Intrinsic::Abs, x.clone()));
-        let is_whole = part == 0 || lanes <= part || !lanes.is_multiple_of(part);
-        let (quarters, rest) = if is_whole {
-            self.quarters(magnitude)
-        } else {
-            let parts = (0..lanes).step_by(part as usize).map(|first| {
-                self.quarters(magnitude.clone().shuffle((first..first + part).collect()))
-            });
-            let (quarters, rests): (Vec<_>, Vec<_>) = parts.unzip();
-            let join = |vectors| PrimExpr::Shuffle { vectors, lanes: (0..lanes).collect() };
-            (join(quarters), join(rests))
-        };
+        let [quarters, rest] = self.in_parts(part, [magnitude], |math, [x]| math.quarters(x));
         let int = |value: i64| PrimExpr::int(value, DType::I32);
         let and = |a: PrimExpr, b: i64| PrimExpr::binary(BinaryOp::And, a, int(b));
         let bits = (quarters + PrimExpr::f32(BITS)).reinterpret(DType::I32);
@@ -112,7 +101,7 @@ impl Math<'_> {
 
     /// The quarters of a turn, modulo 4, nearest to numbers that are not negative, and what is left: at
     /// most π/4 to either side.
-    fn quarters(&mut self, magnitude: PrimExpr) -> (PrimExpr, PrimExpr) {
+    fn quarters(&mut self, magnitude: PrimExpr) -> [PrimExpr; 2] {
         let lanes = magnitude.ty().lanes;
         let f64 = |value: f64| PrimExpr::float(value, DType::F64).broadcast_to(lanes);
         let x = self.bind("wide", magnitude.cast(DType::F64));
@@ -147,6 +136,6 @@ impl Math<'_> {
         let turns = nearest(whole.clone() * f64(0.25));
         let quarters = whole - turns * f64(4.0) + whole_rest.clone();
         let rest = (rest - whole_rest) * f64(std::f64::consts::FRAC_PI_2);
-        (quarters.cast(DType::F32), rest.cast(DType::F32))
+        [quarters.cast(DType::F32), rest.cast(DType::F32)]
     }
 }

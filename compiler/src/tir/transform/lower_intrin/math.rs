@@ -131,11 +131,39 @@ impl<'a> Math<'a> {
         if self.fused { PrimExpr::mul_add(a, b, c) } else { a * b + c }
     }
 
+    /// What `compute` makes of vectors that are names, in parts of `part` lanes: those for which a wider
+    /// type has vectors. 0, as for a target without vectors, is no such number.
+    pub(super) fn in_parts<const N: usize, const M: usize>(
+        &mut self,
+        part: u32,
+        args: [PrimExpr; N],
+        compute: impl Fn(&mut Self, [PrimExpr; N]) -> [PrimExpr; M],
+    ) -> [PrimExpr; M] {
+        let lanes = args[0].ty().lanes;
+        if part == 0 || lanes <= part || !lanes.is_multiple_of(part) {
+            return compute(self, args);
+        }
+        let mut joined = [const { Vec::new() }; M];
+        for first in (0..lanes).step_by(part as usize) {
+            let picked = |x: &PrimExpr| match x {
+                PrimExpr::Broadcast { value, .. } => (**value).clone().broadcast_to(part),
+                vector => vector.clone().shuffle((first..first + part).collect()),
+            };
+            let parts = compute(self, args.each_ref().map(picked));
+            joined.iter_mut().zip(parts).for_each(|(vectors, part)| vectors.push(part));
+        }
+        joined.map(|vectors| PrimExpr::Shuffle { vectors, lanes: (0..lanes).collect() })
+    }
+
     /// Horner's scheme, lowest power first: the fewest operations, which decide the time of a long
     /// loop, as its iterations overlap.
-    pub(super) fn polynomial(&self, x: &PrimExpr, coefficients: &[f32]) -> PrimExpr {
-        let mut powers = coefficients.iter().rev().map(|c| PrimExpr::f32(*c));
-        let highest = powers.next().unwrap_or(PrimExpr::f32(0.0));
+    pub(super) fn polynomial<C>(&self, x: &PrimExpr, coefficients: &[C]) -> PrimExpr
+    where
+        C: Copy + Into<f64>,
+    {
+        let constant = |c: &C| PrimExpr::float((*c).into(), x.dtype());
+        let mut powers = coefficients.iter().rev().map(constant);
+        let highest = powers.next().unwrap_or(PrimExpr::float(0.0, x.dtype()));
         powers.fold(highest, |sum, c| self.fma(sum, x.clone(), c))
     }
 
@@ -200,8 +228,9 @@ impl<'a> Math<'a> {
         x * part.clone() * part * power(rest)
     }
 
-    pub(super) fn log(&mut self, x: PrimExpr) -> PrimExpr {
-        let x = self.bind("x", x);
+    /// `e` and `f` of a number that is not negative, 2^e · (1 + f) with √½ ≤ 1 + f < √2: 0 has no such `e`,
+    /// and neither have an infinity and NaN.
+    pub(super) fn exponent_and_fraction(&mut self, x: &PrimExpr) -> (PrimExpr, PrimExpr) {
         let int = |value: i64| PrimExpr::int(value, DType::I32);
         let is_small = x.clone().less(PrimExpr::f32(f32::MIN_POSITIVE));
         let is_small = self.bind("is_small", is_small);
@@ -216,6 +245,12 @@ impl<'a> Math<'a> {
         let f = self.bind("f", mantissa.reinterpret(DType::F32) - PrimExpr::f32(1.0));
         let correction = PrimExpr::select(is_small, int(23), int(0));
         let e = self.bind("e", (exponent - correction).cast(DType::F32));
+        (e, f)
+    }
+
+    pub(super) fn log(&mut self, x: PrimExpr) -> PrimExpr {
+        let x = self.bind("x", x);
+        let (e, f) = self.exponent_and_fraction(&x);
         let square = self.bind("square", f.clone() * f.clone());
         let q = self.bind("q", self.polynomial(&f, &LOG));
         // The small parts first.
