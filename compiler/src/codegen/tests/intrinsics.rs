@@ -323,7 +323,10 @@ fn powers_with_any_exponent_are_rounded_once() {
             let what = format!("{x:e}^{y:e} = {z:e}, not {right:e}, on {:?}", target.cpu);
             assert_eq!(z.is_nan(), right.is_nan(), "{what}");
             if right.is_nan() || z == right as f32 {
-                assert!(right.is_nan() || z.is_sign_negative() == right.is_sign_negative(), "{what}");
+                assert!(
+                    right.is_nan() || z.is_sign_negative() == right.is_sign_negative(),
+                    "{what}"
+                );
                 continue;
             }
             let error = (f64::from(z) - right).abs() / ulp(right);

@@ -363,10 +363,12 @@ fn statements_end_where_a_run_ends() {
             &attrs,
         )
     });
-    let best = [best(1, 0), best(2, 1), best(3, -1)];
-    for model in [sums(0, 0), sums(0, 1), sums(2, 0), scatter].iter().chain(&best) {
+    let lines = [best(1, 0), best(2, 1), best(3, -1)];
+    for model in [sums(0, 0), sums(0, 1), sums(2, 0), scatter].iter().chain(&lines) {
         check_batches(model);
     }
+    let batches: &[&[u64]] = &[&[3], &[4], &[8]];
+    check_sizes(&best(3, 0), &[("batch", 3..=8)], batches, |sizes| vec![vec![sizes[0], 4, 6]]);
 }
 
 #[test]
@@ -385,10 +387,19 @@ fn statements_along_an_open_axis_have_no_vectors() {
 
 #[test]
 fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
-    // So many are sorted, in as many rounds as there are powers of two below the size.
-    let sorted = best(200, 0);
+    // Boxes are sorted in as many rounds as there are powers of two below their number.
+    let count = Constant::from_i64(&[1], &[2]).unwrap();
+    let (one, batch_dim) = (ModelDim::from(1), ModelDim::from("batch"));
+    let boxes = [one.clone(), batch_dim.clone(), ModelDim::from(4)];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &boxes)
+        .input("scores", DType::F32, &[one.clone(), one, batch_dim])
+        .initializer("count", &count)
+        .node("NonMaxSuppression", &["x", "scores", "count"], &["y"], &[])
+        .output("y", DType::I64, &[ModelDim::Unknown, ModelDim::from(3)]);
+    let sorted = model(builder);
     let report = run(&sorted, &batch(200..=300)).unwrap_err().to_string();
-    assert!(report.contains("node `y` (TopK") && report.contains("known at run time"), "{report}");
+    assert!(report.contains("node `y` (NonMax") && report.contains("at run time"), "{report}");
     assert!(!report.contains("defect"), "{report}");
     // The same model is compiled where the size is known.
     run(&sorted, &batch(300)).unwrap();

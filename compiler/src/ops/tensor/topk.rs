@@ -13,7 +13,7 @@ use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
 use crate::ops::relation::at_least;
 use crate::ops::{EvalError, InferCx, OpDef};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt};
+use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Attributes of `topk`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -87,10 +87,6 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     Ok(vec![values, Tensor::from_ints(DType::I64, cx.shape(), positions)?])
 }
 
-/// Most elements that are kept in order while a line is gone through once. Of more, the line is
-/// sorted: what is kept moves for each element that is better than the last of it.
-const MOST_INSERTED: i64 = 128;
-
 /// Where the best elements of each line are; then the elements there.
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: TopkAttrs = cx.attrs()?;
@@ -102,13 +98,18 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         return cx.unsupported("with one result");
     };
     let index_dtype = *index_dtype;
-    let place = cx.dag.statement(op, kept, index_dtype, &[x], |dag, result| {
+    // In vectors, as everything that has an expression.
+    let keys = if dtype.bits() > 32 { DType::I64 } else { DType::I32 };
+    let keys = cx.dag.compute(op, &shape, keys, |dag, index| {
+        let value = dag.at(x, index);
+        key(dag, value, keys, attrs.largest)
+    });
+    let place = cx.dag.statement(op, kept, index_dtype, &[keys], |dag, result| {
         let (mut vars, index) = loops(dag, kept);
-        let line = Line { x, axis, index, extent: shape[axis], kept: kept[axis], attrs, dtype };
-        let best = match (line.kept, line.extent) {
-            (0, _) => Stmt::nop(),
-            (kept, extent) if kept <= MOST_INSERTED.min(extent) => line.inserted(dag, result),
-            _ => line.sorted(dag, result),
+        let line = Line { keys, axis, index, extent: shape[axis] };
+        let best = match kept[axis] {
+            0 => Stmt::nop(),
+            count => Heap::new(dag, line, count).best(dag, result),
         };
         vars.remove(axis);
         let extents = kept.iter().enumerate().filter(|(other, _)| *other != axis);
@@ -124,16 +125,50 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     Ok(vec![value, place])
 }
 
+/// A signed integer that is greater for better elements.
+fn key(dag: &mut ComputeDag, value: PrimExpr, bits: DType, largest: bool) -> PrimExpr {
+    let int = |value: i64| PrimExpr::int(value, bits);
+    let key = match value.dtype() {
+        DType::F64 => ordered(dag, value, bits),
+        dtype if dtype.is_float() => ordered(dag, value.cast(DType::F32), bits),
+        DType::U32 | DType::U64 => {
+            PrimExpr::binary(BinaryOp::Xor, value.cast(bits), int(i64::MIN >> (64 - bits.bits())))
+        }
+        _ => value.cast(bits),
+    };
+    // The complement turns the order around.
+    if largest { key } else { PrimExpr::binary(BinaryOp::Xor, key, int(-1)) }
+}
+
+/// An integer that is greater for greater numbers: zeros are equal, and so are NaNs, which are greater
+/// than infinity.
+fn ordered(dag: &mut ComputeDag, value: PrimExpr, bits: DType) -> PrimExpr {
+    let (dtype, most) = (value.dtype(), i64::MAX >> (64 - bits.bits()));
+    let int = |value: i64| PrimExpr::int(value, bits);
+    let (var, x) = name(dag, "x", dtype);
+    let is_nan = x.clone().not_equal(x.clone());
+    // Where denormal numbers count as zeros, they are equal as well.
+    let zero = PrimExpr::float(0.0, dtype);
+    let number = PrimExpr::select(x.clone().equal(zero.clone()), zero, x);
+    let (bits_var, number_bits) = name(dag, "bits", bits);
+    let sign =
+        PrimExpr::binary(BinaryOp::Shr, number_bits.clone(), int(i64::from(bits.bits()) - 1));
+    let flips = PrimExpr::binary(BinaryOp::And, sign, int(most));
+    let key = PrimExpr::binary(BinaryOp::Xor, number_bits, flips);
+    let key = PrimExpr::select(is_nan, int(most), key);
+    let bind =
+        |var, value, body| PrimExpr::Let { var, value: Box::new(value), body: Box::new(body) };
+    bind(var, value, bind(bits_var, number.reinterpret(bits), key))
+}
+
 /// A line along the axis.
 struct Line {
-    x: StageId,
+    /// Integers that are greater for better elements.
+    keys: StageId,
     axis: usize,
     /// The line; what is along the axis does not count.
     index: Vec<PrimExpr>,
     extent: i64,
-    kept: i64,
-    attrs: TopkAttrs,
-    dtype: DType,
 }
 
 impl Line {
@@ -142,155 +177,184 @@ impl Line {
         at[self.axis] = position;
         at
     }
+}
 
-    /// Whether one element comes before another one that is no later in the line.
-    fn better(&self, one: &PrimExpr, other: &PrimExpr) -> PrimExpr {
-        let (greater, lesser) = if self.attrs.largest { (one, other) } else { (other, one) };
-        let better = greater.clone().greater(lesser.clone());
-        if !self.dtype.is_float() {
-            return better;
-        }
-        // A NaN is greater than every number, and equal to another one.
-        let is_nan = |value: &PrimExpr| value.clone().not_equal(value.clone());
-        better.or(is_nan(greater).and(is_nan(lesser).equal(PrimExpr::bool(false))))
-    }
+/// The best elements of a line so far, of which the worst is the first: a binary heap (Williams 1964).
+/// Each better element takes the place of the worst, and in the end the worst, time after time, that
+/// of the last one. No order of elements makes it quadratic.
+///
+/// An element is a pair of its key and of its position's complement, which makes the earlier one of equal
+/// elements the better: in one integer if the key has at most 32 bits, in two if it has more.
+struct Heap {
+    line: Line,
+    count: i64,
+    /// The integers of elements, the first of which counts most.
+    parts: Vec<BufferId>,
+    /// Where an element is missing.
+    hole: BufferId,
+}
 
-    /// A buffer of the line's elements, or of positions.
-    fn buffer(&self, dag: &mut ComputeDag, name: &str, dtype: DType, count: i64) -> BufferId {
-        dag.func.buffer(name, dtype, BufferSpec::dense(&[count]), BufferScope::Local)
-    }
+/// The lowest bits of a pair in one integer: the complement of a position.
+const PLACE_BITS: u32 = 32;
 
-    /// What is found, as the result.
-    fn found(&self, dag: &mut ComputeDag, from: BufferId, result: BufferId) -> Stmt {
-        let var = dag.func.index_var("rank");
-        let rank = dag.func.var_expr(var);
-        let place = dag.func.load(from, [rank.clone()]);
-        let place = place.cast(dag.func.buffers[result].dtype);
-        let store = dag.func.store(result, self.at(rank), place);
-        in_loop(var, self.kept, ForKind::Serial, store)
-    }
-
-    /// The best so far in order, into which each element goes that is better than the last of them.
-    fn inserted(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
-        let keys = self.buffer(dag, "keys", self.dtype, self.kept);
-        let places = self.buffer(dag, "places", DType::I64, self.kept);
-        let (none, last) = (PrimExpr::index(-1), PrimExpr::index(self.kept - 1));
-        let load = |dag: &ComputeDag, buffer, at: &PrimExpr| dag.func.load(buffer, [at.clone()]);
-        // Where nothing is yet, every element is better.
-        let precedes = |dag: &ComputeDag, key: &PrimExpr, rank: &PrimExpr| {
-            let empty = load(dag, places, rank).less(0);
-            empty.or(self.better(key, &load(dag, keys, rank)))
+impl Heap {
+    fn new(dag: &mut ComputeDag, line: Line, count: i64) -> Self {
+        let is_wide = dag.dtype(line.keys) == DType::I64 || line.extent >> PLACE_BITS != 0;
+        let mut buffer = |name: &str, count: i64| {
+            dag.func.buffer(name, DType::I64, BufferSpec::dense(&[count]), BufferScope::Local)
         };
-        let var = dag.func.index_var("rank");
-        let rank = dag.func.var_expr(var);
-        let zero = PrimExpr::zero(dag.func.buffers[keys].dtype);
-        let clear = Stmt::seq([
-            dag.func.store(places, [rank.clone()], none),
-            dag.func.store(keys, [rank], zero),
-        ]);
-        let clear = in_loop(var, self.kept, ForKind::Serial, clear);
-
-        let (element, step) = (dag.func.index_var("i"), dag.func.index_var("step"));
-        let position = dag.func.var_expr(element);
-        let name = dag.func.var("key", dag.at(self.x, &self.at(position.clone())).ty());
-        let key = dag.func.var_expr(name);
-        // From the last to the first: what is worse moves on by one.
-        let rank = last.clone() - dag.func.var_expr(step);
-        let before = (rank.clone() - 1).max(0);
-        let shifts = precedes(dag, &key, &before).and(rank.clone().greater(0));
-        let here = precedes(dag, &key, &rank);
-        let moved = |dag: &mut ComputeDag, buffer, new: PrimExpr| {
-            dag.func.store(buffer, [rank.clone()], new)
-        };
-        let (old_key, old_place) = (load(dag, keys, &before), load(dag, places, &before));
-        let shift = [moved(dag, keys, old_key), moved(dag, places, old_place)];
-        let put = [moved(dag, keys, key.clone()), moved(dag, places, position.clone())];
-        let put = Stmt::if_then(here, Stmt::seq(put));
-        let body = Stmt::if_then_else(shifts, Stmt::seq(shift), put);
-        let insert = in_loop(step, self.kept, ForKind::Serial, body);
-        let insert = Stmt::if_then(precedes(dag, &key, &last), insert);
-        let value = dag.at(self.x, &self.at(position));
-        let all = Stmt::let_(name, value, insert);
-        let all = in_loop(element, self.extent, ForKind::Serial, all);
-        let found = self.found(dag, places, result);
-        let body = Stmt::seq([clear, all, found]);
-        Stmt::allocate(keys, Stmt::allocate(places, body))
+        let (hole, heap) = (buffer("hole", 1), buffer("heap", count));
+        let places = is_wide.then(|| buffer("places", count));
+        Heap { line, count, parts: [heap].into_iter().chain(places).collect(), hole }
     }
 
-    /// All elements in order, by merging runs of one element, of two and so on.
-    fn sorted(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
-        let count = self.extent;
-        let keys = ["keys", "more_keys"].map(|name| self.buffer(dag, name, self.dtype, count));
-        let places =
-            ["places", "more_places"].map(|name| self.buffer(dag, name, DType::I64, count));
-        let heads = self.buffer(dag, "heads", DType::I64, 2);
-        let var = dag.func.index_var("i");
-        let position = dag.func.var_expr(var);
-        let value = dag.at(self.x, &self.at(position.clone()));
-        let fill = Stmt::seq([
-            dag.func.store(keys[0], [position.clone()], value),
-            dag.func.store(places[0], [position.clone()], position),
-        ]);
-        let mut stmts = vec![in_loop(var, count, ForKind::Serial, fill)];
-        let (mut from, mut width) = (0, 1);
-        while width < count {
-            let to = 1 - from;
-            stmts.push(self.merged(
-                dag,
-                [keys[from], places[from]],
-                [keys[to], places[to]],
-                heads,
-                width,
-            ));
-            (from, width) = (to, 2 * width);
+    /// The key of the line's element at a position.
+    fn key(&self, dag: &mut ComputeDag, position: &PrimExpr) -> PrimExpr {
+        dag.at(self.line.keys, &self.line.at(position.clone())).cast(DType::I64)
+    }
+
+    /// The parts of the line's element at a position.
+    fn element(&self, dag: &mut ComputeDag, position: &PrimExpr) -> Vec<PrimExpr> {
+        let key = self.key(dag, position);
+        let int = |value: i64| PrimExpr::int(value, DType::I64);
+        let place = int(u32::MAX.into()) - position.clone();
+        match self.parts[..] {
+            [_] => {
+                let key = PrimExpr::binary(BinaryOp::Shl, key, int(PLACE_BITS.into()));
+                vec![PrimExpr::binary(BinaryOp::Or, key, place)]
+            }
+            _ => vec![key, place],
         }
-        stmts.push(self.found(dag, places[from], result));
-        let buffers = keys.into_iter().chain(places).chain([heads]);
-        buffers.fold(Stmt::seq(stmts), |body, buffer| Stmt::allocate(buffer, body))
     }
 
-    /// Runs of `width` elements, two at a time, as runs of twice as many.
-    fn merged(
+    /// Puts an element into the first `size` of the heap, in the place of the one at `from`: what is worse
+    /// and below moves up.
+    fn sift(
         &self,
         dag: &mut ComputeDag,
-        from: [BufferId; 2],
-        to: [BufferId; 2],
-        heads: BufferId,
-        width: i64,
+        element: Vec<PrimExpr>,
+        from: PrimExpr,
+        size: &PrimExpr,
     ) -> Stmt {
-        let count = self.extent;
-        let (pair, step) = (dag.func.index_var("pair"), dag.func.index_var("step"));
-        let start = dag.func.var_expr(pair) * (2 * width);
-        let middle = (start.clone() + width).min(count);
-        let end = (start.clone() + 2 * width).min(count);
-        let begin = Stmt::seq([
-            dag.func.store(heads, [0], start.clone()),
-            dag.func.store(heads, [1], middle.clone()),
-        ]);
-        let [left, right] = ["left", "right"].map(|name| dag.func.index_var(name));
-        let (one, other) = (dag.func.var_expr(left), dag.func.var_expr(right));
-        let key =
-            |dag: &ComputeDag, at: &PrimExpr| dag.func.load(from[0], [at.clone().min(count - 1)]);
-        let better = self.better(&key(dag, &other), &key(dag, &one));
-        let over = one.clone().greater_equal(middle);
-        let takes = other.clone().less(end.clone()).and(over.or(better));
-        let chosen = dag.func.var("takes_right", takes.ty());
-        let takes_right = dag.func.var_expr(chosen);
-        let taken = PrimExpr::select(takes_right.clone(), other.clone(), one.clone());
-        let by = PrimExpr::select(takes_right, PrimExpr::index(1), PrimExpr::index(0));
-        let place = start.clone() + dag.func.var_expr(step);
-        let mut body = Vec::new();
-        for (from, to) in from.into_iter().zip(to) {
-            let value = dag.func.load(from, [taken.clone()]);
-            body.push(dag.func.store(to, [place.clone()], value));
-        }
-        body.push(dag.func.store(heads, [0], one + 1 - by.clone()));
-        body.push(dag.func.store(heads, [1], other + by));
-        let body = Stmt::let_(chosen, takes, Stmt::seq(body));
-        let body = Stmt::let_(right, dag.func.load(heads, [1]), body);
-        let body = Stmt::let_(left, dag.func.load(heads, [0]), body);
-        let steps = Stmt::for_loop(step, 0.into(), end - start, ForKind::Serial, body);
-        let pairs = (count + 2 * width - 1) / (2 * width);
-        in_loop(pair, pairs, ForKind::Serial, Stmt::seq([begin, steps]))
+        let level = dag.func.index_var("level");
+        let start = dag.func.store(self.hole, [0], from);
+        let hole = |dag: &ComputeDag| dag.func.load(self.hole, [0]);
+        let (at_var, at) = name(dag, "at", DType::I64);
+        let (below_var, below) = name(dag, "below", DType::I64);
+        let left = at.clone() * 2 + 1;
+        let right = (left.clone() + 1).min(size.clone() - 1);
+        let is_right = worse(&load(dag, &self.parts, &right), &load(dag, &self.parts, &left));
+        let worst = PrimExpr::select(is_right, right, left.clone());
+        let child = load(dag, &self.parts, &below);
+        let moves = worse(&child, &element);
+        let up = store(dag, &self.parts, &at, child);
+        let up = Stmt::seq([up, dag.func.store(self.hole, [0], below)]);
+        let up = Stmt::let_(below_var, worst, Stmt::if_then(moves, up));
+        let step = Stmt::let_(at_var, hole(dag), Stmt::if_then(left.less(size.clone()), up));
+        let steps = in_loop(level, self.count.ilog2().into(), ForKind::Serial, step);
+        let at = hole(dag);
+        let put = store(dag, &self.parts, &at, element);
+        Stmt::seq([start, steps, put])
     }
+
+    /// Stores where the best are, the best first.
+    fn best(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
+        let (count, size, first) = (self.count, PrimExpr::index(self.count), PrimExpr::index(0));
+        let fill = each(dag, "i", count, |dag, at| {
+            let element = self.element(dag, &at);
+            store(dag, &self.parts, &at, element)
+        });
+        let order = each(dag, "step", count / 2, |dag, step| {
+            let at = PrimExpr::index(count / 2 - 1) - step;
+            let element = load(dag, &self.parts, &at);
+            named(dag, element, |dag, element| self.sift(dag, element, at, &size))
+        });
+        let rest = each(dag, "i", self.line.extent - count, |dag, step| {
+            let position = step + count;
+            let worst = load(dag, &self.parts, &first).swap_remove(0);
+            let worst = match self.parts[..] {
+                [_] => PrimExpr::binary(BinaryOp::Shr, worst, PrimExpr::index(PLACE_BITS.into())),
+                _ => worst,
+            };
+            // A later one of equal elements is no better.
+            let is_better = worst.less(self.key(dag, &position));
+            let element = self.element(dag, &position);
+            let put =
+                named(dag, element, |dag, element| self.sift(dag, element, first.clone(), &size));
+            Stmt::if_then(is_better, put)
+        });
+        let sort = each(dag, "step", count - 1, |dag, step| {
+            let last = PrimExpr::index(count - 1) - step;
+            let element = load(dag, &self.parts, &last);
+            named(dag, element, |dag, element| {
+                let worst = load(dag, &self.parts, &first);
+                let out = store(dag, &self.parts, &last, worst);
+                Stmt::seq([out, self.sift(dag, element, first.clone(), &last)])
+            })
+        });
+        let found = each(dag, "rank", count, |dag, rank| {
+            let lowest = load(dag, &self.parts, &rank).pop().unwrap_or_else(|| rank.clone());
+            let complement = PrimExpr::int(u32::MAX.into(), DType::I64);
+            let place = match self.parts[..] {
+                [_] => PrimExpr::binary(BinaryOp::And, lowest, complement.clone()),
+                _ => lowest,
+            };
+            let place = (complement - place).cast(dag.func.buffers[result].dtype);
+            dag.func.store(result, self.line.at(rank), place)
+        });
+        let body = Stmt::seq([fill, order, rest, sort, found]);
+        let buffers = self.parts.iter().chain([&self.hole]);
+        buffers.fold(body, |body, &buffer| Stmt::allocate(buffer, body))
+    }
+}
+
+/// A serial loop around the statement of each of its indices.
+fn each(
+    dag: &mut ComputeDag,
+    name: &str,
+    extent: i64,
+    body: impl FnOnce(&mut ComputeDag, PrimExpr) -> Stmt,
+) -> Stmt {
+    let var = dag.func.index_var(name);
+    let index = dag.func.var_expr(var);
+    let body = body(dag, index);
+    in_loop(var, extent, ForKind::Serial, body)
+}
+
+fn load(dag: &ComputeDag, parts: &[BufferId], at: &PrimExpr) -> Vec<PrimExpr> {
+    parts.iter().map(|&part| dag.func.load(part, [at.clone()])).collect()
+}
+
+fn store(dag: &mut ComputeDag, parts: &[BufferId], at: &PrimExpr, element: Vec<PrimExpr>) -> Stmt {
+    let parts = parts.iter().zip(element);
+    Stmt::seq(parts.map(|(&part, value)| dag.func.store(part, [at.clone()], value)))
+}
+
+/// A name for a value, and its use.
+fn name(dag: &mut ComputeDag, name: &str, dtype: DType) -> (VarId, PrimExpr) {
+    let var = dag.func.var(name, dtype);
+    (var, dag.func.var_expr(var))
+}
+
+/// A statement about an element whose parts have names.
+fn named(
+    dag: &mut ComputeDag,
+    element: Vec<PrimExpr>,
+    body: impl FnOnce(&mut ComputeDag, Vec<PrimExpr>) -> Stmt,
+) -> Stmt {
+    let (vars, names): (Vec<_>, _) = element.iter().map(|_| name(dag, "part", DType::I64)).unzip();
+    let body = body(dag, names);
+    let values = vars.into_iter().zip(element).rev();
+    values.fold(body, |body, (var, value)| Stmt::let_(var, value, body))
+}
+
+/// Whether one element is worse than another one.
+fn worse(one: &[PrimExpr], other: &[PrimExpr]) -> PrimExpr {
+    let pairs = one.iter().zip(other).rev();
+    let is_worse = pairs.fold(None, |rest, (one, other)| {
+        let less = one.clone().less(other.clone());
+        let equal = || one.clone().equal(other.clone());
+        Some(rest.map_or(less.clone(), |rest| less.or(equal().and(rest))))
+    });
+    is_worse.unwrap_or(PrimExpr::bool(false))
 }
