@@ -168,8 +168,9 @@ impl Kernel {
                 let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
                 makes_blocks |= !along_rows;
                 // All channels of an image in blocks cost little more than those of planes, and so do
-                // groups of one.
-                let is_dense = along_rows && groups > 1 && weight[1] > 1;
+                // groups of one that make one.
+                let is_depthwise = weight[1] == 1 && output[1] == groups;
+                let is_dense = along_rows && groups > 1 && !is_depthwise;
                 let conv = !is_dense && (groups == 1 || reads_blocks(weight[1], groups));
                 read(0, Reads { conv, dense: !conv });
             } else if is(&[&CONV2D_WINOGRAD]) {
