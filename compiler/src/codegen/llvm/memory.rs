@@ -1,7 +1,9 @@
 //! Loads, stores and prefetches.
 
+use inkwell::types::{BasicTypeEnum, VectorType};
 use inkwell::values::{
-    BasicMetadataValueEnum, BasicValue, BasicValueEnum, InstructionValue, IntValue, PointerValue,
+    BasicMetadataValueEnum, BasicValue, BasicValueEnum, InstructionOpcode, InstructionValue,
+    IntValue, PointerValue,
 };
 
 use super::kernel::{Emitter, Result, Value, with_lanes};
@@ -79,7 +81,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let dtype = self.func.buffers[id].dtype;
         if dtype == DType::Bool {
             let ty = with_lanes(self.unit.memory_scalar(dtype)?, lanes);
-            value = self.cast(inkwell::values::InstructionOpcode::ZExt, value, ty)?;
+            value = self.bytes_of_bools(value, ty)?;
         }
         match index {
             _ if lanes == 1 => self.store_at(id, pointer, index, value),
@@ -92,6 +94,39 @@ impl<'ctx> Emitter<'_, 'ctx> {
                 self.store_at(id, pointer, &index.lane_expr(lane), element)
             }),
         }
+    }
+
+    /// Bytes that are 0 or 1.
+    ///
+    /// LLVM takes those of a vector from a constant in memory, under a mask. With AVX-512 that takes a
+    /// hundred times as long while no mask has a bit and the page of the constant was not touched yet:
+    /// the processor has to see each time that there is no fault. So ones are cut out of bytes that LLVM
+    /// does not know to be masks.
+    fn bytes_of_bools(&self, value: Value<'ctx>, ty: BasicTypeEnum<'ctx>) -> Result<Value<'ctx>> {
+        let vector = match ty {
+            BasicTypeEnum::VectorType(vector)
+                if vector.get_size() >= 16 && self.unit.target.vector_bits() == 512 =>
+            {
+                vector
+            }
+            _ => return self.cast(InstructionOpcode::ZExt, value, ty),
+        };
+        let masks = self.cast(InstructionOpcode::SExt, value, ty)?;
+        let hide_type = vector.fn_type(&[ty.into()], false);
+        let hide = self.unit.context.create_inline_asm(
+            hide_type,
+            String::new(),
+            "=v,0".to_owned(),
+            false,
+            false,
+            None,
+            false,
+        );
+        let call = self.builder.build_indirect_call(hide_type, hide, &[masks.into()], "")?;
+        let hidden = call.try_as_basic_value().basic().ok_or("a move returns nothing")?;
+        let one = vector.get_element_type().into_int_type().const_int(1, false);
+        let ones = VectorType::const_vector(&vec![one; vector.get_size() as usize]);
+        Ok(self.builder.build_and(hidden.into_vector_value(), ones, "")?.into())
     }
 
     /// Writes consecutive elements from a scalar index on.
