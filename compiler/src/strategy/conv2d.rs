@@ -209,39 +209,9 @@ impl Emitter {
         if !self.is_planar(output) {
             return Ok(self.convolution(conv));
         }
-        // The sums go to blocks first, with what is made of them if that reads no other planes: then
-        // both are vectors.
-        let last = if self.reads_planes(root, inner) { inner } else { root };
-        let spec = BufferSpec::nchwc(self.dag.shape(last), CHANNEL_BLOCK, &[]);
-        let blocks = self.func.local("blocks", self.dag.dtype(last), spec);
-        self.scratch.push(blocks);
-        self.materialised.insert(last, blocks);
-        let conv = self.convolution(Conv { root: last, ..conv });
-        self.note(root, "planes from blocks of channels", String::new(), None, None);
-        let rest = if last == root {
-            self.materialised.insert(root, output);
-            self.copy(blocks, output)
-        } else {
-            self.emit_compute(root, false)
-        };
-        Ok(Stmt::seq([conv, rest]))
-    }
-
-    /// Whether what is made of a convolution reads other tensors of planes.
-    fn reads_planes(&self, root: StageId, inner: StageId) -> bool {
-        let mut open = vec![root];
-        while let Some(stage) = open.pop() {
-            let Some(buffer) = self.materialised.get(&stage).filter(|_| stage != root) else {
-                open.extend(self.dag.reads(stage).into_iter().filter(|&read| read != inner));
-                continue;
-            };
-            let spec = &self.func.buffers[*buffer].spec;
-            let channels = self.dag.shape(inner)[1];
-            if spec.blocking().is_empty() && spec.num_elements().is_none_or(|n| n > channels) {
-                return true;
-            }
-        }
-        false
+        Ok(self.through_blocks(root, inner, |emitter, root| {
+            emitter.convolution(Conv { root, ..conv })
+        }))
     }
 
     /// Planes from planes: the lanes are pixels of a row, weights are broadcast.

@@ -4,7 +4,8 @@
 use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
 use super::reduce::Reduction;
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, DType};
+use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
 use crate::tir::{BufferId, ParamKind, Stmt};
 
@@ -13,6 +14,9 @@ const LONG_ROW: i64 = 64;
 
 /// Fewest neighbours in a row of the result for which its planes get a border.
 const MIN_ROW: i64 = LEAST_LANES;
+
+/// Fewest elements of a window for which short rows of planes are turned into blocks of channels and back.
+const LEAST_TAPS: i64 = 6;
 
 /// The zero border a convolution needs along an axis: before and after. Of an extent that is known at
 /// run time alone, what is given are the greatest, and the last step may reach further for others.
@@ -45,6 +49,48 @@ pub(super) fn tests_ends(halos: &[(i64, i64)], row: i64) -> bool {
 }
 
 impl Emitter {
+    /// Planes that are made in blocks of channels first, by `emit`, which is handed the last stage that lies
+    /// in such: with what is made of `inner` if that reads no other planes, as both are vectors then.
+    pub(super) fn through_blocks(
+        &mut self,
+        root: StageId,
+        inner: StageId,
+        emit: impl FnOnce(&mut Self, StageId) -> Stmt,
+    ) -> Stmt {
+        let output = self.materialised[&root];
+        let last = if self.reads_planes(root, inner) { inner } else { root };
+        let spec = BufferSpec::nchwc(self.dag.shape(last), CHANNEL_BLOCK, &[]);
+        let blocks = self.func.local("blocks", self.dag.dtype(last), spec);
+        self.scratch.push(blocks);
+        self.materialised.insert(last, blocks);
+        let made = emit(self, last);
+        self.note(root, "planes from blocks of channels", String::new(), None, None);
+        let rest = if last == root {
+            self.materialised.insert(root, output);
+            self.copy(blocks, output)
+        } else {
+            self.emit_compute(root, false)
+        };
+        Stmt::seq([made, rest])
+    }
+
+    /// Whether what is made of `inner` reads other tensors of planes.
+    fn reads_planes(&self, root: StageId, inner: StageId) -> bool {
+        let mut open = vec![root];
+        while let Some(stage) = open.pop() {
+            let Some(buffer) = self.materialised.get(&stage).filter(|_| stage != root) else {
+                open.extend(self.dag.reads(stage).into_iter().filter(|&read| read != inner));
+                continue;
+            };
+            let spec = &self.func.buffers[*buffer].spec;
+            let channels = self.dag.shape(inner)[1];
+            if spec.blocking().is_empty() && spec.num_elements().is_none_or(|n| n > channels) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// The loops of windows over a tensor in planes, if the result lies in such, too.
     pub(super) fn emit_window(
         &mut self,
@@ -57,11 +103,19 @@ impl Emitter {
         let from = *self.materialised.get(&data)?;
         let outside = Reduction::of(self, inner)?.init();
         let [read, written] = [from, self.materialised[&root]].map(|b| &self.func.buffers[b].spec);
-        let is_planar = read.is_dense() && written.is_dense() && adjacent(written) >= MIN_ROW;
-        if !self.rows.is_empty() || !is_planar || self.dag.dtype(data) != self.dag.dtype(inner) {
+        let is_planar = read.is_dense() && written.is_dense();
+        let row = adjacent(written);
+        let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
+        let is_short = row < self.machine.lanes(DType::F32);
+        let is_large = taps.iter().product::<i64>() >= LEAST_TAPS;
+        let blocked = is_short && is_large && windows[1] >= CHANNEL_BLOCK;
+        if !self.rows.is_empty()
+            || !is_planar
+            || !(blocked || row >= MIN_ROW)
+            || self.dag.dtype(data) != self.dag.dtype(inner)
+        {
             return None;
         }
-        let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
         let halos = (0..taps.len()).zip(2..).map(|(axis, at)| {
             let is_open = self.dag.limits(data).iter().any(|limit| limit.axis == at);
             let input = (extents[at], is_open);
@@ -69,18 +123,27 @@ impl Emitter {
             halo_needed(input, windows[at], taps, stride, padding[axis], dilation[axis])
         });
         let halos: Vec<(i64, i64)> = halos.collect();
-        if tests_ends(&halos, adjacent(written)) {
+        // Which rows are outside is the same for all lanes.
+        let is_around = halos.last() != Some(&(0, 0));
+        if tests_ends(&halos, row) || (!is_around && !is_short) {
             return None;
         }
-        let spec = halos
-            .iter()
-            .zip(2..)
-            .fold(BufferSpec::dense(extents), |spec, (&(before, after), axis)| {
-                spec.with_halo(axis, before, after)
-            });
+        let spec = match blocked {
+            true => BufferSpec::nchwc(extents, CHANNEL_BLOCK, &halos),
+            false => (halos.iter().zip(2..))
+                .fold(BufferSpec::dense(extents), |spec, (&(before, after), axis)| {
+                    spec.with_halo(axis, before, after)
+                }),
+        };
         let (copy, fill) = self.copy_with_border(from, spec, &outside);
         self.note(inner, "windows over planes with a border", String::new(), None, None);
-        Some(Stmt::seq([fill, self.reduce_with_border(root, inner, from, copy)]))
+        let loops = match blocked {
+            true => self.through_blocks(root, inner, |emitter, root| {
+                emitter.reduce_with_border(root, inner, from, copy)
+            }),
+            false => self.reduce_with_border(root, inner, from, copy),
+        };
+        Some(Stmt::seq([fill, loops]))
     }
 
     /// A reduction of windows over a copy that has the border they need.

@@ -297,8 +297,8 @@ impl Window {
     }
 
     /// `combiner` over the windows of elements as `dtype`; what is outside of the input counts as the
-    /// neutral element. Large windows that overlap are combined along one axis after the other, the
-    /// last one first, so that a window takes the sum and not the product of its extents.
+    /// neutral element. Large windows that overlap are combined along one axis after the other,
+    /// rows last, so that a window takes the sum and not the product of its extents.
     pub(super) fn reduce(
         &self,
         cx: &mut Compute<'_>,
@@ -309,17 +309,10 @@ impl Window {
     ) -> StageId {
         let input = cx.dag.shape(x)[2..].to_vec();
         if !self.is_less_by_axis(&input, &shape[2..]) {
-            let stage = self.reduce_at_once(cx, x, shape, combiner, dtype);
-            if self.overhangs(&input, &shape[2..]) {
-                let padding = self.axes.iter().map(|axis| axis.before).collect();
-                let (taps, strides, dilation) = (self.taps(), self.strides(), self.dilation());
-                let anchor = Anchor::Window { data: x, taps, strides, padding, dilation };
-                cx.dag.set_anchor(stage, anchor);
-            }
-            return stage;
+            return self.reduce_at_once(cx, x, shape, combiner, dtype);
         }
         let (mut stage, mut between) = (x, cx.dag.shape(x).to_vec());
-        for axis in (0..self.axes.len()).rev() {
+        for axis in 0..self.axes.len() {
             between[axis + 2] = shape[axis + 2];
             let mut along = Window::dense(&vec![1; self.axes.len()]);
             along.axes[axis] = self.axes[axis];
@@ -333,12 +326,12 @@ impl Window {
         let elements = |extents: &[i64]| extents.iter().map(|&n| n as f64).product::<f64>();
         let mut between = input.to_vec();
         let mut by_axis = 0.0;
-        for (axis, window) in self.axes.iter().enumerate().rev() {
+        for (axis, window) in self.axes.iter().enumerate() {
             between[axis] = output[axis];
             // What is between is stored and read again.
             by_axis += elements(&between) * (window.taps + 2) as f64;
         }
-        by_axis * 1.25 < elements(output) * self.len() as f64
+        by_axis * 1.1 < elements(output) * self.len() as f64
     }
 
     fn reduce_at_once(
@@ -352,11 +345,18 @@ impl Window {
         let input = cx.dag.shape(x)[2..].to_vec();
         let neutral = identity(combiner, dtype);
         let guard = self.overhangs(&input, &shape[2..]);
-        cx.dag.reduce(cx.op.name, shape, dtype, combiner, &self.taps(), |dag, index, by| {
+        let (op, taps) = (cx.op.name, self.taps());
+        let stage = cx.dag.reduce(op, shape, dtype, combiner, &taps, |dag, index, by| {
             let (places, inside) = self.read(&index[2..], by, &input);
             let value = dag.at(x, &[&index[..2], &places[..]].concat()).cast(dtype);
             if guard { PrimExpr::select(inside, value, neutral) } else { value }
-        })
+        });
+        if guard {
+            let padding = self.axes.iter().map(|axis| axis.before).collect();
+            let (strides, dilation) = (self.strides(), self.dilation());
+            cx.dag.set_anchor(stage, Anchor::Window { data: x, taps, strides, padding, dilation });
+        }
+        stage
     }
 }
 

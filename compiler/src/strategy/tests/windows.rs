@@ -22,6 +22,9 @@ fn windows_over_planes_have_a_border() {
         ([2, 3, 9, 14], [3, 3], [1, 1], [1, 1, 1, 0]),
         ([1, 2, 20, 40], [3, 3], [2, 2], [1, 1, 1, 1]),
         ([1, 5, 12, 80], [3, 5], [1, 1], [1, 2, 1, 0]),
+        // Rows shorter than vectors, in blocks of channels.
+        ([1, 40, 7, 7], [3, 3], [1, 1], [1, 1, 1, 1]),
+        ([2, 16, 9, 3], [3, 3], [2, 1], [1, 0, 1, 2]),
         // Axis by axis.
         ([1, 4, 16, 70], [5, 5], [1, 1], [2, 2, 0, 0]),
         ([1, 20, 13, 13], [9, 9], [1, 1], [4, 4, 4, 4]),
@@ -50,6 +53,18 @@ fn windows_over_planes_have_a_border() {
             check(&function, &[Arg::Input(blocked(&shape, &[]))], &[blocked(&out, &[])]);
         }
     }
+}
+
+#[test]
+fn windows_in_blocks_meet_other_planes() {
+    let shape = [1, 40, 7, 7];
+    let mut net = Net::new();
+    let [x, other] = [(); 2].map(|()| net.param(&shape));
+    let attrs = Attrs::from_struct(&window(&[3, 3], &[1, 1], &[1; 4])).unwrap();
+    let y = net.call("nn.max_pool2d", &[x], attrs);
+    let y = net.plain("maximum", &[y, other]);
+    let function = net.finish(y);
+    check(&function, &[Arg::Input(dense(&shape)), Arg::Input(dense(&shape))], &[dense(&shape)]);
 }
 
 #[test]
