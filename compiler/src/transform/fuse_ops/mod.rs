@@ -33,7 +33,7 @@ crate::register_pass_config_option! {
 ///
 /// Element-wise operators join the convolution, product or reduction whose result they take;
 /// injective ones join each other and element-wise ones. At level 0 each operator is a kernel of
-/// its own. Scalar constants go into kernels, other constants are their arguments. No kernel goes on
+/// its own. Constants of one element go into kernels, others are their arguments. No kernel goes on
 /// beyond a call of `annotation.stop_fusion`.
 #[function_pass(opt_level = 0, required = [InferType], sets = [Fused], clears = [Anf])]
 pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
@@ -69,11 +69,10 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     Ok(rewriter.finish()?)
 }
 
-/// Whether a constant goes into the kernels that use it.
-///
-/// Code generators print such scalars as literals.
+/// Whether a constant goes into the kernels that use it: one of one element, whatever its rank, of a type
+/// that code generators print as a literal.
 pub(super) fn is_simple(constant: &Constant) -> bool {
-    constant.ty().shape.rank() == 0
+    constant.ty().shape.iter().all(|dim| dim.as_const() == Some(1))
         && matches!(
             constant.ty().dtype,
             DType::I32 | DType::I64 | DType::F32 | DType::F64 | DType::Bool
