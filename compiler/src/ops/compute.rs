@@ -40,6 +40,9 @@ pub struct Compute<'a> {
     pub args: &'a [Option<StageId>],
     /// Extents and data types of the results, as inferred.
     pub results: &'a [(Vec<i64>, DType)],
+    /// Axes of the first result whose extents a run says: those are the greatest, or others that it may say,
+    /// and what an element is made of must not depend on them.
+    pub open_axes: &'a [usize],
     /// Whether the result is in the memory of the first argument: a statement stores what differs.
     pub in_place: bool,
 }

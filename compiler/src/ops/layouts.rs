@@ -158,6 +158,7 @@ pub(crate) fn compute(cx: &mut Compute<'_>) -> Stages {
         attrs,
         args: &args,
         results: &results,
+        open_axes: cx.open_axes,
         in_place: false,
     };
     let stages = (def.compute)(call)?;

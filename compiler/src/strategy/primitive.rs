@@ -2,6 +2,7 @@
 
 use cranelift_entity::SecondaryMap;
 
+use super::run_time::tensor_types;
 use crate::diagnostics::{Problem, ProblemNode, pin};
 use crate::executor::Truncation;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, PrintOptions, print_function};
@@ -244,12 +245,20 @@ impl Builder<'_> {
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
                 let results = tensors_of(function.ty(id), span, self.extents)?;
+                let first = tensor_types(function.ty(id)).into_iter().next();
+                let dims = first.iter().flat_map(|tensor| tensor.shape.iter());
+                let open_axes: Vec<usize> = dims
+                    .enumerate()
+                    .filter(|(_, dim)| !dim.is_const())
+                    .map(|(axis, _)| axis)
+                    .collect();
                 ops::compute(&mut Compute {
                     dag: &mut self.dag,
                     op,
                     attrs: &call.attrs,
                     args: &args,
                     results: &results,
+                    open_axes: &open_axes,
                     in_place: self.in_place,
                 })
                 .map_err(|error| problem_at(error.0, span))

@@ -386,23 +386,52 @@ fn statements_along_an_open_axis_have_no_vectors() {
 }
 
 #[test]
-fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
-    // Boxes are sorted in as many rounds as there are powers of two below their number.
-    let count = Constant::from_i64(&[1], &[2]).unwrap();
-    let (one, batch_dim) = (ModelDim::from(1), ModelDim::from("batch"));
-    let boxes = [one.clone(), batch_dim.clone(), ModelDim::from(4)];
+fn there_may_be_as_many_boxes_as_there_are() {
+    let constant = |dims: &[i64], value: f32| Constant::from_f32(dims, &[value]).unwrap();
+    let (one, boxes) = (ModelDim::from(1), ModelDim::from("boxes"));
     let builder = ModelBuilder::new(13)
-        .input("x", DType::F32, &boxes)
-        .input("scores", DType::F32, &[one.clone(), one, batch_dim])
-        .initializer("count", &count)
-        .node("NonMaxSuppression", &["x", "scores", "count"], &["y"], &[])
-        .output("y", DType::I64, &[ModelDim::Unknown, ModelDim::from(3)]);
-    let sorted = model(builder);
-    let report = run(&sorted, &batch(200..=300)).unwrap_err().to_string();
-    assert!(report.contains("node `y` (NonMax") && report.contains("at run time"), "{report}");
+        .input("boxes", DType::F32, &[one.clone(), boxes.clone(), ModelDim::from(4)])
+        .input("scores", DType::F32, &[one, ModelDim::from(2), boxes])
+        .initializer("count", &Constant::from_i64(&[1], &[5]).unwrap())
+        .initializer("share", &constant(&[1], 0.3))
+        .node("NonMaxSuppression", &["boxes", "scores", "count", "share"], &["rows"], &[])
+        .node("Cast", &["rows"], &["y"], &[("to", 1.into())])
+        .output("y", DType::F32, &[ModelDim::Unknown, ModelDim::from(3)]);
+    let runs: &[&[u64]] = &[&[1], &[2], &[7], &[64], &[200]];
+    let shapes = |sizes: &[i64]| vec![vec![1, sizes[0], 4], vec![1, 2, sizes[0]]];
+    check_sizes(&model(builder), &[("boxes", 1..=200)], runs, shapes);
+}
+
+/// Large windows are combined along one axis after the other, whatever the size of a run.
+#[test]
+fn large_windows_slide_over_images_of_any_size() {
+    for op in ["MaxPool", "AveragePool"] {
+        let dims = ["h", "w"].map(ModelDim::from);
+        let [one, two] = [1, 2].map(ModelDim::from);
+        let window = [("kernel_shape", vec![5, 5].into())];
+        let builder = ModelBuilder::new(13)
+            .input("x", DType::F32, &[&[one, two][..], &dims].concat())
+            .node(op, &["x"], &["y"], &window)
+            .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        let runs: &[&[u64]] = &[&[5, 5], &[6, 20], &[30, 40]];
+        let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], sizes[1]]];
+        check_sizes(&model(builder), &[("h", 5..=30), ("w", 5..=40)], runs, shapes);
+    }
+}
+
+#[test]
+fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
+    // How many rows of the image an element is made of depends on how many there are.
+    let sizes = Constant::from_i64(&[3], &[10, 4, 6]).unwrap();
+    let attrs = [("mode", "linear".into()), ("antialias", 1.into())];
+    let resized = of_x(18, |b| {
+        b.initializer("s", &sizes).node("Resize", &["x", "", "", "s"], &["y"], &attrs)
+    });
+    let report = run(&resized, &batch(200..=300)).unwrap_err().to_string();
+    assert!(report.contains("node `y` (Resize") && report.contains("at run time"), "{report}");
     assert!(!report.contains("defect"), "{report}");
     // The same model is compiled where the size is known.
-    run(&sorted, &batch(300)).unwrap();
+    run(&resized, &batch(300)).unwrap();
 }
 
 #[test]

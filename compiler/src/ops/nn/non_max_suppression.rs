@@ -11,7 +11,7 @@ use crate::ops::eval::EvalCx;
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::{BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
+use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
 
 /// Attributes of `vision.non_max_suppression`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -148,6 +148,11 @@ const LEFT: i64 = 2;
 const CURSOR: i64 = 3;
 /// Whether a box overlaps none that is found: 1, else 0.
 const KEEPS: i64 = 4;
+/// How many levels the heap has at first.
+const LEVELS: i64 = 5;
+
+/// Most levels of a heap.
+const MOST_LEVELS: i64 = 62;
 
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: NonMaxSuppressionAttrs = cx.attrs()?;
@@ -170,7 +175,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
             result,
             places: local("places", DType::I64, count),
             keys: local("keys", DType::F32, count),
-            numbers: local("numbers", DType::I64, KEEPS + 1),
+            numbers: local("numbers", DType::I64, LEVELS + 1),
             count,
             attrs,
         };
@@ -276,7 +281,7 @@ impl Search {
 
     /// Moves what is at a place of the heap down, until nothing below it is better.
     fn sift(&self, dag: &mut ComputeDag, from: PrimExpr) -> Stmt {
-        let depth = i64::from(64 - self.count.leading_zeros());
+        let levels = self.number(dag, LEVELS);
         let step = dag.func.index_var("step");
         let body = self.with_number(dag, CURSOR, |dag, at| {
             let left = at.clone() * 2 + 1;
@@ -300,16 +305,21 @@ impl Search {
             });
             Stmt::if_then(left.less(end), swap)
         });
-        Stmt::seq([self.set(dag, CURSOR, from), serial(step, depth, body)])
+        Stmt::seq([self.set(dag, CURSOR, from), serial(step, levels, body)])
     }
 
     /// Makes a heap of what is left.
     fn heapify(&self, dag: &mut ComputeDag) -> Stmt {
         self.with_number(dag, LEFT, |dag, left| {
-            let parents = left.floordiv(2);
+            let (var, parents) = (dag.func.index_var("level"), left.clone().floordiv(2));
+            let power = PrimExpr::binary(BinaryOp::Shl, 1.into(), dag.func.var_expr(var));
+            let more = self.number(dag, LEVELS) + 1;
+            let more = Stmt::if_then(power.less_equal(left), self.set(dag, LEVELS, more));
+            let levels = serial(var, MOST_LEVELS, more);
             let var = dag.func.index_var("parent");
             let from = parents.clone() - 1 - dag.func.var_expr(var);
-            serial(var, parents, self.sift(dag, from))
+            let order = serial(var, parents, self.sift(dag, from));
+            Stmt::seq([self.set(dag, LEVELS, 0), levels, order])
         })
     }
 

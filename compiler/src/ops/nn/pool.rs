@@ -307,8 +307,12 @@ impl Window {
         combiner: BinaryOp,
         dtype: DType,
     ) -> StageId {
-        let input = cx.dag.shape(x)[2..].to_vec();
-        if !self.is_less_by_axis(&input, &shape[2..]) {
+        let (input, output) = match cx.open_axes.iter().any(|&axis| axis >= 2) {
+            // What there is for each element of a large result.
+            true => (self.strides(), vec![1; self.axes.len()]),
+            false => (cx.dag.shape(x)[2..].to_vec(), shape[2..].to_vec()),
+        };
+        if !self.is_less_by_axis(&input, &output) {
             return self.reduce_at_once(cx, x, shape, combiner, dtype);
         }
         let (mut stage, mut between) = (x, cx.dag.shape(x).to_vec());
