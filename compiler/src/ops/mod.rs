@@ -11,6 +11,7 @@ mod compute;
 mod context;
 pub mod elementwise;
 mod eval;
+mod heap;
 mod layouts;
 pub mod nn;
 pub mod qnn;

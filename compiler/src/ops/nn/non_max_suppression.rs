@@ -8,6 +8,7 @@ use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
+use crate::ops::heap::{Heap, complement, named, ordered};
 use crate::ops::relation::{DTypes, at_least};
 use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, StageId};
@@ -122,15 +123,14 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
 
 /// The boxes that are left of an image and a class, and the rows that are found of all.
 ///
-/// What is left is a binary heap with the best on top: as many are taken from it as it needs until
+/// What is left is a heap with the best first: as many are taken from it as it needs until
 /// enough are found, and each is compared with those that are found.
 struct Search {
     boxes: StageId,
     scores: StageId,
     result: BufferId,
-    /// Which boxes are in the heap, and their scores.
-    places: BufferId,
-    keys: BufferId,
+    /// The complements of scores, with their boxes.
+    heap: Heap,
     /// Numbers: see the constants.
     numbers: BufferId,
     /// Boxes of an image.
@@ -144,12 +144,10 @@ const FOUND: i64 = 0;
 const TAKEN: i64 = 1;
 /// How many boxes are in the heap.
 const LEFT: i64 = 2;
-/// The place in the heap that may be worse than those below it.
-const CURSOR: i64 = 3;
 /// Whether a box overlaps none that is found: 1, else 0.
-const KEEPS: i64 = 4;
+const KEEPS: i64 = 3;
 /// How many levels the heap has at first.
-const LEVELS: i64 = 5;
+const LEVELS: i64 = 4;
 
 /// Most levels of a heap.
 const MOST_LEVELS: i64 = 62;
@@ -166,26 +164,16 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let shape = shape.clone();
     let op = cx.op.name;
     let result = cx.dag.statement(op, &shape, DType::I64, &[boxes, scores], |dag, result| {
-        let mut local = |name: &str, dtype: DType, count: i64| {
-            dag.func.buffer(name, dtype, BufferSpec::dense(&[count]), BufferScope::Local)
-        };
-        let search = Search {
-            boxes,
-            scores,
-            result,
-            places: local("places", DType::I64, count),
-            keys: local("keys", DType::F32, count),
-            numbers: local("numbers", DType::I64, LEVELS + 1),
-            count,
-            attrs,
-        };
+        let heap = Heap::new(dag, count, DType::I32.bits());
+        let spec = BufferSpec::dense(&[LEVELS + 1]);
+        let numbers = dag.func.buffer("numbers", DType::I64, spec, BufferScope::Local);
+        let search = Search { boxes, scores, result, heap, numbers, count, attrs };
         let [image, class] = ["image", "class"].map(|name| dag.func.index_var(name));
         let of = [image, class].map(|var| dag.func.var_expr(var));
         let steps = [search.candidates(dag, &of), search.heapify(dag), search.take(dag, &of)];
         let all = serial(image, images, serial(class, classes, Stmt::seq(steps)));
         let body = Stmt::seq([search.clear(dag, shape[0]), search.set(dag, FOUND, 0), all]);
-        let buffers = [search.places, search.keys, search.numbers];
-        buffers.into_iter().fold(body, |body, buffer| Stmt::allocate(buffer, body))
+        Stmt::allocate(search.numbers, search.heap.allocate(body))
     });
     Ok(vec![result])
 }
@@ -238,30 +226,15 @@ impl Search {
         serial(row, rows, serial(column, 3, store))
     }
 
-    /// Puts a box to a place of the heap.
-    fn put(&self, dag: &ComputeDag, at: &PrimExpr, place: PrimExpr, key: PrimExpr) -> Stmt {
-        let at = self.inside(at.clone());
-        Stmt::seq([
-            dag.func.store(self.places, [at.clone()], place),
-            dag.func.store(self.keys, [at], key),
-        ])
-    }
-
-    fn place(&self, dag: &ComputeDag, at: &PrimExpr) -> PrimExpr {
-        dag.func.load(self.places, [self.inside(at.clone())])
-    }
-
-    fn key(&self, dag: &ComputeDag, at: &PrimExpr) -> PrimExpr {
-        dag.func.load(self.keys, [self.inside(at.clone())])
-    }
-
     /// All boxes whose score is enough.
     fn candidates(&self, dag: &mut ComputeDag, [image, class]: &[PrimExpr; 2]) -> Stmt {
         let var = dag.func.index_var("i");
         let place = dag.func.var_expr(var);
         let score = dag.at(self.scores, &[image.clone(), class.clone(), place.clone()]);
         let at = self.number(dag, LEFT);
-        let keep = [self.put(dag, &at, place, score.clone()), self.set(dag, LEFT, at + 1)];
+        let key = complement(ordered(dag, score.clone(), DType::I32)).cast(DType::I64);
+        let pair = self.heap.pair(key, place);
+        let keep = [self.heap.store(dag, &at, pair), self.set(dag, LEFT, at + 1)];
         let keep = match self.attrs.score_threshold {
             Some(least) => {
                 let enough = score.greater(PrimExpr::float(least, DType::F32));
@@ -272,53 +245,15 @@ impl Search {
         Stmt::seq([self.set(dag, LEFT, 0), serial(var, self.count, keep)])
     }
 
-    /// Whether what is at a place of the heap comes before what is at another one.
-    fn better(&self, dag: &ComputeDag, one: &PrimExpr, other: &PrimExpr) -> PrimExpr {
-        let [a, b] = [one, other].map(|at| self.key(dag, at));
-        let first = self.place(dag, one).less(self.place(dag, other));
-        a.clone().greater(b.clone()).or(a.equal(b).and(first))
-    }
-
-    /// Moves what is at a place of the heap down, until nothing below it is better.
-    fn sift(&self, dag: &mut ComputeDag, from: PrimExpr) -> Stmt {
-        let levels = self.number(dag, LEVELS);
-        let step = dag.func.index_var("step");
-        let body = self.with_number(dag, CURSOR, |dag, at| {
-            let left = at.clone() * 2 + 1;
-            let (right, end) = (left.clone() + 1, self.number(dag, LEFT));
-            let takes_right = right.clone().less(end.clone()).and(self.better(dag, &right, &left));
-            let chosen = PrimExpr::select(takes_right, right, left.clone());
-            let swap = self.with(dag, chosen, |dag, below| {
-                let swap = self.with(dag, self.place(dag, &at), |dag, place| {
-                    let key = self.key(dag, &at);
-                    self.with(dag, key, |dag, key| {
-                        let (next, next_key) = (self.place(dag, &below), self.key(dag, &below));
-                        Stmt::seq([
-                            self.put(dag, &at, next, next_key),
-                            self.put(dag, &below, place, key),
-                            self.set(dag, CURSOR, below.clone()),
-                        ])
-                    })
-                });
-                let stays = self.set(dag, CURSOR, self.count);
-                Stmt::if_then_else(self.better(dag, &below, &at), swap, stays)
-            });
-            Stmt::if_then(left.less(end), swap)
-        });
-        Stmt::seq([self.set(dag, CURSOR, from), serial(step, levels, body)])
-    }
-
     /// Makes a heap of what is left.
     fn heapify(&self, dag: &mut ComputeDag) -> Stmt {
         self.with_number(dag, LEFT, |dag, left| {
-            let (var, parents) = (dag.func.index_var("level"), left.clone().floordiv(2));
+            let var = dag.func.index_var("level");
             let power = PrimExpr::binary(BinaryOp::Shl, 1.into(), dag.func.var_expr(var));
             let more = self.number(dag, LEVELS) + 1;
-            let more = Stmt::if_then(power.less_equal(left), self.set(dag, LEVELS, more));
+            let more = Stmt::if_then(power.less_equal(left.clone()), self.set(dag, LEVELS, more));
             let levels = serial(var, MOST_LEVELS, more);
-            let var = dag.func.index_var("parent");
-            let from = parents.clone() - 1 - dag.func.var_expr(var);
-            let order = serial(var, parents, self.sift(dag, from));
+            let order = self.heap.order(dag, &left, self.number(dag, LEVELS));
             Stmt::seq([self.set(dag, LEVELS, 0), levels, order])
         })
     }
@@ -335,15 +270,15 @@ impl Search {
 
     fn take_best(&self, dag: &mut ComputeDag, [image, class]: &[PrimExpr; 2]) -> Stmt {
         let top = PrimExpr::index(0);
-        let best = self.place(dag, &top);
+        let best = self.heap.place(dag, &top);
         self.with(dag, best, |dag, best| {
             let last = self.number(dag, LEFT) - 1;
-            let (place, key) = (self.place(dag, &last), self.key(dag, &last));
-            let pop = [
-                self.put(dag, &top, place, key),
-                self.set(dag, LEFT, last),
-                self.sift(dag, top.clone()),
-            ];
+            let pair = self.heap.load(dag, &last);
+            let (left, levels) = (self.number(dag, LEFT), self.number(dag, LEVELS));
+            let pop = named(dag, pair, |dag, pair| {
+                let shorter = self.set(dag, LEFT, last);
+                Stmt::seq([shorter, self.heap.sift(dag, pair, top.clone(), &left, levels)])
+            });
             let (found, taken) = (self.number(dag, FOUND), self.number(dag, TAKEN));
             let var = dag.func.index_var("other");
             let row = found.clone() - taken.clone() + dag.func.var_expr(var);
@@ -364,8 +299,7 @@ impl Search {
             keep.push(self.set(dag, FOUND, found + 1));
             keep.push(self.set(dag, TAKEN, taken + 1));
             let keep = Stmt::if_then(keeps, Stmt::seq(keep));
-            let steps = pop.into_iter().chain([self.set(dag, KEEPS, 1), compare, keep]);
-            Stmt::seq(steps)
+            Stmt::seq([pop, self.set(dag, KEEPS, 1), compare, keep])
         })
     }
 

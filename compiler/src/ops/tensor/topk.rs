@@ -7,13 +7,14 @@ use super::clamped;
 use super::scatter::{in_loop, loops};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
-use crate::ir::{Attrs, BufferSpec, DType, Dim, Type};
+use crate::ir::{Attrs, DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::{AxisSplit, EvalCx, axis_of};
+use crate::ops::heap::{Heap, complement, each, named, ordered};
 use crate::ops::relation::at_least;
 use crate::ops::{EvalError, InferCx, OpDef};
 use crate::te::{ComputeDag, StageId};
-use crate::tir::{BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId};
+use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 
 /// Attributes of `topk`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -102,14 +103,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let keys = if dtype.bits() > 32 { DType::I64 } else { DType::I32 };
     let keys = cx.dag.compute(op, &shape, keys, |dag, index| {
         let value = dag.at(x, index);
-        key(dag, value, keys, attrs.largest)
+        let key = ordered(dag, value, keys);
+        if attrs.largest { key } else { complement(key) }
     });
     let place = cx.dag.statement(op, kept, index_dtype, &[keys], |dag, result| {
         let (mut vars, index) = loops(dag, kept);
         let line = Line { keys, axis, index, extent: shape[axis] };
         let best = match kept[axis] {
             0 => Stmt::nop(),
-            count => Heap::new(dag, line, count).best(dag, result),
+            count => line.best(dag, count, result),
         };
         vars.remove(axis);
         let extents = kept.iter().enumerate().filter(|(other, _)| *other != axis);
@@ -123,42 +125,6 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         dag.at(x, &at)
     });
     Ok(vec![value, place])
-}
-
-/// A signed integer that is greater for better elements.
-fn key(dag: &mut ComputeDag, value: PrimExpr, bits: DType, largest: bool) -> PrimExpr {
-    let int = |value: i64| PrimExpr::int(value, bits);
-    let key = match value.dtype() {
-        DType::F64 => ordered(dag, value, bits),
-        dtype if dtype.is_float() => ordered(dag, value.cast(DType::F32), bits),
-        DType::U32 | DType::U64 => {
-            PrimExpr::binary(BinaryOp::Xor, value.cast(bits), int(i64::MIN >> (64 - bits.bits())))
-        }
-        _ => value.cast(bits),
-    };
-    // The complement turns the order around.
-    if largest { key } else { PrimExpr::binary(BinaryOp::Xor, key, int(-1)) }
-}
-
-/// An integer that is greater for greater numbers: zeros are equal, and so are NaNs, which are greater
-/// than infinity.
-fn ordered(dag: &mut ComputeDag, value: PrimExpr, bits: DType) -> PrimExpr {
-    let (dtype, most) = (value.dtype(), i64::MAX >> (64 - bits.bits()));
-    let int = |value: i64| PrimExpr::int(value, bits);
-    let (var, x) = name(dag, "x", dtype);
-    let is_nan = x.clone().not_equal(x.clone());
-    // Where denormal numbers count as zeros, they are equal as well.
-    let zero = PrimExpr::float(0.0, dtype);
-    let number = PrimExpr::select(x.clone().equal(zero.clone()), zero, x);
-    let (bits_var, number_bits) = name(dag, "bits", bits);
-    let sign =
-        PrimExpr::binary(BinaryOp::Shr, number_bits.clone(), int(i64::from(bits.bits()) - 1));
-    let flips = PrimExpr::binary(BinaryOp::And, sign, int(most));
-    let key = PrimExpr::binary(BinaryOp::Xor, number_bits, flips);
-    let key = PrimExpr::select(is_nan, int(most), key);
-    let bind =
-        |var, value, body| PrimExpr::Let { var, value: Box::new(value), body: Box::new(body) };
-    bind(var, value, bind(bits_var, number.reinterpret(bits), key))
 }
 
 /// A line along the axis.
@@ -177,184 +143,51 @@ impl Line {
         at[self.axis] = position;
         at
     }
-}
 
-/// The best elements of a line so far, of which the worst is the first: a binary heap (Williams 1964).
-/// Each better element takes the place of the worst, and in the end the worst, time after time, that
-/// of the last one. No order of elements makes it quadratic.
-///
-/// An element is a pair of its key and of its position's complement, which makes the earlier one of equal
-/// elements the better: in one integer if the key has at most 32 bits, in two if it has more.
-struct Heap {
-    line: Line,
-    count: i64,
-    /// The integers of elements, the first of which counts most.
-    parts: Vec<BufferId>,
-    /// Where an element is missing.
-    hole: BufferId,
-}
-
-/// The lowest bits of a pair in one integer: the complement of a position.
-const PLACE_BITS: u32 = 32;
-
-impl Heap {
-    fn new(dag: &mut ComputeDag, line: Line, count: i64) -> Self {
-        let is_wide = dag.dtype(line.keys) == DType::I64 || line.extent >> PLACE_BITS != 0;
-        let mut buffer = |name: &str, count: i64| {
-            dag.func.buffer(name, DType::I64, BufferSpec::dense(&[count]), BufferScope::Local)
-        };
-        let (hole, heap) = (buffer("hole", 1), buffer("heap", count));
-        let places = is_wide.then(|| buffer("places", count));
-        Heap { line, count, parts: [heap].into_iter().chain(places).collect(), hole }
-    }
-
-    /// The key of the line's element at a position.
     fn key(&self, dag: &mut ComputeDag, position: &PrimExpr) -> PrimExpr {
-        dag.at(self.line.keys, &self.line.at(position.clone())).cast(DType::I64)
+        dag.at(self.keys, &self.at(position.clone())).cast(DType::I64)
     }
 
-    /// The parts of the line's element at a position.
-    fn element(&self, dag: &mut ComputeDag, position: &PrimExpr) -> Vec<PrimExpr> {
-        let key = self.key(dag, position);
-        let int = |value: i64| PrimExpr::int(value, DType::I64);
-        let place = int(u32::MAX.into()) - position.clone();
-        match self.parts[..] {
-            [_] => {
-                let key = PrimExpr::binary(BinaryOp::Shl, key, int(PLACE_BITS.into()));
-                vec![PrimExpr::binary(BinaryOp::Or, key, place)]
-            }
-            _ => vec![key, place],
-        }
-    }
-
-    /// Puts an element into the first `size` of the heap, in the place of the one at `from`: what is worse
-    /// and below moves up.
-    fn sift(
-        &self,
-        dag: &mut ComputeDag,
-        element: Vec<PrimExpr>,
-        from: PrimExpr,
-        size: &PrimExpr,
-    ) -> Stmt {
-        let level = dag.func.index_var("level");
-        let start = dag.func.store(self.hole, [0], from);
-        let hole = |dag: &ComputeDag| dag.func.load(self.hole, [0]);
-        let (at_var, at) = name(dag, "at", DType::I64);
-        let (below_var, below) = name(dag, "below", DType::I64);
-        let left = at.clone() * 2 + 1;
-        let right = (left.clone() + 1).min(size.clone() - 1);
-        let is_right = worse(&load(dag, &self.parts, &right), &load(dag, &self.parts, &left));
-        let worst = PrimExpr::select(is_right, right, left.clone());
-        let child = load(dag, &self.parts, &below);
-        let moves = worse(&child, &element);
-        let up = store(dag, &self.parts, &at, child);
-        let up = Stmt::seq([up, dag.func.store(self.hole, [0], below)]);
-        let up = Stmt::let_(below_var, worst, Stmt::if_then(moves, up));
-        let step = Stmt::let_(at_var, hole(dag), Stmt::if_then(left.less(size.clone()), up));
-        let steps = in_loop(level, self.count.ilog2().into(), ForKind::Serial, step);
-        let at = hole(dag);
-        let put = store(dag, &self.parts, &at, element);
-        Stmt::seq([start, steps, put])
-    }
-
-    /// Stores where the best are, the best first.
-    fn best(&self, dag: &mut ComputeDag, result: BufferId) -> Stmt {
-        let (count, size, first) = (self.count, PrimExpr::index(self.count), PrimExpr::index(0));
+    /// Stores where the `count` best are, the best first.
+    ///
+    /// The best so far are a heap of which the worst comes first. Each better element takes its place, and in
+    /// the end that of the last one, time after time. The complements of positions make the earlier one of
+    /// equal elements the better.
+    fn best(&self, dag: &mut ComputeDag, count: i64, result: BufferId) -> Stmt {
+        let bits = if self.extent > u32::MAX.into() { 64 } else { dag.dtype(self.keys).bits() };
+        let heap = &Heap::new(dag, count, bits);
+        let (size, first) = (&PrimExpr::index(count), &PrimExpr::index(0));
+        let levels = || PrimExpr::index(count.ilog2().into());
+        let last_place = || PrimExpr::int(u32::MAX.into(), DType::I64);
+        let pair = |dag: &mut ComputeDag, position: &PrimExpr| {
+            heap.pair(self.key(dag, position), last_place() - position.clone())
+        };
         let fill = each(dag, "i", count, |dag, at| {
-            let element = self.element(dag, &at);
-            store(dag, &self.parts, &at, element)
+            let pair = pair(dag, &at);
+            heap.store(dag, &at, pair)
         });
-        let order = each(dag, "step", count / 2, |dag, step| {
-            let at = PrimExpr::index(count / 2 - 1) - step;
-            let element = load(dag, &self.parts, &at);
-            named(dag, element, |dag, element| self.sift(dag, element, at, &size))
-        });
-        let rest = each(dag, "i", self.line.extent - count, |dag, step| {
+        let order = heap.order(dag, size, levels());
+        let rest = each(dag, "i", self.extent - count, |dag, step| {
             let position = step + count;
-            let worst = load(dag, &self.parts, &first).swap_remove(0);
-            let worst = match self.parts[..] {
-                [_] => PrimExpr::binary(BinaryOp::Shr, worst, PrimExpr::index(PLACE_BITS.into())),
-                _ => worst,
-            };
             // A later one of equal elements is no better.
-            let is_better = worst.less(self.key(dag, &position));
-            let element = self.element(dag, &position);
-            let put =
-                named(dag, element, |dag, element| self.sift(dag, element, first.clone(), &size));
-            Stmt::if_then(is_better, put)
+            let is_better = heap.key(dag, first).less(self.key(dag, &position));
+            let pair = pair(dag, &position);
+            Stmt::if_then(is_better, heap.sift(dag, pair, first.clone(), size, levels()))
         });
         let sort = each(dag, "step", count - 1, |dag, step| {
-            let last = PrimExpr::index(count - 1) - step;
-            let element = load(dag, &self.parts, &last);
-            named(dag, element, |dag, element| {
-                let worst = load(dag, &self.parts, &first);
-                let out = store(dag, &self.parts, &last, worst);
-                Stmt::seq([out, self.sift(dag, element, first.clone(), &last)])
+            let last = size.clone() - 1 - step;
+            let pair = heap.load(dag, &last);
+            named(dag, pair, |dag, pair| {
+                let worst = heap.load(dag, first);
+                let out = heap.store(dag, &last, worst);
+                Stmt::seq([out, heap.sift(dag, pair, first.clone(), &last, levels())])
             })
         });
         let found = each(dag, "rank", count, |dag, rank| {
-            let lowest = load(dag, &self.parts, &rank).pop().unwrap_or_else(|| rank.clone());
-            let complement = PrimExpr::int(u32::MAX.into(), DType::I64);
-            let place = match self.parts[..] {
-                [_] => PrimExpr::binary(BinaryOp::And, lowest, complement.clone()),
-                _ => lowest,
-            };
-            let place = (complement - place).cast(dag.func.buffers[result].dtype);
-            dag.func.store(result, self.line.at(rank), place)
+            let position = last_place() - heap.place(dag, &rank);
+            let position = position.cast(dag.func.buffers[result].dtype);
+            dag.func.store(result, self.at(rank), position)
         });
-        let body = Stmt::seq([fill, order, rest, sort, found]);
-        let buffers = self.parts.iter().chain([&self.hole]);
-        buffers.fold(body, |body, &buffer| Stmt::allocate(buffer, body))
+        heap.allocate(Stmt::seq([fill, order, rest, sort, found]))
     }
-}
-
-/// A serial loop around the statement of each of its indices.
-fn each(
-    dag: &mut ComputeDag,
-    name: &str,
-    extent: i64,
-    body: impl FnOnce(&mut ComputeDag, PrimExpr) -> Stmt,
-) -> Stmt {
-    let var = dag.func.index_var(name);
-    let index = dag.func.var_expr(var);
-    let body = body(dag, index);
-    in_loop(var, extent, ForKind::Serial, body)
-}
-
-fn load(dag: &ComputeDag, parts: &[BufferId], at: &PrimExpr) -> Vec<PrimExpr> {
-    parts.iter().map(|&part| dag.func.load(part, [at.clone()])).collect()
-}
-
-fn store(dag: &mut ComputeDag, parts: &[BufferId], at: &PrimExpr, element: Vec<PrimExpr>) -> Stmt {
-    let parts = parts.iter().zip(element);
-    Stmt::seq(parts.map(|(&part, value)| dag.func.store(part, [at.clone()], value)))
-}
-
-/// A name for a value, and its use.
-fn name(dag: &mut ComputeDag, name: &str, dtype: DType) -> (VarId, PrimExpr) {
-    let var = dag.func.var(name, dtype);
-    (var, dag.func.var_expr(var))
-}
-
-/// A statement about an element whose parts have names.
-fn named(
-    dag: &mut ComputeDag,
-    element: Vec<PrimExpr>,
-    body: impl FnOnce(&mut ComputeDag, Vec<PrimExpr>) -> Stmt,
-) -> Stmt {
-    let (vars, names): (Vec<_>, _) = element.iter().map(|_| name(dag, "part", DType::I64)).unzip();
-    let body = body(dag, names);
-    let values = vars.into_iter().zip(element).rev();
-    values.fold(body, |body, (var, value)| Stmt::let_(var, value, body))
-}
-
-/// Whether one element is worse than another one.
-fn worse(one: &[PrimExpr], other: &[PrimExpr]) -> PrimExpr {
-    let pairs = one.iter().zip(other).rev();
-    let is_worse = pairs.fold(None, |rest, (one, other)| {
-        let less = one.clone().less(other.clone());
-        let equal = || one.clone().equal(other.clone());
-        Some(rest.map_or(less.clone(), |rest| less.or(equal().and(rest))))
-    });
-    is_worse.unwrap_or(PrimExpr::bool(false))
 }

@@ -136,17 +136,20 @@ fn kernels_have_at_most_max_depth_operators() {
 
 #[test]
 fn constant_tensors_are_arguments_unless_linked() {
-    let build = || {
+    let build = |places: &[i64]| {
         let mut net = Net::default();
         let x = net.input("x", &[2]);
         let joined = net.op_with("concatenate", &[x, x], &ConcatenateAttrs { axis: 0 });
-        let index = net.0.constant(Constant::from_i64(&[1], &[0]).unwrap());
+        let index = net.0.constant(Constant::from_i64(&[places.len() as i64], places).unwrap());
         let y = net.op_with("take", &[joined, index], &TakeAttrs { axis: 0, mode: TakeMode::Fast });
         net.finish(y)
     };
-    assert_eq!(fused(build()), "P{take(concatenate(p0, p0), p1)}(x, c(1))");
+    assert_eq!(fused(build(&[0, 1])), "P{take(concatenate(p0, p0), p1)}(x, c(2))");
+    // One of one element is a literal.
+    assert_eq!(fused(build(&[0])), "P{take(concatenate(p0, p0), c(1))}(x)");
     let cx = PassContext::builder().config(&LINK_PARAMS, true).build().unwrap();
-    assert_eq!(show(&after_in(&FuseOps, build(), &cx)), "P{take(concatenate(p0, p0), c(1))}(x)");
+    let linked = after_in(&FuseOps, build(&[0, 1]), &cx);
+    assert_eq!(show(&linked), "P{take(concatenate(p0, p0), c(2))}(x)");
 }
 
 #[test]
