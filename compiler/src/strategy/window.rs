@@ -3,6 +3,7 @@
 
 use super::cover::{LEAST_LANES, adjacent};
 use super::emit::Emitter;
+use super::nest::block;
 use super::reduce::Reduction;
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
@@ -91,7 +92,7 @@ impl Emitter {
         false
     }
 
-    /// The loops of windows over a tensor in planes, if the result lies in such, too.
+    /// The loops of windows over a tensor in planes, if the result lies in such, too, or in blocks of channels.
     pub(super) fn emit_window(
         &mut self,
         root: StageId,
@@ -103,14 +104,16 @@ impl Emitter {
         let from = *self.materialised.get(&data)?;
         let outside = Reduction::of(self, inner)?.init();
         let [read, written] = [from, self.materialised[&root]].map(|b| &self.func.buffers[b].spec);
-        let is_planar = read.is_dense() && written.is_dense();
+        let into_blocks = block(written, 1) == Some(CHANNEL_BLOCK);
+        let is_known = read.is_dense() && (into_blocks || written.is_dense());
         let row = adjacent(written);
         let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
-        let is_short = row < self.machine.lanes(DType::F32);
+        let is_short = !into_blocks && row < self.machine.lanes(DType::F32);
         let is_large = taps.iter().product::<i64>() >= LEAST_TAPS;
-        let blocked = is_short && is_large && windows[1] >= CHANNEL_BLOCK;
+        let through_blocks = is_short && is_large && windows[1] >= CHANNEL_BLOCK;
+        let blocked = into_blocks || through_blocks;
         if !self.rows.is_empty()
-            || !is_planar
+            || !is_known
             || !(blocked || row >= MIN_ROW)
             || self.dag.dtype(data) != self.dag.dtype(inner)
         {
@@ -125,7 +128,8 @@ impl Emitter {
         let halos: Vec<(i64, i64)> = halos.collect();
         // Which rows are outside is the same for all lanes.
         let is_around = halos.last() != Some(&(0, 0));
-        if tests_ends(&halos, row) || (!is_around && !is_short) {
+        let is_tested = tests_ends(&halos, row) || (!is_around && !is_short);
+        if !into_blocks && is_tested {
             return None;
         }
         let spec = match blocked {
@@ -137,7 +141,7 @@ impl Emitter {
         };
         let (copy, fill) = self.copy_with_border(from, spec, &outside);
         self.note(inner, "windows over planes with a border", String::new(), None, None);
-        let loops = match blocked {
+        let loops = match through_blocks {
             true => self.through_blocks(root, inner, |emitter, root| {
                 emitter.reduce_with_border(root, inner, from, copy)
             }),

@@ -50,6 +50,7 @@ fn windows_over_planes_have_a_border() {
                 .collect();
             let out = [&shape[..2], &out].concat();
             check(&function, &[Arg::Input(dense(&shape))], &[dense(&out)]);
+            check(&function, &[Arg::Input(dense(&shape))], &[blocked(&out, &[])]);
             check(&function, &[Arg::Input(blocked(&shape, &[]))], &[blocked(&out, &[])]);
         }
     }
