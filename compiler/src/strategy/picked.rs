@@ -100,22 +100,25 @@ impl Emitter {
         }
         // Floats of 16 bits are `float32` in registers.
         let widths = self.widths_for(&spec, dtype.accumulator());
-        let runs: Vec<Run> = Nest::runs(&[(0, Nest::inner(&spec))], &widths)
-            .into_iter()
-            .flat_map(|Run { start, count, lanes }| {
-                (0..count).map(move |n| Run { start: start + n * lanes, count: 1, lanes })
-            })
-            .collect();
-        if runs.len() > MOST_VECTORS {
-            return None;
-        }
         let axis = spec.dims().get(innermost(&spec)?)?.axis;
-        self.cover_runs(&spec, &runs, &mut |emitter, nest| {
-            emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index)).or_else(|| {
-                let (along, lanes) = nest.lane?;
-                let (lane, var) = emitter.counter("l", lanes);
-                let body = element(emitter, &nest.index_at(&lane));
-                (along == axis).then(|| emitter.picked_lanes(body, lane, var, lanes))?
+        // Narrower vectors where rows that are read are shorter than the widest.
+        (0..widths.len().saturating_sub(1)).find_map(|first| {
+            let runs: Vec<Run> = Nest::runs(&[(0, Nest::inner(&spec))], &widths[first..])
+                .into_iter()
+                .flat_map(|Run { start, count, lanes }| {
+                    (0..count).map(move |n| Run { start: start + n * lanes, count: 1, lanes })
+                })
+                .collect();
+            if runs.len() > MOST_VECTORS {
+                return None;
+            }
+            self.cover_runs(&spec, &runs, &mut |emitter, nest| {
+                emitter.lane_stmt(nest, |emitter, index, _| element(emitter, index)).or_else(|| {
+                    let (along, lanes) = nest.lane?;
+                    let (lane, var) = emitter.counter("l", lanes);
+                    let body = element(emitter, &nest.index_at(&lane));
+                    (along == axis).then(|| emitter.picked_lanes(body, lane, var, lanes))?
+                })
             })
         })
     }

@@ -178,7 +178,9 @@ fn elements_at_known_places_are_picked_in_vectors() {
         vectors(call("image.resize2d", resize([12, 74], nearest), &[Some(x.clone())])),
         vectors(call("image.resize2d", resize([5, 53], nearest), &[Some(x)])),
     ];
-    // Rows that a vector does not fit in.
+    // Rows that only a narrow vector fits in, or none.
+    let narrow = sample(&[1, 3, 6, 10], 1);
+    cases.push(vectors(call("image.resize2d", resize([9, 30], nearest), &[Some(narrow)])));
     let short = sample(&[1, 3, 2, 3], 1);
     cases.push(call("image.resize2d", resize([5, 19], nearest), &[Some(short)]));
     check_all(&cases, &runnable_levels());
