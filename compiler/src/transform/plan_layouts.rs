@@ -167,12 +167,13 @@ impl Kernel {
                 };
                 let along_rows = goes_along_rows(&weight, &output, groups, &strides, packing);
                 makes_blocks |= !along_rows;
-                // All channels of an image in blocks cost little more than those of planes, and so do
-                // groups of one that make one.
+                // All channels of an image in blocks cost little more than those of planes: it is read
+                // as it is. Groups of one that make one channel are blocks as well.
                 let is_depthwise = weight[1] == 1 && output[1] == groups;
-                let is_dense = along_rows && groups > 1 && !is_depthwise;
-                let conv = !is_dense && (groups == 1 || reads_blocks(weight[1], groups));
-                read(0, Reads { conv, dense: !conv });
+                let is_any = along_rows && groups == 1;
+                let in_blocks = groups == 1 || reads_blocks(weight[1], groups);
+                let conv = in_blocks && (!along_rows || (is_depthwise && groups > 1));
+                read(0, Reads { conv, dense: !conv && !is_any });
             } else if is(&[&CONV2D_WINOGRAD]) {
                 makes_blocks = true;
                 read(0, Reads { conv: true, dense: false });
