@@ -22,13 +22,14 @@ pub(super) struct Heap {
 pub(super) type Pair = Vec<PrimExpr>;
 
 impl Heap {
-    /// Room for so many pairs, of keys of so many bits.
-    pub(super) fn new(dag: &mut ComputeDag, count: i64, key_bits: u32) -> Heap {
+    /// Room for so many pairs, of keys of a type and of places among so many.
+    pub(super) fn new(dag: &mut ComputeDag, count: i64, keys: DType, places: i64) -> Heap {
+        let is_wide = keys.bits() > 32 || places >> PLACE_BITS != 0;
         let mut buffer = |name: &str, count: i64| {
             dag.func.buffer(name, DType::I64, BufferSpec::dense(&[count]), BufferScope::Local)
         };
         let (hole, keys) = (buffer("hole", 1), buffer("heap", count));
-        let places = (key_bits > 32).then(|| buffer("places", count));
+        let places = is_wide.then(|| buffer("places", count));
         Heap { parts: [keys].into_iter().chain(places).collect(), hole }
     }
 
@@ -38,7 +39,7 @@ impl Heap {
         buffers.fold(body, |body, &buffer| Stmt::allocate(buffer, body))
     }
 
-    /// The pair of a key and a place, both `int64`; a place is not negative, and below 2³².
+    /// The pair of a key and a place, both `int64`. In one integer, a place has no more than 32 bits.
     pub(super) fn pair(&self, key: PrimExpr, place: PrimExpr) -> Pair {
         match self.parts[..] {
             [_] => vec![shifted(BinaryOp::Shl, key).or(place)],

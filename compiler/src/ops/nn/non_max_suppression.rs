@@ -164,7 +164,7 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let shape = shape.clone();
     let op = cx.op.name;
     let result = cx.dag.statement(op, &shape, DType::I64, &[boxes, scores], |dag, result| {
-        let heap = Heap::new(dag, count, DType::I32.bits());
+        let heap = Heap::new(dag, count, DType::I32, count);
         let spec = BufferSpec::dense(&[LEVELS + 1]);
         let numbers = dag.func.buffer("numbers", DType::I64, spec, BufferScope::Local);
         let search = Search { boxes, scores, result, heap, numbers, count, attrs };

@@ -154,8 +154,7 @@ impl Line {
     /// the end that of the last one, time after time. The complements of positions make the earlier one of
     /// equal elements the better.
     fn best(&self, dag: &mut ComputeDag, count: i64, result: BufferId) -> Stmt {
-        let bits = if self.extent > u32::MAX.into() { 64 } else { dag.dtype(self.keys).bits() };
-        let heap = &Heap::new(dag, count, bits);
+        let heap = &Heap::new(dag, count, dag.dtype(self.keys), self.extent);
         let (size, first) = (&PrimExpr::index(count), &PrimExpr::index(0));
         let levels = || PrimExpr::index(count.ilog2().into());
         let last_place = || PrimExpr::int(u32::MAX.into(), DType::I64);

@@ -181,7 +181,14 @@ fn call(
                 Some(power) => power,
                 None if is_f32 && part > 0 => {
                     let trunc = |math: &mut Math<'_>, x| round(math, target, Intrinsic::Trunc, x);
-                    math.finish(|math| math.pow(x, args[1].clone(), part, &trunc))
+                    math.finish(|math| {
+                        // LLVM looks at bits where a number is compared with zero and infinity.
+                        let [x, y] = [x, args[1].clone()].map(|arg| match flush {
+                            true => math.without_denormals(arg),
+                            false => arg,
+                        });
+                        math.pow(x, y, part, &trunc)
+                    })
                 }
                 None => math.library_call(intrinsic, args, flush),
             }

@@ -117,7 +117,8 @@ impl<'a> Math<'a> {
         })
     }
 
-    fn without_denormals(&mut self, x: PrimExpr) -> PrimExpr {
+    /// The number, or a zero of its sign if it is denormal.
+    pub(super) fn without_denormals(&mut self, x: PrimExpr) -> PrimExpr {
         let (dtype, lanes) = (x.dtype(), x.ty().lanes);
         let least = if dtype == DType::F32 { f32::MIN_POSITIVE.into() } else { f64::MIN_POSITIVE };
         let least = PrimExpr::float(least, dtype).broadcast_to(lanes);
