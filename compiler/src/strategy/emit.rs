@@ -7,7 +7,7 @@ use super::machine::Machine;
 use super::nest::{Padding, innermost};
 use crate::executor::Loops;
 use crate::ir::BufferSpec;
-use crate::te::{Anchor, ComputeDag, ConcatPart, ReduceAxis, StageId, StageKind, stage_nest};
+use crate::te::{Anchor, ComputeDag, ConcatPart, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
@@ -102,13 +102,15 @@ impl Emitter {
     /// The kernel's body.
     pub(super) fn emit(&mut self, outputs: &[StageId]) -> Stmt {
         let roots = self.plan(outputs);
-        let axes = self.row_axes(&roots);
-        let stmts = match axes {
-            Some(axes) => vec![self.emit_rows(&roots, axes)],
-            None => {
-                let flat = self.flatten(&roots);
-                roots.iter().map(|root| self.emit_block(root, flat)).collect()
-            }
+        let mut axes = self.row_axes(&roots);
+        let stmts = if let Some(axes) = axes {
+            vec![self.emit_rows(&roots, axes)]
+        } else if let Some((chain, shared)) = self.emit_chain(&roots) {
+            axes = Some(shared);
+            vec![chain]
+        } else {
+            let flat = self.flatten(&roots);
+            roots.iter().map(|root| self.emit_block(root, flat)).collect()
         };
         self.func.inplace = self.inplace_pairs(&roots, axes);
         let mut body = Stmt::seq(stmts);
@@ -122,6 +124,7 @@ impl Emitter {
     fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
         let mut spread = self.spread_stages();
         spread.extend(self.picked_stages());
+        spread.extend(self.chained_stages());
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();
         for stage in self.dag.ids() {
@@ -278,8 +281,8 @@ impl Emitter {
                     .flatten();
                 ("concatenation", picked.unwrap_or_else(|| Stmt::seq(side_by_side)))
             }
-            StageKind::Reduce { combiner, init: _, axes, value } => {
-                self.count_macs(inner, combiner, &axes, &value);
+            StageKind::Reduce { .. } => {
+                self.count_macs(inner);
                 let anchor = self.dag.stages[inner].anchor.clone();
                 match self.emit_anchor(root.stage, inner, &anchor) {
                     Ok(Some(stmt)) => return stmt,
@@ -340,16 +343,13 @@ impl Emitter {
         }
     }
 
-    fn count_macs(
-        &mut self,
-        stage: StageId,
-        combiner: BinaryOp,
-        axes: &[ReduceAxis],
-        value: &PrimExpr,
-    ) {
+    pub(super) fn count_macs(&mut self, stage: StageId) {
+        let StageKind::Reduce { combiner, init: _, axes, value } = &self.dag.stages[stage].kind else {
+            return;
+        };
         let multiplies =
             value.any(&mut |e| matches!(e, PrimExpr::Binary { op: BinaryOp::Mul, .. }));
-        if combiner != BinaryOp::Add || !multiplies {
+        if *combiner != BinaryOp::Add || !multiplies {
             return;
         }
         let extents = self.dag.shape(stage).iter().copied().chain(axes.iter().map(|a| a.extent));

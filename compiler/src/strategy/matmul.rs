@@ -17,7 +17,7 @@ use crate::ops::broadcast;
 use crate::te::StageId;
 use crate::tir::border::fill_halo;
 use crate::tir::transform::limit_fill;
-use crate::tir::{BufferId, PrimExpr, Stmt};
+use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
 
 /// Rows of a tile where the number of rows is known at run time alone: with as many columns as there
 /// are registers for, few enough for runs of one row.
@@ -30,10 +30,10 @@ const MIN_PACKED_ROWS: i64 = 4;
 /// A product `[.., m, ..] x [k, n]`, where the last axis of the left operand has `k` elements, or the
 /// last but one if it is transposed. Each of the others can be that of the rows, if the matrix is the
 /// same for all: it is read once for each place of the rest.
-struct MatMul {
+pub(super) struct MatMul {
     root: StageId,
-    inner: StageId,
-    lhs: BufferId,
+    pub(super) inner: StageId,
+    pub(super) lhs: BufferId,
     /// Extents of the left operand as if it were not transposed: of its first axes those of the
     /// result, or one element for all.
     lhs_shape: Vec<i64>,
@@ -44,7 +44,7 @@ struct MatMul {
     row_axis: usize,
     m: i64,
     /// Most rows of a tile, which is the least that a run computes if their number is its own.
-    tile: i64,
+    pub(super) tile: i64,
     n: i64,
     k: i64,
     /// How many terms a sum has, if each run has its own number, and how many columns there are.
@@ -63,6 +63,24 @@ struct Matrices {
     copied_from: Option<StageId>,
     /// Whether they are in panels, not row by row.
     in_panels: bool,
+}
+
+/// How a product is cut into tiles.
+pub(super) struct Cut {
+    tiling: Tiling,
+    /// Columns of a panel.
+    panel: i64,
+    panels: Vec<ColumnRun>,
+    /// Most rows of a tile.
+    pub(super) rows: i64,
+}
+
+impl Cut {
+    /// What is asked for while `tiles` tiles go over each panel of a run.
+    fn fetch(&self, p: &MatMul, run: &ColumnRun, tiles: i64) -> Fetch {
+        let panel = [p.ty.steps(p.k), self.panel];
+        Fetch::new(&self.tiling, p.rhs.buffer, p.ty, panel, run, tiles)
+    }
 }
 
 /// Where a tile is: the index of its batch, first row, columns, and its number among those that go
@@ -84,6 +102,14 @@ fn row_axis(extents: &[i64]) -> usize {
     if extents[last] >= MAX_TILE_ROWS || extents[longest] == extents[last] { last } else { longest }
 }
 
+impl MatMul {
+    /// Whether it is a product of floats with so many rows in each matrix of such a batch.
+    pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
+        let is_plain = self.batch == batch && self.row_axis == batch.len() && self.m == rows;
+        is_plain && !self.ty.fours
+    }
+}
+
 impl Emitter {
     /// The loops of a product of floats, or of bytes.
     ///
@@ -94,9 +120,26 @@ impl Emitter {
         &mut self,
         root: StageId,
         inner: StageId,
+        operands: [StageId; 2],
+        transposed: [bool; 2],
+    ) -> Result<Stmt, String> {
+        let product = self.matmul(root, inner, operands, transposed)?;
+        let (rows, product) = self.whole_fours(product);
+        Ok(Stmt::seq([rows, self.product(&product)]))
+    }
+
+    /// A product of floats, or of bytes.
+    ///
+    /// # Errors
+    ///
+    /// What is different about others.
+    pub(super) fn matmul(
+        &mut self,
+        root: StageId,
+        inner: StageId,
         [lhs, rhs]: [StageId; 2],
         [transpose_a, transpose_b]: [bool; 2],
-    ) -> Result<Stmt, String> {
+    ) -> Result<MatMul, String> {
         let refused = |why: &str| Err(format!("matrix product {why}"));
         let Some(&lhs_buffer) = self.materialised.get(&lhs) else {
             return refused("of an operand that is computed in the same kernel");
@@ -155,7 +198,7 @@ impl Emitter {
                 Matrices { buffer, batch: Vec::new(), copied_from: Some(rhs), in_panels: true }
             }
         };
-        let product = MatMul {
+        Ok(MatMul {
             root,
             inner,
             lhs: lhs_buffer,
@@ -172,9 +215,7 @@ impl Emitter {
             columns,
             transpose_b,
             ty,
-        };
-        let (rows, product) = self.whole_fours(product);
-        Ok(Stmt::seq([rows, self.product(&product)]))
+        })
     }
 
     /// A product whose rows end with whole groups of four terms, if an instruction takes as many: of
@@ -195,20 +236,64 @@ impl Emitter {
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
-        let work = Work::product(p.tile, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
+        let cut = self.cut_product(p, p.tile, p.batch.iter().product());
+        let batch = self.counters(&p.batch);
+        let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
+        let mut stmts = Vec::new();
+        match cut.tiling.order {
+            Order::Panels { blocks } => {
+                for block in Run::cover(p.m, (p.m + blocks - 1) / blocks) {
+                    let (i, i_var) = self.counter("ib", block.count);
+                    let first = &(i * block.size + block.first);
+                    let stmt = self.block(p, &cut, block.size, (&index, first));
+                    stmts.push(around(i_var, block.count, stmt));
+                }
+            }
+            Order::Rows => {
+                for tiles in Run::cover(p.m, cut.rows) {
+                    let (i, i_var) = self.counter("i", tiles.count);
+                    let row = &(i * tiles.size + tiles.first);
+                    let number = &PrimExpr::index(0);
+                    let panels = cut.panels.iter().map(|run| {
+                        let fetch = cut.fetch(p, run, 1);
+                        self.over_columns(run, &mut |emitter, column| {
+                            let place = Place { batch: &index, row, column, number };
+                            emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
+                        })
+                    });
+                    let stmt = Stmt::seq(panels.collect::<Vec<_>>());
+                    stmts.push(around(i_var, tiles.count, stmt));
+                }
+            }
+        }
+        let body = self.with_panels(p, &index, Stmt::seq(stmts));
+        batch.into_iter().rev().fold(body, |body, (_, var, extent)| around(var, extent, body))
+    }
+
+    /// Loop variables for some extents.
+    pub(super) fn counters(&mut self, extents: &[i64]) -> Vec<(PrimExpr, VarId, i64)> {
+        let counter = |&extent: &i64| {
+            let (index, var) = self.counter("b", extent);
+            (index, var, extent)
+        };
+        extents.iter().map(counter).collect()
+    }
+
+    /// How a product is cut where `rows` rows are computed at a time, `times` times in all.
+    pub(super) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
+        let work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
         let mut tiling = Tiling::choose(packing, self.machine, &work);
         if p.rhs.copied_from.is_some() || !p.rhs.in_panels {
             // The copy is in a cache; what comes next in memory is no panel.
             (tiling.ahead, tiling.next) = (0, false);
         }
-        let products = p.batch.iter().product::<i64>().unsigned_abs();
-        let cycles = tiling.cycles.saturating_mul(products);
+        let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
         let panel = tiling.vectors * packing.lanes(DType::F32);
         let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, p.tile, DType::F32);
+        let width = self.machine.tile_columns(panel, rows, DType::F32);
         let panels = if p.rhs.in_panels {
             let shape = self.func.buffers[p.rhs.buffer].shape().to_vec();
             let first = p.rhs.batch.len();
@@ -225,55 +310,16 @@ impl Emitter {
         } else {
             ColumnRun::within(p.n, width, lanes)
         };
+        let rows = p.ty.rows(self.machine, width / lanes).min(rows);
+        Cut { tiling, panel, panels, rows }
+    }
 
-        let batch: Vec<(PrimExpr, crate::tir::VarId, i64)> = p
-            .batch
-            .iter()
-            .map(|&extent| {
-                let (index, var) = self.counter("b", extent);
-                (index, var, extent)
-            })
-            .collect();
-        let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
-        let most = p.ty.rows(self.machine, width / lanes).min(p.tile);
-        let mut stmts = Vec::new();
-        match tiling.order {
-            Order::Panels { blocks } => {
-                for block in Run::cover(p.m, (p.m + blocks - 1) / blocks) {
-                    let tiles = Run::cover(block.size, most);
-                    let (i, i_var) = self.counter("ib", block.count);
-                    let first = &(i * block.size + block.first);
-                    let stmt = self.block(p, &tiling, panel, &panels, &tiles, (&index, first));
-                    stmts.push(around(i_var, block.count, stmt));
-                }
-            }
-            Order::Rows => {
-                for tiles in Run::cover(p.m, most) {
-                    let (i, i_var) = self.counter("i", tiles.count);
-                    let row = &(i * tiles.size + tiles.first);
-                    let number = &PrimExpr::index(0);
-                    let panels = panels.iter().map(|run| {
-                        let fetch =
-                            Fetch::new(&tiling, p.rhs.buffer, p.ty, [work.depth, panel], run, 1);
-                        self.over_columns(run, &mut |emitter, column| {
-                            let place = Place { batch: &index, row, column, number };
-                            emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
-                        })
-                    });
-                    let stmt = Stmt::seq(panels.collect::<Vec<_>>());
-                    stmts.push(around(i_var, tiles.count, stmt));
-                }
-            }
-        }
-        let mut body = Stmt::seq(stmts);
-        if let Some(matrices) = p.rhs.copied_from {
-            let copy = self.pack(p, matrices, &index);
-            body = Stmt::allocate(p.rhs.buffer, Stmt::seq([copy, body]));
-        }
-        for (_, var, extent) in batch.into_iter().rev() {
-            body = around(var, extent, body);
-        }
-        body
+    /// What reads the panels of a place of the batch, with the copy of the matrix in panels before it, if
+    /// there is one.
+    pub(super) fn with_panels(&mut self, p: &MatMul, batch: &[PrimExpr], body: Stmt) -> Stmt {
+        let Some(matrices) = p.rhs.copied_from else { return body };
+        let copy = self.pack(p, matrices, batch);
+        Stmt::allocate(p.rhs.buffer, Stmt::seq([copy, body]))
     }
 
     /// Copies the matrix of a place of the batch into panels.
@@ -289,19 +335,17 @@ impl Emitter {
     }
 
     /// A block of rows: each panel goes over its tiles.
-    fn block(
+    pub(super) fn block(
         &mut self,
         p: &MatMul,
-        tiling: &Tiling,
-        panel: i64,
-        panels: &[ColumnRun],
-        tiles: &[Run],
+        cut: &Cut,
+        rows: i64,
         (batch, first): (&[PrimExpr], &PrimExpr),
     ) -> Stmt {
+        let tiles = Run::cover(rows, cut.rows);
         let count = tiles.iter().map(|run| run.count).sum();
-        let panels = panels.iter().map(|run| {
-            let fetch =
-                Fetch::new(tiling, p.rhs.buffer, p.ty, [p.ty.steps(p.k), panel], run, count);
+        let panels = cut.panels.iter().map(|run| {
+            let fetch = cut.fetch(p, run, count);
             self.over_columns(run, &mut |emitter, column| {
                 let mut before = 0;
                 let tiles = tiles.iter().map(|tiles| {

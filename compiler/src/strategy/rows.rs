@@ -91,17 +91,22 @@ impl Emitter {
             let shared = shape.iter().zip(other).take_while(|(a, b)| a == b).count();
             most = most.min(shared);
         }
-        let stored = self.stored_stages(roots);
-        let stages: Vec<StageId> = roots.iter().map(|root| root.stage).collect();
-        for root in roots {
-            for stage in [Some(root.stage), root.fused].into_iter().flatten() {
-                most = most.min(self.own_row(stage, root.fused, &stages, &stored));
-            }
-        }
+        most = most.min(self.own_rows(roots));
         (1..=most).rev().find(|&axes| {
             let rows: i64 = shape[..axes].iter().product();
             rows > 1 && self.rows_are_loops(roots, axes)
         })
+    }
+
+    /// How many leading indices of all that roots read of each other are their own.
+    pub(super) fn own_rows(&self, roots: &[Root]) -> usize {
+        let stored = self.stored_stages(roots);
+        let stages: Vec<StageId> = roots.iter().map(|root| root.stage).collect();
+        let own = roots.iter().flat_map(|root| {
+            let read_by = [Some(root.stage), root.fused].into_iter().flatten();
+            read_by.map(|stage| self.own_row(stage, root.fused, &stages, &stored))
+        });
+        own.min().unwrap_or(0)
     }
 
     /// How many leading indices of all that a stage reads of others are the stage's own.
@@ -144,7 +149,7 @@ impl Emitter {
     /// Whether an output may be the memory of an input of its layout: no element of the input is read
     /// after the output's is stored. By rows, the input is read in its own row only.
     pub(super) fn may_overwrite(
-        &mut self,
+        &self,
         roots: &[Root],
         axes: Option<usize>,
         input: StageId,
@@ -247,8 +252,7 @@ impl Emitter {
         let scratch = std::mem::take(&mut self.scratch);
         let extents = self.dag.shape(roots[0].stage)[..axes].to_vec();
         let Some((&count, outer)) = extents.split_last() else { return Stmt::nop() };
-        let longest = roots.iter().map(|root| self.row_elements(root, axes)).max().unwrap_or(1);
-        let beside = if longest <= LONGEST_OF_TWO { 2.min(count) } else { 1 };
+        let beside = self.rows_at_a_time(roots, axes).min(count);
         for &buffer in &scratch {
             let mut shape = row_of(&self.func.buffers[buffer].spec, axes).shape().to_vec();
             shape[axes - 1] = beside;
@@ -256,20 +260,62 @@ impl Emitter {
         }
         let loops: Vec<_> = outer.iter().map(|&extent| self.counter("row", extent)).collect();
         self.rows = loops.iter().map(|(index, _)| index.clone()).collect();
-        let (full, rest) = (count / beside, count % beside);
-        let (chunk, var) = self.counter("row", full);
-        let mut body =
-            in_loop(self.rows_beside(roots, &scratch, &(chunk * beside), beside), (var, full));
-        if rest > 0 {
-            let first = PrimExpr::index(full * beside);
-            body = Stmt::seq([body, self.rows_beside(roots, &scratch, &first, rest)]);
-        }
+        let mut body = self.rows_from(roots, &scratch, &PrimExpr::index(0), count);
         self.rows.clear();
         for buffer in scratch {
             body = Stmt::allocate(buffer, body);
         }
         (loops.into_iter().zip(outer).rev())
             .fold(body, |body, ((_, var), &extent)| in_loop(body, (var, extent)))
+    }
+
+    /// How many rows are computed side by side.
+    fn rows_at_a_time(&self, roots: &[Root], axes: usize) -> i64 {
+        let longest = roots.iter().map(|root| self.row_elements(root, axes)).max().unwrap_or(1);
+        if longest <= LONGEST_OF_TWO { 2 } else { 1 }
+    }
+
+    /// `count` rows from `first` on, in a loop. `scratch` has as many as are computed side by side.
+    pub(super) fn rows_from(
+        &mut self,
+        roots: &[Root],
+        scratch: &[BufferId],
+        first: &PrimExpr,
+        count: i64,
+    ) -> Stmt {
+        let beside = self.rows_at_a_time(roots, self.rows.len() + 1).min(count);
+        let (full, rest) = (count / beside, count % beside);
+        let (chunk, var) = self.counter("row", full);
+        let place = first.clone() + chunk * beside;
+        let body = in_loop(self.rows_beside(roots, scratch, &place, beside), (var, full));
+        if rest == 0 {
+            return body;
+        }
+        let place = first.clone() + full * beside;
+        Stmt::seq([body, self.rows_beside(roots, scratch, &place, rest)])
+    }
+
+    /// Stores each stage of scratch memory where one is that it reads at its own index alone, and that
+    /// nothing reads any more.
+    pub(super) fn store_in_place(&mut self, roots: &[Root], axes: usize) {
+        for (position, root) in roots.iter().enumerate() {
+            let buffer = self.materialised[&root.stage];
+            if !self.scratch.contains(&buffer) {
+                continue;
+            }
+            let earlier = roots[..position].iter().find_map(|earlier| {
+                let other = self.materialised[&earlier.stage];
+                let (from, to) = (&self.func.buffers[other], &self.func.buffers[buffer]);
+                let alike = from.dtype == to.dtype && from.spec == to.spec;
+                let fits = alike && self.scratch.contains(&other);
+                (fits && self.may_overwrite(roots, Some(axes), earlier.stage, buffer))
+                    .then_some(other)
+            });
+            if let Some(other) = earlier {
+                self.scratch.retain(|&scratch| scratch != buffer);
+                self.materialised.insert(root.stage, other);
+            }
+        }
     }
 
     /// Stores what the last root reads at its own index alone where its result will be: the cache
@@ -332,7 +378,8 @@ impl Emitter {
                 let both = next.and_then(|next| self.reduce_and_keep(root, next));
                 taken = if both.is_some() { 2 } else { 1 };
                 let stmt = both.unwrap_or_else(|| self.emit_block(root, false));
-                stmts.push((in_row(stmt, scratch, axes, row), place));
+                let stmt = in_rows(stmt, scratch, axes, &|_| PrimExpr::index(row));
+                stmts.push((stmt, place));
                 self.rows.pop();
             }
             position += taken;
@@ -410,11 +457,20 @@ fn prefetching(stmt: Stmt, wanted: BufferId, axes: usize, row: &PrimExpr, ahead:
     })
 }
 
-/// Makes all that is read and written of some buffers that of one of the rows they have.
-fn in_row(stmt: Stmt, buffers: &[BufferId], axes: usize, row: i64) -> Stmt {
+/// Makes all that is read and written of some buffers that of the rows they have: `place` is where
+/// they have a row.
+pub(super) fn in_rows(
+    stmt: Stmt,
+    buffers: &[BufferId],
+    axes: usize,
+    place: &dyn Fn(PrimExpr) -> PrimExpr,
+) -> Stmt {
     let place = |mut indices: Vec<PrimExpr>| {
         for (axis, index) in indices.iter_mut().enumerate().take(axes) {
-            *index = PrimExpr::index(if axis + 1 == axes { row } else { 0 });
+            let row = std::mem::replace(index, PrimExpr::index(0));
+            if axis + 1 == axes {
+                *index = place(row);
+            }
         }
         indices
     };

@@ -139,6 +139,11 @@ impl Graph {
         self.nodes[id].pattern
     }
 
+    /// Whether anything but operators of the same scope uses the value.
+    pub(super) fn is_used_outside(&self, id: ExprId) -> bool {
+        self.nodes[id].external
+    }
+
     pub(super) fn uses(&self, id: ExprId) -> &[Use] {
         &self.nodes[id].uses
     }

@@ -4,6 +4,7 @@
 //! its place: a kernel. `graph.rs` records the uses of values and finds for each value the first
 //! one that all paths from it lead to; `partition.rs` groups values along these paths.
 
+mod attention;
 mod graph;
 mod partition;
 
@@ -41,7 +42,10 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
         return Ok(function);
     }
     let graph = Graph::new(&function, &cx.analysis::<Liveness>(&function));
-    let groups = Groups::new(&graph, cx.opt_level(), cx.get(&MAX_DEPTH));
+    let mut groups = Groups::new(&graph, cx.opt_level(), cx.get(&MAX_DEPTH));
+    if cx.opt_level() > 0 {
+        attention::join(&mut groups, &function, &graph);
+    }
     let link_params = cx.get(&LINK_PARAMS);
     let mut members: SecondaryMap<ExprId, Vec<ExprId>> = SecondaryMap::new();
     for id in graph.ids() {

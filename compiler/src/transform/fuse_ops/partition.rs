@@ -100,7 +100,7 @@ impl Groups {
         &self.groups[self.root(id)]
     }
 
-    fn merge(&mut self, child: ExprId, target: ExprId) {
+    pub(super) fn merge(&mut self, child: ExprId, target: ExprId) {
         let (child, target) = (self.root(child), self.root(target));
         if child == target {
             return;
