@@ -344,7 +344,8 @@ impl Emitter {
     }
 
     pub(super) fn count_macs(&mut self, stage: StageId) {
-        let StageKind::Reduce { combiner, init: _, axes, value } = &self.dag.stages[stage].kind else {
+        let StageKind::Reduce { combiner, init: _, axes, value } = &self.dag.stages[stage].kind
+        else {
             return;
         };
         let multiplies =

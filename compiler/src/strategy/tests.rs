@@ -1,6 +1,7 @@
 //! Tests of schedules: compiled kernels against the operators' reference evaluation.
 
 mod bytes;
+mod chain;
 mod copies;
 mod every_op;
 mod families;
@@ -91,6 +92,17 @@ struct Case {
 /// itself, and compares with the reference. Inputs and results that have no layout of their own are
 /// dense.
 fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
+    let levels = runnable_levels();
+    let cases = [case(function, args, results)];
+    check_all(&cases, &levels);
+    // By itself, the widest packs weights as all together do; the next has panels of its own.
+    if let [.., next, _] = &levels[..] {
+        check_all(&cases, std::slice::from_ref(next));
+    }
+}
+
+/// A function with values for its parameters.
+fn case(function: &Function, args: &[Arg], results: &[BufferSpec]) -> Case {
     let tensors: Vec<Tensor> = function
         .params()
         .iter()
@@ -101,19 +113,12 @@ fn check(function: &Function, args: &[Arg], results: &[BufferSpec]) {
             sample(&dims, i + 1)
         })
         .collect();
-    let case = Case {
+    Case {
         name: "kernel".to_owned(),
         function: function.clone(),
         tensors,
         args: args.to_vec(),
         results: results.to_vec(),
-    };
-    let levels = runnable_levels();
-    let cases = [case];
-    check_all(&cases, &levels);
-    // By itself, the widest packs weights as all together do; the next has panels of its own.
-    if let [.., next, _] = &levels[..] {
-        check_all(&cases, std::slice::from_ref(next));
     }
 }
 

@@ -100,6 +100,27 @@ struct Head {
     rounds: u32,
 }
 
+/// Some of the iterations of a loop.
+enum Part {
+    /// One, without a loop.
+    Once(Stmt),
+    Loop(Head, Stmt),
+}
+
+/// How often a statement decides something.
+fn conditions(stmt: &Stmt) -> usize {
+    let mut count = 0;
+    stmt.walk(&mut |stmt| count += usize::from(matches!(stmt, Stmt::If { .. })));
+    stmt.walk_exprs(&mut |expr| {
+        count += usize::from(match expr {
+            PrimExpr::Select { .. } | PrimExpr::Compare { .. } => true,
+            PrimExpr::Binary { op, .. } => matches!(op, BinaryOp::Min | BinaryOp::Max),
+            _ => false,
+        });
+    });
+    count
+}
+
 impl Partitioner {
     fn stmt(&mut self, mut stmt: Stmt) -> Stmt {
         let candidate = is_candidate(&stmt, &self.config);
@@ -176,7 +197,6 @@ impl Partitioner {
             }
             return self.inside(head, body);
         }
-        self.left -= 1;
         let end = self.analyzer.simplify(&(head.min.clone() + head.extent.clone()));
         let mut parts = Vec::new();
         let mut start = head.min.clone();
@@ -184,15 +204,26 @@ impl Partitioner {
             parts.extend(self.part(&head, start, &next, &body));
             start = next;
         }
-        if head.kind == ForKind::Vectorized && parts.len() > 1 {
+        // What is known of symbolic parts may be too little to decide anything in them.
+        let is_simpler = |part: &Part| match part {
+            Part::Once(_) => true,
+            Part::Loop(_, simplified) => conditions(simplified) < conditions(&body),
+        };
+        let is_of_use = constant || parts.len() == 1 || parts.iter().any(is_simpler);
+        if !is_of_use || (head.kind == ForKind::Vectorized && parts.len() > 1) {
             head.annotations.remove(HINT);
             return self.inside(head, body);
         }
-        Stmt::seq(parts)
+        self.left = self.left.saturating_sub(1);
+        Stmt::seq(parts.into_iter().map(|part| match part {
+            Part::Once(stmt) => stmt,
+            // Conditions that are linear now may have points of their own.
+            Part::Loop(head, body) => self.partition(head, body),
+        }))
     }
 
     /// The iterations from `start` to `end`, unless they do nothing.
-    fn part(&mut self, head: &Head, start: PrimExpr, end: &PrimExpr, body: &Stmt) -> Option<Stmt> {
+    fn part(&mut self, head: &Head, start: PrimExpr, end: &PrimExpr, body: &Stmt) -> Option<Part> {
         let var = head.var;
         let extent = self.analyzer.simplify(&(end.clone() - start.clone()));
         if self.analyzer.const_int_bound(&extent).1 <= 0 {
@@ -209,14 +240,13 @@ impl Partitioner {
             return None;
         }
         if replaced && !self.config.no_unroll_loop_with_extent_one {
-            return Some(body);
+            return Some(Part::Once(body));
         }
         let mut annotations = head.annotations.clone();
         annotations.remove(HINT);
         let rounds = head.rounds + 1;
         let head = Head { var, min: start, extent, kind: head.kind, annotations, rounds };
-        // Conditions that are linear now may have points of their own.
-        Some(self.partition(head, body))
+        Some(Part::Loop(head, body))
     }
 
     /// The points at which to split a loop, in order: where conditions in its body change.

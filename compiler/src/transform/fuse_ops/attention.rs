@@ -90,7 +90,8 @@ impl Finder<'_> {
         let (op, call) = call_of(self.function, id)?;
         let attrs: MatmulAttrs = op.is(&MATMUL).then(|| call.attrs.parse().ok())??;
         let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return None };
-        let is_float = |id| self.tensor(id).is_some_and(|ty| ty.dtype == DType::F32 && ty.shape.rank() >= 2);
+        let is_float =
+            |id| self.tensor(id).is_some_and(|ty| ty.dtype == DType::F32 && ty.shape.rank() >= 2);
         (!attrs.transpose_a && is_float(lhs) && is_float(rhs)).then_some(lhs)
     }
 

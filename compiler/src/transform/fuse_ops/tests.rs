@@ -3,7 +3,8 @@
 use super::*;
 use crate::graph::ScopeKind;
 use crate::ir::Type;
-use crate::ops::nn::{ConvAttrs, MaxPoolAttrs};
+use crate::ops::nn::{ConvAttrs, MatmulAttrs, MaxPoolAttrs, SoftmaxAttrs};
+use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{ConcatenateAttrs, SplitAttrs, SqueezeAttrs, TakeAttrs, TakeMode};
 use crate::transform::tests::support::{Net, after, after_in, count, show};
 
@@ -235,4 +236,45 @@ fn long_chains_and_many_uses_take_linear_time() {
     }
     let function = after(&FuseOps, net.finish(x));
     assert_eq!(count(&function, "add"), 20_000);
+}
+
+/// `softmax(q · k · 2) · v`, with the calls of the scores and of the weights.
+fn attention(net: &mut Net, rows: i64, axis: i64) -> [ExprId; 3] {
+    let [q, k, v] = [("q", [2, rows, 16]), ("k", [2, 16, 24]), ("v", [2, 24, 8])]
+        .map(|(name, shape)| net.input(name, &shape));
+    let scores = net.op_with("nn.matmul", &[q, k], &MatmulAttrs::default());
+    let two = net.scalar(2.0);
+    let scores = net.op("multiply", &[scores, two]);
+    let weights = net.op_with("nn.softmax", &[scores], &SoftmaxAttrs { axis });
+    let mixed = net.op_with("nn.matmul", &[weights, v], &MatmulAttrs::default());
+    [scores, weights, net.op("tanh", &[mixed])]
+}
+
+#[test]
+fn attention_is_one_kernel() {
+    let mut net = Net::default();
+    let [_, _, y] = attention(&mut net, 20, -1);
+    let scores = "multiply(nn.matmul(p0, p1), 2)";
+    let expected = format!("P{{tanh(nn.matmul(nn.softmax({scores}), p2))}}(q, k, v)");
+    assert_eq!(fused(net.finish(y)), expected);
+}
+
+#[test]
+fn products_that_are_no_attention_are_kernels_of_their_own() {
+    // Few rows, rows that do not add up to one.
+    for (rows, axis) in [(3, -1), (24, 1)] {
+        let mut net = Net::default();
+        let [_, _, y] = attention(&mut net, rows, axis);
+        assert!(!fused(net.finish(y)).contains("nn.matmul(nn.softmax"));
+    }
+    // Scores, and weights, that something else reads.
+    for read in [0, 1] {
+        let mut net = Net::default();
+        let calls = attention(&mut net, 20, -1);
+        let other = net.op("exp", &[calls[read]]);
+        let other =
+            net.op_with("sum", &[other], &ReduceAttrs { axis: vec![0, 1, 2], keepdims: false });
+        let y = net.op("add", &[calls[2], other]);
+        assert!(!fused(net.finish(y)).contains("nn.matmul(nn.softmax"));
+    }
 }

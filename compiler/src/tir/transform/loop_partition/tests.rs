@@ -129,6 +129,20 @@ fn a_loop_of_symbolic_extent_is_split_without_being_asked() {
 }
 
 #[test]
+fn symbolic_parts_in_which_nothing_is_decided_are_one_loop() {
+    becomes(
+        LoopPartitionConfig::default(),
+        "for g in serial(floordiv(n + 15, 16) - floordiv(n, 64) * 4) {
+            y[min(floordiv(n, 64) * 64 + g * 16, 112)] = 1.0
+        }",
+        "  for g in serial(floordiv(n + 15, 16) - floordiv(n, 64) * 4) {
+    y[min(floordiv(n, 64) * 64 + g * 16, 112)] = 1.0
+  }
+",
+    );
+}
+
+#[test]
 fn a_border_leaves_the_inside_alone() {
     becomes(
         LoopPartitionConfig::default(),

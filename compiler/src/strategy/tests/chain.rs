@@ -1,0 +1,74 @@
+//! Attention: two products with stages of rows between them.
+
+use super::{Arg, Net, case, check, dense};
+use crate::codegen::testing::runnable_levels;
+use crate::graph::{ExprId, Function};
+use crate::ir::{Attrs, Constant, DType};
+use crate::tir::Stmt;
+
+fn matmul(net: &mut Net, args: [ExprId; 2], transpose_b: bool) -> ExprId {
+    let attrs = Attrs::new().with("transpose_a", false).with("transpose_b", transpose_b);
+    net.call("nn.matmul", &args, attrs)
+}
+
+/// `softmax(q · k / 4 + mask) · v`, with `k` transposed or not.
+fn attention(shapes: [&[i64]; 4], transpose_b: bool) -> (Function, Vec<Arg>) {
+    let mut net = Net::new();
+    let [q, k, v, mask] = shapes.map(|shape| net.param(shape));
+    let scores = matmul(&mut net, [q, k], transpose_b);
+    let quarter = net.b.constant(Constant::scalar(0.25, DType::F32).unwrap());
+    let scores = net.plain("multiply", &[scores, quarter]);
+    let scores = net.plain("add", &[scores, mask]);
+    let weights = net.call("nn.softmax", &[scores], Attrs::new().with("axis", -1));
+    let mixed = matmul(&mut net, [weights, v], false);
+    let function = net.finish(mixed);
+    (function, shapes.map(|shape| Arg::Input(dense(shape))).to_vec())
+}
+
+#[test]
+fn attention_goes_by_blocks_of_rows() {
+    for (batch, rows, columns, depth, width) in [
+        // Rows that end with whole groups of sums, and others.
+        (&[2, 3][..], 29, 64, 16, 32),
+        (&[3], 14, 197, 20, 17),
+        (&[1, 2], 4, 8, 8, 40),
+        (&[2], 40, 256, 24, 64),
+        // Rows that lie a power of two apart.
+        (&[2], 17, 512, 8, 8),
+        (&[], 30, 33, 7, 5),
+    ] {
+        for transpose_b in [false, true] {
+            let of = |last: [i64; 2]| [batch, &last].concat();
+            let k = of(if transpose_b { [columns, depth] } else { [depth, columns] });
+            let (q, v) = (of([rows, depth]), of([columns, width]));
+            let (function, args) = attention([&q, &k, &v, &[rows, columns]], transpose_b);
+            check(&function, &args, &[dense(&of([rows, width]))]);
+        }
+    }
+}
+
+#[test]
+fn heads_may_share_keys_and_values() {
+    let shapes = [&[2, 4, 20, 16][..], &[2, 1, 16, 40], &[1, 4, 40, 24], &[2, 1, 1, 40]];
+    let (function, args) = attention(shapes, false);
+    check(&function, &args, &[dense(&[2, 4, 20, 24])]);
+}
+
+#[test]
+fn no_kernel_has_all_scores() {
+    let (function, args) = attention([&[4, 300, 16], &[4, 16, 300], &[4, 300, 16], &[300]], false);
+    let levels = runnable_levels();
+    let case = case(&function, &args, &[dense(&[4, 300, 16])]);
+    let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
+    let rules: Vec<&str> = kernel.loops.iter().map(|loops| loops.rule).collect();
+    assert_eq!(rules, ["matrix product", "rows between products", "matrix product"]);
+    let func = kernel.signature();
+    let mut largest = 0;
+    func.body.walk(&mut |stmt| {
+        if let Stmt::Allocate { buffer, .. } = stmt {
+            largest = largest.max(func.buffers[*buffer].spec.num_elements().unwrap());
+        }
+    });
+    // The matrices of a head, in panels, or a block of scores.
+    assert_eq!(largest, 300 * 16);
+}
