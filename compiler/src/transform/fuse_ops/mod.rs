@@ -7,10 +7,9 @@
 mod attention;
 mod graph;
 mod partition;
+mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use cranelift_entity::SecondaryMap;
 
 use crate::analysis::{Anf, Fused, Liveness};
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter, ScopeKind};
@@ -44,13 +43,11 @@ pub fn fuse_ops(function: Function, _module: &IRModule, cx: &PassContext) -> Res
     let graph = Graph::new(&function, &cx.analysis::<Liveness>(&function));
     let mut groups = Groups::new(&graph, cx.opt_level(), cx.get(&MAX_DEPTH));
     if cx.opt_level() > 0 {
+        rows::join(&mut groups, &function, &graph, cx.get(&MAX_DEPTH));
         attention::join(&mut groups, &function, &graph);
     }
     let link_params = cx.get(&LINK_PARAMS);
-    let mut members: SecondaryMap<ExprId, Vec<ExprId>> = SecondaryMap::new();
-    for id in graph.ids() {
-        members[groups.root(id)].push(id);
-    }
+    let members = groups.members(&graph);
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_expr()? {
         if let Some((op, call)) = op_of(rewriter.old().clone().expr(id))

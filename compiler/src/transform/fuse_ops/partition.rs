@@ -96,6 +96,15 @@ impl Groups {
         root
     }
 
+    /// The nodes of each group, in order, by its result.
+    pub(super) fn members(&self, graph: &Graph) -> SecondaryMap<ExprId, Vec<ExprId>> {
+        let mut members: SecondaryMap<ExprId, Vec<ExprId>> = SecondaryMap::new();
+        for id in graph.ids() {
+            members[self.root(id)].push(id);
+        }
+        members
+    }
+
     fn group(&self, id: ExprId) -> &Group {
         &self.groups[self.root(id)]
     }

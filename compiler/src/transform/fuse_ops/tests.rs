@@ -278,3 +278,59 @@ fn products_that_are_no_attention_are_kernels_of_their_own() {
         assert!(!fused(net.finish(y)).contains("nn.matmul(nn.softmax"));
     }
 }
+
+fn count_kernels(function: Function) -> usize {
+    let function = after(&FuseOps, function);
+    function.scopes().filter(|(_, scope)| scope.kind == ScopeKind::Closure).count()
+}
+
+/// `(x - mean(x)) / sqrt(mean((x - mean(x))²) + 0.5)`, of rows along the last axis.
+fn norm(net: &mut Net, x: ExprId, axis: i64) -> [ExprId; 2] {
+    let attrs = ReduceAttrs { axis: vec![axis], keepdims: true };
+    let mean = net.op_with("mean", &[x], &attrs);
+    let deviation = net.op("subtract", &[x, mean]);
+    let squares = net.op("multiply", &[deviation, deviation]);
+    let variance = net.op_with("mean", &[squares], &attrs);
+    let half = net.scalar(0.5);
+    let variance = net.op("add", &[variance, half]);
+    let root = net.op("sqrt", &[variance]);
+    [deviation, net.op("divide", &[deviation, root])]
+}
+
+#[test]
+fn a_norm_that_is_written_out_is_one_kernel() {
+    let kernels = |shape: &[i64], axis: i64, read_twice: bool| {
+        let mut net = Net::default();
+        let x = net.input("x", shape);
+        let [deviation, mut y] = norm(&mut net, x, axis);
+        if read_twice {
+            let other =
+                net.op_with("sum", &[deviation], &ReduceAttrs { axis: vec![0], keepdims: true });
+            y = net.op("add", &[y, other]);
+        }
+        count_kernels(net.finish(y))
+    };
+    assert_eq!(kernels(&[4, 20], 1, false), 1);
+    assert_eq!(kernels(&[2, 4, 20], -1, false), 1);
+    // Columns; rows of few elements; one row; what something else reads.
+    assert!(kernels(&[4, 20], 0, false) > 1);
+    assert!(kernels(&[4, 3], 1, false) > 1);
+    assert!(kernels(&[1, 20], 1, false) > 1);
+    assert!(kernels(&[4, 20], 1, true) > 2);
+}
+
+#[test]
+fn a_softmax_that_is_written_out_is_part_of_attention() {
+    let mut net = Net::default();
+    let [q, k, v] = [("q", [2, 20, 16]), ("k", [2, 16, 24]), ("v", [2, 24, 8])]
+        .map(|(name, shape)| net.input(name, &shape));
+    let scores = net.op_with("nn.matmul", &[q, k], &MatmulAttrs::default());
+    let attrs = ReduceAttrs { axis: vec![-1], keepdims: true };
+    let greatest = net.op_with("max", &[scores], &attrs);
+    let shifted = net.op("subtract", &[scores, greatest]);
+    let exp = net.op("exp", &[shifted]);
+    let sum = net.op_with("sum", &[exp], &attrs);
+    let weights = net.op("divide", &[exp, sum]);
+    let y = net.op_with("nn.matmul", &[weights, v], &MatmulAttrs::default());
+    assert_eq!(count_kernels(net.finish(y)), 1);
+}
