@@ -17,6 +17,9 @@ const MIN_ROWS: i64 = 4;
 /// Fewest scores in a row: shorter ones are no work beside what a kernel costs.
 const MIN_SCORES: i64 = 8;
 
+/// Largest matrix that all of a batch share: a larger one is read once only by kernels of their own.
+const MAX_SHARED_BYTES: u64 = 256 << 10;
+
 /// Joins groups that compute `softmax(q · k) · v`, or another product of rows that are made of the
 /// rows of a product, where nothing else reads what is on the way.
 pub(super) fn join(groups: &mut Groups, function: &Function, graph: &Graph) {
@@ -71,14 +74,24 @@ impl Finder<'_> {
         self.function.ty(id).as_tensor()
     }
 
-    /// The left operand of a product of matrices of `float32`.
+    /// The left operand of a product of matrices of `float32` that may be one of two in a kernel.
     fn left_operand(&self, id: ExprId) -> Option<ExprId> {
         let (op, call) = op_of(self.function.expr(id))?;
         let attrs: MatmulAttrs = op.is(&MATMUL).then(|| call.attrs.parse().ok())??;
         let &[Some(lhs), Some(rhs)] = call.args.as_slice() else { return None };
         let is_float =
             |id| self.tensor(id).is_some_and(|ty| ty.dtype == DType::F32 && ty.shape.rank() >= 2);
-        (!attrs.transpose_a && is_float(lhs) && is_float(rhs)).then_some(lhs)
+        let fits = !attrs.transpose_a && is_float(lhs) && is_float(rhs);
+        (fits && self.stays_in_cache(rhs)).then_some(lhs)
+    }
+
+    /// Whether a right operand can be read again for each block of rows: a matrix of a batch's own, or a
+    /// small one.
+    fn stays_in_cache(&self, id: ExprId) -> bool {
+        let Some(ty) = self.tensor(id) else { return false };
+        let outer = &ty.shape[..ty.shape.rank().saturating_sub(2)];
+        let is_own = outer.iter().any(|dim| dim.as_const() != Some(1));
+        is_own || ty.bytes().is_some_and(|bytes| bytes <= MAX_SHARED_BYTES)
     }
 
     /// Whether a value is the result of its group, and read by these alone.
