@@ -11,6 +11,7 @@ mod find_symbols;
 mod function;
 pub mod interp;
 mod parse;
+mod pattern;
 mod print;
 mod rearrange;
 mod rewriter;
@@ -30,6 +31,7 @@ pub use parse::{
     ParseError, ParseErrors, parse_constants, parse_function, parse_module, parse_module_with,
     statement_lines,
 };
+pub use pattern::{Match, Pattern};
 pub use print::{
     INLINE_ELEMENTS, PrintOptions, excerpt, print_constant, print_function, print_module,
     print_with_sidecar,

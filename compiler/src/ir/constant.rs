@@ -179,6 +179,28 @@ impl Constant {
         Constant::splat(TensorType::scalar(dtype), &element).ok()
     }
 
+    /// The number that all elements are; `None` if they differ or are not known.
+    pub fn uniform(&self) -> Option<f64> {
+        let ty = self.ty();
+        let element = match self.data() {
+            ConstantData::Splat(element) => element.clone(),
+            ConstantData::Bytes(bytes) => {
+                let mut elements = bytes.chunks_exact(ty.dtype.bytes()?);
+                let first = elements.next()?;
+                // Weights differ within their first elements.
+                elements.all(|element| element == first).then(|| first.to_vec())?
+            }
+            ConstantData::Opaque => return None,
+        };
+        let scalar = Constant::splat(TensorType::scalar(ty.dtype), &element).ok()?;
+        let value = match scalar.to_f64_vec() {
+            Some(floats) => floats.first().copied(),
+            None => scalar.to_i64_vec()?.first().map(|&value| value as f64),
+        };
+        // An integer that a float does not hold is none of those that are asked for.
+        value.filter(|value| ty.dtype.is_float() || value.abs() < 9e15)
+    }
+
     /// The type; its extents are constants.
     pub fn ty(&self) -> &TensorType {
         &self.0.ty

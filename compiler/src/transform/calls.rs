@@ -1,7 +1,7 @@
 //! Calls of operators, as passes look at them and make them.
 
 use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
-use crate::ir::{Attrs, Constant, ConstantData, DType, TensorType};
+use crate::ir::{Attrs, DType, TensorType};
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
 use crate::ops::{Op, OpDef};
@@ -59,31 +59,9 @@ pub(super) fn extents(ty: &TensorType) -> Option<Vec<i64>> {
     ty.shape.iter().map(|dim| dim.as_const()).collect()
 }
 
-/// The number that all elements of a constant are; `None` if they differ or are not known.
-pub(super) fn uniform(constant: &Constant) -> Option<f64> {
-    let ty = constant.ty();
-    let element = match constant.data() {
-        ConstantData::Splat(element) => element.clone(),
-        ConstantData::Bytes(bytes) => {
-            let mut elements = bytes.chunks_exact(ty.dtype.bytes()?);
-            let first = elements.next()?;
-            // Weights differ within their first elements.
-            elements.all(|element| element == first).then(|| first.to_vec())?
-        }
-        ConstantData::Opaque => return None,
-    };
-    let scalar = Constant::splat(TensorType::scalar(ty.dtype), &element).ok()?;
-    let value = match scalar.to_f64_vec() {
-        Some(floats) => floats.first().copied(),
-        None => scalar.to_i64_vec()?.first().map(|&value| value as f64),
-    };
-    // An integer that a float does not hold is none of those that are asked for.
-    value.filter(|value| ty.dtype.is_float() || value.abs() < 9e15)
-}
-
 /// The number that an expression is in every place, if it is such a constant.
 pub(super) fn uniform_of(b: &FunctionBuilder, id: ExprId) -> Option<f64> {
-    uniform(b.expr(id).as_constant()?)
+    b.expr(id).as_constant()?.uniform()
 }
 
 /// A vector with enough axes of extent one after it to run along `axis` of `rank` axes.

@@ -1,5 +1,6 @@
 //! Expressions that simpler ones stand for.
 
+mod activations;
 mod arithmetic;
 mod moves;
 mod one_hot;
@@ -22,7 +23,8 @@ use crate::transform::InferType;
 /// or none where they undo each other. `x + 0`, `x - 0`, `x · 1`, `x / 1`, pads and slices of
 /// nothing and the like are `x`, `power(x, 2)` is `x · x`. A product of `one_hot` vectors with a
 /// constant matrix, which is finite, is its rows. Unless `tir.strict_math` is on, `-0 + 0`
-/// may be `-0`, and roots are taken for powers of ½ and -½ of what is not negative.
+/// may be `-0`, roots are taken for powers of ½ and -½ of what is not negative, and `nn.gelu` and
+/// `nn.hardswish` stand for themselves written out.
 #[function_pass(opt_level = 0, required = [InferType])]
 pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {
@@ -35,13 +37,19 @@ pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -
         let old = rewriter.old().clone();
         let Some((op, call)) = op_of(old.expr(id)) else { continue };
         let Some(ty) = old.ty(id).as_tensor() else { continue };
-        let simpler = match moves::joined_tensors(&old, &uses, id)? {
-            Some(tensors) => {
+        let is_alone = |call: ExprId| uses.of(call).len() == 1;
+        let activation = (!strict).then(|| activations::known(&old, id, &is_alone)).flatten();
+        let simpler = match (moves::joined_tensors(&old, &uses, id)?, activation) {
+            (_, Some((op, attrs, x))) => {
+                let x = rewriter.mapped(x);
+                Some(rewriter.builder().call(op, &[x], attrs)?)
+            }
+            (Some(tensors), None) => {
                 let tensors: Vec<ExprId> =
                     tensors.into_iter().map(|tensor| rewriter.mapped(tensor)).collect();
                 moves::concatenate(rewriter.builder(), &tensors, &call.attrs)?
             }
-            None => {
+            (None, None) => {
                 let args = rewriter.args(call);
                 let Call { attrs, .. } = call;
                 simpler(rewriter.builder(), &Site { op, args: &args, attrs, ty, strict })?

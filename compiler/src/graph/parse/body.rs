@@ -15,7 +15,6 @@ use crate::graph::{
     ScopeKind, While,
 };
 use crate::ir::{Attrs, FuncType, GlobalVar, Span, Type};
-use crate::ops::{self, Op};
 
 /// A parameter as it is declared.
 pub(super) struct Param {
@@ -572,14 +571,7 @@ impl<'a> Body<'_, 'a> {
         if !self.parser.at("(") {
             return Err(self.parser.unexpected("`(` after the name of an operator"));
         }
-        let Some(op) = Op::get(name) else {
-            let names = ops::all().iter().map(|def| def.name).chain(ops::registered());
-            let (message, help) = match ops::ambiguous(name) {
-                Some(places) => (format!("the operator `{name}` is defined at {places}"), None),
-                None => (format!("there is no operator `{name}`"), did_you_mean(name, names)),
-            };
-            return Err(self.parser.error_with_help(pos, message, help));
-        };
+        let op = self.parser.op(name, pos)?;
         self.parser.next();
         let mut places = Some(Vec::new());
         let (args, attrs) = self.args(nesting, &mut places)?;

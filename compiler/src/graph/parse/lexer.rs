@@ -70,9 +70,9 @@ impl fmt::Display for Token<'_> {
 }
 
 /// Marks, longer ones before their beginnings.
-const MARKS: [&str; 19] = [
+const MARKS: [&str; 21] = [
     "->", ">=", "<=", "==", "(", ")", "[", "]", "{", "}", ",", ";", ":", "=", ".", "#", "/", "<",
-    ">",
+    ">", "*", "|",
 ];
 
 /// The message about `//` within an integer expression, whose parser would take it for a quotient.

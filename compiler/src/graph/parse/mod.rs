@@ -9,6 +9,7 @@ mod constant;
 mod error;
 mod lexer;
 mod parser;
+mod pattern;
 mod types;
 
 #[cfg(test)]
@@ -23,7 +24,7 @@ pub use error::{ParseError, ParseErrors};
 use lexer::{Lexer, Token};
 use parser::{Parser, Result};
 
-use super::{Function, Sidecar};
+use super::{Function, Pattern, Sidecar};
 use crate::arith::Facts;
 use crate::ir::{Constant, Definition, ExternFunction, FuncType, GlobalVar, IRModule};
 use crate::tir::{ParsedFunc, PrimFunc, parse_at};
@@ -61,6 +62,19 @@ pub fn parse_function(text: &str) -> std::result::Result<Function, ParseErrors> 
     let function = anonymous(&mut parser);
     match function {
         Ok(Some(function)) if parser.errors.is_empty() => Ok(function),
+        _ => Err(ParseErrors(parser.errors)),
+    }
+}
+
+/// Parses a [`Pattern`].
+pub(super) fn parse_pattern(text: &str) -> std::result::Result<Pattern, ParseErrors> {
+    let mut parser = Parser::new(text, None);
+    let node = parser.pattern(0);
+    if node.is_ok() && !parser.at_token(&Token::End) {
+        parser.unexpected("the end");
+    }
+    match node {
+        Ok(node) if parser.errors.is_empty() => Ok(Pattern(node)),
         _ => Err(ParseErrors(parser.errors)),
     }
 }

@@ -7,6 +7,7 @@ use super::lexer::{Pos, Token};
 use super::parser::{Parser, Reported, Result, did_you_mean};
 use crate::ir::text::parse_float;
 use crate::ir::{AttrValue, Attrs, DType, Dim, FuncType, Shape, TensorType, Type};
+use crate::ops::{self, Op};
 
 /// Nodes that a type may have when it is written out. Tuples of tuples share their parts, so a few
 /// lines could describe a type larger than any tool can process.
@@ -87,6 +88,19 @@ impl Parser<'_> {
                 Err(self.error_with_help(pos, error.to_string(), help))
             }
         }
+    }
+
+    /// The operator of a name.
+    pub(super) fn op(&mut self, name: &str, pos: Pos) -> Result<Op> {
+        if let Some(op) = Op::get(name) {
+            return Ok(op);
+        }
+        let names = ops::all().iter().map(|def| def.name).chain(ops::registered());
+        let (message, help) = match ops::ambiguous(name) {
+            Some(places) => (format!("the operator `{name}` is defined at {places}"), None),
+            None => (format!("there is no operator `{name}`"), did_you_mean(name, names)),
+        };
+        Err(self.error_with_help(pos, message, help))
     }
 
     /// `name=value, …` up to and including a closing mark.

@@ -2,7 +2,8 @@
 //!
 //! Every call of an operator becomes part of a closure with the attribute `Primitive`, called in
 //! its place: a kernel. `graph.rs` records the uses of values and finds for each value the first
-//! one that all paths from it lead to; `partition.rs` groups values along these paths.
+//! one that all paths from it lead to; `partition.rs` groups values along these paths. `rows.rs` and
+//! `attention.rs` then join groups that TVM keeps apart, as strategies compute them row by row.
 
 mod attention;
 mod graph;
@@ -32,7 +33,9 @@ crate::register_pass_config_option! {
 /// Groups operators into kernels: closures with the attribute `Primitive`.
 ///
 /// Element-wise operators join the convolution, product or reduction whose result they take;
-/// injective ones join each other and element-wise ones. At level 0 each operator is a kernel of
+/// injective ones join each other and element-wise ones. Norms that are written out as reductions of
+/// rows and what is made of these are one kernel, and so are two products with such stages between
+/// them: attention. At level 0 each operator is a kernel of
 /// its own. Constants of one element go into kernels, others are their arguments. No kernel goes on
 /// beyond a call of `annotation.stop_fusion`.
 #[function_pass(opt_level = 0, required = [InferType], sets = [Fused], clears = [Anf])]

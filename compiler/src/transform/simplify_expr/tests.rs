@@ -255,3 +255,81 @@ fn rows_for_one_hot_vectors_count_from_both_ends_and_are_zeros_beyond_them() {
     assert_eq!(count(&after(&SimplifyExpr, product(DType::U64, 0.5)), "take"), 0);
     assert_eq!(count(&after(&SimplifyExpr, product(DType::I32, f32::INFINITY)), "take"), 0);
 }
+
+/// Functions of one tensor that are written out, by their text.
+const WRITTEN_OUT: [(&str, &str); 8] = [
+    (
+        "nn.gelu",
+        "%0 = erf(divide(%x, const(1.4142135, float32))); %1 = multiply(%x, add(%0, const(1.0, float32))); multiply(%1, const(0.5, float32))",
+    ),
+    (
+        "nn.gelu",
+        "%0 = erf(multiply(%x, const(0.70710677, float32))); multiply(multiply(const(0.5, float32), %x), add(const(1.0, float32), %0))",
+    ),
+    (
+        "nn.gelu",
+        "%0 = erf(multiply(%x, const(0.70710677, float32))); multiply(%x, divide(add(%0, const(1.0, float32)), const(2.0, float32)))",
+    ),
+    (
+        "nn.gelu",
+        "%0 = multiply(power(%x, const(3.0, float32)), const(0.044715, float32)); %1 = tanh(multiply(add(%x, %0), const(0.7978846, float32))); multiply(multiply(%x, const(0.5, float32)), add(%1, const(1.0, float32)))",
+    ),
+    (
+        "nn.gelu",
+        "%0 = multiply(multiply(multiply(%x, %x), %x), const(0.044715, float32)); %1 = tanh(multiply(const(0.7978846, float32), add(%x, %0))); divide(multiply(add(%1, const(1.0, float32)), %x), const(2.0, float32))",
+    ),
+    (
+        "nn.hardswish",
+        "%0 = clip(add(%x, const(3.0, float32)), min=0.0, max=6.0); divide(multiply(%x, %0), const(6.0, float32))",
+    ),
+    (
+        "nn.hardswish",
+        "%0 = clip(add(%x, const(3.0, float32)), min=0.0, max=6.0); multiply(multiply(%0, const(0.16666667, float32)), %x)",
+    ),
+    (
+        "nn.hardswish",
+        "%0 = clip(add(const(3.0, float32), %x), min=0.0, max=6.0); multiply(%x, divide(%0, const(6.0, float32)))",
+    ),
+];
+
+fn of_x(body: &str) -> Function {
+    let ty = "Tensor[(40), float32]";
+    let text = format!("fn (%x: {ty}) -> {ty} {{ {body} }}");
+    crate::graph::parse_function(&text).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// What a function of `%x` is from -5 to 5.
+fn values(function: &Function) -> Vec<f64> {
+    let x = (0..40).map(|i| f64::from(i) / 4.0 - 5.0).collect();
+    let x = Tensor::from_floats(DType::F32, &[40], x).unwrap();
+    let module = IRModule::from_function(function.clone());
+    let result = evaluate(&module, "main", &[x.into()]).unwrap();
+    tensors(&result)[0].floats().unwrap().to_vec()
+}
+
+#[test]
+fn activations_that_are_written_out_are_operators() {
+    for (op, body) in WRITTEN_OUT {
+        let before = of_x(body);
+        let function = after(&SimplifyExpr, before.clone());
+        assert_eq!(show(&function), format!("{op}(x)"), "{body}");
+        for (found, expected) in values(&function).into_iter().zip(values(&before)) {
+            assert!((found - expected).abs() < 1e-6, "{body}: {found}, not {expected}");
+        }
+        let strict = PassContext::builder().config(&STRICT_MATH, true).build().unwrap();
+        assert!(!show(&after_in(&SimplifyExpr, before, &strict)).contains(op), "{body}");
+    }
+}
+
+#[test]
+fn what_is_nearly_an_activation_stays() {
+    for body in [
+        // Another number, another value, a part that something else reads.
+        "%0 = erf(divide(%x, const(1.5, float32))); %1 = multiply(%x, add(%0, const(1.0, float32))); multiply(%1, const(0.5, float32))",
+        "%0 = erf(divide(%x, const(1.4142135, float32))); %1 = multiply(exp(%x), add(%0, const(1.0, float32))); multiply(%1, const(0.5, float32))",
+        "%0 = clip(add(%x, const(3.0, float32)), min=0.0, max=6.0); add(%0, divide(multiply(%x, %0), const(6.0, float32)))",
+    ] {
+        let text = show(&after(&SimplifyExpr, of_x(body)));
+        assert!(!text.contains("nn."), "{text}");
+    }
+}

@@ -1,0 +1,107 @@
+//! What fits a pattern, and what is none.
+
+use super::*;
+use crate::graph::parse_function;
+
+/// The names that a pattern finds in the result of a function of `%x` and `%y`, as the names of what they
+/// stand for; `None` if it does not fit.
+fn names(pattern: &str, body: &str) -> Option<Vec<(String, String)>> {
+    let ty = "Tensor[(4), float32]";
+    let text = format!("fn (%x: {ty}, %y: {ty}) -> {ty} {{ {body} }}");
+    let function = parse_function(&text).unwrap_or_else(|errors| panic!("{errors}"));
+    let pattern: Pattern = pattern.parse().unwrap_or_else(|errors| panic!("{errors}"));
+    let found = pattern.find(&function, function.result())?;
+    let shown = |id: ExprId| match function.expr(id) {
+        Expr::Var(name) => name.to_string(),
+        Expr::Constant(constant) => format!("{:?}", constant.uniform()),
+        Expr::Call(call) => match call.callee {
+            Callee::Op(op) => op.name.to_owned(),
+            Callee::Expr(_) => "a call".to_owned(),
+        },
+        other => format!("{other:?}"),
+    };
+    Some(found.names.iter().map(|(name, &id)| (name.clone(), shown(id))).collect())
+}
+
+fn fits(pattern: &str, body: &str) -> bool {
+    names(pattern, body).is_some()
+}
+
+#[test]
+fn names_are_the_same_value_everywhere() {
+    let swish = "multiply(%x, sigmoid(%x))";
+    assert!(fits(swish, "multiply(%x, sigmoid(%x))"));
+    assert!(fits(swish, "multiply(sigmoid(%x), %x)"));
+    assert!(!fits(swish, "multiply(sigmoid(%x), %y)"));
+    assert!(!fits(swish, "divide(sigmoid(%x), %x)"));
+    let found = names("%all = add(%a = exp(*), %b)", "add(%y, exp(%x))").unwrap();
+    let expected = [("a", "exp"), ("all", "add"), ("b", "y")];
+    assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn a_choice_is_made_anew_where_the_rest_does_not_fit() {
+    // The sum's operands are `%a` and `%b` in one order only.
+    let pattern = "subtract(add(%a, %b), %b)";
+    for body in ["subtract(add(%x, %y), %y)", "subtract(add(%x, %y), %x)"] {
+        assert!(fits(pattern, body), "{body}");
+    }
+    assert!(!fits(pattern, "subtract(subtract(%x, %y), %y)"));
+    let pattern = "maximum(%a = exp(*) | %a, minimum(%a, const))";
+    assert!(fits(pattern, "maximum(%x, minimum(const(2.0, float32), %x))"));
+    assert!(fits(pattern, "%0 = exp(%x); maximum(minimum(%0, const(2.0, float32)), %0)"));
+    assert!(!fits(pattern, "maximum(%x, minimum(const(2.0, float32), %y))"));
+}
+
+#[test]
+fn numbers_attributes_and_alternatives() {
+    let root = "add(%x, 0.1)";
+    assert!(fits(root, "add(const(0.1, float32), %x)"));
+    assert!(fits(root, "add(%x, splat(0.1, Tensor[(4), float32]))"));
+    assert!(!fits(root, "add(%x, const(0.2, float32))"));
+    assert!(!fits(root, "add(%x, const([0.1, 0.1, 0.1, 0.2], float32))"));
+    let pattern = "nn.softmax(*, axis=0) | (exp(*) | tanh(*))";
+    assert!(fits(pattern, "nn.softmax(%x, axis=0)"));
+    assert!(!fits(pattern, "nn.softmax(%x, axis=-1)"));
+    assert!(fits(pattern, "tanh(%x)"));
+    assert!(!fits(pattern, "sqrt(%x)"));
+    // As many arguments.
+    assert!(!fits("clip(*, *)", "clip(%x, min=0.0, max=1.0)"));
+}
+
+#[test]
+fn calls_may_be_refused() {
+    let ty = "Tensor[(4), float32]";
+    let text = format!("fn (%x: {ty}) -> {ty} {{ %0 = exp(%x); add(%0, tanh(%0)) }}");
+    let function = parse_function(&text).unwrap();
+    let pattern: Pattern = "add(%e = exp(*), tanh(%e))".parse().unwrap();
+    let found = pattern.find(&function, function.result()).unwrap();
+    let [sum, exp, tanh] = found.calls() else { panic!("{found:?}") };
+    assert_eq!((*sum, found.get("e"), found.get("f")), (function.result(), Some(*exp), None));
+    let uses = function.use_counts_among(&function.live());
+    let used_once = |id| id == *sum || uses[id] == 1;
+    assert!(used_once(*tanh) && pattern.find_if(&function, *sum, &used_once).is_none());
+}
+
+#[test]
+fn patterns_that_are_none_tell_why_and_where() {
+    for (text, expected) in [
+        (
+            "",
+            "expected a value: `*`, `%x`, `const`, a number or a call of an operator, found the end",
+        ),
+        ("nn.relu", "expected `(`"),
+        ("nn.rellu(*)", "there is no operator `nn.rellu`"),
+        ("nn.relu(*", "expected `,` or `)`"),
+        ("nn.relu(* *)", "expected `,` or `)`, found `*`"),
+        ("nn.relu(*))", "expected the end, found `)`"),
+        ("nn.relu(,)", "found `,`"),
+        ("* |", "found the end"),
+    ] {
+        let errors = text.parse::<Pattern>().unwrap_err().to_string();
+        assert!(errors.contains(expected), "{text}: {errors}");
+    }
+    let deep = format!("{}*{}", "nn.relu(".repeat(100_000), ")".repeat(100_000));
+    let errors = deep.parse::<Pattern>().unwrap_err().to_string();
+    assert!(errors.contains("nests more than 64 deep"), "{}", &errors[..200]);
+}
