@@ -47,7 +47,7 @@ impl Parser<'_> {
             Token::Number(_) => {
                 let text = self.number()?;
                 let number = text.parse().map(Node::Number);
-                number.or_else(|_| Err(self.not_a_number(pos, &text, "number")))
+                number.map_err(|_| self.not_a_number(pos, &text, "number"))
             }
             Token::Ident(name) => {
                 self.next();
