@@ -53,13 +53,9 @@ impl Emitter {
     /// leading axes they share. `None` if the roots are anything else.
     pub(super) fn emit_chain(&mut self, roots: &[Root]) -> Option<(Stmt, usize)> {
         let [first, between @ .., last] = roots else { return None };
-        self.left_operand(first)?;
-        let lhs = self.left_operand(last);
-        let lhs = lhs.filter(|&lhs| between.iter().any(|root| root.stage == lhs))?;
+        let [_, lhs] = [self.left_operand(first)?, self.left_operand(last)?];
         let shape = self.dag.shape(first.stage);
-        let (&[ref batch @ .., rows], _) = shape.split_at(shape.len().checked_sub(1)?) else {
-            return None;
-        };
+        let &[ref batch @ .., rows, _] = shape else { return None };
         let (batch, axes) = (batch.to_vec(), batch.len() + 1);
         let is_between = |root: &Root| {
             let inner = &self.dag.stages[root.fused.unwrap_or(root.stage)];
@@ -77,7 +73,10 @@ impl Emitter {
                 && self.dag.shape(root.stage).starts_with(&shape[..axes])
         };
         let is_scratch = self.scratch.contains(&self.materialised[&first.stage]);
-        if !is_scratch || !between.iter().all(is_between) || self.own_rows(roots) < axes {
+        let reads_between = between.iter().any(|root| root.stage == lhs);
+        if !(is_scratch && reads_between && between.iter().all(is_between))
+            || self.own_rows(roots) < axes
+        {
             return None;
         }
         let has_rows = |p: &MatMul| p.has_rows(&batch, rows);
@@ -137,7 +136,7 @@ impl Emitter {
             let mut shape = self.func.buffers[buffer].shape().to_vec();
             shape[..axes].fill(1);
             shape[axes - 1] = most;
-            let bytes = self.func.buffers[buffer].dtype.bits() as i64 / 8 * shape[axes];
+            let bytes = i64::from(self.func.buffers[buffer].dtype.bits() / 8) * shape[axes];
             // Rows that are a power of two apart take each other's place in the first cache.
             let apart = if bytes % CONFLICTING == 0 { APART } else { 0 };
             self.func.buffers[buffer].spec = BufferSpec::dense(&shape).with_halo(axes, 0, apart);

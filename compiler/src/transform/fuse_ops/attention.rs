@@ -24,11 +24,14 @@ const MAX_SHARED_BYTES: u64 = 256 << 10;
 /// rows of a product, where nothing else reads what is on the way.
 pub(super) fn join(groups: &mut Groups, function: &Function, graph: &Graph) {
     let members = groups.members(graph);
+    let mut joined: SecondaryMap<ExprId, bool> = SecondaryMap::new();
     for id in graph.ids() {
         let finder = Finder { groups, function, graph, members: &members };
-        if let Some([scores, weights]) = finder.attention(id) {
+        // Two products in a kernel, not three.
+        if let Some([scores, weights]) = finder.attention(id).filter(|found| !joined[found[0]]) {
             groups.merge(scores, id);
             groups.merge(weights, id);
+            joined[groups.root(id)] = true;
         }
     }
 }

@@ -334,3 +334,16 @@ fn a_softmax_that_is_written_out_is_part_of_attention() {
     let y = net.op_with("nn.matmul", &[weights, v], &MatmulAttrs::default());
     assert_eq!(count_kernels(net.finish(y)), 1);
 }
+
+#[test]
+fn a_kernel_has_two_products_at_most() {
+    let mut net = Net::default();
+    let mut x = net.input("x", &[2, 20, 16]);
+    let w = net.tensor(&[16, 16], 0.5);
+    for _ in 0..5 {
+        let y = net.op_with("nn.matmul", &[x, w], &MatmulAttrs::default());
+        x = net.op_with("nn.softmax", &[y], &SoftmaxAttrs { axis: -1 });
+    }
+    // Products and softmaxes in turn, of which two products and what is between them are one.
+    assert_eq!(count_kernels(net.finish(x)), 3 + 3);
+}
