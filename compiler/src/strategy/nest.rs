@@ -362,14 +362,7 @@ impl LaneCheck<'_> {
             }
             PrimExpr::Let { var, value, body } => self.binding(*var, value) && self.expr(body),
             PrimExpr::Select { cond, then, otherwise } => {
-                // A condition on indices that differs from lane to lane may guard a load; one on
-                // data does not.
-                let on_indices = cond.any(&mut |e| match e {
-                    PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
-                    _ => false,
-                });
-                let guards =
-                    on_indices && self.varies(cond) && (has_load(then) || has_load(otherwise));
+                let guards = self.varies(cond) && guards_loads(cond, then, otherwise);
                 !guards && self.expr(cond) && self.expr(then) && self.expr(otherwise)
             }
             PrimExpr::Cast { value, dtype } => *dtype != DType::Bool && self.expr(value),
@@ -460,8 +453,15 @@ impl LaneCheck<'_> {
     }
 }
 
-fn has_load(expr: &PrimExpr) -> bool {
-    expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }))
+/// Whether a choice may keep loads within their buffers: its condition is one on indices. One on data
+/// does not.
+pub(super) fn guards_loads(cond: &PrimExpr, then: &PrimExpr, otherwise: &PrimExpr) -> bool {
+    let has_load = |expr: &PrimExpr| expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }));
+    let on_indices = cond.any(&mut |e| match e {
+        PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
+        _ => false,
+    });
+    on_indices && (has_load(then) || has_load(otherwise))
 }
 
 /// Elements of the innermost block of an axis, if the axis is blocked.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::cover::adjacent;
 use super::emit::Emitter;
-use super::nest::{block, coefficient, contiguous, in_loop, innermost};
+use super::nest::{block, coefficient, contiguous, guards_loads, in_loop, innermost};
 use crate::ir::{BufferSpec, DType};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 
@@ -114,9 +114,8 @@ impl Emitter {
         stmt.walk_exprs(&mut |expr| match expr {
             PrimExpr::Load { .. } if !loads.contains(expr) => loads.push(expr.clone()),
             // What is guarded must not be read ahead.
-            PrimExpr::Select { then, otherwise, .. } => {
-                let reads = |expr: &PrimExpr| expr.any(&mut |e| matches!(e, PrimExpr::Load { .. }));
-                guarded |= reads(then) || reads(otherwise);
+            PrimExpr::Select { cond, then, otherwise } => {
+                guarded |= guards_loads(cond, then, otherwise);
             }
             _ => {}
         });

@@ -39,6 +39,22 @@ fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
 }
 
 #[test]
+fn choices_on_what_is_read_are_turned_with_it() {
+    let mut net = Net::new();
+    let (x, greatest) = (net.param(&[1, 36, 50]), net.param(&[36]));
+    let y = net.call("transpose", &[x], Attrs::new().with("axes", vec![0, 2, 1]));
+    // Chooses NaNs.
+    let y = net.plain("minimum", &[y, greatest]);
+    let function = net.finish(y);
+    let args = [dense(&[1, 36, 50]), dense(&[36])].map(Arg::Input);
+    check(&function, &args, &[dense(&[1, 50, 36])]);
+    let case = super::case(&function, &args, &[dense(&[1, 50, 36])]);
+    let levels = runnable_levels();
+    let (kernel, _) = case.schedule(&levels[levels.len() - 1..]);
+    assert!(kernel.loops.iter().all(|loops| loops.missed.is_none()), "{:?}", kernel.loops);
+}
+
+#[test]
 fn layouts_change_both_ways_with_halos_padding_lanes_and_parts_of_blocks() {
     let border = [(1, 1), (1, 2)];
     for shape in [[1, 16, 3, 16], [2, 20, 2, 7], [1, 36, 3, 18], [1, 9, 2, 5]] {
