@@ -114,9 +114,7 @@ impl Matcher<'_> {
             Node::Any => self.fits(rest, found),
             Node::Constant => self.constant(id).is_some() && self.fits(rest, found),
             Node::Number(number) => {
-                let is_number = |constant: &Constant| {
-                    constant.uniform().is_some_and(|value| is_close(value, *number))
-                };
+                let is_number = |constant| is_number(constant, *number).unwrap_or(false);
                 self.constant(id).is_some_and(is_number) && self.fits(rest, found)
             }
             Node::Named(name, node) => match found.names.get(name) {
@@ -185,9 +183,14 @@ fn with<'n>(
     rest.iter().copied().chain(more).collect()
 }
 
-/// Whether a number is another one, or what is left of it in `float32`.
-fn is_close(value: f64, number: f64) -> bool {
-    value == number || value == f64::from(number as f32)
+/// Whether a constant is a number in each place, or what its type of floats holds of it.
+fn is_number(constant: &Constant, number: f64) -> Option<bool> {
+    let dtype = constant.ty().dtype;
+    let held = match dtype.is_float() {
+        true => Constant::scalar(number, dtype)?.uniform()?,
+        false => number,
+    };
+    Some(constant.uniform()? == held)
 }
 
 #[cfg(test)]

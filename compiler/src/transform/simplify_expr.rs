@@ -38,7 +38,8 @@ pub fn simplify_expr(function: Function, _module: &IRModule, cx: &PassContext) -
         let Some((op, call)) = op_of(old.expr(id)) else { continue };
         let Some(ty) = old.ty(id).as_tensor() else { continue };
         let is_alone = |call: ExprId| uses.of(call).len() == 1;
-        let activation = (!strict).then(|| activations::known(&old, id, &is_alone)).flatten();
+        let may_round = !strict && ty.dtype.is_float();
+        let activation = may_round.then(|| activations::known(&old, id, &is_alone)).flatten();
         let simpler = match (moves::joined_tensors(&old, &uses, id)?, activation) {
             (_, Some((op, attrs, x))) => {
                 let x = rewriter.mapped(x);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::graph::parse_function;
+use crate::ir::DType;
 
 /// The names that a pattern finds in the result of a function of `%x` and `%y`, as the names of what they
 /// stand for; `None` if it does not fit.
@@ -60,6 +61,15 @@ fn numbers_attributes_and_alternatives() {
     assert!(fits(root, "add(%x, splat(0.1, Tensor[(4), float32]))"));
     assert!(!fits(root, "add(%x, const(0.2, float32))"));
     assert!(!fits(root, "add(%x, const([0.1, 0.1, 0.1, 0.2], float32))"));
+    // What a type of floats holds of a number; integers are that number or none.
+    let of = |value: f64, dtype| {
+        let mut b = crate::graph::FunctionBuilder::new();
+        let value = b.constant(Constant::scalar(value, dtype).unwrap());
+        let function = b.finish(value);
+        "0.1".parse::<Pattern>().unwrap().find(&function, value).is_some()
+    };
+    assert!(of(0.1, DType::F64) && of(0.1, DType::F32) && of(0.1, DType::F16));
+    assert!(!of(f64::from(0.1f32), DType::F64) && !of(0.0, DType::I32) && !of(0.1003, DType::F32));
     let pattern = "nn.softmax(*, axis=0) | (exp(*) | tanh(*))";
     assert!(fits(pattern, "nn.softmax(%x, axis=0)"));
     assert!(!fits(pattern, "nn.softmax(%x, axis=-1)"));

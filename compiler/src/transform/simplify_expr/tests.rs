@@ -3,7 +3,7 @@
 use crate::graph::interp::{Tensor, evaluate};
 use crate::graph::{ExprId, Function, ScopeKind};
 use crate::ir::{Constant, DType, IRModule, Type};
-use crate::ops::elementwise::CastAttrs;
+use crate::ops::elementwise::{CastAttrs, ClipAttrs};
 use crate::ops::nn::{MatmulAttrs, PadAttrs, PadMode};
 use crate::ops::tensor::{
     ConcatenateAttrs, ExpandDimsAttrs, OneHotAttrs, SqueezeAttrs, TransposeAttrs,
@@ -332,4 +332,14 @@ fn what_is_nearly_an_activation_stays() {
         let text = show(&after(&SimplifyExpr, of_x(body)));
         assert!(!text.contains("nn."), "{text}");
     }
+    // Integers, whose quotients are rounded.
+    let mut net = Net::default();
+    let x = net.0.param("x", Type::tensor(&[40], DType::I32));
+    let [three, six] =
+        [3, 6].map(|value| net.0.constant(Constant::scalar(f64::from(value), DType::I32).unwrap()));
+    let sum = net.op("add", &[x, three]);
+    let clipped = net.op_with("clip", &[sum], &ClipAttrs { min: Some(0.0), max: Some(6.0) });
+    let product = net.op("multiply", &[x, clipped]);
+    let y = net.op("divide", &[product, six]);
+    assert_eq!(count(&after(&SimplifyExpr, net.finish(y)), "divide"), 1);
 }
