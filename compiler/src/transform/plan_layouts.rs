@@ -7,9 +7,13 @@ use cranelift_entity::SecondaryMap;
 use crate::analysis::{Demand, called, demands};
 use crate::executor::Truncation;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
-use crate::ir::{AttrValue, Dim, GlobalVar, IRModule, Type};
-use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, MATMUL};
+use crate::ir::{AttrValue, Attrs, Dim, GlobalVar, IRModule, Type};
+use crate::ops::nn::{
+    CONV2D, CONV2D_WINOGRAD, ConvAttrs, DENSE, LOG_SOFTMAX, MATMUL, SOFTMAX, SoftmaxAttrs,
+};
+use crate::ops::reduce::{ARGMAX, ARGMIN, ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{EXPAND_DIMS, RESHAPE, SQUEEZE};
+use crate::ops::{Op, OpPattern};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::strategy::{
     BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, Machine, can_be_blocked, goes_along_rows, reads_blocks,
@@ -25,7 +29,8 @@ crate::register_pass_config_option! {
 /// Says in which layout each kernel stores what it computes.
 ///
 /// Images that a convolution reads are in blocks of channels, and so is what kernels make of blocks,
-/// unless something reads it dense: a matrix product, another shape, the caller. It stands at the calls
+/// unless something reads it dense: a matrix product, another shape, what goes over the channels of each
+/// place, the caller. It stands at the calls
 /// of kernels, `@fused_nn_conv2d(%x, …, layouts=["NCHW16c"])`, and what stands there before the pass,
 /// stays; a pass after this one may still say otherwise. A tensor can be in blocks if it has four axes,
 /// eight channels or more, and elements of one or two bytes or `float32`.
@@ -180,6 +185,18 @@ impl Kernel {
             } else if is(&[&MATMUL, &DENSE]) {
                 read(0, Reads::DENSE);
                 read(1, Reads::DENSE);
+            } else if goes_along_channels(*op, attrs)
+                && let Some(image) = args.first().copied().flatten()
+            {
+                // Places of planes are lanes; those of a block would have to be put together. It may be
+                // what is computed of an image of that size.
+                let image = tensor_types(function.ty(image));
+                let types = function.params().iter().flat_map(|&id| tensor_types(function.ty(id)));
+                for (param, ty) in params.iter_mut().zip(types) {
+                    if image.iter().any(|image| image.shape == ty.shape) {
+                        param.merge(&Reads::DENSE);
+                    }
+                }
             }
         }
         if is_view || Truncation::of(function, function.result()).is_some() {
@@ -187,6 +204,22 @@ impl Kernel {
         }
         Ok(Kernel { params, makes_blocks })
     }
+}
+
+/// Whether an operator goes over the channels of each place of an image, and not over the places.
+fn goes_along_channels(op: Op, attrs: &Attrs) -> bool {
+    let axes = if op.is(&SOFTMAX) || op.is(&LOG_SOFTMAX) {
+        attrs.parse().map(|SoftmaxAttrs { axis }| vec![axis])
+    } else if op.is(&ARGMAX) || op.is(&ARGMIN) {
+        attrs.parse().map(|ArgReduceAttrs { axis, .. }| vec![axis])
+    } else if op.pattern == OpPattern::CommReduce {
+        attrs.parse().map(|ReduceAttrs { axis, .. }| axis)
+    } else {
+        return false;
+    };
+    // Of images, which have four axes.
+    let is = |axis: i64| axes.iter().flatten().any(|&along| along.rem_euclid(4) == axis);
+    is(1) && !(is(2) && is(3))
 }
 
 /// The extents of a tensor, the greatest ones if a run says what they are.
