@@ -303,13 +303,18 @@ impl Emitter {
             if !self.scratch.contains(&buffer) {
                 continue;
             }
-            let earlier = roots[..position].iter().find_map(|earlier| {
-                let other = self.materialised[&earlier.stage];
+            let mut earlier = roots[..position].iter().map(|root| self.materialised[&root.stage]);
+            let earlier = earlier.find(|&other| {
                 let (from, to) = (&self.func.buffers[other], &self.func.buffers[buffer]);
                 let alike = from.dtype == to.dtype && from.spec == to.spec;
-                let fits = alike && self.scratch.contains(&other);
-                (fits && self.may_overwrite(roots, Some(axes), earlier.stage, buffer))
-                    .then_some(other)
+                // All that have been stored there.
+                let mut stored = roots[..position]
+                    .iter()
+                    .map(|root| root.stage)
+                    .filter(|stage| self.materialised[stage] == other);
+                alike
+                    && self.scratch.contains(&other)
+                    && stored.all(|stage| self.may_overwrite(roots, Some(axes), stage, buffer))
             });
             if let Some(other) = earlier {
                 self.scratch.retain(|&scratch| scratch != buffer);

@@ -55,6 +55,22 @@ fn heads_may_share_keys_and_values() {
 }
 
 #[test]
+fn several_numbers_of_a_row_are_kept_side_by_side() {
+    let mut net = Net::new();
+    let shapes = [&[2, 20, 16][..], &[2, 16, 64], &[2, 64, 24], &[2, 20, 64]];
+    let [q, k, v, mask] = shapes.map(|shape| net.param(shape));
+    let scores = matmul(&mut net, [q, k], false);
+    let weights = net.call("nn.softmax", &[scores], Attrs::new().with("axis", -1));
+    // Computed when that of the scores is there, and read with it.
+    let greatest =
+        net.call("max", &[mask], Attrs::new().with("axis", vec![2]).with("keepdims", true));
+    let weights = net.plain("multiply", &[weights, greatest]);
+    let mixed = matmul(&mut net, [weights, v], false);
+    let function = net.finish(mixed);
+    check(&function, &shapes.map(|shape| Arg::Input(dense(shape))), &[dense(&[2, 20, 24])]);
+}
+
+#[test]
 fn no_kernel_has_all_scores() {
     let (function, args) = attention([&[4, 300, 16], &[4, 16, 300], &[4, 300, 16], &[300]], false);
     let levels = runnable_levels();
