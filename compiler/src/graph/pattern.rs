@@ -73,6 +73,20 @@ impl Match {
 }
 
 impl Pattern {
+    /// Whether what fits is a call of an operator that the pattern names.
+    pub fn is_of_calls(&self) -> bool {
+        let mut pending = vec![&self.0];
+        while let Some(node) = pending.pop() {
+            match node {
+                Node::Call { .. } => {}
+                Node::Named(_, node) => pending.push(node),
+                Node::Either(nodes) => pending.extend(nodes),
+                Node::Any | Node::Constant | Node::Number(_) => return false,
+            }
+        }
+        true
+    }
+
     /// How an expression fits the pattern, if it does. Sums, products, the greater and the smaller
     /// of two fit in both orders of their operands.
     ///
@@ -118,7 +132,7 @@ impl Matcher<'_> {
                 self.constant(id).is_some_and(is_number) && self.fits(rest, found)
             }
             Node::Named(name, node) => match found.names.get(name) {
-                Some(&same) => same == id && self.fits(rest, found),
+                Some(&same) => same == id && self.fits(&with(rest, [(&**node, id)]), found),
                 None => {
                     found.names.insert(name.clone(), id);
                     let fits = self.fits(&with(rest, [(&**node, id)]), found);

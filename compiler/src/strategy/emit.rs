@@ -105,9 +105,9 @@ impl Emitter {
         let mut axes = self.row_axes(&roots);
         let stmts = if let Some(axes) = axes {
             vec![self.emit_rows(&roots, axes)]
-        } else if let Some((chain, shared)) = self.emit_chain(&roots) {
+        } else if let Some((stmt, shared)) = self.emit_attention(&roots) {
             axes = Some(shared);
-            vec![chain]
+            vec![stmt]
         } else {
             let flat = self.flatten(&roots);
             roots.iter().map(|root| self.emit_block(root, flat)).collect()
@@ -124,7 +124,7 @@ impl Emitter {
     fn plan(&mut self, outputs: &[StageId]) -> Vec<Root> {
         let mut spread = self.spread_stages();
         spread.extend(self.picked_stages());
-        spread.extend(self.chained_stages());
+        spread.extend(self.stages_of_attention());
         let mut depth: BTreeMap<StageId, usize> = BTreeMap::new();
         let mut stored: Vec<StageId> = Vec::new();
         for stage in self.dag.ids() {

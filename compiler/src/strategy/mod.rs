@@ -4,7 +4,7 @@
 //! (convolution, matrix product) become register tiles; every other stage is inlined into the
 //! loops of the stage that is stored, in vectors where all it reads lies in vectors.
 
-mod chain;
+mod attention;
 mod conv2d;
 mod copies;
 mod cover;

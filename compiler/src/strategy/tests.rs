@@ -1,7 +1,8 @@
 //! Tests of schedules: compiled kernels against the operators' reference evaluation.
 
+mod attention;
 mod bytes;
-mod chain;
+
 mod copies;
 mod every_op;
 mod families;

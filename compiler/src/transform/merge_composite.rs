@@ -33,6 +33,11 @@ pub fn merge_composite(
             let option = COMPOSITE_PATTERNS.name();
             Problem::new(format!("{option}: the pattern `{name}`: {what}"))
         })?;
+        if !pattern.is_of_calls() {
+            let option = COMPOSITE_PATTERNS.name();
+            let what = "is not of a call of an operator, as `nn.relu(*)` is";
+            Err(Problem::new(format!("{option}: the pattern `{name}`, `{text}`, {what}")))?;
+        }
         patterns.push((name, pattern));
     }
     if function.attrs().flag("Primitive") || patterns.is_empty() {

@@ -29,11 +29,11 @@ crate::register_pass_config_option! {
 /// Says in which layout each kernel stores what it computes.
 ///
 /// Images that a convolution reads are in blocks of channels, and so is what kernels make of blocks,
-/// unless something reads it dense: a matrix product, another shape, what goes over the channels of each
-/// place, the caller. It stands at the calls
-/// of kernels, `@fused_nn_conv2d(%x, …, layouts=["NCHW16c"])`, and what stands there before the pass,
-/// stays; a pass after this one may still say otherwise. A tensor can be in blocks if it has four axes,
-/// eight channels or more, and elements of one or two bytes or `float32`.
+/// unless something reads it dense: a matrix product, another shape, what goes over the channels of
+/// each place, the caller. It stands at the calls of kernels, `@fused_nn_conv2d(%x, …,
+/// layouts=["NCHW16c"])`, and what stands there before the pass, stays; a pass after this one may still
+/// say otherwise. A tensor can be in blocks if it has four axes, eight channels or more, and elements
+/// of one or two bytes or `float32`.
 #[function_pass(opt_level = 0)]
 pub fn plan_layouts(function: Function, module: &IRModule, cx: &PassContext) -> Result<Function> {
     if function.attrs().flag("Primitive") {

@@ -35,6 +35,9 @@ fn names_are_the_same_value_everywhere() {
     assert!(fits(swish, "multiply(sigmoid(%x), %x)"));
     assert!(!fits(swish, "multiply(sigmoid(%x), %y)"));
     assert!(!fits(swish, "divide(sigmoid(%x), %x)"));
+    // All that is said of a name holds.
+    assert!(!fits("subtract(%a, %a = exp(*))", "subtract(%x, %x)"));
+    assert!(fits("subtract(%a, %a = exp(*))", "%0 = exp(%x); subtract(%0, %0)"));
     let found = names("%all = add(%a = exp(*), %b)", "add(%y, exp(%x))").unwrap();
     let expected = [("a", "exp"), ("all", "add"), ("b", "y")];
     assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -91,6 +94,19 @@ fn calls_may_be_refused() {
     let uses = function.use_counts_among(&function.live());
     let used_once = |id| id == *sum || uses[id] == 1;
     assert!(used_once(*tanh) && pattern.find_if(&function, *sum, &used_once).is_none());
+}
+
+#[test]
+fn what_fits_may_be_a_call_for_certain() {
+    for (text, expected) in [
+        ("exp(*)", true),
+        ("%x = exp(*) | (tanh(*) | add(*, const))", true),
+        ("exp(*) | %y", false),
+        ("%x = const", false),
+        ("2", false),
+    ] {
+        assert_eq!(text.parse::<Pattern>().unwrap().is_of_calls(), expected, "{text}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::graph::Graph;
 use super::partition::Groups;
-use super::rows::rows_of;
+use super::rows::{MIN_ROW, rows_of};
 use crate::graph::{ExprId, Function};
 use crate::ir::{DType, TensorType};
 use crate::ops::OpPattern;
@@ -13,9 +13,6 @@ use crate::transform::calls::op_of;
 
 /// Fewest rows of which the products are one kernel: of fewer, matrices are read where they are.
 const MIN_ROWS: i64 = 4;
-
-/// Fewest scores in a row: shorter ones are no work beside what a kernel costs.
-const MIN_SCORES: i64 = 8;
 
 /// Largest matrix that all of a batch share: a larger one is read once only by kernels of their own.
 const MAX_SHARED_BYTES: u64 = 256 << 10;
@@ -50,7 +47,9 @@ impl Finder<'_> {
         let weights = self.left_operand(product)?;
         let readers = self.members[weights].as_slice();
         let is_of_rows = rows_of(self.function, self.graph, readers).is_some_and(|r| r.reduces);
-        if !is_of_rows || !self.is_read_by(weights, &[product]) {
+        // As the matrix, too, all rows would be needed for each.
+        let is_read_once = self.graph.uses(weights).len() == 1;
+        if !is_of_rows || !is_read_once || !self.is_read_by(weights, &[product]) {
             return None;
         }
         let of_weights = self.tensor(weights)?;
@@ -69,7 +68,7 @@ impl Finder<'_> {
         let at_least = |axis: usize, least: i64| {
             of_weights.shape[axis].as_const().is_none_or(|extent| extent >= least)
         };
-        let pays = at_least(rank - 2, MIN_ROWS) && at_least(rank - 1, MIN_SCORES);
+        let pays = at_least(rank - 2, MIN_ROWS) && at_least(rank - 1, MIN_ROW);
         (is_one_batch && pays).then_some([scores, weights])
     }
 

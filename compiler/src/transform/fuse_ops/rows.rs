@@ -12,7 +12,7 @@ use crate::ops::reduce::ReduceAttrs;
 use crate::transform::calls::op_of;
 
 /// Shortest rows, in elements, that are worth loops of their own.
-const MIN_ROW: i64 = 8;
+pub(super) const MIN_ROW: i64 = 8;
 
 /// What the members of a group are about: tensors of rows, and of one number for each row.
 #[derive(Clone, PartialEq, Debug)]

@@ -347,3 +347,14 @@ fn a_kernel_has_two_products_at_most() {
     // Products and softmaxes in turn, of which two products and what is between them are one.
     assert_eq!(count_kernels(net.finish(x)), 3 + 3);
 }
+
+#[test]
+fn weights_that_are_the_matrix_too_are_no_attention() {
+    let mut net = Net::default();
+    let [q, k] =
+        [("q", [2, 20, 16]), ("k", [2, 16, 20])].map(|(name, shape)| net.input(name, &shape));
+    let scores = net.op_with("nn.matmul", &[q, k], &MatmulAttrs::default());
+    let weights = net.op_with("nn.softmax", &[scores], &SoftmaxAttrs { axis: -1 });
+    let y = net.op_with("nn.matmul", &[weights, weights], &MatmulAttrs::default());
+    assert_eq!(count_kernels(net.finish(y)), 3);
+}

@@ -23,7 +23,7 @@ const APART: i64 = 16;
 impl Emitter {
     /// Stages that are stored where rows of one product are made of those of another one: what tiles
     /// read, and what becomes of a sum before several read it.
-    pub(super) fn chained_stages(&self) -> Vec<StageId> {
+    pub(super) fn stages_of_attention(&self) -> Vec<StageId> {
         let lhs = |stage: StageId| match self.dag.stages[stage].anchor {
             Anchor::MatMul { lhs, .. } => Some(lhs),
             _ => None,
@@ -49,9 +49,9 @@ impl Emitter {
         results.filter(is_computed).chain(rows.iter().copied()).collect()
     }
 
-    /// The loops of a product, stages of its rows, and a product whose rows are theirs; with how many
+    /// The loops of attention: of a product, stages of its rows, and a product whose rows are theirs; with how many
     /// leading axes they share. `None` if the roots are anything else.
-    pub(super) fn emit_chain(&mut self, roots: &[Root]) -> Option<(Stmt, usize)> {
+    pub(super) fn emit_attention(&mut self, roots: &[Root]) -> Option<(Stmt, usize)> {
         let [first, between @ .., last] = roots else { return None };
         let [_, lhs] = [self.left_operand(first)?, self.left_operand(last)?];
         let shape = self.dag.shape(first.stage);
