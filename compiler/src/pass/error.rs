@@ -6,7 +6,7 @@ use std::fmt;
 use super::InvalidPassName;
 use super::upstream::{self, Counterpart};
 use crate::diagnostics::{Diagnostic, Level, Problem, ProblemNode, Report, Setting};
-use crate::graph::TypeError;
+use crate::graph::{ParseErrors, TypeError};
 use crate::ir::{AttrError, ConstantError, GlobalVar};
 use crate::ops::EvalError;
 
@@ -379,6 +379,7 @@ from_errors!(
     AttrError,
     ConstantError,
     InvalidPassName,
+    ParseErrors,
     BoxError,
     String,
     &str

@@ -206,10 +206,12 @@ fn a_pass_in_a_crate_of_its_own_works() {
     let tests = passes(&["test", "--features", "cli", "--lib"]);
     assert!(tests.contains("chains_shrink_to_one ... ok"), "{tests}");
 
-    let opt = "my-niello opt twice.relay --passes drop-repeated-relu";
-    let arguments: Vec<&str> = opt.split(' ').skip(1).collect();
     let run = ["run", "--quiet", "--features", "cli", "--"];
-    assert_eq!(passes(&[&run[..], &arguments].concat()), find(&how_to, "output", opt));
+    for passes_of in ["twice.relay --passes drop-repeated-relu", "norm.relay --passes find-rsqrt"] {
+        let opt = format!("my-niello opt {passes_of}");
+        let arguments: Vec<&str> = opt.split(' ').skip(1).collect();
+        assert_eq!(passes(&[&run[..], &arguments].concat()), find(&how_to, "output", &opt));
+    }
     let listed = passes(&[&run[..], &["passes"]].concat());
     for pass in ["DropRepeatedRelu", "FoldConstant"] {
         assert!(listed.lines().any(|line| line.starts_with(pass)), "{listed}");
