@@ -128,6 +128,19 @@ impl Config {
     /// ```
     /// niello_build::configure("models/speech.onnx").dim("batch", 1).state("hidden", "hidden_out");
     /// ```
+    ///
+    /// Or the output is the input with more behind it, by `Concat` along a [dimension](Self::dim) with
+    /// bounds, as the keys and values of a decoder are. What is new is stored behind what is there; how
+    /// much of that a run reads, its caller says in `Inputs::sizes`. A `*` in both names stands for any
+    /// text that makes names of tensors, so this keeps those of all layers, of 511 tokens and the one
+    /// that is new:
+    ///
+    /// ```
+    /// niello_build::configure("models/decoder.onnx")
+    ///     .dim("past", 0..=511)
+    ///     .dim("seq", 1)
+    ///     .state("past.*", "present.*");
+    /// ```
     pub fn state(mut self, input: impl Into<String>, output: impl Into<String>) -> Self {
         self.options.states.push((input.into(), output.into()));
         self

@@ -236,9 +236,9 @@ pub enum DimSize {
     Fixed(u64),
     /// That each run has a size of its own, within bounds. Memory is planned for the greatest.
     RunTime {
-        /// The least size, at least 1.
+        /// The least size; 0 if it may be empty.
         min: u64,
-        /// The greatest size, at least the least one.
+        /// The greatest size, at least the least one, and 1.
         max: u64,
     },
 }
@@ -364,7 +364,8 @@ pub struct CompileOptions {
     /// Inputs whose value never changes, by name: they become constants and are inputs no more.
     pub input_values: BTreeMap<String, InputValue>,
     /// Pairs of an input and an output, by name: the model keeps the output, and the next run has it
-    /// as the input. Neither is seen by callers.
+    /// as the input. Neither is seen by callers. A `*` in both stands for any text that makes names of
+    /// tensors; an output that has more behind the input makes a state that grows.
     pub states: Vec<(String, String)>,
     /// Folders that links in the model's folder may lead to, where they stand for external data; a
     /// model that is itself a link may have its data beside the file that it is linked to.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use super::growing::States;
 use super::model::{Contents, Model};
 use super::{Compilation, Stages};
 use crate::arith::Symbol;
@@ -34,10 +35,11 @@ pub(super) struct Interface {
 /// # Errors
 ///
 /// One problem for each dimension of an input or output whose size is neither known nor one of
-/// `sizes`; a size that no input has.
+/// `sizes`; a size that no input has, be it a state.
 pub(super) fn of(
     model: &Model,
     imported: &Imported,
+    states: &States,
     sizes: RunTimeSizes,
 ) -> Result<Interface, Report> {
     let mut report = Report::new();
@@ -54,7 +56,10 @@ pub(super) fn of(
                 .iter()
                 .any(|axis| sizes.linear(&axis.extent).is_some_and(|(size, ..)| size == number))
         };
-        if report.is_empty() && !size.counted && !inputs.iter().any(has_it) {
+        let is_said = size.counted
+            || inputs.iter().any(has_it)
+            || states.growing.values().any(|grows| *grows == size.name);
+        if report.is_empty() && !is_said {
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }
     }

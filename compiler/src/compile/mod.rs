@@ -1,6 +1,7 @@
 //! From a model to native code: every stage, in order.
 
 mod budget;
+mod growing;
 mod identity;
 mod interface;
 mod metadata;
@@ -19,6 +20,8 @@ pub(crate) use model::read_text;
 pub(crate) use model::sidecar_path;
 pub use passes::Passes;
 pub use stages::{Stage, Stages};
+
+use growing::States;
 
 use crate::codegen::check_external;
 use crate::diagnostics::{ProblemNode, Report};
@@ -89,14 +92,15 @@ pub fn compile(
 ) -> Result<Compilation, Report> {
     check_external(&options.external)?;
     let mut stages = Stages::default();
-    let imported = stages.run("import", || model.import(options))?;
+    let mut imported = stages.run("import", || model.import(options))?;
     let options = &for_module(options, &imported.module);
     let levels = &options.targets()[..];
     let mut sizes = RunTimeSizes::of(&options.dims);
     sizes.add_counted(&imported.module);
+    let kept = States::of(&options.states, &mut imported, &sizes)?;
     let mut interface =
-        stages.run("interface", || interface::of(model, &imported, sizes.clone()))?;
-    let states = interface.keep(&options.states)?;
+        stages.run("interface", || interface::of(model, &imported, &kept, sizes.clone()))?;
+    let states = interface.keep(&kept)?;
     if options.stub {
         return Ok(interface.stub(options, imported.module, stages));
     }
@@ -113,6 +117,7 @@ pub fn compile(
         }
     };
     states::keep(&mut program, &states, levels);
+    program.hand_out(levels);
     program.store_directly();
     let located = |report: Report| locate(report, &module);
     program.verify().map_err(located)?;

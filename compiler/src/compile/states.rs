@@ -4,6 +4,7 @@
 //! the output is none: the workspace keeps the tensor. It begins as zeros. After everything else, a
 //! run copies the output to where the next one reads it.
 
+use super::growing::States;
 use super::interface::Interface;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, TensorInfo, ValueId, ValueKind};
@@ -16,11 +17,11 @@ impl Interface {
     /// # Errors
     ///
     /// A tensor is not there, is in two states, or a pair differs in type or shape or has a size that
-    /// each run has of its own.
-    pub(super) fn keep(&mut self, states: &[(String, String)]) -> Result<Vec<[usize; 2]>, Report> {
+    /// each run has of its own, and does not grow.
+    pub(super) fn keep(&mut self, states: &States) -> Result<Vec<[usize; 2]>, Report> {
         let mut report = Report::new();
         let mut pairs: Vec<[usize; 2]> = Vec::new();
-        for (input, output) in states {
+        for (input, output) in &states.pairs {
             let mut problem = |what: String| {
                 report.push(Problem::new(format!("state `{input}={output}`: {what}")));
             };
@@ -43,8 +44,13 @@ impl Interface {
                 problem("the input or the output is in another state already".to_owned());
             } else if (a.dtype, &a.shape) != (b.dtype, &b.shape) {
                 problem(format!("the input is {}, the output {}", a.ty_text(), b.ty_text()));
-            } else if !a.run_time.is_empty() || !b.run_time.is_empty() {
-                problem(format!("the input is {}: its size has to be fixed", a.ty_text()));
+            } else if !states.growing.contains_key(input)
+                && (!a.run_time.is_empty() || !b.run_time.is_empty())
+            {
+                problem(format!(
+                    "the input is {}: its size has to be fixed, or the output to have more behind it",
+                    a.ty_text()
+                ));
             } else {
                 pairs.push([from, to]);
             }

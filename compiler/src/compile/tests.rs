@@ -4,6 +4,7 @@ mod control_flow;
 mod counted;
 mod external;
 mod graph_executor;
+mod growing;
 mod in_place;
 mod layouts;
 mod lowering;

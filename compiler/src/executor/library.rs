@@ -220,7 +220,21 @@ impl LoadedModel {
     /// Number, types or shapes of the inputs are not the model's; or the model wrote outside of an
     /// output.
     pub fn run(&self, inputs: &[Constant]) -> Result<Vec<Constant>, Problem> {
-        let mut call = self.bind(inputs, Placement::Shifted)?;
+        self.run_of(inputs, &[])
+    }
+
+    /// The same for a run that has sizes which its inputs do not say, as how much of a growing state
+    /// it reads: by their names in the model.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run); also if a size is not one of the model's, or out of its bounds.
+    pub fn run_of(
+        &self,
+        inputs: &[Constant],
+        sizes: &[(&str, u64)],
+    ) -> Result<Vec<Constant>, Problem> {
+        let mut call = self.bind(inputs, sizes, Placement::Shifted)?;
         call.run()?;
         call.outputs()
     }
@@ -232,10 +246,15 @@ impl LoadedModel {
     ///
     /// Number, types or shapes of the inputs are not the model's.
     pub fn call(&self, inputs: &[Constant]) -> Result<LoadedCall<'_>, Problem> {
-        self.bind(inputs, Placement::Aligned)
+        self.bind(inputs, &[], Placement::Aligned)
     }
 
-    fn bind(&self, inputs: &[Constant], placement: Placement) -> Result<LoadedCall<'_>, Problem> {
+    fn bind(
+        &self,
+        inputs: &[Constant],
+        given: &[(&str, u64)],
+        placement: Placement,
+    ) -> Result<LoadedCall<'_>, Problem> {
         if inputs.len() != self.inputs.len() {
             return Err(Problem::new(format!(
                 "the model has {} inputs, but {} were given",
@@ -247,7 +266,7 @@ impl LoadedModel {
             inputs.iter().map(|input| input.ty().shape.as_consts().unwrap_or_default()).collect();
         let sizes = match self.sizes.is_empty() {
             true => Vec::new(),
-            false => self.sizes.of_run(&self.inputs, &shapes)?,
+            false => self.sizes.of_run(&self.inputs, &shapes, given)?,
         };
         let type_of =
             |info: &TensorInfo| tensor_type(&self.sizes.shape_of(info, &sizes), info.dtype);

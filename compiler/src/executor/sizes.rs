@@ -26,7 +26,7 @@ use crate::tir::{PrimExpr, PrimFuncData};
 pub struct RunTimeSize {
     /// The symbol in the model.
     pub name: String,
-    /// The least size: at least 1.
+    /// The least size.
     pub min: u64,
     /// The greatest size, for which memory is planned.
     pub max: u64,
@@ -143,18 +143,29 @@ impl RunTimeSizes {
     }
 
     /// The sizes of a run, of whose inputs these are the shapes, by what the compiled model says of
-    /// them.
+    /// them, with those that are `given` by their names.
     ///
     /// # Errors
     ///
     /// An input has another shape than the model's for any sizes within their bounds, or two inputs
-    /// do not agree. Sizes that a run computes are the greatest before it.
+    /// do not agree; a size that no input says is not given. Sizes that a run computes are the
+    /// greatest before it.
     pub(crate) fn of_run(
         &self,
         infos: &[TensorInfo],
         shapes: &[Vec<u64>],
+        given: &[(&str, u64)],
     ) -> Result<Vec<i64>, Problem> {
         let mut found: Vec<Option<(u64, &str)>> = vec![None; self.len()];
+        for (name, is) in given {
+            let number = self.sizes.iter().position(|size| size.name == *name && !size.counted);
+            let Some(number) =
+                number.filter(|&n| (self.sizes[n].min..=self.sizes[n].max).contains(is))
+            else {
+                return Err(Problem::new(format!("`{name}` cannot be {is} in a run")));
+            };
+            found[number] = Some((*is, "sizes"));
+        }
         for (info, shape) in infos.iter().zip(shapes) {
             let name = &info.name;
             let is_open = |axis| info.run_time.iter().any(|open| open.axis == axis);
@@ -195,11 +206,14 @@ impl RunTimeSizes {
                 }
             }
         }
-        // Each size is one of some input, and fits `i64`.
-        let value = |(of, size): (Option<(u64, &str)>, &RunTimeSize)| {
-            i64::try_from(of.map_or(size.max, |(is, _)| is)).unwrap_or(i64::MAX)
+        let value = |(of, size): (Option<(u64, &str)>, &RunTimeSize)| match of {
+            None if !size.counted => {
+                Err(Problem::new(format!("no input says the size `{}` of the run", size.name)))
+            }
+            of => Ok(i64::try_from(of.map_or(size.max, |(is, _)| is)).unwrap_or(i64::MAX)),
         };
-        let sizes: Vec<i64> = found.into_iter().zip(&self.sizes).map(value).collect();
+        let sizes: Vec<i64> =
+            found.into_iter().zip(&self.sizes).map(value).collect::<Result<_, _>>()?;
         for (info, shape) in infos.iter().zip(shapes) {
             let expected = self.shape_of(info, &sizes);
             if *shape != expected {

@@ -18,12 +18,13 @@ use crate::ops::nn::{
 use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
-    ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, CumulativeAttrs,
-    DeviceCopyAttrs, ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs, GridCoordinates,
-    GridPadding, GridSampleAttrs, LayoutTransformAttrs, NearestRounding, OnDeviceAttrs,
-    OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs, ScatterNdAttrs,
-    ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs,
-    TakeMode, TopkAttrs, TransposeAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs, TruncateAttrs,
+    AppendAttrs, ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation,
+    CumulativeAttrs, DeviceCopyAttrs, ExpandDimsAttrs, FullAttrs, GatherAttrs, GatherNdAttrs,
+    GridCoordinates, GridPadding, GridSampleAttrs, LayoutTransformAttrs, NearestRounding,
+    OnDeviceAttrs, OneHotAttrs, ReshapeAttrs, Resize2dAttrs, ResizeMethod, ScatterElementsAttrs,
+    ScatterNdAttrs, ScatterReduction, ShapeOfAttrs, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
+    TakeAttrs, TakeMode, TopkAttrs, TransposeAttrs, TreeForm, TreeSumAttrs, TreeTraverseAttrs,
+    TruncateAttrs,
 };
 use crate::ops::{Op, OpDef};
 
@@ -72,6 +73,10 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(CumulativeAttrs { axis: 1, exclusive: false, reverse: true }), UNARY)
         }
         "expand_dims" => (attrs(ExpandDimsAttrs { axis: vec![0, -1] }), UNARY),
+        "append" => {
+            let append = AppendAttrs { axis: 1, length: Dim::from(5i64) };
+            (attrs(append), &[Some(&[2, 7, 3]), Some(&[2, 2, 3])])
+        }
         "arange" => {
             let length = Dim::from(5i64);
             (attrs(ArangeAttrs { start: 3, step: -2, length, dtype: DType::I32 }), &[])

@@ -10,6 +10,7 @@ static TABLE: &[&OpDef] = &[
     &ew::ACOSH,
     &ew::ADD,
     &tensor::STOP_FUSION,
+    &tensor::APPEND,
     &tensor::ARANGE,
     &reduce::ARGMAX,
     &reduce::ARGMIN,

@@ -29,7 +29,7 @@ pub(crate) use variables::copy_value;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
 /// gets a version for each of `levels`, narrowest first. What has one of `sizes` is made for the
-/// greatest.
+/// greatest, outputs as well, until they are [handed out](Program::hand_out).
 ///
 /// # Errors
 ///
@@ -98,6 +98,31 @@ pub fn program(
     }
 }
 
+/// A copy of as much of a dense value as belongs to a run: callers have memory for no more.
+fn run_time_copy(program: &mut Program, from: ValueId, way: Way, levels: &[Target]) -> ValueId {
+    let Value { name, dtype, spec, kind: _, run_time } = program.values[from].clone();
+    let name_of_copy = format!("copy_{}", program.kernels.len());
+    let sizes = &program.sizes;
+    let kernel = run_time::copy(&name_of_copy, &spec, dtype, &run_time, way, sizes, levels);
+    let kernel = program.kernels.push(kernel);
+    let kind = ValueKind::Computed;
+    let to = program.values.push(Value { name, dtype, spec, kind, run_time });
+    program.steps.push(Step { kernel, args: vec![from, to] });
+    to
+}
+
+impl Program {
+    /// Has callers get as much of each output as belongs to a run: the last steps copy it.
+    pub(crate) fn hand_out(&mut self, levels: &[Target]) {
+        for position in 0..self.outputs.len() {
+            let output = self.outputs[position];
+            if !self.values[output].run_time.is_empty() {
+                self.outputs[position] = run_time_copy(self, output, Way::ToCaller, levels);
+            }
+        }
+    }
+}
+
 /// Says which values are on other devices than the processor.
 fn set_devices(
     program: &mut Program,
@@ -159,12 +184,6 @@ impl Lowering<'_> {
     fn run(&mut self) -> Result<(), Problem> {
         self.program.outputs = self.scope(self.main.body())?;
         self.pack_outputs();
-        for position in 0..self.program.outputs.len() {
-            let output = self.program.outputs[position];
-            if !self.program.values[output].run_time.is_empty() {
-                self.program.outputs[position] = self.run_time_copy(output, Way::ToCaller);
-            }
-        }
         Ok(())
     }
 
@@ -182,22 +201,6 @@ impl Lowering<'_> {
     /// The axes of each tensor of an expression that depend on sizes of the run.
     fn axes_of(&self, id: ExprId) -> Result<Vec<Vec<RunTimeAxis>>, Problem> {
         run_time::axes_of(self.main.ty(id), self.main.span(id), &self.program.sizes)
-    }
-
-    /// A copy of as much of a value as belongs to a run: callers have memory for no more.
-    fn run_time_copy(&mut self, from: ValueId, way: Way) -> ValueId {
-        let from = self.dense(from);
-        let Value { name, dtype, spec, kind: _, run_time } = self.program.values[from].clone();
-        let number = self.program.kernels.len();
-        let sizes = &self.program.sizes;
-        let name_of_copy = format!("copy_{number}");
-        let kernel =
-            run_time::copy(&name_of_copy, &spec, dtype, &run_time, way, sizes, self.levels);
-        let kernel = self.program.kernels.push(kernel);
-        let kind = ValueKind::Computed;
-        let to = self.program.values.push(Value { name, dtype, spec, kind, run_time });
-        self.program.steps.push(Step { kernel, args: vec![from, to] });
-        to
     }
 
     /// A dense value made of another by a kernel of its own.
@@ -269,7 +272,7 @@ impl Lowering<'_> {
         self.program.inputs.push(value);
         Ok(if is_open {
             // Kernels are made for the greatest size, and may read what they do not need.
-            self.run_time_copy(value, Way::FromCaller)
+            run_time_copy(&mut self.program, value, Way::FromCaller, self.levels)
         } else if is_packed(dtype) {
             self.convert(value, "unpack", |dag, bytes| unpack(dag, bytes, shape, dtype))
         } else {

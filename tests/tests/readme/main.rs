@@ -42,6 +42,18 @@ fn filter() -> ModelBuilder {
         .output("next_level", DType::F32, &[1, 2])
 }
 
+/// The mean of all samples so far.
+fn history() -> ModelBuilder {
+    let all = ModelDim::from("past + new");
+    ModelBuilder::new(13)
+        .input("samples", DType::F32, &[ModelDim::from("new")])
+        .input("past.samples", DType::F32, &[ModelDim::from("past")])
+        .node("Concat", &["past.samples", "samples"], &["present.samples"], &[("axis", 0.into())])
+        .node("ReduceMean", &["present.samples"], &["mean"], &[])
+        .output("mean", DType::F32, &[1])
+        .output("present.samples", DType::F32, &[all])
+}
+
 /// `next = relu(sample · w + state · u)`.
 fn recurrent() -> ModelBuilder {
     let floats = |shape: &[i64], values: &[f32]| Constant::from_f32(shape, values).unwrap();
@@ -185,11 +197,14 @@ fn refinements_work_outside_the_workspace() {
     ];
     let kept = ["assert_eq!(smooth, &[2.0, 1.0]);\nmodel.reset();\n\
                  assert_eq!(model.run(&filter::Inputs { sample: &[2.0; 2] }).smooth, &[1.0; 2]);"];
+    let grown = ["assert_eq!(mean, &[3.0]);"];
     let packages = packages.map(|(package, checks)| (package, "rnn", checks));
-    for (package, module, checks) in packages.into_iter().chain([("kept", "filter", &kept[..])]) {
+    let states = [("kept", "filter", &kept[..]), ("grown", "history", &grown[..])];
+    for (package, module, checks) in packages.into_iter().chain(states) {
         folder.write(&format!("{package}/Cargo.toml"), &manifest.replace("five", package));
         folder.write_bytes(&format!("{package}/models/step.onnx"), recurrent().to_bytes());
         folder.write_bytes(&format!("{package}/models/filter.onnx"), filter().to_bytes());
+        folder.write_bytes(&format!("{package}/models/history.onnx"), history().to_bytes());
         let text = statements_as_tests(&readme, package, module, checks);
         folder.write(&format!("{package}/src/lib.rs"), &text);
         let tests = folder.cargo_ok(package, &["test", "--lib"]);

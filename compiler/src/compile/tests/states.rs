@@ -81,7 +81,7 @@ fn wrong_states_are_reported_together() {
         [
             "state `x=y`: the input or the output is in another state already",
             "state `x=g`: the input or the output is in another state already",
-            "state `h=g`: the input is float32 [n, 2]: its size has to be fixed",
+            "state `h=g`: the input is float32 [n, 2]: its size has to be fixed, or the output to have more behind it",
             "state `z=y`: it takes an input and an output; the inputs are `x`, `h`, the outputs `y`, `g`",
         ]
     );

@@ -46,11 +46,25 @@ pub(super) fn input_types(
         .collect();
     let sizes = pinned_sizes(inputs, &declared, options, report);
     check_names(inputs, &declared, options, report);
+    let names: BTreeSet<&str> = (declared.iter().flatten().flat_map(|(dims, _)| dims))
+        .filter_map(Declared::name)
+        .chain(options.dims.keys().map(String::as_str))
+        .collect();
+    let extent = |name: &str| {
+        let one = |name: &str| sizes.get(name).map_or(Dim::symbol(name), |&size| Dim::from(size));
+        match sum(name, |name| names.contains(name)).filter(|_| !sizes.contains_key(name)) {
+            Some(terms) => terms.into_iter().fold(Dim::from(0i64), |sum, term| match term {
+                Term::Number(number) => sum + number,
+                Term::Name(name) => sum + one(name),
+            }),
+            None => one(name),
+        }
+    };
     inputs
         .iter()
-        .zip(declared)
+        .zip(&declared)
         .map(|(input, declared)| {
-            let (dims, tensor) = declared?;
+            let (dims, tensor) = declared.as_ref()?;
             let dtype = match dtype_from_onnx(tensor.elem_type()) {
                 Ok(dtype) => dtype,
                 Err(error) => {
@@ -62,10 +76,7 @@ pub(super) fn input_types(
                 .iter()
                 .map(|dim| match dim {
                     Declared::Const(value) => Dim::from(*value),
-                    Declared::Named(name) | Declared::Unnamed(name) => match sizes.get(name) {
-                        Some(&size) => Dim::from(size),
-                        None => Dim::symbol(name.as_str()),
-                    },
+                    Declared::Named(name) | Declared::Unnamed(name) => extent(name),
                 })
                 .collect();
             let ty = TensorType::new(shape, dtype);
@@ -76,6 +87,22 @@ pub(super) fn input_types(
             Some(ty)
         })
         .collect()
+}
+
+/// A summand of an extent.
+enum Term<'a> {
+    Number(i64),
+    Name(&'a str),
+}
+
+/// The summands of a dimension's name such as `past_sequence_length + 1`, which exporters write, if
+/// it has several and the others are names of dimensions.
+fn sum<'a>(name: &'a str, is_name: impl Fn(&str) -> bool) -> Option<Vec<Term<'a>>> {
+    let terms = name.split('+').map(|term| match (term.trim(), term.trim().parse()) {
+        (_, Ok(number @ 0..)) => Some(Term::Number(number)),
+        (term, _) => is_name(term).then_some(Term::Name(term)),
+    });
+    terms.collect::<Option<Vec<Term<'_>>>>().filter(|terms| terms.len() > 1)
 }
 
 /// The declared extents of an input, with the caller's shape in place of a missing one.
@@ -154,11 +181,11 @@ fn pinned_sizes(
                 Err(_) => report.push(Problem::new(format!("dimension `{name}` cannot be {size}"))),
             },
             DimSize::RunTime { min, max } => {
-                if min == 0 || min > max || i64::try_from(max).is_err() {
+                if max == 0 || min > max || i64::try_from(max).is_err() {
                     let what = format!("dimension `{name}` cannot be {size}");
                     report.push(
                         Problem::new(what)
-                            .help("sizes are 1 or more, the least one first, as in 1..=32"),
+                            .help("bounds are numbers, the least one first, as in 1..=32"),
                     );
                 }
             }
@@ -215,8 +242,8 @@ fn check_names(
         // The names of an input with a problem are not known.
         return;
     }
-    let names: BTreeSet<&str> =
-        declared.iter().flatten().flat_map(|(dims, _)| dims).filter_map(Declared::name).collect();
+    let of_inputs = declared.iter().flatten().flat_map(|(dims, _)| dims);
+    let names: BTreeSet<&str> = of_inputs.filter_map(Declared::name).collect();
     let list = |names: Vec<&str>| match names.as_slice() {
         [] => "it has none".to_owned(),
         names => format!("it has `{}`", names.join("`, `")),

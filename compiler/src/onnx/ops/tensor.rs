@@ -1,10 +1,12 @@
 //! Operators that move elements or tell about a tensor: shapes, slices, joins, padding.
 
 use super::{broadcast, missing};
+use crate::arith::Facts;
 use crate::graph::ExprId;
 use crate::ir::{Constant, DType, Dim, Shape, TensorType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
+use crate::ops::elementwise::ADD;
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
     ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL,
@@ -440,9 +442,14 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
         node.attrs.int("stash_type")?;
     }
     let too_long = || NodeError::new(format!("more than {MAX_RANGE} elements are not supported"));
-    if let Some(length) = open_length(node, dtype)? {
-        let attrs = ArangeAttrs { start: 0, step: 1, length, dtype };
-        return Ok(vec![node.call_with(&ARANGE, &[], &attrs)?]);
+    if let Some((start, length)) = open_range(node, dtype)? {
+        let attrs = ArangeAttrs { start: start.as_const().unwrap_or(0), step: 1, length, dtype };
+        let range = node.call_with(&ARANGE, &[], &attrs)?;
+        if start.is_const() {
+            return Ok(vec![range]);
+        }
+        let start = node.input(0)?;
+        return Ok(vec![node.call(&ADD, &[range, start])?]);
     }
     let constant = if dtype.is_int() {
         let [start, limit, delta] = [node.int_input(0)?, node.int_input(1)?, node.int_input(2)?]
@@ -485,18 +492,21 @@ pub(super) fn range(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.constant(constant)])
 }
 
-/// The number of elements of a range of integers from zero by ones that depends on the size of an
-/// input.
-fn open_length(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<Dim>, NodeError> {
-    if !dtype.is_int() {
+/// The first element and the number of elements of a range of integers by ones, if one of them
+/// depends on the size of an input.
+fn open_range(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<(Dim, Dim)>, NodeError> {
+    if !dtype.is_int() || node.int_input(2)? != Some(1) {
         return Ok(None);
     }
-    let limit = node.dims_input(1)?.unwrap_or_default();
-    let [length] = limit.as_slice() else { return Ok(None) };
-    if length.is_const() || (node.int_input(0)?, node.int_input(2)?) != (Some(0), Some(1)) {
+    let [start, limit] = [node.dims_input(0)?, node.dims_input(1)?].map(Option::unwrap_or_default);
+    let ([start], [limit]) = (start.as_slice(), limit.as_slice()) else { return Ok(None) };
+    if start.is_const() && limit.is_const() {
         return Ok(None);
     }
-    Ok(Some(length.clone()))
+    let length = limit - start;
+    let is_some = Facts::dims().bounds_of(&length).lower.is_some_and(|lower| lower >= 0);
+    let length = if is_some { length } else { length.maximum(&Dim::from(0i64)) };
+    Ok(Some((start.clone(), length)))
 }
 
 /// `Pad`-2 (attributes), -11 (inputs), -13, -18 (`axes`), -19 (`wrap`), -21 and later (more types).

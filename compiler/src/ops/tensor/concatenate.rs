@@ -86,17 +86,21 @@ fn interleave<T: Copy>(parts: &[(&[T], AxisSplit)]) -> Vec<T> {
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: ConcatenateAttrs = cx.attrs()?;
     let axis = axis_of(cx.arg(0)?, attrs.axis)?;
+    cx.result(joined(&cx.args().collect::<Vec<_>>(), axis)?)
+}
+
+/// The elements of tensors one after the other along an axis: at least one tensor, all of one type.
+pub(super) fn joined(tensors: &[&Tensor], axis: usize) -> Result<Elements, EvalError> {
     let split = |tensor: &Tensor| AxisSplit::new(tensor.shape(), axis);
-    cx.result(match cx.arg(0)?.elements() {
-        Elements::Float(_) => {
-            let part = |t| Ok::<_, EvalError>((floats(t)?, split(t)));
-            Elements::Float(interleave(&cx.args().map(part).collect::<Result<Vec<_>, _>>()?))
-        }
-        Elements::Int(_) => {
-            let part = |t| Ok::<_, EvalError>((ints(t)?, split(t)));
-            Elements::Int(interleave(&cx.args().map(part).collect::<Result<Vec<_>, _>>()?))
-        }
-    })
+    let tensors = tensors.iter().copied();
+    let floating = |tensor: &Tensor| matches!(tensor.elements(), Elements::Float(_));
+    if tensors.clone().any(floating) {
+        let part = |t| Ok::<_, EvalError>((floats(t)?, split(t)));
+        Ok(Elements::Float(interleave(&tensors.map(part).collect::<Result<Vec<_>, _>>()?)))
+    } else {
+        let part = |t| Ok::<_, EvalError>((ints(t)?, split(t)));
+        Ok(Elements::Int(interleave(&tensors.map(part).collect::<Result<Vec<_>, _>>()?)))
+    }
 }
 
 fn compute(cx: &mut Compute<'_>) -> Stages {

@@ -1,6 +1,7 @@
 //! Operators that move elements, or tell about a tensor, with at most the plainest arithmetic on its
 //! elements.
 
+mod append;
 mod arange;
 mod broadcast_to;
 mod concatenate;
@@ -25,6 +26,7 @@ mod tree_sum;
 mod tree_traverse;
 mod truncate;
 
+pub use append::{APPEND, AppendAttrs};
 pub use arange::{ARANGE, ArangeAttrs};
 pub use broadcast_to::{BROADCAST_TO, BroadcastToAttrs};
 pub use concatenate::{CONCATENATE, ConcatenateAttrs};

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::from_either_end;
 use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length, tuple_place};
+use super::{APPEND, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
 use crate::ir::{Attrs, DType, Type};
@@ -226,7 +226,7 @@ struct Places<'a> {
 
 /// Whether [`Compute::in_place`] is for this operator.
 pub(crate) fn is_update(op: Op) -> bool {
-    op.is(&SCATTER_ELEMENTS) || op.is(&SCATTER_ND)
+    [&SCATTER_ELEMENTS, &SCATTER_ND, &APPEND].iter().any(|def| op.is(def))
 }
 
 /// A copy of a tensor, then one update after the other. Places outside are passed over.

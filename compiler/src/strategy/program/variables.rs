@@ -278,8 +278,9 @@ impl Program {
     ) -> Option<usize> {
         let (source, target) = (&self.values[from], &self.values[to]);
         let is_kept = matches!(target.kind, ValueKind::Variable | ValueKind::State);
-        let is_alike = (source.dtype, &source.spec, &source.run_time)
-            == (target.dtype, &target.spec, &target.run_time);
+        // A state that grows has room for the greatest, of which a run uses a part.
+        let is_alike = (source.dtype, &source.spec) == (target.dtype, &target.spec)
+            && (source.run_time == target.run_time || target.kind == ValueKind::State);
         let kernel = &self.kernels[self.steps[copy].kernel];
         let is_copy = matches!(&kernel.loops[..], [loops] if loops.op == "copy");
         if !is_kept || !is_alike || !is_copy || source.kind != ValueKind::Computed || to > from {
