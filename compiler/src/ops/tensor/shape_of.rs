@@ -7,7 +7,7 @@ use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{DType, Dim, Type};
 use crate::ops::compute::{Compute, Stages};
-use crate::ops::{InferCx, OpDef, values};
+use crate::ops::{InferCx, OpDef, OpPattern, values};
 use crate::te::StageId;
 use crate::tir::PrimExpr;
 
@@ -29,6 +29,7 @@ pub static SHAPE_OF: OpDef = OpDef::new(
     compute_shape,
 )
 .attributes::<ShapeOfAttrs>()
+.pattern(OpPattern::Injective)
 .shape_value(|cx| extents(cx, |shape| shape.to_vec()));
 
 /// The number of elements, as a scalar.
@@ -41,6 +42,7 @@ pub static NDARRAY_SIZE: OpDef = OpDef::new(
     compute_size,
 )
 .attributes::<ShapeOfAttrs>()
+.pattern(OpPattern::Injective)
 .shape_value(|cx| {
     extents(cx, |shape| vec![shape.iter().fold(Dim::from(1i64), |product, d| product * d)])
 });
