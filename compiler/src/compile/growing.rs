@@ -7,13 +7,16 @@
 
 use std::collections::BTreeMap;
 
+use cranelift_entity::SecondaryMap;
+
 use crate::diagnostics::{Problem, Report};
 use crate::executor::RunTimeSizes;
 use crate::graph::{Call, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, Definition, Dim, GlobalVar, Shape, TensorType, Type};
 use crate::onnx::{Imported, ModelPort};
 use crate::ops::tensor::{
-    APPEND, AppendAttrs, CONCATENATE, ConcatenateAttrs, FULL, FullAttrs, SHAPE_OF,
+    APPEND, AppendAttrs, CONCATENATE, ConcatenateAttrs, FULL, FullAttrs, SHAPE_OF, TRANSPOSE,
+    TransposeAttrs,
 };
 use crate::ops::{Op, OpDef};
 use crate::pass::PassError;
@@ -30,13 +33,16 @@ pub(super) struct States {
 /// An input that grows.
 struct Growth {
     param: ExprId,
-    /// The `concatenate` that makes the output, and its axis.
+    /// The `concatenate` that makes the output.
     longer: ExprId,
+    /// The axis along which the state grows, as it is kept.
     axis: usize,
     /// The extent of the output.
     length: Dim,
-    /// The type of the input with room for the output.
+    /// The type of the input with room for the output, as it is kept.
     ty: TensorType,
+    /// The order of axes in which it is kept, if it is another one.
+    order: Option<Vec<usize>>,
 }
 
 impl States {
@@ -75,6 +81,9 @@ impl States {
             match growth(&main, [from, to], axis, sizes) {
                 Ok(growth) => {
                     imported.inputs[from].ty = growth.ty.clone();
+                    let mut longer = growth.ty.shape.to_vec();
+                    longer[growth.axis] = growth.length.clone();
+                    imported.outputs[to].ty = TensorType::new(Shape::new(longer), growth.ty.dtype);
                     growths.push(growth);
                     found.growing.insert(input.clone(), size);
                 }
@@ -165,8 +174,34 @@ fn growth(
     })?;
     let mut dims = is.shape.to_vec();
     dims[axis] = Dim::from(room);
-    let ty = TensorType::new(Shape::new(dims), is.dtype);
-    Ok(Growth { param, longer, axis, length: length.clone(), ty })
+    let growth =
+        Growth { param, longer, axis, length: length.clone(), ty: is.clone(), order: None };
+    let Some(order) = read_as(main, longer, &live) else {
+        return Ok(Growth { ty: TensorType::new(Shape::new(dims), is.dtype), ..growth });
+    };
+    let dims = order.iter().map(|&axis| dims[axis].clone());
+    let ty = TensorType::new(dims.collect(), is.dtype);
+    let axis = order.iter().position(|&of| of == axis).unwrap_or(axis);
+    Ok(Growth { axis, ty, order: Some(order), ..growth })
+}
+
+/// The order of axes in which an output is read, if all that read it transpose it to one: it is kept
+/// so, as nothing else sees it.
+fn read_as(
+    main: &Function,
+    output: ExprId,
+    live: &SecondaryMap<ExprId, bool>,
+) -> Option<Vec<usize>> {
+    let reads = |id: &ExprId| {
+        *id != main.result() && live[*id] && main.expr(*id).operands().any(|of| of == output)
+    };
+    let order = |id: ExprId| -> Option<Vec<usize>> {
+        let axes = call_of(main, id, &TRANSPOSE)?.attrs.parse::<TransposeAttrs>().ok()?.axes;
+        axes.into_iter().map(|axis| usize::try_from(axis).ok()).collect()
+    };
+    let mut orders = main.ids().filter(reads).map(order);
+    let first = orders.next()??;
+    orders.all(|other| other.as_ref() == Some(&first)).then_some(first)
 }
 
 fn call_of<'a>(main: &'a Function, id: ExprId, def: &'static OpDef) -> Option<&'a Call> {
@@ -183,6 +218,8 @@ fn with_room(main: &Function, growths: &[Growth]) -> Result<Function, PassError>
             rewriter.builder().param(name, Type::Tensor(growth.ty.clone()))
         } else if let Some(growth) = growths.iter().find(|growth| growth.longer == id) {
             appended(&mut rewriter, growth)?
+        } else if let Some(longer) = kept_transposed(main, id, growths) {
+            rewriter.mapped(longer)
         } else if let Some(shape) = shape_of(&mut rewriter, id, growths)? {
             shape
         } else {
@@ -193,6 +230,13 @@ fn with_room(main: &Function, growths: &[Growth]) -> Result<Function, PassError>
     Ok(rewriter.finish()?)
 }
 
+/// The state that a call transposes to the order in which it is kept.
+fn kept_transposed(main: &Function, id: ExprId, growths: &[Growth]) -> Option<ExprId> {
+    let call = call_of(main, id, &TRANSPOSE)?;
+    let mut kept = growths.iter().filter(|growth| growth.order.is_some());
+    Some(kept.find(|growth| call.args[..] == [Some(growth.longer)])?.longer)
+}
+
 /// The `append` for the `concatenate` that makes a state longer.
 fn appended(rewriter: &mut Rewriter, growth: &Growth) -> Result<ExprId, PassError> {
     let call = call_of(rewriter.old(), growth.longer, &CONCATENATE).cloned();
@@ -201,6 +245,14 @@ fn appended(rewriter: &mut Rewriter, growth: &Growth) -> Result<ExprId, PassErro
     let added = match &args[1..] {
         &[added] => added,
         several => rewriter.builder().call(Op::new(&CONCATENATE), several, call.attrs)?,
+    };
+    let added = match &growth.order {
+        Some(order) => {
+            let axes = order.iter().map(|&axis| axis as i64).collect();
+            let attrs = Attrs::from_struct(&TransposeAttrs { axes })?;
+            rewriter.builder().call(Op::new(&TRANSPOSE), &[added], attrs)?
+        }
+        None => added,
     };
     let attrs = AppendAttrs { axis: growth.axis as i64, length: growth.length.clone() };
     let attrs = Attrs::from_struct(&attrs)?;

@@ -12,6 +12,7 @@ use super::rows::in_rows;
 use super::tiling::Run;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, StageId, StageKind};
+use crate::tir::transform::limit_fill;
 use crate::tir::{PrimExpr, Stmt};
 
 /// Bytes between rows of which some take each other's place in the first cache level.
@@ -127,8 +128,8 @@ impl Emitter {
             self.count_macs(p.inner);
         }
         let scores = self.cut_product(products[0], most, times);
-        let stages = format!("{most} rows at a time, {} passes over each", between.len());
-        self.note(between[between.len() - 1].stage, "rows between products", stages, None, None);
+        let knobs = format!("{most} rows at a time, {} passes over each", between.len());
+        self.note(between[between.len() - 1].stage, "rows between products", knobs, None, None);
         let product = self.cut_product(products[1], most, times);
 
         let scratch = std::mem::take(&mut self.scratch);
@@ -143,6 +144,9 @@ impl Emitter {
         }
         let loops = self.counters(batch);
         let index: Vec<PrimExpr> = loops.iter().map(|(index, ..)| index.clone()).collect();
+        // What is in scratch memory is for the rows and columns of the run alone.
+        let stages = between.iter().map(|root| root.stage).chain([products[0].root]);
+        let stages: Vec<StageId> = stages.collect();
         let mut stmts = Vec::new();
         for run in runs {
             let (i, i_var) = self.counter("block", run.count);
@@ -152,10 +156,15 @@ impl Emitter {
             self.rows.clone_from(&index);
             let made = self.rows_from(between, &[], &first, run.size);
             self.rows.clear();
+            let ends = stages.iter().flat_map(|stage| {
+                let limits = self.dag.limits(*stage).iter();
+                limits.map(|limit| (self.materialised[stage], limit.axis, limit.extent.clone()))
+            });
+            let made = limit_fill(&self.func, Stmt::seq([before, made]), ends);
             let after = self.block(products[1], &product, run.size, (&index, &first));
             // What is kept of a block begins with its first row.
             let in_block = |row: PrimExpr| row.substitute(&[(first_var, 0.into())].into());
-            let body = in_rows(Stmt::seq([before, made, after]), &scratch, axes, &in_block);
+            let body = in_rows(Stmt::seq([made, after]), &scratch, axes, &in_block);
             let first = &[(first_var, i * run.size + run.first)].into();
             let body = body.map_exprs(&mut |expr| expr.substitute(first));
             stmts.push(around(i_var, run.count, body));

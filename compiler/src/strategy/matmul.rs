@@ -23,6 +23,10 @@ use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
 /// are registers for, few enough for runs of one row.
 const RUN_TIME_ROWS: i64 = 4;
 
+/// Most rows that read a matrix where it is if their number is known at run time alone: a run may have
+/// one, as each step of a decoder, and a copy of the keys so far would take longer than the product.
+const MAX_READ_ROWS: i64 = 32;
+
 /// Fewest rows of products with a matrix of which a copy in panels is made, if it cannot be read
 /// where it is.
 const MIN_PACKED_ROWS: i64 = 4;
@@ -31,7 +35,7 @@ const MIN_PACKED_ROWS: i64 = 4;
 /// last but one if it is transposed. Each of the others can be that of the rows, if the matrix is the
 /// same for all: it is read once for each place of the rest.
 pub(super) struct MatMul {
-    root: StageId,
+    pub(super) root: StageId,
     pub(super) inner: StageId,
     pub(super) lhs: BufferId,
     /// Extents of the left operand as if it were not transposed: of its first axes those of the
@@ -160,7 +164,11 @@ impl Emitter {
         let one_matrix = matrices.iter().all(|&extent| extent == 1);
         let row_axis =
             if one_matrix && l.len() == o.len() { row_axis(&batch) } else { batch.len() - 1 };
-        let at_run_time = self.dag.limits(inner).iter().any(|limit| limit.axis == row_axis);
+        let end = |axis: usize| {
+            let mut limits = self.dag.limits(inner).iter();
+            limits.find(|limit| limit.axis == axis).map(|limit| limit.extent.clone())
+        };
+        let (rows, columns) = (end(row_axis), end(batch.len()));
         let m = batch.remove(row_axis);
         let matrix = if transpose_b { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] };
         let [k, n] = matrix;
@@ -177,11 +185,9 @@ impl Emitter {
         if terms.is_some() && ty.fours {
             return refused("of bytes whose number of terms is known at run time alone");
         }
-        let last = batch.len() + 1;
-        let mut limits = self.dag.limits(inner).iter();
-        let columns = limits.find(|limit| limit.axis == last).map(|limit| limit.extent.clone());
         let is_constant = |&buffer: &BufferId| self.is_constant(buffer);
-        let reads_rows = m <= MAX_TILE_ROWS && !transpose_b && !ty.fours;
+        let most = if rows.is_some() { MAX_READ_ROWS } else { MAX_TILE_ROWS };
+        let reads_rows = m <= most && !transpose_b && !ty.fours;
         let rhs = match stored.filter(|buffer| reads_rows || is_constant(buffer)) {
             Some(buffer) => Matrices {
                 buffer,
@@ -206,7 +212,7 @@ impl Emitter {
             transpose_a,
             rhs,
             m,
-            tile: if at_run_time { m.min(RUN_TIME_ROWS) } else { m },
+            tile: if rows.is_some() { m.min(RUN_TIME_ROWS) } else { m },
             batch,
             row_axis,
             n,
@@ -330,8 +336,8 @@ impl Emitter {
             .fill(p.rhs.buffer, matrices, &|index| first.iter().chain(index).cloned().collect());
         let axes = if p.transpose_b { [1, 0] } else { [0, 1] };
         let ends = axes.into_iter().zip([p.terms.clone(), p.columns.clone()]);
-        let ends = ends.filter_map(|(axis, end)| Some((axis, end?)));
-        Stmt::block("panels", limit_fill(&self.func, copy, p.rhs.buffer, ends))
+        let ends = ends.filter_map(|(axis, end)| Some((p.rhs.buffer, axis, end?)));
+        Stmt::block("panels", limit_fill(&self.func, copy, ends))
     }
 
     /// A block of rows: each panel goes over its tiles.

@@ -184,14 +184,15 @@ impl Writer<'_> {
             put!(text, "    pub {ident}: usize,\n");
         }
         put!(text, "}}\n\n{UNUSED}impl Sizes {{\n");
+        text.push_str("    /// The greatest: what there is room for.\n");
+        text.push_str("    pub const GREATEST: Sizes = Sizes {");
+        for (_, (size, ident)) in sizes() {
+            put!(text, " {ident}: {},", grouped(size.max));
+        }
+        text.pop();
+        text.push_str(" };\n");
         if !self.is_told() {
-            text.push_str("    /// The greatest: what there is room for.\n");
-            text.push_str("    pub const GREATEST: Sizes = Sizes {");
-            for (_, (size, ident)) in sizes() {
-                put!(text, " {ident}: {},", grouped(size.max));
-            }
-            text.pop();
-            text.push_str(" };\n}\n");
+            text.push_str("}\n");
             return;
         }
         let counted = match self.counts() {
@@ -200,7 +201,7 @@ impl Writer<'_> {
         };
         put!(
             text,
-            "    /// The sizes of a run with these inputs.{counted}
+            "\n    /// The sizes of a run with these inputs.{counted}
     ///
     /// # Errors
     ///

@@ -104,7 +104,10 @@ fn a_cache_grows_where_it_is() {
         });
         let writes: Vec<&str> =
             writes.map(|step| &*program.kernels[step.kernel].signature().name).collect();
-        assert_eq!(writes, ["fused_append_in_place"; 2]);
+        assert_eq!(writes, ["fused_append_in_place", "fused_append_1_in_place"]);
+        // Keys are kept as they are read: transposed.
+        let shapes: Vec<&[u64]> = compiled.states.iter().map(|state| &state.shape[..]).collect();
+        assert_eq!(shapes, [[1, 2, 8, 24], [1, 2, 24, 8]]);
 
         let references = load(&reference, &whole);
         for (loaded, reference) in load(compiled, &options).iter().zip(&references) {

@@ -558,3 +558,30 @@ fn extents_that_two_nodes_need_to_differ_are_told_with_both() {
     assert!(problems[0].contains("`features` is 20 because of `nn.matmul`"), "{problems:?}");
     assert!(problems[0].contains("y0"), "{problems:?}");
 }
+
+#[test]
+fn the_name_of_a_dimension_may_be_a_sum_of_others() {
+    let model = |mask: &str| {
+        ModelBuilder::new(13)
+            .input("x", DType::F32, &[ModelDim::from("seq")])
+            .input("past", DType::F32, &[ModelDim::from("past_len")])
+            .input("mask", DType::F32, &[ModelDim::from(mask)])
+            .node("Concat", &["past", "x"], &["all"], &[("axis", 0.into())])
+            .node("Mul", &["all", "mask"], &["y"], &[])
+            .output("y", DType::F32, &[ModelDim::from("all_len")])
+            .build()
+    };
+    let text = text(&model("past_len + seq"));
+    assert!(text.contains("%mask: Tensor[(past_len + seq), float32]"), "{text}");
+    let imported =
+        import(&model("past_len+1"), None, &options(&[("past_len", 4), ("seq", 1)], &[]));
+    assert_eq!(imported.unwrap().inputs[2].ty.shape.as_consts(), Some(vec![5]));
+    // A name that is a sum of nothing known is a name.
+    let report = import_default(&model("past_len + other")).unwrap_err();
+    assert!(report.contains("\"past_len + other\""), "{report}");
+    let pinned = options(&[("past_len", 4), ("seq", 1), ("past_len + other", 5)], &[]);
+    assert_eq!(
+        import(&model("past_len + other"), None, &pinned).unwrap().inputs[2].ty.shape.as_consts(),
+        Some(vec![5])
+    );
+}

@@ -5,11 +5,11 @@ use super::{call, check, floats, pattern};
 use crate::graph::interp::Tensor;
 use crate::ir::{DType, Dim};
 use crate::ops::tensor::{
-    ARANGE, ArangeAttrs, BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs,
-    CoordinateTransformation, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs, NDARRAY_SIZE,
-    NearestRounding, ONE_HOT, OneHotAttrs, RESHAPE, RESIZE2D, ReshapeAttrs, Resize2dAttrs,
-    ResizeMethod, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs, SqueezeAttrs,
-    StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
+    APPEND, ARANGE, AppendAttrs, ArangeAttrs, BROADCAST_TO, BroadcastToAttrs, CONCATENATE,
+    ConcatenateAttrs, CoordinateTransformation, EXPAND_DIMS, ExpandDimsAttrs, FULL, FullAttrs,
+    NDARRAY_SIZE, NearestRounding, ONE_HOT, OneHotAttrs, RESHAPE, RESIZE2D, ReshapeAttrs,
+    Resize2dAttrs, ResizeMethod, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE, ShapeOfAttrs, SplitAttrs,
+    SqueezeAttrs, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 fn dims(extents: &[i64]) -> Vec<Dim> {
@@ -354,6 +354,25 @@ fn arange_counts_from_its_start() {
     assert_eq!(call(&ARANGE, &attrs(DType::I64), &[]).unwrap(), [ints(&[4], &[3, 1, -1, -3])]);
     let error = call(&ARANGE, &attrs(DType::F32), &[]).unwrap_err();
     assert!(error.to_string().contains("must be an integer type"), "{error}");
+}
+
+#[test]
+fn append_puts_elements_behind_those_so_far() {
+    let attrs = |length: i64| AppendAttrs { axis: 0, length: length.into() };
+    let room = floats(&[4, 2], &[1.0, 2.0, 3.0, 4.0, -1.0, -1.0, -1.0, -1.0]);
+    let new = floats(&[1, 2], &[5.0, 6.0]);
+    let args = [room, new];
+    check(&APPEND, &attrs(3), &args, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    check(&APPEND, &attrs(1), &args, &[1, 2], &[5.0, 6.0]);
+    for length in [0, 5] {
+        let error = call(&APPEND, &attrs(length), &args).unwrap_err().to_string();
+        let expected =
+            format!("attribute `length` is {length}, but there is room for 4, and `new` has 1");
+        assert!(error.contains(&expected), "{error}");
+    }
+    let other = [args[0].clone(), floats(&[1, 3], &[0.0; 3])];
+    let error = call(&APPEND, &attrs(3), &other).unwrap_err().to_string();
+    assert!(error.contains("in every dimension but dimension 0"), "{error}");
 }
 
 #[test]

@@ -83,20 +83,21 @@ pub fn limit_loops(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> Pri
     func.map_body(|body| limiter.stmt(body))
 }
 
-/// The same for a statement that fills a buffer, of which nobody reads what is behind `ends`: an axis
-/// and the elements along it.
+/// The same for a statement that fills buffers, of which nobody reads what is behind `ends`: an axis
+/// of each and the elements along it.
 pub(crate) fn limit_fill(
     func: &PrimFuncData,
     stmt: Stmt,
-    buffer: BufferId,
-    ends: impl IntoIterator<Item = (usize, PrimExpr)>,
+    ends: impl IntoIterator<Item = (BufferId, usize, PrimExpr)>,
 ) -> Stmt {
-    let limit = |(axis, count)| Limit { axis, count, unit: 1 };
-    let limits: Vec<Limit> = ends.into_iter().map(limit).collect();
+    let mut limits: BTreeMap<BufferId, Vec<Limit>> = BTreeMap::new();
+    for (buffer, axis, count) in ends {
+        limits.entry(buffer).or_default().push(Limit { axis, count, unit: 1 });
+    }
     if limits.is_empty() {
         return stmt;
     }
-    Limiter { func, limits: [(buffer, limits)].into() }.stmt(stmt)
+    Limiter { func, limits }.stmt(stmt)
 }
 
 /// Elements along an axis of a parameter: so many times a number of the run's own.
