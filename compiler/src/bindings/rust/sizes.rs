@@ -78,8 +78,9 @@ impl Writer<'_> {
     /// Elements of a tensor in a run.
     fn length(&self, tensor: &Tensor<'_>) -> String {
         let Some(Open { extents, unit }) = &tensor.open else { return grouped(tensor.len) };
-        let extents = extents.iter().map(|dim| format!("{} * ", self.extent(dim)));
-        extents.collect::<String>() + &grouped(*unit)
+        let extents = extents.iter().map(|dim| self.extent(dim));
+        let unit = (*unit != 1).then(|| grouped(*unit));
+        extents.chain(unit).collect::<Vec<_>>().join(" * ")
     }
 
     /// An extent in Rust, of numbers that are not negative on the way: sums have their positive terms
