@@ -73,8 +73,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => (include_str!("main.rs").to_owned(), "\nfn start(".to_owned()),
     };
     let ids: Vec<i64> = text.chars().chain(start.chars()).map(number).collect();
+    // Of a text that is too long, the end counts.
+    let room = Sizes::GREATEST.past - ANSWER;
     let mut reader = Reader::new();
-    let mut next = reader.read(&ids)?;
+    let mut next = reader.read(&ids[ids.len().saturating_sub(room)..])?;
     let mut out = io::stdout().lock();
     write!(out, "{start}")?;
     for _ in 0..ANSWER {
