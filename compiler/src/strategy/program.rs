@@ -29,7 +29,7 @@ pub(crate) use variables::copy_value;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
 /// gets a version for each of `levels`, narrowest first. What has one of `sizes` is made for the
-/// greatest, outputs as well, until they are [handed out](Program::hand_out).
+/// greatest, outputs as well, until they are handed out (`Program::hand_out`).
 ///
 /// # Errors
 ///
