@@ -3,9 +3,10 @@
 use niello::ir::{DType, Dim};
 use niello::ops::nn::{BatchToSpaceAttrs, PadAttrs, PadMode, SpaceToBatchAttrs};
 use niello::ops::tensor::{
-    BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, DeviceCopyAttrs, ExpandDimsAttrs,
-    LayoutTransformAttrs, NearestRounding, OnDeviceAttrs, OneHotAttrs, ReshapeAttrs, Resize2dAttrs,
-    ResizeMethod, SplitAttrs, SqueezeAttrs, StridedSliceAttrs, TakeAttrs, TakeMode, TransposeAttrs,
+    AppendAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation, DeviceCopyAttrs,
+    ExpandDimsAttrs, LayoutTransformAttrs, NearestRounding, OnDeviceAttrs, OneHotAttrs,
+    ReshapeAttrs, Resize2dAttrs, ResizeMethod, SplitAttrs, SqueezeAttrs, StridedSliceAttrs,
+    TakeAttrs, TakeMode, TransposeAttrs,
 };
 
 use super::{Generator, Known, MAX_ELEMENTS, Value};
@@ -130,6 +131,12 @@ impl Generator<'_> {
         }
         let known = parts.iter().fold(x.known, |known, part| known.union(part.known));
         let args: Vec<&Value> = parts.iter().collect();
+        // Some take a part of what is there away, instead of becoming longer.
+        let unused = parts[0].shape[axis] - parts[1].shape[axis];
+        if parts.len() == 2 && unused >= 0 && unused % 3 == 0 {
+            let length = Dim::from(parts[0].shape[axis] - unused / 3);
+            return self.emit("append", &args, AppendAttrs { axis: axis as i64, length }, known);
+        }
         self.emit("concatenate", &args, ConcatenateAttrs { axis: axis as i64 }, known)
     }
 
