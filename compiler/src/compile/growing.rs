@@ -186,12 +186,16 @@ fn growth(
 }
 
 /// The order of axes in which an output is read, if all that read it transpose it to one: it is kept
-/// so, as nothing else sees it.
+/// so, as nothing else sees it, no other output either.
 fn read_as(
     main: &Function,
     output: ExprId,
     live: &SecondaryMap<ExprId, bool>,
 ) -> Option<Vec<usize>> {
+    let result = main.expr(main.result()).operands();
+    if result.filter(|&of| of == output).count() > 1 {
+        return None;
+    }
     let reads = |id: &ExprId| {
         *id != main.result() && live[*id] && main.expr(*id).operands().any(|of| of == output)
     };

@@ -137,6 +137,28 @@ fn a_cache_grows_where_it_is() {
 }
 
 #[test]
+fn a_state_that_callers_see_keeps_its_axes() {
+    let cache = [1.into(), HEADS.into(), ModelDim::from("past + seq"), (WIDTH / HEADS).into()];
+    let seen = || {
+        let seen = decoder().node("Identity", &["present.key"], &["seen.key"], &[]);
+        model(seen.output("seen.key", DType::F32, &cache))
+    };
+    let reference = run(&seen(), &sized(&[])).unwrap().model;
+    let options = sized(&[("past.*", "present.*")]);
+    let compiled = run(&seen(), &options).unwrap().model;
+    let (reference, loaded) = (load(&reference, &options), load(&compiled, &options));
+    let empty = Constant::from_f32(&[1, HEADS, 0, WIDTH / HEADS], &[]).unwrap();
+    let ids = |ids: &[i64]| Constant::from_i64(&[1, ids.len() as i64], ids).unwrap();
+    let first = reference[0].run(&[ids(&[3, 1]), empty.clone(), empty]).unwrap();
+    let [logits, key, value, _] = &first[..] else { panic!("{} outputs", first.len()) };
+    let found = loaded[0].run_of(&[ids(&[3, 1])], &[("past", 0)]).unwrap();
+    assert_eq!(found, [logits.clone(), key.clone()]);
+    let next = reference[0].run(&[ids(&[4]), key.clone(), value.clone()]).unwrap();
+    let found = loaded[0].run_of(&[ids(&[4])], &[("past", 2)]).unwrap();
+    assert_eq!(found, [next[0].clone(), next[1].clone()]);
+}
+
+#[test]
 fn what_cannot_grow_is_an_error() {
     let messages = |builder: ModelBuilder, states: &[(&str, &str)]| -> Vec<String> {
         let report = run(&model(builder), &sized(states)).unwrap_err();

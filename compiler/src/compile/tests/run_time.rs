@@ -490,6 +490,17 @@ fn rows_may_be_divided_and_looked_up() {
 }
 
 #[test]
+fn a_batch_may_be_empty() {
+    let options = batch(DimSize::RunTime { min: 0, max: 4 });
+    for loaded in load(&run(&network(), &options).unwrap().model, &options) {
+        let none = loaded.run(&[rows(&[0, 3, 9, 7]), rows(&[0, 1])]).unwrap();
+        assert!(none.iter().all(|output| output.to_f64_vec() == Some(Vec::new())), "{none:?}");
+        let two = loaded.run(&[rows(&[2, 3, 9, 7]), rows(&[2, 1])]).unwrap();
+        assert!(two[0].to_f64_vec().unwrap().iter().any(|&value| value != 0.0));
+    }
+}
+
+#[test]
 fn a_size_that_no_input_has_is_an_error() {
     let dims = [("batch".to_owned(), (1..=2).into()), ("bach".to_owned(), (1..=2).into())];
     let report = run(&network(), &CompileOptions { dims: dims.into(), ..options() }).unwrap_err();

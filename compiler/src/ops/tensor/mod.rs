@@ -42,7 +42,6 @@ pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, 
 pub use resize2d::{
     CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
 };
-pub(crate) use scatter::is_update;
 pub use scatter::{
     SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction,
 };
@@ -58,12 +57,18 @@ pub use tree_traverse::{TREE_TRAVERSE, TreeTraverseAttrs};
 pub(super) use truncate::size_of;
 pub use truncate::{TRUNCATE, TruncateAttrs};
 
-use super::Input;
+use super::{Input, Op};
 use crate::ir::DType;
 use crate::tir::PrimExpr;
 
 /// The inputs of an operator of one argument.
 const X: &[Input] = &[Input::required("x")];
+
+/// Whether an operator changes some elements of its first argument:
+/// [`Compute::in_place`](super::Compute::in_place) is for these.
+pub(crate) fn is_update(op: Op) -> bool {
+    [&SCATTER_ELEMENTS, &SCATTER_ND, &APPEND].iter().any(|def| op.is(def))
+}
 
 /// A position that is data, such that it does not lead outside of the tensor.
 fn clamped(which: PrimExpr, extent: i64) -> PrimExpr {

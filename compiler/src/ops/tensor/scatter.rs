@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::from_either_end;
 use super::gather::{fits_beside_axis, indices_lie_within, position, tuple_length, tuple_place};
-use super::{APPEND, from_either_end};
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor, wrap_int};
 use crate::ir::{Attrs, DType, Type};
@@ -12,7 +12,7 @@ use crate::ops::compute::{Compute, Stages};
 use crate::ops::elementwise::{maximum, minimum};
 use crate::ops::eval::{EvalCx, axis_of, dense_strides, num_elements, offsets};
 use crate::ops::relation::DTypes;
-use crate::ops::{EvalError, InferCx, Input, Op, OpDef};
+use crate::ops::{EvalError, InferCx, Input, OpDef};
 use crate::te::{ComputeDag, combined};
 use crate::tir::{BinaryOp, ForKind, PrimExpr, Stmt, VarId};
 
@@ -222,11 +222,6 @@ struct Places<'a> {
     found: &'a dyn Fn(&ComputeDag, &[PrimExpr]) -> Vec<PrimExpr>,
     /// The place of an element of the updates, from what was found and the element's index.
     place: &'a PlaceOf<'a>,
-}
-
-/// Whether [`Compute::in_place`] is for this operator.
-pub(crate) fn is_update(op: Op) -> bool {
-    [&SCATTER_ELEMENTS, &SCATTER_ND, &APPEND].iter().any(|def| op.is(def))
 }
 
 /// A copy of a tensor, then one update after the other. Places outside are passed over.
