@@ -170,7 +170,8 @@ fn growth(
     };
     let length = &longer_ty.shape[axis];
     let room = sizes.greatest(length).ok_or_else(|| {
-        format!("the greatest size of {length} is not known; give `{}` bounds", is.shape[axis])
+        let size = &is.shape[axis];
+        format!("the greatest size of {length} is not known; give bounds, as in {size}=0..=127")
     })?;
     let mut dims = is.shape.to_vec();
     dims[axis] = Dim::from(room);

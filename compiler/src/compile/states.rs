@@ -43,7 +43,11 @@ impl Interface {
             if pairs.iter().any(|pair| pair[0] == from || pair[1] == to) {
                 problem("the input or the output is in another state already".to_owned());
             } else if (a.dtype, &a.shape) != (b.dtype, &b.shape) {
-                problem(format!("the input is {}, the output {}", a.ty_text(), b.ty_text()));
+                let help = match a.shape.len() == b.shape.len() {
+                    true => "; of one that grows, the length has bounds, not a size",
+                    false => "",
+                };
+                problem(format!("the input is {}, the output {}{help}", a.ty_text(), b.ty_text()));
             } else if !states.growing.contains_key(input)
                 && (!a.run_time.is_empty() || !b.run_time.is_empty())
             {

@@ -177,6 +177,23 @@ fn what_cannot_grow_is_an_error() {
         ["state `past.key=present.value`: the output is not the input with something behind it, \
              by `Concat`",]
     );
+    let fixed = |dims: &[(&str, u64)]| -> String {
+        let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size.into()));
+        let options =
+            CompileOptions { dims: dims.collect(), ..sized(&[("past.key", "present.key")]) };
+        let mut report = run(&model(decoder()), &options).unwrap_err();
+        report.problems.swap_remove(0).message
+    };
+    assert_eq!(
+        fixed(&[("past", 4), ("seq", 1)]),
+        "state `past.key=present.key`: the input is float32 [1, 2, 4, 8], the output float32 \
+         [1, 2, 5, 8]; of one that grows, the length has bounds, not a size"
+    );
+    assert_eq!(
+        fixed(&[("seq", 1)]),
+        "state `past.key=present.key`: the greatest size of past + 1 is not known; give bounds, as \
+         in past=0..=127"
+    );
     let read = decoder().node("Abs", &["past.key"], &["other"], &[]);
     let shape = [1.into(), HEADS.into(), ModelDim::from("past"), (WIDTH / HEADS).into()];
     let read = read.output("other", DType::F32, &shape);

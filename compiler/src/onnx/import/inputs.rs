@@ -183,10 +183,9 @@ fn pinned_sizes(
             DimSize::RunTime { min, max } => {
                 if max == 0 || min > max || i64::try_from(max).is_err() {
                     let what = format!("dimension `{name}` cannot be {size}");
-                    report.push(
-                        Problem::new(what)
-                            .help("bounds are numbers, the least one first, as in 1..=32"),
-                    );
+                    report.push(Problem::new(what).help(
+                        "the least size comes first, the greatest is 1 or more, as in 1..=32",
+                    ));
                 }
             }
         }
