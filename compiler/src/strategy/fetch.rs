@@ -58,7 +58,7 @@ impl Fetch {
         let sharers = next.then_some([tiles, inside]);
         // A single vector of columns takes a load for each multiply-add: there is no time for more.
         let ahead = if run.columns.vectors > 1 { tiling.ahead } else { 0 };
-        let (group, line) = (ty.depth(), LINE / ty.bytes());
+        let (group, line) = (ty.depth(), LINE / i64::from(ty.rhs.bits() / 8));
         Fetch { weights, group, line, panel: panel * group, depth, ahead, sharers }
     }
 

@@ -5,6 +5,7 @@ use super::cover::LEAST_LANES;
 use super::emit::Emitter;
 use super::machine::Machine;
 use crate::ir::{BufferSpec, DType};
+use crate::ops::nn::is_narrow;
 use crate::te::StageId;
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt};
 
@@ -16,6 +17,8 @@ pub(super) const FOUR: i64 = 4;
 pub(super) struct TileType {
     /// Of what is broadcast: pixels, rows of a matrix.
     pub(super) lhs: DType,
+    /// Of what is read in vectors: weights, columns of a matrix.
+    pub(super) rhs: DType,
     /// Of the sums.
     pub(super) sum: DType,
     /// Whether four steps of a sum are one instruction: [`PrimExpr::DotAdd`].
@@ -24,14 +27,17 @@ pub(super) struct TileType {
 
 impl TileType {
     /// The types of sums of products of `lhs` and `rhs`; `None` if there are no tiles of them. Bytes
-    /// are taken by fours where a vector holds some.
+    /// are taken by fours where a vector holds some. Weights of fewer bits than the sums are widened
+    /// where they are read.
     pub(super) fn of(lhs: DType, rhs: DType, sum: DType, packing: Machine) -> Option<TileType> {
         let is_byte = |dtype| matches!(dtype, DType::I8 | DType::U8);
         match sum {
-            DType::F32 if lhs == sum && rhs == sum => Some(TileType { lhs, sum, fours: false }),
+            DType::F32 if lhs == sum && (rhs == sum || is_narrow(rhs)) => {
+                Some(TileType { lhs, rhs, sum, fours: false })
+            }
             DType::I32 if is_byte(lhs) && is_byte(rhs) => {
                 let fours = (lhs, rhs) == (DType::U8, DType::I8) && packing.vector_bits > 0;
-                Some(TileType { lhs, sum, fours })
+                Some(TileType { lhs, rhs, sum, fours })
             }
             _ => None,
         }
@@ -47,7 +53,7 @@ impl TileType {
         (terms + self.depth() - 1) / self.depth()
     }
 
-    /// Bytes of an element of an operand.
+    /// Bytes of an element of the left operand.
     pub(super) fn bytes(self) -> i64 {
         i64::from(self.lhs.bits() / 8)
     }

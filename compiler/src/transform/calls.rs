@@ -2,7 +2,9 @@
 
 use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
 use crate::ir::{Attrs, DType, TensorType};
+use super::fold_constant::MAX_GROWN_BYTES;
 use crate::ops::elementwise::{CAST, CastAttrs};
+use crate::ops::nn::is_narrow;
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassError, Result};
@@ -52,6 +54,17 @@ pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
     let ty = b.ty(value);
     let tensor = ty.as_tensor().cloned();
     tensor.ok_or_else(|| PassError::new(format!("a tensor was expected, not {ty}")))
+}
+
+/// Whether a product of `float32` reads a constant matrix in its own, narrower type. A smaller one is
+/// in a cache in any case, and would have to be widened again for each tile.
+pub(super) fn stays_narrow(b: &FunctionBuilder, matrix: ExprId) -> bool {
+    b.expr(matrix).as_constant().is_some_and(|constant| {
+        let ty = constant.ty();
+        let elements = ty.num_elements().unwrap_or(0);
+        let is_large = elements > MAX_GROWN_BYTES / u64::from(DType::F32.bits() / 8);
+        ty.shape.rank() == 2 && is_narrow(ty.dtype) && is_large && !constant.is_opaque()
+    })
 }
 
 /// The extents of a tensor, if all are known.

@@ -10,6 +10,7 @@ use crate::graph::{Call, Callee, Expr, ExprId, Function, If, Rewriter, ScopeId};
 use crate::ir::{
     Attrs, Constant, ConstantData, DType, Dim, IRModule, SharedBytes, TensorType, Type,
 };
+use crate::ops::elementwise::CAST;
 use crate::ops::nn::DROPOUT;
 use crate::ops::qnn::DEQUANTIZE;
 use crate::ops::tensor::DEVICE_COPY;
@@ -126,8 +127,9 @@ fn fold_call(rewriter: &mut Rewriter, cx: &PassContext, id: ExprId, call: &Call)
     }
     let grown = result_bytes(old.ty(id)).is_none_or(|bytes| {
         let given: u64 = args.iter().flatten().map(Constant::stored_len).sum();
-        // Weights that are stored quantised are computed with as what they stand for.
-        bytes > given.max(MAX_GROWN_BYTES) && !op.is(&DEQUANTIZE)
+        // Weights that are stored in fewer bits are computed with as what they stand for.
+        let widens = op.is(&DEQUANTIZE) || op.is(&CAST);
+        bytes > given.max(MAX_GROWN_BYTES) && !widens
     });
     if grown {
         cx.missed(

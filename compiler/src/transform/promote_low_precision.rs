@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::elementwise::{CAST, CastAttrs};
-use crate::ops::nn::{CONV1D, CONV2D, CONV3D, DENSE, MATMUL};
+use crate::ops::nn::{CONV1D, CONV2D, CONV3D, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::{Op, OpDef};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
+use crate::transform::calls::stays_narrow;
 
 /// Operators with so many multiplications that converting each operand where it is read would cost
 /// more than the product itself.
@@ -19,8 +20,9 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// Such operators are then between casts, which are fused into their neighbours, and get the
 /// schedules of `float32`.
 ///
-/// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Constants
-/// are converted here, and take twice the room.
+/// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Large constant
+/// matrices of products stay in 16 bits, and are widened in registers; other constants are converted
+/// here, and take twice the room.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn promote_low_precision(
     function: Function,
@@ -43,10 +45,26 @@ pub fn promote_low_precision(
             continue;
         }
         let scope = old.data_of(id).scope.as_u32();
+        let is_dense = op.is(&DENSE);
+        let takes_narrow = is_dense || op.is(&MATMUL);
+        let mut product = (*op, attrs.clone());
         let mut wide = Vec::with_capacity(args.len());
-        for arg in args {
+        for (index, arg) in args.iter().enumerate() {
             wide.push(match arg {
                 None => None,
+                Some(arg)
+                    if takes_narrow
+                        && index == 1
+                        && stays_narrow(rewriter.built(), rewriter.mapped(*arg)) =>
+                {
+                    let attrs = match is_dense {
+                        true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
+                        false => attrs.parse()?,
+                    };
+                    let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs };
+                    product = (Op::new(&MATMUL), Attrs::from_struct(&attrs)?);
+                    Some(rewriter.mapped(*arg))
+                }
                 Some(arg) => Some(match promoted.get(&(*arg, scope)) {
                     Some(&known) => known,
                     None => {
@@ -58,7 +76,7 @@ pub fn promote_low_precision(
             });
         }
         let builder = rewriter.builder();
-        let product = builder.call_optional(*op, wide, attrs.clone())?;
+        let product = builder.call_optional(product.0, wide, product.1)?;
         let attrs = Attrs::from_struct(&CastAttrs::to(narrow))?;
         let rounded = builder.call(Op::new(&CAST), &[product], attrs)?;
         rewriter.replace(rounded);

@@ -22,7 +22,8 @@ pub struct MatmulAttrs {
     /// Whether the two innermost axes of `b` are exchanged first.
     pub transpose_b: bool,
     /// The data type of the sums: `int32` for operands of 8-bit integers, which may differ in sign;
-    /// that of the operands if there is none.
+    /// `float32` for a left operand of `float32` and a right one of fewer bits, whose elements are
+    /// widened where they are read; that of the operands if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_dtype: Option<DType>,
 }
@@ -43,10 +44,16 @@ pub static MATMUL: OpDef = OpDef::new(
 .defaults(|| Attrs::new().with("transpose_a", false).with("transpose_b", false))
 .pattern(OpPattern::OutElemWiseFusable);
 
+/// Whether a product of `float32` may read a right operand of this type, whose elements are widened.
+pub(crate) fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16 | DType::I8 | DType::U8)
+}
+
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: MatmulAttrs = cx.attrs()?;
     let (a, b) = (cx.tensor_of(0, DTypes::Numeric)?, cx.tensor_of(1, DTypes::Numeric)?);
-    let dtype = sum_dtype(cx, attrs.out_dtype)?;
+    let widens = attrs.out_dtype == Some(DType::F32) && a.dtype == DType::F32 && is_narrow(b.dtype);
+    let dtype = if widens { DType::F32 } else { sum_dtype(cx, attrs.out_dtype)? };
     let transposes = [attrs.transpose_a, attrs.transpose_b];
     for (index, (ty, transpose)) in [a, b].into_iter().zip(transposes).enumerate() {
         let name = cx.input_name(index);
@@ -186,10 +193,14 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
         }
         result
     }
+    let multiply_add = |sum, x: f64, y| sum + x * y;
+    let floats = |a: &[f64], b: &[f64]| {
+        Elements::Float(products((&left, a), (&right, b), &starts, sizes, 0.0, multiply_add))
+    };
     cx.result(match (a.elements(), b.elements()) {
-        (Elements::Float(a), Elements::Float(b)) => {
-            let f = |sum, x: f64, y| sum + x * y;
-            Elements::Float(products((&left, a), (&right, b), &starts, sizes, 0.0, f))
+        (Elements::Float(a), Elements::Float(b)) => floats(a, b),
+        (Elements::Float(a), Elements::Int(b)) => {
+            floats(a, &b.iter().map(|&b| b as f64).collect::<Vec<_>>())
         }
         _ => {
             let (a, b) = (cx.ints(0)?, cx.ints(1)?);

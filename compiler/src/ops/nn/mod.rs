@@ -30,6 +30,7 @@ pub use global_pool::{GLOBAL_AVG_POOL2D, GLOBAL_MAX_POOL2D};
 pub use group_norm::{GROUP_NORM, GroupNormAttrs, INSTANCE_NORM, InstanceNormAttrs};
 pub use layer_norm::{LAYER_NORM, LayerNormAttrs};
 pub use lrn::{LRN, LrnAttrs};
+pub(crate) use matmul::is_narrow;
 pub use matmul::{MATMUL, MatmulAttrs};
 pub use max_pool_indices::{MAX_POOL_INDICES, MaxPoolIndicesAttrs};
 pub use non_max_suppression::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};

@@ -5,11 +5,12 @@ use super::affine::Affine;
 use crate::graph::{Call, ExprId};
 use crate::ir::{Attrs, Constant, DType, Dim, TensorType, normalize_axis};
 use crate::ops::Op;
-use crate::ops::elementwise::ADD;
+use crate::ops::elementwise::{ADD, MULTIPLY};
 use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::qnn::weights::{SignedWeights, int32s};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
+use crate::transform::calls::stays_narrow;
 
 /// Greatest magnitude of a product of an unsigned and a signed byte.
 const MAX_PRODUCT: i64 = 255 * 128;
@@ -114,11 +115,11 @@ impl Lowering<'_> {
             true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
             false => call.attrs.parse()?,
         };
-        let Some(x) = self.activations(call).filter(|x| self.rank(x.q) >= 2) else {
-            return Ok(None);
-        };
         let matrix = call.args[1].is_some_and(|b| self.rank(self.rewriter.mapped(b)) == 2);
         let axis = if attrs.transpose_b { 0 } else { 1 };
+        let Some(x) = self.activations(call).filter(|x| self.rank(x.q) >= 2) else {
+            return if matrix { self.widened_product(call, &attrs, axis) } else { Ok(None) };
+        };
         let weights = if matrix && !attrs.transpose_a { self.weights(call, axis) } else { None };
         let Some(weights) = weights else {
             let what =
@@ -138,6 +139,30 @@ impl Lowering<'_> {
             sums = self.add_to(sums, &bias)?;
         }
         self.sums(sums, &x, &weights, last).map(Some)
+    }
+
+    /// A product of floats with a dequantised constant matrix, of which each column has a scale: the
+    /// matrix stays as small as it is, and the scales are those of the result.
+    fn widened_product(
+        &mut self,
+        call: &Call,
+        attrs: &MatmulAttrs,
+        axis: usize,
+    ) -> Result<Option<ExprId>> {
+        let Some(x) = call.args[0].map(|x| self.rewriter.mapped(x)) else { return Ok(None) };
+        let is_float = self.dtype(x) == DType::F32 && self.rank(x) >= 2;
+        let is_narrow = |x: &Affine| stays_narrow(self.rewriter.built(), x.q);
+        if !is_float || !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
+            return Ok(None);
+        }
+        let Some(weights) = self.weights(call, axis) else { return Ok(None) };
+        let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs.clone() };
+        let weight = self.rewriter.builder().constant(weights.signed.weight.clone());
+        let product = self.call(&MATMUL, &[x, weight], &attrs)?;
+        let scale: Vec<f32> = weights.scale.iter().map(|&scale| scale as f32).collect();
+        let scale = Constant::from_f32(&[scale.len() as i64], &scale);
+        let scale = self.rewriter.builder().constant(scale.map_err(|error| error.to_string())?);
+        self.call(&MULTIPLY, &[product, scale], &()).map(Some)
     }
 
     /// Sums of 32 bits, and a vector along their last axis, which may have one already.
