@@ -297,6 +297,26 @@ impl Constant {
         })
     }
 
+    /// The same numbers, of which none is narrower than a byte: integers of 2 and 4 bits as those of 8.
+    /// `None` if the elements are not known, or are floats narrower than a byte.
+    pub fn in_bytes(&self) -> Option<Constant> {
+        let dtype = match self.ty().dtype {
+            DType::I2 | DType::I4 => DType::I8,
+            DType::U2 | DType::U4 => DType::U8,
+            dtype if dtype.bits() >= 8 => return Some(self.clone()),
+            _ => return None,
+        };
+        let bits = self.ty().dtype.bits();
+        let count = usize::try_from(self.ty().num_elements()?).ok()?;
+        let mut bytes = unpack_elements(self.ty().dtype, &self.to_bytes()?, count);
+        if dtype == DType::I8 {
+            for byte in &mut bytes {
+                *byte = ((*byte << (8 - bits)).cast_signed() >> (8 - bits)).cast_unsigned();
+            }
+        }
+        Constant::new(TensorType::new(self.ty().shape.clone(), dtype), SharedBytes::new(bytes)).ok()
+    }
+
     /// The elements as integers, for integer or boolean constants. `None` for other types,
     /// an opaque constant, or a `u64` beyond `i64`.
     pub fn to_i64_vec(&self) -> Option<Vec<i64>> {

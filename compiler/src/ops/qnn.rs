@@ -4,11 +4,15 @@
 //! zero point are arguments, as a model may compute them: one for the whole tensor, one for each
 //! index of an axis, or one for each block of neighbours along an axis.
 //!
-//! There are no quantised convolutions and matrix products: `nn.conv2d` and `nn.matmul` of 8-bit
-//! integers have exact sums of 32 bits (attribute `out_dtype`), to which what zero points contribute
-//! is added as a bias, and `qnn.requantize` brings them back.
+//! There are no convolutions and matrix products of quantised tensors: `nn.conv2d` and `nn.matmul` of
+//! 8-bit integers have exact sums of 32 bits (attribute `out_dtype`), to which what zero points
+//! contribute is added as a bias, and `qnn.requantize` brings them back. Of floats and a quantised
+//! matrix there is `qnn.dequantize_matmul`.
 
+mod product;
 pub(crate) mod weights;
+
+pub use product::{DEQUANTIZE_MATMUL, DequantizeMatmulAttrs};
 
 use serde::{Deserialize, Serialize};
 

@@ -15,7 +15,7 @@ use crate::ops::nn::{
     MaxPoolAttrs, MaxPoolIndicesAttrs, NonMaxSuppressionAttrs, PadAttrs, PadMode, RmsNormAttrs,
     RoiAlignAttrs, RoiAlignMode, SoftmaxAttrs, SpaceToBatchAttrs, WinogradConv2dAttrs,
 };
-use crate::ops::qnn::{DequantizeAttrs, QuantizeAttrs, RequantizeAttrs};
+use crate::ops::qnn::{DequantizeAttrs, DequantizeMatmulAttrs, QuantizeAttrs, RequantizeAttrs};
 use crate::ops::reduce::{ArgReduceAttrs, ReduceAttrs};
 use crate::ops::tensor::{
     AppendAttrs, ArangeAttrs, BroadcastToAttrs, ConcatenateAttrs, CoordinateTransformation,
@@ -227,6 +227,10 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             let by_axis = DequantizeAttrs { axis: 1, block_size: 0, dtype: DType::F16 };
             (attrs(by_axis), &[Some(&[2, 3]), Some(&[3]), Some(&[3])])
         }
+        "qnn.dequantize_matmul" => {
+            let blocked = DequantizeMatmulAttrs { transpose_b: true, block_size: 2 };
+            (attrs(blocked), &[Some(&[2, 4]), Some(&[3, 4]), Some(&[3, 2]), Some(&[3, 2])])
+        }
         "qnn.quantize" => {
             let blocked = QuantizeAttrs {
                 axis: -2,
@@ -323,6 +327,7 @@ pub(crate) fn dtype_of_input(op: &OpDef, input: usize, dtype: DType) -> DType {
         ("qnn.requantize", 2) => DType::U8,
         ("qnn.quantize", 2) => DType::I8,
         ("qnn.dequantize", 1) => DType::F32,
+        ("qnn.dequantize_matmul", 1 | 3) => DType::U8,
         _ => dtype,
     }
 }

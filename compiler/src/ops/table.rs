@@ -114,6 +114,7 @@ static TABLE: &[&OpDef] = &[
     &ew::POWER,
     &reduce::PROD,
     &qnn::DEQUANTIZE,
+    &qnn::DEQUANTIZE_MATMUL,
     &qnn::QUANTIZE,
     &qnn::REQUANTIZE,
     &ew::RECIPROCAL,

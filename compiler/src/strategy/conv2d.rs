@@ -465,9 +465,10 @@ impl Emitter {
             let channel = g.clone() * conv.in_channels + c.clone();
             // Terms of a step are channels, or taps of a row.
             let (channels, taps) = if block.is_some() { (1, 0) } else { (0, 1) };
-            let weights = |column: PrimExpr, term: PrimExpr| {
+            let weights = |emitter: &mut Emitter, column: PrimExpr, term: PrimExpr| {
                 let (o, c) = (o.clone() + column, c.clone() + term.clone() * channels);
-                (weight, vec![g.clone(), o, c, ky.clone(), kx.clone() + term * taps])
+                let at = [g.clone(), o, c, ky.clone(), kx.clone() + term * taps];
+                emitter.func.load(weight, at)
             };
             let pixel = |[dy_, dx_]: [&PrimExpr; 2], _: PrimExpr, term: PrimExpr| {
                 let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
@@ -584,9 +585,9 @@ impl Emitter {
         let [py, px] = conv.padding;
         let (ky_var, kx_var) = (self.func.index_var("ky"), self.func.index_var("kx"));
         let (ky, kx) = (self.func.var_expr(ky_var), self.func.var_expr(kx_var));
-        let weights = |column: PrimExpr, _: PrimExpr| {
+        let weights = |emitter: &mut Emitter, column: PrimExpr, _: PrimExpr| {
             let c = channel.clone() + column;
-            (conv.weight, vec![c, PrimExpr::index(0), ky.clone(), kx.clone()])
+            emitter.func.load(conv.weight, [c, PrimExpr::index(0), ky.clone(), kx.clone()])
         };
         let pixels = |[dy_, dx_]: [&PrimExpr; 2], column: PrimExpr, _: PrimExpr| {
             let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;

@@ -14,7 +14,7 @@ use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps}
 use super::tiling::{Order, Run, Tiling, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::broadcast;
-use crate::te::StageId;
+use crate::te::{StageId, StageKind};
 use crate::tir::border::fill_halo;
 use crate::tir::transform::limit_fill;
 use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
@@ -61,12 +61,24 @@ pub(super) struct MatMul {
 /// The right operand, of which a batch reads one matrix.
 struct Matrices {
     buffer: BufferId,
+    /// What each element is computed of where it is read, if it is not as the buffer holds it.
+    widened: Option<Widened>,
     /// Extents of the axes before rows and columns: those of the batch, or one for all of it.
     batch: Vec<i64>,
     /// What each matrix of a batch is first copied from, if it is. Then there is one.
     copied_from: Option<StageId>,
     /// Whether they are in panels, not row by row.
     in_panels: bool,
+}
+
+/// A constant matrix that is computed, where it is read, of one of the same extents and of others that
+/// have an element for several rows of it.
+struct Widened {
+    stage: StageId,
+    /// The others.
+    scales: Vec<BufferId>,
+    /// Rows for which each of the others has an element.
+    block: i64,
 }
 
 /// How a product is cut into tiles.
@@ -185,12 +197,19 @@ impl Emitter {
         if terms.is_some() && ty.fours {
             return refused("of bytes whose number of terms is known at run time alone");
         }
+        let widened = self.widened(rhs);
+        let by = widened.as_ref().map_or(by, |(buffer, _)| self.func.buffers[*buffer].dtype);
         let is_constant = |&buffer: &BufferId| self.is_constant(buffer);
         let most = if rows.is_some() { MAX_READ_ROWS } else { MAX_TILE_ROWS };
         let reads_rows = m <= most && !transpose_b && !ty.fours;
+        let (stored, widened) = match widened {
+            Some((buffer, widened)) => (Some(buffer), Some(widened)),
+            None => (stored, None),
+        };
         let rhs = match stored.filter(|buffer| reads_rows || is_constant(buffer)) {
             Some(buffer) => Matrices {
                 buffer,
+                widened,
                 batch: matrices.to_vec(),
                 copied_from: None,
                 in_panels: is_constant(&buffer),
@@ -201,7 +220,13 @@ impl Emitter {
             None => {
                 let extents = BufferSpec::dense(&r[r.len() - 2..]);
                 let buffer = self.func.local("panels", by, extents);
-                Matrices { buffer, batch: Vec::new(), copied_from: Some(rhs), in_panels: true }
+                Matrices {
+                    buffer,
+                    widened: None,
+                    batch: Vec::new(),
+                    copied_from: Some(rhs),
+                    in_panels: true,
+                }
             }
         };
         Ok(MatMul {
@@ -222,6 +247,34 @@ impl Emitter {
             transpose_b,
             ty,
         })
+    }
+
+    /// The constant matrix that a stage is computed of by element, if it is one of `float32`.
+    fn widened(&self, stage: StageId) -> Option<(BufferId, Widened)> {
+        let is_compute = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
+        if !is_compute || self.materialised.contains_key(&stage) || self.uses[&stage] != 1 {
+            return None;
+        }
+        let shape = self.dag.shape(stage);
+        let (mut matrix, mut scales, mut block) = (None, Vec::new(), 1);
+        for read in self.dag.reads(stage) {
+            let buffer = *self.materialised.get(&read)?;
+            let of = self.dag.shape(read);
+            if !self.is_constant(buffer) || of.len() != 2 || shape.len() != 2 {
+                return None;
+            }
+            if of == shape {
+                let other = matrix.replace(buffer);
+                if other.is_some() {
+                    return None;
+                }
+            } else {
+                let blocks = |axis: usize| (shape[axis] + of[axis] - 1) / of[axis];
+                block = blocks(0).max(blocks(1));
+                scales.push(buffer);
+            }
+        }
+        matrix.map(|buffer| (buffer, Widened { stage, scales, block }))
     }
 
     /// A product whose rows end with whole groups of four terms, if an instruction takes as many: of
@@ -312,6 +365,10 @@ impl Emitter {
             let batch = (0..first).map(|axis| (axis, 1));
             let dims: Vec<(usize, i64)> = batch.chain(dims.iter().copied()).collect();
             self.func.buffers[p.rhs.buffer].spec = BufferSpec::packed(&shape, &dims);
+            for &scale in p.rhs.widened.iter().flat_map(|widened| &widened.scales) {
+                let shape = self.func.buffers[scale].shape().to_vec();
+                self.func.buffers[scale].spec = BufferSpec::packed(&shape, &dims);
+            }
             ColumnRun::cover(p.n, &steps(&[panel, width]), lanes)
         } else {
             ColumnRun::within(p.n, width, lanes)
@@ -382,15 +439,30 @@ impl Emitter {
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
         let clear = tile.clear(self);
         let steps = p.ty.steps(p.k);
-        let (number, k_var) = self.counter("k", steps);
+        // What all rows of a block share is read before them.
+        let block = p.rhs.widened.as_ref().map_or(1, |widened| widened.block);
+        let block = if steps % block == 0 && p.terms.is_none() { block } else { 1 };
+        let (outer, outer_var) = self.counter("kb", steps / block);
+        let (inner, k_var) = self.counter("k", block);
+        let (number, k_var) = match block {
+            1 => (outer, outer_var),
+            _ => (outer * block + inner, k_var),
+        };
         let k = number.clone() * p.ty.depth();
         let matrix = broadcast(&p.rhs.batch, &p.batch, batch);
         let at = |n: PrimExpr, k: PrimExpr| {
             let last = if p.transpose_b { [n, k] } else { [k, n] };
             matrix.iter().cloned().chain(last).collect::<Vec<_>>()
         };
-        let weights = |offset: PrimExpr, depth: PrimExpr| {
-            (p.rhs.buffer, at(column.clone() + offset, k.clone() + depth))
+        let weights = |emitter: &mut Emitter, offset: PrimExpr, depth: PrimExpr| {
+            let at = at(column.clone() + offset, k.clone() + depth);
+            match &p.rhs.widened {
+                None => emitter.func.load(p.rhs.buffer, at),
+                Some(Widened { stage, .. }) => {
+                    let (mut inliner, func) = emitter.inliner();
+                    inliner.element(func, *stage, &at)
+                }
+            }
         };
         let index = |i: &PrimExpr, last: PrimExpr| {
             let mut at = batch.to_vec();
@@ -422,6 +494,9 @@ impl Emitter {
         let mut stmts = fetch.step(self, columns, step);
         stmts.push(tile.multiply_add(self, &weights, &value));
         let sum = match &p.terms {
+            None if block > 1 => {
+                around(outer_var, steps / block, around(k_var, block, Stmt::seq(stmts)))
+            }
             None => around(k_var, steps, Stmt::seq(stmts)),
             Some(terms) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
         };

@@ -71,8 +71,11 @@ impl TileType {
     }
 }
 
-/// The place of an operand of a tile's product, by the column in the tile and the term in a step.
+/// The place of an element of the left operand of a tile's product.
 pub(super) type Place = (BufferId, Vec<PrimExpr>);
+
+/// The weight of a column in the tile and a term in a step.
+pub(super) type Weight<'a> = dyn Fn(&mut Emitter, PrimExpr, PrimExpr) -> PrimExpr + 'a;
 
 /// Rows of a tile: up to two unrolled dimensions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -283,12 +286,12 @@ impl Tile {
         Stmt::seq(stmts)
     }
 
-    /// Adds a step's products to each accumulator: `weight` is where that of a column and a term of
-    /// the step is, `value` where that of a row, a column and a term is.
+    /// Adds a step's products to each accumulator: `weight` is that of a column and a term of the
+    /// step, `value` where that of a row, a column and a term is.
     pub(super) fn multiply_add(
         &self,
         emitter: &mut Emitter,
-        weight: &dyn Fn(PrimExpr, PrimExpr) -> Place,
+        weight: &Weight<'_>,
         value: &dyn Fn([&PrimExpr; 2], PrimExpr, PrimExpr) -> Place,
     ) -> Stmt {
         // Row by row: a broadcast then lives for one row only. Vector by vector, compilers would
@@ -303,10 +306,10 @@ impl Tile {
                         let column = lane.clone() + vector * self.columns.lanes;
                         let at = self.at(outer, inner, vector, lane);
                         let sum = emitter.func.load(self.acc, [at.clone()]);
-                        let load =
-                            |(buffer, at): Place| emitter.func.load(buffer, at).cast(self.ty.sum);
-                        let w = load(weight(column.clone(), PrimExpr::index(0)));
-                        let a = load(value([outer, inner], column, PrimExpr::index(0)));
+                        let first = PrimExpr::index(0);
+                        let w = weight(emitter, column.clone(), first.clone()).cast(self.ty.sum);
+                        let (buffer, place) = value([outer, inner], column, first);
+                        let a = emitter.func.load(buffer, place).cast(self.ty.sum);
                         let sum = match self.ty.sum.is_float() {
                             true => PrimExpr::mul_add(a, w, sum),
                             false => sum + a * w,
@@ -322,19 +325,18 @@ impl Tile {
     /// One instruction for all columns of a vector, four terms of each.
     fn dot_add(
         &self,
-        emitter: &Emitter,
-        weight: &dyn Fn(PrimExpr, PrimExpr) -> Place,
+        emitter: &mut Emitter,
+        weight: &Weight<'_>,
         value: &dyn Fn([&PrimExpr; 2], PrimExpr, PrimExpr) -> Place,
         [outer, inner]: [&PrimExpr; 2],
         vector: i64,
     ) -> Stmt {
-        let func = &emitter.func;
         let (lanes, first) = (self.columns.lanes as u32, vector * self.columns.lanes);
         let four = FOUR as u32;
         let ramp = |first: PrimExpr, lanes: u32| PrimExpr::ramp(first, 1, lanes);
         let bytes = || ramp(PrimExpr::index(0), lanes * four);
-        let (rhs, at) = weight(bytes().floordiv(FOUR) + first, bytes().floormod(FOUR));
-        let w = func.load(rhs, at);
+        let w = weight(emitter, bytes().floordiv(FOUR) + first, bytes().floormod(FOUR));
+        let func = &emitter.func;
         let (lhs, at) =
             value([outer, inner], PrimExpr::index(first), ramp(PrimExpr::index(0), four));
         let a = func.load(lhs, at).shuffle((0..lanes * four).map(|lane| lane % four).collect());

@@ -56,15 +56,12 @@ pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
     tensor.ok_or_else(|| PassError::new(format!("a tensor was expected, not {ty}")))
 }
 
-/// Whether a product of `float32` reads a constant matrix in its own, narrower type. A smaller one is
-/// in a cache in any case, and would have to be widened again for each tile.
-pub(super) fn stays_narrow(b: &FunctionBuilder, matrix: ExprId) -> bool {
-    b.expr(matrix).as_constant().is_some_and(|constant| {
-        let ty = constant.ty();
-        let elements = ty.num_elements().unwrap_or(0);
-        let is_large = elements > MAX_GROWN_BYTES / u64::from(DType::F32.bits() / 8);
-        ty.shape.rank() == 2 && is_narrow(ty.dtype) && is_large && !constant.is_opaque()
-    })
+/// Whether a product of `float32` reads constant matrices of a type as they are stored. Smaller ones
+/// are in a cache in any case, and would have to be widened again for each tile.
+pub(super) fn stays_narrow(matrix: &TensorType) -> bool {
+    let elements = matrix.num_elements().unwrap_or(0);
+    let is_large = elements > MAX_GROWN_BYTES / u64::from(DType::F32.bits() / 8);
+    matrix.shape.rank() == 2 && is_narrow(matrix.dtype) && is_large
 }
 
 /// The extents of a tensor, if all are known.

@@ -45,44 +45,46 @@ pub fn promote_low_precision(
             continue;
         }
         let scope = old.data_of(id).scope.as_u32();
-        let is_dense = op.is(&DENSE);
-        let takes_narrow = is_dense || op.is(&MATMUL);
-        let mut product = (*op, attrs.clone());
+        let (mut op, mut attrs) = (*op, attrs.clone());
         let mut wide = Vec::with_capacity(args.len());
         for (index, arg) in args.iter().enumerate() {
-            wide.push(match arg {
-                None => None,
-                Some(arg)
-                    if takes_narrow
-                        && index == 1
-                        && stays_narrow(rewriter.built(), rewriter.mapped(*arg)) =>
-                {
-                    let attrs = match is_dense {
-                        true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
-                        false => attrs.parse()?,
-                    };
-                    let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs };
-                    product = (Op::new(&MATMUL), Attrs::from_struct(&attrs)?);
-                    Some(rewriter.mapped(*arg))
+            let Some(arg) = *arg else {
+                wide.push(None);
+                continue;
+            };
+            if index == 1 && (op.is(&DENSE) || op.is(&MATMUL)) && is_narrow_matrix(&old, arg) {
+                let plain = match op.is(&DENSE) {
+                    true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
+                    false => attrs.parse()?,
+                };
+                attrs = Attrs::from_struct(&MatmulAttrs { out_dtype: Some(DType::F32), ..plain })?;
+                op = Op::new(&MATMUL);
+                wide.push(Some(rewriter.mapped(arg)));
+                continue;
+            }
+            wide.push(Some(match promoted.get(&(arg, scope)) {
+                Some(&known) => known,
+                None => {
+                    let value = promote(&mut rewriter, arg)?;
+                    promoted.insert((arg, scope), value);
+                    value
                 }
-                Some(arg) => Some(match promoted.get(&(*arg, scope)) {
-                    Some(&known) => known,
-                    None => {
-                        let value = promote(&mut rewriter, *arg)?;
-                        promoted.insert((*arg, scope), value);
-                        value
-                    }
-                }),
-            });
+            }));
         }
         let builder = rewriter.builder();
-        let product = builder.call_optional(product.0, wide, product.1)?;
+        let product = builder.call_optional(op, wide, attrs)?;
         let attrs = Attrs::from_struct(&CastAttrs::to(narrow))?;
         let rounded = builder.call(Op::new(&CAST), &[product], attrs)?;
         rewriter.replace(rounded);
         cx.count("promoted calls", 1);
     }
     Ok(rewriter.finish()?)
+}
+
+/// Whether a value is a constant matrix that products read as it is stored.
+fn is_narrow_matrix(function: &Function, id: ExprId) -> bool {
+    let constant = function.expr(id).as_constant();
+    constant.is_some_and(|constant| !constant.is_opaque() && stays_narrow(constant.ty()))
 }
 
 /// A value of the old function as a `float32` value of the new one.

@@ -8,6 +8,7 @@ use crate::ops::Op;
 use crate::ops::elementwise::{ADD, MULTIPLY};
 use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::qnn::weights::{SignedWeights, int32s};
+use crate::ops::qnn::{DEQUANTIZE, DEQUANTIZE_MATMUL, DequantizeAttrs, DequantizeMatmulAttrs};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
 use crate::transform::calls::stays_narrow;
@@ -150,9 +151,19 @@ impl Lowering<'_> {
         axis: usize,
     ) -> Result<Option<ExprId>> {
         let Some(x) = call.args[0].map(|x| self.rewriter.mapped(x)) else { return Ok(None) };
-        let is_float = self.dtype(x) == DType::F32 && self.rank(x) >= 2;
-        let is_narrow = |x: &Affine| stays_narrow(self.rewriter.built(), x.q);
-        if !is_float || !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
+        if self.dtype(x) != DType::F32 || self.rank(x) < 2 {
+            return Ok(None);
+        }
+        if let Some((matrix, block_size)) = self.blocks_of(call, 1 - axis) {
+            let transpose_b = attrs.transpose_b;
+            let attrs = DequantizeMatmulAttrs { transpose_b, block_size };
+            let b = self.rewriter.builder();
+            let matrix: Vec<ExprId> = matrix.into_iter().map(|part| b.constant(part)).collect();
+            let args: Vec<ExprId> = std::iter::once(x).chain(matrix).collect();
+            return self.call(&DEQUANTIZE_MATMUL, &args, &attrs).map(Some);
+        }
+        let is_narrow = |x: &Affine| self.constant(x.q).is_some_and(|q| stays_narrow(q.ty()));
+        if !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
             return Ok(None);
         }
         let Some(weights) = self.weights(call, axis) else { return Ok(None) };
@@ -163,6 +174,29 @@ impl Lowering<'_> {
         let scale = Constant::from_f32(&[scale.len() as i64], &scale);
         let scale = self.rewriter.builder().constant(scale.map_err(|error| error.to_string())?);
         self.call(&MULTIPLY, &[product, scale], &()).map(Some)
+    }
+
+    /// A large constant matrix in bytes, its scales, and its zero points, if it has some, for blocks of
+    /// so many neighbours along an axis.
+    fn blocks_of(&self, call: &Call, axis: usize) -> Option<(Vec<Constant>, i64)> {
+        let matrix = self.rewriter.mapped(call.args[1]?);
+        let call = self.rewriter.built().expr(matrix).as_call()?;
+        let is_dequantized = self.rewriter.built().expr(matrix).is_call_of(&DEQUANTIZE);
+        let attrs: DequantizeAttrs = is_dequantized.then(|| call.attrs.parse().ok())??;
+        let parts = call.args.iter().flatten().map(|&part| self.constant(part));
+        let mut parts = parts.collect::<Option<Vec<Constant>>>()?;
+        for part in &mut parts {
+            *part = part.in_bytes()?;
+        }
+        let is_plain = attrs.block_size > 0
+            && attrs.dtype == DType::F32
+            && normalize_axis(attrs.axis, 2) == Some(axis)
+            && parts.iter().all(|part| part.ty().shape.rank() == 2)
+            && parts.get(1)?.ty().dtype == DType::F32;
+        // There may be one zero point for all.
+        let fits = parts.get(2).is_none_or(|zero| zero.ty().shape == parts[1].ty().shape);
+        let takes = is_plain && fits && stays_narrow(parts[0].ty());
+        takes.then_some((parts, attrs.block_size))
     }
 
     /// Sums of 32 bits, and a vector along their last axis, which may have one already.
