@@ -484,6 +484,20 @@ mod tests {
     }
 
     #[test]
+    fn integers_of_four_bits_are_the_same_numbers_in_bytes() {
+        for (dtype, wide, numbers) in
+            [(DType::I4, DType::I8, [1, -8, 7]), (DType::U4, DType::U8, [1, 8, 15])]
+        {
+            let ty = TensorType::from_consts(&[3], dtype);
+            let codes = numbers.map(|number: i64| number as u8 & 0xF);
+            let packed = vec![codes[0] | codes[1] << 4, codes[2]];
+            let bytes = Constant::new(ty, SharedBytes::new(packed)).unwrap().in_bytes().unwrap();
+            assert_eq!(bytes.ty().dtype, wide);
+            assert_eq!(bytes.to_i64_vec().unwrap(), numbers);
+        }
+    }
+
+    #[test]
     fn a_splat_has_the_digest_of_its_dense_bytes() {
         for (dtype, element) in
             [(DType::F32, vec![1, 2, 3, 4]), (DType::U4, vec![9]), (DType::U2, vec![2])]

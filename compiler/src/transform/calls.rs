@@ -1,8 +1,8 @@
 //! Calls of operators, as passes look at them and make them.
 
+use super::fold_constant::MAX_GROWN_BYTES;
 use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
 use crate::ir::{Attrs, DType, TensorType};
-use super::fold_constant::MAX_GROWN_BYTES;
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::nn::is_narrow;
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};

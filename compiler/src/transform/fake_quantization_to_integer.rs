@@ -50,6 +50,10 @@ const FLIP: i64 = 128;
 /// Pools, clips, concatenations and what moves elements take the bytes themselves. Sums of two
 /// dequantised tensors stay: they are one loop over bytes. A result differs by at most one step from
 /// what the operators of the model give, as sums are not rounded on the way.
+///
+/// Products of floats with large constant matrices that are dequantised, or cast from 16 bits, are
+/// sums of floats, but read the matrices as they are stored: `nn.matmul` with a right operand of fewer
+/// bits where columns have a scale, `qnn.dequantize_matmul` where blocks of them have.
 #[function_pass(opt_level = 3, required = [InferType])]
 pub fn fake_quantization_to_integer(
     function: Function,

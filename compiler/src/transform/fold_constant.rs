@@ -382,6 +382,7 @@ fn bound_constants(function: &Function) -> Vec<ExprId> {
 mod tests {
     use super::*;
     use crate::graph::ScopeKind;
+    use crate::ops::elementwise::CastAttrs;
     use crate::ops::nn::DropoutAttrs;
     use crate::ops::tensor::{ConcatenateAttrs, ShapeOfAttrs, SplitAttrs};
     use crate::pass::{Pass, Sequential};
@@ -507,6 +508,17 @@ mod tests {
         let c = net.tensor(&[limit + 1], 1.0);
         let y = net.op("negative", &[c]);
         assert_eq!(show(&after(&FoldConstant, net.finish(y))), format!("c({})", limit + 1));
+    }
+
+    #[test]
+    fn weights_in_fewer_bits_become_what_they_stand_for_however_large() {
+        let count = MAX_GROWN_BYTES as i64;
+        let ty = TensorType::from_consts(&[count], DType::I8);
+        let bytes: Vec<u8> = (0..count).map(|i| (i % 100) as u8).collect();
+        let mut net = Net::default();
+        let narrow = net.0.constant(Constant::new(ty, SharedBytes::new(bytes)).unwrap());
+        let y = net.op_with("cast", &[narrow], &CastAttrs::to(DType::F32));
+        assert_eq!(show(&after(&FoldConstant, net.finish(y))), format!("c({count})"));
     }
 
     #[test]

@@ -357,3 +357,131 @@ fn islands_are_computed_alike_by_the_interpreter_and_by_native_code() {
         }
     }
 }
+
+/// A product of an input with a matrix of 18,000 and some elements, which is kept as it is.
+const ROWS: i64 = 192;
+const COLUMNS: i64 = 100;
+
+/// Models that multiply `rows` rows with such a matrix, with the bytes that the matrix takes in one.
+fn narrow_products(rows: i64) -> Vec<(&'static str, ModelBuilder, i64)> {
+    let [k, n] = [ROWS, COLUMNS].map(|extent| extent as usize);
+    let scales = |shape: &[usize]| {
+        let count = shape.iter().product::<usize>();
+        let values: Vec<f64> = (0..count).map(|i| 0.001 + i as f64 * 37.0 % 89.0 / 1e4).collect();
+        floats(shape, &values)
+    };
+    let nibbles = |shape: &[usize], least: i128| {
+        (0..shape.iter().product::<usize>() as i128).map(move |i| i * 37 % 101 % 16 + least)
+    };
+    let model = || {
+        let y = (DType::F32, [rows, COLUMNS]);
+        let model = ModelBuilder::new(21).opset("com.microsoft", 1);
+        model.input("x", DType::F32, &[rows, ROWS]).output("y", y.0, &y.1)
+    };
+    let by_column = model()
+        .initializer("q", &i8s(&[k, n], 3))
+        .initializer("s", &scales(&[n]))
+        .node("DequantizeLinear", &["q", "s"], &["w"], &[("axis", 1.into())])
+        .node("MatMul", &["x", "w"], &["y"], &[]);
+    let by_row = model()
+        .initializer("q", &u8s(&[n, k], 5))
+        .initializer("s", &scale(0.004))
+        .initializer("z", &zero(128))
+        .initializer("b", &scales(&[n]))
+        .node("DequantizeLinear", &["q", "s", "z"], &["w"], &[])
+        .node("Gemm", &["x", "w", "b"], &["y"], &[("transB", 1.into())]);
+    let blocks = model()
+        .initializer("q", &ints(DType::I4, &[k, n], nibbles(&[k, n], -8)))
+        .initializer("s", &scales(&[k / 32, n]))
+        .initializer("z", &ints(DType::I4, &[k / 32, n], nibbles(&[k / 32, n], -8)))
+        .node(
+            "DequantizeLinear",
+            &["q", "s", "z"],
+            &["w"],
+            &[("axis", 0.into()), ("block_size", 32.into())],
+        )
+        .node("MatMul", &["x", "w"], &["y"], &[]);
+    let packed = model()
+        .initializer("q", &u8s(&[n, k / 32, 16], 7))
+        .initializer("s", &scales(&[n * k / 32]))
+        .node_in(
+            "com.microsoft",
+            "MatMulNBits",
+            &["x", "q", "s"],
+            &["y"],
+            &[
+                ("K", ROWS.into()),
+                ("N", COLUMNS.into()),
+                ("bits", 4.into()),
+                ("block_size", 32.into()),
+            ],
+        );
+    let half: Vec<f64> = (0..k * n).map(|i| i as f64 * 37.0 % 101.0 / 64.0 - 0.75).collect();
+    let half = Tensor::from_floats(DType::F16, &[k, n], half).unwrap().to_constant().unwrap();
+    let halves = ModelBuilder::new(21)
+        .input("x", DType::F16, &[rows, ROWS])
+        .initializer("w", &half)
+        .node("MatMul", &["x", "w"], &["y"], &[])
+        .output("y", DType::F16, &[rows, COLUMNS]);
+    let widened = model()
+        .initializer("h", &half)
+        .node("Cast", &["h"], &["w"], &[("to", 1.into())])
+        .node("MatMul", &["x", "w"], &["y"], &[]);
+    vec![
+        ("a scale for each column", by_column, 1),
+        ("a scale for all", by_row, 1),
+        ("scales for blocks", blocks, 1),
+        ("packed by fours", packed, 1),
+        ("halves", halves, 2),
+        ("halves of floats", widened, 2),
+    ]
+}
+
+#[test]
+fn products_read_large_matrices_as_they_are_stored() {
+    for rows in [1, 3, 40] {
+        for (what, model, bytes) in narrow_products(rows) {
+            let what = format!("{what}, {rows} rows");
+            let proto = model.build();
+            let imported = import(&proto, None, &ImportOptions::default());
+            let module = imported.unwrap_or_else(|report| panic!("{report}")).module;
+            let dtype = if what.starts_with("halves,") { DType::F16 } else { DType::F32 };
+            let values: Vec<f64> =
+                (0..rows * ROWS).map(|i| (i * 37 % 101) as f64 / 64.0 - 0.75).collect();
+            let shape = [rows as usize, ROWS as usize];
+            let input = Tensor::from_floats(dtype, &shape, values).unwrap();
+            let args: Vec<Value> = vec![input.clone().into()];
+            let expected = fields(&evaluate(&module, "main", &args).unwrap())[0].to_f64_vec();
+
+            let model = Model::from_onnx("wide", ModelFile { proto, folder: None, store: None });
+            let compile = |disabled: &[&str]| {
+                let disabled_passes = disabled.iter().map(|&name| name.to_owned()).collect();
+                let options = CompileOptions { opt_level: 3, disabled_passes, ..options() };
+                let compiled = run(&model, &options).unwrap_or_else(|report| panic!("{report}"));
+                let loaded = super::load(&compiled.model, &options);
+                let input = [input.to_constant().unwrap()];
+                let found: Vec<_> =
+                    loaded.iter().map(|l| l.run(&input).unwrap()[0].clone()).collect();
+                (compiled.model.weights.len() as i64, found)
+            };
+            let (stored, found) = compile(&[]);
+            // Whole panels, scales, zero points and a bias.
+            let most = ROWS * (COLUMNS + 32) * bytes * 5 / 4 + 4096;
+            assert!(stored <= most, "{what}: {stored} bytes, not {most}");
+            let expected = expected.unwrap();
+            let allowed = if dtype == DType::F16 { 1e-2 } else { 1e-4 };
+            for (index, found) in found.iter().enumerate() {
+                for (found, expected) in found.to_f64_vec().unwrap().iter().zip(&expected) {
+                    let near = (found - expected).abs() <= allowed * expected.abs().max(1.0);
+                    assert!(near, "{what}, backend {index}: {found}, not {expected}");
+                }
+            }
+            // Numbers of blocks are those that they are if the matrix is made while it is compiled.
+            let (wide, same) = compile(&["FakeQuantizationToInteger"]);
+            if what.starts_with("scales for blocks") || what.starts_with("packed") {
+                assert_eq!(found, same, "{what}");
+                assert!(wide > stored * 2, "{what}: {wide}");
+            }
+        }
+    }
+}

@@ -97,10 +97,12 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: DequantizeMatmulAttrs = cx.attrs()?;
-    let dequantize = Attrs::from_struct(&attrs.dequantize()).map_err(|error| EvalError::new(error.to_string()))?;
+    let dequantize = Attrs::from_struct(&attrs.dequantize())
+        .map_err(|error| EvalError::new(error.to_string()))?;
     let weight = [Some(cx.arg(1)?), Some(cx.arg(2)?), cx.optional(3)];
     let weight = DEQUANTIZE.evaluate(&dequantize, &weight)?;
-    let matmul = Attrs::from_struct(&attrs.matmul()).map_err(|error| EvalError::new(error.to_string()))?;
+    let matmul =
+        Attrs::from_struct(&attrs.matmul()).map_err(|error| EvalError::new(error.to_string()))?;
     MATMUL.evaluate(&matmul, &[Some(cx.arg(0)?), weight.first()])
 }
 

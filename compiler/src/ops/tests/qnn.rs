@@ -4,7 +4,8 @@ use super::{call, check, floats};
 use crate::graph::interp::Tensor;
 use crate::ir::DType;
 use crate::ops::qnn::{
-    DEQUANTIZE, DequantizeAttrs, QUANTIZE, QuantizeAttrs, REQUANTIZE, RequantizeAttrs,
+    DEQUANTIZE, DEQUANTIZE_MATMUL, DequantizeAttrs, DequantizeMatmulAttrs, QUANTIZE, QuantizeAttrs,
+    REQUANTIZE, RequantizeAttrs,
 };
 
 fn ints(dtype: DType, shape: &[usize], values: &[i128]) -> Tensor {
@@ -33,6 +34,22 @@ fn blocks_of_neighbours_have_one_scale() {
     let attrs = DequantizeAttrs { axis: -1, block_size: 2, dtype: DType::F32 };
     let expected = [1.0, 2.0, 20.0, 30.0, 300.0, 6.0, 8.0, 80.0, 100.0, 1000.0];
     check(&DEQUANTIZE, &attrs, &[x, scale, zero], &[2, 5], &expected);
+}
+
+#[test]
+fn products_with_blocks_are_those_of_what_they_stand_for() {
+    let x = floats(&[2, 3], &[1.0, 2.0, 3.0, 0.0, -1.0, 0.5]);
+    // In blocks of two: (1 - 1) · 1, (2 - 1) · 1, (3 - 0) · 10 and (4 - 2) · 2, (5 - 2) · 2, (6 - 3) · 20.
+    let weight = ints(DType::U8, &[2, 3], &[1, 2, 3, 4, 5, 6]);
+    let scale = floats(&[2, 2], &[1.0, 10.0, 2.0, 20.0]);
+    let zero = ints(DType::U8, &[2, 2], &[1, 0, 2, 3]);
+    let attrs = DequantizeMatmulAttrs { transpose_b: true, block_size: 2 };
+    let expected = [92.0, 196.0, 14.0, 24.0];
+    check(&DEQUANTIZE_MATMUL, &attrs, &[x.clone(), weight, scale, zero], &[2, 2], &expected);
+    let weight = ints(DType::I8, &[3, 1], &[-1, 2, 3]);
+    let attrs = DequantizeMatmulAttrs { transpose_b: false, block_size: 2 };
+    let scale = floats(&[2, 1], &[1.0, 10.0]);
+    check(&DEQUANTIZE_MATMUL, &attrs, &[x, weight, scale], &[2, 1], &[93.0, 13.0]);
 }
 
 #[test]

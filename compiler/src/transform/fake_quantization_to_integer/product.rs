@@ -5,7 +5,7 @@ use super::affine::Affine;
 use crate::graph::{Call, ExprId};
 use crate::ir::{Attrs, Constant, DType, Dim, TensorType, normalize_axis};
 use crate::ops::Op;
-use crate::ops::elementwise::{ADD, MULTIPLY};
+use crate::ops::elementwise::{ADD, CAST, MULTIPLY};
 use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
 use crate::ops::qnn::weights::{SignedWeights, int32s};
 use crate::ops::qnn::{DEQUANTIZE, DEQUANTIZE_MATMUL, DequantizeAttrs, DequantizeMatmulAttrs};
@@ -142,8 +142,8 @@ impl Lowering<'_> {
         self.sums(sums, &x, &weights, last).map(Some)
     }
 
-    /// A product of floats with a dequantised constant matrix, of which each column has a scale: the
-    /// matrix stays as small as it is, and the scales are those of the result.
+    /// A product of floats with a large constant matrix of fewer bits, which stays as it is stored: if
+    /// each column has a scale, scales are those of the result.
     fn widened_product(
         &mut self,
         call: &Call,
@@ -154,7 +154,8 @@ impl Lowering<'_> {
         if self.dtype(x) != DType::F32 || self.rank(x) < 2 {
             return Ok(None);
         }
-        if let Some((matrix, block_size)) = self.blocks_of(call, 1 - axis) {
+        let blocks = self.blocks_of(call, 1 - axis).filter(|_| !attrs.transpose_a);
+        if let Some((matrix, block_size)) = blocks {
             let transpose_b = attrs.transpose_b;
             let attrs = DequantizeMatmulAttrs { transpose_b, block_size };
             let b = self.rewriter.builder();
@@ -162,18 +163,28 @@ impl Lowering<'_> {
             let args: Vec<ExprId> = std::iter::once(x).chain(matrix).collect();
             return self.call(&DEQUANTIZE_MATMUL, &args, &attrs).map(Some);
         }
+        let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs.clone() };
+        if let Some(matrix) = self.cast_matrix(call) {
+            return self.call(&MATMUL, &[x, matrix], &attrs).map(Some);
+        }
         let is_narrow = |x: &Affine| self.constant(x.q).is_some_and(|q| stays_narrow(q.ty()));
         if !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
             return Ok(None);
         }
         let Some(weights) = self.weights(call, axis) else { return Ok(None) };
-        let attrs = MatmulAttrs { out_dtype: Some(DType::F32), ..attrs.clone() };
         let weight = self.rewriter.builder().constant(weights.signed.weight.clone());
         let product = self.call(&MATMUL, &[x, weight], &attrs)?;
         let scale: Vec<f32> = weights.scale.iter().map(|&scale| scale as f32).collect();
         let scale = Constant::from_f32(&[scale.len() as i64], &scale);
         let scale = self.rewriter.builder().constant(scale.map_err(|error| error.to_string())?);
         self.call(&MULTIPLY, &[product, scale], &()).map(Some)
+    }
+
+    /// The large constant matrix whose numbers the right operand of a product is.
+    fn cast_matrix(&self, call: &Call) -> Option<ExprId> {
+        let built = self.rewriter.built().expr(self.rewriter.mapped(call.args[1]?));
+        let matrix = built.as_call().filter(|_| built.is_call_of(&CAST))?.args[0]?;
+        self.constant(matrix).is_some_and(|matrix| stays_narrow(matrix.ty())).then_some(matrix)
     }
 
     /// A large constant matrix in bytes, its scales, and its zero points, if it has some, for blocks of

@@ -314,7 +314,13 @@ pub(super) fn matmul_n_bits(node: &mut Node<'_, '_>) -> Result<Outputs, NodeErro
     let bytes = constant_bytes(node, 1, rows * blocks * (block * bits / 8))?;
     let ty = TensorType::from_consts(&[rows, blocks * block], dtype);
     let packed = constant(node, ty, bytes)?;
-    let scales = node.reshape(scales, blocked([rows, blocks]))?;
+    // A constant stays one: products read blocks of a constant matrix as they are stored.
+    let ty = TensorType::from_consts(&[rows, blocks], float);
+    let known = node.known_value(scales).filter(|s| s.ty().num_elements() == ty.num_elements());
+    let scales = match known.and_then(|scales| scales.to_bytes()) {
+        Some(bytes) => constant(node, ty, bytes.to_vec())?,
+        None => node.reshape(scales, blocked([rows, blocks]))?,
+    };
     let zero = node.optional(3);
     let is_float = match zero {
         Some(zero) => node.tensor(zero)?.dtype.is_float(),
