@@ -255,23 +255,18 @@ impl Emitter {
         if !is_compute || self.materialised.contains_key(&stage) || self.uses[&stage] != 1 {
             return None;
         }
-        let shape = self.dag.shape(stage);
+        let &[rows, columns] = self.dag.shape(stage) else { return None };
         let (mut matrix, mut scales, mut block) = (None, Vec::new(), 1);
         for read in self.dag.reads(stage) {
-            let buffer = *self.materialised.get(&read)?;
-            let of = self.dag.shape(read);
-            if !self.is_constant(buffer) || of.len() != 2 || shape.len() != 2 {
-                return None;
-            }
-            if of == shape {
-                let other = matrix.replace(buffer);
-                if other.is_some() {
-                    return None;
+            let buffer =
+                self.materialised.get(&read).filter(|buffer| self.is_constant(**buffer))?;
+            match *self.dag.shape(read) {
+                [r, c] if [r, c] == [rows, columns] && matrix.is_none() => matrix = Some(*buffer),
+                [r, c] if 0 < r && r <= rows && 0 < c && c <= columns => {
+                    block = ((rows + r - 1) / r).max((columns + c - 1) / c);
+                    scales.push(*buffer);
                 }
-            } else {
-                let blocks = |axis: usize| (shape[axis] + of[axis] - 1) / of[axis];
-                block = blocks(0).max(blocks(1));
-                scales.push(buffer);
+                _ => return None,
             }
         }
         matrix.map(|buffer| (buffer, Widened { stage, scales, block }))
@@ -441,12 +436,13 @@ impl Emitter {
         let steps = p.ty.steps(p.k);
         // What all rows of a block share is read before them.
         let block = p.rhs.widened.as_ref().map_or(1, |widened| widened.block);
-        let block = if steps % block == 0 && p.terms.is_none() { block } else { 1 };
-        let (outer, outer_var) = self.counter("kb", steps / block);
-        let (inner, k_var) = self.counter("k", block);
-        let (number, k_var) = match block {
-            1 => (outer, outer_var),
-            _ => (outer * block + inner, k_var),
+        let (number, loops) = if block > 1 && steps % block == 0 && p.terms.is_none() {
+            let (first, first_var) = self.counter("kb", steps / block);
+            let (inner, k_var) = self.counter("k", block);
+            (first * block + inner, vec![(first_var, steps / block), (k_var, block)])
+        } else {
+            let (number, k_var) = self.counter("k", steps);
+            (number, vec![(k_var, steps)])
         };
         let k = number.clone() * p.ty.depth();
         let matrix = broadcast(&p.rhs.batch, &p.batch, batch);
@@ -493,12 +489,12 @@ impl Emitter {
         };
         let mut stmts = fetch.step(self, columns, step);
         stmts.push(tile.multiply_add(self, &weights, &value));
-        let sum = match &p.terms {
-            None if block > 1 => {
-                around(outer_var, steps / block, around(k_var, block, Stmt::seq(stmts)))
-            }
-            None => around(k_var, steps, Stmt::seq(stmts)),
-            Some(terms) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
+        let sum = match (&p.terms, loops.as_slice()) {
+            (Some(terms), &[(k_var, _)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
+            (_, loops) => loops
+                .iter()
+                .rev()
+                .fold(Stmt::seq(stmts), |stmt, &(var, extent)| around(var, extent, stmt)),
         };
         let index =
             |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| index(i, column.clone() + offset);
