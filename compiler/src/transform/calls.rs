@@ -1,13 +1,14 @@
 //! Calls of operators, as passes look at them and make them.
 
 use super::fold_constant::MAX_GROWN_BYTES;
+use super::plan_layouts::VECTOR_BITS;
 use crate::graph::{Call, Callee, Expr, ExprId, FunctionBuilder};
 use crate::ir::{Attrs, DType, TensorType};
 use crate::ops::elementwise::{CAST, CastAttrs};
 use crate::ops::nn::is_narrow;
 use crate::ops::tensor::{EXPAND_DIMS, ExpandDimsAttrs};
 use crate::ops::{Op, OpDef};
-use crate::pass::{PassError, Result};
+use crate::pass::{PassContext, PassError, Result};
 
 /// The call that an expression is, if it calls that operator.
 pub(super) fn call_of<'a>(b: &'a FunctionBuilder, id: ExprId, def: &OpDef) -> Option<&'a Call> {
@@ -58,10 +59,13 @@ pub(super) fn tensor(b: &FunctionBuilder, value: ExprId) -> Result<TensorType> {
 
 /// Whether a product of `float32` reads constant matrices of a type as they are stored. Smaller ones
 /// are in a cache in any case, and would have to be widened again for each tile.
-pub(super) fn stays_narrow(matrix: &TensorType) -> bool {
+pub(super) fn stays_narrow(matrix: &TensorType, cx: &PassContext) -> bool {
     let elements = matrix.num_elements().unwrap_or(0);
     let is_large = elements > MAX_GROWN_BYTES / u64::from(DType::F32.bits() / 8);
-    matrix.shape.rank() == 2 && is_narrow(matrix.dtype) && is_large
+    // Levels of x86 with vectors of 256 bits convert halves by an instruction.
+    let converts = || cx.target().has_fp16_conversion() || cx.get(&VECTOR_BITS) >= 256;
+    let is_cheap = is_narrow(matrix.dtype) && (matrix.dtype != DType::F16 || converts());
+    matrix.shape.rank() == 2 && is_large && is_cheap
 }
 
 /// The extents of a tensor, if all are known.

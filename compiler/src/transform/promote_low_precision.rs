@@ -21,8 +21,8 @@ const HEAVY: [&OpDef; 5] = [&CONV1D, &CONV2D, &CONV3D, &DENSE, &MATMUL];
 /// schedules of `float32`.
 ///
 /// The result is the same: such sums are kept in 32 bits in any case, and rounded once. Large constant
-/// matrices of products stay in 16 bits, and are widened in registers; other constants are converted
-/// here, and take twice the room.
+/// matrices of products stay in 16 bits, and are widened in registers, where that is an instruction;
+/// other constants are converted here, and take twice the room.
 #[function_pass(opt_level = 2, required = [InferType])]
 pub fn promote_low_precision(
     function: Function,
@@ -52,7 +52,7 @@ pub fn promote_low_precision(
                 wide.push(None);
                 continue;
             };
-            if index == 1 && (op.is(&DENSE) || op.is(&MATMUL)) && is_narrow_matrix(&old, arg) {
+            if index == 1 && (op.is(&DENSE) || op.is(&MATMUL)) && is_narrow_matrix(&old, arg, cx) {
                 let plain = match op.is(&DENSE) {
                     true => MatmulAttrs { transpose_b: true, ..MatmulAttrs::default() },
                     false => attrs.parse()?,
@@ -82,9 +82,9 @@ pub fn promote_low_precision(
 }
 
 /// Whether a value is a constant matrix that products read as it is stored.
-fn is_narrow_matrix(function: &Function, id: ExprId) -> bool {
+fn is_narrow_matrix(function: &Function, id: ExprId, cx: &PassContext) -> bool {
     let constant = function.expr(id).as_constant();
-    constant.is_some_and(|constant| !constant.is_opaque() && stays_narrow(constant.ty()))
+    constant.is_some_and(|constant| !constant.is_opaque() && stays_narrow(constant.ty(), cx))
 }
 
 /// A value of the old function as a `float32` value of the new one.

@@ -167,7 +167,8 @@ impl Lowering<'_> {
         if let Some(matrix) = self.cast_matrix(call) {
             return self.call(&MATMUL, &[x, matrix], &attrs).map(Some);
         }
-        let is_narrow = |x: &Affine| self.constant(x.q).is_some_and(|q| stays_narrow(q.ty()));
+        let is_narrow =
+            |x: &Affine| self.constant(x.q).is_some_and(|q| stays_narrow(q.ty(), self.cx));
         if !self.affine_arg(call, 1).as_ref().is_some_and(is_narrow) {
             return Ok(None);
         }
@@ -184,7 +185,9 @@ impl Lowering<'_> {
     fn cast_matrix(&self, call: &Call) -> Option<ExprId> {
         let built = self.rewriter.built().expr(self.rewriter.mapped(call.args[1]?));
         let matrix = built.as_call().filter(|_| built.is_call_of(&CAST))?.args[0]?;
-        self.constant(matrix).is_some_and(|matrix| stays_narrow(matrix.ty())).then_some(matrix)
+        self.constant(matrix)
+            .is_some_and(|matrix| stays_narrow(matrix.ty(), self.cx))
+            .then_some(matrix)
     }
 
     /// A large constant matrix in bytes, its scales, and its zero points, if it has some, for blocks of
@@ -206,7 +209,7 @@ impl Lowering<'_> {
             && parts.get(1)?.ty().dtype == DType::F32;
         // There may be one zero point for all.
         let fits = parts.get(2).is_none_or(|zero| zero.ty().shape == parts[1].ty().shape);
-        let takes = is_plain && fits && stays_narrow(parts[0].ty());
+        let takes = is_plain && fits && stays_narrow(parts[0].ty(), self.cx);
         takes.then_some((parts, attrs.block_size))
     }
 
