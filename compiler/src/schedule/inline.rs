@@ -165,10 +165,22 @@ pub(super) fn reverse_compute_inline(func: &mut PrimFuncData, name: &str) -> Rew
         return Err(format!("block `{name}` reads elements of `{what}` more than once"));
     }
     func.take_nest(name)?;
+    // What is read several times is computed once.
+    let uses = reads.iter().filter(|(other, _)| *other == buffer).count();
+    let var = (uses > 1 && !made.value.is_leaf())
+        .then(|| func.var(format!("{what}_value"), made.value.ty()));
+    let element = match var {
+        Some(var) => func.var_expr(var),
+        None => made.value.clone(),
+    };
     let value = store.value.rewrite(&mut |expr| match expr {
-        PrimExpr::Load { buffer: read, .. } if read == buffer => made.value.clone(),
+        PrimExpr::Load { buffer: read, .. } if read == buffer => element.clone(),
         other => other,
     });
+    let value = match var {
+        Some(var) => PrimExpr::Let { var, value: Box::new(made.value), body: Box::new(value) },
+        None => value,
+    };
     let place: Vec<PrimExpr> =
         store.axes.iter().map(|&axis| func.var_expr(axis).substitute(&values)).collect();
     // The producer's own variables are not among the consumer's, so one substitution does.

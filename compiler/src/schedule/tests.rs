@@ -186,3 +186,22 @@ fn inits_stay_inside_of_loops_that_compute_elements_again() {
     assert!(decomposed("i * 2 + j", 8, 0).is_ok());
     assert!(decomposed("j * 4 + i", 8, 0).is_ok());
 }
+
+#[test]
+fn an_element_that_a_consumer_reads_several_times_is_computed_once() {
+    let mut te = te::Builder::new("gate");
+    let a = te.placeholder("A", [64], DType::F32);
+    let b = te.compute("B", [64], |[i]| a.at([i]) * te::f32(3.0) - te::f32(40.0));
+    let c = te.compute("C", [64], |[i]| b.at([i]) * b.at([i]).max(te::f32(0.0)));
+    let func = te.prim_func(&[a, c]).unwrap();
+    let mut s = Schedule::new(func.clone());
+    let gate = s.get_block("C").unwrap();
+    s.reverse_compute_inline(gate).unwrap();
+    let place = s.get_block("B").unwrap();
+    let i = s.get_loops(place).unwrap()[0];
+    let [_, lane] = s.split(i, [None, Some(16)]).unwrap()[..] else { panic!("two loops") };
+    s.vectorize(lane).unwrap();
+    let text = s.func().to_string();
+    assert_eq!(text.matches("A[").count(), 1, "{text}");
+    check(&func, &s);
+}
