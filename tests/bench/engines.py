@@ -69,15 +69,20 @@ def openvino_call(model, inputs, threads):
     return outputs, lambda: request.infer(share_inputs=True, share_outputs=True)
 
 
-def niello_call(niello, backend, model, inputs, like, folder, threads):
-    """The outputs of a model that the command compiled, a call, and what the command said about it."""
+def niello_library(niello, backend, model, folder, threads, options=()):
+    """The library that the command makes of a model, and what the command says about it."""
     summary = folder / "summary.json"
     command = [niello, "compile", str(model), "-o", str(folder), "--emit", "shared"]
-    command += ["--backend", backend, "--json", str(summary), "--threads", str(threads)]
+    command += ["--backend", backend, "--json", str(summary), "--threads", str(threads), *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise Failed(reason(done.stderr.removeprefix("error: ")))
     (library,) = [path for path in folder.iterdir() if path.suffix in (".so", ".dylib", ".dll")]
+    return library, json.loads(summary.read_text())
+
+
+def library_call(library, inputs, like):
+    """The outputs of a library on inputs, and a call."""
     run = ctypes.CDLL(str(library)).niello_run
     run.restype = ctypes.c_int
     outputs = [np.empty_like(array) for array in like]
@@ -88,4 +93,10 @@ def niello_call(niello, backend, model, inputs, like, folder, threads):
     given, taken = pointers(inputs), pointers(outputs)
     if run(given, taken) != 0:
         raise Failed("the compiled model failed")
-    return outputs, lambda: run(given, taken), json.loads(summary.read_text())
+    return outputs, lambda: run(given, taken)
+
+
+def niello_call(niello, backend, model, inputs, like, folder, threads):
+    """The outputs of a model that the command compiled, a call, and what the command said about it."""
+    library, summary = niello_library(niello, backend, model, folder, threads)
+    return *library_call(library, inputs, like), summary

@@ -109,7 +109,7 @@ impl Emitter {
     fn rows_of_block(&self, products: [&MatMul; 2]) -> i64 {
         let tile = self.machine.tile_rows(2);
         let rows = (MAX_TILE_ROWS / tile).max(1) * tile;
-        products.iter().fold(rows, |rows, p| rows.min(p.tile))
+        products.iter().fold(rows, |rows, p| rows.min(p.rows.most))
     }
 
     fn by_blocks(
@@ -152,7 +152,8 @@ impl Emitter {
             let (i, i_var) = self.counter("block", run.count);
             let first_var = self.func.index_var("first");
             let first = self.func.var_expr(first_var);
-            let before = self.block(products[0], &scores, run.size, (&index, &first));
+            let count = products[0].rows.block(run.size, &first);
+            let before = self.block(products[0], &scores, &count, (&index, &first));
             self.rows.clone_from(&index);
             let made = self.rows_from(between, &[], &first, run.size);
             self.rows.clear();
@@ -161,7 +162,7 @@ impl Emitter {
                 limits.map(|limit| (self.materialised[stage], limit.axis, limit.extent.clone()))
             });
             let made = limit_fill(&self.func, Stmt::seq([before, made]), ends);
-            let after = self.block(products[1], &product, run.size, (&index, &first));
+            let after = self.block(products[1], &product, &count, (&index, &first));
             // What is kept of a block begins with its first row.
             let in_block = |row: PrimExpr| row.substitute(&[(first_var, 0.into())].into());
             let body = in_rows(Stmt::seq([made, after]), &scratch, axes, &in_block);

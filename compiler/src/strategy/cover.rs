@@ -68,6 +68,9 @@ impl Emitter {
             if let Some(stmt) = self.cover_picked(spec, dtype, element) {
                 return stmt;
             }
+            if let Some(stmt) = self.cover_cut(spec, dtype, overrun, &probe) {
+                return stmt;
+            }
         }
         if let Some(stmt) = self.cover_ragged(spec, dtype, element) {
             return stmt;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use super::emit::{Emitter, Root};
 use super::nest::coefficient;
-use crate::ir::BufferSpec;
+use super::pieces::Probe;
+use crate::ir::{BufferSpec, DType};
 use crate::te::StageKind;
 use crate::tir::{
     Affine, Analyzer, BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId,
@@ -65,13 +66,42 @@ impl Emitter {
         let (mut loops, stmt) = self.cut(axes.to_vec(), self.by_position(stmt));
         let stmt = join(&mut loops, stmt);
         let dtype = self.func.buffers[root].dtype;
+        let covered = self.cover_loops(&loops, &stmt, dtype, true);
+        if loops.len() == 1 { self.prefetch_flat(covered) } else { covered }
+    }
+
+    /// Loops over a dense tensor of several axes that are cut in the same way, so that what a vector
+    /// reads lies side by side; none if no loop is.
+    pub(super) fn cover_cut(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        overrun: bool,
+        probe: &Probe,
+    ) -> Option<Stmt> {
+        let extents = spec.shape().iter().copied();
+        let axes: Vec<(VarId, i64)> = probe.axes.iter().copied().zip(extents).collect();
+        let loops = axes.iter().filter(|axis| axis.1 != 1).count();
+        if !spec.is_dense() || !self.rows.is_empty() || axes.iter().any(|axis| axis.1 == 0) {
+            return None;
+        }
+        let (cut, stmt) = self.cut(axes, probe.stmt.clone());
+        (cut.len() > loops.max(1)).then(|| self.cover_loops(&cut, &stmt, dtype, overrun))
+    }
+
+    /// Loops of some extents over a statement of their variables.
+    fn cover_loops(
+        &mut self,
+        loops: &[(VarId, i64)],
+        stmt: &Stmt,
+        dtype: DType,
+        overrun: bool,
+    ) -> Stmt {
         let extents: Vec<i64> = loops.iter().map(|axis| axis.1).collect();
-        let covered =
-            self.cover(&BufferSpec::dense(&extents), dtype, true, &mut |emitter, index| {
-                let values = loops.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
-                emitter.func.copy_of(&stmt, &values)
-            });
-        if extents.len() == 1 { self.prefetch_flat(covered) } else { covered }
+        self.cover(&BufferSpec::dense(&extents), dtype, overrun, &mut |emitter, index| {
+            let values = loops.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
+            emitter.func.copy_of(stmt, &values)
+        })
     }
 
     /// A statement whose tensors are accessed by position.

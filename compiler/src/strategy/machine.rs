@@ -69,12 +69,20 @@ impl Machine {
     pub(crate) fn tile_columns(self, panel: i64, rows: i64, dtype: DType) -> i64 {
         let vectors = panel / self.lanes(dtype);
         let most = match rows {
-            1 => 8,
-            _ if rows <= FEW_ROWS || self.registers >= 32 => 4,
+            _ if rows <= FEW_ROWS => self.vectors_of_few(rows),
+            _ if self.registers >= 32 => 4,
             _ if vectors % 2 == 0 => 2,
             _ => 3,
         };
         self.columns_of_at_most(panel, most, dtype)
+    }
+
+    /// Most registers of a row of a tile of few rows: more columns keep enough sums in flight.
+    pub(crate) fn vectors_of_few(self, rows: i64) -> i64 {
+        match rows {
+            1 => 8,
+            _ => 4,
+        }
     }
 
     /// Columns of as many vectors, at most `most`, as divide a panel evenly.

@@ -8,24 +8,24 @@
 use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
-use super::machine::MAX_TILE_ROWS;
+use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
-use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
-use super::tiling::{Order, Run, Tiling, Work};
+use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Spilled, Tile, TileType, steps};
+use super::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Run, Tiling, Work};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::broadcast;
 use crate::te::{StageId, StageKind};
 use crate::tir::border::fill_halo;
-use crate::tir::transform::limit_fill;
-use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
-
-/// Rows of a tile where the number of rows is known at run time alone: with as many columns as there
-/// are registers for, few enough for runs of one row.
-const RUN_TIME_ROWS: i64 = 4;
+use crate::tir::transform::{INDEPENDENT_LOOP, limit_fill};
+use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 
 /// Most rows that read a matrix where it is if their number is known at run time alone: a run may have
 /// one, as each step of a decoder, and a copy of the keys so far would take longer than the product.
 const MAX_READ_ROWS: i64 = 32;
+
+/// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
+/// of more than a few rows have.
+const RUN_TIME_FETCHING: i64 = 2;
 
 /// Fewest rows of products with a matrix of which a copy in panels is made, if it cannot be read
 /// where it is.
@@ -46,9 +46,7 @@ pub(super) struct MatMul {
     /// Extents of the axes beside rows and columns, and which axis the rows are.
     batch: Vec<i64>,
     row_axis: usize,
-    m: i64,
-    /// Most rows of a tile, which is the least that a run computes if their number is its own.
-    pub(super) tile: i64,
+    pub(super) rows: RowCount,
     n: i64,
     k: i64,
     /// How many terms a sum has, if each run has its own number, and how many columns there are.
@@ -81,17 +79,53 @@ struct Widened {
     block: i64,
 }
 
+/// How many rows a product has, or a block of them.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct RowCount {
+    /// The most there are.
+    pub(super) most: i64,
+    /// How many, if each run has its own number.
+    pub(super) of_run: Option<PrimExpr>,
+}
+
+impl RowCount {
+    /// Those of a block of so many that begins with a row.
+    pub(super) fn block(&self, most: i64, first: &PrimExpr) -> RowCount {
+        let rest = |rows: &PrimExpr| (rows.clone() - first.clone()).min(PrimExpr::index(most));
+        RowCount { most, of_run: self.of_run.as_ref().map(rest) }
+    }
+}
+
 /// How a product is cut into tiles.
+#[derive(Clone)]
 pub(super) struct Cut {
     tiling: Tiling,
     /// Columns of a panel.
     panel: i64,
     panels: Vec<ColumnRun>,
     /// Most rows of a tile.
-    pub(super) rows: i64,
+    rows: i64,
 }
 
 impl Cut {
+    /// Most registers of a row of a tile.
+    fn vectors(&self) -> i64 {
+        self.panels.iter().map(|run| run.columns.vectors).max().unwrap_or(1)
+    }
+
+    /// Most tiles of so many rows.
+    fn tiles(&self, rows: &RowCount) -> i64 {
+        (rows.most + self.rows - 1) / self.rows
+    }
+
+    /// How many tiles ask for the next panel, each for a part of it.
+    fn fetching_tiles(&self, rows: &RowCount) -> i64 {
+        match rows.of_run {
+            Some(_) => self.tiles(rows).min(RUN_TIME_FETCHING),
+            None => self.tiles(rows),
+        }
+    }
+
     /// What is asked for while `tiles` tiles go over each panel of a run.
     fn fetch(&self, p: &MatMul, run: &ColumnRun, tiles: i64) -> Fetch {
         let panel = [p.ty.steps(p.k), self.panel];
@@ -99,14 +133,50 @@ impl Cut {
     }
 }
 
-/// Where a tile is: the index of its batch, first row, columns, and its number among those that go
-/// over a panel in turn.
+/// Where a tile is.
 #[derive(Clone, Copy)]
 struct Place<'a> {
+    /// The index of its batch.
     batch: &'a [PrimExpr],
-    row: &'a PrimExpr,
+    tile: &'a TileRows,
     column: &'a Column,
-    number: &'a PrimExpr,
+}
+
+impl Place<'_> {
+    /// The index of an element in a row of the tile.
+    fn index(&self, p: &MatMul, row: &PrimExpr, last: PrimExpr) -> Vec<PrimExpr> {
+        let mut at = self.batch.to_vec();
+        at.insert(p.row_axis, self.tile.first.clone() + row.clone());
+        at.push(last);
+        at
+    }
+}
+
+/// The rows of a tile.
+#[derive(Clone)]
+struct TileRows {
+    size: Size,
+    first: PrimExpr,
+    /// The tile's number among those that go over a panel in turn, as far as they ask for the next.
+    number: PrimExpr,
+}
+
+impl TileRows {
+    /// The same behind a row.
+    fn behind(&self, row: &PrimExpr) -> TileRows {
+        TileRows { first: row.clone() + self.first.clone(), ..self.clone() }
+    }
+}
+
+/// How many rows a tile has.
+#[derive(Clone)]
+enum Size {
+    Known(i64),
+    /// That number of at most so many, 1 or more.
+    OfRun {
+        size: PrimExpr,
+        most: i64,
+    },
 }
 
 /// The axis of a left operand, whose extents but the last are given, along which register tiles
@@ -121,7 +191,7 @@ fn row_axis(extents: &[i64]) -> usize {
 impl MatMul {
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
-        let is_plain = self.batch == batch && self.row_axis == batch.len() && self.m == rows;
+        let is_plain = self.batch == batch && self.row_axis == batch.len() && self.rows.most == rows;
         is_plain && !self.ty.fours
     }
 }
@@ -236,8 +306,7 @@ impl Emitter {
             lhs_shape,
             transpose_a,
             rhs,
-            m,
-            tile: if rows.is_some() { m.min(RUN_TIME_ROWS) } else { m },
+            rows: RowCount { most: m, of_run: rows },
             batch,
             row_axis,
             n,
@@ -290,37 +359,23 @@ impl Emitter {
     }
 
     fn product(&mut self, p: &MatMul) -> Stmt {
-        let cut = self.cut_product(p, p.tile, p.batch.iter().product());
+        let cut = self.cut_product(p, p.rows.most, p.batch.iter().product());
         let batch = self.counters(&p.batch);
         let index: Vec<PrimExpr> = batch.iter().map(|(index, ..)| index.clone()).collect();
-        let mut stmts = Vec::new();
-        match cut.tiling.order {
-            Order::Panels { blocks } => {
-                for block in Run::cover(p.m, (p.m + blocks - 1) / blocks) {
-                    let (i, i_var) = self.counter("ib", block.count);
-                    let first = &(i * block.size + block.first);
-                    let stmt = self.block(p, &cut, block.size, (&index, first));
-                    stmts.push(around(i_var, block.count, stmt));
-                }
-            }
-            Order::Rows => {
-                for tiles in Run::cover(p.m, cut.rows) {
-                    let (i, i_var) = self.counter("i", tiles.count);
-                    let row = &(i * tiles.size + tiles.first);
-                    let number = &PrimExpr::index(0);
-                    let panels = cut.panels.iter().map(|run| {
-                        let fetch = cut.fetch(p, run, 1);
-                        self.over_columns(run, &mut |emitter, column| {
-                            let place = Place { batch: &index, row, column, number };
-                            emitter.product_tile(p, tiles.size, run.columns, &fetch, &place)
-                        })
-                    });
-                    let stmt = Stmt::seq(panels.collect::<Vec<_>>());
-                    stmts.push(around(i_var, tiles.count, stmt));
-                }
-            }
-        }
-        let body = self.with_panels(p, &index, Stmt::seq(stmts));
+        let blocks = match cut.tiling.order {
+            Order::Panels { blocks } => blocks,
+            Order::Rows => 1,
+        };
+        let blocks = Run::cover(p.rows.most, (p.rows.most + blocks - 1) / blocks);
+        let blocks = blocks.into_iter().map(|block| {
+            let (i, i_var) = self.counter("ib", block.count);
+            let first = &(i * block.size + block.first);
+            let rows = p.rows.block(block.size, first);
+            let stmt = self.block(p, &cut, &rows, (&index, first));
+            around(i_var, block.count, stmt)
+        });
+        let body = Stmt::seq(blocks.collect::<Vec<_>>());
+        let body = self.with_panels(p, &index, body);
         batch.into_iter().rev().fold(body, |body, (_, var, extent)| around(var, extent, body))
     }
 
@@ -338,6 +393,11 @@ impl Emitter {
         let work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
         let mut tiling = Tiling::choose(packing, self.machine, &work);
+        if p.rows.of_run.is_some() && tiling.order == Order::Rows {
+            // Of few tiles, each would read all weights for itself.
+            let few = Work { rows: [1, rows.min(2 * MAX_TILE_ROWS)], ..work };
+            tiling.order = Tiling::choose(packing, self.machine, &few).order;
+        }
         if p.rhs.copied_from.is_some() || !p.rhs.in_panels {
             // The copy is in a cache; what comes next in memory is no panel.
             (tiling.ahead, tiling.next) = (0, false);
@@ -392,44 +452,183 @@ impl Emitter {
         Stmt::block("panels", limit_fill(&self.func, copy, ends))
     }
 
-    /// A block of rows: each panel goes over its tiles.
+    /// A block of rows that begins with a row: those of a batch.
+    ///
+    /// If each run has its own number of rows, there may be a version for each number of few rows
+    /// beside that for any number. All sums are those of a known number.
     pub(super) fn block(
         &mut self,
         p: &MatMul,
         cut: &Cut,
-        rows: i64,
+        rows: &RowCount,
+        place: (&[PrimExpr], &PrimExpr),
+    ) -> Stmt {
+        let Some(count) = &rows.of_run else { return self.tiles(p, cut, rows, place) };
+        let any = self.tiles(p, cut, rows, place);
+        (1..=self.few_rows(p, cut)).rev().fold(any, |more, number| {
+            let cut = self.cut_few(p, cut, number);
+            let rows = RowCount { most: number, of_run: None };
+            let stmt = self.tiles(p, &cut, &rows, place);
+            Stmt::if_then_else(count.clone().equal(number), stmt, more)
+        })
+    }
+
+    /// Up to how many rows the sums of a tile wait for one another: they have tiles of their own.
+    fn few_rows(&self, p: &MatMul, cut: &Cut) -> i64 {
+        ((IN_FLIGHT - 1) / cut.vectors()).min(p.rows.most)
+    }
+
+    /// How few rows are cut where panels are as wide as is good for more: tiles go over several,
+    /// unless the matrix comes from memory, where one panel behind the other is faster.
+    fn cut_few(&self, p: &MatMul, cut: &Cut, rows: i64) -> Cut {
+        let lanes = self.machine.lanes(DType::F32);
+        let bytes = p.k.saturating_mul(p.n).saturating_mul(i64::from(p.ty.rhs.bits() / 8));
+        let wide = match bytes < MIN_FETCHED_WEIGHTS {
+            true => self.machine.vectors_of_few(rows) * lanes,
+            false => cut.panel,
+        };
+        let panels = if !p.rhs.in_panels {
+            ColumnRun::within(p.n, wide, lanes)
+        } else if wide >= cut.panel {
+            ColumnRun::cover(p.n, &[wide / cut.panel * cut.panel], lanes)
+        } else {
+            let width = self.machine.tile_columns(cut.panel, rows, DType::F32);
+            ColumnRun::cover(p.n, &steps(&[cut.panel, width]), lanes)
+        };
+        let tiling = Tiling { order: Order::Rows, ahead: 0, next: false, ..cut.tiling };
+        let mut few = Cut { tiling, panel: cut.panel, panels, rows };
+        few.rows = p.ty.rows(self.machine, few.vectors()).min(rows);
+        few
+    }
+
+    /// Rows that begin with a row, in tiles: each panel goes over its tiles, or each tile over panels.
+    fn tiles(
+        &mut self,
+        p: &MatMul,
+        cut: &Cut,
+        rows: &RowCount,
         (batch, first): (&[PrimExpr], &PrimExpr),
     ) -> Stmt {
-        let tiles = Run::cover(rows, cut.rows);
-        let count = tiles.iter().map(|run| run.count).sum();
-        let panels = cut.panels.iter().map(|run| {
-            let fetch = cut.fetch(p, run, count);
-            self.over_columns(run, &mut |emitter, column| {
-                let mut before = 0;
-                let tiles = tiles.iter().map(|tiles| {
-                    let (i, i_var) = emitter.counter("i", tiles.count);
-                    let number = &(i.clone() + before);
-                    before += tiles.count;
-                    let row = &(first.clone() + (i * tiles.size + tiles.first));
-                    let place = Place { batch, row, column, number };
-                    let tile = emitter.product_tile(p, tiles.size, run.columns, &fetch, &place);
-                    around(i_var, tiles.count, tile)
+        if cut.tiling.order == Order::Rows {
+            return self.over_rows(rows, cut, &mut |emitter, tile| {
+                let tile = &tile.behind(first);
+                let panels = cut.panels.iter().map(|run| {
+                    let fetch = cut.fetch(p, run, 1);
+                    emitter.over_columns(run, &mut |emitter, column| {
+                        emitter.product_tile(p, run.columns, &fetch, &Place { batch, tile, column })
+                    })
                 });
-                Stmt::seq(tiles.collect::<Vec<_>>())
+                Stmt::seq(panels.collect::<Vec<_>>())
+            });
+        }
+        let panels = cut.panels.iter().map(|run| {
+            let fetch = cut.fetch(p, run, cut.fetching_tiles(rows));
+            self.over_columns(run, &mut |emitter, column| {
+                emitter.over_rows(rows, cut, &mut |emitter, tile| {
+                    let tile = &tile.behind(first);
+                    emitter.product_tile(p, run.columns, &fetch, &Place { batch, tile, column })
+                })
             })
         });
         Stmt::seq(panels.collect::<Vec<_>>())
     }
 
+    /// Loops over tiles of rows.
+    fn over_rows(
+        &mut self,
+        rows: &RowCount,
+        cut: &Cut,
+        body: &mut dyn FnMut(&mut Emitter, TileRows) -> Stmt,
+    ) -> Stmt {
+        let Some(count) = &rows.of_run else {
+            let mut before = 0;
+            let tiles = Run::cover(rows.most, cut.rows).into_iter().map(|run| {
+                let (i, i_var) = self.counter("i", run.count);
+                let number = i.clone() + before;
+                before += run.count;
+                let (size, first) = (Size::Known(run.size), i * run.size + run.first);
+                around(i_var, run.count, body(self, TileRows { size, first, number }))
+            });
+            return Stmt::seq(tiles.collect::<Vec<_>>());
+        };
+        // Whole tiles but for the last two, which share what is left: none is short.
+        let (most, tiles) = (cut.rows, cut.tiles(rows));
+        let used = (count.clone() + (most - 1)).floordiv(most);
+        let missing = used.clone() * most - count.clone();
+        let (number, number_var) = self.counter("i", tiles);
+        let behind = used.clone() - number.clone();
+        let is_last = behind.clone().equal(1);
+        let is_only = count.clone().less_equal(most);
+        let of_last = PrimExpr::select(is_only, missing.clone(), (missing.clone() + 1).floordiv(2));
+        let of_other = PrimExpr::select(behind.equal(2), missing.floordiv(2), PrimExpr::index(0));
+        let size_of = PrimExpr::index(most) - PrimExpr::select(is_last.clone(), of_last, of_other);
+        let [size_var, first_var] = ["rows", "row"].map(|name| self.func.index_var(name));
+        let [size, first] = [size_var, first_var].map(|var| self.func.var_expr(var));
+        let first_of =
+            PrimExpr::select(is_last, count.clone() - size.clone(), number.clone() * most);
+        self.extents.insert(first_var, rows.most);
+        let size = Size::OfRun { size, most };
+        let asking = number.clone().min(cut.fetching_tiles(rows) - 1);
+        let tile = body(self, TileRows { size, first, number: asking });
+        let tile = Stmt::let_(size_var, size_of, Stmt::let_(first_var, first_of, tile));
+        // Loops that threads share have constant bounds. No two tiles have a row in common.
+        let (min, extent) = (PrimExpr::index(0), PrimExpr::index(tiles));
+        let annotations = [(INDEPENDENT_LOOP.to_owned(), "1".to_owned())].into();
+        let body = Box::new(Stmt::if_then(number.less(used), tile));
+        Stmt::For { var: number_var, min, extent, kind: ForKind::Serial, annotations, body }
+    }
+
+    /// A tile of the result. One whose rows are known at run time alone has its sums for each number
+    /// of rows, and one way to store them.
     fn product_tile(
         &mut self,
         p: &MatMul,
-        size: i64,
         columns: Columns,
         fetch: &Fetch,
         place: &Place<'_>,
     ) -> Stmt {
-        let Place { batch, row, column: tile_column, number: tile_number } = *place;
+        let index = |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| {
+            place.index(p, i, place.column.first.clone() + offset)
+        };
+        let (size, most) = match &place.tile.size {
+            Size::Known(rows) => {
+                let (tile, sums) = self.product_sums(p, *rows, columns, Some(fetch), place);
+                let store = tile.store(self, p.root, p.inner, &index);
+                return tile.wrap(Stmt::seq([sums, store]));
+            }
+            Size::OfRun { size, most } => (size, *most),
+        };
+        let spec = BufferSpec::dense(&[most, columns.vectors * columns.lanes]);
+        let memory = self.func.local("tile", p.ty.sum, spec);
+        let sums = (1..=most).fold(Stmt::nop(), |other, rows| {
+            // To ask for more takes longer than few rows take.
+            let fetch = Some(fetch).filter(|_| rows > FEW_ROWS);
+            let (tile, sums) = self.product_sums(p, rows, columns, fetch, place);
+            let spill = tile.spill(self, memory);
+            let stmt = tile.wrap(Stmt::seq([sums, spill]));
+            Stmt::if_then_else(size.clone().equal(rows), stmt, other)
+        });
+        let spilled = Spilled {
+            memory,
+            rows: [PrimExpr::index(1), size.clone()],
+            first: 0,
+            valid: (columns.vectors - 1) * columns.lanes + columns.valid,
+            widest: columns.lanes,
+        };
+        let store = spilled.store(self, p.root, p.inner, &index);
+        Stmt::allocate(memory, Stmt::seq([sums, store]))
+    }
+
+    /// The accumulators of a tile of so many rows, and how they become its sums.
+    fn product_sums(
+        &mut self,
+        p: &MatMul,
+        size: i64,
+        columns: Columns,
+        fetch: Option<&Fetch>,
+        place: &Place<'_>,
+    ) -> (Tile, Stmt) {
+        let Place { batch, tile: rows, column: tile_column } = *place;
         let column = &tile_column.first;
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
         let clear = tile.clear(self);
@@ -460,20 +659,14 @@ impl Emitter {
                 }
             }
         };
-        let index = |i: &PrimExpr, last: PrimExpr| {
-            let mut at = batch.to_vec();
-            at.insert(p.row_axis, row.clone() + i.clone());
-            at.push(last);
-            at
-        };
         let extents = {
             let mut extents = p.batch.clone();
-            extents.insert(p.row_axis, p.m);
+            extents.insert(p.row_axis, p.rows.most);
             extents.push(p.k);
             extents
         };
         let value = |[_, i]: [&PrimExpr; 2], _: PrimExpr, depth: PrimExpr| {
-            let mut at = broadcast(&p.lhs_shape, &extents, &index(i, k.clone() + depth));
+            let mut at = broadcast(&p.lhs_shape, &extents, &place.index(p, i, k.clone() + depth));
             if p.transpose_a {
                 let last = at.len() - 1;
                 at.swap(last - 1, last);
@@ -484,10 +677,10 @@ impl Emitter {
             index: at(column.clone(), k.clone()),
             panel: at(tile_column.panel.clone(), PrimExpr::index(0)),
             number: &number,
-            tile: tile_number,
+            tile: &rows.number,
             column: tile_column,
         };
-        let mut stmts = fetch.step(self, columns, step);
+        let mut stmts = fetch.map_or_else(Vec::new, |fetch| fetch.step(self, columns, step));
         stmts.push(tile.multiply_add(self, &weights, &value));
         let sum = match (&p.terms, loops.as_slice()) {
             (Some(terms), &[(k_var, _)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
@@ -496,10 +689,7 @@ impl Emitter {
                 .rev()
                 .fold(Stmt::seq(stmts), |stmt, &(var, extent)| around(var, extent, stmt)),
         };
-        let index =
-            |_: &PrimExpr, i: &PrimExpr, offset: PrimExpr| index(i, column.clone() + offset);
-        let store = tile.store(self, p.root, p.inner, &index);
-        tile.wrap(Stmt::seq([clear, sum, store]))
+        (tile, Stmt::seq([clear, sum]))
     }
 }
 

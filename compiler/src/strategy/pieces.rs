@@ -13,8 +13,8 @@ const MOST_PIECES: usize = 8;
 
 /// The statement for an element, and the variables of its index.
 pub(super) struct Probe {
-    stmt: Stmt,
-    axes: Vec<VarId>,
+    pub(super) stmt: Stmt,
+    pub(super) axes: Vec<VarId>,
 }
 
 impl Emitter {

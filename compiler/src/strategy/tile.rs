@@ -4,6 +4,7 @@ use super::conv2d::around;
 use super::cover::LEAST_LANES;
 use super::emit::Emitter;
 use super::machine::Machine;
+use super::nest::in_run;
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::is_narrow;
 use crate::te::StageId;
@@ -239,7 +240,6 @@ impl Tile {
     fn each_row(
         &self,
         emitter: &mut Emitter,
-        kind: ForKind,
         body: impl FnOnce(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
     ) -> Stmt {
         let outer = emitter.func.index_var("y");
@@ -252,7 +252,10 @@ impl Tile {
         };
         let around = |var, extent: i64, stmt| match extent {
             1 => stmt,
-            _ => Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, stmt),
+            _ => {
+                let (min, extent) = (PrimExpr::index(0), PrimExpr::index(extent));
+                Stmt::for_loop(var, min, extent, ForKind::Unrolled, stmt)
+            }
         };
         around(outer, self.rows.outer, around(inner, self.rows.inner, stmt))
     }
@@ -275,7 +278,7 @@ impl Tile {
         let stmts: Vec<Stmt> = (0..self.columns.vectors)
             .map(|vector| {
                 self.each_lane(emitter, |emitter, lane| {
-                    self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
+                    self.each_row(emitter, |emitter, outer, inner| {
                         let dtype = emitter.func.buffers[self.acc].dtype;
                         let at = self.at(outer, inner, vector, lane);
                         emitter.func.store(self.acc, [at], PrimExpr::zero(dtype))
@@ -296,7 +299,7 @@ impl Tile {
     ) -> Stmt {
         // Row by row: a broadcast then lives for one row only. Vector by vector, compilers would
         // keep the broadcasts of all rows and move accumulators to memory.
-        self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
+        self.each_row(emitter, |emitter, outer, inner| {
             let stmts: Vec<Stmt> = (0..self.columns.vectors)
                 .map(|vector| {
                     if self.ty.fours {
@@ -376,7 +379,7 @@ impl Tile {
         let last = vector + 1 == self.columns.vectors;
         let overruns = last && self.columns.valid < lanes;
         let stmt = self.each_lane(emitter, |emitter, lane| {
-            self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
+            self.each_row(emitter, |emitter, outer, inner| {
                 let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
                 let at = index(outer, inner, lane.clone() + vector * lanes);
                 emitter.store_element(root, Some((inner_stage, value)), &at)
@@ -387,8 +390,8 @@ impl Tile {
         fits.then_some(stmt)
     }
 
-    /// The accumulators go through memory: the valid elements are stored in narrower vectors, or each
-    /// on its own.
+    /// The accumulators of a vector go through memory: the valid elements are stored in narrower
+    /// vectors, or each on its own.
     fn store_lanes(
         &self,
         emitter: &mut Emitter,
@@ -397,35 +400,90 @@ impl Tile {
         inner_stage: StageId,
         index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
     ) -> Stmt {
-        let lanes = self.columns.lanes;
-        let rows = self.rows.outer * self.rows.inner;
+        let (lanes, rows) = (self.columns.lanes, self.rows);
         let dtype = emitter.func.buffers[self.acc].dtype;
-        let spill = emitter.func.local("tile", dtype, BufferSpec::dense(&[rows, lanes]));
-        let fill = self.each_lane(emitter, |emitter, lane| {
-            self.each_row(emitter, ForKind::Unrolled, |emitter, outer, inner| {
+        let spec = BufferSpec::dense(&[rows.outer * rows.inner, lanes]);
+        let memory = emitter.func.local("tile", dtype, spec);
+        let spill = self.spill_vector(emitter, memory, vector, 0);
+        let last = vector + 1 == self.columns.vectors;
+        let spilled = Spilled {
+            memory,
+            rows: [rows.outer, rows.inner].map(PrimExpr::index),
+            first: vector * lanes,
+            valid: if last { self.columns.valid } else { lanes },
+            widest: lanes / 2,
+        };
+        Stmt::allocate(memory, Stmt::seq([spill, spilled.store(emitter, root, inner_stage, index)]))
+    }
+
+    /// Stores the accumulators of a vector to rows in memory, at a column of them.
+    fn spill_vector(
+        &self,
+        emitter: &mut Emitter,
+        memory: BufferId,
+        vector: i64,
+        column: i64,
+    ) -> Stmt {
+        self.each_lane(emitter, |emitter, lane| {
+            self.each_row(emitter, |emitter, outer, inner| {
                 let value = emitter.func.load(self.acc, [self.at(outer, inner, vector, lane)]);
                 let row = outer.clone() * self.rows.inner + inner.clone();
-                emitter.func.store(spill, [row, lane.clone()], value)
+                emitter.func.store(memory, [row, lane.clone() + column], value)
             })
-        });
-        let last = vector + 1 == self.columns.vectors;
-        let valid = if last { self.columns.valid } else { lanes };
-        let element = |emitter: &mut Emitter, [outer, inner]: [&PrimExpr; 2], lane: PrimExpr| {
-            let row = outer.clone() * self.rows.inner + inner.clone();
-            let value = emitter.func.load(spill, [row, lane.clone()]);
-            let at = index(outer, inner, lane + vector * lanes);
+        })
+    }
+
+    /// Stores all accumulators to rows in memory.
+    pub(super) fn spill(&self, emitter: &mut Emitter, memory: BufferId) -> Stmt {
+        let vectors = 0..self.columns.vectors;
+        let stmts = vectors.map(|v| self.spill_vector(emitter, memory, v, v * self.columns.lanes));
+        Stmt::seq(stmts.collect::<Vec<_>>())
+    }
+
+    /// The lifetime of the accumulators.
+    pub(super) fn wrap(&self, body: Stmt) -> Stmt {
+        Stmt::allocate(self.acc, body)
+    }
+}
+
+/// Sums of a tile in memory, row by row.
+pub(super) struct Spilled {
+    pub(super) memory: BufferId,
+    /// Extents of the two dimensions of rows.
+    pub(super) rows: [PrimExpr; 2],
+    /// The column of the tile that is the first one in memory.
+    pub(super) first: i64,
+    /// Columns that belong to the result.
+    pub(super) valid: i64,
+    /// Lanes of the widest vectors that it is stored in.
+    pub(super) widest: i64,
+}
+
+impl Spilled {
+    /// Stores what the root makes of each sum: in vectors where that can be.
+    pub(super) fn store(
+        &self,
+        emitter: &mut Emitter,
+        root: StageId,
+        inner_stage: StageId,
+        index: &dyn Fn(&PrimExpr, &PrimExpr, PrimExpr) -> Vec<PrimExpr>,
+    ) -> Stmt {
+        let element = |emitter: &mut Emitter, [outer, inner]: [&PrimExpr; 2], column: PrimExpr| {
+            let row = outer.clone() * self.rows[1].clone() + inner.clone();
+            let value = emitter.func.load(self.memory, [row, column.clone()]);
+            let at = index(outer, inner, column + self.first);
             emitter.store_element(root, Some((inner_stage, value)), &at)
         };
-        let mut stmts = vec![fill];
+        let mut stmts = Vec::new();
         let mut first = 0;
-        let mut width = lanes / 2;
-        while width >= LEAST_LANES && first < valid {
-            if valid - first < width {
+        let mut width = self.widest;
+        while width >= LEAST_LANES && first < self.valid {
+            if self.valid - first < width {
                 width /= 2;
                 continue;
             }
             let mut fits = true;
-            let stmt = self.each_row(emitter, ForKind::Serial, |emitter, outer, inner| {
+            let stmt = self.each_row(emitter, |emitter, outer, inner| {
                 let (lane, var) = emitter.counter("l", width);
                 let body = element(emitter, [outer, inner], lane + first);
                 fits = emitter.can_vectorize(&body, var, width, false);
@@ -438,19 +496,34 @@ impl Tile {
             stmts.push(stmt);
             first += width;
         }
-        if first < valid {
-            let (lane, var) = emitter.counter("l", valid - first);
-            let drain = self.each_row(emitter, ForKind::Serial, |emitter, outer, inner| {
+        if first < self.valid {
+            let (lane, var) = emitter.counter("l", self.valid - first);
+            let drain = self.each_row(emitter, |emitter, outer, inner| {
                 element(emitter, [outer, inner], lane + first)
             });
-            stmts.push(around(var, valid - first, drain));
+            stmts.push(around(var, self.valid - first, drain));
         }
-        Stmt::allocate(spill, Stmt::seq(stmts))
+        Stmt::seq(stmts)
     }
 
-    /// The lifetime of the accumulators.
-    pub(super) fn wrap(&self, body: Stmt) -> Stmt {
-        Stmt::allocate(self.acc, body)
+    /// `body` for each row, in loops.
+    fn each_row(
+        &self,
+        emitter: &mut Emitter,
+        body: impl FnOnce(&mut Emitter, &PrimExpr, &PrimExpr) -> Stmt,
+    ) -> Stmt {
+        let vars = ["y", "x"].map(|name| emitter.func.index_var(name));
+        let index = |position: usize| match self.rows[position].as_int() {
+            Some(1) => PrimExpr::index(0),
+            _ => emitter.func.var_expr(vars[position]),
+        };
+        let (outer, inner) = (index(0), index(1));
+        let stmt = body(emitter, &outer, &inner);
+        let around = |position: usize, stmt| match self.rows[position].as_int() {
+            Some(1) => stmt,
+            _ => in_run(stmt, (vars[position], self.rows[position].clone())),
+        };
+        around(0, around(1, stmt))
     }
 }
 

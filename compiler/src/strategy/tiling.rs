@@ -15,6 +15,9 @@ use crate::ir::DType;
 /// Cycles until a sum can be added to again.
 const LATENCY: i64 = 4;
 
+/// Sums that are added to before the first of them can be again.
+pub(super) const IN_FLIGHT: i64 = LATENCY * PER_CYCLE;
+
 /// Bytes in a cycle from the third level.
 const FAR_RATE: f64 = 10.0;
 
@@ -34,7 +37,7 @@ const MIN_FETCHING_ROWS: i64 = 16;
 
 /// Bytes of weights from which panels are fetched ahead. Fewer stay in the cache from one inference
 /// to the next, or take no time to speak of.
-const MIN_FETCHED_WEIGHTS: i64 = 128 << 10;
+pub(super) const MIN_FETCHED_WEIGHTS: i64 = 128 << 10;
 
 /// Steps of a sum after which what is asked for is read: as many cycles as the second level takes.
 const STEPS_AHEAD: i64 = 8;
@@ -115,10 +118,8 @@ impl Tiling {
         let lanes = packing.lanes(DType::F32);
         let needed = (work.columns + lanes - 1) / lanes;
         let (least, most) = match work.rows[0] * work.rows[1] {
-            // Few rows: more columns keep enough sums in flight.
-            1 if packing.registers >= 32 => (8, 8),
-            1 => (6, 6),
-            2..=FEW_ROWS => (4, 4),
+            1 if packing.registers < 32 => (6, 6),
+            few @ 1..=FEW_ROWS => (packing.vectors_of_few(few), packing.vectors_of_few(few)),
             _ if packing.registers >= 32 => (2, 4),
             _ => (2, 3),
         };
@@ -305,7 +306,7 @@ impl Cuts {
 /// Cycles of one step of a tile's sums: as many as its multiply-adds, its loads or the latency of a
 /// sum take.
 fn step_cycles(rows: i64, vectors: i64) -> f64 {
-    let most = (rows * vectors).max(rows + vectors).max(LATENCY * PER_CYCLE);
+    let most = (rows * vectors).max(rows + vectors).max(IN_FLIGHT);
     if vectors == 0 { 0.0 } else { most as f64 / PER_CYCLE as f64 }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::ir::IRModule;
 use crate::pass::{PassContext, prim_func_pass};
-use crate::tir::{BufferId, PrimExpr, PrimFunc, Stmt};
+use crate::tir::{BufferId, CompareOp, ForKind, PrimExpr, PrimFunc, Stmt, VarId};
 
 /// Drops statements without effect: empty loops, unused names, stores of the present value.
 ///
 /// Empty branches and blocks are dropped, and so are buffers that are never read, with the stores
-/// to them.
+/// to them. A loop that does something up to an iteration alone ends there.
 #[prim_func_pass(opt_level = 0, name = "tir.RemoveNoOp", crate = crate)]
 pub fn remove_no_op(func: PrimFunc, _module: &IRModule, _cx: &PassContext) -> PrimFunc {
     func.map_body(|mut body| {
@@ -28,6 +28,11 @@ fn remove(stmt: Stmt, again: &mut bool) -> Stmt {
         Stmt::For { ref body, .. } | Stmt::Block { ref body, .. } if body.is_nop() => Stmt::nop(),
         Stmt::For { ref extent, .. } if extent.as_int().is_some_and(|count| count <= 0) => {
             Stmt::nop()
+        }
+        Stmt::For { var, min, extent, kind: ForKind::Serial, annotations, body } => {
+            let (extent, body) = ending(var, &min, extent, *body);
+            let body = Box::new(body);
+            Stmt::For { var, min, extent, kind: ForKind::Serial, annotations, body }
         }
         Stmt::If { cond, then, otherwise } => {
             let otherwise = otherwise.filter(|stmt| !stmt.is_nop());
@@ -57,6 +62,28 @@ fn remove(stmt: Stmt, again: &mut bool) -> Stmt {
         }
         other => other,
     }
+}
+
+/// The iterations of a loop that do something, if those are the first ones, and what they do.
+fn ending(var: VarId, min: &PrimExpr, extent: PrimExpr, body: Stmt) -> (PrimExpr, Stmt) {
+    match body {
+        Stmt::If { cond: PrimExpr::Compare { op: CompareOp::Lt, lhs, rhs }, then, otherwise: None }
+            if matches!(*lhs, PrimExpr::Var { var: found, .. } if found == var)
+                && is_steady(&rhs, var) =>
+        {
+            (extent.min(*rhs - min.clone()), *then)
+        }
+        body => (extent, body),
+    }
+}
+
+/// Whether an expression has one value in all iterations of a loop.
+fn is_steady(expr: &PrimExpr, var: VarId) -> bool {
+    !expr.any(&mut |expr| match expr {
+        PrimExpr::Var { var: found, .. } => *found == var,
+        PrimExpr::Load { .. } | PrimExpr::Call { .. } => true,
+        _ => false,
+    })
 }
 
 fn loads(stmt: &Stmt, wanted: BufferId) -> bool {
@@ -109,6 +136,26 @@ mod tests {
         let func =
             RemoveNoOp.run_on_prim_func(PrimFunc::new(func), &PassContext::default()).unwrap();
         assert_eq!(func.body, Stmt::if_then(!cond, store));
+    }
+
+    #[test]
+    fn loops_end_where_nothing_is_done_any_more() {
+        let ends = |condition: &str| {
+            let func = parse(&format!(
+                "prim_func @f(x: input int64[8], y: output float32[8], n: dim) {{
+                    for i in serial(8) {{ if {condition} {{ y[i] = 1.0 }} }}
+                }}"
+            ));
+            let func = RemoveNoOp.run_on_prim_func(func.unwrap(), &PassContext::default()).unwrap();
+            let Stmt::For { extent, body, .. } = &func.body else { panic!("a loop") };
+            (extent.as_int() != Some(8), matches!(**body, Stmt::Store { .. }))
+        };
+        assert_eq!(ends("i < n"), (true, true));
+        assert_eq!(ends("i < n + 2"), (true, true));
+        // Others are done later, or where a number says that the loop may change.
+        for condition in ["n < i", "i < n - i", "i < x[0]", "i + i < n"] {
+            assert_eq!(ends(condition), (false, false), "{condition}");
+        }
     }
 
     #[test]

@@ -1,0 +1,107 @@
+"""Times one artefact for all sizes of a model at some of them, beside artefacts for these sizes alone and the peers.
+
+    sizes.py [--threads 1] [--rounds 9] --dim NAME=MIN..=MAX ... --at N,N ... NIELLO MODEL
+
+`--dim` are the model's symbols in the order of their names, `--at` a size for each; without it, random ones. Random
+inputs are floats, and integers that are 0 or 1. ONNX Runtime and OpenVINO load the model as it is, with sizes of each
+run. Prints the median of the rounds in µs, and how much outputs differ from those of ONNX Runtime, whichever artefact.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import engines
+
+ROUND = 0.02
+ENGINES = {"onnxruntime": engines.onnxruntime_call, "openvino": engines.openvino_call}
+
+
+def inputs_at(model, at, random):
+    initialisers = {tensor.name for tensor in model.graph.initializer}
+    for port in model.graph.input:
+        if port.name in initialisers:
+            continue
+        tensor = port.type.tensor_type
+        shape = [dim.dim_value or at[dim.dim_param] for dim in tensor.shape.dim]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        numbers = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
+        yield np.asarray(numbers, dtype)
+
+
+def measured(call):
+    call()
+    calls, start = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - start) < ROUND:
+        call()
+        calls += 1
+    return seconds / calls * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", default="llvm")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--dim", action="append", required=True)
+    parser.add_argument("--at", action="append", default=[])
+    parser.add_argument("--points", type=int, default=8, help="how many random sizes, without --at")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("niello")
+    parser.add_argument("model")
+    args = parser.parse_args()
+    random = np.random.default_rng(args.seed)
+    names = [dim.split("=")[0] for dim in args.dim]
+    bounds = [[int(number) for number in dim.split("=", 1)[1].split("..=")] for dim in args.dim]
+    points = [[int(number) for number in at.split(",")] for at in args.at]
+    points = points or [[random.integers(low, high + 1) for low, high in bounds] for _ in range(args.points)]
+    model = onnx.load(args.model)
+    print(f"{'sizes':>12} {'niello':>9} {'fixed':>9} {'ratio':>6} {'onnxruntime':>12} {'openvino':>9} {'best':>6} {'differ':>8}")
+    with tempfile.TemporaryDirectory() as name:
+        open_sizes, fixed = Path(name) / "open", Path(name) / "fixed"
+        open_sizes.mkdir()
+        dims = [option for dim in args.dim for option in ("--dim", dim)]
+        library, _ = engines.niello_library(args.niello, args.backend, args.model, open_sizes, args.threads, dims)
+        for number, point in enumerate(points):
+            at = dict(zip(names, point, strict=True))
+            inputs = list(inputs_at(model, at, random))
+            outputs, calls = {}, {}
+            for engine, load in ENGINES.items():
+                try:
+                    outputs[engine], calls[engine] = load(args.model, inputs, args.threads)
+                except engines.Failed as error:
+                    print(f"{engine}: {error}", file=sys.stderr)
+            like = outputs["onnxruntime"]
+            sizes = np.array(point, np.int64)
+            outputs["niello"], calls["niello"] = engines.library_call(library, [*inputs, sizes], like)
+            folder = fixed / str(number)
+            folder.mkdir(parents=True)
+            pinned = [option for name, size in at.items() for option in ("--dim", f"{name}={size}")]
+            own, _ = engines.niello_library(args.niello, args.backend, args.model, folder, args.threads, pinned)
+            outputs["fixed"], calls["fixed"] = engines.library_call(own, inputs, like)
+            times = {engine: [] for engine in calls}
+            order = list(calls)
+            for _ in range(args.rounds):
+                for engine in order:
+                    times[engine].append(measured(calls[engine]))
+                order.append(order.pop(0))
+            us = {engine: statistics.median(all_times) for engine, all_times in times.items()}
+            ratio = statistics.median(a / b for a, b in zip(times["niello"], times["fixed"]))
+            best = us["niello"] / min(us[engine] for engine in ENGINES if engine in us)
+            differ = max(abs(a - b).max() for ours in (outputs["niello"], outputs["fixed"]) for a, b in zip(ours, like))
+            peers = [f"{us[engine]:.0f}" if engine in us else "-" for engine in ENGINES]
+            print(
+                f"{','.join(map(str, point)):>12} {us['niello']:>9.0f} {us['fixed']:>9.0f} {ratio:>6.2f} "
+                f"{peers[0]:>12} {peers[1]:>9} {best:>6.2f} {differ:>8.1e}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
