@@ -112,6 +112,14 @@ impl Config {
     /// niello_build::configure("models/speech.onnx").dim("batch", 1..=32).dim("channels", 2);
     /// ```
     ///
+    /// Or sizes, each of which gets code of its own beside that for any size up to the last, or no bound,
+    /// if units along the dimension have nothing to do with each other, as the images of a batch:
+    ///
+    /// ```
+    /// niello_build::configure("models/speech.onnx").dim("seq", [32, 128, 512]);
+    /// niello_build::configure("models/images.onnx").dim("batch", ..);
+    /// ```
+    ///
     /// Of bounds, memory is planned for the greatest size. The bindings take slices then, whose
     /// lengths say the size of a run, and `run` fails if they do not agree. If the lengths do not say
     /// all sizes, `Inputs` has a field `sizes`. An operator that has no code along such a dimension

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{RangeFrom, RangeFull, RangeInclusive};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -230,7 +230,7 @@ impl FromStr for Threads {
 }
 
 /// What is decided of a symbolic dimension before the model is compiled.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DimSize {
     /// Its size.
     Fixed(u64),
@@ -238,25 +238,43 @@ pub enum DimSize {
     RunTime {
         /// The least size; 0 if it may be empty.
         min: u64,
-        /// The greatest size, at least the least one, and 1.
+        /// The greatest size, at least the least one, and 1; [`DimSize::UNBOUNDED`] for none.
         max: u64,
     },
+    /// The same from 1 to the last of these, which ascend. Products and convolutions have a version
+    /// for each of them, beside the one for all sizes: a run of that size takes it.
+    Buckets(Vec<u64>),
 }
 
 impl DimSize {
+    /// The greatest size where none is given. No memory is planned for it, so units along such a
+    /// dimension have nothing to do with each other, as the images of a batch.
+    pub const UNBOUNDED: u64 = i32::MAX as u64;
+
     /// Whether it can be this size.
-    pub fn allows(self, size: u64) -> bool {
+    pub fn allows(&self, size: u64) -> bool {
         match self {
-            DimSize::Fixed(fixed) => fixed == size,
-            DimSize::RunTime { min, max } => (min..=max).contains(&size),
+            DimSize::Fixed(fixed) => *fixed == size,
+            DimSize::RunTime { .. } | DimSize::Buckets(_) => {
+                self.bounds().is_some_and(|bounds| bounds.contains(&size))
+            }
         }
     }
 
     /// The bounds, if each run has a size of its own.
-    pub fn bounds(self) -> Option<RangeInclusive<u64>> {
+    pub fn bounds(&self) -> Option<RangeInclusive<u64>> {
         match self {
             DimSize::Fixed(_) => None,
-            DimSize::RunTime { min, max } => Some(min..=max),
+            DimSize::RunTime { min, max } => Some(*min..=*max),
+            DimSize::Buckets(sizes) => Some(1..=sizes.last().copied().unwrap_or(0)),
+        }
+    }
+
+    /// The sizes that have versions of their own.
+    pub fn buckets(&self) -> &[u64] {
+        match self {
+            DimSize::Buckets(sizes) => sizes,
+            DimSize::Fixed(_) | DimSize::RunTime { .. } => &[],
         }
     }
 }
@@ -273,11 +291,42 @@ impl From<RangeInclusive<u64>> for DimSize {
     }
 }
 
-/// `8` or `1..=32`.
+impl From<RangeFrom<u64>> for DimSize {
+    fn from(sizes: RangeFrom<u64>) -> DimSize {
+        DimSize::RunTime { min: sizes.start, max: DimSize::UNBOUNDED }
+    }
+}
+
+impl From<RangeFull> for DimSize {
+    fn from(_: RangeFull) -> DimSize {
+        DimSize::from(1..)
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for DimSize {
+    fn from(sizes: [u64; N]) -> DimSize {
+        DimSize::from(sizes.to_vec())
+    }
+}
+
+impl From<Vec<u64>> for DimSize {
+    fn from(mut sizes: Vec<u64>) -> DimSize {
+        sizes.sort_unstable();
+        sizes.dedup();
+        DimSize::Buckets(sizes)
+    }
+}
+
+/// `8`, `1..=32`, `1..` or `32,128`.
 impl fmt::Display for DimSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DimSize::Fixed(size) => write!(f, "{size}"),
+            DimSize::RunTime { min, max: DimSize::UNBOUNDED } => write!(f, "{min}.."),
+            DimSize::Buckets(sizes) => {
+                let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+                f.write_str(&sizes.join(","))
+            }
             DimSize::RunTime { min, max } => write!(f, "{min}..={max}"),
         }
     }
@@ -289,7 +338,12 @@ pub struct NotADimSize(pub String);
 
 impl fmt::Display for NotADimSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is neither a size, as 8, nor a range of sizes, as 1..=32", self.0)
+        write!(
+            f,
+            "`{}` is neither a size, as 8, nor a range of sizes, as 1..=32 or 1.., nor sizes with \
+             versions of their own, as 32,128",
+            self.0
+        )
     }
 }
 
@@ -300,12 +354,18 @@ impl FromStr for DimSize {
 
     fn from_str(text: &str) -> Result<Self, NotADimSize> {
         let number = |text: &str| text.trim().parse().map_err(|_| NotADimSize(text.to_owned()));
-        match text.split_once("..=") {
-            None => number(text).map(DimSize::Fixed),
-            Some((min, max)) => {
-                let sizes = number(min).and_then(|min| Ok(DimSize::from(min..=number(max)?)));
-                sizes.map_err(|_: NotADimSize| NotADimSize(text.to_owned()))
+        let whole = |_: NotADimSize| NotADimSize(text.to_owned());
+        if let Some((min, max)) = text.split_once("..=") {
+            return number(min).and_then(|min| Ok((min..=number(max)?).into())).map_err(whole);
+        }
+        match text.strip_suffix("..") {
+            Some("") => Ok((..).into()),
+            Some(min) => number(min).map(|min| (min..).into()).map_err(whole),
+            None if text.contains(',') => {
+                let sizes: Result<Vec<u64>, NotADimSize> = text.split(',').map(number).collect();
+                sizes.map(DimSize::from).map_err(whole)
             }
+            None => number(text).map(DimSize::Fixed),
         }
     }
 }
@@ -475,13 +535,16 @@ impl CompileOptions {
         Ok(())
     }
 
-    /// The options of a compilation for one size of each dimension that is open: the greatest.
+    /// The options of a compilation for one size of each dimension that is open: the greatest, or the
+    /// least where there is none.
     #[cfg(feature = "cli")]
     pub(crate) fn at_greatest(&self) -> CompileOptions {
         let mut options = self.clone();
         for size in options.dims.values_mut() {
-            if let DimSize::RunTime { max, .. } = *size {
-                *size = DimSize::Fixed(max);
+            if let Some(bounds) = size.bounds() {
+                let is_bounded = *bounds.end() != DimSize::UNBOUNDED;
+                let one = if is_bounded { *bounds.end() } else { (*bounds.start()).max(1) };
+                *size = DimSize::Fixed(one);
             }
         }
         options
@@ -523,6 +586,22 @@ mod tests {
         assert_eq!(levels(&options), CpuLevel::ALL[1..]);
         let error = options.set_target_cpu("cray").unwrap_err().to_string();
         assert!(error.contains("`cray`") && error.contains("portable"), "{error}");
+    }
+
+    #[test]
+    fn sizes_parse_back_and_what_is_none_lists_the_forms() {
+        let forms = [8.into(), (1..=32).into(), (2..).into(), [32, 128].into(), DimSize::from(..)];
+        for (size, text) in forms.into_iter().zip(["8", "1..=32", "2..", "32,128", "1.."]) {
+            assert_eq!(size.to_string(), text);
+            assert_eq!(text.parse(), Ok(size));
+        }
+        assert_eq!("..".parse(), Ok(DimSize::from(..)));
+        assert_eq!("128, 32,32".parse(), Ok(DimSize::from([32, 128])));
+        for text in ["", "a", "1..5", "..=5", "1..=", "a..", "1,,2", "1,a"] {
+            let error = text.parse::<DimSize>().unwrap_err().to_string();
+            assert!(error.contains("as 1..=32") && error.contains(text), "{error}");
+        }
+        assert!(DimSize::from([32, 128]).allows(77) && !DimSize::from([32, 128]).allows(129));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
     sizes.py [--threads 1] [--rounds 9] --dim NAME=MIN..=MAX ... --at N,N ... NIELLO MODEL
 
-`--dim` are the model's symbols in the order of their names, `--at` a size for each; without it, random ones. Random
-inputs are floats, and integers that are 0 or 1. ONNX Runtime and OpenVINO load the model as it is, with sizes of each
+`--dim` are the model's symbols in the order of their names, as niello takes them, `--at` a size for each that is not
+fixed; without it, random ones up to the greatest. Random inputs are floats, and integers that are 0 or 1. ONNX Runtime and OpenVINO load the model as it is, with sizes of each
 run. Prints the median of the rounds in µs, and how much outputs differ from those of ONNX Runtime, whichever artefact.
 """
 
 import argparse
+import re
 import statistics
 import sys
 import tempfile
@@ -57,19 +58,21 @@ def main():
     parser.add_argument("model")
     args = parser.parse_args()
     random = np.random.default_rng(args.seed)
-    names = [dim.split("=")[0] for dim in args.dim]
-    bounds = [[int(number) for number in dim.split("=", 1)[1].split("..=")] for dim in args.dim]
+    dims = dict(dim.split("=", 1) for dim in args.dim)
+    known = {name: int(size) for name, size in dims.items() if size.isdigit()}
+    names = [name for name in dims if name not in known]
+    greatest = [int(re.split("=|,", dims[name])[-1]) for name in names]
     points = [[int(number) for number in at.split(",")] for at in args.at]
-    points = points or [[random.integers(low, high + 1) for low, high in bounds] for _ in range(args.points)]
+    points = points or [[random.integers(1, most + 1) for most in greatest] for _ in range(args.points)]
     model = onnx.load(args.model)
     print(f"{'sizes':>12} {'niello':>9} {'fixed':>9} {'ratio':>6} {'onnxruntime':>12} {'openvino':>9} {'best':>6} {'differ':>8}")
     with tempfile.TemporaryDirectory() as name:
         open_sizes, fixed = Path(name) / "open", Path(name) / "fixed"
         open_sizes.mkdir()
-        dims = [option for dim in args.dim for option in ("--dim", dim)]
-        library, _ = engines.niello_library(args.niello, args.backend, args.model, open_sizes, args.threads, dims)
+        given = [option for dim in args.dim for option in ("--dim", dim)]
+        library, _ = engines.niello_library(args.niello, args.backend, args.model, open_sizes, args.threads, given)
         for number, point in enumerate(points):
-            at = dict(zip(names, point, strict=True))
+            at = known | dict(zip(names, point, strict=True))
             inputs = list(inputs_at(model, at, random))
             outputs, calls = {}, {}
             for engine, load in ENGINES.items():

@@ -70,7 +70,7 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
         let sizes = model.sizes.iter();
         let sizes = sizes.map(|size| {
             let from = if size.counted { ", which the run stores" } else { "" };
-            format!("{}, {} to {}{from}", comment(&size.name), size.min, size.max)
+            format!("{}, {}{from}", comment(&size.name), size.in_words())
         });
         text += &format!(
             "\n/* input {}: the sizes of the run, an int64_t each: {}.\n   Of tensors that have one \

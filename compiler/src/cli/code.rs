@@ -67,8 +67,9 @@ pub(super) struct CodeArgs {
     /// runs it, up to 16
     #[arg(long, value_name = "N", default_value_t = Threads::Most(1))]
     threads: Threads,
-    /// Size of a symbolic dimension, or its bounds, as batch=1..=32, where each run has a size of its
-    /// own; may be given more than once
+    /// Size of a symbolic dimension, or its bounds, as batch=1..=32 or batch=1.., where each run has a
+    /// size of its own, or sizes up to the last that have code of their own, as seq=32,128; may be
+    /// given more than once
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim, action = ArgAction::Append)]
     dims: Vec<Named<DimSize>>,
     /// Whole shape of an input, where its dimensions have no names; may be given more than once

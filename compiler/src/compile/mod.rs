@@ -28,7 +28,7 @@ use crate::diagnostics::{ProblemNode, Report};
 use crate::executor::aot::{
     CacheUse, Code, Entry, Generator, KernelFunctions, PackedWeights, Scratch,
 };
-use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSizes};
+use crate::executor::{CompiledModel, KernelReport, Program, RunTimeSize, RunTimeSizes};
 use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory::{self, MemoryPlan};
 use crate::options::{CompileOptions, Executor};
@@ -157,7 +157,8 @@ pub fn compile(
         true => Default::default(),
         false => stages.run("compile code", || code.compile(options, levels)).map_err(located)?,
     };
-    let runs = if program.units.is_some() { interface.greatest() } else { 1 };
+    let is_bounded = interface.sizes().iter().all(RunTimeSize::is_bounded);
+    let runs = if program.units.is_some() && is_bounded { interface.greatest() } else { 1 };
     let macs = program.macs().saturating_mul(runs);
     let widest = strategy::Machine::of(levels.last().unwrap_or(&options.target));
     let kernels = KernelReport::of(&program, |macs, bytes| widest.least_cycles(macs, bytes));

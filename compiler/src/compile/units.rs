@@ -2,8 +2,8 @@
 
 use super::interface::Interface;
 use super::{Model, Passes, Stages};
-use crate::diagnostics::Report;
-use crate::executor::{Program, ValueKind};
+use crate::diagnostics::{Problem, Report};
+use crate::executor::{Program, RunTimeSize, ValueKind};
 use crate::ir::IRModule;
 use crate::options::{CompileOptions, DimSize};
 use crate::strategy;
@@ -13,11 +13,12 @@ use crate::strategy;
 const LEAST_WORK: u64 = 8;
 
 /// The program of one unit, with its module, if units have nothing to do with each other and reading
-/// the weights for each takes no time that counts. `module` is that of runs of any size.
+/// the weights for each takes no time that counts, or the size has no bound. `module` is that of runs
+/// of any size.
 ///
 /// # Errors
 ///
-/// As those of the passes and strategies.
+/// As those of the passes and strategies; a size has no bound and its units are not independent.
 pub(super) fn program(
     model: &Model,
     options: &CompileOptions,
@@ -26,15 +27,27 @@ pub(super) fn program(
     interface: &Interface,
     stages: &mut Stages,
 ) -> Result<Option<(IRModule, Program)>, Report> {
-    // Units would have one state together.
-    let has_states = !options.states.is_empty();
-    if has_states
-        || model.as_onnx().is_none()
-        || !strategy::units_are_independent(module, interface.sizes())
-    {
-        return Ok(None);
+    let unbounded = interface.sizes().iter().find(|size| !size.is_bounded());
+    let refused = |why: &str| match unbounded {
+        None => Ok(None),
+        Some(RunTimeSize { name, min, .. }) => {
+            let what = format!("dimension `{name}` needs a greatest size: {why}");
+            let help = format!("memory is planned for the greatest size, as in {name}={min}..=512");
+            Err(Report::from(Problem::new(what).help(help)))
+        }
+    };
+    if !options.states.is_empty() {
+        return refused("units along it would have one state together");
     }
-    let Some(units) = interface.units() else { return Ok(None) };
+    if interface.sizes().len() > 1 {
+        return refused("other dimensions have bounds, too");
+    }
+    if model.as_onnx().is_none() || !strategy::units_are_independent(module, interface.sizes()) {
+        return refused("what is computed for one unit along it depends on other units");
+    }
+    let Some(units) = interface.units() else {
+        return refused("units of inputs or outputs are no whole bytes");
+    };
     let mut one = options.clone();
     for size in one.dims.values_mut().filter(|size| size.bounds().is_some()) {
         *size = DimSize::Fixed(1);
@@ -53,7 +66,7 @@ pub(super) fn program(
         | ValueKind::View(_)
         | ValueKind::Within { .. } => None,
     });
-    if program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
+    if unbounded.is_none() && program.macs() / weights.sum::<u64>().max(1) < LEAST_WORK {
         return Ok(None);
     }
     Ok(Some((module, Program { units: Some(units), ..program })))

@@ -18,7 +18,7 @@ use crate::ir::{Dim, IRModule, Shape};
 use crate::ops::tensor::{TRUNCATE, TruncateAttrs};
 use crate::options::DimSize;
 use crate::tir::extent::extent_of;
-use crate::tir::transform::{RunTimeLength, RunTimeLengths};
+use crate::tir::transform::{RunTimeLength, RunTimeLengths, SizeBuckets};
 use crate::tir::{PrimExpr, PrimFuncData};
 
 /// A dimension of inputs whose size each run has of its own.
@@ -30,8 +30,25 @@ pub struct RunTimeSize {
     pub min: u64,
     /// The greatest size, for which memory is planned.
     pub max: u64,
+    /// Sizes for which kernels have versions of their own.
+    pub buckets: Vec<u64>,
     /// Whether a run computes it, instead of being told: see [`Count`].
     pub counted: bool,
+}
+
+impl RunTimeSize {
+    /// Whether there is a greatest size, and not only the greatest number.
+    pub fn is_bounded(&self) -> bool {
+        self.max != DimSize::UNBOUNDED
+    }
+
+    /// The sizes in words, as `1 to 32` or `1 or more`.
+    pub(crate) fn in_words(&self) -> String {
+        match self.is_bounded() {
+            true => format!("{} to {}", self.min, self.max),
+            false => format!("{} or more", self.min),
+        }
+    }
 }
 
 /// A size that a run computes.
@@ -100,7 +117,8 @@ impl RunTimeSizes {
         let open = dims.iter().filter_map(|(name, size)| {
             let bounds = size.bounds()?;
             let (name, min, max) = (name.clone(), *bounds.start(), *bounds.end());
-            Some(RunTimeSize { name, min, max, counted: false })
+            let buckets = size.buckets().to_vec();
+            Some(RunTimeSize { name, min, max, buckets, counted: false })
         });
         RunTimeSizes { sizes: open.collect() }
     }
@@ -116,7 +134,8 @@ impl RunTimeSizes {
                 if let Some(known) = self.sizes.iter_mut().find(|size| size.name == found.size) {
                     known.max = known.max.max(max);
                 } else {
-                    self.sizes.push(RunTimeSize { name: found.size, min: 0, max, counted: true });
+                    let (name, buckets) = (found.size, Vec::new());
+                    self.sizes.push(RunTimeSize { name, min: 0, max, buckets, counted: true });
                 }
             }
         }
@@ -244,6 +263,9 @@ impl RunTimeSizes {
 
     /// Gives a function a dimension for each size, in order.
     pub(crate) fn declare(&self, func: &mut PrimFuncData) -> Vec<PrimExpr> {
+        let buckets = self.sizes.iter().filter(|size| !size.buckets.is_empty());
+        let buckets = buckets.map(|size| (size.name.clone(), size.buckets.clone()));
+        SizeBuckets(buckets.collect()).annotate(func);
         self.sizes.iter().map(|size| func.dim(&size.name)).collect()
     }
 

@@ -191,7 +191,8 @@ fn row_axis(extents: &[i64]) -> usize {
 impl MatMul {
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
-        let is_plain = self.batch == batch && self.row_axis == batch.len() && self.rows.most == rows;
+        let is_plain =
+            self.batch == batch && self.row_axis == batch.len() && self.rows.most == rows;
         is_plain && !self.ty.fours
     }
 }

@@ -181,7 +181,7 @@ impl Writer<'_> {
         for (_, (size, ident)) in sizes() {
             let name = code(&size.name);
             let from = if size.counted { ", which a run computes" } else { "" };
-            put!(text, "    /// {name} in the model{from}: {} to {}.\n", size.min, size.max);
+            put!(text, "    /// {name} in the model{from}: {}.\n", size.in_words());
             put!(text, "    pub {ident}: usize,\n");
         }
         put!(text, "}}\n\n{UNUSED}impl Sizes {{\n");

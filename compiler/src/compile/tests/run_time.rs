@@ -501,6 +501,83 @@ fn a_batch_may_be_empty() {
 }
 
 #[test]
+fn a_batch_of_independent_images_needs_no_bound() {
+    let options = batch(..);
+    let compiled = run(&network(), &options).unwrap().model;
+    let fixed = batch(40);
+    let alone = run(&network(), &fixed).unwrap().model;
+    assert_eq!(compiled.workspace_bytes, run(&network(), &batch(1)).unwrap().model.workspace_bytes);
+    assert_eq!(compiled.macs * 40, alone.macs);
+    let inputs = [rows(&[40, 3, 9, 7]), rows(&[40, 1])];
+    let expected = load(&alone, &fixed)[0].run(&inputs).unwrap();
+    for loaded in load(&compiled, &options) {
+        assert_eq!(loaded.run(&inputs).unwrap(), expected);
+    }
+    // Of layers with little work too.
+    assert!(run(&dense_layers(), &options).unwrap().program.units.is_some());
+}
+
+#[test]
+fn a_size_without_bound_whose_units_meet_is_refused() {
+    let mean = ModelBuilder::new(13)
+        .node("ReduceMean", &["x"], &["m"], &[("axes", vec![0].into())])
+        .node("Sub", &["x", "m"], &["y"], &[]);
+    let shape = [ModelDim::from("batch"), ModelDim::from(4)];
+    let mean = model(mean.input("x", DType::F32, &shape).output("y", DType::F32, &shape));
+    let report = run(&mean, &batch(2..)).unwrap_err().to_string();
+    assert!(report.contains("dimension `batch` needs a greatest size"), "{report}");
+    assert!(report.contains("depends on other units"), "{report}");
+    assert!(report.contains("batch=2..=512"), "{report}");
+}
+
+#[test]
+fn sizes_with_versions_of_their_own_have_the_results_of_any_size() {
+    // Rows of attention's kind: a product, a softmax over the size, a product with it.
+    let shape = [ModelDim::from("seq"), ModelDim::from(24)];
+    let builder = ModelBuilder::new(17)
+        .input("x", DType::F32, &shape)
+        .initializer("w", &rows(&[24, 24]))
+        .node("MatMul", &["x", "w"], &["q"], &[])
+        .node("Transpose", &["q"], &["k"], &[("perm", vec![1, 0].into())])
+        .node("MatMul", &["x", "k"], &["scores"], &[])
+        .node("Softmax", &["scores"], &["weights"], &[])
+        .node("MatMul", &["weights", "x"], &["y"], &[])
+        .output("y", DType::F32, &shape);
+    let model = model(builder);
+    let with = |size: DimSize, backend| CompileOptions {
+        dims: [("seq".to_owned(), size)].into(),
+        backend,
+        ..options()
+    };
+    for &backend in Backend::ALL {
+        let [open, buckets] = [(1..=40).into(), [7, 16, 40].into()].map(|size| {
+            let options = with(size, backend);
+            let compiled = run(&model, &options).unwrap().model;
+            (load(&compiled, &options), compiled)
+        });
+        let bytes =
+            |model: &CompiledModel| model.objects.iter().map(|o| o.bytes.len()).sum::<usize>();
+        assert!(bytes(&buckets.1) > bytes(&open.1));
+        for size in [1, 6, 7, 8, 15, 16, 17, 39, 40] {
+            let input = [rows(&[size, 24])];
+            let expected = open.0[0].run(&input).unwrap();
+            for loaded in &buckets.0 {
+                assert_eq!(loaded.run(&input).unwrap(), expected, "{backend}, {size}");
+            }
+        }
+    }
+    let too_many: Vec<u64> = (1..=17).collect();
+    for (size, message) in [
+        (DimSize::from(too_many), "at most 16"),
+        ([0, 4].into(), "dimension `seq` cannot be each of [0,4]"),
+        (Vec::new().into(), "dimension `seq` cannot be each of []"),
+    ] {
+        let report = run(&model, &with(size, Backend::C)).unwrap_err().to_string();
+        assert!(report.contains(message), "{report}");
+    }
+}
+
+#[test]
 fn a_size_that_no_input_has_is_an_error() {
     let dims = [("batch".to_owned(), (1..=2).into()), ("bach".to_owned(), (1..=2).into())];
     let report = run(&network(), &CompileOptions { dims: dims.into(), ..options() }).unwrap_err();

@@ -10,6 +10,7 @@ use crate::onnx::proto::{
 };
 use crate::onnx::tensor::{MAX_RANK, dtype_from_onnx};
 use crate::options::DimSize;
+use crate::tir::transform::MOST_BUCKETS;
 
 /// One declared extent of an input.
 enum Declared {
@@ -172,16 +173,23 @@ fn pinned_sizes(
     report: &mut Report,
 ) -> BTreeMap<String, i64> {
     let mut sizes = BTreeMap::new();
-    for (name, &size) in &options.dims {
+    for (name, size) in &options.dims {
         match size {
-            DimSize::Fixed(fixed) => match i64::try_from(fixed) {
+            DimSize::Fixed(fixed) => match i64::try_from(*fixed) {
                 Ok(fixed) => {
                     sizes.insert(name.clone(), fixed);
                 }
                 Err(_) => report.push(Problem::new(format!("dimension `{name}` cannot be {size}"))),
             },
+            DimSize::Buckets(sizes) => {
+                let fits = |&size: &u64| size > 0 && i64::try_from(size).is_ok();
+                if sizes.is_empty() || !sizes.iter().all(fits) {
+                    let what = format!("dimension `{name}` cannot be each of [{size}]");
+                    report.push(Problem::new(what).help("sizes are 1 or more, as in 32,128"));
+                }
+            }
             DimSize::RunTime { min, max } => {
-                if max == 0 || min > max || i64::try_from(max).is_err() {
+                if *max == 0 || min > max || i64::try_from(*max).is_err() {
                     let what = format!("dimension `{name}` cannot be {size}");
                     report.push(Problem::new(what).help(
                         "the least size comes first, the greatest is 1 or more, as in 1..=32",
@@ -189,6 +197,13 @@ fn pinned_sizes(
                 }
             }
         }
+    }
+    let buckets = options.dims.values().map(|size| size.buckets().len().max(1));
+    let buckets = buckets.fold(1usize, usize::saturating_mul);
+    if buckets > MOST_BUCKETS {
+        let what =
+            format!("sizes with versions of their own make {buckets} versions of each kernel");
+        report.push(Problem::new(what).help(format!("at most {MOST_BUCKETS} can be")));
     }
     for (input, declared) in inputs.iter().zip(declared) {
         let Some(shape) = options.input_shapes.get(input.name()) else { continue };

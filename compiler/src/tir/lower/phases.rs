@@ -19,7 +19,7 @@ use crate::tir::transform::{
     AnnotateDenormals, AnnotateNoAlias, CompactBufferAllocation, FlattenBuffer, InjectDoubleBuffer,
     InstrumentBoundCheckers, LegalizeRegisterAccess, LimitLoops, LoopPartition, LowerBlocks,
     LowerIntrin, LowerMulAdd, ParallelizeLoops, PlanBufferAllocation, RemoveNoOp, Simplify,
-    UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
+    SpecializeBuckets, UnrollLoop, UnsupportedDtypeLegalize, VectorizeLoop,
 };
 
 crate::register_pass_config_option! {
@@ -45,6 +45,7 @@ fn phase_1() -> Vec<PassRef> {
         LowerBlocks.into(),
         CompactBufferAllocation.into(),
         LimitLoops.into(),
+        SpecializeBuckets.into(),
         FlattenBuffer.into(),
         UnsupportedDtypeLegalize.into(),
         Simplify.into(),

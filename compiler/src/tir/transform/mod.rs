@@ -28,6 +28,7 @@ mod remove_no_op;
 mod renormalize_split_pattern;
 mod rewrite_unsafe_select;
 mod simplify;
+mod specialize_buckets;
 mod storage_rewrite;
 mod unroll_loop;
 mod unsupported_dtype_legalize;
@@ -77,6 +78,9 @@ pub use remove_no_op::{RemoveNoOp, remove_no_op};
 pub use renormalize_split_pattern::{RenormalizeSplitPattern, renormalize_split_pattern};
 pub use rewrite_unsafe_select::{RewriteUnsafeSelect, rewrite_unsafe_select};
 pub use simplify::{Simplify, simplify};
+pub use specialize_buckets::{
+    MOST_BUCKETS, SIZE_BUCKETS_ATTR, SizeBuckets, SpecializeBuckets, specialize_buckets,
+};
 pub use storage_rewrite::{DISABLE_STORAGE_REWRITE, StorageRewrite, storage_rewrite};
 pub use unroll_loop::{
     PRAGMA_AUTO_UNROLL_MAX_STEP, PRAGMA_UNROLL_EXPLICIT, UNROLL_LOOP, UnrollLoop, UnrollLoopConfig,

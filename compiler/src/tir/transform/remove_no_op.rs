@@ -67,9 +67,12 @@ fn remove(stmt: Stmt, again: &mut bool) -> Stmt {
 /// The iterations of a loop that do something, if those are the first ones, and what they do.
 fn ending(var: VarId, min: &PrimExpr, extent: PrimExpr, body: Stmt) -> (PrimExpr, Stmt) {
     match body {
-        Stmt::If { cond: PrimExpr::Compare { op: CompareOp::Lt, lhs, rhs }, then, otherwise: None }
-            if matches!(*lhs, PrimExpr::Var { var: found, .. } if found == var)
-                && is_steady(&rhs, var) =>
+        Stmt::If {
+            cond: PrimExpr::Compare { op: CompareOp::Lt, lhs, rhs },
+            then,
+            otherwise: None,
+        } if matches!(*lhs, PrimExpr::Var { var: found, .. } if found == var)
+            && is_steady(&rhs, var) =>
         {
             (extent.min(*rhs - min.clone()), *then)
         }
