@@ -13,7 +13,7 @@ use crate::ir::{BufferSpec, DType};
 use crate::te::{Stage, StageId, StageKind};
 use crate::tir::{Analyzer, BufferId, PrimExpr, Stmt, VarId};
 
-/// Most vectors along the last axis: each has code of its own.
+/// Most vectors along the last axis, on the widest level: each has code of its own.
 const MOST_VECTORS: usize = 128;
 
 /// Shortest rows that are picked.
@@ -62,7 +62,8 @@ impl Emitter {
         let (Some(&var), Some(&extent)) = (axes.last(), self.dag.shape(stage).last()) else {
             return;
         };
-        let most = self.machine.lanes(DType::F32) * MOST_VECTORS as i64;
+        // All versions of a kernel have the same parameters: what is picked on one level is on all.
+        let most = self.packing.lanes(DType::F32) * MOST_VECTORS as i64;
         let is_open = self.dag.limits(stage).iter().any(|limit| limit.axis + 1 == axes.len());
         if is_open || !(LEAST_EXTENT..=most).contains(&extent) {
             return;
