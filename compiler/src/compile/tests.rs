@@ -492,6 +492,20 @@ fn models_of_bytes_have_a_level_of_their_own() {
 }
 
 #[test]
+fn what_is_picked_on_one_level_is_picked_on_all() {
+    // Longer than as many vectors as the narrowest level picks, shorter than those of the widest.
+    let text = "def @main(%x: Tensor[(2, 700), float32]) -> Tensor[(2, 764), float32] {
+        nn.pad(%x, pad_width=[[0, 0], [0, 64]], mode=\"reflect\")
+    }";
+    let mut options = options();
+    options.target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+    options.set_target_cpu(crate::options::PORTABLE).unwrap();
+    options.without_objects = true;
+    let model = Model::from_module("reflected", crate::graph::parse_module(text).unwrap());
+    assert_eq!(run(&model, &options).unwrap().model.levels, CpuLevel::ALL[..3]);
+}
+
+#[test]
 fn no_thread_waits_for_a_model_without_loops_to_share() {
     let serial = run(&dense(), &pinned(2)).unwrap().model;
     let asked = run(&dense(), &CompileOptions { threads: 4, ..pinned(2) }).unwrap().model;
