@@ -302,29 +302,6 @@ impl RunTimeSizes {
         self.eval(dim, |size| i64::try_from(size.max).ok())
     }
 
-    /// Values of sizes for which tensor expressions are made, to see how they depend on them: the
-    /// greatest first, then others of one size each. What is made for one element has another form,
-    /// so a size is 1 only if it always is.
-    pub(crate) fn samples(&self) -> Option<Vec<Vec<i64>>> {
-        let greatest: Option<Vec<i64>> =
-            self.sizes.iter().map(|size| i64::try_from(size.max).ok()).collect();
-        let greatest = greatest?;
-        let mut samples = vec![greatest.clone()];
-        for (number, size) in self.sizes.iter().enumerate() {
-            let (min, max) = (i64::try_from(size.min).ok()?.max(2), greatest[number]);
-            if max == 1 {
-                continue;
-            }
-            let small = if min < max { min } else { max.checked_add(1)? };
-            for value in [max.checked_mul(2)?.checked_add(1)?, small] {
-                let mut sample = greatest.clone();
-                sample[number] = value;
-                samples.push(sample);
-            }
-        }
-        Some(samples)
-    }
-
     /// The value of an extent for these sizes.
     pub(crate) fn value(&self, dim: &Dim, sizes: &[i64]) -> Option<i64> {
         let of = |symbol: &Symbol| {

@@ -8,7 +8,7 @@
 
 mod samples;
 
-use samples::Known;
+use samples::{Known, samples};
 
 use super::Machine;
 use super::primitive::{Extents, Primitive, primitive, problem_at};
@@ -71,7 +71,7 @@ pub(super) fn limited(
     }
     let dims = sizes.declare(&mut greatest.dag.func);
     let mut made = Vec::new();
-    for sample in sizes.samples().unwrap_or_default().iter().skip(1) {
+    for sample in samples(function, sizes).unwrap_or_default().iter().skip(1) {
         made.push(primitive(name, function, &|dim| sizes.value(dim, sample), in_place)?.dag);
     }
     let known = Known::new(function, sizes, &dims);
@@ -105,7 +105,7 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
         && module.functions().all(|(_, function)| is_ours(function))
         && primitives.all(|(global, function)| {
             let made = |extents: &Extents<'_>| primitive(global.name(), function, extents, false);
-            let Some(samples) = sizes.samples() else { return false };
+            let Some(samples) = samples(function, sizes) else { return false };
             let dags: Result<Vec<ComputeDag>, _> = (samples.iter())
                 .map(|sample| made(&|dim| sizes.value(dim, sample)).map(|made| made.dag))
                 .collect();

@@ -344,6 +344,35 @@ fn sequences_may_have_any_length() {
     });
 }
 
+/// Half as many rows as the input has columns: one row of the least two sizes.
+#[test]
+fn spectrograms_may_have_any_length() {
+    let x = [ModelDim::from(1), ModelDim::from(3), ModelDim::from("frames")];
+    let heads = Constant::from_i64(&[4], &[0, 0, 2, 4]).unwrap();
+    let strided = [("pads", vec![1, 1].into()), ("strides", vec![2].into())];
+    let builder = ModelBuilder::new(20)
+        .input("x", DType::F32, &x)
+        .initializer("w1", &rows(&[8, 3, 3]))
+        .initializer("w2", &rows(&[8, 8, 3]))
+        .initializer("wq", &rows(&[8, 8]))
+        .initializer("heads", &heads)
+        .node("Conv", &["x", "w1"], &["a"], &[("pads", vec![1, 1].into())])
+        .node("Gelu", &["a"], &["b"], &[])
+        .node("Conv", &["b", "w2"], &["c"], &strided)
+        .node("Gelu", &["c"], &["d"], &[])
+        .node("Transpose", &["d"], &["e"], &[("perm", vec![0, 2, 1].into())])
+        .node("MatMul", &["e", "wq"], &["f"], &[])
+        .node("Reshape", &["f", "heads"], &["g"], &[])
+        .node("Transpose", &["g"], &["q"], &[("perm", vec![0, 2, 1, 3].into())])
+        .node("Transpose", &["g"], &["k"], &[("perm", vec![0, 2, 3, 1].into())])
+        .node("MatMul", &["q", "k"], &["scores"], &[])
+        .node("Softmax", &["scores"], &["y"], &[("axis", (-1).into())])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4])
+        .output("f", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let runs: &[&[u64]] = &[&[1], &[2], &[3], &[30], &[69], &[70]];
+    check_sizes(&model(builder), &[("frames", 1..=70)], runs, |sizes| vec![vec![1, 3, sizes[0]]]);
+}
+
 #[test]
 fn recurrent_layers_may_have_any_length() {
     let x = [ModelDim::from("seq"), ModelDim::from(1), ModelDim::from(3)];
