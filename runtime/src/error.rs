@@ -70,6 +70,13 @@ pub enum SizeError {
         /// Another input, and the size that it has.
         second: (&'static str, usize),
     },
+    /// Two extents differ that are equal in the model.
+    Unequal {
+        /// An extent as an expression of the sizes, and what it is.
+        first: (&'static str, usize),
+        /// The other one.
+        second: (&'static str, usize),
+    },
     /// An output has another length than the inputs ask for.
     Output {
         /// The output's name in the model.
@@ -99,6 +106,11 @@ impl fmt::Display for SizeError {
                 f,
                 "`{size}` is {} in input `{}`, but {} in input `{}`",
                 first.1, first.0, second.1, second.0
+            ),
+            SizeError::Unequal { first, second } => write!(
+                f,
+                "`{}` is {}, but `{}` is {}; they are equal in the model",
+                first.0, first.1, second.0, second.1
             ),
             SizeError::Output { tensor, expected, found } => {
                 write!(f, "output `{tensor}` has {expected} elements, but {found} were given")

@@ -84,7 +84,7 @@ pub mod __private {
         pub use crate::abi::Context;
         pub use crate::bindings::{Entry, Memory, Share, executor, stub};
         pub use crate::cpu::{CpuLevel, version};
-        pub use crate::sizes::{RunSize, check_input, check_output};
+        pub use crate::sizes::{RunSize, check_equal, check_input, check_output};
         pub use crate::weights::verify;
         pub use crate::{Heap, Parallel, ShapeError, SizeError, WeightsError, Workspace};
     }

@@ -59,6 +59,18 @@ pub fn check_input(tensor: &'static str, found: usize, expected: usize) -> Resul
     if found == expected { Ok(()) } else { Err(SizeError::Length { tensor, expected, found }) }
 }
 
+/// Checks that two extents, each as an expression of the sizes and what it is, are equal.
+///
+/// # Errors
+///
+/// They are not.
+pub fn check_equal(
+    first: (&'static str, usize),
+    second: (&'static str, usize),
+) -> Result<(), SizeError> {
+    if first.1 == second.1 { Ok(()) } else { Err(SizeError::Unequal { first, second }) }
+}
+
 /// Checks the length of an output's slice.
 ///
 /// # Errors
@@ -102,6 +114,13 @@ mod tests {
         assert_eq!(check_input("x", 12, 12), Ok(()));
         let error = check_input("x", 11, 12).unwrap_err().to_string();
         assert_eq!(error, "input `x` has 12 elements, but 11 were given");
+    }
+
+    #[test]
+    fn extents_that_are_equal_in_the_model_are_equal() {
+        assert_eq!(check_equal(("h", 4), ("4 * w", 4)), Ok(()));
+        let error = check_equal(("h", 4), ("4 * w", 8)).unwrap_err().to_string();
+        assert_eq!(error, "`h` is 4, but `4 * w` is 8; they are equal in the model");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::canonical::{Rules, add_scaled};
-use super::expr::IntExpr;
+use super::expr::{IntExpr, Term};
 use super::interval::{Interval, Range, range_of};
 use super::modular::{Modular, modular_of};
 use super::symbol::Symbol;
@@ -90,6 +90,17 @@ impl Facts {
     /// The symbols that equalities define, in order, and what they are equal to.
     pub fn definitions(&self) -> impl Iterator<Item = (&Symbol, &IntExpr)> {
         self.definitions.iter()
+    }
+
+    /// Pairs of expressions that are equal, where no symbol's definition says so.
+    pub fn equations(&self) -> impl Iterator<Item = (IntExpr, IntExpr)> {
+        self.zeros.iter().map(|zero| {
+            let (terms, constant) = zero.parts();
+            let (left, right): (Vec<Term>, Vec<Term>) =
+                terms.iter().cloned().partition(|term| term.coefficient() > 0);
+            let right = IntExpr::from_terms(right, constant.min(0));
+            (IntExpr::from_terms(left, constant.max(0)), add_scaled(&IntExpr::from(0), &right, -1))
+        })
     }
 
     /// Records that the symbol is in the interval.

@@ -78,6 +78,10 @@ pub fn header(model: &CompiledModel, options: &BindingsOptions) -> Result<String
             model.inputs.len(),
             sizes.collect::<Vec<_>>().join("; ")
         );
+        for (left, right) in &model.sizes.equal {
+            let [left, right] = [left, right].map(|side| comment(&side.to_string()));
+            text += &format!("/* The caller sees to it that {left} is {right}. */\n");
+        }
     }
     if !model.states.is_empty() {
         let states = model.states.iter().map(|state| comment(&state.name)).collect::<Vec<_>>();

@@ -92,6 +92,8 @@ fn runs_of_their_own_size_take_slices() {
         info.shape[0] = 32;
         info.run_time = vec![RunTimeAxis { axis: 0, extent: Dim::symbol("batch") }];
     }
+    let n = Dim::symbol("batch");
+    model.sizes.equal = vec![(n.clone(), n.floor_div(&Dim::from(2)) * 2)];
     expect("sizes.rs.txt", &rust(&model, &BindingsOptions::default()).unwrap());
     let model = CompiledModel { threads: 4, workers: 4, ..model };
     let text = rust(&model, &BindingsOptions::default()).unwrap();
@@ -102,6 +104,7 @@ fn runs_of_their_own_size_take_slices() {
         text.contains("input 1: the sizes of the run, an int64_t each: batch, 1 to 32."),
         "{text}"
     );
+    assert!(text.contains("The caller sees to it that batch is 2*floordiv(batch, 2)."), "{text}");
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub(super) fn of(
             report.push(Problem::new(format!("no input has the dimension `{}`", size.name)));
         }
     }
+    check_equal(&sizes, &mut report);
     report.into_result(Interface {
         name: model.stem.clone(),
         inputs,
@@ -73,6 +74,29 @@ pub(super) fn of(
         metadata: metadata(&imported.info),
         external_data: imported.external_files.clone(),
     })
+}
+
+/// Reports what is equal in every run but not for the greatest sizes, or depends on sizes that a run
+/// computes.
+fn check_equal(sizes: &RunTimeSizes, report: &mut Report) {
+    let told =
+        |symbol: &Symbol| sizes.iter().any(|size| !size.counted && size.name == symbol.name());
+    for (left, right) in &sizes.equal {
+        if ![left, right].into_iter().flat_map(Dim::symbols).all(|symbol| told(&symbol)) {
+            let what =
+                format!("{left} and {right} must be equal, which cannot be checked before a run");
+            report.push(Problem::new(what));
+        }
+    }
+    let greatest = sizes.greatest_sizes().unwrap_or_default();
+    if let (true, Some(((left, right), [is, other]))) =
+        (report.is_empty(), sizes.unequal(&greatest))
+    {
+        let what = format!(
+            "{left} and {right} must be equal, but are {is} and {other} for the greatest sizes"
+        );
+        report.push(Problem::new(what).help("choose greatest sizes for which they are equal"));
+    }
 }
 
 /// An input or output; a size that is not known is reported once for each symbol.

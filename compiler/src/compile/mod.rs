@@ -96,6 +96,9 @@ pub fn compile(
     let options = &for_module(options, &imported.module);
     let levels = &options.targets()[..];
     let mut sizes = RunTimeSizes::of(&options.dims);
+    if let Some(main) = imported.module.function("main") {
+        sizes.settle(main.facts());
+    }
     sizes.add_counted(&imported.module);
     let kept = States::of(&options.states, &mut imported, &sizes)?;
     let mut interface =
@@ -107,7 +110,14 @@ pub fn compile(
     // First, as a compiler may be missing, or be one for another machine.
     let generator = Generator::of(options)?.digest();
     let module = stages.run("passes", || passes.run(imported.module))?;
-    let unit = units::program(model, options, passes, &module, &interface, &mut stages)?;
+    let unit = units::program(
+        model,
+        options,
+        passes,
+        &module,
+        (&interface, &imported.followed),
+        &mut stages,
+    )?;
     let (module, mut program) = match unit {
         Some(unit) => unit,
         None => {

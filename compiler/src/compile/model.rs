@@ -221,5 +221,6 @@ fn from_text(module: &IRModule) -> Result<Imported, Report> {
         outputs,
         info: ModelInfo::default(),
         external_files: Vec::new(),
+        followed: Default::default(),
     })
 }

@@ -1,10 +1,13 @@
 //! Runs that do one unit of their size after the other.
 
+use std::collections::BTreeMap;
+
 use super::interface::Interface;
 use super::{Model, Passes, Stages};
+use crate::arith::Symbol;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::{Program, RunTimeSize, ValueKind};
-use crate::ir::IRModule;
+use crate::ir::{Dim, IRModule};
 use crate::options::{CompileOptions, DimSize};
 use crate::strategy;
 
@@ -24,7 +27,7 @@ pub(super) fn program(
     options: &CompileOptions,
     passes: &Passes,
     module: &IRModule,
-    interface: &Interface,
+    (interface, followed): (&Interface, &BTreeMap<Symbol, Dim>),
     stages: &mut Stages,
 ) -> Result<Option<(IRModule, Program)>, Report> {
     let unbounded = interface.sizes().iter().find(|size| !size.is_bounded());
@@ -39,6 +42,9 @@ pub(super) fn program(
     if !options.states.is_empty() {
         return refused("units along it would have one state together");
     }
+    if !interface.sizes().equal.is_empty() {
+        return refused("not all sizes are possible");
+    }
     if interface.sizes().len() > 1 {
         return refused("other dimensions have bounds, too");
     }
@@ -51,6 +57,13 @@ pub(super) fn program(
     let mut one = options.clone();
     for size in one.dims.values_mut().filter(|size| size.bounds().is_some()) {
         *size = DimSize::Fixed(1);
+    }
+    for (symbol, size) in followed {
+        let Some(size) = size.eval(&|_| Some(1)).ok().and_then(|size| u64::try_from(size).ok())
+        else {
+            return refused("it is too large");
+        };
+        one.dims.insert(symbol.name().to_owned(), DimSize::Fixed(size));
     }
     let imported = stages.run("unit import", || model.import(&one))?;
     let module = stages.run("unit passes", || passes.run(imported.module))?;

@@ -109,6 +109,8 @@ impl Truncation {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RunTimeSizes {
     sizes: Vec<RunTimeSize>,
+    /// Pairs of extents that are equal in every run.
+    pub equal: Vec<(Dim, Dim)>,
 }
 
 impl RunTimeSizes {
@@ -120,7 +122,35 @@ impl RunTimeSizes {
             let buckets = size.buckets().to_vec();
             Some(RunTimeSize { name, min, max, buckets, counted: false })
         });
-        RunTimeSizes { sizes: open.collect() }
+        RunTimeSizes { sizes: open.collect(), equal: Vec::new() }
+    }
+
+    /// Leaves out the sizes that follow from others by what a function's facts say, has the bounds of
+    /// the others that they say, and what is equal in every run.
+    pub(crate) fn settle(&mut self, facts: &Facts) {
+        self.sizes.retain(|size| facts.definition(&Symbol::new(&size.name)).is_none());
+        for size in &mut self.sizes {
+            let Interval { lower, upper } = facts.symbol_bounds(&Symbol::new(&size.name));
+            let bound = |bound: i64| u64::try_from(bound).unwrap_or(0);
+            size.min = lower.map_or(size.min, |lower| size.min.max(bound(lower)));
+            size.max = upper.map_or(size.max, |upper| size.max.min(bound(upper)));
+            size.buckets.retain(|bucket| (size.min..=size.max).contains(bucket));
+        }
+        self.equal = facts.equations().collect();
+    }
+
+    /// The first of the pairs that is not equal for sizes, with its values.
+    pub(crate) fn unequal(&self, sizes: &[i64]) -> Option<(&(Dim, Dim), [i64; 2])> {
+        self.equal.iter().find_map(|pair| {
+            let value = |dim| self.value(dim, sizes).unwrap_or(0);
+            let values = [value(&pair.0), value(&pair.1)];
+            (values[0] != values[1]).then_some((pair, values))
+        })
+    }
+
+    /// The greatest sizes.
+    pub(crate) fn greatest_sizes(&self) -> Option<Vec<i64>> {
+        self.sizes.iter().map(|size| i64::try_from(size.max).ok()).collect()
     }
 
     /// Adds the sizes that calls of `truncate` in a module define, in its order: each is 0 at least,
@@ -233,6 +263,11 @@ impl RunTimeSizes {
         };
         let sizes: Vec<i64> =
             found.into_iter().zip(&self.sizes).map(value).collect::<Result<_, _>>()?;
+        if let Some(((left, right), [is, other])) = self.unequal(&sizes) {
+            return Err(Problem::new(format!(
+                "`{left}` is {is}, but `{right}` is {other}; they are equal in the model"
+            )));
+        }
         for (info, shape) in infos.iter().zip(shapes) {
             let expected = self.shape_of(info, &sizes);
             if *shape != expected {

@@ -54,6 +54,24 @@ impl FunctionBuilder {
         rewriter.finish()
     }
 
+    /// The pairs of extents that were taken for equal.
+    pub(crate) fn equations(&self) -> impl Iterator<Item = (&Dim, &Dim)> {
+        self.found.iter().flatten().map(|found| (&found.left, &found.right))
+    }
+
+    /// Whether two shapes have the same extents, which they have if they may and symbols are
+    /// [found](Self::find_symbols).
+    pub(crate) fn is_same_shape(&mut self, left: &[Dim], right: &[Dim]) -> bool {
+        let by = format!("the operation at {}", self.span());
+        left.len() == right.len()
+            && left.iter().zip(right).all(|(left, right)| {
+                match self.facts().prove_eq(left, right) {
+                    Some(same) => same,
+                    None => self.found.is_some() && self.assume(left, right, &by).is_ok(),
+                }
+            })
+    }
+
     /// Has the tensors of two types have the same extents; other differences are left for later.
     /// Nothing is done unless symbols are [found](Self::find_symbols).
     ///

@@ -71,10 +71,15 @@ pub(super) fn limited(
     }
     let dims = sizes.declare(&mut greatest.dag.func);
     let mut made = Vec::new();
-    for sample in samples(function, sizes).unwrap_or_default().iter().skip(1) {
+    let samples = samples(function, sizes).ok_or_else(|| {
+        let what =
+            "no code can be generated yet for sizes of runs that have to go together as these do";
+        vec![problem_at(what, function.span(function.result()))]
+    })?;
+    for sample in samples.iter().skip(1) {
         made.push(primitive(name, function, &|dim| sizes.value(dim, sample), in_place)?.dag);
     }
-    let known = Known::new(function, sizes, &dims);
+    let known = Known::new(function, sizes, &samples, &dims);
     let limits = known.limits(&greatest.dag, &made).map_err(|op| {
         let calls_it = |expr: &Expr| match expr {
             Expr::Call(call) => matches!(call.callee, Callee::Op(found) if found.to_string() == op),
@@ -113,7 +118,7 @@ pub fn units_are_independent(module: &IRModule, sizes: &RunTimeSizes) -> bool {
             let Some((greatest, others)) = dags.split_first() else { return false };
             let Some(other) = others.first() else { return true };
             let mut named = greatest.clone();
-            let known = Known::new(function, sizes, &sizes.declare(&mut named.func));
+            let known = Known::new(function, sizes, &samples, &sizes.declare(&mut named.func));
             let limits = known.limits(&named, others);
             limits.is_ok_and(|limits| limits.are_outermost(greatest))
                 && Units { dag: greatest, other, max }.are_independent()

@@ -11,7 +11,7 @@ use crate::ir::Dim;
 const ERRORS: &str = "    ///
     /// # Errors
     ///
-    /// The tensors' lengths do not go together, or say a size that the model was not compiled for.
+    /// The tensors' lengths do not go together, or say sizes that the model was not compiled for.
 ";
 
 impl Writer<'_> {
@@ -206,7 +206,7 @@ impl Writer<'_> {
     ///
     /// # Errors
     ///
-    /// The lengths of the inputs do not go together, or say a size that the model was not compiled for.
+    /// The lengths of the inputs do not go together, or say sizes that the model was not compiled for.
     pub fn of(inputs: &Inputs<'_>) -> ::core::result::Result<Self, __niello::SizeError> {{
         let sizes = Sizes {{
 "
@@ -241,6 +241,11 @@ impl Writer<'_> {
                     "        __niello::check_input({name:?}, inputs.{ident}.len(), {length})?;\n"
                 );
             }
+        }
+        for (left, right) in &self.model.sizes.equal {
+            let [first, second] = [left, right]
+                .map(|side| format!("({:?}, {})", side.to_string(), self.extent(side)));
+            put!(text, "        __niello::check_equal({first}, {second})?;\n");
         }
         text.push_str("        ::core::result::Result::Ok(sizes)\n    }\n}\n");
     }

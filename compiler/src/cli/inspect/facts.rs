@@ -71,6 +71,9 @@ pub(super) struct Facts {
     pub(super) unsupported: Vec<String>,
     pub(super) parameters: Parameters,
     pub(super) external_data: Vec<String>,
+    /// Pairs of extents that have to be equal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) equal: Vec<(String, String)>,
     /// Symbols that are to be pinned before the model can be compiled.
     pub(super) unpinned: Vec<String>,
     /// What passes did, if the model can be compiled and they are asked for.
@@ -103,6 +106,7 @@ impl Facts {
             unsupported: Vec::new(),
             parameters: Parameters::default(),
             external_data: Vec::new(),
+            equal: Vec::new(),
             unpinned: Vec::new(),
             passes: None,
             sizes: None,
@@ -200,6 +204,10 @@ impl Facts {
                 }
             }
         }
+        if let Some(main) = imported.module.function("main") {
+            let equations = main.facts().equations();
+            self.equal = equations.map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        }
         self.inputs = imported.inputs.iter().map(typed).collect();
         self.outputs = imported.outputs.iter().map(typed).collect();
     }
@@ -294,6 +302,21 @@ mod tests {
         assert_eq!(sizes.macs, 5 * 2 * 3);
         assert!(sizes.weight_bytes >= 24, "{sizes:?}");
         assert_eq!(facts.parameters, Parameters { tensors: 1, elements: 6, bytes: 24 });
+    }
+
+    #[test]
+    fn extents_that_have_to_be_equal_are_told() {
+        let half = [("kernel_shape", vec![2].into()), ("strides", vec![2].into())];
+        let dims = [ModelDim::from(1), ModelDim::from(1), ModelDim::from("n")];
+        let builder = ModelBuilder::new(13)
+            .input("x", DType::F32, &dims)
+            .node("MaxPool", &["x"], &["a"], &half)
+            .node("Concat", &["a", "a"], &["b"], &[("axis", 2.into())])
+            .node("Add", &["x", "b"], &["y"], &[])
+            .output("y", DType::F32, &dims);
+        let facts = facts(builder, &options());
+        assert_eq!(facts.equal, [("n".to_owned(), "2*floordiv(n, 2)".to_owned())]);
+        assert!(super::super::text::of(&facts).contains("needs      n = 2*floordiv(n, 2)\n"));
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub(super) fn of(facts: &Facts) -> String {
     }
     facts.inputs.iter().for_each(|port| line("input", &port_text(port)));
     facts.outputs.iter().for_each(|port| line("output", &port_text(port)));
+    for (left, right) in &facts.equal {
+        line("needs", &one_line(&format!("{left} = {right}")));
+    }
     let parameters = &facts.parameters;
     let (tensors, elements) = (parameters.tensors, parameters.elements);
     line("parameters", &format!("{elements} in {tensors} tensors, {}", bytes(parameters.bytes)));

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+use super::extents::Extents;
 use super::functions::{self, FlatNode, Functions};
 use super::known::KnownValues;
 use super::order::{Definition, Definitions, definitions, live_order};
 use super::{
-    Attributes, CONVERT, Extents, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs,
-    node_name, normal_domain, op_name, problem_node, subgraphs,
+    Attributes, CONVERT, ImportOptions, MIN_OPSET, ModelPort, NodeError, Opsets, inputs, node_name,
+    normal_domain, op_name, problem_node, subgraphs,
 };
+use crate::arith::Symbol;
 use crate::diagnostics::{Problem, Report};
 use crate::executor::RunTimeSizes;
 use crate::graph::{ExprId, Function, FunctionBuilder};
@@ -114,26 +116,24 @@ pub(super) fn import(
         shared: &mut shared,
     };
     RunTimeSizes::of(&options.dims).assume(importer.shared.builder.facts_mut());
-    if let Extents::Found(_) = extents {
-        importer.shared.builder.find_symbols();
+    let mut told = None;
+    match &extents {
+        Extents::Found(_) => importer.shared.builder.find_symbols(),
+        Extents::Declared(known) => {
+            told = Some(&known.told);
+            for (left, right) in &known.equal {
+                // What cannot hold is told where it is needed.
+                let _ = importer.shared.builder.facts_mut().assume_eq(left, right);
+            }
+        }
     }
     importer.check_graph();
-    let inputs = importer.inputs(options);
+    let inputs = importer.inputs(options, told);
     for index in order {
         importer.node(&nodes[index]);
     }
     if let Extents::Found(found) = extents {
-        let facts = importer.shared.builder.facts_mut();
-        for dim in inputs.iter().flat_map(|input| input.ty.shape.iter()) {
-            let mut symbols = dim.symbols().into_iter();
-            if let (Some(symbol), None) = (symbols.next(), symbols.next())
-                && !options.dims.contains_key(symbol.name())
-                && let Some(size) = facts.simplify(dim).as_const()
-                && let Ok(size) = u64::try_from(size)
-            {
-                found.insert(symbol.name().to_owned(), size);
-            }
-        }
+        found.add(&importer.shared.builder, &inputs, options);
     }
     let (result, outputs) = importer.outputs()?;
     let labels =
@@ -190,7 +190,12 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
         }
     }
 
-    fn inputs(&mut self, options: &ImportOptions) -> Vec<ModelPort> {
+    /// The inputs, in whose types symbols are replaced by the expressions that are told of them.
+    fn inputs(
+        &mut self,
+        options: &ImportOptions,
+        told: Option<&BTreeMap<Symbol, Dim>>,
+    ) -> Vec<ModelPort> {
         let declared: Vec<&'a ValueInfoProto> = self
             .graph
             .input
@@ -218,6 +223,12 @@ impl<'a, 'm> GraphImporter<'a, '_, 'm> {
                 self.values.insert(name, value);
                 continue;
             }
+            let facts = self.shared.builder.facts();
+            let told = |symbol: &Symbol| told?.get(symbol).cloned();
+            let defined = |symbol: &Symbol| facts.definition(symbol).cloned();
+            let extent = |dim: &Dim| dim.substitute(&told).substitute(&defined);
+            let shape = ty.shape.iter().map(extent).collect();
+            let ty = TensorType::new(shape, ty.dtype);
             let symbols = ty.shape.iter().flat_map(Dim::symbols);
             self.shared.sizes.extend(symbols.map(|symbol| symbol.name().to_owned()));
             let param = self.shared.builder.param(name, ty.clone());

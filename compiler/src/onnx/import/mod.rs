@@ -5,6 +5,7 @@
 
 mod attributes;
 mod control;
+mod extents;
 mod functions;
 mod graph;
 mod inputs;
@@ -24,9 +25,11 @@ pub use static_inputs::static_inputs;
 use super::external::ExternalData;
 use super::input_value::InputValue;
 use super::proto::{ModelProto, NodeProto, OperatorSetIdProto};
+use crate::arith::Symbol;
 use crate::diagnostics::{Problem, ProblemNode, Report};
-use crate::ir::{IRModule, TensorType};
+use crate::ir::{Dim, IRModule, TensorType};
 use crate::options::DimSize;
+use extents::{Extents, FoundExtents};
 use functions::{FlatNode, Functions};
 
 /// Oldest version of ONNX's operators that is read. Since it, elementwise operators broadcast as
@@ -112,21 +115,16 @@ pub struct Imported {
     pub info: ModelInfo,
     /// The files beside the model that its tensors are in.
     pub external_files: Vec<PathBuf>,
-}
-
-/// How symbolic extents of inputs that the caller says nothing of are taken.
-enum Extents<'a> {
-    /// As any number.
-    Declared,
-    /// As the number that weights, attributes and other inputs ask for: those that are found, by
-    /// their names.
-    Found(&'a mut BTreeMap<String, u64>),
+    /// Symbols of inputs that options say nothing of and that follow from others.
+    pub followed: BTreeMap<Symbol, Dim>,
 }
 
 /// Imports a model. `folder` is where its external data is, if it has any.
 ///
 /// An extent of an input that is a symbol in the model becomes the number that some node needs it to
-/// be, as a product with a constant matrix does, unless `options` say what it is.
+/// be, as a product with a constant matrix does, unless `options` say what it is. Extents that nodes
+/// need to be equal are so in the facts of the function, of which callers have to check
+/// [equations](crate::arith::Facts::equations) when they run it.
 ///
 /// # Errors
 ///
@@ -159,14 +157,15 @@ pub fn import(
         let files: Vec<PathBuf> = external.files().map(Path::to_owned).collect();
         (main, files, report)
     };
-    let (mut main, mut files, mut report) = attempt(options, Extents::Declared);
+    let mut found = FoundExtents::default();
+    let (mut main, mut files, mut report) = attempt(options, Extents::Declared(&found));
     if !report.is_empty() {
-        let mut found = BTreeMap::new();
         let (.., explained) = attempt(options, Extents::Found(&mut found));
         if !found.is_empty() {
             let mut options = options.clone();
-            options.dims.extend(found.into_iter().map(|(name, size)| (name, size.into())));
-            (main, files, report) = attempt(&options, Extents::Declared);
+            let sizes = found.sizes.iter().map(|(name, &size)| (name.clone(), size.into()));
+            options.dims.extend(sizes);
+            (main, files, report) = attempt(&options, Extents::Declared(&found));
             // It tells why an extent is what another node does not take.
             if !report.is_empty() && !explained.is_empty() {
                 report = explained;
@@ -183,6 +182,7 @@ pub fn import(
         outputs: main.outputs,
         info,
         external_files: files,
+        followed: found.told,
     })
 }
 

@@ -216,6 +216,16 @@ impl Node<'_, '_> {
         Ok(self.tensor(value)?.shape)
     }
 
+    /// Whether a value has that shape. If it may, and extents are found out, it has.
+    ///
+    /// # Errors
+    ///
+    /// If it is no tensor.
+    pub fn has_shape(&mut self, value: ExprId, dims: &[Dim]) -> Result<bool, NodeError> {
+        let shape = self.shape(value)?;
+        Ok(self.builder.is_same_shape(&shape, dims))
+    }
+
     /// What is known of the sizes of inputs.
     pub fn facts(&self) -> &Facts {
         self.builder.facts()

@@ -400,8 +400,8 @@ impl Layer {
             state = node.transposed(state, &[1, 0, 2])?;
         }
         let state = node.first_axis_at(state, direction as i64)?;
-        let shape = node.shape(state)?;
-        if shape[..] != dims[..] {
+        if !node.has_shape(state, &dims)? {
+            let shape = node.shape(state)?;
             return Err(NodeError::new(format!(
                 "input {input} must hold {} by {} states, but they are {shape}",
                 self.batch, self.hidden

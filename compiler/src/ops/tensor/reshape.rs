@@ -8,7 +8,6 @@ use crate::graph::interp::Tensor;
 use crate::ir::{Dim, Shape, Type, normalize_axis};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
-use crate::ops::relation::is_one;
 use crate::ops::{EvalError, InferCx, OpDef, OpPattern, values};
 use crate::tir::PrimExpr;
 
@@ -98,11 +97,12 @@ fn infer_squeeze(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let attrs: SqueezeAttrs = cx.attrs()?;
     let x = cx.tensor(0)?;
     let removed = cx.axis_mask(0, &attrs.axis)?;
+    let one = Dim::from(1i64);
     let mut dims = Vec::new();
     for (index, (dim, removed)) in x.shape.iter().zip(removed).enumerate() {
         if removed {
             ensure!(
-                is_one(dim),
+                cx.same(dim, &one),
                 "axis {index} of input `x`, which is {x}, cannot be squeezed: \
                  its extent is {dim}, not 1"
             );

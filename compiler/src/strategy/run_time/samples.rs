@@ -28,6 +28,9 @@ pub(super) struct Limits {
     kinds: BTreeMap<StageId, StageKind>,
 }
 
+/// Most sizes that are tried for a sample.
+const MOST_TRIED: i64 = 1 << 16;
+
 /// The dimensions that the types of a function have and that depend on sizes, and the sizes.
 fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
     let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim::symbol(size.name.as_str())).collect();
@@ -45,10 +48,10 @@ fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
 
 /// Values of sizes for which the tensor expressions of a function are made, to see how they depend on
 /// them: the greatest first, then others of one size each. What is made for one element has another
-/// form, so an extent is 1 only if it always is.
+/// form, so an extent is 1 only if it always is. `None` if there are no others, or the greatest are
+/// beyond 63 bits.
 pub(super) fn samples(function: &Function, sizes: &RunTimeSizes) -> Option<Vec<Vec<i64>>> {
-    let greatest: Vec<i64> =
-        sizes.iter().map(|size| i64::try_from(size.max).ok()).collect::<Option<_>>()?;
+    let greatest = sizes.greatest_sizes()?;
     let dims = dims(function, sizes);
     let large = |dim: &&Dim| sizes.value(dim, &greatest).is_some_and(|extent| extent > 1);
     let dims: Vec<&Dim> = dims.iter().filter(large).collect();
@@ -64,25 +67,32 @@ pub(super) fn samples(function: &Function, sizes: &RunTimeSizes) -> Option<Vec<V
             sample
         };
         let is_general = |sample: &Vec<i64>| {
-            dims.iter().all(|dim| sizes.value(dim, sample).is_none_or(|extent| extent > 1))
+            sizes.unequal(sample).is_none()
+                && dims.iter().all(|dim| sizes.value(dim, sample).is_none_or(|extent| extent > 1))
         };
+        let beyond =
+            |first: i64| (first..first.saturating_add(MOST_TRIED)).map(sample).find(is_general);
+        samples.push(beyond(max.checked_mul(2)?.checked_add(1)?)?);
         let small = (min.max(2)..max).map(sample).find(is_general);
-        samples.push(sample(max.checked_mul(2)?.checked_add(1)?));
-        samples.push(small.unwrap_or(sample(max.checked_add(1)?)));
+        samples.push(small.or_else(|| beyond(max.saturating_add(1)))?);
     }
     Some(samples)
 }
 
 impl Known {
     /// Those of a function's types, and the sizes themselves, of which `vars` are the expressions.
-    pub(super) fn new(function: &Function, sizes: &RunTimeSizes, vars: &[PrimExpr]) -> Known {
+    pub(super) fn new(
+        function: &Function,
+        sizes: &RunTimeSizes,
+        samples: &[Vec<i64>],
+        vars: &[PrimExpr],
+    ) -> Known {
         let mut dims = dims(function, sizes);
         // Numbers of elements, of an image for example.
         let products =
             dims.iter().enumerate().flat_map(|(at, a)| dims[at..].iter().map(move |b| a * b));
         let products: Vec<Dim> = products.collect();
         dims.extend(products);
-        let samples = samples(function, sizes).unwrap_or_default();
         let known = dims.iter().filter_map(|dim| {
             let values: Option<Vec<i64>> =
                 samples.iter().map(|sample| sizes.value(dim, sample)).collect();
