@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::function::FunctionData;
 use super::{Call, Callee, Closure, Expr, If, ScopeId, While};
-use crate::ir::{DType, Dim, FuncType, Type};
+use crate::ir::{Constant, DType, Dim, FuncType, Type};
 use crate::ops::{self, InferArg, InferCx, InputKind, Op};
 
 /// Elements above which an integer constant no longer carries its value as dimensions.
@@ -55,10 +55,8 @@ pub(super) fn infer(
             return Err(TypeError::new("the type of a variable or a global must be declared"));
         }
         Expr::Constant(constant) => {
-            let small = constant.ty().num_elements().is_some_and(|n| n <= MAX_SHAPE_VALUE)
-                && constant.ty().dtype.is_int();
-            let value = small.then(|| constant.to_i64_vec()).flatten();
-            let value = value.map(|dims| dims.into_iter().map(Dim::from).collect());
+            let small = constant.ty().num_elements().is_some_and(|n| n <= MAX_SHAPE_VALUE);
+            let value = small.then(|| shape_value(constant)).flatten();
             return Ok((constant.ty().clone().into(), value));
         }
         Expr::Tuple(fields) => Type::tuple(fields.iter().map(|&id| data.exprs[id].ty.clone())),
@@ -118,6 +116,18 @@ pub(super) fn infer(
         }
     };
     Ok((ty, None))
+}
+
+/// The value of a small constant, if it holds integers or floats that are such.
+fn shape_value(constant: &Constant) -> Option<Arc<[Dim]>> {
+    let dtype = constant.ty().dtype;
+    if dtype.is_int() {
+        return constant.to_i64_vec().map(|dims| dims.into_iter().map(Dim::from).collect());
+    }
+    let whole = |value: f64| (value.fract() == 0.0).then_some(Dim::from(value as i64));
+    let values = matches!(dtype, DType::F32 | DType::F64).then(|| constant.to_f64_vec())??;
+    let dims: Option<Vec<Dim>> = values.into_iter().map(whole).collect();
+    ops::values::checked(dims?, dtype).map(Arc::from)
 }
 
 fn result_type(data: &FunctionData, scope: ScopeId) -> &Type {

@@ -43,6 +43,8 @@ pub struct Compute<'a> {
     /// Axes of the first result whose extents a run says: those are the greatest, or others that it may say,
     /// and what an element is made of must not depend on them.
     pub open_axes: &'a [usize],
+    /// Such axes of each argument.
+    pub open_args: &'a [Vec<usize>],
     /// Whether the result is in the memory of the first argument: a statement stores what differs.
     pub in_place: bool,
 }

@@ -159,6 +159,7 @@ pub(crate) fn compute(cx: &mut Compute<'_>) -> Stages {
         args: &args,
         results: &results,
         open_axes: cx.open_axes,
+        open_args: cx.open_args,
         in_place: false,
     };
     let stages = (def.compute)(call)?;

@@ -20,7 +20,7 @@ mod registered;
 mod relation;
 mod table;
 pub mod tensor;
-mod values;
+pub(crate) mod values;
 
 #[cfg(test)]
 pub(crate) mod samples;

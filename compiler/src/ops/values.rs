@@ -2,25 +2,30 @@
 //! symbolic.
 //!
 //! A value is only claimed where evaluation yields the same number: arithmetic must not have left
-//! the data type. Symbols are extents, which are taken to fit the index type that a model computes
-//! them in.
+//! the data type. Symbols are extents, which are taken to fit the type that a model computes them in;
+//! some exporters take floats. Of those, positive whole numbers are claimed, as zero has a sign, up to
+//! the first that has a neighbour more than one away.
 
 use super::InferCx;
 use super::eval::{broadcast_strides, num_elements, offsets};
-use crate::arith::Facts;
 use crate::graph::MAX_SHAPE_VALUE;
 use crate::ir::{DType, Dim, Shape, TensorType};
 
 /// The values, if each is a number within the data type, or an expression without overflow. Those of
 /// booleans are 0 and 1.
-pub(super) fn checked(values: Vec<Dim>, dtype: DType) -> Option<Vec<Dim>> {
+pub(crate) fn checked(values: Vec<Dim>, dtype: DType) -> Option<Vec<Dim>> {
     let (low, high) = match dtype {
         DType::Bool => (0, 1),
+        DType::F32 => (1, 1 << f32::MANTISSA_DIGITS),
+        DType::F64 => (1, 1 << f64::MANTISSA_DIGITS),
         _ => dtype.int_range()?,
     };
     let fits = |dim: &Dim| match dim.as_const() {
         Some(value) => (low..=high).contains(&value.into()),
-        None => !dim.is_poison() && matches!(dtype, DType::I32 | DType::I64),
+        None => {
+            let types = [DType::I32, DType::I64, DType::F32, DType::F64];
+            !dim.is_poison() && types.contains(&dtype)
+        }
     };
     values.iter().all(fits).then_some(values)
 }
@@ -48,10 +53,10 @@ pub(super) fn map(cx: &InferCx<'_>, f: impl Fn(&Dim) -> Dim) -> Option<Vec<Dim>>
 /// the data type of the arguments.
 pub(super) fn zip(
     cx: &InferCx<'_>,
-    f: impl Fn(&Facts, &Dim, &Dim) -> Option<Dim>,
+    f: impl Fn(&InferCx<'_>, &Dim, &Dim) -> Option<Dim>,
 ) -> Option<Vec<Dim>> {
     let (_, ty) = value(cx, 0)?;
-    checked(broadcast(cx, [0, 1], |[a, b]| f(cx.facts, a, b))?, ty.dtype)
+    checked(broadcast(cx, [0, 1], |[a, b]| f(cx, a, b))?, ty.dtype)
 }
 
 /// A function of the elements of arguments that broadcasting brings together.

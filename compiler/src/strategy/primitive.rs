@@ -245,12 +245,16 @@ impl Builder<'_> {
                     .map(|arg| arg.map(|arg| self.one(arg)).transpose())
                     .collect::<Result<_, _>>()?;
                 let results = tensors_of(function.ty(id), span, self.extents)?;
-                let first = tensor_types(function.ty(id)).into_iter().next();
-                let dims = first.iter().flat_map(|tensor| tensor.shape.iter());
-                let open_axes: Vec<usize> = dims
-                    .enumerate()
-                    .filter(|(_, dim)| !dim.is_const())
-                    .map(|(axis, _)| axis)
+                let open_axes = |id: &ExprId| -> Vec<usize> {
+                    let first = tensor_types(function.ty(*id)).into_iter().next();
+                    let dims = first.iter().flat_map(|tensor| tensor.shape.iter());
+                    let open = dims.enumerate().filter(|(_, dim)| !dim.is_const());
+                    open.map(|(axis, _)| axis).collect()
+                };
+                let open_args: Vec<Vec<usize>> = call
+                    .args
+                    .iter()
+                    .map(|arg| arg.as_ref().map(open_axes).unwrap_or_default())
                     .collect();
                 ops::compute(&mut Compute {
                     dag: &mut self.dag,
@@ -258,7 +262,8 @@ impl Builder<'_> {
                     attrs: &call.attrs,
                     args: &args,
                     results: &results,
-                    open_axes: &open_axes,
+                    open_axes: &open_axes(&id),
+                    open_args: &open_args,
                     in_place: self.in_place,
                 })
                 .map_err(|error| problem_at(error.0, span))

@@ -344,6 +344,37 @@ fn sequences_may_have_any_length() {
     });
 }
 
+/// Some exporters compute with extents as floats.
+#[test]
+fn sizes_may_be_computed_in_floats() {
+    let ints = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let floats = |values: &[f32]| Constant::from_f32(&[values.len() as i64], values).unwrap();
+    let sizes = [ModelDim::from("rows"), ModelDim::from(4)];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &sizes)
+        .initializer("table", &rows(&[20, 4]))
+        .initializer("most", &floats(&[9999.0, 4.0]))
+        .initializer("twice", &floats(&[2.0, 1.0]))
+        .initializer("zeros", &ints(&[0, 0]))
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Cast", &["shape"], &["extents"], &[("to", 1.into())])
+        .node("Min", &["extents", "most"], &["least"], &[])
+        .node("Mul", &["least", "twice"], &["doubled"], &[])
+        .node("Floor", &["doubled"], &["floor"], &[])
+        .node("Div", &["floor", "twice"], &["halves"], &[])
+        .node("Cast", &["halves"], &["end"], &[("to", 7.into())])
+        .node("Slice", &["table", "zeros", "end"], &["places"], &[])
+        .node("Add", &["x", "places"], &["y"], &[])
+        .output("y", DType::F32, &sizes);
+    let runs: &[&[u64]] = &[&[1], &[2], &[19], &[20]];
+    let model = model(builder);
+    check_sizes(&model, &[("rows", 1..=20)], runs, |sizes| vec![vec![sizes[0], 4]]);
+    // More rows than the table has.
+    let dims = [("rows".to_owned(), (1..=21).into())].into();
+    let report = run(&model, &CompileOptions { dims, ..options() }).unwrap_err().to_string();
+    assert!(report.contains("not known to be between 0 and 20"), "{report}");
+}
+
 /// Half as many rows as the input has columns: one row of the least two sizes.
 #[test]
 fn spectrograms_may_have_any_length() {

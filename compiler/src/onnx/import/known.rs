@@ -117,6 +117,9 @@ pub(super) fn is_small(ty: &Type) -> bool {
 fn tensor_of_dims(ty: &TensorType, dims: &[Dim]) -> Option<Tensor> {
     let shape: Option<Vec<usize>> =
         ty.shape.as_consts()?.into_iter().map(|extent| usize::try_from(extent).ok()).collect();
-    let values: Option<Vec<i128>> = dims.iter().map(|dim| dim.as_const().map(i128::from)).collect();
-    Tensor::from_ints(ty.dtype, &shape?, values?).ok()
+    let values = dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()?.into_iter();
+    match ty.dtype.is_float() {
+        true => Tensor::from_floats(ty.dtype, &shape?, values.map(|v| v as f64).collect()).ok(),
+        false => Tensor::from_ints(ty.dtype, &shape?, values.map(i128::from).collect()).ok(),
+    }
 }

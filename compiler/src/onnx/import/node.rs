@@ -216,14 +216,9 @@ impl Node<'_, '_> {
         Ok(self.tensor(value)?.shape)
     }
 
-    /// Whether a value has that shape. If it may, and extents are found out, it has.
-    ///
-    /// # Errors
-    ///
-    /// If it is no tensor.
-    pub fn has_shape(&mut self, value: ExprId, dims: &[Dim]) -> Result<bool, NodeError> {
-        let shape = self.shape(value)?;
-        Ok(self.builder.is_same_shape(&shape, dims))
+    /// Whether extents are equal. If they may be, and extents are found out, they are.
+    pub fn is_same(&mut self, left: &[Dim], right: &[Dim]) -> bool {
+        self.builder.is_same_shape(left, right)
     }
 
     /// What is known of the sizes of inputs.

@@ -8,8 +8,9 @@ use crate::ops::OpDef;
 use crate::ops::elementwise::{ADD, CLIP, ClipAttrs, DIVIDE, MULTIPLY, SUBTRACT, WHERE};
 use crate::ops::reduce::ReduceAttrs;
 use crate::ops::tensor::{
-    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, FULL, FullAttrs, STRIDED_SLICE,
-    StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode, TransposeAttrs,
+    ARANGE, ArangeAttrs, BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, FULL,
+    FullAttrs, STRIDED_SLICE, StridedSliceAttrs, TAKE, TRANSPOSE, TakeAttrs, TakeMode,
+    TransposeAttrs,
 };
 
 impl Node<'_, '_> {
@@ -241,6 +242,12 @@ impl Node<'_, '_> {
     pub(super) fn integers(&mut self, dims: &[i64], values: &[i64]) -> Result<ExprId, NodeError> {
         let constant = Constant::from_i64(dims, values);
         Ok(self.constant(constant.map_err(|error| NodeError::new(error.to_string()))?))
+    }
+
+    /// So many numbers from `start` on, as 64-bit integers.
+    pub(super) fn arange(&mut self, start: i64, length: Dim) -> Result<ExprId, NodeError> {
+        let attrs = ArangeAttrs { start, step: 1, length, dtype: DType::I64 };
+        self.call_with(&ARANGE, &[], &attrs)
     }
 
     /// The numbers `0..count` as 64-bit integers.

@@ -12,8 +12,8 @@ use crate::ops::elementwise::{GREATER_EQUAL, MAXIMUM, NOT_EQUAL, SUBTRACT};
 use crate::ops::nn::{NON_MAX_SUPPRESSION, NonMaxSuppressionAttrs};
 use crate::ops::reduce::SUM;
 use crate::ops::tensor::{
-    ARANGE, ArangeAttrs, CUMSUM, CumulativeAttrs, SCATTER_ELEMENTS, ScatterElementsAttrs,
-    ScatterReduction, TOPK, TRUNCATE, TopkAttrs, TruncateAttrs,
+    CUMSUM, CumulativeAttrs, SCATTER_ELEMENTS, ScatterElementsAttrs, ScatterReduction, TOPK,
+    TRUNCATE, TopkAttrs, TruncateAttrs,
 };
 
 /// How many elements a run has along an axis: a symbol, and the scalar that says what it is.
@@ -48,12 +48,6 @@ impl Node<'_, '_> {
         Ok(truncated)
     }
 
-    /// The numbers `0..count` as 64-bit integers.
-    fn places(&mut self, length: Dim) -> Result<ExprId, NodeError> {
-        let attrs = ArangeAttrs { start: 0, step: 1, length, dtype: DType::I64 };
-        self.call_with(&ARANGE, &[], &attrs)
-    }
-
     /// Where a vector of booleans holds, in order.
     fn places_where(&mut self, holds: ExprId) -> Result<ExprId, NodeError> {
         let dims = self.shape(holds)?.to_vec();
@@ -66,7 +60,7 @@ impl Node<'_, '_> {
         let rank = self.with_scalar(&SUBTRACT, upto, 1.0)?;
         let rank = self.with_scalar(&MAXIMUM, rank, 0.0)?;
         // What is left out puts 0 to a place that has at least that.
-        let place = self.places(length.clone())?;
+        let place = self.arange(0, length.clone())?;
         let place = self.multiply(place, ones)?;
         let zeros = self.full(0.0, DType::I64, dims.clone())?;
         let attrs = ScatterElementsAttrs { axis: 0, reduction: ScatterReduction::Max };
@@ -99,7 +93,7 @@ pub(super) fn non_zero(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let places = node.places_where(flat)?;
     let mut indices = Vec::with_capacity(shape.len());
     for (axis, extent) in shape.iter().enumerate() {
-        let index = node.places(extent.clone())?;
+        let index = node.arange(0, extent.clone())?;
         let dims = (0..shape.len()).map(|other| match other == axis {
             true => extent.clone(),
             false => Dim::from(1i64),

@@ -2,21 +2,17 @@
 
 use super::missing;
 use crate::graph::ExprId;
-use crate::ir::{Constant, DType, Dim, SharedBytes, TensorType};
+use crate::ir::{DType, Dim};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::dtype_from_onnx;
 use crate::ops::OpDef;
-use crate::ops::elementwise::{LESS, SUBTRACT};
+use crate::ops::elementwise::{EQUAL, GREATER_EQUAL, LESS, LESS_EQUAL, SUBTRACT};
 use crate::ops::reduce::{ARGMAX, ArgReduceAttrs};
 use crate::ops::tensor::{
     CumulativeAttrs, GATHER, GATHER_ND, GatherAttrs, GatherNdAttrs, ONE_HOT, OneHotAttrs,
     SCATTER_ELEMENTS, SCATTER_ND, ScatterElementsAttrs, ScatterNdAttrs, ScatterReduction, TOPK,
     TopkAttrs,
 };
-
-/// Most elements of a mask that is computed while compiling: two extents of a file can ask for any
-/// amount of memory.
-const MAX_MASK: u64 = 1 << 24;
 
 /// `GatherElements`-11, -13 (more types).
 pub(super) fn gather_elements(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
@@ -142,27 +138,16 @@ pub(super) fn hardmax(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     Ok(vec![node.reshape(marked, ty.shape.to_vec())?])
 }
 
-/// A constant of booleans by row and column.
-fn mask(
-    node: &mut Node<'_, '_>,
-    rows: i64,
-    columns: i64,
-    holds: impl Fn(i64, i64) -> bool,
-) -> Result<ExprId, NodeError> {
-    let elements = rows.unsigned_abs().saturating_mul(columns.unsigned_abs());
-    if elements > MAX_MASK {
-        return Err(NodeError::new(format!(
-            "a mask of {rows} by {columns} is larger than the {MAX_MASK} elements that are supported"
-        )));
-    }
-    let bytes: Vec<u8> = (0..rows)
-        .flat_map(|row| (0..columns).map(move |column| (row, column)))
-        .map(|(row, column)| u8::from(holds(row, column)))
-        .collect();
-    let ty = TensorType::from_consts(&[rows, columns], DType::Bool);
-    let constant = Constant::new(ty, SharedBytes::new(bytes))
-        .map_err(|error| NodeError::new(error.to_string()))?;
-    Ok(node.constant(constant))
+/// How far the elements of a matrix are above its diagonal, `(rows, columns)`.
+fn diagonals(node: &mut Node<'_, '_>, x: ExprId) -> Result<ExprId, NodeError> {
+    let shape = node.shape(x)?;
+    let [.., rows, columns] = &shape[..] else {
+        return Err(NodeError::new(format!("a matrix is expected, but the shape is {shape}")));
+    };
+    let row = node.arange(0, rows.clone())?;
+    let row = node.reshape(row, vec![rows.clone(), Dim::from(1i64)])?;
+    let column = node.arange(0, columns.clone())?;
+    node.subtract(column, row)
 }
 
 /// `Trilu`-14: one triangle of each matrix, the rest zero.
@@ -171,14 +156,9 @@ pub(super) fn trilu(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     let upper = node.attrs.flag("upper", true)?;
     let k = node.int_input(1)?.unwrap_or(0);
     let ty = node.tensor(x)?;
-    let Some(first) = ty.shape.rank().checked_sub(2) else {
-        return Err(NodeError::new(format!("a matrix is expected, but the input is {ty}")));
-    };
-    let (rows, columns) = (node.known_extent(x, first)?, node.known_extent(x, first + 1)?);
-    let keep = mask(node, rows, columns, |row, column| {
-        let diagonal = column.saturating_sub(row);
-        if upper { diagonal >= k } else { diagonal <= k }
-    })?;
+    let diagonal = diagonals(node, x)?;
+    let bound = node.int(k);
+    let keep = node.call(if upper { &GREATER_EQUAL } else { &LESS_EQUAL }, &[diagonal, bound])?;
     let zero = node.scalar(0.0, ty.dtype)?;
     Ok(vec![node.choose(keep, x, zero)?])
 }
@@ -194,9 +174,10 @@ pub(super) fn eye_like(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
     if node.shape(x)?.rank() != 2 {
         return Err(NodeError::new(format!("a matrix is expected, but it is {}", node.tensor(x)?)));
     }
-    let (rows, columns) = (node.known_extent(x, 0)?, node.known_extent(x, 1)?);
-    let diagonal = mask(node, rows, columns, |row, column| column.saturating_sub(row) == k)?;
-    Ok(vec![node.cast(diagonal, dtype)?])
+    let diagonal = diagonals(node, x)?;
+    let at = node.int(k);
+    let ones = node.call(&EQUAL, &[diagonal, at])?;
+    Ok(vec![node.cast(ones, dtype)?])
 }
 
 /// `ReverseSequence`-10: the first elements of each sequence in reverse.
@@ -214,8 +195,7 @@ pub(super) fn reverse_sequence(node: &mut Node<'_, '_>) -> Result<Outputs, NodeE
     let along = |axis: usize| -> Vec<Dim> {
         (0..shape.rank()).map(|a| if a == axis { shape[a].clone() } else { one.clone() }).collect()
     };
-    let steps = node.known_extent(x, time)?;
-    let step = node.counting(steps)?;
+    let step = node.arange(0, shape[time].clone())?;
     let step = node.reshape(step, along(time))?;
     let length = node.cast(lengths, DType::I64)?;
     let length = node.reshape(length, along(batch))?;

@@ -400,8 +400,8 @@ impl Layer {
             state = node.transposed(state, &[1, 0, 2])?;
         }
         let state = node.first_axis_at(state, direction as i64)?;
-        if !node.has_shape(state, &dims)? {
-            let shape = node.shape(state)?;
+        let shape = node.shape(state)?;
+        if !node.is_same(&shape, &dims) {
             return Err(NodeError::new(format!(
                 "input {input} must hold {} by {} states, but they are {shape}",
                 self.batch, self.hidden

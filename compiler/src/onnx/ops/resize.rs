@@ -191,6 +191,9 @@ fn upsample_attrs(method: ResizeMethod) -> Resize2dAttrs {
     }
 }
 
+/// Greatest power of two that the denominator of a factor may be for an extent that is not known.
+const MAX_FRACTION: u32 = 10;
+
 /// Extents times factors, rounded down.
 fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
     if scales.len() != shape.rank()
@@ -202,12 +205,17 @@ fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
         )));
     }
     let dims = shape.iter().zip(&scales).map(|(dim, &scale)| {
-        if scale.fract() == 0.0 && scale <= f64::from(u32::MAX) {
-            return Ok(dim * Dim::from(scale as i64));
-        }
-        match dim.as_const() {
-            Some(extent) => Ok(Dim::from((extent as f64 * scale).floor() as i64)),
-            None => Err(NodeError::new(format!(
+        let fraction = (0..=MAX_FRACTION).map(|power| 1i64 << power).find(|&denominator| {
+            let numerator = scale * denominator as f64;
+            numerator.fract() == 0.0 && numerator <= f64::from(u32::MAX)
+        });
+        match (dim.as_const(), fraction) {
+            (Some(extent), _) => Ok(Dim::from((extent as f64 * scale).floor() as i64)),
+            (None, Some(denominator)) => {
+                let numerator = Dim::from((scale * denominator as f64) as i64);
+                Ok((dim * numerator).floor_div(&Dim::from(denominator)))
+            }
+            (None, None) => Err(NodeError::new(format!(
                 "dimension {dim} must be known to be scaled by {scale}"
             ))
             .pin([dim])),

@@ -336,8 +336,7 @@ pub(super) fn places(
     start: i64,
     length: Dim,
 ) -> Result<ExprId, NodeError> {
-    let places = ArangeAttrs { start, step: 1, length, dtype: DType::I64 };
-    let places = node.call_with(&ARANGE, &[], &places)?;
+    let places = node.arange(start, length)?;
     let attrs = TakeAttrs { axis: axis as i64, mode: TakeMode::Clip };
     node.call_with(&TAKE, &[x, places], &attrs)
 }

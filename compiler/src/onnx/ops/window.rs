@@ -64,7 +64,7 @@ pub(super) fn read_window(
     };
     for (axis, window) in window.axes.iter_mut().enumerate() {
         let total = match at_end {
-            Some(_) => same_padding(*window, axis, &x[axis + 2])?,
+            Some(_) => same_padding(node, *window, axis, &x[axis + 2])?,
             None => 0,
         };
         let (less, more) = (total / 2, total - total / 2);
@@ -74,8 +74,14 @@ pub(super) fn read_window(
     Ok(window)
 }
 
-/// The padding with which there are as many windows as strides in the extent.
-fn same_padding(window: AxisWindow, axis: usize, extent: &Dim) -> Result<i64, NodeError> {
+/// The padding with which there are as many windows as strides in the extent. One that is not known is
+/// a multiple of the stride, if it may be.
+fn same_padding(
+    node: &mut Node<'_, '_>,
+    window: AxisWindow,
+    axis: usize,
+    extent: &Dim,
+) -> Result<i64, NodeError> {
     let AxisWindow { taps, stride, dilation, .. } = window;
     let too_large = || NodeError::new("the window is too large");
     let span = (taps - 1)
@@ -84,6 +90,10 @@ fn same_padding(window: AxisWindow, axis: usize, extent: &Dim) -> Result<i64, No
         .ok_or_else(too_large)?;
     if stride == 1 {
         return Ok(span - 1);
+    }
+    let multiple = extent.floor_div(&Dim::from(stride)) * stride;
+    if extent.as_const().is_none() && node.is_same(&[extent.clone()], &[multiple]) {
+        return Ok((span - stride).max(0));
     }
     let Some(extent) = extent.as_const() else {
         return Err(NodeError::new(format!(

@@ -5,7 +5,6 @@
 use std::iter;
 
 use super::expr::{binary, negative};
-use crate::arith::Facts;
 use crate::graph::TypeError;
 use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Dim, Type};
@@ -136,19 +135,21 @@ fn int_floor_mod(a: i128, b: i128) -> Option<i128> {
 }
 
 /// Division of dimensions that truncates, where it is known to be what floor division yields.
-fn dim_divide(facts: &Facts, a: &Dim, b: &Dim) -> Option<Dim> {
+fn dim_divide(cx: &InferCx<'_>, a: &Dim, b: &Dim) -> Option<Dim> {
+    let truncates = cx.tensor(0).is_ok_and(|ty| ty.dtype.is_int());
     if let (Some(a), Some(b)) = (a.as_const(), b.as_const()) {
-        return a.checked_div(b).map(Dim::from);
+        let exact = a.checked_rem(b)? == 0;
+        return (truncates || exact).then(|| a.checked_div(b).map(Dim::from))?;
     }
     let quotient = a.floor_div(b);
     let zero = Dim::from(0i64);
-    let truncates =
-        facts.prove_le(&zero, a) == Some(true) && facts.prove_lt(&zero, b) == Some(true);
+    let is_positive =
+        || cx.facts.prove_le(&zero, a) == Some(true) && cx.facts.prove_lt(&zero, b) == Some(true);
     // An exact quotient is the same however it is rounded.
-    (truncates || &quotient * b == *a).then_some(quotient)
+    (&quotient * b == *a || truncates && is_positive()).then_some(quotient)
 }
 
-fn dim_floor_mod(_: &Facts, a: &Dim, b: &Dim) -> Option<Dim> {
+fn dim_floor_mod(_: &InferCx<'_>, a: &Dim, b: &Dim) -> Option<Dim> {
     (b.as_const() != Some(0)).then(|| a.modulo(b))
 }
 

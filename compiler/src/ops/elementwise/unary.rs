@@ -15,7 +15,8 @@ macro_rules! unary {
     ($(
         $(#[$doc:meta])*
         $op:ident = $name:literal, $summary:literal, $dtypes:ident,
-        |$v:ident| $float:expr $(, |$i:ident| $int:expr)?, te: |$x:ident| $te:expr;
+        |$v:ident| $float:expr $(, |$i:ident| $int:expr)?, te: |$x:ident| $te:expr
+        $(, dims: $dims:expr)?;
     )*) => {$(
         $(#[$doc])*
         pub static $op: OpDef = OpDef::new(
@@ -26,7 +27,8 @@ macro_rules! unary {
             |cx| map(cx, |$v| $float, unary!(@int $(|$i| $int)?)),
             |cx| unary(cx, |$x| $te),
         )
-        .pattern(OpPattern::ElemWise);
+        .pattern(OpPattern::ElemWise)
+        $(.shape_value($dims))?;
     )*};
     (@int |$i:ident| $int:expr) => { |$i| $int };
     // The type relation lets no integer come here.
@@ -60,7 +62,8 @@ unary! {
         te: |x| PrimExpr::unary(UnaryOp::Not, x);
     /// The least integer not less than `x`.
     CEIL = "ceil", "rounded up to an integer", Float, |v| v.ceil(),
-        te: |x| call(Intrinsic::Ceil, x);
+        te: |x| call(Intrinsic::Ceil, x),
+        dims: values::unchanged;
     /// Cosine of radians.
     COS = "cos", "cosine", Float, |v| v.cos(),
         te: |x| call(Intrinsic::Cos, x);
@@ -75,7 +78,8 @@ unary! {
         te: |x| call(Intrinsic::Exp, x);
     /// The greatest integer not greater than `x`.
     FLOOR = "floor", "rounded down to an integer", Float, |v| v.floor(),
-        te: |x| call(Intrinsic::Floor, x);
+        te: |x| call(Intrinsic::Floor, x),
+        dims: values::unchanged;
     /// Natural logarithm; of a negative number NaN.
     LOG = "log", "natural logarithm", Float, |v| v.ln(),
         te: |x| call(Intrinsic::Log, x);
@@ -89,7 +93,8 @@ unary! {
     /// The nearest integer; halves go to the even one.
     ROUND = "round", "rounded to the nearest integer, halves to even", Float,
         |v| v.round_ties_even(),
-        te: |x| call(Intrinsic::Round, x);
+        te: |x| call(Intrinsic::Round, x),
+        dims: values::unchanged;
     /// `1 / √x`.
     RSQRT = "rsqrt", "one divided by the square root", Float, |v| 1.0 / v.sqrt(),
         te: |x| one(&x) / call(Intrinsic::Sqrt, x);

@@ -216,19 +216,17 @@ impl Resize2dAttrs {
     }
 
     fn coordinate(&self, axis: usize, index: f64, scale: f64, extent: f64, size: f64) -> f64 {
+        let scaled = self.scaled(axis, extent, size);
         match self.coordinate_transformation_mode {
             CoordinateTransformation::PytorchHalfPixel if size <= 1.0 => 0.0,
             CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
                 (index + 0.5) / scale - 0.5
             }
-            CoordinateTransformation::AlignCorners if extent * scale <= 1.0 => 0.0,
-            // With a scale, ONNX takes the unrounded size here.
-            CoordinateTransformation::AlignCorners => {
-                index * (extent - 1.0) / (extent * scale - 1.0)
-            }
+            CoordinateTransformation::AlignCorners if scaled <= 1.0 => 0.0,
+            CoordinateTransformation::AlignCorners => index * (extent - 1.0) / (scaled - 1.0),
             CoordinateTransformation::Asymmetric => index / scale,
             CoordinateTransformation::HalfPixelSymmetric => {
-                let left_out = extent / 2.0 * (1.0 - size / (scale * extent));
+                let left_out = extent / 2.0 * (1.0 - size / scaled);
                 left_out + (index + 0.5) / scale - 0.5
             }
             CoordinateTransformation::TfCropAndResize => {
@@ -240,6 +238,11 @@ impl Resize2dAttrs {
                 }
             }
         }
+    }
+
+    /// The size of the result as ONNX computes with it: with a scale, before it is rounded.
+    fn scaled(&self, axis: usize, extent: f64, size: f64) -> f64 {
+        self.scale.map_or(size, |scale| extent * scale[axis])
     }
 
     /// The ends of the region along an axis.
@@ -374,6 +377,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         number: axis,
         extent: input[axis + 2],
         size: shape[axis + 2],
+        is_open: [Some(cx.open_axes), cx.open_args.first().map(Vec::as_slice)]
+            .into_iter()
+            .flatten()
+            .any(|open| open.contains(&(axis + 2))),
     };
     let (rows, columns) = (axis(0), axis(1));
     let beyond = like_value(attrs.extrapolation_value, dtype);

@@ -270,7 +270,44 @@ impl Known {
         }
     }
 
-    /// A float that is a whole number, or one divided by such.
+    /// A float that is a number divided by a dimension or by one less, or the other way round.
+    fn quotient(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
+        let rounded = |value: f64| match dtype {
+            DType::F32 => f64::from(value as f32),
+            _ => value,
+        };
+        let number = |numbers: &[i64]| match numbers.iter().all(|number| *number == numbers[0]) {
+            true => Some(PrimExpr::index(numbers[0])),
+            false => self.number(numbers),
+        };
+        self.dims.iter().flat_map(|dim| [(dim, 0), (dim, 1)]).find_map(|((dim, expr), less)| {
+            let dim: Vec<f64> = dim.iter().map(|&extent| (extent - less) as f64).collect();
+            let expr = expr.clone() - less;
+            [true, false].into_iter().find_map(|divides| {
+                let pairs = || dim.iter().zip(values);
+                let other: Vec<f64> = match divides {
+                    true => pairs().map(|(dim, value)| (dim * value).round()).collect(),
+                    false => pairs().map(|(dim, value)| (dim / value).round()).collect(),
+                };
+                let holds = pairs().zip(&other).all(|((dim, value), other)| {
+                    let (numerator, denominator) =
+                        if divides { (other, dim) } else { (dim, other) };
+                    other.abs() < 9e15
+                        && *denominator != 0.0
+                        && rounded(numerator / denominator) == rounded(*value)
+                });
+                if !holds {
+                    return None;
+                }
+                let other: Vec<i64> = other.iter().map(|&other| other as i64).collect();
+                let other = number(&other)?.cast(dtype);
+                let expr = expr.clone().cast(dtype);
+                Some(if divides { other / expr } else { expr / other })
+            })
+        })
+    }
+
+    /// A float that is a whole number, a quotient, or one divided by a number.
     fn float(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
         let whole = |values: Vec<f64>| -> Option<PrimExpr> {
             let fits = |value: &f64| value.fract() == 0.0 && value.abs() < 9e15;
@@ -280,6 +317,9 @@ impl Known {
         };
         if let Some(number) = whole(values.to_vec()) {
             return Some(number);
+        }
+        if let Some(quotient) = self.quotient(values, dtype) {
+            return Some(quotient);
         }
         let divisors: Vec<f64> = values.iter().map(|value| value.recip().round()).collect();
         let rounded = |value: f64| match dtype {

@@ -71,6 +71,8 @@ pub(super) struct Axis<'a> {
     pub(super) extent: i64,
     /// Elements of the result.
     pub(super) size: i64,
+    /// Whether one of the two may be another number in a run.
+    pub(super) is_open: bool,
 }
 
 impl Axis<'_> {
@@ -95,18 +97,17 @@ impl Axis<'_> {
         let index = index.clone().cast(DType::F64);
         let f64 = |value: f64| PrimExpr::float(value, DType::F64);
         let (extent, scale) = (self.extent as f64, self.scale);
+        let scaled = self.attrs.scaled(self.number, extent, self.size as f64);
         match self.attrs.coordinate_transformation_mode {
             CoordinateTransformation::PytorchHalfPixel if self.size <= 1 => f64(0.0),
             CoordinateTransformation::HalfPixel | CoordinateTransformation::PytorchHalfPixel => {
                 (index + f64(0.5)) / f64(scale) - f64(0.5)
             }
-            CoordinateTransformation::AlignCorners if extent * scale <= 1.0 => f64(0.0),
-            CoordinateTransformation::AlignCorners => {
-                index * f64(extent - 1.0) / f64(extent * scale - 1.0)
-            }
+            CoordinateTransformation::AlignCorners if scaled <= 1.0 => f64(0.0),
+            CoordinateTransformation::AlignCorners => index * f64(extent - 1.0) / f64(scaled - 1.0),
             CoordinateTransformation::Asymmetric => index / f64(scale),
             CoordinateTransformation::HalfPixelSymmetric => {
-                let left_out = extent / 2.0 * (1.0 - self.size as f64 / (scale * extent));
+                let left_out = extent / 2.0 * (1.0 - self.size as f64 / scaled);
                 f64(left_out) + (index + f64(0.5)) / f64(scale) - f64(0.5)
             }
             CoordinateTransformation::TfCropAndResize => {
@@ -132,7 +133,8 @@ impl Axis<'_> {
 
     /// Whether each place of the result is that of the argument.
     fn is_unchanged(&self) -> bool {
-        self.extent == self.size
+        !self.is_open
+            && self.extent == self.size
             && (self.scale - 1.0).abs() <= 0.0
             && self.attrs.region(self.number) == [0.0, 1.0]
     }
@@ -252,7 +254,12 @@ impl Axis<'_> {
         let places: Vec<i64> =
             taps.iter().map(|taps| taps.first().map(|tap| tap.0 as i64)).collect::<Option<_>>()?;
         let last = self.extent - 1;
-        for (numerator, denominator) in [(self.extent, self.size), (last, self.size - 1)] {
+        let by_scale = self.attrs.scale.and_then(|scale| fraction(scale[self.number]));
+        let by_sizes = [(self.extent, self.size), (last, self.size - 1)];
+        // What fits the sizes need not fit those of another run.
+        let by_sizes = by_sizes.into_iter().filter(|_| !self.is_open);
+        let inverse = by_scale.map(|(numerator, denominator)| (denominator, numerator));
+        for (numerator, denominator) in inverse.into_iter().chain(by_sizes) {
             if denominator < 1 {
                 continue;
             }
@@ -325,6 +332,17 @@ impl Axis<'_> {
             })
             .collect()
     }
+}
+
+/// A positive number as a fraction, if it is one with a small denominator.
+fn fraction(number: f64) -> Option<(i64, i64)> {
+    let denominator = (0..16).map(|power| 1i64 << power);
+    let whole = |denominator: &i64| {
+        let numerator = number * *denominator as f64;
+        numerator.fract() == 0.0 && numerator < f64::from(u32::MAX)
+    };
+    let denominator = denominator.into_iter().find(whole)?;
+    Some(((number * denominator as f64) as i64, denominator))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
