@@ -293,6 +293,113 @@ fn images_may_have_any_extents() {
     check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 3, sizes[0], sizes[1]]]);
 }
 
+/// Images that are made as large as others, or smaller by a part, and padded to whole blocks.
+#[test]
+fn images_may_become_as_large_as_others() {
+    let extents = [1, 2, 0, 0].map(ModelDim::from);
+    let [one, two, ..] = extents;
+    let extents = [one, two, ModelDim::from("h"), ModelDim::from("w")];
+    let ints = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let floats = |values: &[f32]| Constant::from_f32(&[values.len() as i64], values).unwrap();
+    let dims = [("h", 8..=20), ("w", 8..=33)];
+    let runs: &[&[u64]] = &[&[8, 8], &[9, 16], &[16, 31], &[20, 33]];
+    let check = |build: &dyn Fn(ModelBuilder) -> ModelBuilder| {
+        let builder = build(ModelBuilder::new(19).input("x", DType::F32, &extents));
+        let builder = builder.output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 2, sizes[0], sizes[1]]]);
+    };
+    for mode in ["nearest", "linear", "cubic"] {
+        for places in ["half_pixel", "align_corners", "asymmetric"] {
+            let attrs = [("mode", mode.into()), ("coordinate_transformation_mode", places.into())];
+            // To a size, to one of the run, and by a factor.
+            check(&|b| {
+                let half = [("kernel_shape", vec![2, 2].into()), ("strides", vec![2, 2].into())];
+                b.initializer("sizes", &ints(&[1, 2, 12, 24]))
+                    .node("Resize", &["x", "", "", "sizes"], &["a"], &attrs)
+                    .node("MaxPool", &["a"], &["b"], &half)
+                    .node("Shape", &["x"], &["shape"], &[])
+                    .node("Resize", &["b", "", "", "shape"], &["y"], &attrs)
+            });
+            check(&|b| {
+                b.initializer("half", &floats(&[1.0, 1.0, 0.5, 1.5])).node(
+                    "Resize",
+                    &["x", "", "half"],
+                    &["y"],
+                    &attrs,
+                )
+            });
+        }
+    }
+    for mode in ["constant", "reflect", "edge", "wrap"] {
+        check(&|b| {
+            b.initializer("two", &ints(&[2]))
+                .initializer("four", &ints(&[4]))
+                .initializer("block", &ints(&[16, 16]))
+                .initializer("zeros", &ints(&[0, 0]))
+                .node("Shape", &["x"], &["shape"], &[])
+                .node("Slice", &["shape", "two", "four"], &["extents"], &[])
+                .node("Neg", &["extents"], &["less"], &[])
+                .node("Mod", &["less", "block"], &["missing"], &[])
+                .node("Div", &["missing", "two"], &["before"], &[])
+                .node("Sub", &["missing", "before"], &["after"], &[])
+                .node(
+                    "Concat",
+                    &["zeros", "before", "zeros", "after"],
+                    &["pads"],
+                    &[("axis", 0.into())],
+                )
+                .node("Pad", &["x", "pads"], &["y"], &[("mode", mode.into())])
+        });
+    }
+}
+
+/// Padding that depends on the size is that of multiples of the stride.
+#[test]
+fn windows_with_automatic_padding_go_over_whole_strides() {
+    let image = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("side"), ModelDim::from(6)];
+    let attrs = [("auto_pad", "SAME_UPPER".into()), ("strides", vec![2, 2].into())];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &image)
+        .initializer("w", &rows(&[4, 2, 3, 3]))
+        .node("Conv", &["x", "w"], &["y"], &attrs)
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let model = model(builder);
+    let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], 6]];
+    check_sizes(&model, &[("side", 1..=12)], &[&[2], &[6], &[12]], shapes);
+    let options =
+        CompileOptions { dims: [("side".to_owned(), (1..=12).into())].into(), ..options() };
+    let loaded = load(&run(&model, &options).unwrap().model, &options);
+    let wrong = loaded[0].run(&[rows(&[1, 2, 5, 6])]).unwrap_err().to_string();
+    assert!(wrong.contains("they are equal in the model"), "{wrong}");
+}
+
+/// Attention that sees what came before, and sequences of lengths of their own.
+#[test]
+fn triangles_and_reversed_sequences_are_of_any_size() {
+    let x = [ModelDim::from("batch"), ModelDim::from("seq"), ModelDim::from(8)];
+    let lengths = Constant::from_i64(&[1], &[1]).unwrap();
+    let last = [("perm", vec![0, 2, 1].into())];
+    let along = [("batch_axis", 0.into()), ("time_axis", 1.into())];
+    let builder = ModelBuilder::new(14)
+        .input("x", DType::F32, &x)
+        .initializer("length", &lengths)
+        .initializer("zero", &Constant::from_i64(&[1], &[0]).unwrap())
+        .node("Transpose", &["x"], &["k"], &last)
+        .node("MatMul", &["x", "k"], &["scores"], &[])
+        .node("Trilu", &["scores"], &["lower"], &[("upper", 0.into())])
+        .node("MatMul", &["lower", "x"], &["y"], &[])
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Gather", &["shape", "zero"], &["batch"], &[])
+        .node("Expand", &["length", "batch"], &["lengths"], &[])
+        .node("ReverseSequence", &["x", "lengths"], &["z"], &along)
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 3])
+        .output("z", DType::F32, &[const { ModelDim::Unknown }; 3]);
+    let runs: &[&[u64]] = &[&[1, 1], &[2, 7], &[3, 20]];
+    check_sizes(&model(builder), &[("batch", 1..=3), ("seq", 1..=20)], runs, |sizes| {
+        vec![vec![sizes[0], sizes[1], 8]]
+    });
+}
+
 /// What the exporters of transformers write: positions that are a part of a table, shapes that are
 /// put together, heads, a cache that the keys are added to.
 #[test]

@@ -17,6 +17,7 @@ mod ml;
 mod ngrams;
 mod nn;
 mod norm;
+mod pad;
 mod quantize;
 mod random;
 mod rearrange;
@@ -272,7 +273,7 @@ static TABLE: &[OpImport] = &[
     op("OptionalHasElement", &[15, 18, 28], (0, 1), sequence::has_element),
     op("Or", &[1, 7], (2, 2), |node| elementwise::binary(node, &e::LOGICAL_OR)),
     op("PRelu", &[1, 6, 7, 9, 16], (2, 2), elementwise::prelu),
-    shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], tensor::pad),
+    shaped("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], (1, 4), &[1, 3], pad::pad),
     op("Pow", &[1, 7, 12, 13, 15], (2, 2), elementwise::pow),
     op("QLinearConv", &[10], (8, 9), quantize::qlinear_conv),
     op("QLinearMatMul", &[10, 21], (8, 8), quantize::qlinear_matmul),

@@ -7,7 +7,6 @@ use crate::ir::{Constant, DType, Dim, Shape, TensorType};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::onnx::tensor::MAX_RANK;
 use crate::ops::elementwise::ADD;
-use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
     ARANGE, ArangeAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, ExpandDimsAttrs, FULL,
     FullAttrs, NDARRAY_SIZE, ONE_HOT, OneHotAttrs, SHAPE_OF, SPLIT, SQUEEZE, STRIDED_SLICE,
@@ -506,52 +505,6 @@ fn open_range(node: &mut Node<'_, '_>, dtype: DType) -> Result<Option<(Dim, Dim)
     let is_some = Facts::dims().bounds_of(&length).lower.is_some_and(|lower| lower >= 0);
     let length = if is_some { length } else { length.maximum(&Dim::from(0i64)) };
     Ok(Some((start.clone(), length)))
-}
-
-/// `Pad`-2 (attributes), -11 (inputs), -13, -18 (`axes`), -19 (`wrap`), -21 and later (more types).
-/// Negative widths cut off.
-pub(super) fn pad(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
-    let x = node.input(0)?;
-    let TensorType { shape, dtype } = node.tensor(x)?;
-    let mode = match node.attrs.string("mode")?.unwrap_or("constant") {
-        "constant" => PadMode::Constant,
-        "edge" => PadMode::Edge,
-        "reflect" => PadMode::Reflect,
-        "wrap" if node.version >= 19 => PadMode::Wrap,
-        other => return Err(NodeError::new(format!("attribute `mode` cannot be `{other}`"))),
-    };
-    let (pads, fill) = if node.version < 11 {
-        let pads = node.attrs.ints("pads")?.map(<[i64]>::to_vec);
-        let value = node.attrs.float("value")?.unwrap_or(0.0);
-        let fill = if value == 0.0 { None } else { Some(node.scalar(value, dtype)?) };
-        (pads, fill)
-    } else {
-        let fill = node.optional(2).map(|fill| node.reshape(fill, Vec::new())).transpose()?;
-        (node.ints_input(1)?, fill)
-    };
-    let pads = pads.ok_or_else(|| missing("pads"))?;
-    let axes = match if node.version >= 18 { node.ints_input(3)? } else { None } {
-        Some(axes) => node.axes(&axes, shape.rank())?,
-        None => (0..shape.rank()).collect(),
-    };
-    if pads.len() != 2 * axes.len() {
-        return Err(NodeError::new(format!(
-            "{} axes take {} widths, but {} are given",
-            axes.len(),
-            2 * axes.len(),
-            pads.len()
-        )));
-    }
-    let mut pad_width = vec![[0; 2]; shape.rank()];
-    for (place, &axis) in axes.iter().enumerate() {
-        pad_width[axis] = [pads[place], pads[axes.len() + place]];
-    }
-    if pad_width.iter().flatten().all(|&width| width == 0) {
-        return Ok(vec![x]);
-    }
-    // The fill matters in constant mode alone; a zero of any type is what there is without it.
-    let fill = fill.filter(|_| mode == PadMode::Constant);
-    Ok(vec![node.call_optional(&PAD, vec![Some(x), fill], &PadAttrs { pad_width, mode })?])
 }
 
 /// `OneHot`-9, -11 (negative indices and axes), -28: `depth` must be a constant; `values` are those

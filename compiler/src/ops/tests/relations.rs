@@ -153,7 +153,17 @@ fn values_go_through_casts_slices_products_and_division() {
     let narrow = b.call(&CAST, CastAttrs::to(DType::I32), &[shape]);
     b.has_value(narrow, &["n", "6", "h", "4"]);
     let float = b.call(&CAST, CastAttrs::to(DType::F32), &[shape]);
-    assert_eq!(b.0.data_of(float).shape_value, None);
+    // Some exporters compute with extents as floats.
+    b.has_value(float, &["n", "6", "h", "4"]);
+    let four = b.0.constant(Constant::from_f32(&[1], &[4.0]).unwrap());
+    let times = b.call(&MULTIPLY, (), &[float, four]);
+    b.has_value(times, &["4*n", "24", "4*h", "16"]);
+    let exact = b.call(&DIVIDE, (), &[times, four]);
+    b.has_value(exact, &["n", "6", "h", "4"]);
+    let parts = b.call(&DIVIDE, (), &[float, four]);
+    assert_eq!(b.0.data_of(parts).shape_value, None);
+    let half = b.call(&CAST, CastAttrs::to(DType::F16), &[shape]);
+    assert_eq!(b.0.data_of(half).shape_value, None);
 
     let tail =
         StridedSliceAttrs { begin: vec![-1], end: vec![0], strides: vec![-1], axes: vec![0] };

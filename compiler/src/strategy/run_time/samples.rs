@@ -28,6 +28,9 @@ pub(super) struct Limits {
     kinds: BTreeMap<StageId, StageKind>,
 }
 
+/// How often a number is halved at most.
+const MOST_HALVED: u32 = 10;
+
 /// Most sizes that are tried for a sample.
 const MOST_TRIED: i64 = 1 << 16;
 
@@ -307,7 +310,7 @@ impl Known {
         })
     }
 
-    /// A float that is a whole number, a quotient, or one divided by a number.
+    /// A float that is a whole number or halves of one, a quotient, or one divided by a number.
     fn float(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
         let whole = |values: Vec<f64>| -> Option<PrimExpr> {
             let fits = |value: &f64| value.fract() == 0.0 && value.abs() < 9e15;
@@ -315,8 +318,13 @@ impl Known {
                 values.iter().map(|value| fits(value).then_some(*value as i64)).collect();
             Some(self.number(&values?)?.cast(dtype))
         };
-        if let Some(number) = whole(values.to_vec()) {
-            return Some(number);
+        let parts = (0..=MOST_HALVED).find_map(|power| {
+            let unit = f64::from(1u32 << power);
+            let number = whole(values.iter().map(|value| value * unit).collect())?;
+            Some(if power == 0 { number } else { number * PrimExpr::float(unit.recip(), dtype) })
+        });
+        if parts.is_some() {
+            return parts;
         }
         if let Some(quotient) = self.quotient(values, dtype) {
             return Some(quotient);

@@ -6,7 +6,7 @@ mod fused;
 mod norm;
 pub(super) mod quantized;
 
-use super::{OpImport, elementwise, indexed, op, quantize, recurrent, shaped, tensor};
+use super::{OpImport, elementwise, indexed, op, pad, quantize, recurrent, shaped, tensor};
 use crate::graph::ExprId;
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::elementwise as e;
@@ -34,7 +34,7 @@ pub(super) static TABLE: &[OpImport] = &[
     op("NhwcConv", &[1], (2, 3), fused::nhwc_conv),
     op("NhwcFusedConv", &[1], (2, 4), fused::nhwc_fused_conv),
     op("NhwcMaxPool", &[1], (1, 1), fused::nhwc_max_pool),
-    shaped("Pad", &[1], (2, 3), &[1], |node| at(node, 13, tensor::pad)),
+    shaped("Pad", &[1], (2, 3), &[1], |node| at(node, 13, pad::pad)),
     op("QAttention", &[1], (5, 9), attention::quantized_attention),
     op("QGemm", &[1], (6, 9), quantized::gemm),
     op("QLinearAdd", &[1], (7, 8), |node| quantized::binary(node, &e::ADD)),
