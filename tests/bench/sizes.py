@@ -3,8 +3,9 @@
     sizes.py [--threads 1] [--rounds 9] --dim NAME=MIN..=MAX ... --at N,N ... NIELLO MODEL
 
 `--dim` are the model's symbols in the order of their names, as niello takes them, `--at` a size for each that is not
-fixed; without it, random ones up to the greatest. Random inputs are floats, and integers that are 0 or 1. ONNX Runtime and OpenVINO load the model as it is, with sizes of each
-run. Prints the median of the rounds in µs, and how much outputs differ from those of ONNX Runtime, whichever artefact.
+fixed; without it, random ones up to the greatest. Random inputs are floats, and integers that are 0 or 1; `--value` is a
+scalar that niello compiles in. ONNX Runtime and OpenVINO load the model as it is, with sizes of each run. Prints the
+median of the rounds in µs, and how much outputs differ from those of ONNX Runtime, whichever artefact.
 """
 
 import argparse
@@ -24,16 +25,20 @@ ROUND = 0.02
 ENGINES = {"onnxruntime": engines.onnxruntime_call, "openvino": engines.openvino_call}
 
 
-def inputs_at(model, at, random):
+def inputs_at(model, at, values, random):
     initialisers = {tensor.name for tensor in model.graph.initializer}
     for port in model.graph.input:
         if port.name in initialisers:
             continue
         tensor = port.type.tensor_type
-        shape = [dim.dim_value or at[dim.dim_param] for dim in tensor.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        if port.name in values:
+            yield port.name, np.asarray(float(values[port.name]), dtype)
+            continue
+        names = [dim.dim_param or f"{port.name}_{axis}" for axis, dim in enumerate(tensor.shape.dim)]
+        shape = [dim.dim_value if dim.dim_value > 0 else at[name] for dim, name in zip(tensor.shape.dim, names)]
         numbers = random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 2, shape)
-        yield np.asarray(numbers, dtype)
+        yield port.name, np.asarray(numbers, dtype)
 
 
 def measured(call):
@@ -52,6 +57,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--dim", action="append", required=True)
     parser.add_argument("--at", action="append", default=[])
+    parser.add_argument("--value", action="append", default=[])
     parser.add_argument("--points", type=int, default=8, help="how many random sizes, without --at")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("niello")
@@ -59,6 +65,8 @@ def main():
     args = parser.parse_args()
     random = np.random.default_rng(args.seed)
     dims = dict(dim.split("=", 1) for dim in args.dim)
+    values = dict(value.split("=", 1) for value in args.value)
+    pinned = [option for value in args.value for option in ("--input-value", value)]
     known = {name: int(size) for name, size in dims.items() if size.isdigit()}
     names = [name for name in dims if name not in known]
     greatest = [int(re.split("=|,", dims[name])[-1]) for name in names]
@@ -69,11 +77,13 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         open_sizes, fixed = Path(name) / "open", Path(name) / "fixed"
         open_sizes.mkdir()
-        given = [option for dim in args.dim for option in ("--dim", dim)]
+        given = pinned + [option for dim in args.dim for option in ("--dim", dim)]
         library, _ = engines.niello_library(args.niello, args.backend, args.model, open_sizes, args.threads, given)
         for number, point in enumerate(points):
             at = known | dict(zip(names, point, strict=True))
-            inputs = list(inputs_at(model, at, random))
+            named = dict(inputs_at(model, at, values, random))
+            inputs = list(named.values())
+            told = [array for name, array in named.items() if name not in values]
             outputs, calls = {}, {}
             for engine, load in ENGINES.items():
                 try:
@@ -82,12 +92,12 @@ def main():
                     print(f"{engine}: {error}", file=sys.stderr)
             like = outputs["onnxruntime"]
             sizes = np.array(point, np.int64)
-            outputs["niello"], calls["niello"] = engines.library_call(library, [*inputs, sizes], like)
+            outputs["niello"], calls["niello"] = engines.library_call(library, [*told, sizes], like)
             folder = fixed / str(number)
             folder.mkdir(parents=True)
-            pinned = [option for name, size in at.items() for option in ("--dim", f"{name}={size}")]
-            own, _ = engines.niello_library(args.niello, args.backend, args.model, folder, args.threads, pinned)
-            outputs["fixed"], calls["fixed"] = engines.library_call(own, inputs, like)
+            fixed_at = pinned + [option for name, size in at.items() for option in ("--dim", f"{name}={size}")]
+            own, _ = engines.niello_library(args.niello, args.backend, args.model, folder, args.threads, fixed_at)
+            outputs["fixed"], calls["fixed"] = engines.library_call(own, told, like)
             times = {engine: [] for engine in calls}
             order = list(calls)
             for _ in range(args.rounds):

@@ -4,6 +4,7 @@ use super::emit::Emitter;
 use crate::ir::BufferSpec;
 use crate::te::StageId;
 use crate::tir::border::{fill_behind, fill_halo};
+use crate::tir::transform::limit_fill;
 use crate::tir::{BufferId, PrimExpr, Stmt};
 
 impl Emitter {
@@ -48,6 +49,9 @@ impl Emitter {
         let limits = stage.map_or(Vec::new(), |stage| self.dag.limits(stage).to_vec());
         let ends: Vec<_> = limits.into_iter().map(|limit| (limit.axis, limit.extent)).collect();
         let behind = fill_behind(&mut self.func, copy, outside, &ends);
-        (copy, Stmt::seq([border, Stmt::block("image", fill), behind]))
+        let halo = self.func.buffers[copy].spec.halo();
+        let read = ends.into_iter().map(|(axis, end)| (copy, axis, end + halo[axis].after));
+        let fill = limit_fill(&self.func, Stmt::seq([border, Stmt::block("image", fill)]), read);
+        (copy, Stmt::seq([fill, behind]))
     }
 }

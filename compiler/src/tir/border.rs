@@ -1,5 +1,6 @@
 //! Statements that fill the border of a buffer.
 
+use super::transform::limit_fill;
 use super::{BufferId, ForKind, PrimExpr, PrimFuncData, Stmt};
 use crate::ir::{BufferSpec, DType};
 
@@ -48,7 +49,11 @@ pub(crate) fn fill_behind(
         if count > 0 {
             let mut slab = whole.clone();
             slab[*axis] = (end.clone(), count);
-            stmts.push(fill_box(func, buffer, &spec, value, &slab));
+            let slab = fill_box(func, buffer, &spec, value, &slab);
+            let others = ends.iter().filter(|(other, _)| other != axis);
+            let others = others
+                .map(|(other, end)| (buffer, *other, end.clone() + spec.halo()[*other].after));
+            stmts.push(limit_fill(func, slab, others));
         }
     }
     Stmt::seq(stmts)
