@@ -57,6 +57,9 @@ pub(crate) fn goes_along_rows(
     is_long && is_near && columns / groups * 4 <= lanes
 }
 
+/// Widths that tiles may have where a run says how wide an image is.
+const WIDTHS_OF_RUNS: usize = 3;
+
 /// Geometry of a convolution.
 struct Conv {
     root: StageId,
@@ -363,7 +366,9 @@ impl Emitter {
                             let fetch = fetch(run, &tiles);
                             emitter.over_panels(&conv, run, &mut |emitter, n, g, column| {
                                 let place = Place { n, g, column, y, x, number };
-                                emitter.tile(&direct, tile, run.columns, &fetch, &place)
+                                emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
+                                    emitter.tile(&direct, tile, run.columns, &fetch, &place)
+                                })
                             })
                         });
                         Stmt::seq(panels.collect::<Vec<_>>())
@@ -406,7 +411,9 @@ impl Emitter {
                 emitter.over_tiles(tile, &mut |emitter, y, x, number| {
                     let (y, number) = (&(first.clone() + y.clone()), &(number.clone() + others));
                     let place = Place { n, g, column, y, x, number };
-                    emitter.tile(direct, tile, run.columns, fetch, &place)
+                    emitter.narrowed(direct.conv, tile, x, &mut |emitter, tile| {
+                        emitter.tile(direct, tile, run.columns, fetch, &place)
+                    })
                 })
             });
             Stmt::seq(tiles.collect::<Vec<_>>())
@@ -425,6 +432,35 @@ impl Emitter {
         let (y, x) = (y * lines.size + lines.first, x * pixels.size + pixels.first);
         let stmt = body(self, &y, &x, &number);
         around(y_var, lines.count, around(x_var, pixels.count, stmt))
+    }
+
+    /// A tile of pixels of a line, or a narrower one where a run has fewer: of half as many each.
+    fn narrowed(
+        &mut self,
+        conv: &Conv,
+        [lines, pixels]: [Run; 2],
+        x: &PrimExpr,
+        body: &mut dyn FnMut(&mut Emitter, [Run; 2]) -> Stmt,
+    ) -> Stmt {
+        let limits = self.dag.limits(conv.inner);
+        let Some(width) = limits.iter().find(|limit| limit.axis == 3) else {
+            return body(self, [lines, pixels]);
+        };
+        let left = width.extent.clone() - x.clone();
+        let halved = |size: &i64| (*size > 1).then_some((*size + 1) / 2);
+        let sizes: Vec<i64> =
+            std::iter::successors(Some(pixels.size), halved).take(WIDTHS_OF_RUNS).collect();
+        let mut narrower = None;
+        for &size in sizes.iter().rev() {
+            let tile = body(self, [lines, Run { size, ..pixels }]);
+            narrower = Some(match narrower {
+                None => (size, tile),
+                Some((less, other)) => {
+                    (size, Stmt::if_then_else(left.clone().greater(less), tile, other))
+                }
+            });
+        }
+        narrower.map_or(Stmt::nop(), |(_, tile)| tile)
     }
 
     /// Loops over batch, groups and the tiles of a run; `body` is handed those, the tile as its
@@ -559,7 +595,9 @@ impl Emitter {
                 let tiles = tile_runs(conv.output, rows).into_iter().map(|tile| {
                     emitter.over_tiles(tile, &mut |emitter, y, x, _| {
                         let at = [&n, &channel.first, y, x];
-                        emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
+                        emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
+                            emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
+                        })
                     })
                 });
                 Stmt::seq(tiles.collect::<Vec<_>>())
