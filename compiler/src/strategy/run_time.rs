@@ -61,7 +61,7 @@ pub(super) fn limited(
     let ids = || function.ids().filter(|&id| live[id]);
     let is_fixed = |ty: &Type| tensor_types(ty).iter().all(|t| t.shape.as_consts().is_some());
     if ids().all(|id| is_fixed(function.ty(id))) {
-        greatest.fold_tables();
+        greatest.fold_tables(&|_, _| true);
         return Ok(greatest);
     }
     let problems: Vec<Problem> =
@@ -92,6 +92,7 @@ pub(super) fn limited(
         );
         vec![problem_at(what, function.span(span))]
     })?;
+    greatest.fold_tables(&|stage, id| !limits.changes(stage, id));
     limits.set(&mut greatest);
     Ok(greatest)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::primitive::Primitive;
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
-use crate::te::{ComputeDag, StageId, StageKind, lower_to_blocks};
+use crate::te::{ComputeDag, Stage, StageId, StageKind, lower_to_blocks};
 use crate::tir::{CompareOp, ParamKind, PrimExpr, interpret};
 
 /// Most elements of a table that becomes a constant: a larger one would make the program larger than
@@ -13,9 +13,9 @@ const MOST_ELEMENTS: i64 = 1 << 13;
 
 impl Primitive {
     /// Makes constants of stored stages that read no parameter, as the places and weights of a resized
-    /// image are. Weights that are not zero need no test.
-    pub(super) fn fold_tables(&mut self) {
-        let closed = closed(&self.dag);
+    /// image are, if `is_known` says so of them. Weights that are not zero need no test.
+    pub(super) fn fold_tables(&mut self, is_known: &dyn Fn(&Stage, StageId) -> bool) {
+        let closed = closed(&self.dag, is_known);
         let open = || self.dag.ids().filter(|stage| !closed.contains(stage));
         let read: BTreeSet<StageId> = open().flat_map(|stage| self.dag.reads(stage)).collect();
         let tables: Vec<(StageId, Constant)> = (closed.intersection(&read))
@@ -58,12 +58,15 @@ impl Primitive {
 }
 
 /// Stages that depend on their index alone.
-fn closed(dag: &ComputeDag) -> BTreeSet<StageId> {
+fn closed(dag: &ComputeDag, is_known: &dyn Fn(&Stage, StageId) -> bool) -> BTreeSet<StageId> {
     let mut closed = BTreeSet::new();
     for stage in dag.ids() {
-        let is_function =
-            matches!(dag.stages[stage].kind, StageKind::Compute(_) | StageKind::Reduce { .. });
-        if is_function && dag.reads(stage).iter().all(|read| closed.contains(read)) {
+        let data = &dag.stages[stage];
+        let is_function = matches!(data.kind, StageKind::Compute(_) | StageKind::Reduce { .. });
+        if is_function
+            && is_known(data, stage)
+            && dag.reads(stage).iter().all(|read| closed.contains(read))
+        {
             closed.insert(stage);
         }
     }
@@ -80,7 +83,8 @@ fn table(dag: &ComputeDag, stage: StageId) -> Option<Constant> {
     let ty = TensorType::from_consts(shape, dtype);
     let func = lower_to_blocks(dag, &[(stage, ParamKind::Output)]).ok()?;
     let mut results = [vec![0; usize::try_from(ty.bytes()?).ok()?]];
-    interpret(&func, &mut results, &[]).ok()?;
+    // Nothing depends on the dimensions.
+    interpret(&func, &mut results, &vec![0; func.dims.len()]).ok()?;
     let [bytes] = results;
     Constant::new(ty, SharedBytes::new(bytes)).ok()
 }

@@ -351,6 +351,13 @@ impl Limits {
         self.reductions.is_empty() && self.kinds.is_empty() && self.stages.iter().all(is_first)
     }
 
+    /// Whether elements of a stage, or what they are sums of, depend on sizes.
+    pub(super) fn changes(&self, stage: &Stage, id: StageId) -> bool {
+        let is_limited =
+            |axis: &ReduceAxis| self.reductions.iter().any(|(limited, _)| *limited == axis.var);
+        self.kinds.contains_key(&id) || stage.kind.reduced().iter().any(is_limited)
+    }
+
     /// Tells a primitive.
     pub(super) fn set(self, primitive: &mut Primitive) {
         let dag = &mut primitive.dag;

@@ -23,6 +23,9 @@ fn weighted(
         let weight = dag.at(tap.weight, &index[axis..=axis]);
         let mut at = index.to_vec();
         at[axis] = dag.at(tap.place, &index[axis..=axis]);
+        if let Some(last) = tap.last {
+            at[axis] = PrimExpr::index(0).max(at[axis].clone()).min(last);
+        }
         let counts = weight.clone().not_equal(zero.clone());
         (weight, PrimExpr::select(counts, dag.at(from, &at), zero.clone()))
     };
@@ -37,6 +40,8 @@ fn weighted(
 struct Tap {
     /// The place in the argument.
     place: StageId,
+    /// The last place there is, if the table has places beyond.
+    last: Option<i64>,
     weight: StageId,
 }
 
@@ -319,8 +324,12 @@ impl Axis<'_> {
         (0..)
             .zip(&weights)
             .map(|(step, &weight)| Tap {
-                place: self
-                    .table(dag, DType::I64, |dag, index| self.clamp(place(dag, index, step))),
+                // Tables that are the same for all sizes are computed while compiling.
+                place: self.table(dag, DType::I64, |dag, index| {
+                    let place = place(dag, index, step);
+                    if self.is_open { place } else { self.clamp(place) }
+                }),
+                last: self.is_open.then_some(self.extent - 1),
                 weight: self.table(dag, dtype, |dag, index| {
                     let weight = dag.at(weight, index);
                     let total = weights.iter().map(|&weight| dag.at(weight, index));
