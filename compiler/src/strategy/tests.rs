@@ -201,7 +201,7 @@ impl Case {
     fn schedule(&self, targets: &[Target]) -> (Kernel, Vec<Vec<u8>>) {
         let mut made = primitive("kernel", &self.function, &IntExpr::as_const, false)
             .unwrap_or_else(|problems| panic!("{}: {problems:?}", self.name));
-        made.fold_tables();
+        made.fold_tables(&|_, _| true);
         let Primitive { dag, params, constants, results: stages, .. } = made;
         let inner = constants
             .iter()
