@@ -92,7 +92,7 @@ fn same_padding(
         return Ok(span - 1);
     }
     let multiple = extent.floor_div(&Dim::from(stride)) * stride;
-    if extent.as_const().is_none() && node.is_same(&[extent.clone()], &[multiple]) {
+    if extent.as_const().is_none() && node.is_same(std::slice::from_ref(extent), &[multiple]) {
         return Ok((span - stride).max(0));
     }
     let Some(extent) = extent.as_const() else {
