@@ -56,13 +56,20 @@ class Builder:
         product = self.node("MatMul", x, self.weight(rows, columns))
         return self.node("Add", product, self.weight(columns))
 
+    def model(self, name, inputs, outputs, opset=20):
+        """The checked model of the nodes so far; each input and output is a name, a type and a shape."""
+        inputs, outputs = ([helper.make_tensor_value_info(*port) for port in ports] for ports in (inputs, outputs))
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, list(self.constants.values()))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+        onnx.checker.check_model(model)
+        return model
+
 
 def decoder(layers, width, heads, words, places):
     b = Builder()
-    info = helper.make_tensor_value_info
     cache = lambda length: [1, heads, length, width // heads]
-    inputs = [info("ids", TensorProto.INT64, [1, "seq"])]
-    outputs = [info("logits", TensorProto.FLOAT, [1, "seq", words])]
+    inputs = [("ids", TensorProto.INT64, [1, "seq"])]
+    outputs = [("logits", TensorProto.FLOAT, [1, "seq", words])]
     two, one, zero = (b.constant(np.int64(value)) for value in (2, 1, 0))
     past = b.node("Gather", b.node("Shape", "past.0.key"), two)
     end = b.node("Add", past, b.node("Gather", b.node("Shape", "ids"), one))
@@ -75,8 +82,8 @@ def decoder(layers, width, heads, words, places):
     least = b.constant(np.float32(-1e9))
     for layer in range(layers):
         for kind in ("key", "value"):
-            inputs.append(info(f"past.{layer}.{kind}", TensorProto.FLOAT, cache("past")))
-            outputs.append(info(f"present.{layer}.{kind}", TensorProto.FLOAT, cache("past + seq")))
+            inputs.append((f"past.{layer}.{kind}", TensorProto.FLOAT, cache("past")))
+            outputs.append((f"present.{layer}.{kind}", TensorProto.FLOAT, cache("past + seq")))
         qkv = b.dense(b.norm(x, width), width, 3 * width)
         split = b.node("Split", qkv, parts, to=[f"{name}.{layer}" for name in "qkv"], axis=2)
         q, k, v = (b.node("Transpose", b.node("Reshape", part, by_head), perm=[0, 2, 1, 3]) for part in split)
@@ -91,10 +98,7 @@ def decoder(layers, width, heads, words, places):
         hidden = b.dense(b.norm(x, width), width, 4 * width)
         x = b.node("Add", x, b.dense(b.node("Gelu", hidden, approximate="tanh"), 4 * width, width))
     b.node("MatMul", b.norm(x, width), b.weight(width, words, scale=0.3), to=["logits"])
-    graph = helper.make_graph(b.nodes, "decoder", inputs, outputs, list(b.constants.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
+    return b.model("decoder", inputs, outputs)
 
 
 class Niello:

@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 import onnx
 from decoder import Builder
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 MELS = 80
 
@@ -40,13 +40,8 @@ def encoder(layers, width, heads, frames):
         x = b.node("Add", x, b.dense(hidden, 4 * width, width))
     scale = b.constant(np.ones(width, np.float32))
     b.node("LayerNormalization", x, scale, b.weight(width), to=["features"], axis=-1)
-    info = helper.make_tensor_value_info
-    inputs = [info("mel", TensorProto.FLOAT, [1, MELS, "frames"])]
-    outputs = [info("features", TensorProto.FLOAT, [1, "rows", width])]
-    graph = helper.make_graph(b.nodes, "encoder", inputs, outputs, list(b.constants.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
+    inputs, outputs = [("mel", TensorProto.FLOAT, [1, MELS, "frames"])], [("features", TensorProto.FLOAT, [1, "rows", width])]
+    return b.model("encoder", inputs, outputs)
 
 
 def main():

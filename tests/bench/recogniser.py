@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 import onnx
 from decoder import Builder
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 # Channels and strides of the blocks.
 BLOCKS = [(32, (1, 1)), (64, (2, 2)), (96, (2, 1)), (128, (2, 2)), (192, (2, 1)), (256, (1, 1))]
@@ -35,13 +35,8 @@ def recogniser(classes):
     x = b.node("LSTM", x, *weights, hidden_size=HIDDEN, direction="bidirectional")
     x = b.node("Reshape", b.node("Transpose", x, perm=[2, 0, 1, 3]), b.ints(0, 0, 2 * HIDDEN))
     b.node("Softmax", b.dense(x, 2 * HIDDEN, classes), to=["scores"], axis=-1)
-    info = helper.make_tensor_value_info
-    inputs = [info("x", TensorProto.FLOAT, ["batch", 3, 48, "width"])]
-    outputs = [info("scores", TensorProto.FLOAT, ["batch", "steps", classes])]
-    graph = helper.make_graph(b.nodes, "recogniser", inputs, outputs, list(b.constants.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    onnx.checker.check_model(model)
-    return model
+    inputs, outputs = [("x", TensorProto.FLOAT, ["batch", 3, 48, "width"])], [("scores", TensorProto.FLOAT, ["batch", "steps", classes])]
+    return b.model("recogniser", inputs, outputs)
 
 
 def main():

@@ -1,5 +1,8 @@
 //! Models whose runs have sizes of their own, beside those that were compiled for one size.
 
+mod equal;
+mod images;
+
 use super::*;
 use crate::ir::TensorType;
 use crate::onnx::ModelAttr;
@@ -266,113 +269,6 @@ fn sizes_may_be_anywhere() {
     }
 }
 
-#[test]
-fn images_may_have_any_extents() {
-    let extents = [ModelDim::from(1), ModelDim::from(3), ModelDim::from("h"), ModelDim::from("w")];
-    let pads = |count: i64| ("pads", vec![count; 4].into());
-    let twos = || ("strides", vec![2, 2].into());
-    let builder = ModelBuilder::new(13)
-        .input("x", DType::F32, &extents)
-        .initializer("w1", &rows(&[20, 3, 3, 3]))
-        .initializer("w2", &rows(&[20, 1, 3, 3]))
-        .initializer("w3", &rows(&[24, 20, 1, 1]))
-        .initializer("w4", &rows(&[20, 24, 5, 5]))
-        .node("Conv", &["x", "w1"], &["a"], &[pads(1), twos()])
-        .node("Relu", &["a"], &["b"], &[])
-        .node("Conv", &["b", "w2"], &["c"], &[pads(1), ("group", 20.into())])
-        .node("Add", &["b", "c"], &["d"], &[])
-        .node("MaxPool", &["d"], &["e"], &[("kernel_shape", vec![3, 3].into()), pads(1), twos()])
-        .node("Conv", &["e", "w3"], &["f"], &[])
-        .node("Sigmoid", &["f"], &["g"], &[])
-        .node("Conv", &["g", "w4"], &["h1"], &[pads(2), twos()])
-        .node("GlobalAveragePool", &["h1"], &["y"], &[])
-        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4])
-        .output("h1", DType::F32, &[const { ModelDim::Unknown }; 4]);
-    let dims = [("h", 8..=21), ("w", 9..=33)];
-    let runs: &[&[u64]] = &[&[21, 33], &[8, 9], &[9, 10], &[16, 32], &[17, 31]];
-    check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 3, sizes[0], sizes[1]]]);
-}
-
-/// Images that are made as large as others, or smaller by a part, and padded to whole blocks.
-#[test]
-fn images_may_become_as_large_as_others() {
-    let extents = [1, 2, 0, 0].map(ModelDim::from);
-    let [one, two, ..] = extents;
-    let extents = [one, two, ModelDim::from("h"), ModelDim::from("w")];
-    let ints = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
-    let floats = |values: &[f32]| Constant::from_f32(&[values.len() as i64], values).unwrap();
-    let dims = [("h", 8..=20), ("w", 8..=33)];
-    let runs: &[&[u64]] = &[&[8, 8], &[9, 16], &[16, 31], &[20, 33]];
-    let check = |build: &dyn Fn(ModelBuilder) -> ModelBuilder| {
-        let builder = build(ModelBuilder::new(19).input("x", DType::F32, &extents));
-        let builder = builder.output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
-        check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 2, sizes[0], sizes[1]]]);
-    };
-    for mode in ["nearest", "linear", "cubic"] {
-        for places in ["half_pixel", "align_corners", "asymmetric"] {
-            let attrs = [("mode", mode.into()), ("coordinate_transformation_mode", places.into())];
-            // To a size, to one of the run, and by a factor.
-            check(&|b| {
-                let half = [("kernel_shape", vec![2, 2].into()), ("strides", vec![2, 2].into())];
-                b.initializer("sizes", &ints(&[1, 2, 12, 24]))
-                    .node("Resize", &["x", "", "", "sizes"], &["a"], &attrs)
-                    .node("MaxPool", &["a"], &["b"], &half)
-                    .node("Shape", &["x"], &["shape"], &[])
-                    .node("Resize", &["b", "", "", "shape"], &["y"], &attrs)
-            });
-            check(&|b| {
-                b.initializer("half", &floats(&[1.0, 1.0, 0.5, 1.5])).node(
-                    "Resize",
-                    &["x", "", "half"],
-                    &["y"],
-                    &attrs,
-                )
-            });
-        }
-    }
-    for mode in ["constant", "reflect", "edge", "wrap"] {
-        check(&|b| {
-            b.initializer("two", &ints(&[2]))
-                .initializer("four", &ints(&[4]))
-                .initializer("block", &ints(&[16, 16]))
-                .initializer("zeros", &ints(&[0, 0]))
-                .node("Shape", &["x"], &["shape"], &[])
-                .node("Slice", &["shape", "two", "four"], &["extents"], &[])
-                .node("Neg", &["extents"], &["less"], &[])
-                .node("Mod", &["less", "block"], &["missing"], &[])
-                .node("Div", &["missing", "two"], &["before"], &[])
-                .node("Sub", &["missing", "before"], &["after"], &[])
-                .node(
-                    "Concat",
-                    &["zeros", "before", "zeros", "after"],
-                    &["pads"],
-                    &[("axis", 0.into())],
-                )
-                .node("Pad", &["x", "pads"], &["y"], &[("mode", mode.into())])
-        });
-    }
-}
-
-/// Padding that depends on the size is that of multiples of the stride.
-#[test]
-fn windows_with_automatic_padding_go_over_whole_strides() {
-    let image = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("side"), ModelDim::from(6)];
-    let attrs = [("auto_pad", "SAME_UPPER".into()), ("strides", vec![2, 2].into())];
-    let builder = ModelBuilder::new(13)
-        .input("x", DType::F32, &image)
-        .initializer("w", &rows(&[4, 2, 3, 3]))
-        .node("Conv", &["x", "w"], &["y"], &attrs)
-        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
-    let model = model(builder);
-    let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], 6]];
-    check_sizes(&model, &[("side", 1..=12)], &[&[2], &[6], &[12]], shapes);
-    let options =
-        CompileOptions { dims: [("side".to_owned(), (1..=12).into())].into(), ..options() };
-    let loaded = load(&run(&model, &options).unwrap().model, &options);
-    let wrong = loaded[0].run(&[rows(&[1, 2, 5, 6])]).unwrap_err().to_string();
-    assert!(wrong.contains("they are equal in the model"), "{wrong}");
-}
-
 /// Attention that sees what came before, and sequences of lengths of their own.
 #[test]
 fn triangles_and_reversed_sequences_are_of_any_size() {
@@ -598,23 +494,6 @@ fn there_may_be_as_many_boxes_as_there_are() {
     check_sizes(&model(builder), &[("boxes", 1..=200)], runs, shapes);
 }
 
-/// Large windows are combined along one axis after the other, whatever the size of a run.
-#[test]
-fn large_windows_slide_over_images_of_any_size() {
-    for op in ["MaxPool", "AveragePool"] {
-        let dims = ["h", "w"].map(ModelDim::from);
-        let [one, two] = [1, 2].map(ModelDim::from);
-        let window = [("kernel_shape", vec![5, 5].into())];
-        let builder = ModelBuilder::new(13)
-            .input("x", DType::F32, &[&[one, two][..], &dims].concat())
-            .node(op, &["x"], &["y"], &window)
-            .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
-        let runs: &[&[u64]] = &[&[5, 5], &[6, 20], &[30, 40]];
-        let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], sizes[1]]];
-        check_sizes(&model(builder), &[("h", 5..=30), ("w", 5..=40)], runs, shapes);
-    }
-}
-
 #[test]
 fn what_has_no_code_for_sizes_of_runs_is_an_error_that_names_the_node() {
     // How many rows of the image an element is made of depends on how many there are.
@@ -741,71 +620,6 @@ fn sizes_with_versions_of_their_own_have_the_results_of_any_size() {
     ] {
         let report = run(&model, &with(size, Backend::C)).unwrap_err().to_string();
         assert!(report.contains(message), "{report}");
-    }
-}
-
-/// Halves of an image twice as large again beside it: `side` is even.
-fn halves() -> Model {
-    let dims = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("side"), ModelDim::from(6)];
-    let half = [("kernel_shape", vec![2, 1].into()), ("strides", vec![2, 1].into())];
-    let scales = Constant::from_f32(&[4], &[1.0, 1.0, 2.0, 1.0]).unwrap();
-    let builder = ModelBuilder::new(13)
-        .input("x", DType::F32, &dims)
-        .initializer("scales", &scales)
-        .node("MaxPool", &["x"], &["a"], &half)
-        .node("Resize", &["a", "", "scales"], &["b"], &[("mode", "nearest".into())])
-        .node("Concat", &["x", "b"], &["c"], &[("axis", 1.into())])
-        .node("Softmax", &["c"], &["y"], &[("axis", 2.into())])
-        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
-    model(builder)
-}
-
-#[test]
-fn what_has_to_be_equal_is_checked_for_each_run() {
-    let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], 6]];
-    check_sizes(&halves(), &[("side", 1..=20)], &[&[2], &[4], &[18], &[20]], shapes);
-    let sides = |range: std::ops::RangeInclusive<u64>| CompileOptions {
-        dims: [("side".to_owned(), range.into())].into(),
-        ..options()
-    };
-    let loaded = load(&run(&halves(), &sides(1..=20)).unwrap().model, &options());
-    let wrong = loaded[0].run(&[rows(&[1, 2, 7, 6])]).unwrap_err().to_string();
-    assert_eq!(wrong, "`side` is 7, but `2*floordiv(side, 2)` is 6; they are equal in the model");
-    let report = run(&halves(), &sides(1..=19)).unwrap_err().to_string();
-    assert!(report.contains("are 19 and 18 for the greatest sizes"), "{report}");
-    // What can never be is told where it is needed, with any sizes.
-    let report = run(
-        &halves(),
-        &CompileOptions { dims: [("side".to_owned(), 7.into())].into(), ..options() },
-    );
-    let report = report.unwrap_err().to_string();
-    assert!(report.contains("`c` (Concat"), "{report}");
-}
-
-#[test]
-fn two_names_may_be_one_size() {
-    let sizes = |name: &str| [ModelDim::from(name), ModelDim::from(24)];
-    let builder = ModelBuilder::new(17)
-        .input("x", DType::F32, &sizes("n"))
-        .input("rest", DType::F32, &sizes("m"))
-        .node("Add", &["x", "rest"], &["y"], &[])
-        .output("y", DType::F32, &sizes("n"));
-    let model = model(builder);
-    let dim = |name: &str, size: std::ops::RangeInclusive<u64>| (name.to_owned(), size.into());
-    for dims in
-        [vec![dim("n", 1..=9)], vec![dim("m", 1..=9)], vec![dim("n", 1..=9), dim("m", 0..=12)]]
-    {
-        let open = CompileOptions { dims: dims.into_iter().collect(), ..options() };
-        let compiled = run(&model, &open).unwrap().model;
-        assert_eq!((compiled.inputs[0].shape[0], compiled.inputs[1].shape[0]), (9, 9));
-        let loaded = &load(&compiled, &open)[0];
-        let found = loaded.run(&[rows(&[5, 24]), rows(&[5, 24])]).unwrap();
-        let expected: Vec<f64> =
-            rows(&[5, 24]).to_f64_vec().unwrap().iter().map(|value| value * 2.0).collect();
-        assert_eq!(found[0].to_f64_vec().unwrap(), expected);
-        let wrong = loaded.run(&[rows(&[5, 24]), rows(&[4, 24])]).unwrap_err().to_string();
-        let name = if open.dims.contains_key("m") { "m" } else { "n" };
-        assert_eq!(wrong, format!("axis 0 of input `rest` is 4, but `{name}` is 5 in input `x`"));
     }
 }
 

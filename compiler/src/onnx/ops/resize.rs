@@ -5,7 +5,7 @@ use crate::graph::ExprId;
 use crate::ir::{DType, Dim, Shape};
 use crate::onnx::import::{Node, NodeError, Outputs};
 use crate::ops::tensor::{
-    CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
+    CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod, fraction,
 };
 
 /// The coefficient of cubic convolution unless a node says otherwise.
@@ -191,9 +191,6 @@ fn upsample_attrs(method: ResizeMethod) -> Resize2dAttrs {
     }
 }
 
-/// Greatest power of two that the denominator of a factor may be for an extent that is not known.
-const MAX_FRACTION: u32 = 10;
-
 /// Extents times factors, rounded down.
 fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
     if scales.len() != shape.rank()
@@ -204,23 +201,17 @@ fn scaled(shape: &Shape, scales: Vec<f64>) -> Result<Sizes, NodeError> {
             shape.rank()
         )));
     }
-    let dims = shape.iter().zip(&scales).map(|(dim, &scale)| {
-        let fraction = (0..=MAX_FRACTION).map(|power| 1i64 << power).find(|&denominator| {
-            let numerator = scale * denominator as f64;
-            numerator.fract() == 0.0 && numerator <= f64::from(u32::MAX)
-        });
-        match (dim.as_const(), fraction) {
+    let dims =
+        shape.iter().zip(&scales).map(|(dim, &scale)| match (dim.as_const(), fraction(scale)) {
             (Some(extent), _) => Ok(Dim::from((extent as f64 * scale).floor() as i64)),
-            (None, Some(denominator)) => {
-                let numerator = Dim::from((scale * denominator as f64) as i64);
-                Ok((dim * numerator).floor_div(&Dim::from(denominator)))
+            (None, Some((numerator, denominator))) => {
+                Ok((dim * Dim::from(numerator)).floor_div(&Dim::from(denominator)))
             }
             (None, None) => Err(NodeError::new(format!(
                 "dimension {dim} must be known to be scaled by {scale}"
             ))
             .pin([dim])),
-        }
-    });
+        });
     Ok(Sizes { dims: dims.collect::<Result<_, _>>()?, scales: Some(scales) })
 }
 

@@ -39,6 +39,7 @@ pub(super) use layout_transform::index_before;
 pub use layout_transform::{LAYOUT_TRANSFORM, LayoutTransformAttrs};
 pub use one_hot::{ONE_HOT, OneHotAttrs};
 pub use reshape::{EXPAND_DIMS, ExpandDimsAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, SqueezeAttrs};
+pub(crate) use resize2d::fraction;
 pub use resize2d::{
     CoordinateTransformation, NearestRounding, RESIZE2D, Resize2dAttrs, ResizeMethod,
 };

@@ -251,6 +251,15 @@ impl Resize2dAttrs {
     }
 }
 
+/// A positive factor as a numerator and a denominator, if it is a fraction with a small one.
+pub(crate) fn fraction(factor: f64) -> Option<(i64, i64)> {
+    (0..16).map(|power| 1i64 << power).find_map(|denominator| {
+        let numerator = factor * denominator as f64;
+        let is_whole = numerator.fract() == 0.0 && numerator <= f64::from(u32::MAX);
+        is_whole.then_some((numerator as i64, denominator))
+    })
+}
+
 /// Images `(N, C, H, W)` of another height and width.
 pub static RESIZE2D: OpDef =
     OpDef::new("image.resize2d", "images of another size", X, infer, eval, compute)

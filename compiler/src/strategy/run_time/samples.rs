@@ -32,7 +32,7 @@ pub(super) struct Limits {
 const MOST_HALVED: u32 = 10;
 
 /// Most sizes that are tried for a sample.
-const MOST_TRIED: i64 = 1 << 16;
+const MOST_TRIED: usize = 1 << 16;
 
 /// The dimensions that the types of a function have and that depend on sizes, and the sizes.
 fn dims(function: &Function, sizes: &RunTimeSizes) -> Vec<Dim> {
@@ -73,13 +73,21 @@ pub(super) fn samples(function: &Function, sizes: &RunTimeSizes) -> Option<Vec<V
             sizes.unequal(sample).is_none()
                 && dims.iter().all(|dim| sizes.value(dim, sample).is_none_or(|extent| extent > 1))
         };
-        let beyond =
-            |first: i64| (first..first.saturating_add(MOST_TRIED)).map(sample).find(is_general);
-        samples.push(beyond(max.checked_mul(2)?.checked_add(1)?)?);
-        let small = (min.max(2)..max).map(sample).find(is_general);
-        samples.push(small.or_else(|| beyond(max.saturating_add(1)))?);
+        let first_in =
+            |range: std::ops::Range<i64>| range.take(MOST_TRIED).map(sample).find(is_general);
+        samples.push(first_in(max.checked_mul(2)?.checked_add(1)?..i64::MAX)?);
+        let small = first_in(min.max(2)..max);
+        samples.push(small.or_else(|| first_in(max.saturating_add(1)..i64::MAX))?);
     }
     Some(samples)
+}
+
+/// A number as a constant of that type has it.
+fn rounded(value: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        _ => value,
+    }
 }
 
 impl Known {
@@ -275,10 +283,7 @@ impl Known {
 
     /// A float that is a number divided by a dimension or by one less, or the other way round.
     fn quotient(&self, values: &[f64], dtype: DType) -> Option<PrimExpr> {
-        let rounded = |value: f64| match dtype {
-            DType::F32 => f64::from(value as f32),
-            _ => value,
-        };
+        let rounded = |value| rounded(value, dtype);
         let number = |numbers: &[i64]| match numbers.iter().all(|number| *number == numbers[0]) {
             true => Some(PrimExpr::index(numbers[0])),
             false => self.number(numbers),
@@ -330,10 +335,7 @@ impl Known {
             return Some(quotient);
         }
         let divisors: Vec<f64> = values.iter().map(|value| value.recip().round()).collect();
-        let rounded = |value: f64| match dtype {
-            DType::F32 => f64::from(value as f32),
-            _ => value,
-        };
+        let rounded = |value| rounded(value, dtype);
         let same =
             values.iter().zip(&divisors).all(|(value, by)| rounded(by.recip()) == rounded(*value));
         same.then(|| Some(PrimExpr::float(1.0, dtype) / whole(divisors)?))?

@@ -1,6 +1,8 @@
 //! Tensor expressions of one axis of an image that is resized.
 
-use super::{CoordinateTransformation, Filter, NearestRounding, Resize2dAttrs, ResizeMethod};
+use super::{
+    CoordinateTransformation, Filter, NearestRounding, Resize2dAttrs, ResizeMethod, fraction,
+};
 use crate::ir::DType;
 use crate::ops::compute::{multiply_add, within};
 use crate::te::{ComputeDag, StageId};
@@ -341,17 +343,6 @@ impl Axis<'_> {
             })
             .collect()
     }
-}
-
-/// A positive number as a fraction, if it is one with a small denominator.
-fn fraction(number: f64) -> Option<(i64, i64)> {
-    let denominator = (0..16).map(|power| 1i64 << power);
-    let whole = |denominator: &i64| {
-        let numerator = number * *denominator as f64;
-        numerator.fract() == 0.0 && numerator < f64::from(u32::MAX)
-    };
-    let denominator = denominator.into_iter().find(whole)?;
-    Some(((number * denominator as f64) as i64, denominator))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

@@ -1,0 +1,127 @@
+//! Images whose extents each run has of its own.
+
+use super::*;
+
+#[test]
+fn images_may_have_any_extents() {
+    let extents = [ModelDim::from(1), ModelDim::from(3), ModelDim::from("h"), ModelDim::from("w")];
+    let pads = |count: i64| ("pads", vec![count; 4].into());
+    let twos = || ("strides", vec![2, 2].into());
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &extents)
+        .initializer("w1", &rows(&[20, 3, 3, 3]))
+        .initializer("w2", &rows(&[20, 1, 3, 3]))
+        .initializer("w3", &rows(&[24, 20, 1, 1]))
+        .initializer("w4", &rows(&[20, 24, 5, 5]))
+        .node("Conv", &["x", "w1"], &["a"], &[pads(1), twos()])
+        .node("Relu", &["a"], &["b"], &[])
+        .node("Conv", &["b", "w2"], &["c"], &[pads(1), ("group", 20.into())])
+        .node("Add", &["b", "c"], &["d"], &[])
+        .node("MaxPool", &["d"], &["e"], &[("kernel_shape", vec![3, 3].into()), pads(1), twos()])
+        .node("Conv", &["e", "w3"], &["f"], &[])
+        .node("Sigmoid", &["f"], &["g"], &[])
+        .node("Conv", &["g", "w4"], &["h1"], &[pads(2), twos()])
+        .node("GlobalAveragePool", &["h1"], &["y"], &[])
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4])
+        .output("h1", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let dims = [("h", 8..=21), ("w", 9..=33)];
+    let runs: &[&[u64]] = &[&[21, 33], &[8, 9], &[9, 10], &[16, 32], &[17, 31]];
+    check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 3, sizes[0], sizes[1]]]);
+}
+
+/// Images that are made as large as others, or smaller by a part, and padded to whole blocks.
+#[test]
+fn images_may_become_as_large_as_others() {
+    let extents = [1, 2, 0, 0].map(ModelDim::from);
+    let [one, two, ..] = extents;
+    let extents = [one, two, ModelDim::from("h"), ModelDim::from("w")];
+    let ints = |values: &[i64]| Constant::from_i64(&[values.len() as i64], values).unwrap();
+    let floats = |values: &[f32]| Constant::from_f32(&[values.len() as i64], values).unwrap();
+    let dims = [("h", 8..=20), ("w", 8..=33)];
+    let runs: &[&[u64]] = &[&[8, 8], &[9, 16], &[16, 31], &[20, 33]];
+    let check = |build: &dyn Fn(ModelBuilder) -> ModelBuilder| {
+        let builder = build(ModelBuilder::new(19).input("x", DType::F32, &extents));
+        let builder = builder.output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        check_sizes(&model(builder), &dims, runs, |sizes| vec![vec![1, 2, sizes[0], sizes[1]]]);
+    };
+    for mode in ["nearest", "linear", "cubic"] {
+        for places in ["half_pixel", "align_corners", "asymmetric"] {
+            let attrs = [("mode", mode.into()), ("coordinate_transformation_mode", places.into())];
+            // To a size, to one of the run, and by a factor.
+            check(&|b| {
+                let half = [("kernel_shape", vec![2, 2].into()), ("strides", vec![2, 2].into())];
+                b.initializer("sizes", &ints(&[1, 2, 12, 24]))
+                    .node("Resize", &["x", "", "", "sizes"], &["a"], &attrs)
+                    .node("MaxPool", &["a"], &["b"], &half)
+                    .node("Shape", &["x"], &["shape"], &[])
+                    .node("Resize", &["b", "", "", "shape"], &["y"], &attrs)
+            });
+            check(&|b| {
+                b.initializer("half", &floats(&[1.0, 1.0, 0.5, 1.5])).node(
+                    "Resize",
+                    &["x", "", "half"],
+                    &["y"],
+                    &attrs,
+                )
+            });
+        }
+    }
+    for mode in ["constant", "reflect", "edge", "wrap"] {
+        check(&|b| {
+            b.initializer("two", &ints(&[2]))
+                .initializer("four", &ints(&[4]))
+                .initializer("block", &ints(&[16, 16]))
+                .initializer("zeros", &ints(&[0, 0]))
+                .node("Shape", &["x"], &["shape"], &[])
+                .node("Slice", &["shape", "two", "four"], &["extents"], &[])
+                .node("Neg", &["extents"], &["less"], &[])
+                .node("Mod", &["less", "block"], &["missing"], &[])
+                .node("Div", &["missing", "two"], &["before"], &[])
+                .node("Sub", &["missing", "before"], &["after"], &[])
+                .node(
+                    "Concat",
+                    &["zeros", "before", "zeros", "after"],
+                    &["pads"],
+                    &[("axis", 0.into())],
+                )
+                .node("Pad", &["x", "pads"], &["y"], &[("mode", mode.into())])
+        });
+    }
+}
+
+/// Padding that depends on the size is that of multiples of the stride.
+#[test]
+fn windows_with_automatic_padding_go_over_whole_strides() {
+    let image = [ModelDim::from(1), ModelDim::from(2), ModelDim::from("side"), ModelDim::from(6)];
+    let attrs = [("auto_pad", "SAME_UPPER".into()), ("strides", vec![2, 2].into())];
+    let builder = ModelBuilder::new(13)
+        .input("x", DType::F32, &image)
+        .initializer("w", &rows(&[4, 2, 3, 3]))
+        .node("Conv", &["x", "w"], &["y"], &attrs)
+        .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+    let model = model(builder);
+    let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], 6]];
+    check_sizes(&model, &[("side", 1..=12)], &[&[2], &[6], &[12]], shapes);
+    let options =
+        CompileOptions { dims: [("side".to_owned(), (1..=12).into())].into(), ..options() };
+    let loaded = load(&run(&model, &options).unwrap().model, &options);
+    let wrong = loaded[0].run(&[rows(&[1, 2, 5, 6])]).unwrap_err().to_string();
+    assert!(wrong.contains("they are equal in the model"), "{wrong}");
+}
+
+/// Large windows are combined along one axis after the other, whatever the size of a run.
+#[test]
+fn large_windows_slide_over_images_of_any_size() {
+    for op in ["MaxPool", "AveragePool"] {
+        let dims = ["h", "w"].map(ModelDim::from);
+        let [one, two] = [1, 2].map(ModelDim::from);
+        let window = [("kernel_shape", vec![5, 5].into())];
+        let builder = ModelBuilder::new(13)
+            .input("x", DType::F32, &[&[one, two][..], &dims].concat())
+            .node(op, &["x"], &["y"], &window)
+            .output("y", DType::F32, &[const { ModelDim::Unknown }; 4]);
+        let runs: &[&[u64]] = &[&[5, 5], &[6, 20], &[30, 40]];
+        let shapes = |sizes: &[i64]| vec![vec![1, 2, sizes[0], sizes[1]]];
+        check_sizes(&model(builder), &[("h", 5..=30), ("w", 5..=40)], runs, shapes);
+    }
+}
