@@ -62,6 +62,7 @@ pub struct Config {
     pub(crate) cpu_levels: Option<Vec<String>>,
     pub(crate) weights: Weights,
     weights_of: Option<String>,
+    pub(crate) tuned: Option<PathBuf>,
     out_dir: Option<PathBuf>,
     pub(crate) runtime: Option<String>,
     emit_rerun: bool,
@@ -92,6 +93,7 @@ impl Config {
             cpu_levels: None,
             weights: Weights::Embed,
             weights_of: None,
+            tuned: None,
             out_dir: None,
             runtime: None,
             emit_rerun: true,
@@ -205,6 +207,23 @@ impl Config {
     /// ```
     pub fn quantize(mut self, how: Quantization) -> Self {
         self.quantization = Some(how);
+        self
+    }
+
+    /// Takes the choices that `niello tune` measured and wrote to a file, which is meant to be committed
+    /// beside the model: kernels are made so where a cost model would decide. Choices for other
+    /// machines and other work have no effect, and the log says how many those are. Results are the
+    /// same, but where another algorithm is chosen for a convolution, whose results differ by rounding.
+    ///
+    /// ```no_run
+    /// // niello tune models/digits.onnx -o models/digits.tuned
+    /// niello_build::configure("models/digits.onnx")
+    ///     .tuned("models/digits.tuned")
+    ///     .try_compile()
+    ///     .unwrap_or_else(|errors| errors.exit());
+    /// ```
+    pub fn tuned(mut self, path: impl Into<PathBuf>) -> Self {
+        self.tuned = Some(path.into());
         self
     }
 
@@ -523,7 +542,8 @@ impl Config {
                     directives.rerun_if_changed(&self.model);
                     let external = &artifacts.external_data;
                     let samples = self.quantization.iter().flat_map(Quantization::sample_paths);
-                    external.iter().chain(samples).for_each(|path| {
+                    let files = external.iter().chain(samples).chain(&self.tuned);
+                    files.for_each(|path| {
                         directives.rerun_if_changed(path);
                     });
                     environment.watched().for_each(|name| directives.rerun_if_env_changed(name));

@@ -7,6 +7,7 @@ use niello::diagnostics::{Problem, Report};
 use niello::executor::aot::KernelCache;
 use niello::options::{CompileOptions, MAX_OPT_LEVEL, PORTABLE};
 use niello::target::{CpuLevel, Target};
+use niello::tuned::Tuned;
 
 use crate::cargo::Environment;
 use crate::config::Config;
@@ -31,6 +32,11 @@ impl Config {
                 Ok(target) => options.target = target,
                 Err(error) => report.push(Problem::new(error.to_string())),
             }
+        }
+        match self.tuned.as_deref().map(Tuned::read) {
+            None => {}
+            Some(Ok(tuned)) => options.tuned = tuned,
+            Some(Err(problem)) => report.push(problem),
         }
         environment.watch("NIELLO_MEMORY_LIMIT");
         let folder =

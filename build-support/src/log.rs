@@ -49,6 +49,9 @@ pub(crate) fn success(
     for file in files {
         line!(text, "file       {}", file.display());
     }
+    if let Some(remark) = options.tuned.remark(model.kernels.tunables()) {
+        line!(text, "tuned      {remark}");
+    }
     line!(text, "\n{stages}");
     if !model.kernels.rows.is_empty() {
         line!(text, "{}", model.kernels);

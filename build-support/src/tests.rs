@@ -627,3 +627,25 @@ fn samples_are_watched_and_decide_whether_the_last_build_stands() {
     formats::write(&samples.join("y.npy"), &[("x", &other)]).unwrap();
     assert!(build(&config).artifacts().is_none());
 }
+
+#[test]
+fn tuned_choices_are_read_and_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, out) = (folder.path().join("m.onnx"), folder.path().join("out"));
+    fs::write(&path, "model").unwrap();
+    let file = folder.path().join("m.tuned");
+    let config = configure(&path).tuned(&file);
+    let (result, _) = run(&config, &environment(&out, &[]), |_, o| Ok(model(o)));
+    let text = result.unwrap_err().to_string();
+    assert!(text.contains("m.tuned") && text.contains("`niello tune MODEL -o FILE`"), "{text}");
+    let choice = "512 bits x 32 | matmul | rows outside | 90 | 4";
+    fs::write(&file, format!("niello tuned choices, version 1\n{choice}\n")).unwrap();
+    let (result, lines) = run(&config, &environment(&out, &[]), |_, options| {
+        assert_eq!(options.tuned.choices().count(), 1);
+        Ok(model(options))
+    });
+    let log = fs::read_to_string(result.unwrap().log).unwrap();
+    let remark = "tuned      0 tuned choices are taken, 1 are for another machine or other work\n";
+    assert!(log.contains(remark), "{log}");
+    assert!(lines.contains(&format!("cargo::rerun-if-changed={}\n", file.display())), "{lines}");
+}

@@ -31,6 +31,7 @@ pub mod target;
 pub mod te;
 pub mod tir;
 pub mod transform;
+pub mod tuned;
 
 pub use compile::compile;
 /// Maps by the ids of expressions, scopes and the like, which public signatures name.

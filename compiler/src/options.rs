@@ -12,6 +12,7 @@ use crate::diagnostics::Problem;
 use crate::executor::aot::{KernelCache, SharedWeights};
 use crate::onnx::InputValue;
 use crate::target::{Target, TargetError};
+use crate::tuned::Tuned;
 
 /// Optimisation level of `niello-build` and of the command; a bare `PassContext` has 2.
 pub const DEFAULT_OPT_LEVEL: u8 = 3;
@@ -464,6 +465,8 @@ pub struct CompileOptions {
     /// Another model of the program, compiled before, whose weights the code reads where they are
     /// equal to its own.
     pub weights_of: Option<SharedWeights>,
+    /// Choices that were measured, which stand where a cost model would decide.
+    pub tuned: Tuned,
     /// The most that the model may take.
     pub budget: Budget,
     /// Whether LLVM runs in a child process, if the system has such, so that its crash is an error.
@@ -507,6 +510,7 @@ impl CompileOptions {
             code_folder: None,
             kernel_cache: None,
             weights_of: None,
+            tuned: Tuned::default(),
             budget: Budget::default(),
             isolate: false,
             stub: false,

@@ -17,6 +17,7 @@ use crate::options::{
     Numerics, PORTABLE, Threads, UnknownBackend,
 };
 use crate::target::{Target, TargetError};
+use crate::tuned::Tuned;
 
 /// The CPU that commands compile for unless they are told: the one they run on.
 pub(super) const NATIVE: &str = "native";
@@ -106,6 +107,9 @@ pub(super) struct CodeArgs {
     /// than once
     #[arg(long, value_name = "NAME", action = ArgAction::Append)]
     pub(super) external: Vec<String>,
+    /// File of choices that `niello tune` measured, which stand where a cost model would decide
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
     /// Option of the passes, see `niello passes --configs`; may be given more than once
     #[arg(long, value_name = "KEY=JSON", value_parser = parse_config, action = ArgAction::Append)]
     pub(super) config: Vec<(String, serde_json::Value)>,
@@ -219,6 +223,9 @@ impl CodeArgs {
         options.disabled_passes = self.disabled_passes.clone();
         options.external = self.external.clone();
         options.config = self.config.iter().cloned().collect();
+        if let Some(path) = &self.tuned {
+            options.tuned = Tuned::read(path)?;
+        }
         options.jobs = jobs();
         options.kernel_cache = KernelCache::from_environment()?;
         Ok(options)
@@ -253,6 +260,10 @@ impl CodeArgs {
         for folder in &self.external_folders {
             args.push(OsString::from("--external-data-folder"));
             args.push(folder.clone().into_os_string());
+        }
+        if let Some(path) = &self.tuned {
+            args.push(OsString::from("--tuned"));
+            args.push(path.clone().into_os_string());
         }
         args
     }

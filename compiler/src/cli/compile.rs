@@ -194,6 +194,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.report {
         out.text(&compilation.model.kernels.to_string());
     }
+    if let Some(remark) = options.tuned.remark(compilation.model.kernels.tunables()) {
+        out.line(&remark);
+    }
     summary(args, &compilation, out)
 }
 

@@ -18,6 +18,7 @@ mod progress;
 mod quantize;
 mod run;
 mod test;
+mod tune;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -48,6 +49,8 @@ enum Command {
     Test(test::Args),
     /// Compile a model, check it and measure how fast it is
     Bench(bench::Args),
+    /// Measure the ways in which kernels of a model can be made, and write the fastest to a file
+    Tune(tune::Args),
     /// Run passes on a model and print the module
     Opt(opt::Args),
     /// Show what a model consists of
@@ -106,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Quantize(args) => quantize::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Opt(args) => opt::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Operators(args) => operators::run(&args),

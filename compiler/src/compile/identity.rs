@@ -20,8 +20,8 @@ pub(super) fn symbol(
     options: &CompileOptions,
     cx: &PassContext,
 ) -> String {
-    // Dimensions, shapes and values of inputs are in the model as imported, states in the program; neither the number of
-    // jobs nor folder or process shows in the objects, nor does their absence, nor functions beside
+    // Dimensions, shapes and values of inputs are in the model as imported, states and what tuned
+    // choices led to in the program; neither the number of jobs nor folder or process shows in the objects, nor does their absence, nor functions beside
     // them. The context has the options of passes, and the program the code of other code generators.
     let CompileOptions {
         name: _,
@@ -47,6 +47,7 @@ pub(super) fn symbol(
         kernel_cache: _,
         isolate: _,
         weights_of,
+        tuned: _,
         stub,
         without_objects: _,
         single_calls: _,

@@ -121,8 +121,8 @@ pub fn compile(
     let (module, mut program) = match unit {
         Some(unit) => unit,
         None => {
-            let program =
-                stages.run("strategies", || strategy::program(&module, levels, &sizes))?;
+            let program = stages
+                .run("strategies", || strategy::program(&module, levels, &sizes, &options.tuned))?;
             (module, program)
         }
     };

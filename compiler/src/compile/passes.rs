@@ -5,12 +5,13 @@ use crate::diagnostics::Report;
 use crate::ir::IRModule;
 use crate::options::{CompileOptions, Denormals, Numerics};
 use crate::pass::{Pass, PassContext, PassContextBuilder};
+use crate::strategy::measured_algorithms;
 use crate::target::Target;
 use crate::tir::transform::{FLUSH_DENORMALS, PARALLEL_THREADS, STRICT_MATH};
 use crate::transform::pipeline::{PipelineExtensions, changing_arithmetic, pipeline};
 use crate::transform::{
     APART, AnnotateTarget, COMPOSITE_PATTERNS, EXTERNAL_DEVICES, EXTERNAL_TARGETS,
-    MergeCompilerRegions, MergeComposite, PartitionGraph, VECTOR_BITS,
+    MEASURED_ALGORITHMS, MergeCompilerRegions, MergeComposite, PartitionGraph, VECTOR_BITS,
 };
 
 /// The pass before which parts of the graph are given to other code generators.
@@ -51,6 +52,14 @@ impl Passes {
         let builder = match widest == options.target.vector_bits() {
             true => builder,
             false => builder.config(&VECTOR_BITS, widest),
+        };
+        let algorithms = match options.targets().last() {
+            Some(widest) => measured_algorithms(&options.tuned, widest),
+            None => Default::default(),
+        };
+        let builder = match algorithms.is_empty() {
+            true => builder,
+            false => builder.config(&MEASURED_ALGORITHMS, algorithms),
         };
         let builder = match options.threads {
             0 | 1 => builder,

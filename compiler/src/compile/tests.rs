@@ -13,6 +13,7 @@ mod quantised;
 mod run_time;
 mod states;
 mod statistics;
+mod tuned;
 
 use super::*;
 use crate::codegen::CodegenError;
@@ -184,7 +185,8 @@ fn copies_of_channels_read_no_further_than_the_last_block() {
     options.set_target_cpu("portable").unwrap();
     let levels = options.targets();
     let module = run(&model, &options).unwrap().module;
-    let program = strategy::program(&module, &levels, &Default::default()).unwrap();
+    let program =
+        strategy::program(&module, &levels, &Default::default(), &Default::default()).unwrap();
     let x = Constant::from_f32(&[1, 1, 2, 3], &[1.0; 6]).unwrap();
     let expected = f64::from((116..232).sum::<u16>());
     for level in 0..levels.len() {
@@ -220,7 +222,8 @@ fn constants_that_blocks_of_channels_are_computed_of_are_as_large_as_blocks() {
     options.set_target_cpu("x86-64-v2").unwrap();
     let levels = options.targets();
     let module = run(&model, &options).unwrap().module;
-    let program = strategy::program(&module, &levels, &Default::default()).unwrap();
+    let program =
+        strategy::program(&module, &levels, &Default::default(), &Default::default()).unwrap();
     let x = Constant::from_f32(&[1], &[1.0]).unwrap();
     for level in 0..levels.len() {
         // The interpreter refuses to read what a buffer does not have.
@@ -388,7 +391,8 @@ fn graph_interpreter_loop_interpreter_and_native_code_agree() {
         let levels = options.targets();
         let passes = Passes::new(&options).unwrap();
         let module = passes.run(imported.module.clone()).unwrap();
-        let mut program = strategy::program(&module, &levels, &Default::default()).unwrap();
+        let mut program =
+            strategy::program(&module, &levels, &Default::default(), &Default::default()).unwrap();
         program.verify().unwrap();
         let mut runs = Vec::new();
         for level in 0..levels.len() {

@@ -68,8 +68,9 @@ pub(super) fn program(
     let imported = stages.run("unit import", || model.import(&one))?;
     let module = stages.run("unit passes", || passes.run(imported.module))?;
     let levels = &one.targets()[..];
-    let program =
-        stages.run("unit strategy", || strategy::program(&module, levels, &Default::default()))?;
+    let program = stages.run("unit strategy", || {
+        strategy::program(&module, levels, &Default::default(), &one.tuned)
+    })?;
     let weights = program.values.values().filter_map(|value| match &value.kind {
         ValueKind::Constant(constant) => constant.ty().num_elements(),
         ValueKind::Input(_)

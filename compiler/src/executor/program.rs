@@ -11,6 +11,7 @@ use crate::diagnostics::Problem;
 use crate::graph::ExprId;
 use crate::ir::{BufferSpec, Constant, DType};
 use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
+use crate::tuned::Tunable;
 
 /// A value of a program; prints as `value3`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,6 +104,8 @@ pub struct Kernel {
     pub macs: u64,
     /// How the tensors that it stores are computed, in order.
     pub loops: Vec<Loops>,
+    /// Where the version for the widest CPU level could have been made in another way.
+    pub tunables: Vec<Tunable>,
     /// The same with their result in the memory of their first argument, of which they store what
     /// changes: none of a kernel that changes most of it. See [`Program::store_directly`].
     pub in_place: Vec<PrimFunc>,
@@ -148,7 +151,14 @@ pub struct Loops {
 impl Kernel {
     /// A kernel of these versions, of which nothing else is known.
     pub fn new(versions: Vec<PrimFunc>) -> Kernel {
-        Kernel { versions, macs: 0, loops: Vec::new(), in_place: Vec::new(), moves: None }
+        Kernel {
+            versions,
+            macs: 0,
+            loops: Vec::new(),
+            tunables: Vec::new(),
+            in_place: Vec::new(),
+            moves: None,
+        }
     }
 
     /// The narrowest version: whose parameters and name are those of all.

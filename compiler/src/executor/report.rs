@@ -6,6 +6,7 @@ use std::fmt;
 use super::{KernelId, Loops, Program, Step};
 use crate::tir::transform::PARALLEL_MISSED_ATTR;
 use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
+use crate::tuned::Tunable;
 
 /// The kernels of a program in the order of their first calls. Prints as a table with a line for
 /// each kernel, and lines for the loops it consists of.
@@ -35,6 +36,8 @@ pub struct KernelRow {
     pub least_cycles: u64,
     /// How its loops were made.
     pub loops: Vec<Loops>,
+    /// Where they could have been made in another way.
+    pub tunables: Vec<Tunable>,
     /// The loops that threads share on the widest CPU level: variables, and how many iterations.
     /// None if one thread is what the model was compiled for.
     pub parallel: Vec<(String, i64)>,
@@ -56,6 +59,11 @@ impl KernelReport {
             }
         }
         KernelReport { rows }
+    }
+
+    /// Where kernels could have been made in another way.
+    pub fn tunables(&self) -> impl Iterator<Item = &Tunable> {
+        self.rows.iter().flat_map(|row| &row.tunables)
     }
 
     /// Loops that are slower than those of a rule would be, and why, by the kernel's name.
@@ -87,6 +95,7 @@ impl KernelRow {
             bytes,
             least_cycles: least_cycles(kernel.macs, bytes[0] + bytes[1]),
             loops: kernel.loops.clone(),
+            tunables: kernel.tunables.clone(),
             parallel: kernel.versions.last().map(parallel_loops).unwrap_or_default(),
             serial: kernel
                 .versions

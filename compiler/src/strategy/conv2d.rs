@@ -10,8 +10,9 @@ use super::fetch::{Fetch, Step};
 use super::machine::Machine;
 use super::nest::{MOST_APART, block, contiguous};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Tile, TileType, steps};
-use super::tiling::{Order, Run, Tiling, Window, Work, tile_runs};
+use super::tiling::{Order, Run, Window, Work, tile_runs};
 use super::window::{halo_fits, halo_needed, tests_ends};
+use super::winograd::algorithm_tunable;
 use crate::ir::{BufferSpec, DType};
 use crate::target::CHANNEL_BLOCK;
 use crate::te::{Anchor, StageId};
@@ -100,6 +101,26 @@ impl Conv {
     /// not channels of a pixel.
     fn takes_taps(&self) -> bool {
         self.kernel[1] > 1 && self.dilation[1] == 1
+    }
+
+    /// Whether Winograd's algorithm could compute it.
+    fn suits_winograd(&self) -> bool {
+        let blocks = [self.in_channels, self.out_channels].iter().all(|n| n % CHANNEL_BLOCK == 0);
+        let is_constant = self.computed.is_none() && self.ty.sum == DType::F32;
+        let plain = (self.kernel, self.strides, self.dilation, self.groups);
+        blocks && is_constant && plain == ([3, 3], [1, 1], [1, 1], 1)
+    }
+
+    /// The convolution in words, of an image whose channels are in such blocks or in planes.
+    fn described(&self, block: Option<i64>) -> String {
+        let Conv { batch, in_channels, out_channels, groups, ty, .. } = self;
+        let [[h, w], [kh, kw], [sy, sx], [dy, dx]] =
+            [self.output, self.kernel, self.strides, self.dilation];
+        let layout = block.map_or("planes".to_owned(), |block| format!("blocks of {block}"));
+        format!(
+            "conv2d {batch}x{groups}x{in_channels} by {kh}x{kw} to {out_channels}x{h}x{w}, \
+             strides {sy}x{sx}, dilation {dy}x{dx}, {ty}, {layout}"
+        )
     }
 
     /// The sums of one group for one image, whose channels are in such blocks or in planes.
@@ -319,7 +340,12 @@ impl Emitter {
         let [kh, kw] = conv.kernel;
         let shape = [conv.groups, conv.out_channels, conv.in_channels, kh, kw];
         let work = conv.work(channels);
-        let tiling = Tiling::choose(self.packing, self.machine, &work);
+        let tiling = self.tiling(&conv.described(channels), &work, self.packing, true);
+        if conv.suits_winograd() {
+            let extents = [conv.batch, conv.in_channels, conv.out_channels];
+            let machine = self.packing;
+            self.tunables.push(algorithm_tunable(machine, extents, conv.output, None));
+        }
         let images = (conv.batch * conv.groups).unsigned_abs();
         let cycles = tiling.cycles.saturating_mul(images);
         let rule = match (channels, conv.ty.fours) {

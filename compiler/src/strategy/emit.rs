@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use super::inline::{Inliner, MAX_INLINE_DEPTH, use_counts};
 use super::machine::Machine;
 use super::nest::{Padding, innermost};
+use super::tiling::{Tiling, Work};
 use crate::executor::Loops;
 use crate::ir::BufferSpec;
 use crate::te::{Anchor, ComputeDag, ConcatPart, StageId, StageKind, stage_nest};
 use crate::tir::{
     BinaryOp, BufferId, BufferScope, ForKind, Param, ParamKind, PrimExpr, PrimFuncData, Stmt, VarId,
 };
+use crate::tuned::{Tunable, Tuned, Workload};
 
 /// Fewest elements of a tensor whose loops are worth a remark if they are not of vectors.
 const FEWEST_FOR_VECTORS: i64 = 64;
@@ -35,6 +37,9 @@ pub(super) struct Emitter {
     pub(super) macs: u64,
     /// How the stages are computed that are stored so far.
     pub(super) loops: Vec<Loops>,
+    /// Choices that were measured, and where they count.
+    pub(super) tuned: Tuned,
+    pub(super) tunables: Vec<Tunable>,
 }
 
 /// A stage that is stored to a buffer, and what is computed in the same loops.
@@ -53,9 +58,9 @@ impl Emitter {
         mut dag: ComputeDag,
         params: &[(StageId, ParamKind, BufferSpec)],
         outputs: &[(StageId, BufferSpec)],
-        machine: Machine,
-        packing: Machine,
+        [machine, packing]: [Machine; 2],
         padding: Padding,
+        tuned: &Tuned,
     ) -> (Emitter, Vec<StageId>) {
         let mut stages: Vec<StageId> = Vec::with_capacity(outputs.len());
         for &(stage, _) in outputs {
@@ -95,6 +100,8 @@ impl Emitter {
             scratch: Vec::new(),
             macs: 0,
             loops: Vec::new(),
+            tuned: tuned.clone(),
+            tunables: Vec::new(),
         };
         (emitter, stages)
     }
@@ -341,6 +348,32 @@ impl Emitter {
             let op = self.dag.stages[stage].op.clone();
             self.loops.push(Loops { op, rule, knobs, cycles, missed });
         }
+    }
+
+    /// How a sum of products is cut: as was measured to be the fastest, else as costs least. `what` is
+    /// the work in words.
+    pub(super) fn tiling(
+        &mut self,
+        what: &str,
+        work: &Work,
+        packing: Machine,
+        may_fetch: bool,
+    ) -> Tiling {
+        // The bias is one, too; what else is read takes registers and time beside the sums.
+        let beside = self.func.params.len().saturating_sub(3);
+        let what = format!("{what}, {beside} tensors beside");
+        let pick = |machine: Machine, widths| {
+            let all = Tiling::candidates(packing, machine, work, widths, may_fetch);
+            let workload = Workload { machine: machine.name(), what: what.clone() };
+            let (at, tunable) = self.tuned.pick(workload, &all);
+            (all[at], tunable)
+        };
+        let (mut tiling, mut tunable) = pick(packing, None);
+        if self.machine != packing {
+            (tiling, tunable) = pick(self.machine, Some(tiling.vectors));
+        }
+        self.tunables.push(tunable);
+        tiling
     }
 
     pub(super) fn count_macs(&mut self, stage: StageId) {

@@ -42,6 +42,11 @@ impl Machine {
         Machine { vector_bits, registers, caches }
     }
 
+    /// The registers, for which choices are measured.
+    pub(crate) fn name(self) -> String {
+        format!("{} bits x {}", self.vector_bits, self.registers)
+    }
+
     /// Bytes that stay in the first cache level while others stream by.
     pub(crate) fn near_bytes(self) -> i64 {
         self.caches[0] / 2

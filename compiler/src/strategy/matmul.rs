@@ -8,7 +8,7 @@
 use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
-use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
+use super::machine::{FEW_ROWS, MAX_TILE_ROWS, Machine};
 use super::nest::{block, in_run};
 use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Spilled, Tile, TileType, steps};
 use super::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Run, Tiling, Work};
@@ -189,6 +189,18 @@ fn row_axis(extents: &[i64]) -> usize {
 }
 
 impl MatMul {
+    /// The product in words, where `rows` rows are computed at a time, `times` times in all.
+    fn described(&self, rows: i64, times: i64) -> String {
+        let MatMul { k, n, ty, .. } = self;
+        let matrix = match &self.rhs {
+            Matrices { copied_from: Some(_), .. } => "copied",
+            Matrices { in_panels: false, .. } => "read where it is",
+            Matrices { widened: Some(_), .. } => "widened",
+            Matrices { .. } => "packed",
+        };
+        format!("matmul {times}x{rows}x{k} by {k}x{n}, {ty}, {matrix}")
+    }
+
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
         let is_plain =
@@ -393,16 +405,12 @@ impl Emitter {
     pub(super) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
         let work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
-        let mut tiling = Tiling::choose(packing, self.machine, &work);
-        if p.rows.of_run.is_some() && tiling.order == Order::Rows {
-            // Of few tiles, each would read all weights for itself.
-            let few = Work { rows: [1, rows.min(2 * MAX_TILE_ROWS)], ..work };
-            tiling.order = Tiling::choose(packing, self.machine, &few).order;
-        }
-        if p.rhs.copied_from.is_some() || !p.rhs.in_panels {
-            // The copy is in a cache; what comes next in memory is no panel.
-            (tiling.ahead, tiling.next) = (0, false);
-        }
+        // A copy is in a cache; what comes next in memory where the matrix is read is no panel.
+        let may_fetch = p.rhs.copied_from.is_none() && p.rhs.in_panels;
+        let tiling = match p.rows.of_run {
+            None => self.tiling(&p.described(rows, times), &work, packing, may_fetch),
+            Some(_) => self.tiling_of_runs(&work, packing, may_fetch),
+        };
         let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
         self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
@@ -431,6 +439,18 @@ impl Emitter {
         };
         let rows = p.ty.rows(self.machine, width / lanes).min(rows);
         Cut { tiling, panel, panels, rows }
+    }
+
+    /// The tiling of a product of which each run has its own number of rows.
+    fn tiling_of_runs(&self, work: &Work, packing: Machine, may_fetch: bool) -> Tiling {
+        let mut tiling = Tiling::choose(packing, self.machine, work);
+        if tiling.order == Order::Rows {
+            // Of few tiles, each would read all weights for itself.
+            let rows = work.rows[1].min(2 * MAX_TILE_ROWS);
+            let few = Work { rows: [1, rows], ..*work };
+            tiling.order = Tiling::choose(packing, self.machine, &few).order;
+        }
+        if may_fetch { tiling } else { Tiling { ahead: 0, next: false, ..tiling } }
     }
 
     /// What reads the panels of a place of the batch, with the copy of the matrix in panels before it, if

@@ -43,6 +43,9 @@ pub(crate) use run_time::tensor_types;
 pub use run_time::units_are_independent;
 use window::halo_fits;
 pub use window::halo_needed;
+#[cfg(feature = "cli")]
+pub(crate) use winograd::is_algorithm;
+pub(crate) use winograd::{algorithm_workload, measured_algorithms};
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;
@@ -52,13 +55,14 @@ use crate::ir::{BufferSpec, DType};
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId};
 use crate::tir::{ParamKind, PrimFunc};
+use crate::tuned::Tuned;
 
 /// A parameter of a kernel: a placeholder of its dag, what it is to the caller, and its layout. A
 /// constant's layout must be dense; the strategy chooses the one it is packed in.
 pub type KernelParam = (StageId, ParamKind, BufferSpec);
 
 /// Schedules a dag as one kernel, with `params` and then `outputs` as its parameters: once for each
-/// of `levels`, narrowest first.
+/// of `levels`, narrowest first. Where there are several ways, `tuned` decides as far as it knows.
 ///
 /// Weights are packed for the registers of the last level. The others read the same panels in
 /// narrower tiles, so all versions have the same parameters.
@@ -71,8 +75,9 @@ pub fn schedule(
     params: &[KernelParam],
     outputs: &[(StageId, BufferSpec)],
     levels: &[Target],
+    tuned: &Tuned,
 ) -> Kernel {
-    if let Some(kernel) = winograd::kernel(&dag, params, outputs, levels) {
+    if let Some(kernel) = winograd::kernel(&dag, params, outputs, levels, tuned) {
         return kernel;
     }
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
@@ -86,13 +91,13 @@ pub fn schedule(
                 dag.clone(),
                 params,
                 outputs,
-                Machine::of(level),
-                packing,
+                [Machine::of(level), packing],
                 padding,
+                tuned,
             );
             let body = emitter.emit(&stages);
             if kernel.versions.is_empty() {
-                kernel.loops = emitter.loops;
+                (kernel.loops, kernel.tunables) = (emitter.loops, emitter.tunables);
             }
             let mut func = emitter.func;
             func.body = body;
@@ -119,7 +124,13 @@ pub(crate) fn copy(
     let mut dag = ComputeDag::new(name);
     let x = dag.placeholder("x", to.shape(), dtype);
     let y = dag.compute("copy", to.shape(), dtype, |dag, index| dag.at(x, index));
-    schedule(dag, &[(x, ParamKind::Input, from.clone())], &[(y, to.clone())], levels)
+    schedule(
+        dag,
+        &[(x, ParamKind::Input, from.clone())],
+        &[(y, to.clone())],
+        levels,
+        &Tuned::default(),
+    )
 }
 
 /// Whether constants have the same layout in all versions.

@@ -23,12 +23,14 @@ use crate::ir::{BufferSpec, Constant, DType, Dim, GlobalVar, IRModule, TensorTyp
 use crate::target::Target;
 use crate::te::{ComputeDag, StageId, held_constant, is_packed, pack, packed_len, unpack};
 use crate::tir::ParamKind;
+use crate::tuned::Tuned;
 
 pub use layouts::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked};
 pub(crate) use variables::copy_value;
 
 /// Lowers `main` of a module whose computations are all calls of primitive functions. Each kernel
-/// gets a version for each of `levels`, narrowest first. What has one of `sizes` is made for the
+/// gets a version for each of `levels`, narrowest first, made as was measured to be the fastest where
+/// `tuned` knows it. What has one of `sizes` is made for the
 /// greatest, outputs as well, until they are handed out (`Program::hand_out`).
 ///
 /// # Errors
@@ -38,6 +40,7 @@ pub fn program(
     module: &IRModule,
     levels: &[Target],
     sizes: &RunTimeSizes,
+    tuned: &Tuned,
 ) -> Result<Program, Report> {
     let Some(main) = module.function("main") else {
         return Err(Report { problems: vec![Problem::new("the module has no function `main`")] });
@@ -77,6 +80,7 @@ pub fn program(
         main,
         primitives: &primitives,
         levels,
+        tuned,
         program: Program { sizes: sizes.clone(), ..Program::default() },
         values: SecondaryMap::new(),
         constants: IndexMap::new(),
@@ -166,6 +170,7 @@ struct Lowering<'a> {
     main: &'a Function,
     primitives: &'a IndexMap<GlobalVar, Primitive>,
     levels: &'a [Target],
+    tuned: &'a Tuned,
     program: Program,
     /// The values of each expression of `main`, tuples flattened.
     values: SecondaryMap<ExprId, Vec<ValueId>>,
@@ -216,7 +221,7 @@ impl Lowering<'_> {
         let y = build(&mut dag, x);
         let (dense, dtype) = (BufferSpec::dense(dag.shape(y)), dag.dtype(y));
         let params = [(x, ParamKind::Input, spec)];
-        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels);
+        let kernel = schedule(dag, &params, &[(y, dense.clone())], self.levels, self.tuned);
         let kernel = self.program.kernels.push(kernel);
         let kind = ValueKind::Computed;
         let to = self.program.values.push(Value { name, dtype, spec: dense, kind, run_time });
@@ -523,7 +528,7 @@ impl Lowering<'_> {
         let mut dag = primitive.dag.clone();
         dag.func.name.push_str(suffix);
         let stages: Vec<StageId> = params.iter().map(|&(stage, ..)| stage).collect();
-        let mut kernel = schedule(dag, &params, &outputs, self.levels);
+        let mut kernel = schedule(dag, &params, &outputs, self.levels, self.tuned);
         kernel.moves = moves(&primitive.dag, &stages, &primitive.results);
         self.program.sizes.limit(&mut kernel, axes);
         for version in &mut kernel.versions {

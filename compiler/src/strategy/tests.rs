@@ -216,7 +216,7 @@ impl Case {
             .chain(inner)
             .collect();
         let outputs: Vec<_> = stages.iter().copied().zip(self.results.iter().cloned()).collect();
-        let kernel = schedule(dag, &params, &outputs, targets);
+        let kernel = schedule(dag, &params, &outputs, targets, &Default::default());
         let func = kernel.signature();
         let mut buffers: Vec<Vec<u8>> = Vec::new();
         let expected = self.expected();

@@ -1,5 +1,7 @@
 //! Register tiles: the outer product of a column of one operand with vectors of packed weights.
 
+use std::fmt;
+
 use super::conv2d::around;
 use super::cover::LEAST_LANES;
 use super::emit::Emitter;
@@ -24,6 +26,13 @@ pub(super) struct TileType {
     pub(super) sum: DType,
     /// Whether four steps of a sum are one instruction: [`PrimExpr::DotAdd`].
     pub(super) fours: bool,
+}
+
+impl fmt::Display for TileType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TileType { lhs, rhs, sum: _, fours } = self;
+        write!(f, "{lhs} x {rhs}{}", if *fours { " by fours" } else { "" })
+    }
 }
 
 impl TileType {

@@ -8,6 +8,7 @@
 //! hand; what counts is their ratio, which changes little from machine to machine.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use super::machine::{FEW_ROWS, MIDDLE_RATE, Machine, PER_CYCLE, split_even};
 use crate::ir::DType;
@@ -115,26 +116,61 @@ impl Tiling {
     /// The tiling of least cost on a machine, whose weights are packed for `packing`: that, or one with
     /// wider registers.
     pub(super) fn choose(packing: Machine, machine: Machine, work: &Work) -> Tiling {
-        let lanes = packing.lanes(DType::F32);
-        let needed = (work.columns + lanes - 1) / lanes;
-        let (least, most) = match work.rows[0] * work.rows[1] {
-            1 if packing.registers < 32 => (6, 6),
-            few @ 1..=FEW_ROWS => (packing.vectors_of_few(few), packing.vectors_of_few(few)),
-            _ if packing.registers >= 32 => (2, 4),
-            _ => (2, 3),
+        let packed = Tiling::ranked(packing, packing, work, work.widths(packing))[0];
+        if machine == packing {
+            return packed;
+        }
+        Tiling::ranked(packing, machine, work, packed.vectors..=packed.vectors)[0]
+    }
+
+    /// Tilings with panels of so many registers of `packing`, those of least cost first.
+    fn ranked(
+        packing: Machine,
+        machine: Machine,
+        work: &Work,
+        widths: RangeInclusive<i64>,
+    ) -> Vec<Tiling> {
+        let mut all = Vec::new();
+        for vectors in widths {
+            let cuts = Cuts::of(machine, work, vectors * packing.lanes(DType::F32));
+            let orders = [Order::Panels { blocks: 1 }, work.blocked_order(machine), Order::Rows];
+            all.extend(orders.map(|order| cuts.tiling(work, order, vectors)));
+        }
+        // Of equal ones the first.
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.into_iter().map(|(_, tiling)| tiling).collect()
+    }
+
+    /// The tilings that are worth measuring, with panels as wide as these, and with what else may be
+    /// fetched ahead if anything may. The first one is that of least cost.
+    pub(super) fn candidates(
+        packing: Machine,
+        machine: Machine,
+        work: &Work,
+        widths: Option<i64>,
+        may_fetch: bool,
+    ) -> Vec<Tiling> {
+        let widths = widths.map_or_else(|| work.widths(packing), |vectors| vectors..=vectors);
+        let ranked = Tiling::ranked(packing, machine, work, widths);
+        let mut all: Vec<Tiling> = Vec::new();
+        let fetching = |tiling: &Tiling| {
+            let aheads = if work.depth > STEPS_AHEAD { vec![0, STEPS_AHEAD] } else { vec![0] };
+            let nexts: &[bool] =
+                if tiling.order == Order::Rows { &[false] } else { &[false, true] };
+            let pairs = aheads.into_iter().flat_map(|ahead| nexts.iter().map(move |&n| (ahead, n)));
+            let tiling = *tiling;
+            pairs.map(move |(ahead, next)| Tiling { ahead, next, ..tiling }).collect::<Vec<_>>()
         };
-        let cheaper = |a: (f64, Tiling), b: (f64, Tiling)| if b.0 < a.0 { b } else { a };
-        let of = |machine, vectors| {
-            let cuts = Cuts::of(machine, work, vectors * lanes);
-            let with = |order| cuts.tiling(work, order, vectors);
-            let panels =
-                cheaper(with(Order::Panels { blocks: 1 }), with(work.blocked_order(machine)));
-            cheaper(panels, with(Order::Rows))
-        };
-        let (first, last) = (least.min(needed), most.min(needed));
-        let widths = (first + 1..=last).map(|vectors| of(packing, vectors));
-        let (_, packed) = widths.fold(of(packing, first), cheaper);
-        if machine == packing { packed } else { of(machine, packed.vectors).1 }
+        let others = ranked.iter().flat_map(fetching);
+        for tiling in ranked.iter().copied().chain(others) {
+            let tiling =
+                if may_fetch { tiling } else { Tiling { ahead: 0, next: false, ..tiling } };
+            let key = |t: &Tiling| (t.vectors, t.order, t.ahead, t.next);
+            if !all.iter().any(|former| key(former) == key(&tiling)) {
+                all.push(tiling);
+            }
+        }
+        all
     }
 }
 
@@ -167,6 +203,19 @@ impl Work {
 
     fn left_bytes(&self) -> i64 {
         self.window.bytes(self.rows)
+    }
+
+    /// How many registers of a machine the rows of a panel may have.
+    fn widths(&self, machine: Machine) -> RangeInclusive<i64> {
+        let lanes = machine.lanes(DType::F32);
+        let needed = (self.columns + lanes - 1) / lanes;
+        let (least, most) = match self.rows[0] * self.rows[1] {
+            1 if machine.registers < 32 => (6, 6),
+            few @ 1..=FEW_ROWS => (machine.vectors_of_few(few), machine.vectors_of_few(few)),
+            _ if machine.registers >= 32 => (2, 4),
+            _ => (2, 3),
+        };
+        least.min(needed)..=most.min(needed)
     }
 
     /// Panels outside, in blocks of lines of an image, or rows of a matrix, that stay in the second

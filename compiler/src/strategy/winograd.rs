@@ -1,9 +1,9 @@
 //! Convolution by Winograd's algorithm: the one kind of kernel that is made by a schedule of
 //! primitives as a whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CHANNEL_BLOCK, KernelParam, halo_fits};
+use super::{CHANNEL_BLOCK, KernelParam, Machine, halo_fits};
 use crate::executor::{Kernel, Loops};
 use crate::ir::{BufferSpec, DType};
 use crate::ops::nn::Winograd;
@@ -12,6 +12,7 @@ use crate::schedule::{Schedule, ScheduleError};
 use crate::target::Target;
 use crate::te::{Anchor, ComputeDag, StageId, StageKind, lower_to_blocks};
 use crate::tir::{BufferId, ParamKind, PrimExpr, PrimFunc, PrimFuncData, Stmt};
+use crate::tuned::{Tunable, Tuned, Workload};
 
 /// The stages of a convolution in a dag.
 struct Conv {
@@ -44,6 +45,53 @@ impl Conv {
     }
 }
 
+/// What workloads begin with for which an algorithm is chosen.
+const ALGORITHM: &str = "algorithm of conv2d";
+
+/// What convolutions that no algorithm makes faster are computed by.
+const DIRECT: &str = "direct";
+
+/// The choice of an algorithm for a convolution of a batch with input and output channels, whose
+/// result has such an image; `None` is the direct one.
+pub(super) fn algorithm_tunable(
+    packing: Machine,
+    [batch, channels, outputs]: [i64; 3],
+    [height, width]: [i64; 2],
+    algorithm: Option<Winograd>,
+) -> Tunable {
+    let name = |algorithm: &Winograd| algorithm.to_string();
+    let what = algorithm_workload([batch, channels, outputs], [height, width]);
+    let candidates = [Winograd::F2, Winograd::F4].iter().map(name);
+    Tunable {
+        workload: Workload { machine: packing.name(), what },
+        candidates: std::iter::once(DIRECT.to_owned()).chain(candidates).collect(),
+        chosen: algorithm.as_ref().map_or(DIRECT.to_owned(), name),
+    }
+}
+
+/// In words.
+pub(crate) fn algorithm_workload(
+    [batch, channels, outputs]: [i64; 3],
+    [height, width]: [i64; 2],
+) -> String {
+    format!("{ALGORITHM} {batch}x{channels} by 3x3 to {outputs}x{height}x{width}")
+}
+
+/// Whether it is an algorithm that is chosen for a workload.
+#[cfg(feature = "cli")]
+pub(crate) fn is_algorithm(workload: &Workload) -> bool {
+    workload.what.starts_with(ALGORITHM)
+}
+
+/// The algorithms that were measured to be the fastest, by [`algorithm_workload`].
+pub(crate) fn measured_algorithms(tuned: &Tuned, widest: &Target) -> BTreeMap<String, String> {
+    let machine = Machine::of(widest).name();
+    let own = tuned.choices().filter(|(workload, _)| {
+        workload.machine == machine && workload.what.starts_with(ALGORITHM)
+    });
+    own.map(|(workload, choice)| (workload.what.clone(), choice.to_owned())).collect()
+}
+
 /// The kernel of a dag that is one such convolution with constant weights and what is done to each
 /// of its elements; `None` for others, and for extents that the schedule does not take.
 pub(super) fn kernel(
@@ -51,6 +99,7 @@ pub(super) fn kernel(
     params: &[KernelParam],
     outputs: &[(StageId, BufferSpec)],
     levels: &[Target],
+    tuned: &Tuned,
 ) -> Option<Kernel> {
     let conv = Conv::of(dag)?;
     let [(root, _)] = outputs else { return None };
@@ -66,29 +115,47 @@ pub(super) fn kernel(
     }
     let &[_, _, height, width] = dag.shape(conv.output) else { return None };
     let extents = [dag.shape(conv.data)[1], channels, height, width];
-    let choose = |level| WinogradTiles::choose(conv.algorithm, extents, level);
+    let batch = dag.shape(conv.output)[0];
+    let Conv { algorithm, .. } = conv;
+    let (out, [c, ..]) = (channels, extents);
+    let beside = params.len().saturating_sub(2);
     // All levels read the weights that are packed for the widest.
-    let packed = choose(levels.last()?).packed;
+    let choose = |level: &Target, packed: Option<i64>| {
+        let mut candidates = WinogradTiles::candidates(algorithm, extents, level);
+        if let Some(packed) = packed {
+            candidates.retain(|cut| packed % cut.panel == 0);
+        }
+        let what = format!(
+            "conv2d {batch}x{c} by {algorithm} to {out}x{height}x{width}, {beside} tensors beside"
+        );
+        let workload = Workload { machine: Machine::of(level).name(), what };
+        let (at, tunable) = tuned.pick(workload, &candidates);
+        (candidates[at], tunable)
+    };
+    let (widest, tunable) = choose(levels.last()?, None);
+    let packed = widest.packed;
     let versions: Option<Vec<PrimFunc>> = levels
         .iter()
         .map(|level| {
-            let cut = WinogradTiles { packed, ..choose(level) };
+            let cut = WinogradTiles { packed, ..choose(level, Some(packed)).0 };
             version(dag, &conv, params, &outputs[0], cut).ok()
         })
         .collect();
-    let WinogradTiles { tiles, rows, panel, prefetch, .. } = choose(levels.last()?);
-    let m = conv.algorithm.outputs();
-    let fetched = if prefetch { ", weights prefetched" } else { "" };
+    let packing = Machine::of(levels.last()?);
+    let by = algorithm_tunable(packing, [batch, c, out], [height, width], Some(algorithm));
     let loops = Loops {
         op: dag.stages[conv.output].op.clone(),
         rule: "Winograd convolution",
-        knobs: format!(
-            "F({m}x{m}, 3x3), blocks of {tiles} tiles, register tiles of {rows} x {panel}{fetched}"
-        ),
+        knobs: format!("{algorithm}, {widest}"),
         cycles: None,
         missed: None,
     };
-    Some(Kernel { macs: conv.macs(dag), loops: vec![loops], ..Kernel::new(versions?) })
+    Some(Kernel {
+        macs: conv.macs(dag),
+        loops: vec![loops],
+        tunables: vec![by, tunable],
+        ..Kernel::new(versions?)
+    })
 }
 
 /// The function for one CPU level.

@@ -1,11 +1,14 @@
 //! 3x3 convolutions by Winograd's minimal filtering.
 
+use std::collections::BTreeMap;
+
 use crate::diagnostics::Problem;
 use crate::graph::{Call, Callee, Expr, ExprId, Function, Rewriter};
 use crate::ir::{Attrs, Constant, DType, IRModule, SharedBytes, TensorType};
 use crate::ops::Op;
 use crate::ops::nn::{CONV2D, CONV2D_WINOGRAD, ConvAttrs, Winograd, WinogradConv2dAttrs};
 use crate::pass::{PassContext, Result, function_pass};
+use crate::strategy::algorithm_workload;
 use crate::target::{CHANNEL_BLOCK, ConvCosts};
 use crate::transform::InferType;
 use crate::transform::calls::extents;
@@ -13,6 +16,9 @@ use crate::transform::calls::extents;
 crate::register_pass_config_option! {
     /// Most outputs of a tile along an axis: 4, 2 for smaller errors, or 0 for none.
     pub MAX_TILE: i64 = "relay.ApplyWinograd.max_tile", default = 4;
+    /// Algorithms that were measured to be the fastest, by convolutions in words: set by compilations
+    /// with tuned choices.
+    pub MEASURED_ALGORITHMS: BTreeMap<String, String> = "relay.ApplyWinograd.measured";
 }
 
 /// Most bytes of transformed weights: what a few bytes of a model can ask for has no bounds.
@@ -39,11 +45,12 @@ pub fn apply_winograd(
         return Err(Problem::new(format!("{name} is {max_tile}; it can be 0, 2 or 4")).into());
     }
     let costs = cx.target().conv_costs();
+    let measured = cx.get(&MEASURED_ALGORITHMS);
     let mut rewriter = Rewriter::new(function);
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
         let Some(conv) = Conv::of(&old, id)? else { continue };
-        let Some(algorithm) = conv.algorithm(max_tile, &costs) else { continue };
+        let Some(algorithm) = conv.algorithm(max_tile, &costs, &measured) else { continue };
         let Some(weight) = transformed(&conv.weight, algorithm) else { continue };
         let args: Vec<Option<ExprId>> =
             conv.args.iter().map(|arg| arg.map(|arg| rewriter.mapped(arg))).collect();
@@ -100,15 +107,24 @@ impl Conv {
         Ok(Some(Conv { args, padding, weight, batch, channels, outputs, size }))
     }
 
-    /// The fastest algorithm whose tiles have at most that many outputs along an axis; `None` if it
-    /// is the direct one.
-    fn algorithm(&self, max_tile: i64, costs: &ConvCosts) -> Option<Winograd> {
+    /// The fastest algorithm whose tiles have at most that many outputs along an axis, as was measured
+    /// or by its cost; `None` if it is the direct one.
+    fn algorithm(
+        &self,
+        max_tile: i64,
+        costs: &ConvCosts,
+        measured: &BTreeMap<String, String>,
+    ) -> Option<Winograd> {
         // Schedules go over whole blocks.
         if self.channels % CHANNEL_BLOCK != 0 || self.outputs % CHANNEL_BLOCK != 0 {
             return None;
         }
         let allowed = |algorithm: &Winograd| algorithm.outputs() <= max_tile;
-        let candidates = [Winograd::F2, Winograd::F4].into_iter().filter(allowed);
+        let mut candidates = [Winograd::F2, Winograd::F4].into_iter().filter(allowed);
+        let extents = [self.batch, self.channels, self.outputs];
+        if let Some(measured) = measured.get(&algorithm_workload(extents, self.size)) {
+            return candidates.find(|algorithm| algorithm.to_string() == *measured);
+        }
         let best =
             candidates.min_by(|a, b| self.cost(*a, costs).total_cmp(&self.cost(*b, costs)))?;
         (self.cost(best, costs) < self.direct_cost(costs)).then_some(best)
@@ -170,6 +186,15 @@ mod tests {
     use super::*;
 
     fn choice(size: i64, channels: i64, outputs: i64) -> Option<Winograd> {
+        measured_choice(size, channels, outputs, &BTreeMap::new())
+    }
+
+    fn measured_choice(
+        size: i64,
+        channels: i64,
+        outputs: i64,
+        measured: &BTreeMap<String, String>,
+    ) -> Option<Winograd> {
         let weight = Constant::scalar(0.0, DType::F32).unwrap();
         let conv = Conv {
             args: Vec::new(),
@@ -180,7 +205,7 @@ mod tests {
             outputs,
             size: [size, size],
         };
-        conv.algorithm(4, &crate::target::Target::host().conv_costs())
+        conv.algorithm(4, &crate::target::Target::host().conv_costs(), measured)
     }
 
     #[test]
@@ -194,5 +219,19 @@ mod tests {
         // Blocks of channels must be full.
         assert_eq!(choice(56, 3, 64), None);
         assert_eq!(choice(56, 64, 20), None);
+    }
+
+    #[test]
+    fn what_was_measured_counts_where_it_is_an_algorithm_that_may_be_taken() {
+        let measured = |algorithm: &str| {
+            let what = "algorithm of conv2d 1x64 by 3x3 to 64x56x56".to_owned();
+            [(what, algorithm.to_owned())].into()
+        };
+        let choice = |algorithm| measured_choice(56, 64, 64, &measured(algorithm));
+        assert_eq!(choice("F(2x2, 3x3)"), Some(Winograd::F2));
+        assert_eq!(choice("F(4x4, 3x3)"), Some(Winograd::F4));
+        assert_eq!(choice("direct"), None);
+        // Of another convolution.
+        assert_eq!(measured_choice(28, 64, 64, &measured("direct")), Some(Winograd::F4));
     }
 }

@@ -262,6 +262,7 @@ mod tests {
             &partitioned(chain(1, false)),
             &[Target::host()],
             &Default::default(),
+            &Default::default(),
         );
         let error = report.unwrap_err().to_string();
         let expected = "`@dsp_main_0` is for the code generator `dsp`, which is not known";

@@ -54,7 +54,7 @@ mod to_mixed_precision;
 
 pub use alter_op_layout::{AlterOpLayout, CHANNEL_BLOCK, alter_op_layout};
 pub use annotate_target::{AnnotateTarget, EXTERNAL_DEVICES, EXTERNAL_TARGETS, annotate_target};
-pub use apply_winograd::{ApplyWinograd, MAX_TILE, apply_winograd};
+pub use apply_winograd::{ApplyWinograd, MAX_TILE, MEASURED_ALGORITHMS, apply_winograd};
 pub use backward_fold_scale_axis::{BackwardFoldScaleAxis, backward_fold_scale_axis};
 pub use canonicalize_cast::{CanonicalizeCast, canonicalize_cast};
 pub use canonicalize_ops::{CanonicalizeOps, canonicalize_ops};

@@ -16,6 +16,7 @@ mod quantize;
 mod run;
 mod target;
 mod test;
+mod tune;
 
 use std::fs;
 use std::path::{Path, PathBuf};

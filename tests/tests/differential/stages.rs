@@ -42,8 +42,13 @@ pub(crate) fn check(network: &Network, level: u8) -> Result<(), String> {
             let stage = "interpreter of the loop program";
             // Before lowering: afterwards, padding lanes cannot be told from elements that were
             // never written.
-            let program = strategy::program(&compilation.module, &targets, &Default::default())
-                .map_err(|error| format!("{stage}: {error}"))?;
+            let program = strategy::program(
+                &compilation.module,
+                &targets,
+                &Default::default(),
+                &Default::default(),
+            )
+            .map_err(|error| format!("{stage}: {error}"))?;
             for (place, target) in targets.iter().enumerate() {
                 let stage = format!("{stage} for {}", target.cpu_level());
                 let found = interpret(&program, place, &inputs)

@@ -19,7 +19,7 @@ use crate::samples::runner::{Runner, interpret, open_inputs};
 const MAX_INTERPRETED_MACS: u64 = 1_000_000_000;
 
 /// What a model is run on.
-pub(super) enum Data {
+pub(in crate::cli) enum Data {
     /// Test data beside the model: inputs and outputs, of at least one set.
     Sets(Vec<(Vec<Constant>, Vec<Constant>)>),
     /// Random inputs, the same each time.
@@ -28,7 +28,7 @@ pub(super) enum Data {
 
 impl Data {
     /// The inputs that are measured.
-    pub(super) fn inputs(&self) -> &[Constant] {
+    pub(in crate::cli) fn inputs(&self) -> &[Constant] {
         match self {
             Data::Sets(sets) => sets.first().map_or(&[], |(inputs, _)| inputs),
             Data::Random(inputs) => inputs,
@@ -49,7 +49,11 @@ fn folder(model: &Path) -> PathBuf {
 /// # Errors
 ///
 /// Test data cannot be read, or the sizes of inputs are not known.
-pub(super) fn data(path: &Path, model: &Model, options: &CompileOptions) -> Result<Data, Report> {
+pub(in crate::cli) fn data(
+    path: &Path,
+    model: &Model,
+    options: &CompileOptions,
+) -> Result<Data, Report> {
     let folder = folder(path);
     if let Some(file) = model.as_onnx().filter(|_| case::has_data(&folder)) {
         let sets = case::data_sets(&folder, &file.proto).map_err(Problem::new)?;

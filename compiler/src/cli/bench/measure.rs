@@ -6,7 +6,7 @@ use crate::diagnostics::Problem;
 
 /// Part of the time in which runs are not counted: caches and branch predictors learn, and the
 /// processor reaches its frequency.
-pub(super) const WARM_UP: f64 = 0.1;
+pub(in crate::cli) const WARM_UP: f64 = 0.1;
 
 /// Fewest runs that are counted, however long one takes.
 pub(super) const MIN_RUNS: usize = 5;
@@ -17,14 +17,14 @@ pub(super) const MAX_RUNS: usize = 2_000_000;
 
 /// Times of many runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Times {
-    pub(super) median: Duration,
+pub(in crate::cli) struct Times {
+    pub(in crate::cli) median: Duration,
     pub(super) min: Duration,
 }
 
 impl Times {
     /// The times of at least one run.
-    pub(super) fn of(mut times: Vec<Duration>) -> Times {
+    pub(in crate::cli) fn of(mut times: Vec<Duration>) -> Times {
         times.sort_unstable();
         let middle = times.len() / 2;
         let median = match times.len() % 2 {

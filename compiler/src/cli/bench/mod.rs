@@ -19,7 +19,9 @@ use super::progress::Progress;
 use super::{Failure, Problem};
 use sizes::SizeArgs;
 
+pub(super) use check::data as data_of;
 pub(super) use child::{Args as ChildArgs, run as run_child};
+pub(super) use measure::{Times, WARM_UP};
 
 /// The subcommand that measures.
 pub(super) const CHILD: &str = "__bench-child";
@@ -53,7 +55,7 @@ pub(super) struct Args {
 /// Longest measurement: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
     match (0.0..=MAX_SECONDS).contains(&seconds) {
         true => Ok(seconds),

@@ -1,5 +1,7 @@
 //! The schedule for Winograd's convolution, in blocks of tiles.
 
+use std::fmt;
+
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, LoopRv, Schedule, ScheduleError};
 use crate::strategy::Machine;
@@ -33,6 +35,9 @@ const LARGEST_BLOCK: i64 = 4;
 /// fewer of them to threads.
 const LARGER_GAIN: f64 = 1.2;
 
+/// Register tiles of a block, where several are measured.
+const MEASURED_BLOCKS: [i64; 6] = [1, 2, 3, 4, 6, 8];
+
 impl WinogradTiles {
     /// Register tiles of two vectors of channels if that divides the channels, else of three or of
     /// one. If the weights stay in the second-level cache, blocks are small, so that they stay
@@ -41,17 +46,48 @@ impl WinogradTiles {
     /// register tiles.
     ///
     /// `extents` are the convolution's input channels, output channels, height and width.
-    pub fn choose(
-        algorithm: Winograd,
-        [channels, out, height, width]: [i64; 4],
-        target: &Target,
-    ) -> WinogradTiles {
+    pub fn choose(algorithm: Winograd, extents: [i64; 4], target: &Target) -> WinogradTiles {
         let machine = Machine::of(target);
+        let [_, out, ..] = extents;
+        let whole = |vectors: &i64| out % (vectors * machine.lanes(DType::F32)) == 0;
+        let vectors = [2, 3].into_iter().find(whole).unwrap_or(1);
+        WinogradTiles::of(algorithm, extents, machine, vectors)
+    }
+
+    /// Those of [`choose`](Self::choose), then others that are worth measuring: with other register
+    /// tiles, with larger and smaller blocks, with weights prefetched or not.
+    pub fn candidates(
+        algorithm: Winograd,
+        extents: [i64; 4],
+        target: &Target,
+    ) -> Vec<WinogradTiles> {
+        let machine = Machine::of(target);
+        let [_, out, ..] = extents;
+        let whole = |vectors: &i64| out % (vectors * machine.lanes(DType::F32)) == 0;
+        let most = tile_count(algorithm, extents);
+        let mut all = vec![WinogradTiles::choose(algorithm, extents, target)];
+        for vectors in (1..=3).filter(whole) {
+            let own = WinogradTiles::of(algorithm, extents, machine, vectors);
+            let blocks = MEASURED_BLOCKS.map(|times| times * own.rows);
+            let blocks = blocks.into_iter().filter(|&tiles| tiles < most + own.rows);
+            for tiles in std::iter::once(own.tiles).chain(blocks) {
+                for prefetch in [own.prefetch, !own.prefetch] {
+                    let other = WinogradTiles { tiles, prefetch, ..own };
+                    if !all.contains(&other) {
+                        all.push(other);
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// Register tiles of so many vectors of channels.
+    fn of(algorithm: Winograd, extents: [i64; 4], machine: Machine, vectors: i64) -> WinogradTiles {
+        let [channels, out, ..] = extents;
         let lanes = machine.lanes(DType::F32);
-        let vectors = [2, 3].into_iter().find(|vectors| out % (vectors * lanes) == 0).unwrap_or(1);
         let (rows, panel) = (machine.tile_rows(vectors), vectors * lanes);
-        let m = algorithm.outputs();
-        let count = ((height + m - 1) / m).saturating_mul((width + m - 1) / m).max(1);
+        let count = tile_count(algorithm, extents);
         let bytes = |elements: i64| {
             let elements = elements.saturating_mul(algorithm.inputs().pow(2));
             elements.saturating_mul(4)
@@ -87,6 +123,21 @@ impl WinogradTiles {
                 .unwrap_or(rows)
         };
         WinogradTiles { tiles, rows, panel, packed: panel, lanes, prefetch }
+    }
+}
+
+/// Tiles of an image.
+fn tile_count(algorithm: Winograd, [_, _, height, width]: [i64; 4]) -> i64 {
+    let m = algorithm.outputs();
+    ((height + m - 1) / m).saturating_mul((width + m - 1) / m).max(1)
+}
+
+/// `blocks of 28 tiles, register tiles of 14 x 32`.
+impl fmt::Display for WinogradTiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WinogradTiles { tiles, rows, panel, packed: _, lanes: _, prefetch } = self;
+        write!(f, "blocks of {tiles} tiles, register tiles of {rows} x {panel}")?;
+        f.write_str(if *prefetch { ", weights prefetched" } else { "" })
     }
 }
 

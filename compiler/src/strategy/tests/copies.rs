@@ -25,7 +25,7 @@ fn missed(function: &Function, args: &[BufferSpec], results: &[BufferSpec]) -> V
     let outputs: Vec<_> =
         primitive.results.iter().zip(results).map(|(&stage, spec)| (stage, spec.clone())).collect();
     let target = runnable_levels().pop().unwrap();
-    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target]);
+    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target], &Default::default());
     kernel.loops.into_iter().filter_map(|loops| loops.missed).collect()
 }
 

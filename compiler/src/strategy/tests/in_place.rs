@@ -24,7 +24,7 @@ fn only_where_each_element_is_read_before_it_is_written() {
         let target = runnable_levels().remove(0);
         let outs: Vec<_> =
             p.results.iter().copied().zip(specs[p.params.len()..].iter().cloned()).collect();
-        schedule(p.dag, &params, &outs, &[target]).signature().inplace.clone()
+        schedule(p.dag, &params, &outs, &[target], &Default::default()).signature().inplace.clone()
     };
     let pairs = |net: Net, result: ExprId, specs: &[BufferSpec], out: BufferSpec| {
         of_several(net, result, &[specs, &[out]].concat())

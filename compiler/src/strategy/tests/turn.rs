@@ -30,7 +30,7 @@ fn turns(function: &Function, input: &BufferSpec, output: &BufferSpec) -> bool {
         primitive.params.iter().map(|&param| (param, ParamKind::Input, input.clone())).collect();
     let target = runnable_levels().pop().unwrap();
     let outputs = [(primitive.results[0], output.clone())];
-    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target]);
+    let kernel = schedule(primitive.dag.clone(), &params, &outputs, &[target], &Default::default());
     let mut found = false;
     kernel.versions[0]
         .body

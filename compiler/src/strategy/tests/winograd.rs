@@ -187,7 +187,8 @@ fn is_scheduled(function: &Function, specs: &[BufferSpec]) -> bool {
         .collect();
     let result = primitive.results[0];
     let outputs = [(result, dense(primitive.dag.shape(result)))];
-    winograd::kernel(&primitive.dag, &params, &outputs, &runnable_levels()).is_some()
+    winograd::kernel(&primitive.dag, &params, &outputs, &runnable_levels(), &Default::default())
+        .is_some()
 }
 
 #[test]

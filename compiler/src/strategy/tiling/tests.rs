@@ -133,3 +133,20 @@ fn tiles_cover_an_image() {
     assert_eq!(sizes(13, 13), [[(13, 1), (1, 13)]]);
     assert_eq!(sizes(27, 27), [[(27, 1), (1, 14)], [(27, 1), (1, 13)]]);
 }
+
+#[test]
+fn the_cheapest_candidate_is_the_choice_and_none_is_there_twice() {
+    for work in [matrix(128, 384, 1536), matrix(1, 64, 64), conv(56, 64, 256, 1, 1)] {
+        for (packing, machine) in [(AVX512, AVX512), (AVX512, AVX2), (AVX2, AVX2)] {
+            let chosen = Tiling::choose(packing, machine, &work);
+            let widths = (machine != packing).then_some(chosen.vectors);
+            let all = Tiling::candidates(packing, machine, &work, widths, true);
+            assert_eq!(all[0], chosen);
+            let texts: std::collections::BTreeSet<String> =
+                all.iter().map(Tiling::to_string).collect();
+            assert_eq!(texts.len(), all.len(), "{texts:#?}");
+            let copied = Tiling::candidates(packing, machine, &work, widths, false);
+            assert!(copied.iter().all(|tiling| tiling.ahead == 0 && !tiling.next));
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Convolution by Winograd's minimal filtering (Lavin and Gray, "Fast Algorithms for Convolutional
 //! Neural Networks", CVPR 2016): fewer multiplications, for transforms of small tiles.
 
+use std::fmt;
+
 use crate::te::{Builder, Tensor, Var, sum};
 use crate::tir::PrimExpr;
 
@@ -44,6 +46,14 @@ const F4_OUTPUT: [&[f64]; 4] = [
     &[0.0, 1.0, 1.0, 4.0, 4.0, 0.0],
     &[0.0, 1.0, -1.0, 8.0, -8.0, 1.0],
 ];
+
+/// `F(2x2, 3x3)`.
+impl fmt::Display for Winograd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let m = self.outputs();
+        write!(f, "F({m}x{m}, 3x3)")
+    }
+}
 
 impl Winograd {
     /// The algorithm whose tiles have that many outputs along an axis.
