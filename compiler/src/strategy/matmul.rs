@@ -5,27 +5,26 @@
 //! which takes a small part of the time of the products if there are many rows. With few, each
 //! element is read once, where it is.
 
+mod cut;
+
 use super::conv2d::around;
 use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
-use super::machine::{FEW_ROWS, MAX_TILE_ROWS, Machine};
+use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
-use super::tile::{Column, ColumnRun, Columns, FOUR, Rows, Spilled, Tile, TileType, steps};
-use super::tiling::{IN_FLIGHT, MIN_FETCHED_WEIGHTS, Order, Run, Tiling, Work};
-use crate::ir::{BufferSpec, DType};
+use super::tile::{Column, Columns, Rows, Spilled, Tile, TileType};
+use super::tiling::{Order, Run};
+use crate::ir::BufferSpec;
 use crate::ops::broadcast;
 use crate::te::{StageId, StageKind};
 use crate::tir::border::fill_halo;
 use crate::tir::transform::{INDEPENDENT_LOOP, limit_fill};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
+use cut::Cut;
 
 /// Most rows that read a matrix where it is if their number is known at run time alone: a run may have
 /// one, as each step of a decoder, and a copy of the keys so far would take longer than the product.
 const MAX_READ_ROWS: i64 = 32;
-
-/// Tiles that ask for the next panel if the number of rows is known at run time alone: as many as runs
-/// of more than a few rows have.
-const RUN_TIME_FETCHING: i64 = 2;
 
 /// Fewest rows of products with a matrix of which a copy in panels is made, if it cannot be read
 /// where it is.
@@ -96,43 +95,6 @@ impl RowCount {
     }
 }
 
-/// How a product is cut into tiles.
-#[derive(Clone)]
-pub(super) struct Cut {
-    tiling: Tiling,
-    /// Columns of a panel.
-    panel: i64,
-    panels: Vec<ColumnRun>,
-    /// Most rows of a tile.
-    rows: i64,
-}
-
-impl Cut {
-    /// Most registers of a row of a tile.
-    fn vectors(&self) -> i64 {
-        self.panels.iter().map(|run| run.columns.vectors).max().unwrap_or(1)
-    }
-
-    /// Most tiles of so many rows.
-    fn tiles(&self, rows: &RowCount) -> i64 {
-        (rows.most + self.rows - 1) / self.rows
-    }
-
-    /// How many tiles ask for the next panel, each for a part of it.
-    fn fetching_tiles(&self, rows: &RowCount) -> i64 {
-        match rows.of_run {
-            Some(_) => self.tiles(rows).min(RUN_TIME_FETCHING),
-            None => self.tiles(rows),
-        }
-    }
-
-    /// What is asked for while `tiles` tiles go over each panel of a run.
-    fn fetch(&self, p: &MatMul, run: &ColumnRun, tiles: i64) -> Fetch {
-        let panel = [p.ty.steps(p.k), self.panel];
-        Fetch::new(&self.tiling, p.rhs.buffer, p.ty, panel, run, tiles)
-    }
-}
-
 /// Where a tile is.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -189,18 +151,6 @@ fn row_axis(extents: &[i64]) -> usize {
 }
 
 impl MatMul {
-    /// The product in words, where `rows` rows are computed at a time, `times` times in all.
-    fn described(&self, rows: i64, times: i64) -> String {
-        let MatMul { k, n, ty, .. } = self;
-        let matrix = match &self.rhs {
-            Matrices { copied_from: Some(_), .. } => "copied",
-            Matrices { in_panels: false, .. } => "read where it is",
-            Matrices { widened: Some(_), .. } => "widened",
-            Matrices { .. } => "packed",
-        };
-        format!("matmul {times}x{rows}x{k} by {k}x{n}, {ty}, {matrix}")
-    }
-
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
         let is_plain =
@@ -401,58 +351,6 @@ impl Emitter {
         extents.iter().map(counter).collect()
     }
 
-    /// How a product is cut where `rows` rows are computed at a time, `times` times in all.
-    pub(super) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
-        let work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
-        let packing = if p.rhs.in_panels { self.packing } else { self.machine };
-        // A copy is in a cache; what comes next in memory where the matrix is read is no panel.
-        let may_fetch = p.rhs.copied_from.is_none() && p.rhs.in_panels;
-        let tiling = match p.rows.of_run {
-            None => self.tiling(&p.described(rows, times), &work, packing, may_fetch),
-            Some(_) => self.tiling_of_runs(&work, packing, may_fetch),
-        };
-        let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
-        let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };
-        self.note(p.inner, rule, tiling.to_string(), Some(cycles), None);
-        let panel = tiling.vectors * packing.lanes(DType::F32);
-        let lanes = self.machine.lanes(DType::F32);
-        let width = self.machine.tile_columns(panel, rows, DType::F32);
-        let panels = if p.rhs.in_panels {
-            let shape = self.func.buffers[p.rhs.buffer].shape().to_vec();
-            let first = p.rhs.batch.len();
-            let (columns, depth) = if p.transpose_b { (0, 1) } else { (1, 0) };
-            let (columns, depth) = (first + columns, first + depth);
-            let dims: &[(usize, i64)] = match p.ty.fours {
-                false => &[(columns, panel), (depth, 1), (columns, 1)],
-                true => &[(columns, panel), (depth, FOUR), (columns, 1), (depth, 1)],
-            };
-            let batch = (0..first).map(|axis| (axis, 1));
-            let dims: Vec<(usize, i64)> = batch.chain(dims.iter().copied()).collect();
-            self.func.buffers[p.rhs.buffer].spec = BufferSpec::packed(&shape, &dims);
-            for &scale in p.rhs.widened.iter().flat_map(|widened| &widened.scales) {
-                let shape = self.func.buffers[scale].shape().to_vec();
-                self.func.buffers[scale].spec = BufferSpec::packed(&shape, &dims);
-            }
-            ColumnRun::cover(p.n, &steps(&[panel, width]), lanes)
-        } else {
-            ColumnRun::within(p.n, width, lanes)
-        };
-        let rows = p.ty.rows(self.machine, width / lanes).min(rows);
-        Cut { tiling, panel, panels, rows }
-    }
-
-    /// The tiling of a product of which each run has its own number of rows.
-    fn tiling_of_runs(&self, work: &Work, packing: Machine, may_fetch: bool) -> Tiling {
-        let mut tiling = Tiling::choose(packing, self.machine, work);
-        if tiling.order == Order::Rows {
-            // Of few tiles, each would read all weights for itself.
-            let rows = work.rows[1].min(2 * MAX_TILE_ROWS);
-            let few = Work { rows: [1, rows], ..*work };
-            tiling.order = Tiling::choose(packing, self.machine, &few).order;
-        }
-        if may_fetch { tiling } else { Tiling { ahead: 0, next: false, ..tiling } }
-    }
-
     /// What reads the panels of a place of the batch, with the copy of the matrix in panels before it, if
     /// there is one.
     pub(super) fn with_panels(&mut self, p: &MatMul, batch: &[PrimExpr], body: Stmt) -> Stmt {
@@ -492,34 +390,6 @@ impl Emitter {
             let stmt = self.tiles(p, &cut, &rows, place);
             Stmt::if_then_else(count.clone().equal(number), stmt, more)
         })
-    }
-
-    /// Up to how many rows the sums of a tile wait for one another: they have tiles of their own.
-    fn few_rows(&self, p: &MatMul, cut: &Cut) -> i64 {
-        ((IN_FLIGHT - 1) / cut.vectors()).min(p.rows.most)
-    }
-
-    /// How few rows are cut where panels are as wide as is good for more: tiles go over several,
-    /// unless the matrix comes from memory, where one panel behind the other is faster.
-    fn cut_few(&self, p: &MatMul, cut: &Cut, rows: i64) -> Cut {
-        let lanes = self.machine.lanes(DType::F32);
-        let bytes = p.k.saturating_mul(p.n).saturating_mul(i64::from(p.ty.rhs.bits() / 8));
-        let wide = match bytes < MIN_FETCHED_WEIGHTS {
-            true => self.machine.vectors_of_few(rows) * lanes,
-            false => cut.panel,
-        };
-        let panels = if !p.rhs.in_panels {
-            ColumnRun::within(p.n, wide, lanes)
-        } else if wide >= cut.panel {
-            ColumnRun::cover(p.n, &[wide / cut.panel * cut.panel], lanes)
-        } else {
-            let width = self.machine.tile_columns(cut.panel, rows, DType::F32);
-            ColumnRun::cover(p.n, &steps(&[cut.panel, width]), lanes)
-        };
-        let tiling = Tiling { order: Order::Rows, ahead: 0, next: false, ..cut.tiling };
-        let mut few = Cut { tiling, panel: cut.panel, panels, rows };
-        few.rows = p.ty.rows(self.machine, few.vectors()).min(rows);
-        few
     }
 
     /// Rows that begin with a row, in tiles: each panel goes over its tiles, or each tile over panels.

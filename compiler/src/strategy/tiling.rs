@@ -33,8 +33,19 @@ const FETCHED_SHARE: f64 = 0.2;
 const SCATTERED_STORE: f64 = 3.0;
 
 /// Fewest rows with which a panel is worked on for long enough to fetch the next one meanwhile.
-/// With fewer, reading the weights is all that takes time.
+/// With fewer, reading the weights is all that takes time, and asking for them takes more of it,
+/// unless they come from memory.
 const MIN_FETCHING_ROWS: i64 = 16;
+
+/// Bytes of weights from which they are in no cache when a run begins, and most rows for which more of
+/// them is on its way then if the next panel is asked for, too.
+const MEMORY_WEIGHTS: i64 = 32 << 20;
+const MEMORY_ROWS: i64 = 2;
+
+/// Whether panels of so many bytes together are asked for one ahead though there are but few rows.
+pub(super) fn comes_from_memory(rows: i64, weights: i64) -> bool {
+    rows <= MEMORY_ROWS && weights >= MEMORY_WEIGHTS
+}
 
 /// Bytes of weights from which panels are fetched ahead. Fewer stay in the cache from one inference
 /// to the next, or take no time to speak of.
@@ -285,9 +296,9 @@ impl Cuts {
 
     /// Whether panels are worth fetching while others are worked on.
     fn fetches_next(&self, work: &Work) -> bool {
-        work.rows[0] * work.rows[1] >= MIN_FETCHING_ROWS
-            && self.panel_count() > 1
-            && self.weight_bytes >= MIN_FETCHED_WEIGHTS
+        let rows = work.rows[0] * work.rows[1];
+        let is_worked_on = rows >= MIN_FETCHING_ROWS && self.weight_bytes >= MIN_FETCHED_WEIGHTS;
+        self.panel_count() > 1 && (is_worked_on || comes_from_memory(rows, self.weight_bytes))
     }
 
     /// Whether tiles read weights from beyond the first cache level.

@@ -92,6 +92,9 @@ fn few_rows_have_more_columns_and_fetch_no_panel() {
         assert!(!chosen(matrix(rows, 1024, 1024)).2, "{rows}");
     }
     assert_eq!(Tiling::choose(AVX512, AVX512, &matrix(1, 4096, 4096)).ahead, 0);
+    // What comes from memory does, for one row or two.
+    let fetch = [1, 2, 3, 4].map(|rows| chosen(matrix(rows, 4096, 4096)).2);
+    assert_eq!(fetch, [true, true, false, false]);
 }
 
 #[test]

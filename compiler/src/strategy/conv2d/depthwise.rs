@@ -1,0 +1,124 @@
+//! Depthwise convolution: vectors of channels on both sides.
+
+use super::{Conv, around};
+use crate::ir::{BufferSpec, DType};
+use crate::strategy::emit::Emitter;
+use crate::strategy::tile::{ColumnRun, Columns, Rows, Tile, steps};
+use crate::strategy::tiling::{Run, tile_runs};
+use crate::target::CHANNEL_BLOCK;
+use crate::tir::{ForKind, PrimExpr, Stmt};
+
+/// Most taps of a depthwise convolution that are written out.
+const MAX_UNROLLED_TAPS: i64 = 25;
+
+/// Smallest image, in bytes, of which a depthwise convolution asks for pixels ahead: a smaller one
+/// stays in the first cache.
+const MIN_PREFETCHED_BYTES: i64 = 32 << 10;
+
+impl Emitter {
+    pub(super) fn depthwise(&mut self, mut conv: Conv) -> Stmt {
+        let lanes = self.machine.lanes(DType::F32);
+        conv.ty.fours = false;
+        let image = self.image(&mut conv, Some(CHANNEL_BLOCK));
+        let shape = self.func.buffers[conv.weight].shape().to_vec();
+        self.func.buffers[conv.weight].spec =
+            BufferSpec::packed(&shape, &[(0, CHANNEL_BLOCK), (1, 1), (2, 1), (3, 1), (0, 1)]);
+        self.note(conv.inner, "depthwise convolution", String::new(), None, None);
+        let channels = conv.groups;
+        let unroll = conv.kernel[0] * conv.kernel[1] <= MAX_UNROLLED_TAPS;
+        let mut stmts = vec![image];
+        for run in ColumnRun::cover(channels, &steps(&[CHANNEL_BLOCK, lanes]), lanes) {
+            let (n, n_var) = self.counter("n", conv.batch);
+            let body = self.over_columns(&run, &mut |emitter, channel| {
+                let rows = conv.ty.rows(emitter.machine, 1);
+                let tiles = tile_runs(conv.output, rows).into_iter().map(|tile| {
+                    emitter.over_tiles(tile, &mut |emitter, y, x, _| {
+                        let at = [&n, &channel.first, y, x];
+                        emitter.narrowed(&conv, tile, x, &mut |emitter, tile| {
+                            emitter.depthwise_tile(&conv, tile, run.columns, unroll, at)
+                        })
+                    })
+                });
+                Stmt::seq(tiles.collect::<Vec<_>>())
+            });
+            stmts.push(around(n_var, conv.batch, body));
+        }
+        Stmt::seq(stmts)
+    }
+
+    fn depthwise_tile(
+        &mut self,
+        conv: &Conv,
+        run: [Run; 2],
+        columns: Columns,
+        unroll: bool,
+        [n, channel, y, x]: [&PrimExpr; 4],
+    ) -> Stmt {
+        let rows = Rows { outer: run[0].size, inner: run[1].size };
+        let tile = Tile::new(self, rows, columns, conv.ty);
+        let clear = tile.clear(self);
+        let [sy, sx] = conv.strides;
+        let [dy, dx] = conv.dilation;
+        let [py, px] = conv.padding;
+        let (ky_var, kx_var) = (self.func.index_var("ky"), self.func.index_var("kx"));
+        let (ky, kx) = (self.func.var_expr(ky_var), self.func.var_expr(kx_var));
+        let weights = |emitter: &mut Emitter, column: PrimExpr, _: PrimExpr| {
+            let c = channel.clone() + column;
+            emitter.func.load(conv.weight, [c, PrimExpr::index(0), ky.clone(), kx.clone()])
+        };
+        let pixels = |[dy_, dx_]: [&PrimExpr; 2], column: PrimExpr, _: PrimExpr| {
+            let y = (y.clone() + dy_.clone()) * sy + ky.clone() * dy - py;
+            let x = (x.clone() + dx_.clone()) * sx + kx.clone() * dx - px;
+            (conv.data, vec![n.clone(), channel.clone() + column, y, x])
+        };
+        let step = tile.multiply_add(self, &weights, &pixels);
+        let kind = if unroll { ForKind::Unrolled } else { ForKind::Serial };
+        let taps = |var, extent: i64, body| {
+            Stmt::for_loop(var, PrimExpr::index(0), PrimExpr::index(extent), kind, body)
+        };
+        let sum = taps(ky_var, conv.kernel[0], taps(kx_var, conv.kernel[1], step));
+        let index = |dy_: &PrimExpr, dx_: &PrimExpr, column: PrimExpr| {
+            vec![
+                n.clone(),
+                channel.clone() + column,
+                y.clone() + dy_.clone(),
+                x.clone() + dx_.clone(),
+            ]
+        };
+        let store = tile.store(self, conv.root, conv.inner, &index);
+        let next = self.prefetch_below(conv, run, [n, channel, y, x]);
+        tile.wrap(Stmt::seq([clear, next, sum, store]))
+    }
+
+    /// Asks for the pixels that the tile below this one reads and this one does not: an image that
+    /// is not in the first cache would keep it waiting.
+    fn prefetch_below(
+        &mut self,
+        conv: &Conv,
+        [lines, pixels]: [Run; 2],
+        [n, channel, y, x]: [&PrimExpr; 4],
+    ) -> Stmt {
+        let data = &self.func.buffers[conv.data];
+        let elements = data.spec.num_elements().unwrap_or(0);
+        if elements.saturating_mul(i64::from(data.dtype.bits()) / 8) < MIN_PREFETCHED_BYTES {
+            return Stmt::nop();
+        }
+        let [sy, sx] = conv.strides;
+        // Behind the last tap of the last row, and as far to the right as taps reach.
+        let behind = |kernel: i64, dilation: i64, padding: i64| (kernel - 1) * dilation - padding;
+        let top =
+            (lines.size - 1) * sy + behind(conv.kernel[0], conv.dilation[0], conv.padding[0]) + 1;
+        let left = behind(conv.kernel[1], conv.dilation[1], conv.padding[1]);
+        let mut stmts = Vec::new();
+        for row in 0..lines.size * sy {
+            for column in 0..pixels.size * sx {
+                let y = y.clone() * sy + (top + row);
+                let x = x.clone() * sx + (left + column);
+                let indices = vec![n.clone(), channel.clone(), y, x];
+                let (buffer, locality, write) = (conv.data, 3, false);
+                stmts.push(Stmt::Prefetch { buffer, indices, offset: 0.into(), locality, write });
+            }
+        }
+        Stmt::seq(stmts)
+    }
+}
