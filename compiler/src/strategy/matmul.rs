@@ -6,6 +6,7 @@
 //! element is read once, where it is.
 
 mod cut;
+mod widen;
 
 use super::conv2d::around;
 use super::emit::Emitter;
@@ -16,11 +17,12 @@ use super::tile::{Column, Columns, Rows, Spilled, Tile, TileType};
 use super::tiling::{Order, Run};
 use crate::ir::BufferSpec;
 use crate::ops::broadcast;
-use crate::te::{StageId, StageKind};
+use crate::te::StageId;
 use crate::tir::border::fill_halo;
 use crate::tir::transform::{INDEPENDENT_LOOP, limit_fill};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 use cut::Cut;
+use widen::Widened;
 
 /// Most rows that read a matrix where it is if their number is known at run time alone: a run may have
 /// one, as each step of a decoder, and a copy of the keys so far would take longer than the product.
@@ -68,16 +70,6 @@ struct Matrices {
     in_panels: bool,
 }
 
-/// A constant matrix that is computed, where it is read, of one of the same extents and of others that
-/// have an element for several rows of it.
-struct Widened {
-    stage: StageId,
-    /// The others.
-    scales: Vec<BufferId>,
-    /// Rows for which each of the others has an element.
-    block: i64,
-}
-
 /// How many rows a product has, or a block of them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct RowCount {
@@ -102,6 +94,8 @@ struct Place<'a> {
     batch: &'a [PrimExpr],
     tile: &'a TileRows,
     column: &'a Column,
+    /// The tile's columns of the matrix as the sums' numbers, if they are there.
+    wide: Option<BufferId>,
 }
 
 impl Place<'_> {
@@ -151,6 +145,13 @@ fn row_axis(extents: &[i64]) -> usize {
 }
 
 impl MatMul {
+    /// The index of an element of the matrix of a place of the batch, by its place along the sums and
+    /// its column.
+    fn matrix_index(&self, batch: &[PrimExpr], [k, n]: [PrimExpr; 2]) -> Vec<PrimExpr> {
+        let last = if self.transpose_b { [n, k] } else { [k, n] };
+        broadcast(&self.rhs.batch, &self.batch, batch).into_iter().chain(last).collect()
+    }
+
     /// Whether it is a product of floats with so many rows in each matrix of such a batch.
     pub(super) fn has_rows(&self, batch: &[i64], rows: i64) -> bool {
         let is_plain =
@@ -281,29 +282,6 @@ impl Emitter {
         })
     }
 
-    /// The constant matrix that a stage is computed of by element, if it is one of `float32`.
-    fn widened(&self, stage: StageId) -> Option<(BufferId, Widened)> {
-        let is_compute = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
-        if !is_compute || self.materialised.contains_key(&stage) || self.uses[&stage] != 1 {
-            return None;
-        }
-        let &[rows, columns] = self.dag.shape(stage) else { return None };
-        let (mut matrix, mut scales, mut block) = (None, Vec::new(), 1);
-        for read in self.dag.reads(stage) {
-            let buffer =
-                self.materialised.get(&read).filter(|buffer| self.is_constant(**buffer))?;
-            match *self.dag.shape(read) {
-                [r, c] if [r, c] == [rows, columns] && matrix.is_none() => matrix = Some(*buffer),
-                [r, c] if 0 < r && r <= rows && 0 < c && c <= columns => {
-                    block = ((rows + r - 1) / r).max((columns + c - 1) / c);
-                    scales.push(*buffer);
-                }
-                _ => return None,
-            }
-        }
-        matrix.map(|buffer| (buffer, Widened { stage, scales, block }))
-    }
-
     /// A product whose rows end with whole groups of four terms, if an instruction takes as many: of
     /// a copy with zeros behind each row where they do not.
     fn whole_fours(&mut self, p: MatMul) -> (Stmt, MatMul) {
@@ -406,7 +384,8 @@ impl Emitter {
                 let panels = cut.panels.iter().map(|run| {
                     let fetch = cut.fetch(p, run, 1);
                     emitter.over_columns(run, &mut |emitter, column| {
-                        emitter.product_tile(p, run.columns, &fetch, &Place { batch, tile, column })
+                        let place = Place { batch, tile, column, wide: None };
+                        emitter.product_tile(p, run.columns, &fetch, &place)
                     })
                 });
                 Stmt::seq(panels.collect::<Vec<_>>())
@@ -415,10 +394,16 @@ impl Emitter {
         let panels = cut.panels.iter().map(|run| {
             let fetch = cut.fetch(p, run, cut.fetching_tiles(rows));
             self.over_columns(run, &mut |emitter, column| {
-                emitter.over_rows(rows, cut, &mut |emitter, tile| {
-                    let tile = &tile.behind(first);
-                    emitter.product_tile(p, run.columns, &fetch, &Place { batch, tile, column })
-                })
+                let wide = emitter.widen(p, cut, rows, run.columns, (batch, column));
+                let tiles = emitter.over_rows(rows, cut, &mut |emitter, tile| {
+                    let (tile, wide) = (&tile.behind(first), wide.as_ref().map(|wide| wide.0));
+                    let place = Place { batch, tile, column, wide };
+                    emitter.product_tile(p, run.columns, &fetch, &place)
+                });
+                match wide {
+                    Some((buffer, fill)) => Stmt::allocate(buffer, Stmt::seq([fill, tiles])),
+                    None => tiles,
+                }
             })
         });
         Stmt::seq(panels.collect::<Vec<_>>())
@@ -519,36 +504,20 @@ impl Emitter {
         fetch: Option<&Fetch>,
         place: &Place<'_>,
     ) -> (Tile, Stmt) {
-        let Place { batch, tile: rows, column: tile_column } = *place;
+        let Place { batch, tile: rows, column: tile_column, wide } = *place;
         let column = &tile_column.first;
         let tile = Tile::new(self, Rows { outer: 1, inner: size }, columns, p.ty);
         let clear = tile.clear(self);
         let steps = p.ty.steps(p.k);
-        // What all rows of a block share is read before them.
-        let block = p.rhs.widened.as_ref().map_or(1, |widened| widened.block);
-        let (number, loops) = if block > 1 && steps % block == 0 && p.terms.is_none() {
-            let (first, first_var) = self.counter("kb", steps / block);
-            let (inner, k_var) = self.counter("k", block);
-            (first * block + inner, vec![(first_var, steps / block), (k_var, block)])
-        } else {
-            let (number, k_var) = self.counter("k", steps);
-            (number, vec![(k_var, steps)])
+        let (number, loops) = match wide {
+            Some(_) => self.whole_terms(steps),
+            None => self.blocks_of_terms(p),
         };
         let k = number.clone() * p.ty.depth();
-        let matrix = broadcast(&p.rhs.batch, &p.batch, batch);
-        let at = |n: PrimExpr, k: PrimExpr| {
-            let last = if p.transpose_b { [n, k] } else { [k, n] };
-            matrix.iter().cloned().chain(last).collect::<Vec<_>>()
-        };
-        let weights = |emitter: &mut Emitter, offset: PrimExpr, depth: PrimExpr| {
-            let at = at(column.clone() + offset, k.clone() + depth);
-            match &p.rhs.widened {
-                None => emitter.func.load(p.rhs.buffer, at),
-                Some(Widened { stage, .. }) => {
-                    let (mut inliner, func) = emitter.inliner();
-                    inliner.element(func, *stage, &at)
-                }
-            }
+        let at = |n: PrimExpr, k: PrimExpr| p.matrix_index(batch, [k, n]);
+        let weights = |emitter: &mut Emitter, offset: PrimExpr, depth: PrimExpr| match wide {
+            Some(wide) => emitter.func.load(wide, [k.clone() + depth, offset]),
+            None => emitter.weight(p, at(column.clone() + offset, k.clone() + depth)),
         };
         let extents = {
             let mut extents = p.batch.clone();

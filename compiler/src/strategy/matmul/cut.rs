@@ -73,8 +73,17 @@ impl Emitter {
         // A copy is in a cache; what comes next in memory where the matrix is read is no panel.
         let may_fetch = p.rhs.copied_from.is_none() && p.rhs.in_panels;
         let tiling = match p.rows.of_run {
-            None => self.tiling(&p.described(rows, times), &work, packing, may_fetch),
             Some(_) => self.tiling_of_runs(&work, packing, may_fetch),
+            None if p.rhs.widened.is_some() && rows > MAX_TILE_ROWS => {
+                // Panels are widened one by one.
+                let tiling = Tiling::choose(packing, self.machine, &work);
+                let order = match tiling.order {
+                    Order::Rows => Order::Panels { blocks: 1 },
+                    Order::Panels { .. } => tiling.order,
+                };
+                Tiling { order, ahead: 0, next: tiling.next && may_fetch, ..tiling }
+            }
+            None => self.tiling(&p.described(rows, times), &work, packing, may_fetch),
         };
         let cycles = tiling.cycles.saturating_mul(times.unsigned_abs());
         let rule = if p.ty.fours { "matrix product by dot products" } else { "matrix product" };

@@ -1,0 +1,115 @@
+//! Matrices whose elements are computed of several constants of fewer bits.
+//!
+//! Few rows compute what they multiply where they read it: that is what such matrices are for, as
+//! there are fewer bytes to be read. For many, a panel is widened once, before its tiles go over it.
+//! Where an element has only to be converted, as one of 16 bits, that is no gain: the tiles' loads
+//! from the second cache level take as long as their conversions.
+
+use super::{Cut, MatMul, RowCount};
+use crate::ir::BufferSpec;
+use crate::strategy::conv2d::around;
+use crate::strategy::emit::Emitter;
+use crate::strategy::tile::{Column, Columns};
+use crate::te::{StageId, StageKind};
+use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
+
+/// Fewest tiles for which a panel is widened before.
+const MIN_TILES: i64 = 2;
+
+/// A constant matrix that is computed, where it is read, of one of the same extents and of others that
+/// have an element for several rows of it.
+pub(super) struct Widened {
+    pub(super) stage: StageId,
+    /// The others.
+    pub(super) scales: Vec<BufferId>,
+    /// Rows for which each of the others has an element.
+    pub(super) block: i64,
+}
+
+impl Emitter {
+    /// The constant matrix that a stage is computed of by element, if it is one of `float32`.
+    pub(super) fn widened(&self, stage: StageId) -> Option<(BufferId, Widened)> {
+        let is_compute = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
+        if !is_compute || self.materialised.contains_key(&stage) || self.uses[&stage] != 1 {
+            return None;
+        }
+        let &[rows, columns] = self.dag.shape(stage) else { return None };
+        let (mut matrix, mut scales, mut block) = (None, Vec::new(), 1);
+        for read in self.dag.reads(stage) {
+            let buffer =
+                self.materialised.get(&read).filter(|buffer| self.is_constant(**buffer))?;
+            match *self.dag.shape(read) {
+                [r, c] if [r, c] == [rows, columns] && matrix.is_none() => matrix = Some(*buffer),
+                [r, c] if 0 < r && r <= rows && 0 < c && c <= columns => {
+                    block = ((rows + r - 1) / r).max((columns + c - 1) / c);
+                    scales.push(*buffer);
+                }
+                _ => return None,
+            }
+        }
+        matrix.map(|buffer| (buffer, Widened { stage, scales, block }))
+    }
+
+    /// An element of the matrix, in the matrix's own type or widened.
+    pub(super) fn weight(&mut self, p: &MatMul, at: Vec<PrimExpr>) -> PrimExpr {
+        match &p.rhs.widened {
+            None => self.func.load(p.rhs.buffer, at),
+            Some(Widened { stage, .. }) => {
+                let (mut inliner, func) = self.inliner();
+                inliner.element(func, *stage, &at)
+            }
+        }
+    }
+
+    /// The number of a step of a sum, and the loop over so many.
+    pub(super) fn whole_terms(&mut self, steps: i64) -> (PrimExpr, Vec<(VarId, i64)>) {
+        let (number, var) = self.counter("k", steps);
+        (number, vec![(var, steps)])
+    }
+
+    /// The number of a step of a sum, and the loops over all: what all rows of a block share is read
+    /// before them.
+    pub(super) fn blocks_of_terms(&mut self, p: &MatMul) -> (PrimExpr, Vec<(VarId, i64)>) {
+        let steps = p.ty.steps(p.k);
+        let block = p.rhs.widened.as_ref().map_or(1, |widened| widened.block);
+        if block == 1 || steps % block != 0 || p.terms.is_some() {
+            return self.whole_terms(steps);
+        }
+        let (first, first_var) = self.counter("kb", steps / block);
+        let (inner, k_var) = self.counter("k", block);
+        (first * block + inner, vec![(first_var, steps / block), (k_var, block)])
+    }
+
+    /// The columns of a tile in the type of the sums, if several tiles of rows go over them: where they
+    /// are, and what fills it.
+    pub(super) fn widen(
+        &mut self,
+        p: &MatMul,
+        cut: &Cut,
+        rows: &RowCount,
+        columns: Columns,
+        (batch, column): (&[PrimExpr], &Column),
+    ) -> Option<(BufferId, Stmt)> {
+        let (width, dtype) = (columns.vectors * columns.lanes, p.ty.sum);
+        let bytes = p.k.saturating_mul(width).saturating_mul(i64::from(dtype.bits()) / 8);
+        let is_worth = p.rhs.widened.is_some() && cut.tiles(rows) >= MIN_TILES;
+        if !is_worth || bytes > self.machine.middle_bytes() {
+            return None;
+        }
+        let wide = self.func.local("wide", dtype, BufferSpec::dense(&[p.k, width]));
+        let (k, loops) = self.blocks_of_terms(p);
+        let mut stmts = Vec::new();
+        for vector in 0..columns.vectors {
+            let (lane, var) = self.counter("l", columns.lanes);
+            let offset = lane + vector * columns.lanes;
+            let at = p.matrix_index(batch, [k.clone(), column.first.clone() + offset.clone()]);
+            let element = self.weight(p, at).cast(dtype);
+            let store = self.func.store(wide, [k.clone(), offset], element);
+            let lanes = PrimExpr::index(columns.lanes);
+            stmts.push(Stmt::for_loop(var, 0.into(), lanes, ForKind::Vectorized, store));
+        }
+        let fill = loops.into_iter().rev();
+        let fill = fill.fold(Stmt::seq(stmts), |stmt, (var, extent)| around(var, extent, stmt));
+        Some((wide, Stmt::block("wide", fill)))
+    }
+}
