@@ -228,7 +228,7 @@ pub(crate) fn sample(name: &str) -> Option<(Attrs, Shapes)> {
             (attrs(by_axis), &[Some(&[2, 3]), Some(&[3]), Some(&[3])])
         }
         "qnn.dequantize_matmul" => {
-            let blocked = DequantizeMatmulAttrs { transpose_b: true, block_size: 2 };
+            let blocked = DequantizeMatmulAttrs { transpose_b: true, block_size: 2, bits: 8 };
             (attrs(blocked), &[Some(&[2, 4]), Some(&[3, 4]), Some(&[3, 2]), Some(&[3, 2])])
         }
         "qnn.quantize" => {

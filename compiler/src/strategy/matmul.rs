@@ -70,6 +70,13 @@ struct Matrices {
     in_panels: bool,
 }
 
+impl Matrices {
+    /// Rows that share an element of the buffer.
+    fn share(&self) -> i64 {
+        self.widened.as_ref().map_or(1, |widened| widened.share)
+    }
+}
+
 /// How many rows a product has, or a block of them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct RowCount {
@@ -533,10 +540,14 @@ impl Emitter {
             }
             (p.lhs, at)
         };
+        let stored = |term: &PrimExpr| match p.rhs.share() {
+            1 => term.clone(),
+            share => term.clone().floordiv(share),
+        };
         let step = Step {
-            index: at(column.clone(), k.clone()),
+            index: at(column.clone(), stored(&k)),
             panel: at(tile_column.panel.clone(), PrimExpr::index(0)),
-            number: &number,
+            number: &stored(&number),
             tile: &rows.number,
             column: tile_column,
         };
@@ -544,10 +555,7 @@ impl Emitter {
         stmts.push(tile.multiply_add(self, &weights, &value));
         let sum = match (&p.terms, loops.as_slice()) {
             (Some(terms), &[(k_var, _)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
-            (_, loops) => loops
-                .iter()
-                .rev()
-                .fold(Stmt::seq(stmts), |stmt, &(var, extent)| around(var, extent, stmt)),
+            (_, _) => Emitter::over_terms(p, loops, Stmt::seq(stmts)),
         };
         (tile, Stmt::seq([clear, sum]))
     }

@@ -362,7 +362,7 @@ fn islands_are_computed_alike_by_the_interpreter_and_by_native_code() {
 const ROWS: i64 = 192;
 const COLUMNS: i64 = 100;
 
-/// Models that multiply `rows` rows with such a matrix, with the bytes that the matrix takes in one.
+/// Models that multiply `rows` rows with such a matrix, with the bits that an element of the matrix takes in one.
 fn narrow_products(rows: i64) -> Vec<(&'static str, ModelBuilder, i64)> {
     let [k, n] = [ROWS, COLUMNS].map(|extent| extent as usize);
     let scales = |shape: &[usize]| {
@@ -424,25 +424,25 @@ fn narrow_products(rows: i64) -> Vec<(&'static str, ModelBuilder, i64)> {
         .node("MatMul", &["x", "w"], &["y"], &[])
         .output("y", DType::F16, &[rows, COLUMNS]);
     // Where no instruction widens them, that is done while the model is compiled.
-    let half_bytes = if options().target.has_fp16_conversion() { 2 } else { 4 };
+    let half_bits = if options().target.has_fp16_conversion() { 16 } else { 32 };
     let widened = model()
         .initializer("h", &half)
         .node("Cast", &["h"], &["w"], &[("to", 1.into())])
         .node("MatMul", &["x", "w"], &["y"], &[]);
     vec![
-        ("a scale for each column", by_column, 1),
-        ("a scale for all", by_row, 1),
-        ("scales for blocks", blocks, 1),
-        ("packed by fours", packed, 1),
-        ("halves", halves, half_bytes),
-        ("halves of floats", widened, half_bytes),
+        ("a scale for each column", by_column, 8),
+        ("a scale for all", by_row, 8),
+        ("scales for blocks", blocks, 4),
+        ("packed by fours", packed, 4),
+        ("halves", halves, half_bits),
+        ("halves of floats", widened, half_bits),
     ]
 }
 
 #[test]
 fn products_read_large_matrices_as_they_are_stored() {
     for rows in [1, 3, 40] {
-        for (what, model, bytes) in narrow_products(rows) {
+        for (what, model, bits) in narrow_products(rows) {
             let what = format!("{what}, {rows} rows");
             let proto = model.build();
             let imported = import(&proto, None, &ImportOptions::default());
@@ -467,8 +467,8 @@ fn products_read_large_matrices_as_they_are_stored() {
                 (compiled.model.weights.len() as i64, found)
             };
             let (stored, found) = compile(&[]);
-            // Whole panels, scales, zero points and a bias.
-            let most = ROWS * (COLUMNS + 32) * bytes * 5 / 4 + 4096;
+            // Whole panels, a bias, and for each block of 32 a scale and a zero point.
+            let most = ROWS * (COLUMNS + 32) * (bits * 9 / 8 + 2) / 8 + 4096;
             assert!(stored <= most, "{what}: {stored} bytes, not {most}");
             let expected = expected.unwrap();
             let allowed = if dtype == DType::F16 { 1e-2 } else { 1e-4 };

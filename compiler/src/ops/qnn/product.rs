@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DEQUANTIZE, DequantizeAttrs};
 use crate::graph::TypeError;
-use crate::graph::interp::Tensor;
+use crate::graph::interp::{Elements, Tensor};
 use crate::ir::{Attrs, DType, Dim, TensorType, Type};
 use crate::ops::compute::{Compute, Stages};
 use crate::ops::eval::EvalCx;
@@ -12,7 +12,7 @@ use crate::ops::nn::{MATMUL, MatmulAttrs};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
 use crate::te::Anchor;
-use crate::tir::BinaryOp;
+use crate::tir::{BinaryOp, PrimExpr};
 
 /// Attributes of `qnn.dequantize_matmul`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct DequantizeMatmulAttrs {
     pub transpose_b: bool,
     /// Neighbours along `K` that have one scale in common.
     pub block_size: i64,
+    /// Bits of an element: 8, or 4, where a byte has two neighbours along `K`, the first in its lower
+    /// half.
+    pub bits: i64,
 }
 
 impl DequantizeMatmulAttrs {
@@ -30,8 +33,13 @@ impl DequantizeMatmulAttrs {
         usize::from(self.transpose_b)
     }
 
+    /// Elements of a byte of the matrix, which are neighbours along the axis of the sums.
+    fn per_byte(&self) -> i64 {
+        8 / self.bits
+    }
+
     fn dequantize(&self) -> DequantizeAttrs {
-        let DequantizeMatmulAttrs { transpose_b: _, block_size } = *self;
+        let DequantizeMatmulAttrs { transpose_b: _, block_size, bits: _ } = *self;
         DequantizeAttrs { axis: self.axis() as i64, block_size, dtype: DType::F32 }
     }
 
@@ -44,7 +52,8 @@ impl DequantizeMatmulAttrs {
 /// an element for each block of rows: `nn.matmul` of what `qnn.dequantize` yields, to the bit.
 ///
 /// What the matrix stands for is computed in registers, where it is read, so that a matrix that is a
-/// constant takes a byte an element in memory and on the way to the processor.
+/// constant takes a byte an element, or half of one, in memory and on the way to the processor. Of 4
+/// bits, `weight` is `uint8` with half as many elements along `K`, which is even.
 pub static DEQUANTIZE_MATMUL: OpDef = OpDef::new(
     "qnn.dequantize_matmul",
     "matrix product with what a matrix of bytes, in blocks, stands for",
@@ -59,7 +68,7 @@ pub static DEQUANTIZE_MATMUL: OpDef = OpDef::new(
     compute,
 )
 .attributes::<DequantizeMatmulAttrs>()
-.defaults(|| Attrs::new().with("transpose_b", false))
+.defaults(|| Attrs::new().with("transpose_b", false).with("bits", 8))
 .pattern(OpPattern::OutElemWiseFusable);
 
 fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
@@ -79,16 +88,20 @@ fn infer(cx: &InferCx<'_>) -> Result<Type, TypeError> {
     let Some((inner, outer)) = x.shape.split_last().filter(|(_, outer)| !outer.is_empty()) else {
         bail!("input `x` must have dimensions (…, M, K), but it is {x}");
     };
-    let axis = attrs.axis();
     ensure!(
-        cx.same(inner, &weight.shape[axis]),
-        "input `weight`, which is {weight}, takes rows of {}, but those of input `x`, which is {x}, \
-         have {inner}",
-        weight.shape[axis]
+        attrs.bits == 8 || attrs.bits == 4 && weight.dtype == DType::U8,
+        "attribute `bits` must be 8, or 4 for halves of uint8, but it is {}",
+        attrs.bits
+    );
+    let axis = attrs.axis();
+    let terms = weight.shape[axis].clone() * attrs.per_byte();
+    ensure!(
+        cx.same(inner, &terms),
+        "input `weight`, which is {weight}, takes rows of {terms}, but those of input `x`, which is \
+         {x}, have {inner}"
     );
     let mut blocks = weight.shape.to_vec();
-    blocks[axis] =
-        (blocks[axis].clone() + (attrs.block_size - 1)).floor_div(&Dim::from(attrs.block_size));
+    blocks[axis] = (terms + (attrs.block_size - 1)).floor_div(&Dim::from(attrs.block_size));
     let what = "the blocks of input `weight`";
     cx.expect_type(2, &TensorType::new(blocks.iter().cloned().collect(), DType::F32), what)?;
     cx.expect_type(3, &TensorType::new(blocks.into_iter().collect(), weight.dtype), what)?;
@@ -99,23 +112,57 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     let attrs: DequantizeMatmulAttrs = cx.attrs()?;
     let dequantize = Attrs::from_struct(&attrs.dequantize())
         .map_err(|error| EvalError::new(error.to_string()))?;
-    let weight = [Some(cx.arg(1)?), Some(cx.arg(2)?), cx.optional(3)];
+    let halves = (attrs.bits == 4).then(|| halves(cx.arg(1)?, attrs.axis())).transpose()?;
+    let weight = match &halves {
+        Some(halves) => halves,
+        None => cx.arg(1)?,
+    };
+    let weight = [Some(weight), Some(cx.arg(2)?), cx.optional(3)];
     let weight = DEQUANTIZE.evaluate(&dequantize, &weight)?;
     let matmul =
         Attrs::from_struct(&attrs.matmul()).map_err(|error| EvalError::new(error.to_string()))?;
     MATMUL.evaluate(&matmul, &[Some(cx.arg(0)?), weight.first()])
 }
 
+/// The halves of the bytes of a matrix, side by side along an axis, the lower one first.
+fn halves(matrix: &Tensor, axis: usize) -> Result<Tensor, EvalError> {
+    let (&[rows, columns], Elements::Int(bytes)) = (matrix.shape(), matrix.elements()) else {
+        return Err(EvalError::new("the matrix has no bytes"));
+    };
+    let (along_rows, along_columns) = if axis == 0 { (2, 1) } else { (1, 2) };
+    let mut elements = Vec::with_capacity(bytes.len() * 2);
+    for row in 0..rows * along_rows {
+        for column in 0..columns * along_columns {
+            let byte = bytes[row / along_rows * columns + column / along_columns];
+            let is_upper = if axis == 0 { row % 2 } else { column % 2 } == 1;
+            elements.push(if is_upper { byte >> 4 } else { byte & 15 });
+        }
+    }
+    let shape = [rows * along_rows, columns * along_columns];
+    Tensor::from_ints(matrix.dtype(), &shape, elements)
+        .map_err(|error| EvalError::new(error.to_string()))
+}
+
 fn compute(cx: &mut Compute<'_>) -> Stages {
     let attrs: DequantizeMatmulAttrs = cx.attrs()?;
     let (x, weight, scale, zero) = (cx.arg(0)?, cx.arg(1)?, cx.arg(2)?, cx.optional(3));
     let (shape, dtype) = cx.result();
-    let extents = cx.dag.shape(weight).to_vec();
-    let (axis, block) = (attrs.axis(), attrs.block_size);
+    let (axis, block, per_byte) = (attrs.axis(), attrs.block_size, attrs.per_byte());
+    let mut extents = cx.dag.shape(weight).to_vec();
+    extents[axis] *= per_byte;
     let wide = cx.dag.compute("qnn.dequantize", &extents, dtype, |dag, index| {
         let mut of_block = index.to_vec();
         of_block[axis] = of_block[axis].clone().floordiv(block);
-        let number = dag.at(weight, index).cast(DType::I32);
+        let number = match per_byte {
+            1 => dag.at(weight, index).cast(DType::I32),
+            _ => {
+                let mut of_byte = index.to_vec();
+                of_byte[axis] = of_byte[axis].clone().floordiv(per_byte);
+                let byte = dag.at(weight, &of_byte).cast(DType::I32);
+                let shift = (index[axis].clone().floormod(per_byte) * 4).cast(DType::I32);
+                PrimExpr::binary(BinaryOp::Shr, byte, shift).and(PrimExpr::int(15, DType::I32))
+            }
+        };
         let difference = match zero {
             Some(zero) => number - dag.at(zero, &of_block).cast(DType::I32),
             None => number,

@@ -43,13 +43,30 @@ fn products_with_blocks_are_those_of_what_they_stand_for() {
     let weight = ints(DType::U8, &[2, 3], &[1, 2, 3, 4, 5, 6]);
     let scale = floats(&[2, 2], &[1.0, 10.0, 2.0, 20.0]);
     let zero = ints(DType::U8, &[2, 2], &[1, 0, 2, 3]);
-    let attrs = DequantizeMatmulAttrs { transpose_b: true, block_size: 2 };
+    let attrs = DequantizeMatmulAttrs { transpose_b: true, block_size: 2, bits: 8 };
     let expected = [92.0, 196.0, 14.0, 24.0];
     check(&DEQUANTIZE_MATMUL, &attrs, &[x.clone(), weight, scale, zero], &[2, 2], &expected);
     let weight = ints(DType::I8, &[3, 1], &[-1, 2, 3]);
-    let attrs = DequantizeMatmulAttrs { transpose_b: false, block_size: 2 };
+    let attrs = DequantizeMatmulAttrs { transpose_b: false, block_size: 2, bits: 8 };
     let scale = floats(&[2, 1], &[1.0, 10.0]);
     check(&DEQUANTIZE_MATMUL, &attrs, &[x, weight, scale], &[2, 1], &[93.0, 13.0]);
+}
+
+#[test]
+fn two_neighbours_may_share_a_byte() {
+    let x = floats(&[1, 4], &[1.0, 2.0, 3.0, -1.0]);
+    // (1 - 1) · 1, (2 - 1) · 1, (15 - 0) · 10, (4 - 0) · 10, and the same twice as large.
+    let scale = floats(&[2, 2], &[1.0, 2.0, 10.0, 20.0]);
+    let zero = ints(DType::U8, &[2, 2], &[1, 1, 0, 0]);
+    let weight = ints(DType::U8, &[2, 2], &[0x21, 0x21, 0x4f, 0x4f]);
+    let attrs = DequantizeMatmulAttrs { transpose_b: false, block_size: 2, bits: 4 };
+    let args = [x.clone(), weight, scale, zero];
+    check(&DEQUANTIZE_MATMUL, &attrs, &args, &[1, 2], &[412.0, 824.0]);
+    let scale = floats(&[2, 2], &[1.0, 10.0, 2.0, 20.0]);
+    let zero = ints(DType::U8, &[2, 2], &[1, 0, 1, 0]);
+    let weight = ints(DType::U8, &[2, 2], &[0x21, 0x4f, 0x21, 0x4f]);
+    let attrs = DequantizeMatmulAttrs { transpose_b: true, ..attrs };
+    check(&DEQUANTIZE_MATMUL, &attrs, &[x, weight, scale, zero], &[1, 2], &[412.0, 824.0]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Cut {
 
     /// What is asked for while `tiles` tiles go over each panel of a run.
     pub(super) fn fetch(&self, p: &MatMul, run: &ColumnRun, tiles: i64) -> Fetch {
-        let panel = [p.ty.steps(p.k), self.panel];
+        let panel = [p.ty.steps(p.k) / p.rhs.share(), self.panel];
         Fetch::new(&self.tiling, p.rhs.buffer, p.ty, panel, run, tiles)
     }
 }
@@ -137,6 +137,7 @@ impl Emitter {
     pub(super) fn cut_few(&self, p: &MatMul, cut: &Cut, rows: i64) -> Cut {
         let lanes = self.machine.lanes(DType::F32);
         let bytes = p.k.saturating_mul(p.n).saturating_mul(i64::from(p.ty.rhs.bits() / 8));
+        let bytes = bytes / p.rhs.share();
         let wide = match bytes < MIN_FETCHED_WEIGHTS {
             true => self.machine.vectors_of_few(rows) * lanes,
             false => cut.panel,

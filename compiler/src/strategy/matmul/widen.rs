@@ -16,12 +16,17 @@ use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 /// Fewest tiles for which a panel is widened before.
 const MIN_TILES: i64 = 2;
 
-/// A constant matrix that is computed, where it is read, of one of the same extents and of others that
-/// have an element for several rows of it.
+/// Most rows of a matrix that share a byte.
+const MAX_SHARE: i64 = 2;
+
+/// A constant matrix that is computed, where it is read, of one that has an element for each of its own,
+/// or for two rows, and of others that have an element for several rows of it.
 pub(super) struct Widened {
     pub(super) stage: StageId,
     /// The others.
     pub(super) scales: Vec<BufferId>,
+    /// Rows for which the first one has an element.
+    pub(super) share: i64,
     /// Rows for which each of the others has an element.
     pub(super) block: i64,
 }
@@ -34,20 +39,22 @@ impl Emitter {
             return None;
         }
         let &[rows, columns] = self.dag.shape(stage) else { return None };
-        let (mut matrix, mut scales, mut block) = (None, Vec::new(), 1);
+        let mut parts = Vec::new();
         for read in self.dag.reads(stage) {
             let buffer =
                 self.materialised.get(&read).filter(|buffer| self.is_constant(**buffer))?;
-            match *self.dag.shape(read) {
-                [r, c] if [r, c] == [rows, columns] && matrix.is_none() => matrix = Some(*buffer),
-                [r, c] if 0 < r && r <= rows && 0 < c && c <= columns => {
-                    block = ((rows + r - 1) / r).max((columns + c - 1) / c);
-                    scales.push(*buffer);
-                }
-                _ => return None,
+            let &[r, c] = self.dag.shape(read) else { return None };
+            if r <= 0 || r > rows || c <= 0 || c > columns {
+                return None;
             }
+            parts.push((*buffer, ((rows + r - 1) / r).max((columns + c - 1) / c)));
         }
-        matrix.map(|buffer| (buffer, Widened { stage, scales, block }))
+        let at = parts.iter().enumerate().min_by_key(|(_, part)| part.1).map(|(at, _)| at)?;
+        let (matrix, share) = parts.remove(at);
+        let block = parts.iter().map(|part| part.1).max().unwrap_or(1);
+        let scales = parts.into_iter().map(|(buffer, _)| buffer).collect();
+        let is_matrix = share <= MAX_SHARE;
+        is_matrix.then_some((matrix, Widened { stage, scales, share, block }))
     }
 
     /// An element of the matrix, in the matrix's own type or widened.
@@ -68,16 +75,35 @@ impl Emitter {
     }
 
     /// The number of a step of a sum, and the loops over all: what all rows of a block share is read
-    /// before them.
+    /// before them, and the rows of a byte are one after the other.
     pub(super) fn blocks_of_terms(&mut self, p: &MatMul) -> (PrimExpr, Vec<(VarId, i64)>) {
         let steps = p.ty.steps(p.k);
-        let block = p.rhs.widened.as_ref().map_or(1, |widened| widened.block);
-        if block == 1 || steps % block != 0 || p.terms.is_some() {
+        let (block, share) = p.rhs.widened.as_ref().map_or((1, 1), |w| (w.block, w.share));
+        if block == 1 || steps % block != 0 || block % share != 0 || p.terms.is_some() {
             return self.whole_terms(steps);
         }
         let (first, first_var) = self.counter("kb", steps / block);
-        let (inner, k_var) = self.counter("k", block);
-        (first * block + inner, vec![(first_var, steps / block), (k_var, block)])
+        let (inner, k_var) = self.counter("k", block / share);
+        let number = first * block + inner * share;
+        let mut loops = vec![(first_var, steps / block), (k_var, block / share)];
+        if share == 1 {
+            return (number, loops);
+        }
+        let (of_byte, var) = self.counter("kh", share);
+        loops.push((var, share));
+        (number + of_byte, loops)
+    }
+
+    /// The loops over the terms of sums.
+    pub(super) fn over_terms(p: &MatMul, loops: Vec<(VarId, i64)>, body: Stmt) -> Stmt {
+        let share = p.rhs.share();
+        loops.into_iter().enumerate().rev().fold(body, |body, (depth, (var, extent))| {
+            match depth == 2 && extent == share {
+                // Which half of a byte it is has to be known.
+                true => Stmt::for_loop(var, 0.into(), extent.into(), ForKind::Unrolled, body),
+                false => around(var, extent, body),
+            }
+        })
     }
 
     /// The columns of a tile in the type of the sums, if several tiles of rows go over them: where they
@@ -108,8 +134,6 @@ impl Emitter {
             let lanes = PrimExpr::index(columns.lanes);
             stmts.push(Stmt::for_loop(var, 0.into(), lanes, ForKind::Vectorized, store));
         }
-        let fill = loops.into_iter().rev();
-        let fill = fill.fold(Stmt::seq(stmts), |stmt, (var, extent)| around(var, extent, stmt));
-        Some((wide, Stmt::block("wide", fill)))
+        Some((wide, Stmt::block("wide", Emitter::over_terms(p, loops, Stmt::seq(stmts)))))
     }
 }

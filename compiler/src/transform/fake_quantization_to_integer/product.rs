@@ -3,7 +3,7 @@
 use super::Lowering;
 use super::affine::Affine;
 use crate::graph::{Call, ExprId};
-use crate::ir::{Attrs, Constant, DType, Dim, TensorType, normalize_axis};
+use crate::ir::{Attrs, Constant, DType, Dim, SharedBytes, TensorType, normalize_axis};
 use crate::ops::Op;
 use crate::ops::elementwise::{ADD, CAST, MULTIPLY};
 use crate::ops::nn::{self, AvgPoolAttrs, ConvAttrs, DENSE, MATMUL, MatmulAttrs};
@@ -11,7 +11,7 @@ use crate::ops::qnn::weights::{SignedWeights, int32s};
 use crate::ops::qnn::{DEQUANTIZE, DEQUANTIZE_MATMUL, DequantizeAttrs, DequantizeMatmulAttrs};
 use crate::ops::tensor::{RESHAPE, ReshapeAttrs};
 use crate::pass::Result;
-use crate::transform::calls::stays_narrow;
+use crate::transform::calls::{extents, stays_narrow};
 
 /// Greatest magnitude of a product of an unsigned and a signed byte.
 const MAX_PRODUCT: i64 = 255 * 128;
@@ -157,7 +157,10 @@ impl Lowering<'_> {
         let blocks = self.blocks_of(call, 1 - axis).filter(|_| !attrs.transpose_a);
         if let Some((matrix, block_size)) = blocks {
             let transpose_b = attrs.transpose_b;
-            let attrs = DequantizeMatmulAttrs { transpose_b, block_size };
+            let halves = in_halves(&matrix, 1 - axis, block_size);
+            let bits = if halves.is_some() { 4 } else { 8 };
+            let attrs = DequantizeMatmulAttrs { transpose_b, block_size, bits };
+            let matrix = halves.unwrap_or(matrix);
             let b = self.rewriter.builder();
             let matrix: Vec<ExprId> = matrix.into_iter().map(|part| b.constant(part)).collect();
             let args: Vec<ExprId> = std::iter::once(x).chain(matrix).collect();
@@ -348,4 +351,46 @@ impl Lowering<'_> {
     fn extents(&self, new: ExprId) -> Option<Vec<i64>> {
         self.rewriter.built().ty(new).as_tensor()?.shape.iter().map(|dim| dim.as_const()).collect()
     }
+}
+
+/// A matrix of numbers of 4 bits, scales and zero points, with two neighbours along an axis in each
+/// byte; `None` if some number takes more, or blocks of neighbours are not whole.
+fn in_halves(parts: &[Constant], axis: usize, block: i64) -> Option<Vec<Constant>> {
+    let (matrix, scale) = (parts.first()?, parts.get(1)?);
+    let extents = extents(matrix.ty())?;
+    let &[_, columns] = extents.as_slice() else { return None };
+    if block % 2 != 0 || extents[axis] % block != 0 {
+        return None;
+    }
+    // Signed ones become unsigned, as their zero points do.
+    let offset = if matrix.ty().dtype == DType::I8 { 8 } else { 0 };
+    let codes = |constant: &Constant| -> Option<Vec<u8>> {
+        let mut codes = constant.to_bytes()?.to_vec();
+        if offset != 0 {
+            codes.iter_mut().for_each(|code| *code = code.wrapping_add(offset));
+        }
+        Some(codes)
+    };
+    let codes_of_matrix = codes(matrix)?;
+    if codes_of_matrix.iter().any(|&code| code > 15) {
+        return None;
+    }
+    let zeros = match parts.get(2) {
+        Some(zero) => codes(zero)?,
+        None => vec![offset; usize::try_from(scale.ty().num_elements()?).ok()?],
+    };
+    // Those that share bytes lie one row apart, or side by side.
+    let apart = if axis == 0 { usize::try_from(columns).ok()? } else { 1 };
+    let mut bytes = Vec::with_capacity(codes_of_matrix.len() / 2);
+    for pairs in codes_of_matrix.chunks_exact(2 * apart) {
+        let (lower, upper) = pairs.split_at(apart);
+        bytes.extend(lower.iter().zip(upper).map(|(lower, upper)| lower | upper << 4));
+    }
+    let mut halved = extents.clone();
+    halved[axis] /= 2;
+    let constant = |extents: &[i64], bytes: Vec<u8>| {
+        Constant::new(TensorType::from_consts(extents, DType::U8), SharedBytes::new(bytes)).ok()
+    };
+    let zero = constant(&self::extents(scale.ty())?, zeros)?;
+    Some(vec![constant(&halved, bytes)?, scale.clone(), zero])
 }
