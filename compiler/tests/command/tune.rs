@@ -56,6 +56,17 @@ fn mistakes_are_told_and_no_file_is_harmed() {
     assert!(tune(&["--backend", "interp"]).contains("the interpreter is not tuned"));
     let text = tune(&["--executor", "graph"]);
     assert!(text.contains("leave out --executor"), "{text}");
+    if cfg!(target_arch = "x86_64") {
+        let text = tune(&["--target-cpu", "portable"]);
+        assert!(text.contains("one CPU level at a time"), "{text}");
+    }
+    let text = tune(&["--tuned", "no.tuned"]);
+    assert!(text.contains("no.tuned: there is no such file"), "{text}");
+    write(&file, HEADER.as_bytes());
+    let line = "1 bits x 1 | matmul | rows outside | 50 | 9\n";
+    let other = folder.path().join("other.tuned");
+    write(&other, format!("{HEADER}{line}").as_bytes());
+    assert!(tune(&["--tuned", path(&other)]).contains("leave out --tuned"));
     write(&file, b"some notes\n");
     let text = tune(&[]);
     assert!(text.contains("scores.tuned: the first line is `some notes`"), "{text}");

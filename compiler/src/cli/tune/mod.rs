@@ -48,6 +48,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             .help("leave out --executor; the choices are good for both")
             .into());
     }
+    if options.targets().len() > 1 {
+        return Err(Problem::new("one CPU level at a time is tuned, and the target has several")
+            .help("leave out --target-cpu, or name one: a file may have choices for several levels")
+            .into());
+    }
     if options.tuned != Tuned::default() {
         return Err(Problem::new("`niello tune` adds to the choices of its output file")
             .help("leave out --tuned")

@@ -136,7 +136,7 @@ impl<'a> Search<'a> {
             let most = own.values().map(|place| place.tunable.candidates.len()).max().unwrap_or(0);
             for number in 0..most {
                 if begun.elapsed() >= length {
-                    return Ok(());
+                    break;
                 }
                 self.step(number, &own, &base, &runner)?;
                 write(&self.tuned)?;
