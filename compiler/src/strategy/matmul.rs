@@ -22,7 +22,7 @@ use crate::tir::border::fill_halo;
 use crate::tir::transform::{INDEPENDENT_LOOP, limit_fill};
 use crate::tir::{BufferId, ForKind, PrimExpr, Stmt, VarId};
 use cut::Cut;
-use widen::Widened;
+use widen::{Widened, over_terms};
 
 /// Most rows that read a matrix where it is if their number is known at run time alone: a run may have
 /// one, as each step of a decoder, and a copy of the keys so far would take longer than the product.
@@ -238,7 +238,7 @@ impl Emitter {
         if terms.is_some() && ty.fours {
             return refused("of bytes whose number of terms is known at run time alone");
         }
-        let widened = self.widened(rhs);
+        let widened = self.widened(rhs, transpose_b);
         let by = widened.as_ref().map_or(by, |(buffer, _)| self.func.buffers[*buffer].dtype);
         let is_constant = |&buffer: &BufferId| self.is_constant(buffer);
         let most = if rows.is_some() { MAX_READ_ROWS } else { MAX_TILE_ROWS };
@@ -554,8 +554,8 @@ impl Emitter {
         let mut stmts = fetch.map_or_else(Vec::new, |fetch| fetch.step(self, columns, step));
         stmts.push(tile.multiply_add(self, &weights, &value));
         let sum = match (&p.terms, loops.as_slice()) {
-            (Some(terms), &[(k_var, _)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
-            (_, _) => Emitter::over_terms(p, loops, Stmt::seq(stmts)),
+            (Some(terms), &[(k_var, ..)]) => in_run(Stmt::seq(stmts), (k_var, terms.clone())),
+            _ => over_terms(loops, Stmt::seq(stmts)),
         };
         (tile, Stmt::seq([clear, sum]))
     }

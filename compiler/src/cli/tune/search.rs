@@ -257,17 +257,12 @@ impl<'a> Search<'a> {
             let runners = [self.runner(&Tuned::default())?, self.runner(&self.tuned)?];
             let mut calls = [self.call(&runners[0])?, self.call(&runners[1])?];
             let mut times = [Vec::new(), Vec::new()];
-            let begun = Instant::now();
-            while times[1].len() < MIN_RUNS || begun.elapsed() < look {
-                for (call, times) in calls.iter_mut().zip(&mut times) {
-                    call.run()?;
-                    for _ in 0..TURN {
-                        let start = Instant::now();
-                        call.run()?;
-                        times.push(start.elapsed());
-                    }
-                }
-            }
+            in_turns(look, |model, is_counted| {
+                let start = Instant::now();
+                calls[model].run()?;
+                times[model].extend(is_counted.then(|| start.elapsed()));
+                Ok(())
+            })?;
             let [before, after] = times.map(|times| Times::of(times).median);
             outcomes.push(Outcome { before, after });
         }
@@ -293,34 +288,36 @@ impl<'a> Search<'a> {
             let count = runner.compilation().map_or(0, |compilation| compilation.model.calls);
             models.push((self.call(runner)?, vec![Vec::new(); count]));
         }
-        let (begun, warm_up) = (Instant::now(), length.mul_f64(WARM_UP));
-        let mut counted = 0;
-        while counted < MIN_RUNS || begun.elapsed() < length {
-            let is_warm = begun.elapsed() >= warm_up;
-            for (call, times) in &mut models {
-                for run in 0..=TURN {
-                    run_once(call, times, is_warm && run > 0)?;
-                }
+        in_turns(length, |model, is_counted| {
+            let (call, times) = &mut models[model];
+            for (number, times) in times.iter_mut().enumerate() {
+                let start = Instant::now();
+                call.run_call(number)?;
+                times.extend(is_counted.then(|| start.elapsed()));
             }
-            counted += if is_warm { TURN } else { 0 };
-        }
+            Ok(())
+        })?;
         let mut models = models.into_iter().map(|(_, times)| times);
         Ok(runners.map(|runner| places(runner, models.next().unwrap_or_default())))
     }
 }
 
-/// Runs a model call by call, and notes the times of the calls.
-fn run_once(
-    call: &mut LoadedCall<'_>,
-    times: &mut [Vec<Duration>],
-    is_counted: bool,
+/// Runs each of two models a few times in turn, for so long in all. `run` is handed which one it is, and
+/// whether the run counts.
+fn in_turns(
+    length: Duration,
+    mut run: impl FnMut(usize, bool) -> Result<(), Problem>,
 ) -> Result<(), Problem> {
-    for (number, times) in times.iter_mut().enumerate() {
-        let start = Instant::now();
-        call.run_call(number)?;
-        if is_counted {
-            times.push(start.elapsed());
+    let (begun, warm_up) = (Instant::now(), length.mul_f64(WARM_UP));
+    let mut counted = 0;
+    while counted < MIN_RUNS || begun.elapsed() < length {
+        let is_warm = begun.elapsed() >= warm_up;
+        for model in 0..2 {
+            for turn in 0..=TURN {
+                run(model, is_warm && turn > 0)?;
+            }
         }
+        counted += if is_warm { TURN } else { 0 };
     }
     Ok(())
 }

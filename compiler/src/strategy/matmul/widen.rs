@@ -7,7 +7,6 @@
 
 use super::{Cut, MatMul, RowCount};
 use crate::ir::BufferSpec;
-use crate::strategy::conv2d::around;
 use crate::strategy::emit::Emitter;
 use crate::strategy::tile::{Column, Columns};
 use crate::te::{StageId, StageKind};
@@ -18,6 +17,9 @@ const MIN_TILES: i64 = 2;
 
 /// Most rows of a matrix that share a byte.
 const MAX_SHARE: i64 = 2;
+
+/// A loop over terms of a sum.
+pub(super) type TermLoop = (VarId, i64, ForKind);
 
 /// A constant matrix that is computed, where it is read, of one that has an element for each of its own,
 /// or for two rows, and of others that have an element for several rows of it.
@@ -32,28 +34,36 @@ pub(super) struct Widened {
 }
 
 impl Emitter {
-    /// The constant matrix that a stage is computed of by element, if it is one of `float32`.
-    pub(super) fn widened(&self, stage: StageId) -> Option<(BufferId, Widened)> {
+    /// The constant matrix that a stage is computed of by element, if it is one. Rows are along sums, or
+    /// columns if the stage is transposed.
+    pub(super) fn widened(&self, stage: StageId, transposed: bool) -> Option<(BufferId, Widened)> {
         let is_compute = matches!(self.dag.stages[stage].kind, StageKind::Compute(_));
         if !is_compute || self.materialised.contains_key(&stage) || self.uses[&stage] != 1 {
             return None;
         }
-        let &[rows, columns] = self.dag.shape(stage) else { return None };
+        let extents = |stage: StageId| match *self.dag.shape(stage) {
+            [columns, rows] if transposed => Some([rows, columns]),
+            [rows, columns] => Some([rows, columns]),
+            _ => None,
+        };
+        let [rows, columns] = extents(stage)?;
         let mut parts = Vec::new();
         for read in self.dag.reads(stage) {
             let buffer =
                 self.materialised.get(&read).filter(|buffer| self.is_constant(**buffer))?;
-            let &[r, c] = self.dag.shape(read) else { return None };
+            let [r, c] = extents(read)?;
             if r <= 0 || r > rows || c <= 0 || c > columns {
                 return None;
             }
-            parts.push((*buffer, ((rows + r - 1) / r).max((columns + c - 1) / c)));
+            // Rows, or columns if that is more, for which it has an element.
+            let shared = ((rows + r - 1) / r).max((columns + c - 1) / c);
+            parts.push((*buffer, shared, c == columns));
         }
         let at = parts.iter().enumerate().min_by_key(|(_, part)| part.1).map(|(at, _)| at)?;
-        let (matrix, share) = parts.remove(at);
+        let (matrix, share, has_columns) = parts.remove(at);
         let block = parts.iter().map(|part| part.1).max().unwrap_or(1);
-        let scales = parts.into_iter().map(|(buffer, _)| buffer).collect();
-        let is_matrix = share <= MAX_SHARE;
+        let scales = parts.into_iter().map(|(buffer, ..)| buffer).collect();
+        let is_matrix = share <= MAX_SHARE && has_columns;
         is_matrix.then_some((matrix, Widened { stage, scales, share, block }))
     }
 
@@ -69,14 +79,14 @@ impl Emitter {
     }
 
     /// The number of a step of a sum, and the loop over so many.
-    pub(super) fn whole_terms(&mut self, steps: i64) -> (PrimExpr, Vec<(VarId, i64)>) {
+    pub(super) fn whole_terms(&mut self, steps: i64) -> (PrimExpr, Vec<TermLoop>) {
         let (number, var) = self.counter("k", steps);
-        (number, vec![(var, steps)])
+        (number, vec![(var, steps, ForKind::Serial)])
     }
 
     /// The number of a step of a sum, and the loops over all: what all rows of a block share is read
-    /// before them, and the rows of a byte are one after the other.
-    pub(super) fn blocks_of_terms(&mut self, p: &MatMul) -> (PrimExpr, Vec<(VarId, i64)>) {
+    /// before them, and the rows of a byte are written out, as each is another part of it.
+    pub(super) fn blocks_of_terms(&mut self, p: &MatMul) -> (PrimExpr, Vec<TermLoop>) {
         let steps = p.ty.steps(p.k);
         let (block, share) = p.rhs.widened.as_ref().map_or((1, 1), |w| (w.block, w.share));
         if block == 1 || steps % block != 0 || block % share != 0 || p.terms.is_some() {
@@ -84,26 +94,13 @@ impl Emitter {
         }
         let (first, first_var) = self.counter("kb", steps / block);
         let (inner, k_var) = self.counter("k", block / share);
-        let number = first * block + inner * share;
-        let mut loops = vec![(first_var, steps / block), (k_var, block / share)];
-        if share == 1 {
-            return (number, loops);
-        }
-        let (of_byte, var) = self.counter("kh", share);
-        loops.push((var, share));
-        (number + of_byte, loops)
-    }
-
-    /// The loops over the terms of sums.
-    pub(super) fn over_terms(p: &MatMul, loops: Vec<(VarId, i64)>, body: Stmt) -> Stmt {
-        let share = p.rhs.share();
-        loops.into_iter().enumerate().rev().fold(body, |body, (depth, (var, extent))| {
-            match depth == 2 && extent == share {
-                // Which half of a byte it is has to be known.
-                true => Stmt::for_loop(var, 0.into(), extent.into(), ForKind::Unrolled, body),
-                false => around(var, extent, body),
-            }
-        })
+        let (of_byte, byte_var) = self.counter("kh", share);
+        let loops = vec![
+            (first_var, steps / block, ForKind::Serial),
+            (k_var, block / share, ForKind::Serial),
+            (byte_var, share, ForKind::Unrolled),
+        ];
+        (first * block + inner * share + of_byte, loops)
     }
 
     /// The columns of a tile in the type of the sums, if several tiles of rows go over them: where they
@@ -134,6 +131,14 @@ impl Emitter {
             let lanes = PrimExpr::index(columns.lanes);
             stmts.push(Stmt::for_loop(var, 0.into(), lanes, ForKind::Vectorized, store));
         }
-        Some((wide, Stmt::block("wide", Emitter::over_terms(p, loops, Stmt::seq(stmts)))))
+        Some((wide, Stmt::block("wide", over_terms(loops, Stmt::seq(stmts)))))
     }
+}
+
+/// Loops around what is done for each term of a sum, outermost first.
+pub(super) fn over_terms(loops: Vec<TermLoop>, body: Stmt) -> Stmt {
+    loops.into_iter().rev().fold(body, |body, (var, extent, kind)| match extent {
+        1 => body,
+        _ => Stmt::for_loop(var, 0.into(), extent.into(), kind, body),
+    })
 }
