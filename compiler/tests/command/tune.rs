@@ -51,6 +51,9 @@ fn mistakes_are_told_and_no_file_is_harmed() {
     let text = fails(&["tune", "no.onnx", "-o", path(&file)]);
     assert!(text.contains("no.onnx: there is no such file") && !file.exists(), "{text}");
     assert!(tune(&["--backend", "interp"]).contains("the interpreter is not tuned"));
+    assert!(tune(&["--disable-pass", "Nope"]).contains("there is no pass `Nope`"));
+    assert!(tune(&["--input-shape", "bias=1,3"]).contains("`bias`"));
+    assert!(!file.exists(), "what is refused leaves no file");
     let text = tune(&["--executor", "graph"]);
     assert!(text.contains("leave out --executor"), "{text}");
     if cfg!(target_arch = "x86_64") {

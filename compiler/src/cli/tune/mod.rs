@@ -10,7 +10,7 @@ use super::code::{CodeArgs, Engine};
 use super::output::Output;
 use super::progress::Progress;
 use super::{Failure, Problem};
-use crate::compile::Model;
+use crate::compile::{Model, Passes};
 use crate::files::write_file;
 use crate::options::Executor;
 use crate::tuned::Tuned;
@@ -63,11 +63,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         true => Tuned::read(&args.output)?,
         false => Tuned::default(),
     };
-    // Before the work, so that a file that cannot be written is told at once.
-    let write = |tuned: &Tuned| write_file(&args.output, tuned.to_string().as_bytes());
-    write(&known)?;
     options.single_calls = true;
     let data = data_of(&args.model, &model, &options)?;
+    Passes::new(&options)?;
+    // Before the work, so that a file that cannot be written is told at once; and only if nothing is
+    // wrong that can be told without it.
+    let write = |tuned: &Tuned| write_file(&args.output, tuned.to_string().as_bytes());
+    write(&known)?;
     let progress = Progress::spinner(None, "measuring the compiler's own choices");
     let mut search = Search::new(&model, data.inputs(), options, backend, args.code.workers())?;
     let length = Duration::from_secs_f64(args.seconds);
