@@ -136,6 +136,7 @@ impl Conv {
                 pixel: channels * self.ty.bytes(),
             },
             scattered: false,
+            stride: None,
         }
     }
 }

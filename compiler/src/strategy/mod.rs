@@ -49,6 +49,7 @@ pub(crate) use winograd::{algorithm_workload, measured_algorithms};
 
 pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
 use nest::Padding;
+pub(crate) use tiling::{Order, Tiling, Work};
 
 use crate::executor::Kernel;
 use crate::ir::{BufferSpec, DType};

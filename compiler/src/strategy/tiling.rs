@@ -54,6 +54,12 @@ pub(super) const MIN_FETCHED_WEIGHTS: i64 = 128 << 10;
 /// Steps of a sum after which what is asked for is read: as many cycles as the second level takes.
 const STEPS_AHEAD: i64 = 8;
 
+/// Bytes of a line of the cache, those of a way of the first level, which no page is smaller than, and
+/// fewest ways that there are.
+const LINE: i64 = 64;
+const WAY_BYTES: i64 = 4096;
+const WAYS: i64 = 8;
+
 /// Share of the cycles that a second width of panels costs: its tiles are another piece of code.
 const OTHER_WIDTH: f64 = 0.01;
 
@@ -63,7 +69,7 @@ const BLOCK_SIXTEENTHS: i64 = 5;
 
 /// A sum of products, for one group and one image of a convolution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Work {
+pub(crate) struct Work {
     /// Rows and pixels of the result, or 1 and the rows of a matrix.
     pub(super) rows: [i64; 2],
     /// Columns of the result: output channels.
@@ -74,11 +80,13 @@ pub(super) struct Work {
     pub(super) window: Window,
     /// Whether one row of the result does not follow the other in memory.
     pub(super) scattered: bool,
+    /// Bytes from one row of the left operand to the next, if one does not follow the other.
+    pub(super) stride: Option<i64>,
 }
 
 /// What is read for one pixel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Pixels from one window to the next.
     pub(super) strides: [i64; 2],
     /// Pixels of a window.
@@ -100,7 +108,7 @@ impl Window {
 
 /// What is in the outer loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Tiles of rows, each of which goes over all panels.
     Rows,
     /// Panels of weights, each of which goes over all tiles of a block of rows; and as many of
@@ -110,23 +118,23 @@ pub(super) enum Order {
 
 /// How a sum of products is cut into tiles.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Tiling {
+pub(crate) struct Tiling {
     /// Registers of a row of a panel, on the machine that weights are packed for.
-    pub(super) vectors: i64,
+    pub(crate) vectors: i64,
     /// What is in the outer loop.
-    pub(super) order: Order,
+    pub(crate) order: Order,
     /// Steps of the sum after which what is asked for is read; 0 to ask for nothing.
-    pub(super) ahead: i64,
+    pub(crate) ahead: i64,
     /// Whether the next panel is asked for while one is worked on.
-    pub(super) next: bool,
+    pub(crate) next: bool,
     /// What it costs.
-    pub(super) cycles: u64,
+    pub(crate) cycles: u64,
 }
 
 impl Tiling {
     /// The tiling of least cost on a machine, whose weights are packed for `packing`: that, or one with
     /// wider registers.
-    pub(super) fn choose(packing: Machine, machine: Machine, work: &Work) -> Tiling {
+    pub(crate) fn choose(packing: Machine, machine: Machine, work: &Work) -> Tiling {
         let packed = Tiling::ranked(packing, packing, work, work.widths(packing))[0];
         if machine == packing {
             return packed;
@@ -202,14 +210,26 @@ impl fmt::Display for Tiling {
 impl Work {
     /// The product of a matrix of `m` rows, of so many bytes each, with one of `n` columns, in sums of
     /// `depth` terms.
-    pub(super) fn product(m: i64, n: i64, depth: i64, row_bytes: i64) -> Work {
+    pub(crate) fn product(m: i64, n: i64, depth: i64, row_bytes: i64) -> Work {
         Work {
             rows: [1, m],
             columns: n,
             depth,
             window: Window { strides: [1, 1], extents: [1, 1], pixel: row_bytes },
             scattered: true,
+            stride: Some(row_bytes),
         }
+    }
+
+    /// Bytes that a step of the sums of a tile of so many rows brings from the second level though
+    /// it was in the first: lines of rows whose distance is a multiple of that within a way of the
+    /// cache compete for one set of lines.
+    fn evicted_bytes(&self, rows: i64) -> i64 {
+        let Some(stride) = self.stride else { return 0 };
+        let apart = 1i64 << stride.trailing_zeros().min(WAY_BYTES.trailing_zeros());
+        let in_a_set = (rows * apart + WAY_BYTES - 1) / WAY_BYTES;
+        // The panel passes through as well.
+        if in_a_set < WAYS { 0 } else { rows * LINE }
     }
 
     fn left_bytes(&self) -> i64 {
@@ -317,12 +337,13 @@ impl Cuts {
     fn cost(&self, work: &Work, order: Order, next: bool) -> f64 {
         let (tiles, panels) = (self.tile_count(), self.panel_count());
         let mut steps = 0.0;
-        let (mut tile_bytes, mut largest) = (0, 0);
+        let (mut tile_bytes, mut largest, mut evicted) = (0, 0, 0.0);
         for &(count, rows) in &self.tiles {
             let sums = rows[0] * rows[1];
             for (panels, vectors) in self.panels {
                 steps += (count * panels) as f64 * step_cycles(sums, vectors);
             }
+            evicted += (count * panels) as f64 * work.evicted_bytes(sums) as f64;
             let bytes = work.window.bytes(rows);
             tile_bytes += count * bytes;
             largest = largest.max(bytes);
@@ -350,14 +371,14 @@ impl Cuts {
                 )
             }
         };
-        let lines = work.rows[0] * work.rows[1] * work.columns * 4 / 64;
+        let lines = work.rows[0] * work.rows[1] * work.columns * 4 / LINE;
         let stores = match order {
             Order::Panels { .. } if work.scattered => lines as f64 * SCATTERED_STORE,
             Order::Panels { .. } | Order::Rows => 0.0,
         };
         let widths = self.panels.iter().filter(|run| run.0 > 0).count().saturating_sub(1);
         steps * work.depth as f64 * (1.0 + widths as f64 * OTHER_WIDTH)
-            + middle as f64 / MIDDLE_RATE * MIDDLE_SHARE
+            + (middle as f64 + evicted * work.depth as f64) / MIDDLE_RATE * MIDDLE_SHARE
             + far / FAR_RATE
             + stores
     }

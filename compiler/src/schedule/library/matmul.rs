@@ -1,17 +1,10 @@
 //! Matrix products in register tiles.
 
-use crate::ir::BufferSpec;
+use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, LoopRv, Schedule, ScheduleError};
-use crate::strategy::Machine;
+use crate::strategy::{Machine, Order, Tiling, Work};
 use crate::target::Target;
 use crate::tir::BufferScope;
-
-/// Number of rows from which a panel is used long enough for a prefetch of the next one to pay off.
-const MIN_PREFETCH_ROWS: i64 = 16;
-
-/// Steps of the reduction by which the right operand is prefetched: some hundred cycles, which a
-/// line takes from the second-level cache or, on its way already, from the third.
-const AHEAD: i64 = 8;
 
 /// The sizes of the register tiles of a product of `m` x `k` with `k` x `n`, and the order of the
 /// loops over them.
@@ -36,57 +29,23 @@ pub struct MatmulTiles {
 }
 
 impl MatmulTiles {
-    /// Tiles whose accumulators fill the registers of a target: two vectors of columns for a
-    /// product of few rows, so that each panel is read seldom, else four, so that each broadcast is
-    /// used more often. Loops are in the order that brings the fewest bytes from beyond the
-    /// second-level cache.
+    /// Tiles of the least cost on a target, by the cost model that compiled models are cut by too.
     pub fn choose(m: i64, k: i64, n: i64, target: &Target) -> MatmulTiles {
         let machine = Machine::of(target);
-        let lanes = machine.lanes(crate::ir::DType::F32);
-        let columns = (n.max(1) - 1) / lanes + 1;
-        let most = if machine.registers >= 32 { 4 } else { 2 };
-        let wanted = match m {
-            1 => 2 * most,
-            2..=8 => most,
-            9..=63 => 2,
-            _ => most,
-        };
-        // As few padded columns as possible.
-        let vectors = (1..=wanted.min(columns))
-            .rev()
-            .min_by_key(|vectors| ((columns + vectors - 1) / vectors * vectors, -vectors))
-            .unwrap_or(1);
-        // With a register for each vector of the right operand and one for a broadcast: LLVM keeps
-        // a broadcast that is used four times in a register, and moves sums to memory without one.
-        let free = (i64::from(machine.registers) - vectors - 1) / vectors;
-        let rows = machine.tile_rows(vectors).min(free.max(1));
-        let (panels, tiles) = ((columns - 1) / vectors + 1, (m.max(1) - 1) / rows + 1);
-        let bytes = |rows: i64, columns: i64| rows.saturating_mul(columns).saturating_mul(4);
-        let (left, right) = (bytes(m, k), bytes(k, n));
-        let times = |count: i64, bytes: i64, resident| {
-            if bytes > resident { count.saturating_mul(bytes) } else { bytes }
-        };
-        // The left operand is read in order, so that the hardware fetches it in time, and may take
-        // the whole cache.
-        let (whole, resident) = (machine.caches[1], machine.middle_bytes());
-        let panels_outside = times(panels, left, whole).saturating_add(right);
-        let rows_outside = times(tiles, right, resident).saturating_add(left);
-        // A block of rows, the panel in use and the next one have three quarters of it: of 2 MiB, the
-        // product of 1024 x 1024 x 1024 is 5% faster with blocks of 128 to 256 rows than without.
-        let panel = bytes(k, vectors * lanes);
-        let block_rows = (whole / 4 * 3 - 2 * panel) / bytes(1, k.max(1));
-        let blocks = (m.max(1) - 1) / block_rows.max(rows) + 1;
-        let in_blocks = blocks.saturating_mul(right).saturating_add(left);
-        let block = in_blocks < panels_outside.min(rows_outside);
-        let panels_outside = tiles == 1 || block || panels_outside < rows_outside;
+        let work = Work::product(m.max(1), n.max(1), k, k.saturating_mul(4));
+        let Tiling { vectors, order, ahead, next, cycles: _ } =
+            Tiling::choose(machine, machine, &work);
         MatmulTiles {
-            rows,
+            rows: machine.tile_rows(vectors),
             vectors,
-            lanes,
-            panels_outside,
-            block: block.then(|| (m - 1) / blocks + 1),
-            prefetch_panel: panels_outside && right > resident && m >= MIN_PREFETCH_ROWS,
-            ahead: if m >= MIN_PREFETCH_ROWS { AHEAD } else { 0 },
+            lanes: machine.lanes(DType::F32),
+            panels_outside: order != Order::Rows,
+            block: match order {
+                Order::Panels { blocks: blocks @ 2.. } => Some((m + blocks - 1) / blocks),
+                Order::Panels { .. } | Order::Rows => None,
+            },
+            prefetch_panel: next,
+            ahead,
         }
     }
 

@@ -249,8 +249,8 @@ fn loops_are_in_the_order_that_brings_the_fewest_bytes() {
     assert!(few_rows.panels_outside && few_rows.prefetch_panel && few_rows.block.is_none());
     // More rows than stay in the cache.
     let large = choose(1024, 1024, 1024);
-    assert_eq!((large.rows, large.vectors, large.block), (6, 4, Some(256)));
-    // With one row each operand is read once.
+    assert_eq!((large.rows, large.vectors, large.block), (6, 4, Some(128)));
+    // With one row each operand is read once, from memory.
     let row = choose(1, 4096, 4096);
-    assert!(row.panels_outside && !row.prefetch_panel && row.ahead == 0);
+    assert!(row.panels_outside && row.prefetch_panel && row.ahead == 0);
 }

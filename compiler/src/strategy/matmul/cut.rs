@@ -68,7 +68,10 @@ impl MatMul {
 impl Emitter {
     /// How a product is cut where `rows` rows are computed at a time, `times` times in all.
     pub(in crate::strategy) fn cut_product(&mut self, p: &MatMul, rows: i64, times: i64) -> Cut {
-        let work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
+        let mut work = Work::product(rows, p.n, p.ty.steps(p.k), p.k * p.ty.bytes());
+        if p.transpose_a {
+            work.stride = None;
+        }
         let packing = if p.rhs.in_panels { self.packing } else { self.machine };
         // A copy is in a cache; what comes next in memory where the matrix is read is no panel.
         let may_fetch = p.rhs.copied_from.is_none() && p.rhs.in_panels;

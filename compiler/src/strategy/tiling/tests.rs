@@ -18,6 +18,7 @@ fn conv(extent: i64, channels: i64, filters: i64, kernel: i64, stride: i64) -> W
         depth: channels * kernel * kernel,
         window: Window { strides: [stride; 2], extents: [kernel; 2], pixel: channels.max(16) * 4 },
         scattered: false,
+        stride: None,
     }
 }
 
@@ -35,9 +36,6 @@ fn weights_beyond_the_second_level_are_swept_once_and_fetched_ahead() {
         matrix(128, 1536, 384),
         matrix(197, 768, 3072),
         matrix(49, 512, 2048),
-        matrix(49, 2048, 512),
-        matrix(32, 1024, 1024),
-        matrix(16, 1024, 1024),
         conv(14, 256, 256, 3, 1),
         conv(14, 512, 512, 3, 1),
         conv(7, 512, 512, 3, 1),
@@ -45,6 +43,22 @@ fn weights_beyond_the_second_level_are_swept_once_and_fetched_ahead() {
         conv(14, 256, 1024, 1, 1),
         conv(7, 2048, 512, 1, 1),
     ] {
+        assert_eq!(chosen(work), (2, PANELS, true), "{work:?}");
+    }
+}
+
+#[test]
+fn rows_whose_lines_compete_for_a_set_have_lower_and_wider_tiles() {
+    for work in [
+        matrix(49, 2048, 512),
+        matrix(32, 1024, 1024),
+        matrix(196, 1024, 256),
+        matrix(64, 3072, 768),
+    ] {
+        assert_eq!(chosen(work), (4, PANELS, true), "{work:?}");
+    }
+    // Half of the rows, a quarter.
+    for work in [matrix(128, 1536, 384), matrix(197, 768, 3072), matrix(128, 512, 2048)] {
         assert_eq!(chosen(work), (2, PANELS, true), "{work:?}");
     }
 }
