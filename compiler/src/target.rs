@@ -2,6 +2,7 @@
 
 mod cost;
 mod features;
+mod registered;
 mod triple;
 
 use std::collections::BTreeSet;
@@ -9,6 +10,7 @@ use std::fmt;
 
 pub use cost::{CHANNEL_BLOCK, ConvCosts};
 pub use niello_runtime::CpuLevel;
+pub use registered::{CpuDef, CpuEntry};
 
 /// Order of the bytes of a number in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -52,6 +54,8 @@ pub enum TargetError {
     BadVariable(&'static str, String),
     /// The CPU is not one that is known for the architecture: CPU and architecture.
     UnknownCpu(String, String),
+    /// A CPU of that name is registered at several places, which are named.
+    AmbiguousCpu(String, String),
     /// No machine of that architecture is known.
     UnknownArch(String),
     /// `native` was asked for, but the code, whose triple is named, is not for this machine's
@@ -95,6 +99,9 @@ impl fmt::Display for TargetError {
                     write!(f, ", {name}")?;
                 }
                 Ok(())
+            }
+            TargetError::AmbiguousCpu(cpu, places) => {
+                write!(f, "the CPU `{cpu}` is registered at {places}: which one is meant?")
             }
             TargetError::UnknownArch(arch) => {
                 let mut known: Vec<_> = CPUS.iter().map(|(arch, _, _)| *arch).collect();
@@ -187,9 +194,10 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("wasm32", "simd128", &[SIMD128]),
 ];
 
-/// Names of the CPUs of an architecture, in the table's order.
+/// Names of the CPUs of an architecture, in the table's order, then those of other crates.
 fn known_cpus(arch: &str) -> impl Iterator<Item = &'static str> {
-    CPUS.iter().filter(move |row| row.0 == arch).map(|row| row.1)
+    let own = CPUS.iter().filter(move |row| row.0 == arch).map(|row| row.1);
+    own.chain(registered::names(arch))
 }
 
 impl Target {
@@ -264,8 +272,14 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The CPU is not known for the architecture, or `native` is asked for another kind of machine.
+    /// The CPU is not known for the architecture, or `native` is asked for another kind of machine;
+    /// a CPU that is [registered](crate::register_cpu) has no such feature, or is not the only one.
     pub fn with_cpu(mut self, cpu: &str) -> Result<Self, TargetError> {
+        if let Some(def) = registered::find(&self.arch, cpu)? {
+            self.features.clear();
+            self.cpu = Some(cpu.to_owned());
+            return def.features.iter().try_fold(self, |own, name| own.with_feature(name, true));
+        }
         self.features = if cpu == "native" {
             if !self.is_host_kind() {
                 return Err(TargetError::NotNative(self.triple));

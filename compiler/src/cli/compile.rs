@@ -16,7 +16,9 @@ use crate::codegen::c::{LIBM_FUNCTIONS, SourceFile, standalone, weights_in_c};
 use crate::codegen::object::{check_undefined, text_bytes, weights_object};
 use crate::compile::{self, Compilation, Model, Passes, sidecar_path};
 use crate::executor::aot::Listing;
-use crate::executor::{CompiledModel, Contents, graph_json, write_shared_library};
+use crate::executor::{
+    CompiledModel, Contents, Loops, Scheduled, graph_json, write_shared_library,
+};
 use crate::files::write_file;
 use crate::graph::print_with_sidecar;
 use crate::options::{Budget, CompileOptions, Executor};
@@ -93,6 +95,8 @@ enum Emit {
     Metadata,
     /// The lowered loop functions, as text
     Tir,
+    /// How rules scheduled the kernels they made: blocks, and the primitives that were applied
+    Trace,
     /// A C header
     Header,
     /// Rust bindings
@@ -122,6 +126,7 @@ impl Emit {
             | Emit::GraphJson
             | Emit::Metadata
             | Emit::Tir
+            | Emit::Trace
             | Emit::Header
             | Emit::Bindings => false,
         }
@@ -305,6 +310,28 @@ fn c_files<'a>(
     Ok(files)
 }
 
+/// The schedules of kernels: the function of blocks that each began with, and the steps for each
+/// CPU level; of other kernels the rules of their loops. Lines that are neither begin with `#`.
+fn traces(compilation: &Compilation) -> String {
+    let mut text = String::new();
+    let levels = &compilation.model.levels;
+    for kernel in compilation.program.kernels.values() {
+        for Loops { rule, knobs, .. } in &kernel.loops {
+            let knobs = if knobs.is_empty() { String::new() } else { format!(": {knobs}") };
+            text += &format!("# {}: {rule}{knobs}\n", kernel.signature().name);
+        }
+        let Some(Scheduled { from, traces }) = &kernel.scheduled else { continue };
+        text += &format!("{from}\n");
+        for (position, trace) in traces.iter().enumerate() {
+            if let Some(level) = levels.get(position).filter(|_| levels.len() > 1) {
+                text += &format!("# for {level}\n");
+            }
+            text += &format!("{trace}\n");
+        }
+    }
+    text
+}
+
 /// Writes one kind of file; returns the paths.
 fn write(
     emit: Emit,
@@ -376,6 +403,9 @@ fn write(
                 })
                 .collect();
             files.push((format!("{stem}.tir"), texts.join("\n").into_bytes().into()));
+        }
+        Emit::Trace => {
+            files.push((format!("{stem}.trace"), traces(compilation).into_bytes().into()))
         }
         Emit::Header => {
             files.push((

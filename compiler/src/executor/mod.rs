@@ -35,7 +35,9 @@ pub use graph_module::GraphModule;
 pub use interp::interpret;
 pub use library::{LoadedCall, LoadedModel};
 pub use package::{Package, PackageOptions, write_if_changed, write_package};
-pub use program::{Kernel, KernelId, Loops, Moves, Program, Step, Value, ValueId, ValueKind};
+pub use program::{
+    Kernel, KernelId, Loops, Moves, Program, Scheduled, Step, Value, ValueId, ValueKind,
+};
 pub use region::{Part, Region, RegionKind};
 pub use report::{KernelReport, KernelRow};
 pub use shared::{SHARED_ENTRY, SHARED_LIMIT, write_shared_library};

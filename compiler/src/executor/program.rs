@@ -10,6 +10,7 @@ use crate::codegen::ExternalCode;
 use crate::diagnostics::Problem;
 use crate::graph::ExprId;
 use crate::ir::{BufferSpec, Constant, DType};
+use crate::schedule::Trace;
 use crate::tir::{ForKind, ParamKind, PrimFunc, Stmt};
 use crate::tuned::Tunable;
 
@@ -104,6 +105,8 @@ pub struct Kernel {
     pub macs: u64,
     /// How the tensors that it stores are computed, in order.
     pub loops: Vec<Loops>,
+    /// The schedules of the versions, if a rule made them by primitives.
+    pub scheduled: Option<Scheduled>,
     /// Where the version for the widest CPU level could have been made in another way.
     pub tunables: Vec<Tunable>,
     /// The same with their result in the memory of their first argument, of which they store what
@@ -111,6 +114,15 @@ pub struct Kernel {
     pub in_place: Vec<PrimFunc>,
     /// What it does if it computes nothing: see [`Program::share_parts`].
     pub moves: Option<Moves>,
+}
+
+/// How a rule made the versions of a kernel.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The function of blocks that each schedule begins with.
+    pub from: PrimFunc,
+    /// The steps, for each version.
+    pub traces: Vec<Trace>,
 }
 
 /// What a kernel does that only moves elements, by the positions of its parameters.
@@ -155,6 +167,7 @@ impl Kernel {
             versions,
             macs: 0,
             loops: Vec::new(),
+            scheduled: None,
             tunables: Vec::new(),
             in_place: Vec::new(),
             moves: None,

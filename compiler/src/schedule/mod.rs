@@ -47,6 +47,7 @@ mod reduction;
 mod replay;
 mod rfactor;
 mod rolling_buffer;
+mod rule;
 mod tensorize;
 mod trace;
 mod tree;
@@ -54,8 +55,11 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use crate::strategy::Machine;
 pub use error::ScheduleError;
 pub use layout::BufferAccess;
+pub(crate) use rule::{AnyRule, registered};
+pub use rule::{RuleEntry, ScheduleRule, Task};
 pub use tensorize::TensorIntrin;
 pub use trace::{Arg, Rv, Step, Trace, TraceError};
 

@@ -1,4 +1,4 @@
-//! The primitive that removes the condition from a block that pads.
+//! Primitives that remove the condition from a block that pads.
 
 use super::error::Rewrite;
 use super::inline::{element, must_be_sole_writer, named};
@@ -7,7 +7,8 @@ use super::{BlockRv, LoopRv, Result, Schedule};
 use crate::tir::print::expr_text;
 use crate::tir::region::{var as var_expr, vars_of};
 use crate::tir::{
-    Affine, Annotations, BlockRealize, CompareOp, ForKind, PrimExpr, PrimFuncData, Stmt, VarId,
+    Affine, Annotations, BlockRealize, BufferScope, CompareOp, ForKind, PrimExpr, PrimFuncData,
+    Stmt, VarId,
 };
 
 impl Schedule {
@@ -25,6 +26,19 @@ impl Schedule {
         let fill = self.new_block(name);
         self.record("decompose_padding", vec![block.into(), loop_.into()], vec![fill.into()]);
         Ok(fill)
+    }
+
+    /// Has a block that pads a parameter with zeros read the border of zeros that the parameter's layout
+    /// has, without a condition.
+    ///
+    /// # Errors
+    ///
+    /// The block does not choose between an element of a parameter and zero, by whether its index,
+    /// one variable and a constant along each axis, is inside; or the layout's halo is smaller.
+    pub fn read_halo(&mut self, block: BlockRv) -> Result<()> {
+        self.apply("read_halo", |this, func| read_halo(func, &this.block_name(block)?))?;
+        self.record("read_halo", vec![block.into()], Vec::new());
+        Ok(())
     }
 }
 
@@ -109,6 +123,64 @@ fn decompose_padding(func: &mut PrimFuncData, name: &str, target: VarId) -> Rewr
     *stmt = Stmt::seq([nest, old]);
     tidy(&mut func.body);
     Ok(fill_name)
+}
+
+fn read_halo(func: &mut PrimFuncData, name: &str) -> Rewrite<()> {
+    let block = func.block(name)?.clone();
+    let stored = element(&block)?;
+    let PrimExpr::Select { cond, then, otherwise } = stored.value else {
+        return Err(format!("block `{name}` does not choose between an element and zero"));
+    };
+    let is_zero = match &*otherwise {
+        PrimExpr::Int { value, .. } => *value == 0,
+        PrimExpr::Float { value, .. } => value.get().to_bits() == 0,
+        _ => false,
+    };
+    let PrimExpr::Load { buffer, indices, .. } = &*then else {
+        return Err(format!("block `{name}` does not read one element"));
+    };
+    let decl = &func.buffers[*buffer];
+    if !is_zero || decl.scope != BufferScope::Param {
+        return Err(format!("block `{name}` does not pad a parameter with zero"));
+    }
+    let mut inside = inside(func, &block, &cond)?;
+    for (axis, index) in indices.iter().enumerate() {
+        let whole = Affine::of(index);
+        let [(PrimExpr::Var { var, .. }, 1)] = whole.terms[..] else {
+            return Err(format!("an index of `{}` is no variable and a constant", decl.name));
+        };
+        let extent = block.iters.iter().find(|iter| iter.var == var);
+        let Some(extent) = extent.and_then(|iter| iter.extent.as_int()) else {
+            return Err(format!("the extent of `{}` is not known", func.var_name(var)));
+        };
+        // What is outside of the parameter, and nothing else, is where the condition is false.
+        let (first, shape) = (whole.constant, decl.shape()[axis]);
+        let within = ((-first).clamp(0, extent), (shape - first).clamp(0, extent));
+        let known = inside.iter().position(|inside| inside.var == var);
+        let known = known.map(|at| inside.swap_remove(at));
+        if known.map_or((0, extent), |inside| (inside.low, inside.high)) != within {
+            return Err(format!("what is zero along axis {axis} is not what is outside"));
+        }
+        let halo = decl.spec.halo()[axis];
+        if halo.before < -first || halo.after < first + extent - shape {
+            return Err(format!(
+                "the layout of `{}` has {} and {} zeros around axis {axis}; {} and {} are read",
+                decl.name,
+                halo.before,
+                halo.after,
+                (-first).max(0),
+                (first + extent - shape).max(0)
+            ));
+        }
+    }
+    if let Some(Inside { var, .. }) = inside.first() {
+        let var = func.var_name(*var);
+        return Err(format!("block `{name}` has a condition on `{var}`, which is no index"));
+    }
+    let place: Vec<PrimExpr> = stored.axes.iter().map(|&axis| func.var_expr(axis)).collect();
+    let body = func.store(stored.buffer, &place, *then);
+    func.block_mut(name)?.body = body;
+    Ok(())
 }
 
 /// Splits a condition into bounds of single variables.

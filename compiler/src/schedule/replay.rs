@@ -234,6 +234,7 @@ fn run(s: &mut Schedule, step: &Step) -> Result<(), Failure> {
         }
         "rfactor" => s.rfactor(args.a_loop(0)?, args.index(1)?).map(drop)?,
         "decompose_padding" => s.decompose_padding(args.block(0)?, args.a_loop(1)?).map(drop)?,
+        "read_halo" => s.read_halo(args.block(0)?)?,
         "rolling_buffer" => s.rolling_buffer(args.block(0)?, args.index(1)?)?,
         "tensorize" => {
             let name = args.text(1)?;

@@ -6,15 +6,16 @@ use crate::target::Target;
 /// A core of a target: vector registers, or those of scalars if it has none, and caches.
 ///
 /// Targets do not say how large their caches are. What is assumed is what most processors with their
-/// features have, and never what the machine has that compiles.
+/// features have, and never what the machine has that compiles; of a CPU that a crate has
+/// [registered](crate::register_cpu), what that says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// Width of a vector register in bits; 0 without vectors.
-    pub(crate) vector_bits: u32,
+    pub vector_bits: u32,
     /// Number of vector registers.
-    pub(crate) registers: u32,
+    pub registers: u32,
     /// Bytes of the first and of the second cache level.
-    pub(crate) caches: [i64; 2],
+    pub caches: [i64; 2],
 }
 
 /// Caches of server cores with AVX-512.
@@ -30,7 +31,8 @@ pub(crate) const PER_CYCLE: i64 = 2;
 pub(crate) const MIDDLE_RATE: f64 = 48.0;
 
 impl Machine {
-    pub(crate) fn of(target: &Target) -> Machine {
+    /// The core of a target.
+    pub fn of(target: &Target) -> Machine {
         let has = |feature| target.has_feature(feature);
         let (registers, caches) = match target.arch.as_str() {
             "x86_64" if has("avx512f") && has("avx512vl") => (32, LARGE_CACHES),
@@ -39,6 +41,7 @@ impl Machine {
             _ => (16, SMALL_CACHES),
         };
         let vector_bits = u32::try_from(target.vector_bits()).unwrap_or(0);
+        let caches = target.registered_cpu().map_or(caches, |cpu| cpu.caches);
         Machine { vector_bits, registers, caches }
     }
 
@@ -48,12 +51,12 @@ impl Machine {
     }
 
     /// Bytes that stay in the first cache level while others stream by.
-    pub(crate) fn near_bytes(self) -> i64 {
+    pub fn near_bytes(self) -> i64 {
         self.caches[0] / 2
     }
 
     /// Bytes that stay in the second cache level while others stream by.
-    pub(crate) fn middle_bytes(self) -> i64 {
+    pub fn middle_bytes(self) -> i64 {
         self.caches[1] / 2
     }
 
@@ -65,7 +68,7 @@ impl Machine {
     }
 
     /// Elements of one register; 1 without vectors.
-    pub(crate) fn lanes(self, dtype: DType) -> i64 {
+    pub fn lanes(self, dtype: DType) -> i64 {
         i64::from((self.vector_bits / dtype.bits()).max(1))
     }
 
@@ -102,7 +105,7 @@ impl Machine {
     /// for one row of the other operand and a broadcast value. Instructions of 512 bits broadcast
     /// what they read, but LLVM loads a value that is used four times once, and moves sums to memory
     /// where no register is left for it.
-    pub(crate) fn tile_rows(self, vectors: i64) -> i64 {
+    pub fn tile_rows(self, vectors: i64) -> i64 {
         let free = i64::from(self.registers) - vectors - 1;
         (free / vectors.max(1)).clamp(1, MAX_TILE_ROWS)
     }

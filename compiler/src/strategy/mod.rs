@@ -23,6 +23,7 @@ mod primitive;
 mod program;
 mod reduce;
 mod rows;
+mod rules;
 mod run_time;
 mod tables;
 mod tile;
@@ -39,15 +40,16 @@ pub use conv2d::MIN_BLOCKED_CHANNELS;
 pub(crate) use conv2d::{goes_along_rows, reads_blocks};
 pub(crate) use program::copy_value;
 pub use program::{BLOCKED_LAYOUT, DENSE_LAYOUT, LAYOUTS, can_be_blocked, program};
+pub(crate) use rules::{Request, kernel_by_rule};
 pub(crate) use run_time::tensor_types;
 pub use run_time::units_are_independent;
-use window::halo_fits;
 pub use window::halo_needed;
 #[cfg(feature = "cli")]
 pub(crate) use winograd::is_algorithm;
 pub(crate) use winograd::{algorithm_workload, measured_algorithms};
 
-pub(crate) use machine::{MIDDLE_RATE, Machine, PER_CYCLE};
+pub use machine::Machine;
+pub(crate) use machine::{MIDDLE_RATE, PER_CYCLE};
 use nest::Padding;
 pub(crate) use tiling::{Order, Tiling, Work};
 
@@ -78,10 +80,15 @@ pub fn schedule(
     levels: &[Target],
     tuned: &Tuned,
 ) -> Kernel {
-    if let Some(kernel) = winograd::kernel(&dag, params, outputs, levels, tuned) {
-        return kernel;
-    }
     let packing = Machine::of(levels.last().expect("a program has at least one CPU level"));
+    let request = Request { dag: &dag, params, outputs, levels, tuned };
+    let problems = match rules::kernel(&request) {
+        Ok(mut kernel) => {
+            kernel.tunables.splice(..0, winograd::algorithm_of(&dag, packing));
+            return kernel;
+        }
+        Err(problems) => problems,
+    };
     let mut padding = Padding::default();
     loop {
         let mut kernel = Kernel::new(Vec::with_capacity(levels.len()));
@@ -110,6 +117,10 @@ pub fn schedule(
         // A version that was made before another one asked for padding lanes does not know of them.
         // Each round pads one constant more, or is the last.
         if levels.len() == 1 || padding == before || versions_agree(&kernel) {
+            if let Some(loops) = kernel.loops.first_mut() {
+                let missed = problems.into_iter().chain(loops.missed.take());
+                loops.missed = missed.reduce(|all, other| format!("{all}; {other}"));
+            }
             return kernel;
         }
     }

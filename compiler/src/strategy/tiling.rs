@@ -162,7 +162,7 @@ impl Tiling {
 
     /// The tilings that are worth measuring, with panels as wide as these, and with what else may be
     /// fetched ahead if anything may. The first one is that of least cost.
-    pub(super) fn candidates(
+    pub(crate) fn candidates(
         packing: Machine,
         machine: Machine,
         work: &Work,

@@ -1,10 +1,16 @@
-//! A model with operators that niello does not have: the crate in `ops` imports them.
+//! Models with operators that niello does not have: the crate in `ops` imports them, and has a
+//! schedule for one.
 
 #![allow(clippy::print_stdout, reason = "its output is what this program is for")]
 
-/// The model.
+/// Attention with weights that may be less than one together.
 mod attend {
     niello_runtime::include_model!("attend");
+}
+
+/// The nearest entries of a codebook.
+mod codes {
+    niello_runtime::include_model!("codes");
 }
 
 fn main() {
@@ -15,6 +21,15 @@ fn main() {
         let together: f32 = weights.iter().sum();
         println!("row {row} attends to {:.1}%", 100.0 * together);
     }
+    let frames = frames();
+    let mut model = codes::Model::new();
+    let outputs = model.run(&codes::Inputs { frames: &frames });
+    println!("the frames are {:?} in the codebook", outputs.codes);
+}
+
+/// Twenty frames of twelve numbers.
+fn frames() -> [f32; 20 * 12] {
+    std::array::from_fn(|at| (at as f32 * 0.7).sin() + (at as f32 * 0.05).cos())
 }
 
 /// A sound of two tones, of which the second one fades.
@@ -27,7 +42,7 @@ fn signal() -> [f32; 8 * 16] {
 
 #[cfg(test)]
 mod tests {
-    use super::{attend, signal};
+    use super::{attend, codes, frames, signal};
 
     #[test]
     fn the_operators_of_the_crate_compute_what_they_say() {
@@ -46,6 +61,18 @@ mod tests {
                 assert!((f64::from(y) - expected).abs() < 1e-6, "{y} for {x}, not {expected}");
             }
             assert!(attention.iter().sum::<f32>() < 1.0);
+        }
+    }
+
+    #[test]
+    fn codes_are_the_nearest_entries() {
+        let frames = frames();
+        let mut model = codes::Model::new();
+        let outputs = model.run(&codes::Inputs { frames: &frames });
+        for (row, &code) in outputs.distances.chunks_exact(50).zip(outputs.codes) {
+            let nearest = row.iter().copied().fold(f32::INFINITY, f32::min);
+            assert!(nearest > 0.0);
+            assert_eq!(row.iter().position(|&x| x == nearest), usize::try_from(code).ok());
         }
     }
 }

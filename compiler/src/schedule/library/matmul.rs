@@ -1,5 +1,7 @@
 //! Matrix products in register tiles.
 
+use std::fmt;
+
 use crate::ir::{BufferSpec, DType};
 use crate::schedule::{BlockRv, BufferAccess, LoopRv, Schedule, ScheduleError};
 use crate::strategy::{Machine, Order, Tiling, Work};
@@ -16,6 +18,9 @@ pub struct MatmulTiles {
     pub vectors: i64,
     /// Elements of a vector.
     pub lanes: i64,
+    /// Number of columns that are adjacent in the right operand's layout: a multiple of
+    /// [`panel`](Self::panel).
+    pub packed: i64,
     /// Whether panels of the right operand are the outer loop, and tiles of rows the inner one.
     pub panels_outside: bool,
     /// Maximum number of rows that pass all panels before the next rows do; `None` for all rows at
@@ -32,13 +37,23 @@ impl MatmulTiles {
     /// Tiles of the least cost on a target, by the cost model that compiled models are cut by too.
     pub fn choose(m: i64, k: i64, n: i64, target: &Target) -> MatmulTiles {
         let machine = Machine::of(target);
-        let work = Work::product(m.max(1), n.max(1), k, k.saturating_mul(4));
-        let Tiling { vectors, order, ahead, next, cycles: _ } =
-            Tiling::choose(machine, machine, &work);
+        MatmulTiles::of(m, Tiling::choose(machine, machine, &work(m, k, n)), machine)
+    }
+
+    /// The tiles of least cost on a machine, then others that are worth measuring.
+    pub fn candidates(m: i64, k: i64, n: i64, machine: Machine) -> Vec<MatmulTiles> {
+        let all = Tiling::candidates(machine, machine, &work(m, k, n), None, true);
+        all.into_iter().map(|tiling| MatmulTiles::of(m, tiling, machine)).collect()
+    }
+
+    fn of(m: i64, tiling: Tiling, machine: Machine) -> MatmulTiles {
+        let Tiling { vectors, order, ahead, next, cycles: _ } = tiling;
+        let lanes = machine.lanes(DType::F32);
         MatmulTiles {
             rows: machine.tile_rows(vectors),
             vectors,
-            lanes: machine.lanes(DType::F32),
+            lanes,
+            packed: vectors * lanes,
             panels_outside: order != Order::Rows,
             block: match order {
                 Order::Panels { blocks: blocks @ 2.. } => Some((m + blocks - 1) / blocks),
@@ -49,9 +64,36 @@ impl MatmulTiles {
         }
     }
 
-    /// Number of columns of a panel of the right operand.
+    /// Number of columns of a tile.
     pub fn panel(&self) -> i64 {
         self.vectors * self.lanes
+    }
+
+    /// As many of these tiles' vectors as lie in columns that others have packed, which is a multiple
+    /// of a vector.
+    #[must_use]
+    pub fn within(self, packed: i64) -> MatmulTiles {
+        let fits = |vectors: &i64| packed % (vectors * self.lanes) == 0;
+        let vectors = (1..=self.vectors).rev().find(fits).unwrap_or(1);
+        MatmulTiles { vectors, packed, ..self }
+    }
+}
+
+/// A product, as the cost model sees it.
+fn work(m: i64, k: i64, n: i64) -> Work {
+    Work::product(m.max(1), n.max(1), k, k.saturating_mul(4))
+}
+
+/// `tiles of 14 x 32, panels outside, prefetched`.
+impl fmt::Display for MatmulTiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tiles of {} x {}, ", self.rows, self.panel())?;
+        f.write_str(if self.panels_outside { "panels outside" } else { "rows outside" })?;
+        if let Some(rows) = self.block {
+            write!(f, " in blocks of {rows} rows")?;
+        }
+        f.write_str(if self.ahead > 0 { ", prefetched" } else { "" })?;
+        f.write_str(if self.prefetch_panel { ", next panel prefetched" } else { "" })
     }
 }
 
@@ -69,9 +111,9 @@ pub struct MatmulLoops {
 }
 
 /// Schedules a block that computes `C[.., i, j] = sum(A[.., i, k] * B[k, j], k)` in this order of
-/// its variables.
+/// its variables, or combines what it reads there in another way.
 ///
-/// The right operand is read in panels: it becomes `[n / panel][k][panel]`, the last panel padded.
+/// The right operand is read in panels: it becomes `[n / packed][k][packed]`, the last one padded.
 /// If `epilogue` names the block that reads the product at its own index, it runs on the registers
 /// of each tile; else the product itself is stored from there.
 ///
@@ -92,7 +134,7 @@ pub fn matmul(
     let (Some(n), Some(depth)) = (s.extent(j), s.extent(k)) else { return Err(no_product()) };
     let Results { stored, last } = results(s, block, epilogue, n % cut.lanes != 0)?;
     let [.., i, j, k] = s.get_loops(block)?[..] else { return Err(no_product()) };
-    let panels = BufferSpec::packed(&[depth, n], &[(1, cut.panel()), (0, 1), (1, 1)]);
+    let panels = BufferSpec::packed(&[depth, n], &[(1, cut.packed), (0, 1), (1, 1)]);
     s.transform_layout(block, BufferAccess::Read(1), &panels)?;
     if n % cut.panel() != 0 {
         let mut padding = vec![1; loops.len()];

@@ -47,7 +47,10 @@ impl WinogradTiles {
     ///
     /// `extents` are the convolution's input channels, output channels, height and width.
     pub fn choose(algorithm: Winograd, extents: [i64; 4], target: &Target) -> WinogradTiles {
-        let machine = Machine::of(target);
+        WinogradTiles::cheapest(algorithm, extents, Machine::of(target))
+    }
+
+    fn cheapest(algorithm: Winograd, extents: [i64; 4], machine: Machine) -> WinogradTiles {
         let [_, out, ..] = extents;
         let whole = |vectors: &i64| out % (vectors * machine.lanes(DType::F32)) == 0;
         let vectors = [2, 3].into_iter().find(whole).unwrap_or(1);
@@ -59,13 +62,12 @@ impl WinogradTiles {
     pub fn candidates(
         algorithm: Winograd,
         extents: [i64; 4],
-        target: &Target,
+        machine: Machine,
     ) -> Vec<WinogradTiles> {
-        let machine = Machine::of(target);
         let [_, out, ..] = extents;
         let whole = |vectors: &i64| out % (vectors * machine.lanes(DType::F32)) == 0;
         let most = tile_count(algorithm, extents);
-        let mut all = vec![WinogradTiles::choose(algorithm, extents, target)];
+        let mut all = vec![WinogradTiles::cheapest(algorithm, extents, machine)];
         for vectors in (1..=3).filter(whole) {
             let own = WinogradTiles::of(algorithm, extents, machine, vectors);
             let blocks = MEASURED_BLOCKS.map(|times| times * own.rows);

@@ -2,7 +2,7 @@
 
 use super::super::Schedule;
 use super::super::tests::{check, matmul, refusal};
-use crate::ir::DType;
+use crate::ir::{BufferSpec, DType};
 use crate::te;
 use crate::tir::{PrimExpr, PrimFunc, Stmt};
 
@@ -78,4 +78,52 @@ fn blocks_that_do_not_pad_are_refused() {
         refusal(s.decompose_padding(y, loops[0])),
         "the condition of block `Y` on `vi`, `vj` is not bounds of single variables"
     );
+}
+
+/// The padded row, of a parameter whose layout has so many zeros before and after each row.
+fn with_halo(before: i64, after: i64) -> Schedule {
+    let mut func = padded().into_data();
+    let x = func.params[0].buffer;
+    func.buffers[x].spec = BufferSpec::dense(&[3, 9]).with_halo(1, before, after);
+    Schedule::new(PrimFunc::new(func))
+}
+
+#[test]
+fn zeros_of_the_layout_are_read_without_a_condition() {
+    let mut s = with_halo(2, 1);
+    let before = s.func();
+    let p = s.get_block("P").unwrap();
+    s.read_halo(p).unwrap();
+    let mut selects = 0;
+    s.func().body.walk_exprs(&mut |expr| {
+        selects += usize::from(matches!(expr, PrimExpr::Select { .. }));
+    });
+    assert_eq!(selects, 0);
+    s.compute_inline(p).unwrap();
+    check(&before, &s);
+}
+
+#[test]
+fn a_halo_that_is_too_small_or_no_zeros_is_refused() {
+    let message = |mut s: Schedule| {
+        let p = s.get_block("P").unwrap();
+        refusal(s.read_halo(p))
+    };
+    let few = message(with_halo(1, 1));
+    assert!(few.contains("has 1 and 1 zeros around axis 1; 2 and 1 are read"), "{few}");
+    // What is left out is inside of the parameter.
+    let mut te = te::Builder::new("mask");
+    let x = te.placeholder("X", [9], DType::F32);
+    let p = te.compute("P", [9], |[i]| {
+        let inside = PrimExpr::from(i).greater_equal(2);
+        PrimExpr::select(inside, x.at([i]), te::f32(0.0))
+    });
+    let mask = message(Schedule::new(te.prim_func(&[x, p]).unwrap()));
+    assert!(mask.contains("what is zero along axis 0 is not what is outside"), "{mask}");
+    let ones = te.compute("P", [11], |[i]| {
+        let inside = PrimExpr::from(i).less(9);
+        PrimExpr::select(inside, x.at([i]), te::f32(1.0))
+    });
+    let ones = message(Schedule::new(te.prim_func(&[x, ones]).unwrap()));
+    assert!(ones.contains("does not pad a parameter with zero"), "{ones}");
 }

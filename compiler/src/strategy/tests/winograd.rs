@@ -8,8 +8,9 @@ use crate::graph::{ExprId, Function};
 use crate::ir::{Attrs, BufferSpec, DType};
 use crate::ops::Op;
 use crate::ops::nn::{ConvAttrs, Winograd, WinogradConv2dAttrs};
+use crate::schedule::{Schedule, Trace};
 use crate::strategy::primitive::primitive;
-use crate::strategy::{KernelParam, winograd};
+use crate::strategy::{KernelParam, schedule};
 use crate::tir::ParamKind;
 
 /// A convolution in a kernel: extents of image and result, the border, and the algorithm.
@@ -187,8 +188,17 @@ fn is_scheduled(function: &Function, specs: &[BufferSpec]) -> bool {
         .collect();
     let result = primitive.results[0];
     let outputs = [(result, dense(primitive.dag.shape(result)))];
-    winograd::kernel(&primitive.dag, &params, &outputs, &runnable_levels(), &Default::default())
-        .is_some()
+    let levels = runnable_levels();
+    let kernel = schedule(primitive.dag, &params, &outputs, &levels, &Default::default());
+    kernel.scheduled.as_ref().is_some_and(|scheduled| {
+        // What was done can be done again.
+        for (version, trace) in kernel.versions.iter().zip(&scheduled.traces) {
+            let mut again = Schedule::new(scheduled.from.clone());
+            trace.to_string().parse::<Trace>().unwrap().replay(&mut again).unwrap();
+            assert_eq!(again.func().to_string(), version.to_string());
+        }
+        scheduled.traces.len() == levels.len()
+    })
 }
 
 #[test]

@@ -1,5 +1,8 @@
-//! Two operators of the ONNX domain `audio`, which niello does not have: `Snake`, made of graph
-//! operators that there are, and `SoftmaxOne`, a graph operator with a tensor expression of its own.
+//! Three operators of the ONNX domain `audio`, which niello does not have: `Snake`, made of graph
+//! operators that there are; `SoftmaxOne`, a graph operator with a tensor expression of its own; and
+//! `Distances`, one with a schedule of its own as well. And a processor that niello does not know.
+
+mod distances;
 
 use niello::graph::TypeError;
 use niello::graph::interp::{Elements, Tensor};
@@ -7,11 +10,23 @@ use niello::ir::{DType, Type};
 use niello::onnx::{Node, NodeError, OnnxOp, Outputs};
 use niello::ops::elementwise::{ADD, DIVIDE, MULTIPLY, SIN};
 use niello::ops::{Compute, DTypes, EvalCx, EvalError, InferCx, Input, OpDef, OpPattern, Stages};
+use niello::target::CpuDef;
 use niello::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 niello::register_onnx_op!(OnnxOp::new("audio", "Snake", &[1], (1, 1), snake));
 niello::register_onnx_op!(OnnxOp::new("audio", "SoftmaxOne", &[1], (1, 1), softmax_one));
 niello::register_op!(SOFTMAX_ONE);
+
+/// A core with AVX2 and a second cache level of 2 MB, in which larger blocks stay than niello assumes of
+/// such.
+const GRACEMONT: CpuDef = CpuDef {
+    arch: "x86_64",
+    name: "gracemont",
+    features: &["avx2", "fma", "f16c", "bmi1", "bmi2", "lzcnt", "movbe", "popcnt", "avxvnni"],
+    caches: [32 << 10, 2 << 20],
+};
+
+niello::register_cpu!(GRACEMONT);
 
 /// `x + sin(alpha · x)² / alpha`: an activation for periodic signals (Ziyin et al., 2020).
 fn snake(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
@@ -102,6 +117,8 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
 mod tests {
     use niello::graph::{PrintOptions, parse_module, print_module};
     use niello::onnx::{ImportOptions, ModelAttr, ModelBuilder, import};
+    use niello::schedule::Machine;
+    use niello::target::Target;
 
     use super::*;
 
@@ -135,6 +152,34 @@ mod tests {
         assert!(alpha.contains("attribute `alpha` 0 must be greater than 0"), "{alpha}");
         let beta = problem("audio", "Snake", &[("beta", 1.0f32.into())]);
         assert!(beta.contains("attribute `beta` is not one of Snake"), "{beta}");
+    }
+
+    #[test]
+    fn a_registered_cpu_is_one_that_code_can_be_for() {
+        let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        let core = target.clone().with_cpu("gracemont").unwrap();
+        assert!(core.has_feature("avx2") && core.has_feature("sse4.2"));
+        assert!(!core.has_feature("avx512f"));
+        let plain = target.clone().with_cpu("x86-64-v3").unwrap();
+        assert_eq!(Machine::of(&core).caches, GRACEMONT.caches);
+        assert_ne!(Machine::of(&plain).caches, GRACEMONT.caches);
+        let known = target.with_cpu("goldmont").unwrap_err().to_string();
+        assert!(known.ends_with("znver4, gracemont, twin, twin, znver3"), "{known}");
+    }
+
+    const TWIN: CpuDef = CpuDef { name: "twin", ..GRACEMONT };
+    niello::register_cpu!(TWIN);
+    niello::register_cpu!(CpuDef { features: &[], ..TWIN });
+    niello::register_cpu!(CpuDef { name: "znver3", ..TWIN });
+
+    #[test]
+    fn a_cpu_that_is_registered_twice_is_an_error_that_says_where() {
+        let target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        for (cpu, places) in [("twin", 2), ("znver3", 1)] {
+            let twice = target.clone().with_cpu(cpu).unwrap_err().to_string();
+            assert!(twice.contains(&format!("the CPU `{cpu}` is registered at")), "{twice}");
+            assert_eq!(twice.matches("lib.rs:").count(), places, "{twice}");
+        }
     }
 
     niello::register_onnx_op!(OnnxOp::new("audio", "Twice", &[1], (1, 1), snake));
