@@ -152,8 +152,8 @@ pub(crate) fn registered() -> Vec<&'static dyn AnyRule> {
     entries.into_iter().map(|entry| entry.rule).collect()
 }
 
-/// Registers a static [`ScheduleRule`](crate::schedule::ScheduleRule) of the calling crate, which is
-/// asked before niello's own.
+/// Registers a [`ScheduleRule`](crate::schedule::ScheduleRule) of the calling crate, a struct without
+/// fields or a static, which is asked before niello's own.
 ///
 /// A crate that nothing names is not linked: `use my_rules as _;` in the build script names it.
 #[macro_export]

@@ -25,7 +25,7 @@ pub(crate) struct Request<'a> {
 /// The kernel by the first of the rules that takes it, those of other crates first; or what problems the
 /// rules had that would have.
 pub(super) fn kernel(request: &Request<'_>) -> Result<Kernel, Vec<String>> {
-    let own: [&dyn AnyRule; 1] = [&super::winograd::WINOGRAD];
+    let own: [&dyn AnyRule; 1] = [&super::winograd::WinogradConv];
     let mut missed = Vec::new();
     for rule in registered().into_iter().chain(own) {
         match rule.kernel(request) {

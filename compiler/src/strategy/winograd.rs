@@ -102,14 +102,10 @@ impl fmt::Display for Cut {
     }
 }
 
-/// The rule.
+/// The rule for one such convolution with constant weights and whole blocks of channels, and what is
+/// done to each of its elements.
 pub(super) struct WinogradConv;
 
-/// The rule.
-pub(super) static WINOGRAD: WinogradConv = WinogradConv;
-
-/// Of one such convolution with constant weights and whole blocks of channels, and what is done to each
-/// of its elements.
 impl ScheduleRule for WinogradConv {
     type Knobs = Cut;
 

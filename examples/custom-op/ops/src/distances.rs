@@ -13,7 +13,7 @@ use niello::tir::{BinaryOp, Intrinsic, PrimExpr};
 
 niello::register_onnx_op!(OnnxOp::new("audio", "Distances", &[1], (2, 2), distances));
 niello::register_op!(DISTANCES);
-niello::register_schedule_rule!(TILES);
+niello::register_schedule_rule!(Tiles);
 
 /// Rows `[n, d]` and entries `[m, d]`.
 fn distances(node: &mut Node<'_, '_>) -> Result<Outputs, NodeError> {
@@ -75,8 +75,6 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
 
 /// The rule: register tiles, as for a product of matrices, of which only the terms differ.
 struct Tiles;
-
-static TILES: Tiles = Tiles;
 
 impl ScheduleRule for Tiles {
     type Knobs = MatmulTiles;
