@@ -71,6 +71,34 @@ fn a_graph_has_its_constants_beside_it() {
     assert!(again.ends_with("\tinterpreter\n"), "{again}");
 }
 
+/// What a rule scheduled has its blocks and steps, what none did its rule alone.
+#[test]
+fn traces_say_how_kernels_were_scheduled() {
+    let folder = tempfile::tempdir().unwrap();
+    let nested = |of: String, count: usize| format!("[{}]", vec![of; count].join(", "));
+    let weights = [16, 16, 4, 4].into_iter().fold("0.5".to_owned(), nested);
+    let model = folder.path().join("small.relay");
+    let text = format!(
+        "def @main(%x: Tensor[(1, 16, 8, 8), float32]) -> Tensor[(1, 16, 8, 8), float32] {{
+          let %y = nn.contrib_conv2d_winograd_without_weight_transform(
+              %x, const({weights}, float32), _, padding=[1, 1, 1, 1], tile_size=2);
+          nn.softmax(%y, axis=3)
+        }}"
+    );
+    fs::write(&model, text).unwrap();
+    let out = folder.path().join("out");
+    let cpu = ["--target-cpu", "portable"];
+    succeeds(&[&["compile", path(&model), "-o", path(&out), "--emit", "trace"], &cpu[..]].concat());
+    let text = fs::read_to_string(out.join("small.trace")).unwrap();
+    let is_scheduled = |line: &&str| line.starts_with("# ") && line.contains(": Winograd conv");
+    assert_eq!(text.lines().filter(is_scheduled).count(), 1, "{text}");
+    assert!(text.lines().any(|line| line.starts_with("# fused_nn_softmax: ")), "{text}");
+    assert_eq!(text.matches("block \"products\"").count(), 1, "{text}");
+    let levels = text.matches("# for ").count();
+    assert!(levels <= 1 || levels == text.matches("= get_block(\"products\")").count(), "{text}");
+    assert!(text.contains("vectorize("), "{text}");
+}
+
 /// Outputs without machine code need no C compiler.
 #[test]
 fn texts_are_written_without_a_c_compiler() {
