@@ -161,8 +161,10 @@ const X86_64_V3: &[&str] =
 const X86_64_V4: &[&str] = &["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"];
 const AVX512_VNNI: &[&str] = &["avx512vnni"];
 const NEON: &[&str] = &["neon"];
-const DOTPROD: &[&str] = &["dotprod", "fp16"];
-const I8MM: &[&str] = &["bf16", "i8mm"];
+const DOTPROD: &[&str] = &["dotprod"];
+const FP16: &[&str] = &["fp16"];
+const I8MM: &[&str] = &["i8mm"];
+const BF16: &[&str] = &["bf16"];
 const SIMD128: &[&str] = &["simd128"];
 
 /// Architecture, CPU in the words of C compilers and of rustc, groups of features.
@@ -185,11 +187,13 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("aarch64", "generic", &[NEON]),
     ("aarch64", "cortex-a53", &[NEON]),
     ("aarch64", "cortex-a72", &[NEON]),
-    ("aarch64", "cortex-a76", &[NEON, DOTPROD]),
-    ("aarch64", "neoverse-n1", &[NEON, DOTPROD]),
-    ("aarch64", "neoverse-v1", &[NEON, DOTPROD, I8MM]),
-    ("aarch64", "apple-m1", &[NEON, DOTPROD]),
-    ("aarch64", "apple-m2", &[NEON, DOTPROD, I8MM]),
+    ("aarch64", "aarch64-dotprod", &[NEON, DOTPROD]),
+    ("aarch64", "aarch64-i8mm", &[NEON, DOTPROD, I8MM]),
+    ("aarch64", "cortex-a76", &[NEON, DOTPROD, FP16]),
+    ("aarch64", "neoverse-n1", &[NEON, DOTPROD, FP16]),
+    ("aarch64", "neoverse-v1", &[NEON, DOTPROD, FP16, I8MM, BF16]),
+    ("aarch64", "apple-m1", &[NEON, DOTPROD, FP16]),
+    ("aarch64", "apple-m2", &[NEON, DOTPROD, FP16, I8MM, BF16]),
     ("wasm32", "generic", &[]),
     ("wasm32", "simd128", &[SIMD128]),
 ];
@@ -222,7 +226,7 @@ impl Target {
             },
             arch: arch.to_owned(),
             os: os.to_owned(),
-            features: baseline_features(arch),
+            features: baseline_features(arch, os),
             cpu: None,
             vector_width: None,
             pointer_width: usize::BITS,
@@ -323,6 +327,10 @@ impl Target {
             "x86_64" if has_v4 && has_all(AVX512_VNNI) => CpuLevel::X86_64V4Vnni,
             "x86_64" if has_v4 => CpuLevel::X86_64V4,
             "x86_64" if has_all(X86_64_V3) => CpuLevel::X86_64V3,
+            "aarch64" if has_all(NEON) && has_all(DOTPROD) && has_all(I8MM) => {
+                CpuLevel::Aarch64I8mm
+            }
+            "aarch64" if has_all(NEON) && has_all(DOTPROD) => CpuLevel::Aarch64Dotprod,
             _ => CpuLevel::Baseline,
         }
     }
@@ -347,13 +355,19 @@ impl Target {
             return Vec::new();
         }
         let adds = |target: Target| {
-            let has_dot_add = |target: &Target| [4, 8, 16].map(|lanes| target.has_dot_add(lanes));
-            target.vector_bits() > self.vector_bits() || has_dot_add(&target) != has_dot_add(self)
+            target.vector_bits() > self.vector_bits() || target.is_better_for_bytes(self)
         };
         let wider = |level: &CpuLevel| {
             *level > self.cpu_level() && self.with_level(*level).is_some_and(adds)
         };
         CpuLevel::ALL.into_iter().filter(wider).collect()
+    }
+
+    /// Whether it has other instructions for dot products of bytes than a machine that can do less.
+    pub(crate) fn is_better_for_bytes(&self, other: &Target) -> bool {
+        let signs = |target: &Target| target.has_dot_add_of_signs();
+        let has_dot_add = |target: &Target| [4, 8, 16].map(|lanes| target.has_dot_add(lanes));
+        has_dot_add(self) != has_dot_add(other) || signs(self) != signs(other)
     }
 
     /// Whether code may use `feature` without asking.
@@ -408,27 +422,39 @@ impl Target {
 
     /// Whether `float16` is converted to `float32` and back by an instruction.
     pub fn has_fp16_conversion(&self) -> bool {
-        matches!(self.arch.as_str(), "x86" | "x86_64") && self.has_feature("f16c")
+        match self.arch.as_str() {
+            "x86" | "x86_64" => self.has_feature("f16c"),
+            "aarch64" => self.has_feature("neon"),
+            _ => false,
+        }
     }
 
     /// Whether products of `uint8` and `int8`, four of which are added to each of so many `int32`,
-    /// are an instruction.
+    /// are an instruction, or a few around one.
     pub fn has_dot_add(&self, lanes: u32) -> bool {
         let has = |feature| self.has_feature(feature);
         match (self.arch.as_str(), lanes) {
             ("x86" | "x86_64", 16) => has("avx512vnni") && self.vector_bits() >= 512,
             ("x86" | "x86_64", 4 | 8) => has("avxvnni") || (has("avx512vnni") && has("avx512vl")),
+            ("aarch64", 4) => has("dotprod"),
             _ => false,
         }
     }
 
+    /// Whether an instruction for dot products of bytes takes unsigned and signed ones at once; that of
+    /// AArch64 without FEAT_I8MM takes those of one sign.
+    pub fn has_dot_add_of_signs(&self) -> bool {
+        self.arch != "aarch64" || self.has_feature("i8mm")
+    }
+
     /// Whether products of `int16`, two of which are added to each of so many `int32`, are an
-    /// instruction: two of them make a dot product of bytes.
+    /// instruction, or two: with all that twice there is a dot product of bytes.
     pub fn has_pair_add(&self, lanes: u32) -> bool {
         let feature = match (self.arch.as_str(), lanes) {
             ("x86" | "x86_64", 4) => "sse2",
             ("x86" | "x86_64", 8) => "avx2",
             ("x86" | "x86_64", 16) if self.vector_bits() >= 512 => "avx512bw",
+            ("aarch64", 4) => "neon",
             _ => return false,
         };
         self.has_feature(feature)
@@ -450,14 +476,20 @@ impl Target {
     }
 }
 
+/// The CPU levels that differ from the one before them in instructions for bytes alone.
+pub(crate) const LEVELS_FOR_BYTES: [CpuLevel; 3] =
+    [CpuLevel::X86_64V4Vnni, CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
+
 /// The least features of an architecture's hosted targets.
-fn baseline_features(arch: &str) -> BTreeSet<String> {
-    let features = match arch {
-        "x86_64" => X86_64_V1,
-        "aarch64" => NEON,
+fn baseline_features(arch: &str, os: &str) -> BTreeSet<String> {
+    let groups: &[&[&str]] = match arch {
+        "x86_64" => &[X86_64_V1],
+        // Of Macs, the first such processor is the M1.
+        "aarch64" if os == "macos" => &[NEON, DOTPROD, FP16],
+        "aarch64" => &[NEON],
         _ => &[],
     };
-    features.iter().map(|f| (*f).to_owned()).collect()
+    groups.iter().flat_map(|group| group.iter()).map(|f| (*f).to_owned()).collect()
 }
 
 /// Detects each feature by its name with one of std's macros.

@@ -24,12 +24,22 @@ pub enum CpuLevel {
     X86_64V4,
     /// The above, and dot products of bytes (AVX512-VNNI).
     X86_64V4Vnni,
+    /// AArch64 with dot products of bytes of one sign (FEAT_DotProd): Cortex-A76, Apple M1.
+    Aarch64Dotprod,
+    /// The above, and those of bytes of two signs (FEAT_I8MM): Neoverse V1, Apple M2.
+    Aarch64I8mm,
 }
 
 impl CpuLevel {
-    /// Every level, narrowest first.
-    pub const ALL: [CpuLevel; 4] =
-        [CpuLevel::Baseline, CpuLevel::X86_64V3, CpuLevel::X86_64V4, CpuLevel::X86_64V4Vnni];
+    /// Every level, those of an architecture narrowest first.
+    pub const ALL: [CpuLevel; 6] = [
+        CpuLevel::Baseline,
+        CpuLevel::X86_64V3,
+        CpuLevel::X86_64V4,
+        CpuLevel::X86_64V4Vnni,
+        CpuLevel::Aarch64Dotprod,
+        CpuLevel::Aarch64I8mm,
+    ];
 
     /// The name, as in `NIELLO_CPU_LEVEL`: that of compilers, if they have one.
     #[must_use]
@@ -39,16 +49,28 @@ impl CpuLevel {
             CpuLevel::X86_64V3 => "x86-64-v3",
             CpuLevel::X86_64V4 => "x86-64-v4",
             CpuLevel::X86_64V4Vnni => "x86-64-v4-vnni",
+            CpuLevel::Aarch64Dotprod => "aarch64-dotprod",
+            CpuLevel::Aarch64I8mm => "aarch64-i8mm",
         }
     }
 
-    /// The level of a name; `avx2`, `avx512` and `avx512vnni` are understood as well.
+    /// Whether a machine whose widest level is `best` can run this one, which may be another
+    /// architecture's.
+    fn runs_with(self, best: CpuLevel) -> bool {
+        let is_aarch64 = |level| level >= CpuLevel::Aarch64Dotprod;
+        self == CpuLevel::Baseline || (self <= best && is_aarch64(self) == is_aarch64(best))
+    }
+
+    /// The level of a name; `avx2`, `avx512`, `avx512vnni`, `dotprod` and `i8mm` are understood as
+    /// well.
     #[must_use]
     pub fn from_name(name: &str) -> Option<CpuLevel> {
         match name {
             "avx2" => Some(CpuLevel::X86_64V3),
             "avx512" => Some(CpuLevel::X86_64V4),
             "avx512vnni" => Some(CpuLevel::X86_64V4Vnni),
+            "dotprod" => Some(CpuLevel::Aarch64Dotprod),
+            "i8mm" => Some(CpuLevel::Aarch64I8mm),
             _ => CpuLevel::ALL.into_iter().find(|level| level.name() == name),
         }
     }
@@ -64,9 +86,12 @@ impl fmt::Display for CpuLevel {
 ///
 /// The CPU and the system are asked once in a process. With the feature `std`, the environment
 /// variable `NIELLO_CPU_LEVEL` can name a narrower level (`baseline`, `x86-64-v3`, `x86-64-v4`,
-/// `x86-64-v4-vnni`) to measure or to reproduce results. A name that is not known, or a level that the machine does not
-/// have, is told once on the standard error, and has no other effect: a program never runs
-/// instructions that its machine lacks.
+/// `x86-64-v4-vnni`, `aarch64-dotprod`, `aarch64-i8mm`) to measure or to reproduce results. A name
+/// that is not known, or a level that the machine does not have, is told once on the standard error,
+/// and has no other effect: a program never runs instructions that its machine lacks.
+///
+/// An AArch64 processor tells its system alone what it has, so that without `std` its level is that
+/// of the features the program was compiled with.
 #[must_use]
 pub fn cpu_level() -> CpuLevel {
     /// 0 as long as nobody has asked; else the level's place in `ALL`, from 1.
@@ -103,7 +128,7 @@ pub fn version(levels: &[CpuLevel]) -> usize {
         return 0;
     }
     let best = cpu_level();
-    levels.iter().rposition(|level| *level <= best).unwrap_or(0)
+    levels.iter().rposition(|level| level.runs_with(best)).unwrap_or(0)
 }
 
 /// Why `NIELLO_CPU_LEVEL` has no effect.
@@ -138,8 +163,8 @@ impl fmt::Display for Refused<'_> {
 fn asked_for(name: &str, best: CpuLevel) -> Result<CpuLevel, Refused<'_>> {
     match CpuLevel::from_name(name) {
         None => Err(Refused::Unknown(name)),
-        Some(asked) if asked > best => Err(Refused::Missing { asked, best }),
-        Some(asked) => Ok(asked),
+        Some(asked) if asked.runs_with(best) => Ok(asked),
+        Some(asked) => Err(Refused::Missing { asked, best }),
     }
 }
 
@@ -177,8 +202,30 @@ fn tell(refused: &core::convert::Infallible) {
     match *refused {}
 }
 
+/// Whether this machine has a feature of AArch64: as the system says, or as the program needs.
+#[cfg(target_arch = "aarch64")]
+macro_rules! has {
+    ($feature:tt) => {{
+        #[cfg(feature = "std")]
+        let has = std::arch::is_aarch64_feature_detected!($feature);
+        #[cfg(not(feature = "std"))]
+        let has = cfg!(target_feature = $feature);
+        has
+    }};
+}
+
+/// What this machine can run.
+#[cfg(target_arch = "aarch64")]
+fn detect() -> CpuLevel {
+    match (has!("dotprod"), has!("i8mm")) {
+        (true, true) => CpuLevel::Aarch64I8mm,
+        (true, false) => CpuLevel::Aarch64Dotprod,
+        (false, _) => CpuLevel::Baseline,
+    }
+}
+
 /// What this machine can run: elsewhere there is one level, and an enclave may not ask its CPU.
-#[cfg(not(all(target_arch = "x86_64", not(target_env = "sgx"))))]
+#[cfg(not(any(all(target_arch = "x86_64", not(target_env = "sgx")), target_arch = "aarch64")))]
 fn detect() -> CpuLevel {
     CpuLevel::Baseline
 }
@@ -186,15 +233,27 @@ fn detect() -> CpuLevel {
 #[cfg(test)]
 mod tests {
     use std::string::ToString;
+    use std::vec::Vec;
 
     use super::*;
 
     #[test]
     fn a_name_can_ask_for_less_but_not_for_more() {
-        for level in CpuLevel::ALL {
-            assert_eq!(CpuLevel::from_name(level.name()), Some(level));
-            assert_eq!(asked_for(level.name(), CpuLevel::X86_64V4Vnni), Ok(level));
+        for best in [CpuLevel::X86_64V4Vnni, CpuLevel::Aarch64I8mm] {
+            let [own, other]: [Vec<CpuLevel>; 2] = [true, false].map(|is_own| {
+                let levels = CpuLevel::ALL.into_iter();
+                levels.filter(|level| asked_for(level.name(), best).is_ok() == is_own).collect()
+            });
+            let arm = &CpuLevel::ALL[4..];
+            let x86 = &CpuLevel::ALL[1..4];
+            let (widest, others) =
+                if best == CpuLevel::X86_64V4Vnni { (x86, arm) } else { (arm, x86) };
+            assert_eq!(own, [&[CpuLevel::Baseline], widest].concat());
+            assert_eq!(other, others);
         }
+        assert!(
+            CpuLevel::ALL.iter().all(|level| CpuLevel::from_name(level.name()) == Some(*level))
+        );
         assert_eq!(asked_for("avx2", CpuLevel::X86_64V3), Ok(CpuLevel::X86_64V3));
         let missing = asked_for("avx512", CpuLevel::X86_64V3).unwrap_err().to_string();
         assert_eq!(
@@ -205,7 +264,7 @@ mod tests {
         assert_eq!(
             unknown,
             "NIELLO_CPU_LEVEL is `sse9`, which is no CPU level; they are baseline, x86-64-v3, \
-             x86-64-v4, x86-64-v4-vnni"
+             x86-64-v4, x86-64-v4-vnni, aarch64-dotprod, aarch64-i8mm"
         );
     }
 
@@ -218,7 +277,7 @@ mod tests {
         assert_eq!(CpuLevel::ALL[place], best);
         assert_eq!(version(&[CpuLevel::X86_64V4]), 0, "a single version is all there is");
         let narrow = [CpuLevel::X86_64V3, CpuLevel::X86_64V4];
-        let expected = usize::from(best >= CpuLevel::X86_64V4);
+        let expected = usize::from(CpuLevel::X86_64V4.runs_with(best));
         assert_eq!(version(&narrow), expected);
     }
 }

@@ -2,7 +2,7 @@
 //! outlives this process.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -55,15 +55,16 @@ pub(super) enum End {
     Timeout(u64),
 }
 
-/// What starts child processes that are this program again.
+/// What starts child processes that are this program again, or another build of it.
 pub(super) struct Isolated {
-    program: PathBuf,
+    /// The program, and arguments that come before all others.
+    command: Vec<OsString>,
     timeout: Duration,
     folder: TempFolder,
 }
 
 impl Isolated {
-    /// Children that may run for `timeout` each.
+    /// Children that may run for `timeout` each: of this program.
     ///
     /// # Errors
     ///
@@ -72,15 +73,20 @@ impl Isolated {
         let program = std::env::current_exe().map_err(|error| {
             Problem::new(format!("cannot find the program of this command: {error}"))
         })?;
-        Self::of(program, timeout)
+        Self::of(vec![program.into()], timeout)
     }
 
-    fn of(program: PathBuf, timeout: Duration) -> Result<Isolated, Failure> {
+    /// Children that may run for `timeout` each: of a program, with arguments before all others.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no temporary folder.
+    pub(super) fn of(command: Vec<OsString>, timeout: Duration) -> Result<Isolated, Failure> {
         let folder = TempFolder::new().map_err(|error| Problem::new(error.to_string()))?;
         running().folder = Some(folder.path().to_owned());
         // An error means that there is a handler already: this one.
         let _ = ctrlc::set_handler(end_with_children);
-        Ok(Isolated { program, timeout, folder })
+        Ok(Isolated { command, timeout, folder })
     }
 
     /// Runs one child to its end.
@@ -89,8 +95,14 @@ impl Isolated {
     ///
     /// It cannot be started or waited for.
     pub(super) fn run(&self, args: &[impl AsRef<OsStr>]) -> io::Result<End> {
-        let mut command = Command::new(&self.program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (program, first) = self.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut command = Command::new(program);
+        command
+            .args(first)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         for variable in ["TMPDIR", "TMP", "TEMP"] {
             command.env(variable, self.folder.path());
         }
@@ -268,7 +280,7 @@ mod tests {
     use super::*;
 
     fn run(script: &str, timeout: Duration) -> End {
-        Isolated::of("/bin/sh".into(), timeout).unwrap().run(&["-c", script]).unwrap()
+        Isolated::of(vec!["/bin/sh".into()], timeout).unwrap().run(&["-c", script]).unwrap()
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -305,7 +317,7 @@ mod tests {
 
     #[test]
     fn temporary_files_of_children_are_gone_afterwards() {
-        let isolated = Isolated::of("/bin/sh".into(), LONG).unwrap();
+        let isolated = Isolated::of(vec!["/bin/sh".into()], LONG).unwrap();
         let script = r#"touch "$TMPDIR/left"; ls "$TMPDIR"; kill -KILL $$"#;
         assert!(matches!(isolated.run(&["-c", script]).unwrap(), End::Signal { number: 9, .. }));
         let folder = isolated.folder.path().to_owned();

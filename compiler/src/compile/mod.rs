@@ -33,7 +33,7 @@ use crate::ir::{DType, IRModule, Span, TensorType};
 use crate::memory::{self, MemoryPlan};
 use crate::options::{CompileOptions, Executor};
 use crate::strategy;
-use crate::target::CpuLevel;
+use crate::target::LEVELS_FOR_BYTES;
 
 /// A compiled model, and what led to it.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ fn for_module(options: &CompileOptions, module: &IRModule) -> CompileOptions {
         function.ids().any(|id| function.ty(id).as_tensor().is_some_and(is_byte))
     });
     if !has_bytes {
-        options.levels.retain(|&level| level != CpuLevel::X86_64V4Vnni);
+        options.levels.retain(|level| !LEVELS_FOR_BYTES.contains(level));
     }
     options
 }

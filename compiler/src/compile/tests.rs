@@ -1,5 +1,7 @@
 //! Whole compilations and runs of models, compared with handwritten values and the interpreter.
 
+#[cfg(feature = "llvm")]
+mod aarch64;
 mod control_flow;
 mod counted;
 mod external;

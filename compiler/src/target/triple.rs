@@ -93,7 +93,7 @@ impl Target {
         let features = match first {
             _ if is_soft => Default::default(),
             "i686" => X86_64_V1.iter().map(|&feature| feature.to_owned()).collect(),
-            _ => baseline_features(arch),
+            _ => baseline_features(arch, os),
         };
         Ok(Target {
             triple: triple.to_owned(),

@@ -9,8 +9,8 @@ use crate::tir::PrimType;
 /// `c` plus the products of `a` and `b` in groups of four; the target has an instruction for it, or
 /// one for products of `int16` in groups of two.
 ///
-/// In assembly, as GCC 12 keeps the accumulators of its own function in memory, and Clang has
-/// another name for some of these functions.
+/// In assembly, as GCC 12 keeps the accumulators of its own function in memory, Clang has another
+/// name for some of these functions, and those of Arm would need a header.
 pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) -> String {
     preamble.helper(format!("dot_add_{}", suffix(ty)), true, |preamble, name| {
         let bytes = |dtype| PrimType::vector(dtype, ty.lanes * 4);
@@ -18,6 +18,18 @@ pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) ->
         let a = preamble.type_name(bytes(DType::U8));
         let b = preamble.type_name(bytes(DType::I8));
         let has = |feature| target.has_feature(feature);
+        if target.arch == "aarch64" {
+            let words = PrimType::vector(DType::I16, 8);
+            let [words, pairs] = [words, words.with_dtype(DType::I32).with_lanes(4)]
+                .map(|ty| preamble.type_name(ty));
+            let body = match target.has_dot_add(ty.lanes) {
+                true => aarch64_dot_add([&a, &pairs], ("a", "16b"), target),
+                false => aarch64_pair_add(&words),
+            };
+            return format!(
+                "NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n{body}    return c;\n}}\n"
+            );
+        }
         if !target.has_dot_add(ty.lanes) {
             // Even bytes and odd ones.
             let words = |dtype| PrimType::vector(dtype, ty.lanes * 2);
@@ -45,6 +57,91 @@ pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) ->
              return c;\n}}\n"
         )
     })
+}
+
+/// The same where the bytes of `a` are four, over and over: an instruction takes them from any lane of
+/// a register. `None` if the target has none that does.
+pub(super) fn dot_add_four(
+    preamble: &mut Preamble,
+    ty: PrimType,
+    target: &Target,
+) -> Option<String> {
+    let takes_lanes = target.arch == "aarch64" && target.has_dot_add(ty.lanes);
+    takes_lanes.then(|| {
+        preamble.helper(format!("dot_add_four_{}", suffix(ty)), true, |preamble, name| {
+            let bytes = |dtype, lanes| PrimType::vector(dtype, lanes);
+            let [c, a, b, unsigned] = [
+                ty,
+                bytes(DType::U8, 4),
+                bytes(DType::I8, ty.lanes * 4),
+                bytes(DType::U8, ty.lanes * 4),
+            ]
+            .map(|ty| preamble.type_name(ty));
+            let word = preamble.type_name(DType::U32.into());
+            let body = aarch64_dot_add([&unsigned, &c], ("four", "4b[0]"), target);
+            format!(
+                "NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n    \
+                 const {word} four = ({word})a;\n{body}    return c;\n}}\n"
+            )
+        })
+    })
+}
+
+/// What adds the products of bytes and `b`, in groups of four, to `c` by instructions of AArch64 that do
+/// so. Where the bytes are: an operand, and its arrangement.
+fn aarch64_dot_add(
+    [bytes, sums]: [&str; 2],
+    (a, arrangement): (&str, &str),
+    target: &Target,
+) -> String {
+    let dot = |instruction: &str, sum: &str, by: &str| {
+        format!(
+            "    __asm__(\"{instruction} %0.4s, %1.16b, %2.{arrangement}\" : \"+w\"({sum}) : \
+             \"w\"({by}), \"w\"({a}));\n"
+        )
+    };
+    if target.has_dot_add_of_signs() {
+        // The unsigned operand is the first one, unless it is in a lane.
+        return match arrangement {
+            "16b" => {
+                "    __asm__(\"usdot %0.4s, %1.16b, %2.16b\" : \"+w\"(c) : \"w\"(a), \"w\"(b));\n"
+                    .to_owned()
+            }
+            _ => dot("sudot", "c", "b"),
+        };
+    }
+    // Products with signed bytes are those with unsigned ones that are greater by 128, less 128 times
+    // the sum of the others: that is one instruction for all columns of a row.
+    let high = ["128"; 16].join(", ");
+    format!(
+        "    const {bytes} high = {{{high}}}, raised = ({bytes})b ^ high;\n    {sums} excess = {{0}};\n{}{}    \
+         c -= excess;\n",
+        dot("udot", "excess", "high"),
+        dot("udot", "c", "raised"),
+    )
+}
+
+/// The same by products of words. A product of an unsigned and a signed byte is one; those of the first
+/// two of each four are added in pairs, and those of the last two.
+fn aarch64_pair_add(words: &str) -> String {
+    let mut text = format!("    {words} a_lower, a_upper, b_lower, b_upper, a_pairs, b_pairs;\n");
+    for (operand, widen) in [("a", "uxtl"), ("b", "sxtl")] {
+        text += &format!(
+            "    __asm__(\"{widen} %0.8h, %1.8b\" : \"=w\"({operand}_lower) : \"w\"({operand}));\n    \
+             __asm__(\"{widen}2 %0.8h, %1.16b\" : \"=w\"({operand}_upper) : \"w\"({operand}));\n"
+        );
+    }
+    for pick in ["uzp1", "uzp2"] {
+        for operand in ["a", "b"] {
+            text += &format!(
+                "    __asm__(\"{pick} %0.4s, %1.4s, %2.4s\" : \"=w\"({operand}_pairs) : \
+                 \"w\"({operand}_lower), \"w\"({operand}_upper));\n"
+            );
+        }
+        text += "    a_pairs *= b_pairs;\n    \
+                 __asm__(\"sadalp %0.4s, %1.8h\" : \"+w\"(c) : \"w\"(a_pairs));\n";
+    }
+    text
 }
 
 /// A short vector over and over, as one wider scalar in each lane.

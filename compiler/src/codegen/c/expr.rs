@@ -64,6 +64,13 @@ fn splatted(expr: &PrimExpr) -> Option<&PrimExpr> {
     }
 }
 
+/// The four bytes that a vector has over and over.
+fn repeated_four(expr: &PrimExpr) -> Option<&PrimExpr> {
+    let PrimExpr::Shuffle { vectors, lanes } = expr else { return None };
+    let [four] = vectors.as_slice() else { return None };
+    repeated(four.ty(), lanes).filter(|word| *word == DType::U32).map(|_| four)
+}
+
 impl Value {
     pub(super) fn new(piece: Piece, ty: PrimType) -> Self {
         Value { piece, ty, mask_bits: 0 }
@@ -199,30 +206,37 @@ impl Emitter<'_> {
     }
 
     fn mul_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
-        let (a, b) = self.pair(a, b)?;
-        let c = self.expr(c)?;
-        self.mul_add_of(a, b, c)
-    }
-
-    fn mul_add_of(&mut self, a: Value, b: Value, c: Value) -> Result<Value> {
+        let ty = c.ty();
+        self.check_type(ty)?;
         if !self.target.has_fma() {
             return Err("the target has no fused multiply-add: lower it first".to_owned());
         }
-        self.check_type(a.ty)?;
-        let helper = helpers::fma(&mut self.preamble, a.ty, self.target);
+        let with_scalar = splatted(a).map(|a| (a, b)).or_else(|| splatted(b).map(|b| (b, a)));
+        let of_scalar = with_scalar.and_then(|factors| {
+            Some((helpers::fma_scalar(&mut self.preamble, ty, self.target)?, factors))
+        });
+        let (helper, (a, b)) = of_scalar
+            .unwrap_or_else(|| (helpers::fma(&mut self.preamble, ty, self.target), (a, b)));
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
         let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
-        Ok(Value::new(Piece::primary(text), a.ty))
+        Ok(Value::new(Piece::primary(text), ty))
     }
 
     fn dot_add(&mut self, a: &PrimExpr, b: &PrimExpr, c: &PrimExpr) -> Result<Value> {
-        let (a, b) = self.pair(a, b)?;
-        let c = self.expr(c)?;
-        if !self.target.has_dot_add(c.ty.lanes) && !self.target.has_pair_add(c.ty.lanes) {
+        let ty = c.ty();
+        if !self.target.has_dot_add(ty.lanes) && !self.target.has_pair_add(ty.lanes) {
             return Err("the target has no dot product of bytes: lower it first".to_owned());
         }
-        let helper = bytes::dot_add(&mut self.preamble, c.ty, self.target);
+        let four = repeated_four(a).and_then(|four| {
+            Some((bytes::dot_add_four(&mut self.preamble, ty, self.target)?, four))
+        });
+        let (helper, a) =
+            four.unwrap_or_else(|| (bytes::dot_add(&mut self.preamble, ty, self.target), a));
+        let (a, b) = self.pair(a, b)?;
+        let c = self.expr(c)?;
         let text = format!("{helper}({}, {}, {})", a.piece.text, b.piece.text, c.piece.text);
-        Ok(Value::new(Piece::primary(text), c.ty))
+        Ok(Value::new(Piece::primary(text), ty))
     }
 
     /// Declares a variable with a value; returns what [`restore`](Self::restore) is to be handed.

@@ -54,6 +54,18 @@ fn x86_vector(ty: PrimType, target: &Target) -> Option<u64> {
     (is_x86(target) && target.has_feature(feature)).then(|| ty.bits())
 }
 
+/// How assembly of AArch64 calls the lanes of floats in a register, in which gcc does not keep them
+/// where a loop goes over lanes; `None` if they fill none.
+fn aarch64_arrangement(ty: PrimType, target: &Target) -> Option<String> {
+    let is_register = target.arch == "aarch64" && !ty.is_scalar() && matches!(ty.bits(), 64 | 128);
+    let kind = match ty.dtype {
+        DType::F32 => 's',
+        DType::F64 => 'd',
+        _ => return None,
+    };
+    is_register.then(|| format!("{}{kind}", ty.lanes))
+}
+
 /// Whether the target is an x86.
 pub(super) fn is_x86(target: &Target) -> bool {
     target.arch == "x86_64" || target.arch == "x86"
@@ -139,20 +151,17 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
             }
             Some(256) => format!("    return __builtin_ia32_vfmadd{ps}256(a, b, c);\n"),
             Some(_) => format!("    return __builtin_ia32_vfmadd{ps}(a, b, c);\n"),
-            // gcc makes a loop over lanes one through memory.
-            None if target.arch == "aarch64" && matches!(ty.bits(), 64 | 128) => {
-                let arrangement =
-                    format!("{}{}", ty.lanes, if ty.dtype == DType::F64 { 'd' } else { 's' });
-                format!(
-                    "    __asm__(\"fmla %0.{arrangement}, %1.{arrangement}, %2.{arrangement}\" \
+            None => match aarch64_arrangement(ty, target) {
+                Some(all) => format!(
+                    "    __asm__(\"fmla %0.{all}, %1.{all}, %2.{all}\" \
                      : \"+w\"(c) : \"w\"(a), \"w\"(b));\n    return c;\n"
-                )
-            }
-            None => format!(
-                "    {c} r;\n    for (int i = 0; i < {}; i++)\n        \
-                 r[i] = {builtin}(a[i], b[i], c[i]);\n    return r;\n",
-                ty.lanes
-            ),
+                ),
+                None => format!(
+                    "    {c} r;\n    for (int i = 0; i < {}; i++)\n        \
+                     r[i] = {builtin}(a[i], b[i], c[i]);\n    return r;\n",
+                    ty.lanes
+                ),
+            },
         };
         // clang has had it since version 16, and gives up those of gcc one by one.
         format!(
@@ -161,6 +170,25 @@ pub(super) fn fma(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Str
              return __builtin_elementwise_fma(a, b, c);\n#else\n{gcc}#endif\n}}\n"
         )
     })
+}
+
+/// The same of one factor that all lanes have in common. gcc would give it a register of its own
+/// where the instruction takes it from any lane of another one.
+pub(super) fn fma_scalar(preamble: &mut Preamble, ty: PrimType, target: &Target) -> Option<String> {
+    let all = aarch64_arrangement(ty, target)?;
+    let whole = fma(preamble, ty, target);
+    let helper = preamble.helper(format!("fma_scalar_{}", suffix(ty)), true, |preamble, name| {
+        let (c, element) = (preamble.type_name(ty), preamble.type_name(ty.with_lanes(1)));
+        let kind = if ty.dtype == DType::F64 { 'd' } else { 's' };
+        let lanes = vec!["a"; ty.lanes as usize].join(", ");
+        format!(
+            "NIELLO_INLINE {c} {name}({element} a, {c} b, {c} c) {{\n\
+             #ifdef NIELLO_ELEMENTWISE_FMA\n    return {whole}(({c}){{{lanes}}}, b, c);\n#else\n    \
+             __asm__(\"fmla %0.{all}, %1.{all}, %2.{kind}[0]\" \
+             : \"+w\"(c) : \"w\"(b), \"w\"(a));\n    return c;\n#endif\n}}\n"
+        )
+    });
+    Some(helper)
 }
 
 /// The negative of floats. gcc takes `-fma(a, b, c)` for `fma(-a, b, -c)`, which has another zero
@@ -217,7 +245,12 @@ pub(super) fn convert_fp16(
 ) -> String {
     let is_widening = intrinsic == Intrinsic::FromFp16;
     let name = format!("{}_{}", intrinsic.name(), from.lanes);
-    let widest = if target.has_feature("avx512f") { 16 } else { 8 };
+    let is_arm = target.arch == "aarch64";
+    let widest = match is_arm {
+        true => 4,
+        false if target.has_feature("avx512f") => 16,
+        false => 8,
+    };
     let parts =
         [16, 8, 4].into_iter().find(|part| *part <= widest && from.lanes.is_multiple_of(*part));
     let Some(part) = parts.filter(|part| *part < from.lanes) else {
@@ -227,6 +260,17 @@ pub(super) fn convert_fp16(
             // clang has no registers for vectors of 64 bits.
             let pair = "long long __attribute__((vector_size(16)))";
             let body = match (from.lanes, is_widening) {
+                (4, _) if is_arm => {
+                    let instruction =
+                        if is_widening { "fcvtl %0.4s, %1.4h" } else { "fcvtn %0.4h, %1.4s" };
+                    format!("    __asm__(\"{instruction}\" : \"=w\"(r) : \"w\"(x));\n")
+                }
+                (1, true) if is_arm => "    __asm__(\"fmov %s0, %w1\\n\\tfcvt %s0, %h0\" : \"=w\"(r) : \
+                                        \"r\"((unsigned)x));\n"
+                    .to_owned(),
+                (1, false) if is_arm => "    unsigned bits;\n    __asm__(\"fcvt %h1, %s1\\n\\tfmov %w0, \
+                                         %s1\" : \"=r\"(bits), \"+w\"(x));\n    r = bits;\n"
+                    .to_owned(),
                 (4, true) => format!(
                     "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(r) : \"v\"(({pair}){{(long long)x}}));\n"
                 ),
@@ -338,6 +382,26 @@ fn vector_float_to_int(
     let wide = from.with_dtype(DType::I32);
     let [source, int, result] = [from, wide, from.with_dtype(to)].map(|ty| preamble.type_name(ty));
     let (low, high) = to.int_range().unwrap_or((0, 1));
+    if let Some(all) = aarch64_arrangement(from, target) {
+        // The instruction saturates, and makes 0 of NaN.
+        let mut body = format!(
+            "    {int} n;\n    __asm__(\"fcvtzs %0.{all}, %1.{all}\" : \"=w\"(n) : \"w\"(x));\n"
+        );
+        if to != DType::I32 {
+            for (bound, value) in [("smax", low), ("smin", high)] {
+                body += &format!(
+                    "    __asm__(\"{bound} %0.{all}, %0.{all}, %1.{all}\" : \"+w\"(n) : \
+                     \"w\"(({int}){{0}} + {value}));\n"
+                );
+            }
+        }
+        let whole = match to {
+            DType::I32 => "n".to_owned(),
+            _ => convert(preamble, "n", wide, to, target),
+        };
+        body += &format!("    return {whole};\n");
+        return format!("NIELLO_INLINE {result} {name}({source} x) {{\n{body}}}\n");
+    }
     let constant = |value: f64| float_constant(value, from.dtype).text;
     // A bound where the condition holds. Helpers cannot call each other: they stand in the order of
     // their names.
@@ -450,13 +514,13 @@ pub(super) fn vector_round(
     ty: PrimType,
     target: &Target,
 ) -> String {
-    // The compilers' name, and the immediate of the rounding instructions.
-    let (scalar, mode) = match intrinsic {
-        Intrinsic::Sqrt => ("sqrt", 0),
-        Intrinsic::Floor => ("floor", 9),
-        Intrinsic::Ceil => ("ceil", 10),
-        Intrinsic::Trunc => ("trunc", 11),
-        _ => ("roundeven", 8),
+    // The compilers' name, the immediate of x86's rounding instructions, and AArch64's instruction.
+    let (scalar, mode, aarch64) = match intrinsic {
+        Intrinsic::Sqrt => ("sqrt", 0, "fsqrt"),
+        Intrinsic::Floor => ("floor", 9, "frintm"),
+        Intrinsic::Ceil => ("ceil", 10, "frintp"),
+        Intrinsic::Trunc => ("trunc", 11, "frintz"),
+        _ => ("roundeven", 8, "frintn"),
     };
     preamble.helper(format!("{scalar}_{}", suffix(ty)), true, |preamble, name| {
         let c = preamble.type_name(ty);
@@ -480,7 +544,12 @@ pub(super) fn vector_round(
             }
             (Some(256), _) => format!("    return __builtin_ia32_round{ps}256(x, {mode});\n"),
             (Some(_), _) => format!("    return __builtin_ia32_round{ps}(x, {mode});\n"),
-            (None, _) => lanewise.clone(),
+            (None, _) => match aarch64_arrangement(ty, target) {
+                Some(all) => format!(
+                    "    __asm__(\"{aarch64} %0.{all}, %1.{all}\" : \"=w\"(x) : \"w\"(x));\n    return x;\n"
+                ),
+                None => lanewise.clone(),
+            },
         };
         // clang has that of square roots since version 16.
         let clang = match intrinsic {

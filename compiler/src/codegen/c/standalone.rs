@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::preamble::GENERATED;
-use super::toolchain::{NUMERIC_FLAGS, SourceFile, feature_flags};
+use super::toolchain::{NUMERIC_FLAGS, SourceFile, feature_flags, order_flag};
 use crate::diagnostics::Problem;
 use crate::executor::{Contents, Weights};
 use crate::target::{Endian, Target};
@@ -62,8 +62,8 @@ pub fn standalone(file: &SourceFile, target: &Target) -> String {
              apply_to = function)\n#elif defined(__GNUC__)\n#pragma GCC target(\"{gcc}\")\n#endif"
         );
     }
-    let options: Vec<String> =
-        NUMERIC_FLAGS.iter().map(|flag| format!("\"{}\"", &flag[2..])).collect();
+    let options = NUMERIC_FLAGS.iter().copied().chain(order_flag(target));
+    let options: Vec<String> = options.map(|flag| format!("\"{}\"", &flag[2..])).collect();
     let _ = writeln!(
         text,
         "\n#if defined(__clang__)\n#pragma clang fp contract(off)\n#elif defined(__GNUC__)\n\

@@ -88,6 +88,14 @@ pub(super) const NUMERIC_FLAGS: &[&str] = &[
     "-fno-strict-aliasing",
 ];
 
+/// A flag of gcc for a target; clang does as it says in any case.
+///
+/// On AArch64, gcc would move instructions apart before it has given out registers, and keep the sums
+/// of register tiles in memory.
+pub(super) fn order_flag(target: &Target) -> Option<&'static str> {
+    (target.arch == "aarch64").then_some("-fno-schedule-insns")
+}
+
 /// Flags that hold for every file beside [`NUMERIC_FLAGS`].
 ///
 /// `-O2` whatever the user's profile: more does not help these kernels and costs time. The code
@@ -492,8 +500,9 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
         (_, "wasm32") => {}
         _ => flags.push("-fPIC".to_owned()),
     }
-    if is_clang {
-        flags.push("-fno-slp-vectorize".to_owned());
+    match is_clang {
+        true => flags.push("-fno-slp-vectorize".to_owned()),
+        false => flags.extend(order_flag(target).map(str::to_owned)),
     }
     flags
 }

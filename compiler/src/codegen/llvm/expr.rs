@@ -1,7 +1,9 @@
 //! Expressions.
 
 use inkwell::types::{BasicType, BasicTypeEnum, VectorType};
-use inkwell::values::{BasicMetadataValueEnum, BasicValueEnum, InstructionOpcode, IntValue};
+use inkwell::values::{
+    BasicMetadataValueEnum, BasicValueEnum, InstructionOpcode, IntValue, VectorValue,
+};
 use inkwell::{FloatPredicate, IntPredicate};
 
 use super::super::kernel::repeated;
@@ -301,6 +303,19 @@ impl<'ctx> Emitter<'_, 'ctx> {
         Ok(self.builder.build_extract_element(vector, lane, "")?)
     }
 
+    /// Lanes of two vectors side by side.
+    fn pick(
+        &self,
+        a: VectorValue<'ctx>,
+        b: VectorValue<'ctx>,
+        lanes: &[u32],
+    ) -> Result<VectorValue<'ctx>> {
+        let i32_type = self.unit.context.i32_type();
+        let lanes: Vec<IntValue<'ctx>> =
+            lanes.iter().map(|lane| i32_type.const_int(u64::from(*lane), false)).collect();
+        Ok(self.builder.build_shuffle_vector(a, b, VectorType::const_vector(&lanes), "")?)
+    }
+
     fn shuffle(&mut self, vectors: &[PrimExpr], lanes: &[u32]) -> Result<Value<'ctx>> {
         let values = vectors.iter().map(|vector| self.expr(vector)).collect::<Result<Vec<_>>>()?;
         let widths: Vec<u32> = values.iter().map(|value| width(*value)).collect();
@@ -323,11 +338,7 @@ impl<'ctx> Emitter<'_, 'ctx> {
                     [BasicValueEnum::VectorValue(b)] => *b,
                     _ => a.get_type().get_poison(),
                 };
-                let i32_type = self.unit.context.i32_type();
-                let picks: Vec<IntValue<'ctx>> =
-                    lanes.iter().map(|lane| i32_type.const_int(u64::from(*lane), false)).collect();
-                let picks = VectorType::const_vector(&picks);
-                Ok(self.builder.build_shuffle_vector(*a, b, picks, "")?.into())
+                Ok(self.pick(*a, b, lanes)?.into())
             }
             _ => {
                 let pick = |&lane: &u32| {
@@ -357,6 +368,9 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let (a, b) = self.pair(a, b)?;
         let c = self.expr(c)?;
         let lanes = width(c);
+        if self.unit.target.arch == "aarch64" {
+            return self.dot_add_aarch64(a, b, c);
+        }
         if !self.unit.target.has_dot_add(lanes) {
             return self.pair_add(a, b, c);
         }
@@ -365,6 +379,54 @@ impl<'ctx> Emitter<'_, 'ctx> {
         let function = self.unit.intrinsic(&name, &[])?;
         let call = self.builder.build_call(function, &[c.into(), a?.into(), b?.into()], "")?;
         call.try_as_basic_value().basic().ok_or_else(|| format!("{name} returns nothing").into())
+    }
+
+    /// A dot product of unsigned and signed bytes. Without an instruction for both, signed ones are
+    /// raised by 128, and 128 times the sum of the others is taken off; without one for either,
+    /// products are words, which are added in pairs.
+    fn dot_add_aarch64(
+        &mut self,
+        a: Value<'ctx>,
+        b: Value<'ctx>,
+        c: Value<'ctx>,
+    ) -> Result<Value<'ctx>> {
+        let builder = &self.builder;
+        let call = |name: &str, args: &[Value<'ctx>]| -> Result<VectorValue<'ctx>> {
+            let types = [c.get_type(), args[args.len() - 1].get_type()];
+            let function = self.unit.intrinsic(&format!("llvm.aarch64.neon.{name}"), &types)?;
+            let args: Vec<_> = args.iter().map(|&arg| arg.into()).collect();
+            let value = builder.build_call(function, &args, "")?.try_as_basic_value().basic();
+            value
+                .map(Value::into_vector_value)
+                .ok_or_else(|| format!("{name} returns nothing").into())
+        };
+        let target = &self.unit.target;
+        let sum = match (target.has_dot_add(width(c)), target.has_dot_add_of_signs()) {
+            (true, true) => call("usdot", &[c, a, b])?,
+            (true, false) => {
+                let high = self.constant(128, a)?;
+                let b = b.into_vector_value();
+                let raised = builder.build_xor(b, high.into_vector_value(), "")?;
+                let excess = call("udot", &[self.constant(0, c)?, a, high])?;
+                builder.build_int_sub(call("udot", &[c, a, raised.into()])?, excess, "")?
+            }
+            (false, _) => {
+                let words = self.unit.value_type(PrimType::vector(DType::I16, width(a)))?;
+                let words = words.into_vector_type();
+                let a = builder.build_int_z_extend(a.into_vector_value(), words, "")?;
+                let b = builder.build_int_s_extend(b.into_vector_value(), words, "")?;
+                let mut sum = c.into_vector_value();
+                for first in [0, 2] {
+                    let pair = |four: u32| [4 * four + first, 4 * four + first + 1];
+                    let lanes: Vec<u32> = (0..width(c)).flat_map(pair).collect();
+                    let [a, b] = [a, b].map(|words| self.pick(words, words, &lanes));
+                    let products = builder.build_int_mul(a?, b?, "")?;
+                    sum = builder.build_int_add(sum, call("saddlp", &[products.into()])?, "")?;
+                }
+                sum
+            }
+        };
+        Ok(sum.into())
     }
 
     /// A dot product of bytes by products of words: of even bytes and of odd ones.
