@@ -14,6 +14,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::command::{self, Backend};
+use crate::machines::{self, Emulated};
 use crate::{Result, operators, process, setup, workspace};
 
 /// How many cases onnx 1.23.2 has; each must be accounted for.
@@ -30,6 +31,9 @@ pub(crate) struct Options {
     /// Run the models in a folder instead of the node tests, each with inputs and outputs like these; all must pass
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "../shared/models")]
     models: Option<PathBuf>,
+    /// Run on a machine of another kind, by its emulator and by C: a target of `cargo xtask machines` that has Linux
+    #[arg(long, value_name = "TRIPLE")]
+    machine: Option<String>,
     /// Add the cases that pass now to the committed lists
     #[arg(long)]
     bless: bool,
@@ -46,14 +50,27 @@ pub(crate) struct Options {
 /// Generates the cases if need be, runs them on each backend and holds the results against the committed lists.
 pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let cpu = options.target_cpu.as_deref();
+    let machine = options.machine.as_deref().map(machines::emulated).transpose()?;
+    let (asked, cpu) = match &machine {
+        Some(_) => (&[Backend::C][..], Some(options.target_cpu.as_deref().unwrap_or("portable"))),
+        None => (&options.backend[..], options.target_cpu.as_deref()),
+    };
+    let suite = |backend, cases, name| {
+        let mut suite = Suite::of(backend, cpu, cases, name);
+        if let Some(Emulated { triple, command, compiler: (variable, compiler) }) = &machine {
+            suite.name = format!("{name}-{triple}");
+            suite.args = vec!["--batch", "10", "--by", command];
+            suite.environment = vec![(variable, OsStr::new(compiler))];
+        }
+        suite
+    };
     if let Some(models) = &options.models {
         let Some(models) = folder_of_models(models) else { return Ok(()) };
-        let backends = command::backends(&options.backend, &environment)?;
+        let backends = command::backends(asked, &environment)?;
         let niello = command::build(&environment)?;
         let mut failed = 0;
         for &backend in &backends {
-            failed += Suite::of(backend, cpu, &models, "models").run(&niello)?.told_failures();
+            failed += suite(backend, &models, "models").run(&niello)?.told_failures();
         }
         return match failed {
             0 => Ok(()),
@@ -70,13 +87,13 @@ pub(crate) fn run(options: &Options) -> Result {
         return Ok(());
     }
 
-    let backends = command::backends(&options.backend, &environment)?;
+    let backends = command::backends(asked, &environment)?;
     let niello = command::build(&environment)?;
     let mut lost = 0;
     for &backend in backends.iter().filter(|_| !options.operators) {
-        let results = Suite::of(backend, cpu, &cases, "node").run(&niello)?;
+        let results = suite(backend, &cases, "node").run(&niello)?;
         lost += check(backend, &results, options.bless)?;
-        lost += Suite::of(backend, cpu, &exports, "exports").run(&niello)?.told_failures();
+        lost += suite(backend, &exports, "exports").run(&niello)?.told_failures();
     }
     if lost > 0 {
         return Err(format!("{lost} cases that should pass do not").into());
@@ -116,7 +133,7 @@ pub(crate) struct Suite<'a> {
     cpu: &'a str,
     cases: &'a Path,
     /// Names the files of the results, with backend and CPU.
-    name: &'a str,
+    name: String,
     /// Arguments besides.
     pub(crate) args: Vec<&'a str>,
     /// Variables of its environment.
@@ -124,14 +141,16 @@ pub(crate) struct Suite<'a> {
 }
 
 impl<'a> Suite<'a> {
-    pub(crate) fn of(
-        backend: Backend,
-        cpu: Option<&'a str>,
-        cases: &'a Path,
-        name: &'a str,
-    ) -> Self {
+    pub(crate) fn of(backend: Backend, cpu: Option<&'a str>, cases: &'a Path, name: &str) -> Self {
         let cpu = cpu.unwrap_or_else(|| default_cpu(backend));
-        Suite { backend, cpu, cases, name, args: Vec::new(), environment: Vec::new() }
+        Suite {
+            backend,
+            cpu,
+            cases,
+            name: name.to_owned(),
+            args: Vec::new(),
+            environment: Vec::new(),
+        }
     }
 
     /// Runs all cases; says how many went which way and where the reasons are.

@@ -104,14 +104,8 @@ const MACHINES: &[Machine] = &[
 /// A target is not in the table; the example does not build, run or tell digits apart on one. A
 /// machine whose compiler or emulator is not installed is skipped, which is said.
 pub(crate) fn run(options: &Options) -> Result {
-    let mut wanted = Vec::new();
-    for triple in &options.triples {
-        let Some(machine) = MACHINES.iter().find(|machine| machine.triple == triple) else {
-            let known: Vec<&str> = MACHINES.iter().map(|machine| machine.triple).collect();
-            return Err(format!("no machine `{triple}`; known are {}", known.join(", ")).into());
-        };
-        wanted.push(machine);
-    }
+    let mut wanted =
+        options.triples.iter().map(|triple| find(triple)).collect::<Result<Vec<_>>>()?;
     if wanted.is_empty() {
         wanted.extend(MACHINES);
     }
@@ -139,6 +133,49 @@ pub(crate) fn run(options: &Options) -> Result {
     }
 }
 
+fn find(triple: &str) -> Result<&'static Machine> {
+    MACHINES.iter().find(|machine| machine.triple == triple).ok_or_else(|| {
+        let known: Vec<&str> = MACHINES.iter().map(|machine| machine.triple).collect();
+        format!("no machine `{triple}`; known are {}", known.join(", ")).into()
+    })
+}
+
+/// niello's command for a machine of another kind.
+pub(crate) struct Emulated {
+    pub(crate) triple: &'static str,
+    /// What starts it here, in words, for `niello test --by`.
+    pub(crate) command: String,
+    /// The variable that names the C compiler of the machine, and its value: a program of this machine, which
+    /// emulators of programs run as it is.
+    pub(crate) compiler: (String, &'static str),
+}
+
+/// Builds niello's command for a machine that has Linux.
+///
+/// # Errors
+///
+/// There is no such machine, or it has no Linux; something that is needed is not installed, or the command does not
+/// build.
+pub(crate) fn emulated(triple: &str) -> Result<Emulated> {
+    let machine = find(triple)?;
+    let System::Linux(libraries) = machine.system else {
+        return Err(format!("niello's command does not run on `{triple}`").into());
+    };
+    if let Some(missing) = missing(machine) {
+        return Err(missing.into());
+    }
+    let mut build = process::cargo();
+    build.args(["build", "--release", "--package", "niello", "--features", "cli", "--target"]);
+    build.arg(machine.triple);
+    let [compiler, emulator] = machine.programs;
+    let name = machine.triple.replace('-', "_");
+    build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), compiler);
+    process::run(&mut build)?;
+    let program = workspace::target().join(machine.triple).join("release/niello");
+    let command = format!("{emulator} -L {libraries} {}", program.display());
+    Ok(Emulated { triple: machine.triple, command, compiler: (format!("CC_{name}"), compiler) })
+}
+
 enum Outcome {
     /// What the program has printed.
     Ran(Vec<String>),
@@ -146,15 +183,20 @@ enum Outcome {
     Failed(String),
 }
 
-fn outcome(machine: &Machine) -> Outcome {
-    let missing: Vec<&str> =
+/// What would install what is missing for a machine, if something is.
+fn missing(machine: &Machine) -> Option<String> {
+    let programs: Vec<&str> =
         machine.programs.into_iter().filter(|program| !is_program(program)).collect();
-    if !missing.is_empty() {
+    if !programs.is_empty() {
         let packages = machine.packages.join(" ");
-        return Outcome::Skipped(format!("no {}: apt install {packages}", missing.join(", ")));
+        return Some(format!("no {}: apt install {packages}", programs.join(", ")));
     }
-    if !has_library(machine.triple) {
-        return Outcome::Skipped(format!("rustup target add {}", machine.triple));
+    (!has_library(machine.triple)).then(|| format!("rustup target add {}", machine.triple))
+}
+
+fn outcome(machine: &Machine) -> Outcome {
+    if let Some(missing) = missing(machine) {
+        return Outcome::Skipped(missing);
     }
     println!("machines: {}", machine.triple);
     match test::digits(&mut command(machine)) {

@@ -6,6 +6,7 @@
 
 mod calibration;
 mod dynamic;
+mod embedding;
 mod float16;
 mod fold;
 mod half_types;
@@ -32,7 +33,7 @@ pub use range::{Affine, Range};
 use writer::Writer;
 
 /// Operators that are quantised.
-const QUANTISED: [&str; 3] = ["Conv", "Gemm", "MatMul"];
+const QUANTISED: [&str; 4] = ["Conv", "Gather", "Gemm", "MatMul"];
 
 /// What a model's numbers become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,7 +46,7 @@ pub enum Method {
     Dynamic,
     /// Weights alone become 8-bit integers
     Weights8,
-    /// Weights alone become integers: those of matrix products of 4 bits, those of convolutions of 8
+    /// Weights alone become integers: those of matrix products of 4 bits, others of 8
     Weights4,
     /// Weights and activations become floats of 16 bits
     Float16,
@@ -84,7 +85,7 @@ pub struct Site {
     pub op: String,
     /// The value that it computes.
     pub output: String,
-    /// The activations that it reads.
+    /// The activations that it reads, or the numbers of the rows that it looks up.
     input: String,
     /// Its place among the nodes.
     node: usize,
@@ -92,6 +93,13 @@ pub struct Site {
     axis: usize,
     /// Whether a product takes its operands as they are: `alpha`, `beta` and `transA` are not given.
     is_plain: bool,
+}
+
+impl Site {
+    /// Whether it looks up rows of its weights.
+    fn looks_up(&self) -> bool {
+        self.op == "Gather"
+    }
 }
 
 /// A model that is ready to be quantised.
@@ -189,7 +197,10 @@ impl Quantizer {
     /// The values whose ranges are needed, in the order of their names.
     pub fn activations(&self) -> BTreeSet<&str> {
         match self.method {
-            Method::Static => self.sites.iter().map(|site| site.input.as_str()).collect(),
+            Method::Static => {
+                let sites = self.sites.iter().filter(|site| !site.looks_up());
+                sites.map(|site| site.input.as_str()).collect()
+            }
             Method::Dynamic | Method::Weights8 | Method::Weights4 | Method::Float16 => {
                 BTreeSet::new()
             }
@@ -227,6 +238,7 @@ impl Quantizer {
                     continue;
                 };
                 match self.method {
+                    _ if site.looks_up() => embedding::rows(self, &mut writer, site, node),
                     Method::Static => {
                         let scale = scales.get(&site.input).ok_or_else(|| {
                             Problem::new(format!(
@@ -382,6 +394,8 @@ fn sites(
             return None;
         }
         let [input, weight, ..] = &node.input[..] else { return None };
+        let looks_up = node.op_type() == "Gather";
+        let (input, weight) = if looks_up { (weight, input) } else { (input, weight) };
         let weight = constants.get(weight)?;
         let one = |name| attribute(node, name).is_none_or(|value| value.f() == 1.0);
         let (axis, is_plain) = match (node.op_type(), weight.ty().shape.rank()) {
@@ -391,9 +405,16 @@ fn sites(
                 (usize::from(!flag(node, "transB")), is_plain)
             }
             ("MatMul", 2) => (1, true),
+            ("Gather", 2) if !flag(node, "axis") && method != Method::Float16 => {
+                let elements = weight.ty().num_elements().unwrap_or(0);
+                if elements < embedding::MIN_ELEMENTS {
+                    return None;
+                }
+                (0, false)
+            }
             _ => return None,
         };
-        let takes_operands = is_plain || node.op_type() == "Conv";
+        let takes_operands = is_plain || looks_up || node.op_type() == "Conv";
         if !takes_operands && matches!(method, Method::Static | Method::Dynamic) {
             return None;
         }

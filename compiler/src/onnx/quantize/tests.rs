@@ -255,3 +255,42 @@ fn float16_leaves_integers_and_what_is_skipped_alone() {
     ];
     assert_eq!(nodes(&graph), expected);
 }
+
+#[test]
+fn rows_that_are_looked_up_are_bytes_with_a_scale_each() {
+    // Each row has steps of its own: hundredths of its number.
+    let (rows, columns) = (130, 128);
+    let value = |at: usize| (at % columns) as f32 * 0.01 * (1 + at / columns) as f32;
+    let table: Vec<f32> = (0..rows * columns).map(value).collect();
+    let model = |rows: i64| {
+        ModelBuilder::new(13)
+            .input("words", DType::I64, &[5])
+            .initializer("table", &f32s(&[rows, 128], &table[..rows as usize * columns]))
+            .initializer("w", &f32s(&[128, 1], &[1.0; 128]))
+            .node("Gather", &["table", "words"], &["x"], &[])
+            .node("MatMul", &["x", "w"], &["y"], &[])
+            .output("y", DType::F32, &[5, 1])
+    };
+    for method in [Method::Weights8, Method::Weights4, Method::Dynamic, Method::Static] {
+        let quantizer = quantizer(model(130), method);
+        let activations = if method == Method::Static { &["x"][..] } else { &[] };
+        assert_eq!(quantizer.activations(), activations.iter().copied().collect());
+        let scales = [("x".to_owned(), Range { min: 0.0, max: 1.0 }.asymmetric())].into();
+        let graph = quantizer.quantized(&scales).unwrap().file.proto.graph.unwrap();
+        let looked_up = [
+            "x_Gather = Gather(table_quantized, words)",
+            "x_Gather_2 = Gather(table_scale, words)",
+            "x_Cast = Cast(x_Gather)",
+            "x = Mul(x_Cast, x_Gather_2)",
+        ];
+        assert_eq!(nodes(&graph)[..4], looked_up, "{}", method.name());
+        let bytes = constant(&graph, "table_quantized");
+        assert_eq!(bytes.ty().dtype, DType::I8);
+        assert_eq!(bytes.to_i64_vec().unwrap()[128..256], (0..128).collect::<Vec<_>>()[..]);
+        assert_eq!(constant(&graph, "table_scale").ty().shape.as_consts().unwrap(), [130, 1]);
+        assert!(graph.initializer.iter().all(|t| t.name() != "table"));
+    }
+    // A small table stays.
+    let small = quantizer(model(127), Method::Weights8);
+    assert_eq!(small.sites().iter().map(|site| site.op.as_str()).collect::<Vec<_>>(), ["MatMul"]);
+}
