@@ -60,10 +60,13 @@ impl Config {
             for name in names {
                 match CpuLevel::from_name(name) {
                     Some(level) => options.levels.push(level),
-                    None => report.push(
-                        Problem::new(format!("`{name}` is not a CPU level"))
-                            .help("the levels are baseline, x86-64-v3, x86-64-v4, x86-64-v4-vnni"),
-                    ),
+                    None => {
+                        let known = CpuLevel::ALL.map(CpuLevel::name).join(", ");
+                        report.push(
+                            Problem::new(format!("`{name}` is not a CPU level"))
+                                .help(format!("the levels are {known}")),
+                        );
+                    }
                 }
             }
         }

@@ -105,7 +105,7 @@ fn cargo_is_told_what_to_watch_and_where_to_search() {
         assert_eq!((options.package.as_str(), options.version.as_str()), ("app", "0.1.0"));
         assert_eq!((options.jobs, options.opt_level, options.stub), (3, 3, false));
         assert_eq!(options.target.triple, "x86_64-unknown-linux-gnu");
-        assert_eq!(options.levels, CpuLevel::ALL[1..]);
+        assert_eq!(options.levels, CpuLevel::ALL[1..4]);
         Ok(CompiledModel { external_data: vec![data.clone()], ..model(options) })
     });
     let artifacts = result.unwrap();

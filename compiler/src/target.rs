@@ -574,11 +574,11 @@ mod tests {
             triple: "x86_64-unknown-linux-gnu".to_owned(),
             arch: "x86_64".to_owned(),
             os: "linux".to_owned(),
-            features: baseline_features("x86_64"),
+            features: baseline_features("x86_64", "linux"),
             ..Target::host()
         };
         assert_eq!(linux.cpu_level(), CpuLevel::Baseline);
-        assert_eq!(linux.wider_levels(), CpuLevel::ALL[1..]);
+        assert_eq!(linux.wider_levels(), CpuLevel::ALL[1..4]);
         let mut custom = linux.clone();
         custom.features.extend(["avx", "avx2", "fma", "sha"].map(str::to_owned));
         // It lacks BMI, so it is no x86-64-v3, but AVX2 is what a version of its own would be for.
@@ -590,16 +590,20 @@ mod tests {
 
         let bare = Target { os: "none".to_owned(), ..linux.clone() };
         assert_eq!(bare.wider_levels(), []);
-        let arm = Target { arch: "aarch64".to_owned(), ..linux };
-        assert_eq!(arm.wider_levels(), []);
+        let arm = Target::from_triple("aarch64-unknown-linux-gnu").unwrap();
         assert_eq!(arm.with_level(CpuLevel::X86_64V3), None);
+        assert_eq!(arm.cpu_level(), CpuLevel::Baseline);
+        assert_eq!(arm.wider_levels(), [CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm]);
+        let mac = Target::from_triple("aarch64-apple-darwin").unwrap();
+        assert_eq!(mac.cpu_level(), CpuLevel::Aarch64Dotprod);
+        assert_eq!(mac.wider_levels(), [CpuLevel::Aarch64I8mm]);
     }
 
     #[test]
     fn native_has_at_least_the_baseline_and_only_of_this_architecture() {
         let host = Target::host();
         let native = host.clone().with_cpu("native").unwrap();
-        assert!(native.features.is_superset(&baseline_features(&host.arch)));
+        assert!(native.features.is_superset(&baseline_features(&host.arch, &host.os)));
         for triple in ["riscv64gc-unknown-linux-gnu", "x86_64-unknown-none", "i686-pc-windows-gnu"]
         {
             let foreign = Target::from_triple(triple).unwrap();

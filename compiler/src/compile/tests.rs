@@ -482,19 +482,22 @@ fn a_defect_names_the_node_that_the_kernel_was_made_of() {
 /// Only models of bytes have code for dot products of bytes, and all levels read the same weights.
 #[test]
 fn models_of_bytes_have_a_level_of_their_own() {
-    let of = |dtype: &str| {
+    let of = |triple: &str, dtype: &str| {
         let text = format!(
             "def @main(%x: Tensor[(2, 8), {dtype}]) -> Tensor[(2, 8), {dtype}] {{ maximum(%x, %x) }}"
         );
         let mut options = options();
-        options.target = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        options.target = Target::from_triple(triple).unwrap();
         options.set_target_cpu(crate::options::PORTABLE).unwrap();
         options.without_objects = true;
         let model = Model::from_module("bytes", crate::graph::parse_module(&text).unwrap());
         run(&model, &options).unwrap().model.levels
     };
-    assert_eq!(of("uint8"), CpuLevel::ALL);
-    assert_eq!(of("float32"), CpuLevel::ALL[..3]);
+    assert_eq!(of("x86_64-unknown-linux-gnu", "uint8"), CpuLevel::ALL[..4]);
+    assert_eq!(of("x86_64-unknown-linux-gnu", "float32"), CpuLevel::ALL[..3]);
+    let [dotprod, i8mm] = [CpuLevel::Aarch64Dotprod, CpuLevel::Aarch64I8mm];
+    assert_eq!(of("aarch64-unknown-linux-gnu", "int8"), [CpuLevel::Baseline, dotprod, i8mm]);
+    assert_eq!(of("aarch64-unknown-linux-gnu", "float32"), [CpuLevel::Baseline]);
 }
 
 #[test]

@@ -76,7 +76,11 @@ impl TileType {
         }
         // An instruction broadcasts its second operand alone, which the weights are: the row's four
         // bytes take a register, beside one for each vector of weights.
-        let free = (i64::from(machine.registers) - vectors - 1) / vectors.max(1);
+        // AArch64, which has 32 registers of 128 bits, corrects sums or widens bytes besides, and compilers
+        // read the bytes of all rows first.
+        let is_aarch64 = (machine.registers, machine.vector_bits) == (32, 128);
+        let (others, each) = if is_aarch64 { (2, vectors + 1) } else { (1, vectors.max(1)) };
+        let free = (i64::from(machine.registers) - vectors - others) / each;
         rows.min(free.max(1))
     }
 }
