@@ -18,8 +18,8 @@ pub struct Machine {
     pub caches: [i64; 2],
 }
 
-/// Caches of cores with AVX-512: of Skylake's servers, and of Zen 4. Later ones have more.
-const LARGE_CACHES: [i64; 2] = [32 << 10, 1 << 20];
+/// Caches of server cores with AVX-512.
+const LARGE_CACHES: [i64; 2] = [48 << 10, 2 << 20];
 
 /// Caches of cores with narrower vectors: desktops, and servers before those.
 const SMALL_CACHES: [i64; 2] = [32 << 10, 512 << 10];

@@ -19,12 +19,12 @@ pub(super) fn dot_add(preamble: &mut Preamble, ty: PrimType, target: &Target) ->
         let b = preamble.type_name(bytes(DType::I8));
         let has = |feature| target.has_feature(feature);
         if target.arch == "aarch64" {
-            let words = PrimType::vector(DType::I16, 8);
-            let [words, pairs] = [words, words.with_dtype(DType::I32).with_lanes(4)]
-                .map(|ty| preamble.type_name(ty));
             let body = match target.has_dot_add(ty.lanes) {
-                true => aarch64_dot_add([&a, &pairs], ("a", "16b"), target),
-                false => aarch64_pair_add(&words),
+                true => aarch64_dot_add([&a, &c], ("a", "16b"), target),
+                false => {
+                    let words = PrimType::vector(DType::I16, ty.lanes * 2);
+                    aarch64_pair_add(&preamble.type_name(words))
+                }
             };
             return format!(
                 "NIELLO_INLINE {c} {name}({a} a, {b} b, {c} c) {{\n{body}    return c;\n}}\n"
@@ -69,14 +69,10 @@ pub(super) fn dot_add_four(
     let takes_lanes = target.arch == "aarch64" && target.has_dot_add(ty.lanes);
     takes_lanes.then(|| {
         preamble.helper(format!("dot_add_four_{}", suffix(ty)), true, |preamble, name| {
-            let bytes = |dtype, lanes| PrimType::vector(dtype, lanes);
-            let [c, a, b, unsigned] = [
-                ty,
-                bytes(DType::U8, 4),
-                bytes(DType::I8, ty.lanes * 4),
-                bytes(DType::U8, ty.lanes * 4),
-            ]
-            .map(|ty| preamble.type_name(ty));
+            let c = preamble.type_name(ty);
+            let a = preamble.type_name(PrimType::vector(DType::U8, 4));
+            let [b, unsigned] = [DType::I8, DType::U8]
+                .map(|dtype| preamble.type_name(PrimType::vector(dtype, ty.lanes * 4)));
             let word = preamble.type_name(DType::U32.into());
             let body = aarch64_dot_add([&unsigned, &c], ("four", "4b[0]"), target);
             format!(
