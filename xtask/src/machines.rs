@@ -332,6 +332,8 @@ mod tests {
 
     #[test]
     fn a_target_that_is_not_in_the_table_is_named() {
+        let bare = emulated("thumbv7em-none-eabihf").err().unwrap().to_string();
+        assert!(bare.contains("`thumbv7em-none-eabihf`"), "{bare}");
         let options = Options { triples: vec!["vax-dec-vms".to_owned()], install: false };
         let error = run(&options).unwrap_err().to_string();
         assert!(

@@ -44,6 +44,20 @@ fn a_single_case_passes_with_status_zero() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn another_build_runs_the_cases_behind_what_starts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = case(folder.path(), "add", "Add", &doubled());
+    let by = |command: &str| niello(&["test", path(&case), "-O0", "--by", command]);
+    let other = format!("env NIELLO_CPU_LEVEL=baseline {}", env!("CARGO_BIN_EXE_niello"));
+    assert_eq!(stdout(&by(&other)), "1 passed, 0 failed, 0 skipped\n");
+    let missing = stdout(&by("no-such-program niello"));
+    assert!(missing.starts_with("add: fail: the test process cannot be run: "), "{missing}");
+    let nothing = fails(&["test", path(&case), "--by", " "]);
+    assert!(nothing.contains("--by names no program"), "{nothing}");
+}
+
 #[test]
 fn code_that_the_machine_cannot_run_is_refused() {
     let folder = tempfile::tempdir().unwrap();
