@@ -2,7 +2,7 @@
 //!
 //! `__builtin_convertvector` is what clang makes one or two instructions of. gcc 12 takes vectors
 //! apart where the widths differ by more than a factor of two, and puts halves together where x86 has
-//! one instruction.
+//! one instruction. On AArch64 it has no vectors of four bytes.
 
 use super::helpers::{is_x86, suffix};
 use super::preamble::Preamble;
@@ -21,6 +21,10 @@ pub(super) fn convert(
     let result = from.with_dtype(to);
     if let Some(builtin) = widening(from, result, target) {
         let helper = widen(preamble, from, result, &builtin);
+        return format!("{helper}({value})");
+    }
+    if let Some(instructions) = four_bytes(from, result, target) {
+        let helper = through_word(preamble, from, result, instructions);
         return format!("{helper}({value})");
     }
     let mut text = value.to_owned();
@@ -113,9 +117,77 @@ fn widen(preamble: &mut Preamble, from: PrimType, to: PrimType, builtin: &str) -
     })
 }
 
+/// The instructions of AArch64 between four bytes, which gcc takes for no vector, and four wider integers.
+fn four_bytes(from: PrimType, to: PrimType, target: &Target) -> Option<&'static str> {
+    if target.arch != "aarch64" || !target.has_feature("neon") || from.lanes != 4 {
+        return None;
+    }
+    Some(match (from.dtype.bits(), to.dtype.bits(), from.dtype.is_signed_int()) {
+        (8, 16, false) => "uxtl %0.8h, %1.8b",
+        (8, 16, true) => "sxtl %0.8h, %1.8b",
+        (8, 32, false) => "uxtl %0.8h, %1.8b\\n\\tuxtl %0.4s, %0.4h",
+        (8, 32, true) => "sxtl %0.8h, %1.8b\\n\\tsxtl %0.4s, %0.4h",
+        (16, 8, _) => "xtn %0.8b, %1.8h",
+        (32, 8, _) => "xtn %0.4h, %1.4s\\n\\txtn %0.8b, %0.8h",
+        _ => return None,
+    })
+}
+
+/// A helper of such instructions, for which the bytes are a word. Its name comes before those of casts,
+/// which use it.
+fn through_word(
+    preamble: &mut Preamble,
+    from: PrimType,
+    to: PrimType,
+    instructions: &str,
+) -> String {
+    let name = format!("bytes_{}_{}", suffix(from), suffix(to));
+    preamble.helper(name, true, |preamble, name| {
+        let [source, result] = [from, to].map(|ty| preamble.type_name(ty));
+        let word = preamble.type_name(DType::U32.into());
+        let gcc = match from.dtype.bits() {
+            8 => format!(
+                "    const {word} bytes = ({word})x;\n    {result} r;\n    \
+                 __asm__(\"{instructions}\" : \"=w\"(r) : \"w\"(bytes));\n    return r;\n"
+            ),
+            _ => format!(
+                "    {word} bytes;\n    __asm__(\"{instructions}\" : \"=w\"(bytes) : \"w\"(x));\n    \
+                 return ({result})bytes;\n"
+            ),
+        };
+        format!(
+            "NIELLO_INLINE {result} {name}({source} x) {{\n#ifdef __clang__\n    \
+             return __builtin_convertvector(x, {result});\n#else\n{gcc}#endif\n}}\n"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn four_bytes_have_instructions_on_aarch64() {
+        let arm = Target::from_triple("aarch64-unknown-linux-gnu").unwrap();
+        let x86 = Target::from_triple("x86_64-unknown-linux-gnu").unwrap();
+        let of = |from: DType, to: DType, lanes: u32, target: &Target| {
+            four_bytes(PrimType::vector(from, lanes), PrimType::vector(to, lanes), target)
+        };
+        for (from, to, word) in [
+            (DType::U8, DType::I32, "uxtl"),
+            (DType::I8, DType::I16, "sxtl"),
+            (DType::I32, DType::U8, "xtn"),
+            (DType::I16, DType::I8, "xtn"),
+        ] {
+            assert!(
+                of(from, to, 4, &arm).is_some_and(|text| text.starts_with(word)),
+                "{from} {to}"
+            );
+            assert_eq!([of(from, to, 8, &arm), of(from, to, 4, &x86)], [None, None]);
+        }
+        // Whole registers, of which gcc has vectors.
+        assert_eq!(of(DType::I16, DType::I32, 4, &arm), None);
+    }
 
     #[test]
     fn widths_change_by_two() {
