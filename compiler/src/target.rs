@@ -355,7 +355,7 @@ impl Target {
             return Vec::new();
         }
         let adds = |target: Target| {
-            target.vector_bits() > self.vector_bits() || target.is_better_for_bytes(self)
+            target.vector_bits() > self.vector_bits() || target.differs_for_bytes(self)
         };
         let wider = |level: &CpuLevel| {
             *level > self.cpu_level() && self.with_level(*level).is_some_and(adds)
@@ -363,11 +363,11 @@ impl Target {
         CpuLevel::ALL.into_iter().filter(wider).collect()
     }
 
-    /// Whether it has other instructions for dot products of bytes than a machine that can do less.
-    pub(crate) fn is_better_for_bytes(&self, other: &Target) -> bool {
-        let signs = |target: &Target| target.has_dot_add_of_signs();
+    /// Whether it has other instructions for dot products of bytes than another machine.
+    fn differs_for_bytes(&self, other: &Target) -> bool {
         let has_dot_add = |target: &Target| [4, 8, 16].map(|lanes| target.has_dot_add(lanes));
-        has_dot_add(self) != has_dot_add(other) || signs(self) != signs(other)
+        has_dot_add(self) != has_dot_add(other)
+            || self.has_dot_add_of_signs() != other.has_dot_add_of_signs()
     }
 
     /// Whether code may use `feature` without asking.

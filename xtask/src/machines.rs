@@ -172,7 +172,11 @@ pub(crate) fn emulated(triple: &str) -> Result<Emulated> {
     build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), compiler);
     process::run(&mut build)?;
     let program = workspace::target().join(machine.triple).join("release/niello");
-    let command = format!("{emulator} -L {libraries} {}", program.display());
+    let program = program.to_string_lossy();
+    if program.contains(char::is_whitespace) {
+        return Err(format!("`--by` takes words, and there is a space in {program}").into());
+    }
+    let command = format!("{emulator} -L {libraries} {program}");
     Ok(Emulated { triple: machine.triple, command, compiler: (format!("CC_{name}"), compiler) })
 }
 
