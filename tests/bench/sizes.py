@@ -92,12 +92,13 @@ def main():
                     print(f"{engine}: {error}", file=sys.stderr)
             like = outputs["onnxruntime"]
             sizes = np.array(point, np.int64)
-            outputs["niello"], calls["niello"] = engines.library_call(library, [*told, sizes], like)
+            own, fixed_own = ([np.empty_like(array) for array in like] for _ in range(2))
+            outputs["niello"], calls["niello"] = engines.library_call(library, [*told, sizes], own)
             folder = fixed / str(number)
             folder.mkdir(parents=True)
             fixed_at = pinned + [option for name, size in at.items() for option in ("--dim", f"{name}={size}")]
-            own, _ = engines.niello_library(args.niello, args.backend, args.model, folder, args.threads, fixed_at)
-            outputs["fixed"], calls["fixed"] = engines.library_call(own, told, like)
+            alone, _ = engines.niello_library(args.niello, args.backend, args.model, folder, args.threads, fixed_at)
+            outputs["fixed"], calls["fixed"] = engines.library_call(alone, told, fixed_own)
             times = {engine: [] for engine in calls}
             order = list(calls)
             for _ in range(args.rounds):

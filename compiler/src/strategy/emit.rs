@@ -328,6 +328,7 @@ impl Emitter {
                 Err(format!("Winograd's convolution, whose schedule takes {takes}"))
             }
             Anchor::Conv2d { .. } => self.emit_conv2d(root, inner, anchor).map(Some),
+            Anchor::MatMul { .. } if self.has_one_column(inner) => Ok(None),
             &Anchor::MatMul { lhs, rhs, transpose_a, transpose_b } => {
                 let transposed = [transpose_a, transpose_b];
                 self.emit_matmul(root, inner, [lhs, rhs], transposed).map(Some)

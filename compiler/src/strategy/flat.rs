@@ -13,16 +13,7 @@ use super::nest::coefficient;
 use super::pieces::Probe;
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageKind;
-use crate::tir::{
-    Affine, Analyzer, BinaryOp, BufferId, BufferScope, ForKind, PrimExpr, Stmt, VarId,
-};
-
-/// Smallest tensor, in bytes, of which a loop over all elements asks for some ahead: a smaller one
-/// is in the first cache, or nearly.
-const MIN_PREFETCHED_BYTES: i64 = 128 << 10;
-
-/// How far ahead, in bytes.
-const PREFETCHED_AHEAD: i64 = 2 << 10;
+use crate::tir::{Affine, Analyzer, BinaryOp, BufferId, BufferScope, PrimExpr, Stmt, VarId};
 
 /// Most loops that are cut in two for one tensor: the shapes of networks ask for two or three.
 const MOST_CUTS: usize = 8;
@@ -66,8 +57,7 @@ impl Emitter {
         let (mut loops, stmt) = self.cut(axes.to_vec(), self.by_position(stmt));
         let stmt = join(&mut loops, stmt);
         let dtype = self.func.buffers[root].dtype;
-        let covered = self.cover_loops(&loops, &stmt, dtype, true);
-        if loops.len() == 1 { self.prefetch_flat(covered) } else { covered }
+        self.cover_loops(&loops, &stmt, dtype, true)
     }
 
     /// Loops over a dense tensor of several axes that are cut in the same way, so that what a vector
@@ -150,37 +140,6 @@ impl Emitter {
             loops.push((self.func.index_var("i"), 1));
         }
         (loops, stmt)
-    }
-
-    /// Asks for what is read of large tensors ahead of time, as long as loops go over memory as it
-    /// lies: what a processor asks for by itself stops at the end of a page.
-    fn prefetch_flat(&self, loops: Stmt) -> Stmt {
-        loops.rewrite(&mut |stmt| match stmt {
-            Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body } => {
-                let mut asked: Vec<(BufferId, Vec<PrimExpr>)> = Vec::new();
-                body.walk_exprs(&mut |expr| {
-                    let PrimExpr::Load { buffer, dtype, indices } = expr else { return };
-                    let spec = &self.func.buffers[*buffer].spec;
-                    let bytes = i64::from(dtype.bits().div_ceil(8));
-                    let size = spec.num_elements().unwrap_or(0).saturating_mul(bytes);
-                    let known = asked.iter().any(|(asked, _)| asked == buffer);
-                    if let [index] = indices.as_slice()
-                        && coefficient(index, var) == Some(1)
-                        && size >= MIN_PREFETCHED_BYTES
-                        && !known
-                    {
-                        asked.push((*buffer, vec![index.clone() + PREFETCHED_AHEAD / bytes]));
-                    }
-                });
-                let stmts = asked.into_iter().map(|(buffer, indices)| {
-                    let (locality, write) = (3, false);
-                    Stmt::Prefetch { buffer, indices, offset: 0.into(), locality, write }
-                });
-                let body = Box::new(Stmt::seq(stmts.chain([*body])));
-                Stmt::For { var, min, extent, kind: ForKind::Vectorized, annotations, body }
-            }
-            other => other,
-        })
     }
 }
 

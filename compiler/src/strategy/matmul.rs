@@ -13,6 +13,7 @@ use super::emit::Emitter;
 use super::fetch::{Fetch, Step};
 use super::machine::{FEW_ROWS, MAX_TILE_ROWS};
 use super::nest::{block, in_run};
+use super::reduce::Reduction;
 use super::tile::{Column, Columns, Rows, Spilled, Tile, TileType};
 use super::tiling::{Order, Run};
 use crate::ir::BufferSpec;
@@ -168,6 +169,12 @@ impl MatMul {
 }
 
 impl Emitter {
+    /// Whether a product of floats has one column, whose terms lie side by side in both operands.
+    pub(super) fn has_one_column(&mut self, inner: StageId) -> bool {
+        let is_column = self.dag.shape(inner).last() == Some(&1);
+        is_column && Reduction::of(self, inner).is_some_and(|reduction| self.goes_along(&reduction))
+    }
+
     /// The loops of a product of floats, or of bytes.
     ///
     /// # Errors

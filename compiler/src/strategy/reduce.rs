@@ -64,7 +64,8 @@ struct Step {
     at: i64,
     /// Whether they are combined with what is there.
     combine: bool,
-    /// Where NaNs go, if `into` has none: what waits for a step is then one instruction.
+    /// Where NaNs go, if `into` has none: what waits for a step is then one instruction. All places
+    /// of a lane share one.
     nans: Option<BufferId>,
 }
 
@@ -109,6 +110,15 @@ impl Reduction {
     /// row may begin before the one before it ends.
     pub(super) fn repeating(self, repeats: bool) -> Reduction {
         Reduction { repeats, ..self }
+    }
+
+    /// What each element of a window is multiplied with, if it is.
+    pub(super) fn factor(&self) -> Option<BufferId> {
+        let PrimExpr::Binary { op: BinaryOp::Mul, rhs, .. } = &self.value else { return None };
+        match **rhs {
+            PrimExpr::Load { buffer, .. } => Some(buffer),
+            _ => None,
+        }
     }
 
     /// The same of a window over a tensor that has a border, where nothing is tested.
@@ -321,16 +331,14 @@ impl Emitter {
         let lanes = nest.lane.map_or(1, |lane| lane.1);
         let acc = self.func.register("acc", reduction.dtype, &[split * lanes]);
         let keeps_nan = reduction.keeps_nan();
-        let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[split * lanes]));
-        let zero = PrimExpr::zero(reduction.dtype);
+        let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[lanes]));
         let mut first = Vec::new();
-        for part in 0..split {
-            for (into, value) in [(Some(acc), reduction.init()), (nans, zero.clone())] {
-                let Some(into) = into else { continue };
-                first.push(self.lane_stmt(nest, |emitter, _, lane| {
-                    emitter.func.store(into, [lane + part * lanes], value)
-                })?);
-            }
+        let sums = (0..split).map(|part| (acc, part * lanes, reduction.init()));
+        let zeros = nans.map(|nans| (nans, 0, PrimExpr::zero(reduction.dtype)));
+        for (into, at, value) in sums.chain(zeros) {
+            first.push(self.lane_stmt(nest, |emitter, _, lane| {
+                emitter.func.store(into, [lane + at], value)
+            })?);
         }
         let vars = self.fresh(&reduction.axes);
         let step = |emitter: &mut Emitter, last: Option<PrimExpr>, part: i64| {
@@ -380,17 +388,7 @@ impl Emitter {
                     let at = lane.clone() + part * lanes;
                     let low = emitter.func.load(acc, [at.clone()]);
                     let high = emitter.func.load(acc, [lane.clone() + (part + parts) * lanes]);
-                    let low_high = reduction.combined(low, high);
-                    let func = &emitter.func;
-                    let nan = nans.map(|nans| {
-                        let high = func.load(nans, [lane.clone() + (part + parts) * lanes]);
-                        func.store(
-                            nans,
-                            [at.clone()],
-                            last_nan(high, func.load(nans, [at.clone()])),
-                        )
-                    });
-                    Stmt::seq([func.store(acc, [at], low_high)].into_iter().chain(nan))
+                    emitter.func.store(acc, [at], reduction.combined(low, high))
                 })?);
             }
         }
@@ -447,10 +445,10 @@ impl Emitter {
             if let Some(nans) = step.nans {
                 // Of a NaN and a number, the right operand is the extreme.
                 return func.let_stmt("value", value, |func, value| {
-                    let nan = last_nan(value.clone(), func.load(nans, [at.clone()]));
+                    let nan = last_nan(value.clone(), func.load(nans, [lane.clone()]));
                     let extreme = PrimExpr::binary(reduction.combiner, value, sum);
                     Stmt::seq([
-                        func.store(nans, [at.clone()], nan),
+                        func.store(nans, [lane.clone()], nan),
                         func.store(step.into, [at.clone()], extreme),
                     ])
                 });

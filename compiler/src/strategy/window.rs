@@ -102,7 +102,8 @@ impl Emitter {
         let Anchor::Window { data, taps, strides, padding, dilation } = anchor else { return None };
         let data = *data;
         let from = *self.materialised.get(&data)?;
-        let outside = Reduction::of(self, inner)?.init();
+        let reduction = Reduction::of(self, inner)?;
+        let (outside, factor) = (reduction.init(), reduction.factor());
         let [read, written] = [from, self.materialised[&root]].map(|b| &self.func.buffers[b].spec);
         let into_blocks = block(written, 1) == Some(CHANNEL_BLOCK);
         let is_known = read.is_dense() && (into_blocks || written.is_dense());
@@ -110,7 +111,9 @@ impl Emitter {
         let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
         let is_short = !into_blocks && row < self.machine.lanes(DType::F32);
         let is_large = taps.iter().product::<i64>() >= LEAST_TAPS;
-        let through_blocks = is_short && is_large && windows[1] >= CHANNEL_BLOCK;
+        // Factors of channels are packed in blocks, too.
+        let has_blocks = factor.is_none_or(|factor| self.is_constant(factor));
+        let through_blocks = is_short && is_large && windows[1] >= CHANNEL_BLOCK && has_blocks;
         let blocked = into_blocks || through_blocks;
         if !self.rows.is_empty()
             || !is_known
@@ -139,6 +142,13 @@ impl Emitter {
                     spec.with_halo(axis, before, after)
                 }),
         };
+        if let Some(factor) = factor.filter(|_| blocked && has_blocks) {
+            let shape = self.func.buffers[factor].shape().to_vec();
+            let taps = (1..shape.len()).map(|axis| (axis, 1));
+            let dims: Vec<(usize, i64)> =
+                [(0, CHANNEL_BLOCK)].into_iter().chain(taps).chain([(0, 1)]).collect();
+            self.func.buffers[factor].spec = BufferSpec::packed(&shape, &dims);
+        }
         let (copy, fill) = self.copy_with_border(from, spec, &outside);
         self.note(inner, "windows over planes with a border", String::new(), None, None);
         let loops = match through_blocks {

@@ -135,7 +135,7 @@ pub enum Anchor {
         groups: i64,
     },
     /// A reduction of windows that slide over a tensor of `(N, C, spatial..)`, of which what is outside
-    /// counts as the neutral element.
+    /// counts as the neutral element. Elements may be multiplied with those of a tensor `(C, 1, taps..)`.
     Window {
         /// The tensor.
         data: StageId,

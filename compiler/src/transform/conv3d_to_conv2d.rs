@@ -15,13 +15,10 @@ use crate::transform::InferType;
 /// Most taps along the depth: the images hold the volume as many times.
 const MOST_TAPS: i64 = 16;
 
-/// The order of axes in which depth and channels have changed places.
-const DEPTH_BEFORE_CHANNELS: [i64; 5] = [0, 2, 1, 3, 4];
-
 /// Makes `nn.conv3d` an `nn.conv2d`, which strategies know a schedule for.
 ///
-/// Each place along the depth of the result becomes an image of its own, whose channels are those of
-/// all taps along the depth, one tap after the other.
+/// Each place along the depth of the result becomes an image of its own, whose channels are those that
+/// all taps along the depth read: for each channel of the volume, one after the other.
 #[function_pass(opt_level = 1, required = [InferType])]
 pub fn conv3d_to_conv2d(
     function: Function,
@@ -64,7 +61,7 @@ struct Volume {
 }
 
 impl Volume {
-    /// `None` for groups of channels, for extents that are not known, and for more taps than
+    /// `None` for groups of one channel, for extents that are not known, and for more taps than
     /// [`MOST_TAPS`].
     fn of(
         b: &FunctionBuilder,
@@ -84,8 +81,8 @@ impl Volume {
         let covered = attrs.dilation[0] * (kernel[2] - 1) + 1;
         let depth = (padded - covered) / attrs.strides[0] + 1;
         let volume = Volume { extents, kernel, depth, attrs };
-        Ok((volume.attrs.groups == 1 && kernel[2] <= MOST_TAPS && padded >= covered)
-            .then_some(volume))
+        let is_depthwise = kernel[1] == 1 && volume.attrs.groups > 1;
+        Ok((!is_depthwise && kernel[2] <= MOST_TAPS && padded >= covered).then_some(volume))
     }
 
     fn convolution(
@@ -96,12 +93,11 @@ impl Volume {
         bias: Option<ExprId>,
     ) -> Result<ExprId> {
         let [batch, channels, _, height, width] = self.extents;
-        let [outputs, _, taps, kernel_height, kernel_width] = self.kernel;
+        let [outputs, of_group, taps, kernel_height, kernel_width] = self.kernel;
         let windows = self.windows(b, x)?;
-        let images = depth_and_channels(b, windows)?;
-        let images = reshape(b, images, &[batch * self.depth, taps * channels, height, width])?;
-        let weight = depth_and_channels(b, weight)?;
-        let weight = reshape(b, weight, &[outputs, taps * channels, kernel_height, kernel_width])?;
+        let images = transpose(b, windows, &[0, 3, 1, 2, 4, 5])?;
+        let images = reshape(b, images, &[batch * self.depth, channels * taps, height, width])?;
+        let weight = reshape(b, weight, &[outputs, of_group * taps, kernel_height, kernel_width])?;
         let attrs = Attrs::from_struct(&ConvAttrs {
             strides: self.attrs.strides[1..].to_vec(),
             padding: [&self.attrs.padding[1..3], &self.attrs.padding[4..]].concat(),
@@ -113,13 +109,14 @@ impl Volume {
         let shape = tensor(b, images)?.shape;
         let [height, width] = [2, 3].map(|axis: usize| shape[axis].as_const().unwrap_or(0));
         let volumes = reshape(b, images, &[batch, self.depth, outputs, height, width])?;
-        depth_and_channels(b, volumes)
+        transpose(b, volumes, &[0, 2, 1, 3, 4])
     }
 
-    /// What the taps along the depth read for each place of the result: (N, taps · C, depth, H, W).
+    /// What the taps along the depth read for each place of the result: (N, C, taps, depth, H, W).
     fn windows(&self, b: &mut FunctionBuilder, x: ExprId) -> Result<ExprId> {
         let (before, after) = (self.attrs.padding[0], self.attrs.padding[3]);
         let x = if (before, after) == (0, 0) { x } else { self.padded(b, x, before, after)? };
+        let [batch, channels, _, height, width] = self.extents;
         let stride = self.attrs.strides[0];
         let mut windows = Vec::new();
         for tap in 0..self.kernel[2] {
@@ -130,11 +127,12 @@ impl Volume {
                 strides: vec![stride],
                 axes: vec![2],
             };
-            windows.push(call_with(b, &STRIDED_SLICE, &[x], &slice)?);
+            let window = call_with(b, &STRIDED_SLICE, &[x], &slice)?;
+            windows.push(reshape(b, window, &[batch, channels, 1, self.depth, height, width])?);
         }
         match windows[..] {
             [window] => Ok(window),
-            _ => call_with(b, &CONCATENATE, &windows, &ConcatenateAttrs { axis: 1 }),
+            _ => call_with(b, &CONCATENATE, &windows, &ConcatenateAttrs { axis: 2 }),
         }
     }
 
@@ -157,10 +155,8 @@ impl Volume {
     }
 }
 
-/// A tensor of five axes with the second and the third in each other's place.
-fn depth_and_channels(b: &mut FunctionBuilder, value: ExprId) -> Result<ExprId> {
-    let attrs = TransposeAttrs { axes: DEPTH_BEFORE_CHANNELS.to_vec() };
-    call_with(b, &TRANSPOSE, &[value], &attrs)
+fn transpose(b: &mut FunctionBuilder, value: ExprId, axes: &[i64]) -> Result<ExprId> {
+    call_with(b, &TRANSPOSE, &[value], &TransposeAttrs { axes: axes.to_vec() })
 }
 
 fn reshape(b: &mut FunctionBuilder, value: ExprId, extents: &[i64]) -> Result<ExprId> {

@@ -13,6 +13,7 @@ use crate::ops::compute::{Compute, Stages, multiply_add};
 use crate::ops::eval::{EvalCx, broadcast_strides, offsets};
 use crate::ops::relation::DTypes;
 use crate::ops::{EvalError, InferCx, Input, OpDef, OpPattern};
+use crate::te::StageId;
 use crate::tir::{Intrinsic, PrimExpr};
 
 /// The type relation of a function from floats to floats with attributes.
@@ -205,7 +206,7 @@ activations! {
     /// `x·tanh(log(1 + eˣ))`.
     MISH = "nn.mish", "the element times the tangent of its soft plus",
         |v| v * softplus(v).tanh(),
-        te: |cx| compute_softplus(cx, |x, softplus| x * PrimExpr::call(Intrinsic::Tanh, softplus));
+        te: compute_mish;
     /// `gamma·x`, but `gamma·alpha·(exp(x) - 1)` where `x` is not positive.
     SELU(SeluAttrs, alpha = f64::from(1.673_263_2_f32), gamma = f64::from(1.050_701_f32)) = "nn.selu", "scaled exponential linear unit",
         |a, v| a.gamma * elu(a.alpha, 1.0, v),
@@ -219,7 +220,7 @@ activations! {
         };
     /// `log(1 + eˣ)`.
     SOFTPLUS = "nn.softplus", "smooth rectifier", |v| softplus(v),
-        te: |cx| compute_softplus(cx, |_, softplus| softplus);
+        te: compute_softplus;
     /// `x / (1 + |x|)`.
     SOFTSIGN = "nn.softsign", "the element divided by one plus its magnitude",
         |v| v / (1.0 + v.abs()),
@@ -299,28 +300,45 @@ fn eval_prelu(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, EvalError> {
     })
 }
 
-/// `log(1 + eˣ) = max(x, 0) + log(1 + e^-|x|)`, which does not overflow, and a function of it.
-fn compute_softplus(
-    cx: &mut Compute<'_>,
-    finish: impl FnOnce(PrimExpr, PrimExpr) -> PrimExpr,
-) -> Stages {
+/// `e^-|x|`, which does not overflow, as a stage of its own.
+fn compute_tail(cx: &mut Compute<'_>, x: StageId) -> StageId {
+    let (shape, dtype) = cx.result();
+    cx.dag.compute(cx.op.name, &shape, dtype, |dag, index| {
+        PrimExpr::call(Intrinsic::Exp, -PrimExpr::call(Intrinsic::Abs, dag.at(x, index)))
+    })
+}
+
+/// `log(1 + eˣ) = max(x, 0) + log(1 + e^-|x|)`.
+fn compute_softplus(cx: &mut Compute<'_>) -> Stages {
     let x = cx.arg(0)?;
     let (shape, dtype) = cx.result();
-    let op = cx.op.name;
-    let tail = cx.dag.compute(op, &shape, dtype, |dag, index| {
-        PrimExpr::call(Intrinsic::Exp, -PrimExpr::call(Intrinsic::Abs, dag.at(x, index)))
+    let tail = compute_tail(cx, x);
+    let sum = cx.dag.compute(cx.op.name, &shape, dtype, |dag, index| {
+        PrimExpr::float(1.0, dtype) + dag.at(tail, index)
     });
-    let sum = cx
-        .dag
-        .compute(op, &shape, dtype, |dag, index| PrimExpr::float(1.0, dtype) + dag.at(tail, index));
     cx.element(|dag, index| {
         let (x, tail, sum) = (dag.at(x, index), dag.at(tail, index), dag.at(sum, index));
         // What the sum has lost of its small part is put back: log(1 + t) = t · log(s) / (s - 1).
         let rounded = sum.clone() - one(&sum);
         let log = PrimExpr::call(Intrinsic::Log, sum) * tail.clone() / rounded.clone();
         let lost = rounded.equal(PrimExpr::zero(dtype));
-        let softplus = PrimExpr::zero(dtype).max(x.clone()) + PrimExpr::select(lost, tail, log);
-        finish(x, softplus)
+        PrimExpr::zero(dtype).max(x) + PrimExpr::select(lost, tail, log)
+    })
+}
+
+/// `x·tanh(log(1 + eˣ))` by one exponential: with `t = e^-|x|`, the tangent is `n / (n + 2)` where
+/// `x` is negative, `n = t·(t + 2)`, else `n / (n + 2t²)`, `n = 1 + 2t`.
+fn compute_mish(cx: &mut Compute<'_>) -> Stages {
+    let x = cx.arg(0)?;
+    let tail = compute_tail(cx, x);
+    cx.element(|dag, index| {
+        let (x, tail) = (dag.at(x, index), dag.at(tail, index));
+        let two = like(2.0, &x);
+        let by_sign = |below, above| PrimExpr::select(negative(&x), below, above);
+        let above = multiply_add(tail.clone(), two.clone(), one(&x));
+        let numerator = by_sign(tail.clone() * (tail.clone() + two.clone()), above);
+        let rest = by_sign(two.clone(), two * tail.clone() * tail);
+        x.clone() * (numerator.clone() / (numerator + rest))
     })
 }
 

@@ -293,12 +293,15 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let over = cx.dag.shape(weight)[1..].to_vec();
     let mut window = attrs.window(&over[1..])?;
     let pad_value = attrs.pad_value;
-    // The rule for two axes has the padding in the layout of the image.
-    let has_rule = dtype == DType::F32 || attrs.out_dtype.is_some();
+    // Rules have the padding in the layout of the image.
+    let is_depthwise = groups > 1 && over[0] == 1 && shape[1] == groups;
+    let is_windows = is_depthwise && window.axes.len() != 2;
+    let has_rule = match is_windows {
+        true => dtype == DType::F32,
+        false => window.axes.len() == 2 && (dtype == DType::F32 || attrs.out_dtype.is_some()),
+    };
     let (data, is_padded) = match attrs.padding.iter().any(|&padding| padding != 0) {
-        true if !has_rule || window.axes.len() != 2 => {
-            (with_border(cx.dag, data, &mut window, pad_value), false)
-        }
+        true if !has_rule => (with_border(cx.dag, data, &mut window, pad_value), false),
         is_padded => (data, is_padded),
     };
     let input = cx.dag.shape(data).to_vec();
@@ -307,6 +310,8 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
     let conv = cx.dag.reduce(op, &shape, dtype, BinaryOp::Add, &over, |dag, index, by| {
         let channel = if groups == 1 {
             by[0].clone()
+        } else if is_depthwise {
+            index[1].clone()
         } else {
             index[1].clone().floordiv(group_out) * over[0] + by[0].clone()
         };
@@ -326,6 +331,10 @@ fn compute(cx: &mut Compute<'_>) -> Stages {
         let dilation = [rows.dilation, columns.dilation];
         let anchor = Anchor::Conv2d { data, weight, strides, padding, pad_value, dilation, groups };
         cx.dag.set_anchor(conv, anchor);
+    } else if is_windows && has_rule {
+        let (taps, strides, dilation) = (window.taps(), window.strides(), window.dilation());
+        let padding = window.axes.iter().map(|axis| axis.before).collect();
+        cx.dag.set_anchor(conv, Anchor::Window { data, taps, strides, padding, dilation });
     }
     add_bias(cx, conv)
 }

@@ -2,7 +2,7 @@
 
 use super::super::emit::Emitter;
 use super::super::nest::{Nest, in_run};
-use super::{GROUPS, GROUPS_OF_CALLS, LANES_IN_A_VECTOR, Reduction, Step};
+use super::{GROUPS, GROUPS_OF_CALLS, LANES_IN_A_VECTOR, Reduction, Step, last_nan};
 use crate::ir::DType;
 use crate::te::{ReduceAxis, StageId};
 use crate::tir::{BufferId, ForKind, PrimExpr, PrimFuncData, Stmt, VarId};
@@ -22,6 +22,8 @@ struct Row<'a> {
 struct Sums {
     /// `wide` of them.
     acc: BufferId,
+    /// NaNs that were passed over, if they matter: one for each element of a group.
+    nans: Option<BufferId>,
     /// Room for a group of values.
     tail: BufferId,
     /// Elements of the row, of a group, and of a chunk of groups.
@@ -92,40 +94,54 @@ impl Emitter {
         let wide = groups * group;
         let acc = self.func.register("acc", reduction.dtype, &[wide]);
         let lanes = self.machine.lanes(reduction.dtype).min(group);
-        let sums = Sums { acc, tail, extent, group, wide, lanes };
+        let keeps_nan = reduction.keeps_nan();
+        let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[group]));
+        let sums = Sums { acc, nans, tail, extent, group, wide, lanes };
 
-        let first = self.func.for_("l", wide, ForKind::Vectorized, |func, lane| {
-            func.store(acc, [lane], reduction.init())
-        });
+        let zeros = nans.map(|nans| (nans, group, PrimExpr::zero(reduction.dtype)));
+        let first = [(acc, wide, reduction.init())].into_iter().chain(zeros);
+        let first: Vec<Stmt> = first
+            .map(|(into, count, value)| {
+                self.func.for_("l", count, ForKind::Vectorized, |func, lane| {
+                    func.store(into, [lane], value)
+                })
+            })
+            .collect();
         let limit = reduction.limits.last().cloned().flatten();
         let count = match &limit {
             None => PrimExpr::index(extent / wide),
             Some(limit) => limit.clone().floordiv(wide),
         };
         let (chunk, var) = self.counter("r", extent / wide);
-        let step = Step { into: acc, at: 0, combine: true, nans: None };
-        let body = self.step_along(&row, chunk * wide, wide, step)?;
+        let part = if keeps_nan { group } else { wide };
+        let body = (0..wide / part).map(|number| {
+            let at = number * part;
+            let step = Step { into: acc, at, combine: true, nans };
+            self.step_along(&row, chunk.clone() * wide + at, part, step)
+        });
+        let body = Stmt::seq(body.collect::<Option<Vec<_>>>()?);
         let chunks = if count.is_const(1) { body } else { in_run(body, (var, count.clone())) };
         let rest = match limit {
             None => self.rest_of_row(&row, &sums, fill)?,
             Some(limit) => self.rest_of_run(&row, &sums, count * wide, limit)?,
         };
         let loops = reduction.in_outer(vars, Stmt::seq([chunks, rest]));
-        let (names, value) = self.horizontal(reduction, acc, wide, lanes);
+        let (names, value) = self.horizontal(reduction, &sums);
         let last = self.store_element(root, Some((reduction.stage, value)), index);
         let last =
             names.into_iter().rev().fold(last, |body, (var, value)| Stmt::let_(var, value, body));
-        Some(Stmt::allocate(acc, Stmt::seq([first, loops, last])))
+        let stmt = Stmt::seq(first.into_iter().chain([loops, last]));
+        Some(nans.into_iter().chain([acc]).fold(stmt, |stmt, sums| Stmt::allocate(sums, stmt)))
     }
 
     /// What is behind the whole chunks of a row. `fill` puts the last group of the row in `tail`.
     fn rest_of_row(&mut self, row: &Row<'_>, sums: &Sums, fill: Stmt) -> Option<Stmt> {
-        let &Sums { acc, tail, extent, group, wide, .. } = sums;
+        let &Sums { acc, nans, tail, extent, group, wide, .. } = sums;
         let (full, rest) = (extent / wide * wide, extent % wide);
         let mut stmts = Vec::new();
         for part in 0..rest / group {
             let at = part * group;
-            let step = Step { into: acc, at, combine: true, nans: None };
+            let step = Step { into: acc, at, combine: true, nans };
             stmts.push(self.step_along(row, PrimExpr::index(full + at), group, step)?);
         }
         let valid = rest % group;
@@ -235,9 +251,7 @@ impl Emitter {
     fn horizontal(
         &mut self,
         reduction: &Reduction,
-        acc: BufferId,
-        count: i64,
-        lanes: i64,
+        &Sums { acc, nans, group, wide, lanes, .. }: &Sums,
     ) -> (Vec<(VarId, PrimExpr)>, PrimExpr) {
         let mut names = Vec::new();
         let mut bind = |func: &mut PrimFuncData, value: PrimExpr| {
@@ -246,8 +260,11 @@ impl Emitter {
             func.var_expr(var)
         };
         let mut parts = Vec::new();
-        for part in 0..count / lanes {
-            let value = self.func.load(acc, [ramp(part * lanes, lanes)]);
+        for part in 0..wide / lanes {
+            let mut value = self.func.load(acc, [ramp(part * lanes, lanes)]);
+            if let Some(nans) = nans.filter(|_| part * lanes < group) {
+                value = last_nan(self.func.load(nans, [ramp(part * lanes, lanes)]), value);
+            }
             parts.push(bind(&mut self.func, value));
         }
         while parts.len() > 1 {
