@@ -72,6 +72,9 @@ impl Emitter {
                 return stmt;
             }
         }
+        if overrun && let Some(stmt) = self.cover_known(spec, dtype, element) {
+            return stmt;
+        }
         if let Some(stmt) = self.cover_ragged(spec, dtype, element) {
             return stmt;
         }

@@ -546,7 +546,7 @@ impl Emitter {
 }
 
 /// Whether some of a statement's loops are of vectors.
-fn is_vectorized(stmt: &Stmt) -> bool {
+pub(super) fn is_vectorized(stmt: &Stmt) -> bool {
     let mut found = false;
     stmt.walk(&mut |stmt| {
         found |= matches!(stmt, Stmt::For { kind: ForKind::Vectorized, .. })

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::emit::{Emitter, Root};
-use super::nest::coefficient;
+use super::emit::{Emitter, Root, is_vectorized};
+use super::nest::{coefficient, position};
 use super::pieces::Probe;
 use crate::ir::{BufferSpec, DType};
 use crate::te::StageKind;
@@ -54,10 +54,21 @@ impl Emitter {
         if axes.iter().any(|axis| axis.1 == 0) {
             return Stmt::nop();
         }
-        let (mut loops, stmt) = self.cut(axes.to_vec(), self.by_position(stmt));
-        let stmt = join(&mut loops, stmt);
         let dtype = self.func.buffers[root].dtype;
-        self.cover_loops(&loops, &stmt, dtype, true)
+        let whole = self.by_position(stmt);
+        let (mut loops, stmt) = self.cut(axes.to_vec(), whole.clone());
+        let stmt = join(&mut loops, stmt);
+        let covered = self.cover_loops(&loops, &stmt, dtype, true);
+        if is_vectorized(&covered) {
+            return covered;
+        }
+        let extents: Vec<i64> = axes.iter().map(|axis| axis.1).collect();
+        let picked =
+            self.cover_known(&BufferSpec::dense(&extents), dtype, &mut |emitter, index| {
+                let values = axes.iter().map(|axis| axis.0).zip(index.iter().cloned()).collect();
+                emitter.func.copy_of(&whole, &values)
+            });
+        picked.unwrap_or(covered)
     }
 
     /// Loops over a dense tensor of several axes that are cut in the same way, so that what a vector
@@ -96,11 +107,9 @@ impl Emitter {
 
     /// A statement whose tensors are accessed by position.
     fn by_position(&self, stmt: Stmt) -> Stmt {
-        let position = |buffer: BufferId, indices: Vec<PrimExpr>| {
-            let Some(stage) = self.dag.stage_of(buffer) else { return indices };
-            let extents = self.dag.shape(stage);
-            let axes = indices.into_iter().zip(extents);
-            vec![axes.fold(PrimExpr::index(0), |at, (index, &extent)| at * extent + index)]
+        let position = |buffer: BufferId, indices: Vec<PrimExpr>| match self.dag.stage_of(buffer) {
+            Some(stage) => vec![position(self.dag.shape(stage), indices)],
+            None => indices,
         };
         let stmt = stmt.map_exprs(&mut |expr| {
             expr.rewrite(&mut |expr| match expr {

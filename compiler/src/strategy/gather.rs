@@ -8,7 +8,7 @@ use super::emit::Emitter;
 use super::nest::{block, in_loop, innermost};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
-use crate::tir::{Analyzer, BufferId, PrimExpr, Stmt, VarId};
+use crate::tir::{BufferId, PrimExpr, Stmt, VarId};
 
 /// Most vectors of which one is picked: each takes an instruction to read and one to pick from.
 pub(super) const MOST_SOURCES: usize = 8;
@@ -99,16 +99,7 @@ impl Emitter {
         let PrimExpr::Load { buffer, indices, .. } = value else { return None };
         let data = &self.func.buffers[buffer].spec;
         let axis = data.dims().get(innermost(data)?)?.axis;
-        let mut analyzer = Analyzer::new();
-        for index in &indices {
-            index.walk(&mut |expr| {
-                if let PrimExpr::Var { var, .. } = expr
-                    && let Some(&extent) = self.extents.get(var)
-                {
-                    analyzer.bind(*var, 0, extent);
-                }
-            });
-        }
+        let mut analyzer = self.knowing_loops(&indices);
         let mut index: Vec<PrimExpr> =
             indices.iter().map(|index| analyzer.simplify(index)).collect();
         let place = index[axis].as_int()?;

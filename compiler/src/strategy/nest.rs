@@ -486,6 +486,12 @@ pub(super) fn contiguous(spec: &BufferSpec, axis: usize, first: &PrimExpr, lanes
     }
 }
 
+/// The position of an element of a dense tensor in memory.
+pub(super) fn position(extents: &[i64], indices: Vec<PrimExpr>) -> PrimExpr {
+    let axes = indices.into_iter().zip(extents);
+    axes.fold(PrimExpr::index(0), |at, (index, &extent)| at * extent + index)
+}
+
 /// How much an index grows with a variable, if it is linear in it.
 pub(super) fn coefficient(expr: &PrimExpr, var: VarId) -> Option<i64> {
     match expr {

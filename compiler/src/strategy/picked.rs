@@ -1,13 +1,14 @@
 //! Loops over a dense tensor that read at places which are not adjacent, but known: along the columns of
-//! an image that is resized, of a border that repeats elements, or of rows in the opposite order.
+//! an image that is resized, of a border that repeats elements, of rows in the opposite order, or of
+//! images whose pixels are put between each other.
 //!
 //! For each vector it is known from which few vectors its elements are picked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::Emitter;
 use super::gather::{MOST_SOURCES, Picked, PickedVector, Source};
-use super::nest::{MOST_APART, Nest, Run, coefficient, innermost};
+use super::nest::{MOST_APART, Nest, Run, coefficient, innermost, position};
 use super::turn::lanes_of;
 use crate::ir::{BufferSpec, DType};
 use crate::te::{Stage, StageId, StageKind};
@@ -95,8 +96,21 @@ impl Emitter {
         dtype: DType,
         element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
     ) -> Option<Stmt> {
+        if !self.picks() {
+            return None;
+        }
+        self.cover_known(spec, dtype, element)
+    }
+
+    /// The same wherever places turn out to be known.
+    pub(super) fn cover_known(
+        &mut self,
+        spec: &BufferSpec,
+        dtype: DType,
+        element: &mut dyn FnMut(&mut Emitter, &[PrimExpr]) -> Stmt,
+    ) -> Option<Stmt> {
         let spec = self.extent_of(spec);
-        if !spec.is_dense() || dtype == DType::Bool || !self.picks() {
+        if !spec.is_dense() || dtype == DType::Bool || Nest::inner(&spec) < LEAST_EXTENT {
             return None;
         }
         // Floats of 16 bits are `float32` in registers.
@@ -182,28 +196,48 @@ impl Emitter {
         let spec = &self.func.buffers[*buffer].spec;
         let axis = spec.dims().get(innermost(spec)?)?.axis;
         let varies = |at: usize| indices[at].uses(lane);
-        if !spec.is_dense() || !(0..indices.len()).all(|at| varies(at) == (at == axis)) {
+        if !spec.is_dense() || !(0..indices.len()).any(varies) {
             return None;
         }
-        let places: Vec<i64> =
-            (0..lanes).map(|at| self.place(&indices[axis], lane, at)).collect::<Option<_>>()?;
-        let extent = spec.shape()[axis];
-        let (first, last) = (*places.iter().min()?, *places.iter().max()?);
-        let count = (last - first) / lanes + 1;
-        if first < 0 || last >= extent || extent < lanes || count > MOST_SOURCES as i64 {
+        // Along the innermost axis if that is all, else along all memory.
+        let (mut index, extent) = match (0..indices.len()).all(|at| varies(at) == (at == axis)) {
+            true => (indices.clone(), spec.shape()[axis]),
+            false => (vec![0.into(); indices.len()], spec.num_elements()?),
+        };
+        if index != *indices {
+            index[axis] = position(spec.shape(), indices.clone());
+        }
+        // Places as distances from that of the first lane, which depends on the loops around.
+        let mut analyzer = self.knowing_loops(&index[axis..=axis]);
+        let first = self.known(&index[axis], lane, 0);
+        let away: Vec<i64> = (0..lanes)
+            .map(|at| {
+                let place = self.known(&index[axis], lane, at);
+                analyzer.simplify(&(place - first.clone())).as_int()
+            })
+            .collect::<Option<_>>()?;
+        // Vectors from the lowest place on that is in none yet, which must not go beyond the buffer.
+        let (least, most) = analyzer.const_int_bound(&first);
+        let last_start = extent.checked_sub(lanes)?.checked_sub(most)?;
+        let mut starts: Vec<i64> = Vec::new();
+        for &place in &BTreeSet::from_iter(away.iter().copied()) {
+            if starts.last().is_none_or(|start| place - start >= lanes) {
+                starts.push(place.min(last_start));
+            }
+        }
+        let is_inside = starts.first().is_some_and(|&start| least.saturating_add(start) >= 0);
+        if !is_inside || starts.len() > MOST_SOURCES {
             return None;
         }
-        // The last vector ends with the row at the latest.
-        let starts: Vec<i64> =
-            (0..count).map(|n| (first + n * lanes).min(extent - lanes)).collect();
-        let picks = places.iter().map(|place| {
+        let picks = away.iter().map(|place| {
             let source = starts.iter().rposition(|start| start <= place)?;
-            Some((source, place - starts[source]))
+            let from = place - starts[source];
+            (from < lanes).then_some((source, from))
         });
         let picks = picks.collect::<Option<_>>()?;
         let sources = starts.iter().map(|&start| {
-            let mut index = indices.clone();
-            index[axis] = start.into();
+            let mut index = index.clone();
+            index[axis] = first.clone() + start;
             Source { buffer: *buffer, index, axis }
         });
         Some(Picked { sources: sources.collect(), picks })
@@ -211,15 +245,19 @@ impl Emitter {
 
     /// An index where a variable has a value, if that and tables say it.
     fn place(&self, index: &PrimExpr, lane: VarId, at: i64) -> Option<i64> {
+        Analyzer::new().simplify(&self.known(index, lane, at)).as_int()
+    }
+
+    /// An index where a variable has a value, with what tables say about it.
+    fn known(&self, index: &PrimExpr, lane: VarId, at: i64) -> PrimExpr {
         let index = index.clone().substitute(&[(lane, PrimExpr::index(at))].into());
-        let known = index.rewrite(&mut |expr| {
+        index.rewrite(&mut |expr| {
             let entry = self.table_of(&expr).and_then(|(table, at)| {
                 let at = Analyzer::new().simplify(at).as_int()?;
                 table.get(usize::try_from(at).ok()?).copied()
             });
             entry.map_or(expr, PrimExpr::index)
-        });
-        Analyzer::new().simplify(&known).as_int()
+        })
     }
 }
 

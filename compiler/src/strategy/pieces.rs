@@ -121,6 +121,21 @@ impl Emitter {
         })
     }
 
+    /// An analyser that knows the ranges of the loops whose variables some expressions use.
+    pub(super) fn knowing_loops(&self, exprs: &[PrimExpr]) -> Analyzer {
+        let mut analyzer = Analyzer::new();
+        for expr in exprs {
+            expr.walk(&mut |expr| {
+                if let PrimExpr::Var { var, .. } = expr
+                    && let Some(&extent) = self.extents.get(var)
+                {
+                    analyzer.bind(*var, 0, extent);
+                }
+            });
+        }
+        analyzer
+    }
+
     /// An analyser that knows the ranges of the loops whose variables a statement uses.
     fn knowing(&self, stmt: &Stmt) -> Analyzer {
         let mut used = BTreeSet::new();
