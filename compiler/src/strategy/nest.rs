@@ -12,6 +12,7 @@ use crate::tir::{
 
 /// Loops over the logical elements of a layout, in the order of memory: the part of them that one
 /// width of vectors covers.
+#[derive(Clone)]
 pub(super) struct Nest {
     /// Variable and extent, outermost first, but for the innermost one: the same ones in all nests
     /// of a layout.
@@ -182,6 +183,13 @@ impl Nest {
             index[axis] = first + lane.clone();
         }
         index
+    }
+
+    /// The same with another index along an axis, which is not that of the lanes.
+    pub(super) fn with_index(&self, axis: usize, index: impl FnOnce(PrimExpr) -> PrimExpr) -> Nest {
+        let mut nest = self.clone();
+        nest.index[axis] = index(nest.index[axis].clone());
+        nest
     }
 
     /// The loops around the bodies of all nests of a layout.

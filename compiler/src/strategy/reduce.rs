@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use super::cover::adjacent;
 use super::emit::Emitter;
-use super::nest::{Nest, in_run};
+use super::nest::{Nest, Run, in_run, innermost};
 use crate::ir::{BufferSpec, DType};
 use crate::te::{ReduceAxis, StageId, StageKind, combined, identity};
 use crate::tir::{BinaryOp, BufferId, BufferScope, PrimExpr, PrimFuncData, Stmt, VarId};
@@ -34,6 +34,10 @@ const ACROSS: i64 = 64;
 
 /// Fewest steps of a reduction that is split into partial sums across the result.
 const MIN_SPLIT_STEPS: i64 = 16;
+
+/// Most vectors of sums at a time where each would wait for the one before it: rows of the result are
+/// computed side by side.
+const SIDE_BY_SIDE: i64 = 6;
 
 /// Lanes that are combined one by one: compilers take a vector of two through memory.
 const LANES_IN_A_VECTOR: u32 = 4;
@@ -64,9 +68,9 @@ struct Step {
     at: i64,
     /// Whether they are combined with what is there.
     combine: bool,
-    /// Where NaNs go, if `into` has none: what waits for a step is then one instruction. All places
-    /// of a lane share one.
-    nans: Option<BufferId>,
+    /// Where NaNs go, and the first of these places, if `into` has none: what waits for a step is then
+    /// one instruction. All sums of a lane share one.
+    nans: Option<(BufferId, i64)>,
 }
 
 /// The last value if it is a NaN, else what was there.
@@ -227,7 +231,7 @@ impl Emitter {
             return stmt;
         }
         let build = &mut |emitter: &mut Emitter, nest: &Nest| {
-            emitter.reduce_lanes(nest, root, reduction, 1)
+            emitter.reduce_lanes(std::slice::from_ref(nest), root, reduction, 1)
         };
         self.cover_in_scalars(root, build)
     }
@@ -292,14 +296,11 @@ impl Emitter {
         for (widths, split) in
             [(&wide, 1), (&widths, split)].into_iter().skip(usize::from(!is_long))
         {
-            let build = &mut |emitter: &mut Emitter, nest: &Nest| {
-                emitter.reduce_lanes(nest, root, reduction, split)
-            };
             let runs = match reduction.repeats {
                 true => Nest::overlapping(inner, widths),
                 false => Nest::runs(&[(0, inner)], widths),
             };
-            if let Some(stmt) = self.cover_runs(&extent, &runs, build) {
+            if let Some(stmt) = self.reduce_runs(root, reduction, &extent, &runs, split) {
                 return Some(stmt);
             }
         }
@@ -315,42 +316,101 @@ impl Emitter {
         });
         let split = if is_long { 1 } else { split };
         self.cover_pieces(&spec, &wide, &probe, &mut |emitter, nest| {
-            emitter.reduce_lanes(nest, root, reduction, split)
+            emitter.reduce_lanes(std::slice::from_ref(nest), root, reduction, split)
         })
     }
 
-    /// All lanes of a nest, each with `split` partial sums along the last reduced axis.
+    /// Nests for runs of the innermost dimension, which several rows of the result share if sums would
+    /// wait for one another.
+    fn reduce_runs(
+        &mut self,
+        root: StageId,
+        reduction: &Reduction,
+        spec: &BufferSpec,
+        runs: &[Run],
+        split: i64,
+    ) -> Option<Stmt> {
+        let inner = innermost(spec)?;
+        let lanes = runs.iter().map(|run| run.lanes).max()?;
+        let vectors = (lanes / self.machine.lanes(reduction.dtype)).max(1) * split;
+        let most = SIDE_BY_SIDE / vectors / if reduction.keeps_nan() { 2 } else { 1 };
+        let physical = spec.physical_shape();
+        let outer = (0..inner).rev().find(|&position| physical[position] > 1);
+        let outer = outer.map(|position| spec.dims()[position]).filter(|dim| {
+            let is_open = self.dag.limits(root).iter().any(|limit| limit.axis == dim.axis);
+            let is_whole = spec.dims().iter().all(|other| other.axis != dim.axis || other == dim);
+            dim.step == 1 && is_whole && !is_open && most > 1
+        });
+        let Some(axis) = outer.map(|dim| dim.axis) else {
+            return self.cover_runs(spec, runs, &mut |emitter, nest| {
+                emitter.reduce_lanes(std::slice::from_ref(nest), root, reduction, split)
+            });
+        };
+        let extent = spec.shape()[axis];
+        let rows = (extent + most - 1) / most;
+        let rows = (extent + rows - 1) / rows;
+        let (whole, rest) = (extent / rows, extent % rows);
+        let dims: Vec<(usize, i64)> = spec.dims().iter().map(|dim| (dim.axis, dim.step)).collect();
+        let mut parts = Vec::new();
+        for (first, count, rows) in [(0, whole, rows), (whole * rows, 1, rest)] {
+            if rows == 0 {
+                continue;
+            }
+            let mut shape = spec.shape().to_vec();
+            shape[axis] = count;
+            let part = BufferSpec::packed(&shape, &dims);
+            parts.push(self.cover_runs(&part, runs, &mut |emitter, nest| {
+                let row = |row| nest.with_index(axis, |index| index * rows + (first + row));
+                let nests: Vec<Nest> = (0..rows).map(row).collect();
+                emitter.reduce_lanes(&nests, root, reduction, split)
+            })?);
+        }
+        Some(Stmt::seq(parts))
+    }
+
+    /// All lanes of nests, each with `split` partial sums along the last reduced axis.
     #[inline(never)]
     fn reduce_lanes(
         &mut self,
-        nest: &Nest,
+        nests: &[Nest],
         root: StageId,
         reduction: &Reduction,
         split: i64,
     ) -> Option<Stmt> {
-        let lanes = nest.lane.map_or(1, |lane| lane.1);
-        let acc = self.func.register("acc", reduction.dtype, &[split * lanes]);
-        let keeps_nan = reduction.keeps_nan();
-        let nans = keeps_nan.then(|| self.func.register("nans", reduction.dtype, &[lanes]));
+        let lanes = nests.first()?.lane.map_or(1, |lane| lane.1);
+        let places = |count: i64| count * lanes * nests.len() as i64;
+        let acc = self.func.register("acc", reduction.dtype, &[places(split)]);
+        let nans = reduction
+            .keeps_nan()
+            .then(|| self.func.register("nans", reduction.dtype, &[places(1)]));
+        // Each row has its sums side by side.
+        let rows: Vec<(&Nest, i64)> = nests.iter().zip(0..).collect();
+        let sum = |row: i64, part: i64| (row * split + part) * lanes;
         let mut first = Vec::new();
-        let sums = (0..split).map(|part| (acc, part * lanes, reduction.init()));
-        let zeros = nans.map(|nans| (nans, 0, PrimExpr::zero(reduction.dtype)));
-        for (into, at, value) in sums.chain(zeros) {
-            first.push(self.lane_stmt(nest, |emitter, _, lane| {
-                emitter.func.store(into, [lane + at], value)
-            })?);
+        for &(nest, row) in &rows {
+            let sums = (0..split).map(|part| (acc, sum(row, part), reduction.init()));
+            let zeros = nans.map(|nans| (nans, row * lanes, PrimExpr::zero(reduction.dtype)));
+            for (into, at, value) in sums.chain(zeros) {
+                first.push(self.lane_stmt(nest, |emitter, _, lane| {
+                    emitter.func.store(into, [lane + at], value)
+                })?);
+            }
         }
         let vars = self.fresh(&reduction.axes);
         let step = |emitter: &mut Emitter, last: Option<PrimExpr>, part: i64| {
-            emitter.lane_stmt(nest, |emitter, index, lane| {
-                let mut by: Vec<PrimExpr> =
-                    vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
-                if let (Some(last), Some(place)) = (last, by.last_mut()) {
-                    *place = last;
-                }
-                let step = Step { into: acc, at: part * lanes, combine: true, nans };
-                emitter.reduction_step(reduction, index, &by, &lane, step, None)
-            })
+            let steps = rows.iter().map(|&(nest, row)| {
+                emitter.lane_stmt(nest, |emitter, index, lane| {
+                    let mut by: Vec<PrimExpr> =
+                        vars.iter().map(|axis| emitter.func.var_expr(axis.var)).collect();
+                    if let (Some(last), Some(place)) = (last.clone(), by.last_mut()) {
+                        *place = last;
+                    }
+                    let nans = nans.map(|nans| (nans, row * lanes));
+                    let step = Step { into: acc, at: sum(row, part), combine: true, nans };
+                    emitter.reduction_step(reduction, index, &by, &lane, step, None)
+                })
+            });
+            Some(Stmt::seq(steps.collect::<Option<Vec<_>>>()?))
         };
         let outermost = vars.len().saturating_sub(1);
         let loops = match vars.last() {
@@ -380,26 +440,28 @@ impl Emitter {
         };
         let loops = reduction.in_outer(&vars, loops);
         let mut fold = Vec::new();
-        let mut parts = split;
-        while parts > 1 {
-            parts /= 2;
-            for part in 0..parts {
-                fold.push(self.lane_stmt(nest, |emitter, _, lane| {
-                    let at = lane.clone() + part * lanes;
-                    let low = emitter.func.load(acc, [at.clone()]);
-                    let high = emitter.func.load(acc, [lane.clone() + (part + parts) * lanes]);
-                    emitter.func.store(acc, [at], reduction.combined(low, high))
-                })?);
+        for &(nest, row) in &rows {
+            let mut parts = split;
+            while parts > 1 {
+                parts /= 2;
+                for part in 0..parts {
+                    fold.push(self.lane_stmt(nest, |emitter, _, lane| {
+                        let at = lane.clone() + sum(row, part);
+                        let low = emitter.func.load(acc, [at.clone()]);
+                        let high = emitter.func.load(acc, [lane + sum(row, part + parts)]);
+                        emitter.func.store(acc, [at], reduction.combined(low, high))
+                    })?);
+                }
             }
+            fold.push(self.lane_stmt(nest, |emitter, index, lane| {
+                let mut value = emitter.func.load(acc, [lane.clone() + sum(row, 0)]);
+                if let Some(nans) = nans {
+                    value = last_nan(emitter.func.load(nans, [lane + row * lanes]), value);
+                }
+                emitter.store_element(root, Some((reduction.stage, value)), index)
+            })?);
         }
-        let last = self.lane_stmt(nest, |emitter, index, lane| {
-            let mut value = emitter.func.load(acc, [lane.clone()]);
-            if let Some(nans) = nans {
-                value = last_nan(emitter.func.load(nans, [lane]), value);
-            }
-            emitter.store_element(root, Some((reduction.stage, value)), index)
-        })?;
-        let stmts = first.into_iter().chain([loops]).chain(fold).chain([last]);
+        let stmts = first.into_iter().chain([loops]).chain(fold);
         let stmt = Stmt::allocate(acc, Stmt::seq(stmts));
         Some(nans.into_iter().fold(stmt, |stmt, nans| Stmt::allocate(nans, stmt)))
     }
@@ -442,13 +504,14 @@ impl Emitter {
                 return func.store(step.into, [at.clone()], value);
             }
             let sum = func.load(step.into, [at.clone()]);
-            if let Some(nans) = step.nans {
+            if let Some((nans, first)) = step.nans {
+                let nan_at = lane.clone() + first;
                 // Of a NaN and a number, the right operand is the extreme.
                 return func.let_stmt("value", value, |func, value| {
-                    let nan = last_nan(value.clone(), func.load(nans, [lane.clone()]));
+                    let nan = last_nan(value.clone(), func.load(nans, [nan_at.clone()]));
                     let extreme = PrimExpr::binary(reduction.combiner, value, sum);
                     Stmt::seq([
-                        func.store(nans, [lane.clone()], nan),
+                        func.store(nans, [nan_at], nan),
                         func.store(step.into, [at.clone()], extreme),
                     ])
                 });

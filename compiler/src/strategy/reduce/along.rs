@@ -116,7 +116,7 @@ impl Emitter {
         let part = if keeps_nan { group } else { wide };
         let body = (0..wide / part).map(|number| {
             let at = number * part;
-            let step = Step { into: acc, at, combine: true, nans };
+            let step = Step { into: acc, at, combine: true, nans: nans.map(|nans| (nans, 0)) };
             self.step_along(&row, chunk.clone() * wide + at, part, step)
         });
         let body = Stmt::seq(body.collect::<Option<Vec<_>>>()?);
@@ -141,7 +141,7 @@ impl Emitter {
         let mut stmts = Vec::new();
         for part in 0..rest / group {
             let at = part * group;
-            let step = Step { into: acc, at, combine: true, nans };
+            let step = Step { into: acc, at, combine: true, nans: nans.map(|nans| (nans, 0)) };
             stmts.push(self.step_along(row, PrimExpr::index(full + at), group, step)?);
         }
         let valid = rest % group;
