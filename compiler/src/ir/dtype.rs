@@ -93,6 +93,16 @@ impl DType {
         TABLE.iter().map(|row| row.0)
     }
 
+    /// Integers of so many bits, 64 if there are none: numbers of lanes beside elements as wide.
+    pub(crate) fn counter(bits: u32) -> DType {
+        match bits {
+            8 => DType::I8,
+            16 => DType::I16,
+            32 => DType::I32,
+            _ => DType::I64,
+        }
+    }
+
     /// Width of one element in bits; a `Bool` takes a whole byte.
     pub fn bits(self) -> u32 {
         TABLE[self as usize].3

@@ -59,6 +59,11 @@ impl Emitter {
             if let Some(stmt) = in_pieces {
                 return stmt;
             }
+            if chooses(&probe.stmt)
+                && let Some(stmt) = self.cover_masked(spec, dtype, element)
+            {
+                return stmt;
+            }
             if let Some(stmt) = self.cover_turned(spec, dtype, overrun, element) {
                 return stmt;
             }
@@ -187,6 +192,19 @@ impl Emitter {
     pub(super) fn can_vectorize_values(&self, body: &Stmt, lane: VarId, lanes: i64) -> bool {
         can_vectorize_values(&self.func, body, lane, lanes)
     }
+}
+
+/// Whether a statement has a choice by places.
+fn chooses(stmt: &Stmt) -> bool {
+    let mut found = false;
+    stmt.walk_exprs(&mut |expr| {
+        let PrimExpr::Select { cond, .. } = expr else { return };
+        found |= cond.any(&mut |cond| match cond {
+            PrimExpr::Compare { lhs, .. } => lhs.dtype() == DType::I64,
+            _ => false,
+        });
+    });
+    found
 }
 
 /// Adjacent elements of a layout: along its innermost dimension, without the border.

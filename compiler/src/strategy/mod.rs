@@ -14,6 +14,7 @@ mod flat;
 mod gather;
 mod inline;
 mod machine;
+mod masked;
 mod matmul;
 mod moves;
 mod nest;

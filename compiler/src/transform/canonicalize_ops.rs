@@ -1,16 +1,19 @@
 //! Operators that are others' special cases, in terms of those.
 
-use super::calls::{along_axis, call, op_of, tensor};
+use super::calls::{along_axis, call, call_with, extents, op_of, tensor};
 use crate::graph::{ExprId, Function, FunctionBuilder, Rewriter};
-use crate::ir::{Attrs, IRModule};
-use crate::ops::elementwise::ADD;
-use crate::ops::nn::{BIAS_ADD, BiasAddAttrs};
+use crate::ir::{Attrs, Dim, IRModule};
+use crate::ops::Op;
+use crate::ops::elementwise::{ADD, MULTIPLY};
+use crate::ops::nn::{BIAS_ADD, BiasAddAttrs, CONV1D, CONV2D, CONV3D, ConvAttrs};
+use crate::ops::tensor::{RESHAPE, ReshapeAttrs, STRIDED_SLICE, StridedSliceAttrs};
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// Writes `nn.bias_add` as a sum: `bias_add(x, b)` becomes `add(x, expand_dims(b))`.
+/// Writes `nn.bias_add` as a sum: `bias_add(x, b)` becomes `add(x, expand_dims(b))`. A depthwise
+/// convolution of one tap becomes a product of each channel with its weight, and a sum.
 ///
-/// Passes that know sums then need not know it.
+/// Passes that know sums and products then need not know them.
 #[function_pass(opt_level = 3, required = [InferType])]
 pub fn canonicalize_ops(
     function: Function,
@@ -24,12 +27,17 @@ pub fn canonicalize_ops(
     while let Some(id) = rewriter.next_call()? {
         let old = rewriter.old().clone();
         let Some((op, call)) = op_of(old.expr(id)) else { continue };
-        if !op.is(&BIAS_ADD) {
-            continue;
-        }
-        let &[Some(x), Some(bias)] = rewriter.args(call).as_slice() else { continue };
-        let sum = bias_add(rewriter.builder(), x, bias, &call.attrs)?;
-        rewriter.replace(sum);
+        let args = rewriter.args(call);
+        let b = rewriter.builder();
+        let expanded = match args[..] {
+            [Some(x), Some(bias)] if op.is(&BIAS_ADD) => Some(bias_add(b, x, bias, &call.attrs)?),
+            [Some(x), Some(weight), bias] if is_conv(op) && op.is_plain(&call.attrs) => {
+                product_of_channels(b, [x, weight], bias, &call.attrs)?
+            }
+            _ => None,
+        };
+        let Some(expanded) = expanded else { continue };
+        rewriter.replace(expanded);
         cx.count("expanded", 1);
     }
     Ok(rewriter.finish()?)
@@ -47,6 +55,44 @@ pub(super) fn bias_add(
     let axis = shape.axis(axis).ok_or("the axis of bias_add is out of range")?;
     let bias = along_axis(b, bias, axis, shape.rank())?;
     call(b, &ADD, &[x, bias])
+}
+
+fn is_conv(op: Op) -> bool {
+    [&CONV1D, &CONV2D, &CONV3D].into_iter().any(|conv| op.is(conv))
+}
+
+/// A depthwise convolution of one tap as a product.
+fn product_of_channels(
+    b: &mut FunctionBuilder,
+    [x, weight]: [ExprId; 2],
+    bias: Option<ExprId>,
+    attrs: &Attrs,
+) -> Result<Option<ExprId>> {
+    let attrs: ConvAttrs = attrs.parse()?;
+    let Some(shape) = extents(&tensor(b, weight)?) else { return Ok(None) };
+    let channels = attrs.groups;
+    let is_one_tap = shape[0] == channels && shape[1..].iter().all(|&extent| extent == 1);
+    let is_bare = attrs.padding.iter().all(|&padding| padding == 0) && attrs.out_dtype.is_none();
+    if channels == 1 || !is_one_tap || !is_bare {
+        return Ok(None);
+    }
+    let mut kept = x;
+    if attrs.strides.iter().any(|&stride| stride != 1) {
+        let axes = attrs.strides.len();
+        let slice = StridedSliceAttrs {
+            begin: vec![0; axes],
+            end: vec![i64::MAX; axes],
+            strides: attrs.strides,
+            axes: (2..).take(axes).collect(),
+        };
+        kept = call_with(b, &STRIDED_SLICE, &[x], &slice)?;
+    }
+    let newshape = shape[..shape.len() - 1].iter().map(|&extent| Dim::from(extent)).collect();
+    let factors = call_with(b, &RESHAPE, &[weight], &ReshapeAttrs { newshape })?;
+    let product = call(b, &MULTIPLY, &[kept, factors])?;
+    let Some(bias) = bias else { return Ok(Some(product)) };
+    let bias = along_axis(b, bias, 1, shape.len())?;
+    Ok(Some(call(b, &ADD, &[product, bias])?))
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ impl Emitter {
         let start = first.clone().min(extent - group);
         let set = Step { into: tail, at: 0, combine: false, nans: None };
         let fill = self.step_along(row, start.clone(), group, set)?;
-        let counter = lane_number(row.reduction.dtype);
+        let counter = DType::counter(row.reduction.dtype.bits());
         let bound = |place: PrimExpr| (place - start.clone()).min(group).cast(counter);
         let (from, to) = (bound(first), bound(limit.clone()));
         let masked = self.add_masked(row.reduction, sums, 0, |value, part| {
@@ -307,16 +307,6 @@ fn behind(neutral: PrimExpr, value: PrimExpr, skipped: i64, Part { lanes, .. }: 
     let neutral = neutral.broadcast_to(lanes as u32);
     let picks = (0..lanes).map(|lane| if lane < skipped { lane } else { lanes + lane } as u32);
     PrimExpr::Shuffle { vectors: vec![neutral, value], lanes: picks.collect() }
-}
-
-/// Integers as wide as the elements of a vector, to count its lanes.
-fn lane_number(dtype: DType) -> DType {
-    match dtype.bits() {
-        8 => DType::I8,
-        16 => DType::I16,
-        32 => DType::I32,
-        _ => DType::I64,
-    }
 }
 
 fn has_call(stmt: &Stmt) -> bool {

@@ -243,6 +243,11 @@ fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &m
                 *bits = (*bits).max(ty.dtype.bits());
             }
         }
+        // A lane as a narrow number.
+        PrimExpr::Cast { value, dtype } if matches!(**value, PrimExpr::Var { var: used, .. } if used == var) =>
+        {
+            *bits = (*bits).max(dtype.bits());
+        }
         other => {
             if matches!(
                 other,
@@ -432,7 +437,15 @@ impl Widen<'_> {
                 }
                 PrimExpr::select(cond, self.expr(then)?, self.expr(otherwise)?)
             }
-            PrimExpr::Cast { value, dtype } => self.expr(value)?.cast(*dtype),
+            PrimExpr::Cast { value, dtype } => match self.expr(value)? {
+                // Lanes as narrow numbers.
+                PrimExpr::Ramp { base, stride, lanes }
+                    if dtype.is_int() && dtype.bits() < base.dtype().bits() =>
+                {
+                    PrimExpr::ramp(base.cast(*dtype), stride.cast(*dtype), lanes)
+                }
+                value => value.cast(*dtype),
+            },
             PrimExpr::Reinterpret { value, dtype } => self.expr(value)?.reinterpret(*dtype),
             PrimExpr::Load { buffer, dtype, indices } => {
                 let indices: Vec<_> =
