@@ -109,9 +109,10 @@ impl Emitter {
         let is_known = read.is_dense() && (into_blocks || written.is_dense());
         let row = adjacent(written);
         let (extents, windows) = (self.dag.shape(data), self.dag.shape(inner));
-        let is_short = !into_blocks && row < self.machine.lanes(DType::F32);
         let is_large = taps.iter().product::<i64>() >= LEAST_TAPS;
-        // Factors of channels are packed in blocks, too.
+        // Factors of channels are packed in blocks, too: all CPU levels read the same ones.
+        let machine = if factor.is_some() { self.packing } else { self.machine };
+        let is_short = !into_blocks && row < machine.lanes(DType::F32);
         let has_blocks = factor.is_none_or(|factor| self.is_constant(factor));
         let through_blocks = is_short && is_large && windows[1] >= CHANNEL_BLOCK && has_blocks;
         let blocked = into_blocks || through_blocks;

@@ -5,7 +5,7 @@ use super::{Arg, Case, Net, blocked, check, check_all, dense, sample};
 use crate::codegen::testing::runnable_levels;
 use crate::graph::Function;
 use crate::graph::interp::Tensor;
-use crate::ir::{Attrs, BufferSpec, DType};
+use crate::ir::{Attrs, BufferSpec, Constant, DType};
 use crate::ops::nn::{ConvAttrs, PadAttrs, PadMode};
 use crate::ops::tensor::{
     CumulativeAttrs, ResizeMethod, StridedSliceAttrs, TopkAttrs, TreeForm, TreeSumAttrs,
@@ -54,6 +54,56 @@ fn vectors(case: Case) -> Case {
 
 fn reshape(net: &mut Net, x: crate::graph::ExprId, shape: &[i64]) -> crate::graph::ExprId {
     net.call("reshape", &[x], Attrs::new().with("newshape", shape.to_vec()))
+}
+
+#[test]
+fn pixels_are_put_between_each_other_in_vectors() {
+    // What a transposed convolution yields for each of four phases, and how much of it is cut.
+    for (height, width, cut) in [(5, 20, [0, 0]), (5, 20, [1, 1]), (3, 9, [1, 0]), (4, 33, [0, 1])]
+    {
+        let shape = [2, 3, 2, 2, height, width];
+        let mut net = Net::new();
+        let x = net.param(&shape);
+        let order = Attrs::new().with("axes", vec![0, 1, 4, 2, 5, 3]);
+        let y = net.call("transpose", &[x], order);
+        let y = reshape(&mut net, y, &[2, 3, 2 * height, 2 * width]);
+        let kept = StridedSliceAttrs {
+            begin: cut.to_vec(),
+            end: vec![2 * height - cut[1], 2 * width - cut[0]],
+            strides: vec![1, 1],
+            axes: vec![2, 3],
+        };
+        let y = net.call("strided_slice", &[y], Attrs::from_struct(&kept).unwrap());
+        let function = net.finish(y);
+        let all = cut[0] + cut[1];
+        let out = [2, 3, 2 * height - all, 2 * width - all];
+        check_vectors(&function, &[dense(&shape)], &[dense(&out)]);
+    }
+}
+
+#[test]
+fn triangles_are_chosen_by_lanes() {
+    for (rows, columns, distance) in [(7, 37, 0.0), (40, 40, -3.0), (3, 16, 5.0), (20, 9, -30.0)] {
+        for op in ["greater_equal", "less_equal", "equal"] {
+            let mut net = Net::new();
+            let x = net.param(&[2, rows, columns]);
+            let count = |net: &mut Net, length: i64| {
+                let attrs = Attrs::new().with("dtype", "int64").with("length", length);
+                net.call("arange", &[], attrs.with("start", 0).with("step", 1))
+            };
+            let (row, column) = (count(&mut net, rows), count(&mut net, columns));
+            let row = reshape(&mut net, row, &[rows, 1]);
+            let above = net.plain("subtract", &[column, row]);
+            let constant = |value, dtype| Constant::scalar(value, dtype).unwrap();
+            let bound = net.b.constant(constant(distance, DType::I64));
+            let keep = net.plain(op, &[above, bound]);
+            let other = net.b.constant(constant(-1.0, DType::F32));
+            let y = net.plain("where", &[keep, x, other]);
+            let function = net.finish(y);
+            let spec = dense(&[2, rows, columns]);
+            check_vectors(&function, &[spec.clone()], &[spec]);
+        }
+    }
 }
 
 /// The channels of some groups in turns.

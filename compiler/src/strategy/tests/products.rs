@@ -52,6 +52,13 @@ fn batched_products_and_products_of_inputs() {
     matmul(&[4, 20], &[20, 71], &[4, 71], false, false);
     matmul(&[1, 20], &[3, 20, 5], &[3, 1, 5], false, false);
     matmul(&[2, 13, 20], &[2, 20, 200], &[2, 13, 200], false, false);
+    // One column, which lies along the sums.
+    for is_constant in [false, true] {
+        matmul(&[9, 300], &[300, 1], &[9, 1], is_constant, false);
+        matmul(&[2, 3, 7, 37], &[1, 37], &[2, 3, 7, 1], is_constant, true);
+        matmul(&[5, 64], &[3, 64, 1], &[3, 5, 1], is_constant, false);
+        product([&[2, 40, 9], &[40, 1]], &[2, 9, 1], is_constant, [true, false]);
+    }
     // Constants with batch axes.
     matmul(&[2, 9, 20], &[2, 20, 36], &[2, 9, 36], true, false);
     matmul(&[9, 20], &[3, 36, 20], &[3, 9, 36], true, true);

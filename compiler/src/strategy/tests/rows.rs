@@ -39,6 +39,22 @@ fn rows_of_any_length() {
 }
 
 #[test]
+fn a_nan_is_the_greatest_and_the_least_of_its_row() {
+    let mut cases = Vec::new();
+    for length in LENGTHS {
+        // In each place once, and none in the last row.
+        let values: Vec<f64> = (0..(length + 1) * length)
+            .map(|i| if i / length == i % length { f64::NAN } else { i as f64 - 40.0 })
+            .collect();
+        for op in ["max", "min"] {
+            let x = floats(DType::F32, &[length + 1, length], &values);
+            cases.push(call(op, over(-1), &[Some(x)]));
+        }
+    }
+    check_all(&cases, &runnable_levels());
+}
+
+#[test]
 fn rows_of_other_types() {
     let mut cases = Vec::new();
     for length in [5usize, 40, 130] {

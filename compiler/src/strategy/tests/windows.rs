@@ -86,6 +86,42 @@ fn a_nan_is_the_greatest_of_each_window_it_is_in() {
 }
 
 #[test]
+fn depthwise_convolutions_of_volumes_are_windows() {
+    for (channels, volume, kernel, strides, padding) in [
+        // Rows of some vectors, and with nothing around.
+        (3, [4, 6, 37], [3, 3, 3], [1, 1, 1], [1, 1, 1, 1, 1, 1]),
+        (3, [4, 6, 37], [2, 3, 1], [1, 2, 1], [0, 0, 0, 0, 0, 0]),
+        // Blocks of channels, the last one not whole, in rows of two heights.
+        (40, [3, 13, 7], [3, 3, 3], [1, 1, 1], [1, 1, 1, 1, 1, 1]),
+        (16, [5, 7, 9], [3, 3, 3], [2, 2, 2], [0, 1, 1, 1, 1, 1]),
+        // Neither.
+        (5, [4, 5, 3], [3, 2, 2], [1, 1, 1], [1, 0, 1, 1, 1, 0]),
+    ] {
+        let shape = [&[2, channels], &volume[..]].concat();
+        let weights = [&[channels, 1], &kernel[..]].concat();
+        for is_constant in [true, false] {
+            let mut net = Net::new();
+            let [x, weight] = [&shape, &weights].map(|shape| net.param(shape));
+            let attrs = Attrs::new()
+                .with("strides", strides.to_vec())
+                .with("padding", padding.to_vec())
+                .with("dilation", vec![1; 3])
+                .with("groups", channels);
+            let y = net.call("nn.conv3d", &[x, weight], attrs);
+            let y = net.plain("nn.relu", &[y]);
+            let function = net.finish(y);
+            let out = (0..3).map(|axis| {
+                let padded = volume[axis] + padding[axis] + padding[axis + 3];
+                (padded - kernel[axis]) / strides[axis] + 1
+            });
+            let out: Vec<i64> = [2, channels].into_iter().chain(out).collect();
+            let weight = if is_constant { Arg::Constant } else { Arg::Input(dense(&weights)) };
+            check(&function, &[Arg::Input(dense(&shape)), weight], &[dense(&out)]);
+        }
+    }
+}
+
+#[test]
 fn means_of_large_windows_count_what_they_have() {
     let values: Vec<f64> = (0..32 * 9 * 9 * 9).map(|i| f64::from(i * 31 % 64) / 8.0).collect();
     let cubes = floats(DType::F32, &[1, 32, 9, 9, 9], &values);

@@ -244,7 +244,9 @@ fn widest_value(expr: &PrimExpr, var: VarId, varying: &BTreeSet<VarId>, bits: &m
             }
         }
         // A lane as a narrow number.
-        PrimExpr::Cast { value, dtype } if matches!(**value, PrimExpr::Var { var: used, .. } if used == var) =>
+        PrimExpr::Cast { value, dtype }
+            if dtype.is_int()
+                && matches!(**value, PrimExpr::Var { var: used, .. } if used == var) =>
         {
             *bits = (*bits).max(dtype.bits());
         }
