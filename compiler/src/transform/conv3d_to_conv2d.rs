@@ -18,7 +18,8 @@ const MOST_TAPS: i64 = 16;
 /// Makes `nn.conv3d` an `nn.conv2d`, which strategies know a schedule for.
 ///
 /// Each place along the depth of the result becomes an image of its own, whose channels are those that
-/// all taps along the depth read: for each channel of the volume, one after the other.
+/// all taps along the depth read: for each channel of the volume, one after the other. A kernel that
+/// sees one row at a time takes volumes for images as high as they are deep and high.
 #[function_pass(opt_level = 1, required = [InferType])]
 pub fn conv3d_to_conv2d(
     function: Function,
@@ -43,7 +44,11 @@ pub fn conv3d_to_conv2d(
         let bias = rest.first().copied().flatten().map(|bias| rewriter.mapped(bias));
         let Some(volume) = Volume::of(rewriter.builder(), x, weight, attrs)? else { continue };
         cx.count("convolutions", 1);
-        let result = volume.convolution(rewriter.builder(), x, weight, bias)?;
+        let b = rewriter.builder();
+        let result = match volume.has_rows_alone() {
+            true => volume.convolution_of_rows(b, x, weight, bias)?,
+            false => volume.convolution(b, x, weight, bias)?,
+        };
         rewriter.replace(result);
     }
     Ok(rewriter.finish()?)
@@ -85,6 +90,51 @@ impl Volume {
         Ok((!is_depthwise && kernel[2] <= MOST_TAPS && padded >= covered).then_some(volume))
     }
 
+    /// Whether a window has one row, and each row of the volumes is in one.
+    fn has_rows_alone(&self) -> bool {
+        let ConvAttrs { strides, padding, .. } = &self.attrs;
+        (0..2).all(|axis| {
+            self.kernel[axis + 2] == 1
+                && strides[axis] == 1
+                && padding[axis] == 0
+                && padding[axis + 3] == 0
+        })
+    }
+
+    fn convolution_of_rows(
+        &self,
+        b: &mut FunctionBuilder,
+        x: ExprId,
+        weight: ExprId,
+        bias: Option<ExprId>,
+    ) -> Result<ExprId> {
+        let [batch, channels, depth, height, width] = self.extents;
+        let [outputs, of_group, _, _, taps] = self.kernel;
+        let images = reshape(b, x, &[batch, channels, depth * height, width])?;
+        let weight = reshape(b, weight, &[outputs, of_group, 1, taps])?;
+        let images = self.of_images(b, images, weight, bias)?;
+        let width = tensor(b, images)?.shape[3].as_const().unwrap_or(0);
+        reshape(b, images, &[batch, outputs, depth, height, width])
+    }
+
+    /// The convolution of images, along the last two axes.
+    fn of_images(
+        &self,
+        b: &mut FunctionBuilder,
+        images: ExprId,
+        weight: ExprId,
+        bias: Option<ExprId>,
+    ) -> Result<ExprId> {
+        let attrs = Attrs::from_struct(&ConvAttrs {
+            strides: self.attrs.strides[1..].to_vec(),
+            padding: [&self.attrs.padding[1..3], &self.attrs.padding[4..]].concat(),
+            dilation: self.attrs.dilation[1..].to_vec(),
+            ..self.attrs.clone()
+        })?;
+        let args = vec![Some(images), Some(weight), bias];
+        Ok(b.call_optional(Op::new(&CONV2D), args, attrs)?)
+    }
+
     fn convolution(
         &self,
         b: &mut FunctionBuilder,
@@ -98,14 +148,7 @@ impl Volume {
         let images = transpose(b, windows, &[0, 3, 1, 2, 4, 5])?;
         let images = reshape(b, images, &[batch * self.depth, channels * taps, height, width])?;
         let weight = reshape(b, weight, &[outputs, of_group * taps, kernel_height, kernel_width])?;
-        let attrs = Attrs::from_struct(&ConvAttrs {
-            strides: self.attrs.strides[1..].to_vec(),
-            padding: [&self.attrs.padding[1..3], &self.attrs.padding[4..]].concat(),
-            dilation: self.attrs.dilation[1..].to_vec(),
-            ..self.attrs.clone()
-        })?;
-        let args = vec![Some(images), Some(weight), bias];
-        let images = b.call_optional(Op::new(&CONV2D), args, attrs)?;
+        let images = self.of_images(b, images, weight, bias)?;
         let shape = tensor(b, images)?.shape;
         let [height, width] = [2, 3].map(|axis: usize| shape[axis].as_const().unwrap_or(0));
         let volumes = reshape(b, images, &[batch, self.depth, outputs, height, width])?;
