@@ -10,10 +10,10 @@ use crate::ops::tensor::{RESHAPE, ReshapeAttrs, STRIDED_SLICE, StridedSliceAttrs
 use crate::pass::{PassContext, Result, function_pass};
 use crate::transform::InferType;
 
-/// Writes `nn.bias_add` as a sum: `bias_add(x, b)` becomes `add(x, expand_dims(b))`. A depthwise
-/// convolution of one tap becomes a product of each channel with its weight, and a sum.
+/// Writes `nn.bias_add` as a sum: `bias_add(x, b)` becomes `add(x, expand_dims(b))`.
 ///
-/// Passes that know sums and products then need not know them.
+/// A depthwise convolution of one tap becomes a product of each channel with its weight, and a sum.
+/// Passes that know sums and products then need not know these.
 #[function_pass(opt_level = 3, required = [InferType])]
 pub fn canonicalize_ops(
     function: Function,
