@@ -101,7 +101,7 @@ fn triangles_are_chosen_by_lanes() {
             let y = net.plain("where", &[keep, x, other]);
             let function = net.finish(y);
             let spec = dense(&[2, rows, columns]);
-            check_vectors(&function, &[spec.clone()], &[spec]);
+            check_vectors(&function, std::slice::from_ref(&spec), std::slice::from_ref(&spec));
         }
     }
 }
