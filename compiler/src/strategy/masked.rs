@@ -59,13 +59,14 @@ impl Emitter {
         fits.then_some(stmt)
     }
 
-    /// Whether all that an expression loads is in its buffer, whatever is chosen.
+    /// Whether all that an expression loads is in its buffer, in each run and whatever is chosen.
     fn is_inside(&self, expr: &PrimExpr) -> bool {
         let mut inside = true;
         expr.walk(&mut |expr| {
             let PrimExpr::Load { buffer, indices, .. } = expr else { return };
             let mut analyzer = self.knowing_loops(indices);
             let shape = self.func.buffers[*buffer].shape();
+            inside &= !self.is_open(*buffer);
             inside &= indices.iter().zip(shape).all(|(index, &extent)| {
                 let (least, most) = analyzer.const_int_bound(index);
                 least >= 0 && most < extent

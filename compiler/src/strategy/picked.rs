@@ -199,8 +199,13 @@ impl Emitter {
         if !spec.is_dense() || !(0..indices.len()).any(varies) {
             return None;
         }
-        // Along the innermost axis if that is all, else along all memory.
-        let (mut index, extent) = match (0..indices.len()).all(|at| varies(at) == (at == axis)) {
+        // Along the innermost axis if that is all, else along all memory, of which each run must have the
+        // same.
+        let in_rows = (0..indices.len()).all(|at| varies(at) == (at == axis));
+        if (!in_rows || indices.len() == 1) && self.is_open(*buffer) {
+            return None;
+        }
+        let (mut index, extent) = match in_rows {
             true => (indices.clone(), spec.shape()[axis]),
             false => (vec![0.into(); indices.len()], spec.num_elements()?),
         };
