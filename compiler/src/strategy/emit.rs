@@ -512,12 +512,12 @@ impl Emitter {
         (index, var)
     }
 
-    /// Whether a buffer is a constant that is packed while the model is compiled.
     /// Whether each run says how much there is in a buffer.
     pub(super) fn is_open(&self, buffer: BufferId) -> bool {
         self.dag.stage_of(buffer).is_some_and(|stage| !self.dag.limits(stage).is_empty())
     }
 
+    /// Whether a buffer is a constant that is packed while the model is compiled.
     pub(super) fn is_constant(&self, buffer: BufferId) -> bool {
         self.func.param_of(buffer).is_some_and(|param| param.kind == ParamKind::Constant)
     }
