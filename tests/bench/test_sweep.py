@@ -84,6 +84,20 @@ class Results(unittest.TestCase):
         self.assertFalse(sweep.is_refused(row))
         call.assert_called_once()
 
+    def test_what_another_engine_wrote_is_not_taken_for_a_result(self):
+        options = argparse.Namespace(seed="s", niello="niello", backend="llvm", rounds=1, seconds=0.0001)
+
+        def idle(_niello, _backend, _model, _inputs, outputs, _folder, threads):
+            return outputs, lambda: None, {}
+
+        with (
+            mock.patch.object(engines, "openvino_call", autospec=True, side_effect=engines.Failed("not installed")),
+            mock.patch.object(engines, "niello_call", autospec=True, side_effect=idle),
+        ):
+            row = sweep.measure(options, 1)
+        self.assertIn(" differs from ", row["failures"]["niello"])
+        self.assertEqual(list(row["us"]), ["onnxruntime"])
+
     def test_nobody_is_wrong_if_both_differ(self):
         differs = "output 0 differs from ONNX Runtime's in 0.1% of its elements"
         self.assertTrue(sweep.is_wrong({"failures": {"niello": differs}}))
