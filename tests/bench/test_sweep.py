@@ -94,7 +94,7 @@ class Results(unittest.TestCase):
             mock.patch.object(engines, "openvino_call", autospec=True, side_effect=engines.Failed("not installed")),
             mock.patch.object(engines, "niello_call", autospec=True, side_effect=idle),
         ):
-            row = sweep.measure(options, 1)
+            row = sweep.measure(options, 3)
         self.assertIn(" differs from ", row["failures"]["niello"])
         self.assertEqual(list(row["us"]), ["onnxruntime"])
 
