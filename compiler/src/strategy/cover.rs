@@ -1,6 +1,6 @@
 //! Loops over the elements of a layout: in vectors, turned, gathered, or one by one.
 
-use super::emit::Emitter;
+use super::emit::{Emitter, is_vectorized};
 use super::nest::{Nest, Run, can_vectorize, can_vectorize_values, innermost};
 use super::rows::row_of;
 use crate::ir::{BufferSpec, DType};
@@ -73,12 +73,16 @@ impl Emitter {
             if let Some(stmt) = self.cover_picked(spec, dtype, element) {
                 return stmt;
             }
-            if let Some(stmt) = self.cover_cut(spec, dtype, overrun, &probe) {
+            let mut cut = self.cover_cut(spec, dtype, overrun, &probe);
+            if let Some(stmt) = cut.take_if(|stmt| is_vectorized(stmt)) {
                 return stmt;
             }
-        }
-        if overrun && let Some(stmt) = self.cover_known(spec, dtype, element) {
-            return stmt;
+            if overrun && let Some(stmt) = self.cover_known(spec, dtype, element) {
+                return stmt;
+            }
+            if let Some(stmt) = cut {
+                return stmt;
+            }
         }
         if let Some(stmt) = self.cover_ragged(spec, dtype, element) {
             return stmt;
