@@ -223,14 +223,18 @@ impl Emitter {
             .collect::<Option<_>>()?;
         // Vectors from the lowest place on that is in none yet, which must not go beyond the buffer.
         let (least, most) = analyzer.const_int_bound(&first);
-        let last_start = extent.checked_sub(lanes)?.checked_sub(most)?;
+        // Of a place that data say, nothing is known.
+        if least < 0 || most >= extent {
+            return None;
+        }
+        let last_start = extent - lanes - most;
         let mut starts: Vec<i64> = Vec::new();
         for &place in &BTreeSet::from_iter(away.iter().copied()) {
             if starts.last().is_none_or(|start| place - start >= lanes) {
                 starts.push(place.min(last_start));
             }
         }
-        let is_inside = starts.first().is_some_and(|&start| least.saturating_add(start) >= 0);
+        let is_inside = starts.first().is_some_and(|&start| least + start >= 0);
         if !is_inside || starts.len() > MOST_SOURCES {
             return None;
         }
