@@ -166,6 +166,8 @@ const FP16: &[&str] = &["fp16"];
 const I8MM: &[&str] = &["i8mm"];
 const BF16: &[&str] = &["bf16"];
 const SIMD128: &[&str] = &["simd128"];
+const VFP4: &[&str] = &["vfp4"];
+const V: &[&str] = &["v"];
 
 /// Architecture, CPU in the words of C compilers and of rustc, groups of features.
 ///
@@ -194,6 +196,18 @@ const CPUS: &[(&str, &str, &[&[&str]])] = &[
     ("aarch64", "neoverse-v1", &[NEON, DOTPROD, FP16, I8MM, BF16]),
     ("aarch64", "apple-m1", &[NEON, DOTPROD, FP16]),
     ("aarch64", "apple-m2", &[NEON, DOTPROD, FP16, I8MM, BF16]),
+    ("arm", "generic", &[]),
+    ("arm", "cortex-a7", &[NEON, VFP4]),
+    ("arm", "cortex-a9", &[NEON]),
+    ("arm", "cortex-a15", &[NEON, VFP4]),
+    ("arm", "cortex-m0", &[]),
+    ("arm", "cortex-m0plus", &[]),
+    ("arm", "cortex-m3", &[]),
+    ("arm", "cortex-m4", &[]),
+    ("arm", "cortex-m7", &[]),
+    ("arm", "cortex-m33", &[]),
+    ("riscv64", "generic", &[]),
+    ("riscv64", "rv64gcv", &[V]),
     ("wasm32", "generic", &[]),
     ("wasm32", "simd128", &[SIMD128]),
 ];
@@ -392,6 +406,8 @@ impl Target {
             "x86" | "x86_64" if has("sse2") => 128,
             "aarch64" | "arm" if has("neon") => 128,
             "wasm32" | "wasm64" if has("simd128") => 128,
+            // Registers may be wider; no program needs to ask for so much.
+            "riscv64" if has("v") => 128,
             _ => 0,
         }
     }
@@ -401,6 +417,10 @@ impl Target {
         match self.arch.as_str() {
             "x86" | "x86_64" => self.has_feature("fma"),
             "aarch64" => self.has_feature("neon"),
+            "arm" => self.has_feature("neon") && self.has_feature("vfp4"),
+            // rustc's stable features leave out that of floats.
+            "riscv64" => self.triple.starts_with("riscv64gc"),
+            "powerpc64" | "s390x" => true,
             _ => false,
         }
     }
@@ -520,7 +540,7 @@ fn native_features() -> BTreeSet<String> {
 /// Features of the CPU that this program runs on.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn native_features() -> BTreeSet<String> {
-    baseline_features(std::env::consts::ARCH)
+    Target::host().features
 }
 
 #[cfg(test)]

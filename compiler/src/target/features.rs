@@ -36,6 +36,9 @@ const FEATURES: &[(&str, &str, &[&str])] = &[
     ("aarch64", "fp16", &["neon"]),
     ("aarch64", "i8mm", &["neon"]),
     ("aarch64", "neon", &[]),
+    ("arm", "neon", &[]),
+    ("arm", "vfp4", &[]),
+    ("riscv64", "v", &[]),
     ("wasm32", "simd128", &[]),
 ];
 

@@ -18,6 +18,7 @@ const MAX_WEIGHTS_IN_C: usize = 64 << 20;
 const ARCHITECTURES: &[(&str, &str)] = &[
     ("aarch64", "__aarch64__"),
     ("arm", "__arm__"),
+    ("riscv64", "__riscv"),
     ("wasm32", "__wasm__"),
     ("x86", "__i386__"),
     ("x86_64", "__x86_64__"),
@@ -30,6 +31,9 @@ const MACROS: &[(&str, &str, &str)] = &[
     ("aarch64", "dotprod", "__ARM_FEATURE_DOTPROD"),
     ("aarch64", "fp16", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC"),
     ("aarch64", "i8mm", "__ARM_FEATURE_MATMUL_INT8"),
+    ("arm", "neon", "__ARM_NEON"),
+    ("arm", "vfp4", "__ARM_FEATURE_FMA"),
+    ("riscv64", "v", "__riscv_v"),
     ("wasm32", "simd128", "__wasm_simd128__"),
     ("x86", "sse2", "__SSE2_MATH__"),
 ];

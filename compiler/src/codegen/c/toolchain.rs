@@ -232,6 +232,7 @@ impl Compiler {
         let values = variables.iter().map(String::as_str).chain(["PATH", "CFLAGS"]);
         let mut key: Vec<Option<OsString>> = values.map(std::env::var_os).collect();
         key.push(Some(target.triple.clone().into()));
+        key.push(needs_clang(target).then(OsString::new));
         let lock = || FOUND.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
             return Ok(known.with_features(target));
@@ -368,10 +369,14 @@ impl Compiler {
     /// The same if what it makes is for the target, which `CC` may not be.
     fn checked_for(self, target: &Target) -> Result<Self, String> {
         let compiler = self.checked()?;
-        if target.triple == host_triple(target) {
+        if target.triple == host_triple(target) && !needs_clang(target) {
             return Ok(compiler);
         }
-        let text = "int niello_probe;\n".to_owned();
+        let mut text = "int niello_probe;\n".to_owned();
+        if needs_clang(target) {
+            text += "#if !defined(__clang__) || __clang_major__ < 16\n\
+                     #error these vectors need clang 16 or later\n#endif\n";
+        }
         let file = SourceFile { name: "probe".to_owned(), text, level: 0 };
         let object = TempFolder::new().and_then(|folder| compiler.compile(&file, folder.path()));
         let object = match object {
@@ -507,6 +512,17 @@ fn common_flags(target: &Target, is_clang: bool) -> Vec<String> {
     flags
 }
 
+/// Whether vectors of the target are registers for clang alone. gcc computes with floats of NEON on
+/// 32-bit processors only where it may compute inexactly, and before version 14 has no vectors of RISC-V.
+fn needs_clang(target: &Target) -> bool {
+    target.vector_bits() > 0 && ["arm", "riscv64"].contains(&target.arch.as_str())
+}
+
+/// The option for a microcontroller's CPU; the names are those that compilers have.
+fn arm_tuning(cpu: &str) -> Option<String> {
+    cpu.starts_with("cortex-m").then(|| format!("-mtune={cpu}"))
+}
+
 /// The target's features as compiler flags. A CPU's name is not used: compilers differ in which
 /// they know, and a name would allow features that the target does not list.
 pub(super) fn feature_flags(target: &Target) -> Vec<String> {
@@ -537,6 +553,13 @@ pub(super) fn feature_flags(target: &Target) -> Vec<String> {
                 vec![format!("-march=armv8.2-a+{}", extensions.join("+"))]
             }
         }
+        "arm" if target.has_feature("neon") => {
+            let unit = if target.has_feature("vfp4") { "neon-vfpv4" } else { "neon" };
+            vec![format!("-mfpu={unit}")]
+        }
+        // What the microcontroller has is in the triple; its name decides the order of instructions.
+        "arm" => target.cpu.iter().filter_map(|cpu| arm_tuning(cpu)).collect(),
+        "riscv64" if target.has_feature("v") => vec!["-march=rv64gcv".to_owned()],
         "wasm32" if target.has_feature("simd128") => vec!["-msimd128".to_owned()],
         _ => Vec::new(),
     }
