@@ -21,8 +21,8 @@ struct Machine {
     triple: &'static str,
     /// What Debian and Ubuntu call what is needed beside Rust.
     packages: &'static [&'static str],
-    /// Programs that have to be there: the C compiler and what runs the machine's programs.
-    programs: [&'static str; 2],
+    /// Programs that have to be there: the C compiler, what runs the machine's programs, and what that starts.
+    programs: &'static [&'static str],
     system: System,
 }
 
@@ -33,6 +33,8 @@ enum System {
     Linux(&'static str),
     /// WASI, by Node.js, with vectors. rustc has a linker for it.
     Wasi,
+    /// A browser, in which Node.js draws digits: the example is the one that is a web page.
+    Browser,
     /// None: the example is the one that is firmware.
     None,
 }
@@ -40,59 +42,68 @@ enum System {
 /// What runs a program for WASI in Node.js, from the workspace's folder.
 const WASI_PROGRAM: &str = "xtask/src/wasi.mjs";
 
+/// What draws digits on the web page in Node.js, from the workspace's folder.
+const PAGE_PROGRAM: &str = "xtask/src/page.mjs";
+
 const MACHINES: &[Machine] = &[
     Machine {
         triple: "aarch64-unknown-linux-gnu",
         packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"],
-        programs: ["aarch64-linux-gnu-gcc", "qemu-aarch64"],
+        programs: &["aarch64-linux-gnu-gcc", "qemu-aarch64"],
         system: System::Linux("/usr/aarch64-linux-gnu"),
     },
     Machine {
         triple: "armv7-unknown-linux-gnueabihf",
         packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
-        programs: ["arm-linux-gnueabihf-gcc", "qemu-arm"],
+        programs: &["arm-linux-gnueabihf-gcc", "qemu-arm"],
         system: System::Linux("/usr/arm-linux-gnueabihf"),
     },
     Machine {
         triple: "i686-unknown-linux-gnu",
         packages: &["gcc-i686-linux-gnu", "libc6-dev-i386-cross", "qemu-user"],
-        programs: ["i686-linux-gnu-gcc", "qemu-i386"],
+        programs: &["i686-linux-gnu-gcc", "qemu-i386"],
         system: System::Linux("/usr/i686-linux-gnu"),
     },
     Machine {
         triple: "powerpc64le-unknown-linux-gnu",
         packages: &["gcc-powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "qemu-user"],
-        programs: ["powerpc64le-linux-gnu-gcc", "qemu-ppc64le"],
+        programs: &["powerpc64le-linux-gnu-gcc", "qemu-ppc64le"],
         system: System::Linux("/usr/powerpc64le-linux-gnu"),
     },
     Machine {
         triple: "riscv64gc-unknown-linux-gnu",
         packages: &["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
-        programs: ["riscv64-linux-gnu-gcc", "qemu-riscv64"],
+        programs: &["riscv64-linux-gnu-gcc", "qemu-riscv64"],
         system: System::Linux("/usr/riscv64-linux-gnu"),
     },
     Machine {
         triple: "s390x-unknown-linux-gnu",
         packages: &["gcc-s390x-linux-gnu", "libc6-dev-s390x-cross", "qemu-user"],
-        programs: ["s390x-linux-gnu-gcc", "qemu-s390x"],
+        programs: &["s390x-linux-gnu-gcc", "qemu-s390x"],
         system: System::Linux("/usr/s390x-linux-gnu"),
     },
     Machine {
         triple: "thumbv7em-none-eabihf",
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
+        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
         system: System::None,
     },
     Machine {
         triple: "thumbv7m-none-eabi",
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
-        programs: ["arm-none-eabi-gcc", "qemu-system-arm"],
+        programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
         system: System::None,
+    },
+    Machine {
+        triple: "wasm32-unknown-unknown",
+        packages: &["clang", "chromium", "chromium-driver", "nodejs"],
+        programs: &["clang", "node", "chromedriver", "chromium"],
+        system: System::Browser,
     },
     Machine {
         triple: "wasm32-wasip1",
         packages: &["clang", "nodejs"],
-        programs: ["clang", "node"],
+        programs: &["clang", "node"],
         system: System::Wasi,
     },
 ];
@@ -167,7 +178,7 @@ pub(crate) fn emulated(triple: &str) -> Result<Emulated> {
     let mut build = process::cargo();
     build.args(["build", "--release", "--package", "niello", "--features", "cli", "--target"]);
     build.arg(machine.triple);
-    let [compiler, emulator] = machine.programs;
+    let (compiler, emulator) = (machine.programs[0], machine.programs[1]);
     let name = machine.triple.replace('-', "_");
     build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), compiler);
     process::run(&mut build)?;
@@ -190,7 +201,7 @@ enum Outcome {
 /// What would install what is missing for a machine, if something is.
 fn missing(machine: &Machine) -> Option<String> {
     let programs: Vec<&str> =
-        machine.programs.into_iter().filter(|program| !is_program(program)).collect();
+        machine.programs.iter().copied().filter(|program| !is_program(program)).collect();
     if !programs.is_empty() {
         let packages = machine.packages.join(" ");
         return Some(format!("no {}: apt install {packages}", programs.join(", ")));
@@ -203,44 +214,59 @@ fn outcome(machine: &Machine) -> Outcome {
         return Outcome::Skipped(missing);
     }
     println!("machines: {}", machine.triple);
-    match test::digits(&mut command(machine)) {
+    match built_and_run(machine) {
         Ok(lines) => Outcome::Ran(lines),
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
 
-/// Builds and runs the example, for a machine without an operating system the one that is firmware.
-fn command(machine: &Machine) -> Command {
+/// What the machine's example prints.
+fn built_and_run(machine: &Machine) -> Result<Vec<String>> {
+    let (build, mut run) = commands(machine);
+    build.map_or(Ok(()), |mut build| process::run(&mut build))?;
+    test::digits(&mut run)
+}
+
+/// What builds the machine's example, if that which runs it does not, and what runs it.
+fn commands(machine: &Machine) -> (Option<Command>, Command) {
+    let (compiler, runner) = (machine.programs[0], machine.programs[1]);
     let mut command = process::cargo();
-    command.args(["run", "--quiet", "--release", "--target", machine.triple]);
+    command.arg(if machine.system == System::Browser { "build" } else { "run" });
+    command.args(["--quiet", "--release", "--target", machine.triple]);
     // What is set for this machine holds for no other one.
     for name in ["CC", "CFLAGS", "TARGET_CC", "NIELLO_TARGET_CPU"] {
         command.env_remove(name);
     }
     let name = machine.triple.to_uppercase().replace('-', "_");
-    let [compiler, emulator] = machine.programs;
+    // How an example outside the workspace is linked and run stands in its own configuration; its build script needs
+    // what those of the others need.
+    let mut is_in = |folder: &str| {
+        command.current_dir(workspace::root().join(folder));
+        command.env("CARGO_TARGET_DIR", workspace::target());
+    };
     match machine.system {
-        System::None => {
-            // How it is linked and run stands in its own configuration; its build script needs what
-            // that of the other example needs.
-            command.current_dir(workspace::root().join("examples/firmware"));
-            command.env("CARGO_TARGET_DIR", workspace::target());
-            return command;
+        System::None => is_in("examples/firmware"),
+        System::Browser => {
+            is_in("examples/page");
+            let mut draw = Command::new(runner);
+            draw.arg(PAGE_PROGRAM).arg(workspace::target()).current_dir(workspace::root());
+            return (Some(command), draw);
         }
         System::Linux(libraries) => {
+            command.args(["--package", "digits"]);
             command.env(format!("CARGO_TARGET_{name}_LINKER"), compiler);
-            let runner = format!("{emulator} -L {libraries}");
+            let runner = format!("{runner} -L {libraries}");
             command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
         }
         System::Wasi => {
+            command.args(["--package", "digits"]);
             command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+simd128");
             // Cargo runs it in the workspace's folder, whose name may have spaces: a runner has none.
-            let runner = format!("{emulator} --no-warnings {WASI_PROGRAM}");
+            let runner = format!("{runner} --no-warnings {WASI_PROGRAM}");
             command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
         }
     }
-    command.args(["--package", "digits"]);
-    command
+    (None, command)
 }
 
 /// Whether a program of that name is in a folder of `PATH`, and may be run.
@@ -311,18 +337,34 @@ fn install(machines: &[&Machine]) {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
-    fn firmware_is_built_where_its_configuration_is() {
+    fn an_example_is_built_where_its_configuration_is() {
         for machine in MACHINES {
-            let command = command(machine);
-            let folder = command.get_current_dir().unwrap();
-            let is_bare = machine.triple.contains("-none-");
-            assert_eq!(folder.ends_with("examples/firmware"), is_bare, "{}", machine.triple);
-            assert_eq!(machine.system == System::None, is_bare, "{}", machine.triple);
+            let (build, run) = commands(machine);
+            let cargo = build.unwrap_or(run);
+            let expected = match machine.triple {
+                "wasm32-unknown-unknown" => "examples/page",
+                triple if triple.contains("-none-") => "examples/firmware",
+                _ => "",
+            };
+            let expected = workspace::root().join(expected);
+            assert_eq!(cargo.get_current_dir(), Some(&*expected), "{}", machine.triple);
         }
-        assert!(workspace::root().join(WASI_PROGRAM).is_file());
+        for program in [WASI_PROGRAM, PAGE_PROGRAM] {
+            assert!(workspace::root().join(program).is_file(), "{program}");
+        }
+    }
+
+    #[test]
+    fn the_page_is_built_by_cargo_and_run_by_node() {
+        let (build, draw) = commands(find("wasm32-unknown-unknown").unwrap());
+        assert_eq!(build.unwrap().get_args().next().unwrap(), "build");
+        assert_eq!(draw.get_program(), "node");
+        assert!(draw.get_args().eq([OsStr::new(PAGE_PROGRAM), workspace::target().as_os_str()]));
     }
 
     #[cfg(unix)]
