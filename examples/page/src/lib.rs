@@ -33,18 +33,19 @@ pub extern "C" fn drawing() -> *mut Drawing {
 /// Where the page finds the probability of each digit.
 // SAFETY: nothing else that is linked has this name.
 #[unsafe(no_mangle)]
-pub extern "C" fn probabilities() -> *const [f32; 10] {
-    &raw const PROBABILITIES
+pub extern "C" fn probabilities() -> *mut [f32; 10] {
+    &raw mut PROBABILITIES
 }
 
 /// The most probable digit, or -1 if nothing is drawn.
 // SAFETY: nothing else that is linked has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn classify() -> i32 {
-    // SAFETY: there is one thread, which runs the page's script while it does not run this. No other function has
+    let workspace = &raw mut WORKSPACE;
+    // SAFETY: there is one thread, which runs the page's script while it does not run this. No other function makes
     // references to these.
     let (drawing, probabilities, workspace) =
-        unsafe { (&*&raw const DRAWING, &mut *&raw mut PROBABILITIES, &mut *&raw mut WORKSPACE) };
+        unsafe { (&*drawing(), &mut *probabilities(), &mut *workspace) };
     let Some(image) = to_input(drawing) else { return -1 };
     let mut model = digits::Model::with_workspace(workspace);
     *probabilities = *model.run(&digits::Inputs { image: &image }).probabilities;
