@@ -8,10 +8,10 @@ const pen = canvas.getContext("2d", { willReadFrequently: true });
 pen.lineWidth = 18;
 pen.lineCap = pen.lineJoin = "round";
 
-const meters = Array.from({ length: 10 }, (_, digit) => {
+const meters = Array.from({ length: 10 }, (_, value) => {
   const label = list.appendChild(document.createElement("label"));
   const meter = document.createElement("meter");
-  label.append(`${digit} `, meter);
+  label.append(`${value} `, meter);
   return meter;
 });
 
