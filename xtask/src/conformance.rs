@@ -50,10 +50,12 @@ pub(crate) struct Options {
 /// Generates the cases if need be, runs them on each backend and holds the results against the committed lists.
 pub(crate) fn run(options: &Options) -> Result {
     let environment = setup::prepare(&options.setup)?;
-    let machine = options.machine.as_deref().map(machines::emulated).transpose()?;
+    let cpu = options.target_cpu.as_deref();
+    let emulated = |triple| machines::emulated(triple, cpu);
+    let machine = options.machine.as_deref().map(emulated).transpose()?;
     let (asked, cpu) = match &machine {
-        Some(_) => (&[Backend::C][..], Some(options.target_cpu.as_deref().unwrap_or("portable"))),
-        None => (&options.backend[..], options.target_cpu.as_deref()),
+        Some(_) => (&[Backend::C][..], Some(cpu.unwrap_or("portable"))),
+        None => (&options.backend[..], cpu),
     };
     let suite = |backend, cases, name| {
         let mut suite = Suite::of(backend, cpu, cases, name);

@@ -1,5 +1,8 @@
 //! `cargo xtask machines`: the digits example on machines of other kinds, by an emulator.
 
+mod libraries;
+
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,6 +22,8 @@ pub(crate) struct Options {
 /// A kind of machine, and what runs its programs here.
 struct Machine {
     triple: &'static str,
+    /// The CPU that code is for, as niello and the emulator call it, where it is not the least of the target.
+    cpu: Option<[&'static str; 2]>,
     /// What Debian and Ubuntu call what is needed beside Rust.
     packages: &'static [&'static str],
     /// Programs that have to be there: the C compiler, what runs the machine's programs, and what that starts.
@@ -29,8 +34,12 @@ struct Machine {
 /// What programs of a machine find there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum System {
-    /// Linux, with its libraries in a folder for the emulator. The C compiler links.
+    /// Linux. What its libraries' folder and the compiler that links are called begins so.
     Linux(&'static str),
+    /// Windows, by Wine. The C compiler links.
+    Windows,
+    /// macOS, for which programs are linked with libraries that have no contents, and not run.
+    MacOs,
     /// WASI, by Node.js, with vectors. rustc has a linker for it.
     Wasi,
     /// A browser, in which Node.js draws digits: the example is the one that is a web page.
@@ -48,63 +57,101 @@ const PAGE_PROGRAM: &str = "xtask/src/page.mjs";
 const MACHINES: &[Machine] = &[
     Machine {
         triple: "aarch64-unknown-linux-gnu",
+        cpu: None,
         packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"],
         programs: &["aarch64-linux-gnu-gcc", "qemu-aarch64"],
-        system: System::Linux("/usr/aarch64-linux-gnu"),
+        system: System::Linux("aarch64-linux-gnu"),
     },
     Machine {
         triple: "armv7-unknown-linux-gnueabihf",
+        cpu: None,
         packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
         programs: &["arm-linux-gnueabihf-gcc", "qemu-arm"],
-        system: System::Linux("/usr/arm-linux-gnueabihf"),
+        system: System::Linux("arm-linux-gnueabihf"),
+    },
+    Machine {
+        triple: "armv7-unknown-linux-gnueabihf",
+        cpu: Some(["cortex-a7", "cortex-a7"]),
+        packages: &["clang-19", "gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross", "qemu-user"],
+        programs: &["clang-19", "qemu-arm", "arm-linux-gnueabihf-gcc"],
+        system: System::Linux("arm-linux-gnueabihf"),
     },
     Machine {
         triple: "i686-unknown-linux-gnu",
+        cpu: None,
         packages: &["gcc-i686-linux-gnu", "libc6-dev-i386-cross", "qemu-user"],
         programs: &["i686-linux-gnu-gcc", "qemu-i386"],
-        system: System::Linux("/usr/i686-linux-gnu"),
+        system: System::Linux("i686-linux-gnu"),
     },
     Machine {
         triple: "powerpc64le-unknown-linux-gnu",
+        cpu: None,
         packages: &["gcc-powerpc64le-linux-gnu", "libc6-dev-ppc64el-cross", "qemu-user"],
         programs: &["powerpc64le-linux-gnu-gcc", "qemu-ppc64le"],
-        system: System::Linux("/usr/powerpc64le-linux-gnu"),
+        system: System::Linux("powerpc64le-linux-gnu"),
     },
     Machine {
         triple: "riscv64gc-unknown-linux-gnu",
+        cpu: None,
         packages: &["gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
         programs: &["riscv64-linux-gnu-gcc", "qemu-riscv64"],
-        system: System::Linux("/usr/riscv64-linux-gnu"),
+        system: System::Linux("riscv64-linux-gnu"),
+    },
+    Machine {
+        triple: "riscv64gc-unknown-linux-gnu",
+        cpu: Some(["rv64gcv", "rv64,v=true"]),
+        packages: &["clang-19", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross", "qemu-user"],
+        programs: &["clang-19", "qemu-riscv64", "riscv64-linux-gnu-gcc"],
+        system: System::Linux("riscv64-linux-gnu"),
     },
     Machine {
         triple: "s390x-unknown-linux-gnu",
+        cpu: None,
         packages: &["gcc-s390x-linux-gnu", "libc6-dev-s390x-cross", "qemu-user"],
         programs: &["s390x-linux-gnu-gcc", "qemu-s390x"],
-        system: System::Linux("/usr/s390x-linux-gnu"),
+        system: System::Linux("s390x-linux-gnu"),
     },
     Machine {
         triple: "thumbv7em-none-eabihf",
+        cpu: None,
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
         programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
         system: System::None,
     },
     Machine {
         triple: "thumbv7m-none-eabi",
+        cpu: None,
         packages: &["gcc-arm-none-eabi", "qemu-system-arm"],
         programs: &["arm-none-eabi-gcc", "qemu-system-arm"],
         system: System::None,
     },
     Machine {
         triple: "wasm32-unknown-unknown",
+        cpu: None,
         packages: &["clang", "chromium", "chromium-driver", "nodejs"],
         programs: &["clang", "node", "chromedriver", "chromium"],
         system: System::Browser,
     },
     Machine {
         triple: "wasm32-wasip1",
+        cpu: None,
         packages: &["clang", "nodejs"],
         programs: &["clang", "node"],
         system: System::Wasi,
+    },
+    Machine {
+        triple: "x86_64-pc-windows-gnu",
+        cpu: None,
+        packages: &["gcc-mingw-w64-x86-64", "wine", "wine64"],
+        programs: &["x86_64-w64-mingw32-gcc", "wine"],
+        system: System::Windows,
+    },
+    Machine {
+        triple: "aarch64-apple-darwin",
+        cpu: None,
+        packages: &["clang-19", "lld-19", "llvm-19"],
+        programs: &["clang-19", "llvm-nm-19", "ld64.lld-19"],
+        system: System::MacOs,
     },
 ];
 
@@ -115,19 +162,21 @@ const MACHINES: &[Machine] = &[
 /// A target is not in the table; the example does not build, run or tell digits apart on one. A
 /// machine whose compiler or emulator is not installed is skipped, which is said.
 pub(crate) fn run(options: &Options) -> Result {
-    let mut wanted =
-        options.triples.iter().map(|triple| find(triple)).collect::<Result<Vec<_>>>()?;
-    if wanted.is_empty() {
-        wanted.extend(MACHINES);
+    for triple in &options.triples {
+        find(triple, None)?;
     }
+    let is_wanted = |machine: &&Machine| {
+        options.triples.is_empty() || options.triples.iter().any(|triple| triple == machine.triple)
+    };
+    let wanted: Vec<&Machine> = MACHINES.iter().filter(is_wanted).collect();
     if options.install {
         install(&wanted);
     }
-    let outcomes: Vec<(&str, Outcome)> =
-        wanted.iter().map(|machine| (machine.triple, outcome(machine))).collect();
-    println!("\n{:<30} digits", "target");
+    let outcomes: Vec<(String, Outcome)> =
+        wanted.iter().map(|machine| (machine.name(), outcome(machine))).collect();
+    println!("\n{:<40} digits", "target");
     let mut failed = 0;
-    for (triple, outcome) in &outcomes {
+    for (name, outcome) in &outcomes {
         let text = match outcome {
             Outcome::Ran(lines) => lines.join(", "),
             Outcome::Skipped(why) => format!("SKIPPED: {why}"),
@@ -136,7 +185,7 @@ pub(crate) fn run(options: &Options) -> Result {
                 format!("FAILED: {why}")
             }
         };
-        println!("{triple:<30} {text}");
+        println!("{name:<40} {text}");
     }
     match failed {
         0 => Ok(()),
@@ -144,11 +193,30 @@ pub(crate) fn run(options: &Options) -> Result {
     }
 }
 
-fn find(triple: &str) -> Result<&'static Machine> {
-    MACHINES.iter().find(|machine| machine.triple == triple).ok_or_else(|| {
+impl Machine {
+    /// The target, with the CPU if it is not the least one.
+    fn name(&self) -> String {
+        match self.cpu {
+            Some([cpu, _]) => format!("{} {cpu}", self.triple),
+            None => self.triple.to_owned(),
+        }
+    }
+}
+
+/// The machine of a target that has a CPU of that name; the first of the target's if it has none.
+fn find(triple: &str, cpu: Option<&str>) -> Result<&'static Machine> {
+    let mut of_target = MACHINES.iter().filter(|machine| machine.triple == triple);
+    let Some(first) = of_target.next() else {
         let known: Vec<&str> = MACHINES.iter().map(|machine| machine.triple).collect();
-        format!("no machine `{triple}`; known are {}", known.join(", ")).into()
-    })
+        return Err(format!("no machine `{triple}`; known are {}", known.join(", ")).into());
+    };
+    Ok(of_target.find(|machine| machine.cpu.map(|[cpu, _]| cpu) == cpu).unwrap_or(first))
+}
+
+/// What runs programs of a machine that has Linux, in words.
+fn emulator(machine: &Machine, tools: &str) -> String {
+    let cpu = machine.cpu.map_or(String::new(), |[_, cpu]| format!(" -cpu {cpu}"));
+    format!("{}{cpu} -L /usr/{tools}", machine.programs[1])
 }
 
 /// niello's command for a machine of another kind.
@@ -161,15 +229,15 @@ pub(crate) struct Emulated {
     pub(crate) compiler: (String, &'static str),
 }
 
-/// Builds niello's command for a machine that has Linux.
+/// Builds niello's command for a machine that has Linux, and the CPU of that name if the table has it.
 ///
 /// # Errors
 ///
 /// There is no such machine, or it has no Linux; something that is needed is not installed, or the command does not
 /// build.
-pub(crate) fn emulated(triple: &str) -> Result<Emulated> {
-    let machine = find(triple)?;
-    let System::Linux(libraries) = machine.system else {
+pub(crate) fn emulated(triple: &str, cpu: Option<&str>) -> Result<Emulated> {
+    let machine = find(triple, cpu)?;
+    let System::Linux(tools) = machine.system else {
         return Err(format!("niello's command does not run on `{triple}`").into());
     };
     if let Some(missing) = missing(machine) {
@@ -178,17 +246,17 @@ pub(crate) fn emulated(triple: &str) -> Result<Emulated> {
     let mut build = process::cargo();
     build.args(["build", "--release", "--package", "niello", "--features", "cli", "--target"]);
     build.arg(machine.triple);
-    let (compiler, emulator) = (machine.programs[0], machine.programs[1]);
     let name = machine.triple.replace('-', "_");
-    build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), compiler);
+    build.env(format!("CARGO_TARGET_{}_LINKER", name.to_uppercase()), format!("{tools}-gcc"));
     process::run(&mut build)?;
     let program = workspace::target().join(machine.triple).join("release/niello");
     let program = program.to_string_lossy();
     if program.contains(char::is_whitespace) {
         return Err(format!("`--by` takes words, and there is a space in {program}").into());
     }
-    let command = format!("{emulator} -L {libraries} {program}");
-    Ok(Emulated { triple: machine.triple, command, compiler: (format!("CC_{name}"), compiler) })
+    let command = format!("{} {program}", emulator(machine, tools));
+    let compiler = (format!("CC_{name}"), machine.programs[0]);
+    Ok(Emulated { triple: machine.triple, command, compiler })
 }
 
 enum Outcome {
@@ -213,53 +281,102 @@ fn outcome(machine: &Machine) -> Outcome {
     if let Some(missing) = missing(machine) {
         return Outcome::Skipped(missing);
     }
-    println!("machines: {}", machine.triple);
+    println!("machines: {}", machine.name());
     match built_and_run(machine) {
-        Ok(lines) => Outcome::Ran(lines),
+        Ok(mut lines) => {
+            lines.extend(code_bytes(machine.triple).map(|bytes| format!("code: {bytes} bytes")));
+            Outcome::Ran(lines)
+        }
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
 
 /// What the machine's example prints.
 fn built_and_run(machine: &Machine) -> Result<Vec<String>> {
+    match machine.system {
+        System::Windows => libraries::make_for_wine(machine)?,
+        System::MacOs => libraries::make_for_macos()?,
+        System::Linux(_) | System::Wasi | System::Browser | System::None => {}
+    }
     let (build, mut run) = commands(machine);
     build.map_or(Ok(()), |mut build| process::run(&mut build))?;
-    test::digits(&mut run)
+    match machine.system {
+        System::MacOs => libraries::linked(&mut run),
+        _ => test::digits(&mut run),
+    }
+}
+
+/// Bytes of the model's code for all CPU levels, by the log of the build script that has run last.
+fn code_bytes(triple: &str) -> Option<u64> {
+    let builds = fs::read_dir(workspace::target().join(triple).join("release/build")).ok()?;
+    let logs = builds.flatten().map(|build| build.path().join("out/digits.log"));
+    let written = |log: &std::path::PathBuf| log.metadata().and_then(|file| file.modified()).ok();
+    let log = fs::read_to_string(logs.filter(|log| log.is_file()).max_by_key(written)?).ok()?;
+    let code = log.lines().filter_map(|line| line.strip_prefix("code ")?.split_whitespace().next());
+    code.map(|bytes| bytes.parse::<u64>().ok()).sum()
 }
 
 /// What builds the machine's example, if that which runs it does not, and what runs it.
 fn commands(machine: &Machine) -> (Option<Command>, Command) {
     let (compiler, runner) = (machine.programs[0], machine.programs[1]);
     let mut command = process::cargo();
-    command.arg(if machine.system == System::Browser { "build" } else { "run" });
+    let runs = !matches!(machine.system, System::Browser | System::MacOs);
+    command.arg(if runs { "run" } else { "build" });
     command.args(["--quiet", "--release", "--target", machine.triple]);
     // What is set for this machine holds for no other one.
     for name in ["CC", "CFLAGS", "TARGET_CC", "NIELLO_TARGET_CPU"] {
         command.env_remove(name);
     }
+    if let Some([cpu, _]) = machine.cpu {
+        command.env("NIELLO_TARGET_CPU", cpu);
+    }
+    command.env(format!("CC_{}", machine.triple.replace('-', "_")), compiler);
     let name = machine.triple.to_uppercase().replace('-', "_");
     // How an example outside the workspace is linked and run stands in its own configuration; its build script needs
     // what those of the others need.
-    let mut is_in = |folder: &str| {
-        command.current_dir(workspace::root().join(folder));
-        command.env("CARGO_TARGET_DIR", workspace::target());
+    let folder = match machine.system {
+        System::None => Some("examples/firmware"),
+        System::Browser => Some("examples/page"),
+        System::Linux(_) | System::Wasi | System::Windows | System::MacOs => None,
     };
+    match folder {
+        Some(folder) => {
+            command.current_dir(workspace::root().join(folder));
+            command.env("CARGO_TARGET_DIR", workspace::target());
+        }
+        None => {
+            command.args(["--package", "digits"]);
+        }
+    }
     match machine.system {
-        System::None => is_in("examples/firmware"),
+        System::None => {}
         System::Browser => {
-            is_in("examples/page");
             let mut draw = Command::new(runner);
             draw.arg(PAGE_PROGRAM).arg(workspace::target()).current_dir(workspace::root());
             return (Some(command), draw);
         }
-        System::Linux(libraries) => {
-            command.args(["--package", "digits"]);
+        System::Linux(tools) => {
+            command.env(format!("CARGO_TARGET_{name}_LINKER"), format!("{tools}-gcc"));
+            command.env(format!("CARGO_TARGET_{name}_RUNNER"), emulator(machine, tools));
+        }
+        System::Windows => {
             command.env(format!("CARGO_TARGET_{name}_LINKER"), compiler);
-            let runner = format!("{runner} -L {libraries}");
             command.env(format!("CARGO_TARGET_{name}_RUNNER"), runner);
+            // Its folder for the user's files, and no words about what programs with windows would lack.
+            command.env("WINEPREFIX", workspace::target().join("wine")).env("WINEDEBUG", "-all");
+        }
+        System::MacOs => {
+            command.env(format!("CARGO_TARGET_{name}_LINKER"), machine.programs[2]);
+            let flags =
+                "-C linker-flavor=ld64.lld -C link-arg=-undefined -C link-arg=dynamic_lookup";
+            command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), flags);
+            command.env("SDKROOT", workspace::target().join("macos-sdk"));
+            let mut list = Command::new(runner);
+            list.arg("--undefined-only");
+            list.arg(workspace::target().join(machine.triple).join("release/digits"));
+            return (Some(command), list);
         }
         System::Wasi => {
-            command.args(["--package", "digits"]);
             command.env(format!("CARGO_TARGET_{name}_RUSTFLAGS"), "-C target-feature=+simd128");
             // Cargo runs it in the workspace's folder, whose name may have spaces: a runner has none.
             let runner = format!("{runner} --no-warnings {WASI_PROGRAM}");
@@ -361,7 +478,7 @@ mod tests {
 
     #[test]
     fn the_page_is_built_by_cargo_and_run_by_node() {
-        let (build, draw) = commands(find("wasm32-unknown-unknown").unwrap());
+        let (build, draw) = commands(find("wasm32-unknown-unknown", None).unwrap());
         assert_eq!(build.unwrap().get_args().next().unwrap(), "build");
         assert_eq!(draw.get_program(), "node");
         assert!(draw.get_args().eq([OsStr::new(PAGE_PROGRAM), workspace::target().as_os_str()]));
@@ -378,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_target_that_is_not_in_the_table_is_named() {
-        let bare = emulated("thumbv7em-none-eabihf").err().unwrap().to_string();
+        let bare = emulated("thumbv7em-none-eabihf", None).err().unwrap().to_string();
         assert!(bare.contains("`thumbv7em-none-eabihf`"), "{bare}");
         let options = Options { triples: vec!["vax-dec-vms".to_owned()], install: false };
         let error = run(&options).unwrap_err().to_string();
