@@ -4,10 +4,10 @@ use super::Site;
 use crate::graph::visit::Users;
 use crate::graph::{Call, ExprId, Function, FunctionBuilder};
 use crate::ir::{Attrs, DType, TensorType, normalize_axis};
-use crate::ops::elementwise::{CAST, CastAttrs};
+use crate::ops::elementwise::{CAST, CastAttrs, WHERE};
 use crate::ops::nn::{PAD, PadAttrs, PadMode};
 use crate::ops::tensor::{
-    BROADCAST_TO, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, LAYOUT_TRANSFORM,
+    BROADCAST_TO, BroadcastToAttrs, CONCATENATE, ConcatenateAttrs, EXPAND_DIMS, LAYOUT_TRANSFORM,
     LayoutTransformAttrs, RESHAPE, ReshapeAttrs, SQUEEZE, STRIDED_SLICE, StridedSliceAttrs,
     TRANSPOSE, TransposeAttrs,
 };
@@ -41,9 +41,24 @@ pub(super) fn simpler(b: &mut FunctionBuilder, site: &Site<'_>) -> Result<Option
         Ok((is_of(b, x, site.ty) && strides.iter().all(|&stride| stride == 1)).then_some(x))
     } else if op.is(&BROADCAST_TO) {
         Ok(is_of(b, x, site.ty).then_some(x))
+    } else if op.is(&WHERE) {
+        chosen(b, x, site)
     } else {
         Ok(None)
     }
+}
+
+/// The side that a constant chooses everywhere.
+fn chosen(b: &mut FunctionBuilder, condition: ExprId, site: &Site<'_>) -> Result<Option<ExprId>> {
+    let Some(condition) = uniform_of(b, condition) else { return Ok(None) };
+    let Some(side) = site.arg(if condition != 0.0 { 1 } else { 2 }) else { return Ok(None) };
+    if is_of(b, side, site.ty) {
+        return Ok(Some(side));
+    }
+    let shape = site.ty.shape.iter().cloned().collect();
+    let attrs = Attrs::from_struct(&BroadcastToAttrs { shape })?;
+    // The other side or the condition may be why an extent with symbols is one of the result's.
+    Ok(b.call(Op::new(&BROADCAST_TO), &[side], attrs).ok())
 }
 
 fn is_of(b: &FunctionBuilder, x: ExprId, ty: &TensorType) -> bool {
