@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value as Json;
 
+use super::library::exchange_order;
 use super::{LoadedModel, TensorInfo};
 use crate::diagnostics::Problem;
 use crate::ir::{Constant, DType, SharedBytes, TensorType};
@@ -110,7 +111,8 @@ impl GraphModule {
                 let ty = tensor.ty().ok_or_else(outside)?;
                 let bytes = ty.bytes().and_then(|bytes| usize::try_from(bytes).ok());
                 let end = bytes.and_then(|bytes| start.checked_add(bytes)).ok_or_else(outside)?;
-                let bytes = run.workspace(start..end).ok_or_else(outside)?;
+                let mut bytes = run.workspace(start..end).ok_or_else(outside)?;
+                exchange_order(&mut bytes, ty.dtype);
                 let value = Constant::new(ty, SharedBytes::new(bytes));
                 values.push((name, value.map_err(|error| Problem::new(error.to_string()))?));
             }

@@ -141,7 +141,7 @@ impl Run<'_> {
             let bytes = self.memory.get(&self.roots[count.value]).map(|bytes| bytes[..].try_into());
             if let Some(Ok(bytes)) = bytes {
                 let greatest = self.program.sizes.max(count.size);
-                self.sizes[count.size] = i64::from_ne_bytes(bytes).clamp(0, greatest);
+                self.sizes[count.size] = i64::from_le_bytes(bytes).clamp(0, greatest);
             }
         }
         Ok(())

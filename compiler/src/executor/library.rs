@@ -282,6 +282,7 @@ impl LoadedModel {
             };
             let mut buffer = Buffer::new(bytes.len(), info, placement);
             buffer.bytes_mut().copy_from_slice(&bytes);
+            exchange_order(buffer.bytes_mut(), info.dtype);
             input_buffers.push(buffer);
         }
         let mut output_buffers = Vec::with_capacity(self.outputs.len());
@@ -293,6 +294,15 @@ impl LoadedModel {
             output_buffers.push(Buffer::new(bytes, info, placement));
         }
         Ok(LoadedCall { model: self, inputs: input_buffers, outputs: output_buffers, sizes })
+    }
+}
+
+/// Makes of elements in the order of bytes that constants have, little-endian, those that this machine's
+/// code takes, or the other way round.
+pub(super) fn exchange_order(bytes: &mut [u8], dtype: DType) {
+    let size = dtype.bytes().unwrap_or(1);
+    if cfg!(target_endian = "big") && size > 1 {
+        bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
 }
 
@@ -416,8 +426,9 @@ impl LoadedCall<'_> {
             // Of a size that the run computes, there is room for the greatest.
             let len = ty.bytes().and_then(|len| usize::try_from(len).ok());
             let bytes = buffer.bytes();
-            let bytes = len.and_then(|len| bytes.get(..len)).unwrap_or(bytes);
-            Constant::new(ty, SharedBytes::new(bytes.to_vec()))
+            let mut bytes = len.and_then(|len| bytes.get(..len)).unwrap_or(bytes).to_vec();
+            exchange_order(&mut bytes, info.dtype);
+            Constant::new(ty, SharedBytes::new(bytes))
                 .map_err(|error| Problem::new(error.to_string()))
         };
         model.outputs.iter().zip(outputs).map(constant).collect()
