@@ -1,9 +1,10 @@
 //! `cargo xtask machines`: the digits example on machines of other kinds, by an emulator.
 
 mod libraries;
+mod loops;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Result, process, test, workspace};
@@ -284,7 +285,7 @@ fn outcome(machine: &Machine) -> Outcome {
     println!("machines: {}", machine.name());
     match built_and_run(machine) {
         Ok(mut lines) => {
-            lines.extend(code_bytes(machine.triple).map(|bytes| format!("code: {bytes} bytes")));
+            lines.extend(code(machine));
             Outcome::Ran(lines)
         }
         Err(error) => Outcome::Failed(error.to_string()),
@@ -306,14 +307,31 @@ fn built_and_run(machine: &Machine) -> Result<Vec<String>> {
     }
 }
 
-/// Bytes of the model's code for all CPU levels, by the log of the build script that has run last.
-fn code_bytes(triple: &str) -> Option<u64> {
-    let builds = fs::read_dir(workspace::target().join(triple).join("release/build")).ok()?;
+/// What there is to say of the model's code: its bytes for all CPU levels, and its loop with most multiplications.
+fn code(machine: &Machine) -> Option<String> {
+    let builds =
+        fs::read_dir(workspace::target().join(machine.triple).join("release/build")).ok()?;
     let logs = builds.flatten().map(|build| build.path().join("out/digits.log"));
-    let written = |log: &std::path::PathBuf| log.metadata().and_then(|file| file.modified()).ok();
+    // The build script that has run last wrote for this CPU.
+    let written = |log: &PathBuf| log.metadata().and_then(|file| file.modified()).ok();
     let log = fs::read_to_string(logs.filter(|log| log.is_file()).max_by_key(written)?).ok()?;
-    let code = log.lines().filter_map(|line| line.strip_prefix("code ")?.split_whitespace().next());
-    code.map(|bytes| bytes.parse::<u64>().ok()).sum()
+    let lines = |key: &str| {
+        let lines =
+            log.lines().filter_map(move |line| line.split_once(' ').filter(|(k, _)| *k == key));
+        lines.map(|(_, value)| value.trim()).collect::<Vec<_>>()
+    };
+    let sizes = lines("code").into_iter().map(|code| code.split(' ').next()?.parse::<u64>().ok());
+    let mut text = format!("code: {} bytes", sizes.sum::<Option<u64>>()?);
+    let gcc = machine.programs.iter().find_map(|program| program.strip_suffix("gcc"));
+    let archives = lines("file").into_iter().filter(|file| file.ends_with(".a"));
+    let disassembly = gcc.and_then(|prefix| {
+        process::output(Command::new(format!("{prefix}objdump")).arg("-d").args(archives))
+    });
+    let found = disassembly.and_then(|text| loops::of_disassembly(&text));
+    if let Some((instructions, multiplications)) = found {
+        text += &format!(", {instructions} instructions for {multiplications} multiply-adds");
+    }
+    Some(text)
 }
 
 /// What builds the machine's example, if that which runs it does not, and what runs it.
