@@ -224,20 +224,8 @@ impl Target {
     pub fn host() -> Self {
         let arch = std::env::consts::ARCH;
         let os = std::env::consts::OS;
-        let vendor_and_system = match os {
-            "macos" => "apple-darwin",
-            "ios" => "apple-ios",
-            "windows" if cfg!(target_env = "msvc") => "pc-windows-msvc",
-            "windows" => "pc-windows-gnu",
-            "linux" if cfg!(target_env = "musl") => "unknown-linux-musl",
-            "linux" => "unknown-linux-gnu",
-            other => other,
-        };
         Target {
-            triple: match vendor_and_system == os {
-                true => format!("{arch}-unknown-{os}"),
-                false => format!("{arch}-{vendor_and_system}"),
-            },
+            triple: env!("NIELLO_HOST").to_owned(),
             arch: arch.to_owned(),
             os: os.to_owned(),
             features: baseline_features(arch, os),
